@@ -31,8 +31,7 @@ Of engines' own angles, measured at 2342b23 by this table from vLLM 0.32.0's and
 
 
 def show_angles(server):
-    columns = {"table": ("table", 0), "phase": ("phase", 0), "factored": ("factored", 0),
-               "hf_f32": ("table", 1)}  # HALYARD_REFERENCE_EXACT and _HF_F32
+    columns = {"table": ("table", 0), "phase": ("phase", 0), "hf_f32": ("table", 1)}  # HALYARD_REFERENCE_EXACT and _HF_F32
     print("\nLargest error of cos and sin, base 500000, rotary_dim 128, 64 positions up to the one named\n\n"
           f"{'position':>12}" + "".join(f" {name:>10}" for name in columns))
     for last in 4095, 32767, 131071, 1048575, 2147483647:

@@ -162,7 +162,7 @@ def list_works(models, quick=False, pattern="*", n_threads=(1,)):
         for model in models:
             some = [Work(model, tokens, dtype, in_place, cold, angles, threads) for tokens in (1, 64, 512, 4096)
                     for dtype in ELEMENT_BYTES for in_place in (True, False) for cold in (False, True)
-                    for angles in ("table", "factored", "phase")]
+                    for angles in ("table", "phase")]
             works += [work for work in some if exists(work) and (not quick or is_quick(work))]
             works += special_works(model, threads) if model.name == THOROUGH_MODEL else []
     return [work for work in works if fnmatch.fnmatchcase(work.name, pattern)]

@@ -8,8 +8,7 @@
 #include <cstdint>
 #include <string>
 
-inline constexpr double phase_bound = 1.2e-7,
-                        factored_bound = 2.4e-7;  // how far off cos and sin may be, times attention_factor
+inline constexpr double phase_bound = 1.2e-7;  // how far off cos and sin may be, times attention_factor
 
 /// A buffer as a kernel reads it.
 struct RowBuffer {
@@ -32,5 +31,3 @@ ExactCosSin exact_of_turns(std::uint64_t turns, std::int32_t position);
 /// reference.
 KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel *kernel, bool fused,
                               std::uint64_t seed, int n_trials, unsigned limit_seconds = 0);
-KernelReport check_factored_rows(const std::string &name, halyard_rows_factored_kernel *kernel, bool fused,
-                                 std::uint64_t seed, int n_trials, unsigned limit_seconds = 0);

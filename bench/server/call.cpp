@@ -240,11 +240,8 @@ bool Call::use(const Kernel &kernel) {
 
 bool Call::use(const RowKernels &kernels) {
     RowKernels &used = plan_.get()->row_kernels;
-    const std::int32_t angles = angles_->info().kind;
     used.phase = kernels.phase != nullptr ? kernels.phase : used.phase;
-    used.factored = kernels.factored != nullptr ? kernels.factored : used.factored;
-    return (angles == HALYARD_ANGLES_PHASE && kernels.phase != nullptr) ||
-           (angles == HALYARD_ANGLES_FACTORED && kernels.factored != nullptr);
+    return angles_->info().kind == HALYARD_ANGLES_PHASE && kernels.phase != nullptr;
 }
 
 }  // namespace halyard::bench

@@ -39,10 +39,6 @@ inline constexpr double rope_base = 10000.0;
 inline constexpr std::int64_t page_size = 16;  // tokens in a page of a cache
 inline constexpr float road_scale = 0.015625f, road_eps = 1e-6f;
 
-/// What Halyard's own results may be off by beyond halyard.h's bound of a rotation, in lengths of a pair: products of
-/// two tables are off by as much again.
-inline double slack_of(const Work &work) { return work.angles == HALYARD_ANGLES_FACTORED ? 0x1p-22 : 0.0; }
-
 class Placed {
 public:
     /// How many bytes of an arena a work needs.

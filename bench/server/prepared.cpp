@@ -57,7 +57,7 @@ void Prepared::add(const std::string &name, const char *kind, double slack, Run 
 void Prepared::prepare_rotation() {
     const Work &work = placed_.work();
     const auto own = std::make_shared<Call>(placed_, Call::How{target_, executor_, work.angles});
-    add("halyard", "halyard", slack_of(work), [own](std::size_t copy) { own->run(copy); });
+    add("halyard", "halyard", promised, [own](std::size_t copy) { own->run(copy); });
     add_own_rivals(own->target());
     for (const auto &[name, loops] : all_loops) {
         if (loops != nullptr && is_wanted("loop") && !work.cold_table) {  // rows that lie ready are in a cache
@@ -95,7 +95,6 @@ void Prepared::add_own_rivals(const std::string &target) {
     }
     if (work.cold_table && is_wanted("angles")) {
         add_call("phase", "angles", {target_, executor_, HALYARD_ANGLES_PHASE});
-        add_call("factored", "angles", {target_, executor_, HALYARD_ANGLES_FACTORED});
     }
 }
 

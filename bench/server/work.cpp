@@ -16,8 +16,8 @@ constexpr std::pair<const char *, pairing> pairings[] = {{"half", pairing::half}
                                                          {"interleaved", pairing::interleaved}};
 constexpr std::pair<const char *, dtype> dtypes[] = {
     {"f32", dtype::f32}, {"f16", dtype::f16}, {"bf16", dtype::bf16}, {"e4m3", dtype::e4m3}, {"q8_0", dtype::uint8}};
-constexpr std::pair<const char *, std::int32_t> sources[] = {
-    {"table", HALYARD_ANGLES_TABLE}, {"phase", HALYARD_ANGLES_PHASE}, {"factored", HALYARD_ANGLES_FACTORED}};
+constexpr std::pair<const char *, std::int32_t> sources[] = {{"table", HALYARD_ANGLES_TABLE},
+                                                             {"phase", HALYARD_ANGLES_PHASE}};
 
 template <typename T>
 T find(std::span<const std::pair<const char *, T>> all, const char *what, const std::string &name) {

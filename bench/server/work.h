@@ -54,7 +54,7 @@ struct Work {
 /// Throws std::runtime_error, or nlohmann's exceptions, where it is not described as it must be.
 Work read_work(const nlohmann::json &described);
 
-/// Of "table", "phase" and "factored".
+/// Of "table" and "phase".
 std::int32_t read_angles(const std::string &name);
 
 const char *name_of(dtype type);

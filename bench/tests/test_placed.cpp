@@ -66,7 +66,7 @@ TEST_CASE("bench: calls on a cold table read all of it, and other sources of ang
     for (std::size_t i = 0; i < positions.size(); i++) {
         REQUIRE(positions[i] == static_cast<std::int64_t>(i));
     }
-    for (const std::int32_t angles : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+    for (const std::int32_t angles : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
         CAPTURE(angles);
         const Call call(placed, {"", nullptr, angles});
         placed.reset();

@@ -93,7 +93,6 @@ class Tuner(WithRecipes):
     def test_makers_of_rows_and_strided_kernels_are_checked_and_timed_too(self):
         for kernel, refused, work in (
                 ("halyard_rows_phase", "pairs_per_step 8: halyard_rows_phase_x86_sse41: ", "512/hot/phase"),
-                ("halyard_rows_factored", "pairs_per_step 8: halyard_rows_factored_x86_sse41: ", "1/hot/factored"),
                 ("halyard_rotate_strided_f32", "elements_per_step_any 32: making it", "512/cold/strided")):
             with self.subTest(kernel):
                 status, text = self.tune(kernel)

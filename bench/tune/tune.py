@@ -58,9 +58,9 @@ def list_works(recipe, models):
         # Decoding steps of one request and of a batch, and a prompt.
         return [Work(model, tokens, recipe["dtype"], recipe["place"] == "in_place")
                 for model in models_for(recipe, models) for tokens in (1, 64, 4096)] if recipe["pairing"] else []
-    if recipe["op"] in ("rows_phase", "rows_factored"):
+    if recipe["op"] == "rows_phase":
         one_head = part_of(models[0], "-one-head", 1)  # which costs little beside its rows
-        return [Work(one_head, tokens, "f32", angles=recipe["op"].removeprefix("rows_")) for tokens in (1, 64, 512)]
+        return [Work(one_head, tokens, "f32", angles="phase") for tokens in (1, 64, 512)]
     return list_rotation_works(recipe, models) if recipe["op"] == "rotate" else []
 
 

@@ -8,9 +8,6 @@ namespace scenes {
 
 namespace {
 
-/// Two tables for every position have 65,536 rows each: they are made for rows of so many floats at most.
-constexpr std::int64_t most_of_whole_tables = 16;
-
 /// Larger arrays of rows would not be placed in memory.
 constexpr std::int64_t most_elements_of_rows = 1 << 20;
 
@@ -21,8 +18,8 @@ constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
 }  // namespace
 
 const char *Angles::name() const {
-    static constexpr const char *names[] = {"table",     "phase",      "factored", "listed table",  "given f32",
-                                            "given f16", "given bf16", "joined",   "given by token"};
+    static constexpr const char *names[] = {"table",     "phase",      "listed table", "given f32",
+                                            "given f16", "given bf16", "joined",       "given by token"};
     return names[kind];
 }
 
@@ -31,9 +28,9 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
     const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may ask for more
     desc.rotary_dim = call.plan.rotary_dim >= 2 && call.plan.rotary_dim <= widest ? call.plan.rotary_dim / 2 * 2 : 2;
     const std::int64_t n_pairs = desc.rotary_dim / 2;
-    static constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED,
-                                             HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_GIVEN,
-                                             HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN};
+    static constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_TABLE,
+                                             HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_GIVEN,
+                                             HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN};
     desc.kind = kinds[kind];
     draw_range(draw, choice);
     draw_axes(draw, axes, n_pairs);
@@ -72,10 +69,9 @@ void Angles::draw_range(Draw &draw, const Choice &choice) {
     if (is_given()) {
         desc.last -= desc.first;
         desc.first = 0;
-    } else if ((kind == phase || kind == factored) && draw.one_in(2)) {
-        const bool is_whole = kind == phase || desc.rotary_dim <= most_of_whole_tables;
-        desc.first = is_whole ? least + static_cast<std::int32_t>(draw.in(0, 9)) : -100000;
-        desc.last = is_whole ? greatest - static_cast<std::int32_t>(draw.in(0, draw.one_in(2) ? 9 : greatest)) : 100000;
+    } else if (kind == phase && draw.one_in(2)) {
+        desc.first = least + static_cast<std::int32_t>(draw.in(0, 9));
+        desc.last = greatest - static_cast<std::int32_t>(draw.in(0, draw.one_in(2) ? 9 : greatest));
     }
     first = desc.first;
     last = last_dense = desc.last;

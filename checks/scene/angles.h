@@ -10,7 +10,7 @@
 namespace scenes {
 
 struct Angles {
-    enum Kind { table, phase, factored, listed, given_f32, given_f16, given_bf16, joined, by_token };
+    enum Kind { table, phase, listed, given_f32, given_f16, given_bf16, joined, by_token };
     /// Where keys come from that move: by the same source, another one, or joined ones.
     enum From { same, other, joined_others };
 
@@ -67,7 +67,6 @@ struct Angles {
     CosSin at(const Call &call, const Head &head, std::int64_t pair) const;
     /// How many heads have rows of their own.
     std::int64_t n_rows_of_token() const { return std::max<std::int64_t>(desc.n_heads, 1); }
-    long double eps() const { return kind == factored ? 4 : 2; }
 
 private:
     std::vector<std::int32_t> axis_of_pair_[2];  // of both sources, where there are two

@@ -191,7 +191,7 @@ oracle::Road Scene::road_of(int i) const {
     road.half_in = desc.pairing == HALYARD_PAIRING_HALF;
     road.half_out = call.out_pairing(i) == HALYARD_PAIRING_HALF;
     const bool scales_pairs = call.plan.rerotates != 0 && desc.scale != nullptr && (desc.scale->per & 2) != 0;
-    road.turn_eps = scales_pairs ? 2.5L : angles.eps();
+    road.turn_eps = scales_pairs ? 2.5L : 2;
     road.hadamard = desc.hadamard;
     road.undoes = call.plan.rerotates != 0;
     if (desc.norm == nullptr) {

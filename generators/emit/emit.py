@@ -53,8 +53,8 @@ class Product:
         k = self.kernel
         if k.op in read_kernels.STAGES:
             return f"HALYARD_STAGE_KERNEL({k.name}, {k.op}, {k.dtype}, {k.target.name})"
-        if k.op.startswith("rows_"):
-            return f"HALYARD_ROW_KERNEL({k.name}, {k.op.removeprefix('rows_')}, {k.target.name})"
+        if k.op == "rows_phase":
+            return f"HALYARD_ROW_KERNEL({k.name}, {k.target.name})"
         if k.op == "plain_road":
             return f"HALYARD_GPU_PLAIN_ROAD_KERNEL({k.name}, {k.target.name}, {k.dtype}, {k.arguments['n_elements']})"
         if k.op != "rotate":

@@ -57,7 +57,7 @@ class Parameter:
 class Kernel:
     name: str
     target: Target
-    op: str  # rotate, rows_phase, rows_factored, a stage, road, plain_road, check_positions or copy
+    op: str  # rotate, rows_phase, a stage, road, plain_road, check_positions or copy
     generator: str
     arguments: dict[str, str]  # what the generator is told besides the parameters
     parameters: dict[str, int]  # the numbers of its schedule; a kernel that has none cannot be tuned
@@ -244,10 +244,9 @@ class _Reader:
                 parameters=numbers, place=place, pairing=pairing_in, out_pairing=pairing_out, dtype=dtype,
                 packed=self._one_of("packed", packed, FLAGS), bits=bits)
 
-    def rows(self, source, target, pairs_per_step):
-        op = "rows_" + self._one_of("source", source, ["phase", "factored"])
-        self._kernels(f"halyard_{op}", self._targets(target, False), op=op, generator=op, arguments={},
-                     parameters=self._numbers(pairs_per_step=pairs_per_step), dtype="f32")
+    def rows(self, target, pairs_per_step):
+        self._kernels("halyard_rows_phase", self._targets(target, False), op="rows_phase", generator="rows_phase",
+                     arguments={}, parameters=self._numbers(pairs_per_step=pairs_per_step), dtype="f32")
 
     def stage(self, stage, dtype, target):
         self._one_of("stage", stage, STAGES)

@@ -105,22 +105,16 @@ public:
             select(positions.is_in_list(exact, n_below), n_below, *in.clamps != 0 && positions.has_list(),
                    positions.nearest_in_list(exact, n_below), *in.row_of_zero);
         const Expr in_order = select(is_known, cast<int32_t>(from_first), *in.row_of_zero);
-        // Position 0 turns nothing: this avoids even a rounding error.
-        const Expr coarse =
-            select(known == 0, *in.row_of_zero, cast<int32_t>(from_first >> cast<uint32_t>(*in.fine_bits)));
-        const Expr fine = select(known == 0, Expr(0u), from_first & ((Expr(1u) << cast<uint32_t>(*in.fine_bits)) - 1));
 
         const Angle of_phase =
             phase_angle(ExprMath{target}, known, bits(*in.first_rows, *in.first_offset + pair),
                         bits(*in.second_rows, *in.second_offset + pair), *in.scale_high, *in.scale_low);
-        const Angle of_sum =
-            sum_angle(ExprMath{target}, floats(pair, coarse), floats(pair, *in.first_fine_row + cast<int32_t>(fine)));
         const Angle of_f16 = halves(Dtype::f16, pair, in_order);
         const Angle of_bf16 = halves(Dtype::bf16, pair, in_order);
         const Angle of_f32 = floats(pair, select(positions.is_listed(), in_list, in_order));
         const auto one_of = [&](Expr Angle::*part) {
-            return select(is(AngleForm::phase), of_phase.*part, is(AngleForm::factored), of_sum.*part,
-                          is(AngleForm::rows_f16), of_f16.*part, is(AngleForm::rows_bf16), of_bf16.*part, of_f32.*part);
+            return select(is(AngleForm::phase), of_phase.*part, is(AngleForm::rows_f16), of_f16.*part,
+                          is(AngleForm::rows_bf16), of_bf16.*part, of_f32.*part);
         };
         return {one_of(&Angle::cos), one_of(&Angle::sin)};
     }
@@ -130,8 +124,7 @@ public:
     void branch(Halide::Func angle, const Halide::Var &inside) {
         below.compute_at(angle, inside).store_in(Halide::MemoryType::Register);
         angle.specialize(is(AngleForm::rows_f32) && !positions.is_listed());
-        for (const AngleForm other :
-             {AngleForm::phase, AngleForm::factored, AngleForm::rows_f16, AngleForm::rows_bf16}) {
+        for (const AngleForm other : {AngleForm::phase, AngleForm::rows_f16, AngleForm::rows_bf16}) {
             angle.specialize(is(other));
         }
     }

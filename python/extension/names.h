@@ -17,9 +17,11 @@ using Name = words::Word;
 inline constexpr Name pairings[] = {{"half", HALYARD_PAIRING_HALF}, {"interleaved", HALYARD_PAIRING_INTERLEAVED}};
 inline constexpr Name dtypes[] = {{"f32", HALYARD_F32},   {"f16", HALYARD_F16},   {"bf16", HALYARD_BF16},
                                   {"e4m3", HALYARD_E4M3}, {"e5m2", HALYARD_E5M2}, {"int8", HALYARD_INT8}};
-inline constexpr Name angle_kinds[] = {{"auto", HALYARD_ANGLES_AUTO},         {"table", HALYARD_ANGLES_TABLE},
-                                       {"factored", HALYARD_ANGLES_FACTORED}, {"phase", HALYARD_ANGLES_PHASE},
-                                       {"given", HALYARD_ANGLES_GIVEN},       {"joined", HALYARD_ANGLES_JOINED}};
+inline constexpr Name angle_kinds[] = {{"auto", HALYARD_ANGLES_AUTO},
+                                       {"table", HALYARD_ANGLES_TABLE},
+                                       {"phase", HALYARD_ANGLES_PHASE},
+                                       {"given", HALYARD_ANGLES_GIVEN},
+                                       {"joined", HALYARD_ANGLES_JOINED}};
 inline constexpr Name references[] = {{"exact", HALYARD_REFERENCE_EXACT}, {"hf_f32", HALYARD_REFERENCE_HF_F32}};
 inline constexpr Name axis_maps[] = {{"none", HALYARD_AXIS_MAP_NONE},
                                      {"sections", HALYARD_AXIS_MAP_SECTIONS},

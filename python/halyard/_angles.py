@@ -50,8 +50,8 @@ class AngleSource:
     """cos and sin for some frequencies. Made once, shared by all layers and threads; never changes.
 
     frequencies: what is turned by; not needed any more afterwards.
-    kind: "auto", "table" (a row for each position, 4 * rotary_dim bytes), "factored" (two tables of about the square
-        root as many rows) or "phase" (no table). "auto" is a table where that takes at most 64 MiB, else phase.
+    kind: "auto", "table" (a row for each position, 4 * rotary_dim bytes) or "phase" (no table). "auto" is a table where
+        that takes at most 64 MiB, else phase.
     first, last: the positions that are covered, both included [every int32].
     reference: "exact", cos and sin within 1.2e-7 at every position (a table's are correctly rounded); or "hf_f32", a
         table of what transformers computes, for those who have to reproduce its numbers.
@@ -123,7 +123,7 @@ class AngleSource:
         self._handle, self._key = core, f"{core.kind} {_process} {next(_numbers)}"
         _known[self._key] = core
 
-    kind: str = _told("kind", '"table", "factored", "phase", "given" or "joined": never "auto".')
+    kind: str = _told("kind", '"table", "phase", "given" or "joined": never "auto".')
     rotary_dim: int = _told("rotary_dim")
     first: int = _told("first", "The first position that is covered.")
     last: int = _told("last", "The last position that is covered.")

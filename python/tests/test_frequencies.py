@@ -96,7 +96,6 @@ def test_angle_sources_say_what_they_are():
     assert (whole.kind, whole.first, whole.last, whole.n_axes) == ("phase", -2**31, 2**31 - 1, 1)
     table = halyard.AngleSource(frequencies, first=0, last=1023)
     assert (table.kind, table.n_bytes >= 1024 * 64 * 4) == ("table", True)
-    assert halyard.AngleSource(frequencies, "factored", first=0, last=99).kind == "factored"
     assert halyard.AngleSource(frequencies, axis_map=("interleaved", (12, 10, 10))).n_axes == 3
     for bad in ({"kind": "given"}, {"kind": "tables"}, {"first": 3, "last": 2}, {"reference": "f32"},
                 {"axis_map": ("sections", (1, 2))}, {"reference": "hf_f32", "kind": "phase"}):

@@ -21,7 +21,6 @@ namespace halyard {
 enum class AngleKind : std::int32_t {
     table = HALYARD_ANGLES_TABLE,
     given = HALYARD_ANGLES_GIVEN,
-    factored = HALYARD_ANGLES_FACTORED,
     phase = HALYARD_ANGLES_PHASE,
     joined = HALYARD_ANGLES_JOINED
 };
@@ -64,7 +63,7 @@ struct halyard_angle_source {
     std::uint64_t bytes = 0;  // that the source owns
     halyard::PairAxes axes;
 
-    // table and given: rows in memory. factored: the coarse rows.
+    // table and given: rows in memory
     halyard::Dtype rows_dtype = halyard::Dtype::f32;
     std::int64_t n_rows = 0;        // below 2^31
     std::int32_t identity_row = 0;  // the row of position 0; a table always has one, after its other rows if need be
@@ -76,10 +75,6 @@ struct halyard_angle_source {
     std::unique_ptr<float[], halyard::DeleteRows> owned_rows;
     std::unique_ptr<std::int32_t[]> listed;  // ascending positions of the rows of a listed table, else NULL
     std::int64_t n_listed = 0;
-
-    // factored: position first + (i << fine_bits) + j is coarse row i and fine row j.
-    std::unique_ptr<float[], halyard::DeleteRows> fine_rows;
-    std::int32_t fine_bits = 0;
 
     // phase, and all others but given whose reference is exact, since keys move by them: frequencies in 2^-64 turns,
     // their upper and lower words; attention_factor, also in two floats.
@@ -139,7 +134,7 @@ struct halyard_angle_source {
     }
 
     /// The position that a position stands for under a policy: itself where it is covered, else the nearest or 0.
-    /// For factored and phase.
+    /// For phase.
     std::int32_t find_position(std::int64_t position, halyard::BadPosition bad_position) const noexcept {
         if (position >= first && position <= last) {
             return static_cast<std::int32_t>(position);

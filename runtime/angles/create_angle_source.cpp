@@ -58,18 +58,15 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
     source.last = desc.last;
     source.reference = Reference(desc.reference);
     HALYARD_TRY(read_pair_axes(desc, source.rotary_dim / 2, &source.axes, error));
-    const char *const name = source.kind == AngleKind::phase ? "PHASE" : "FACTORED";
     if (desc.listed != nullptr && source.kind != AngleKind::table) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_", name, " lists nothing");
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_PHASE lists nothing");
     }
     if (desc.reference != HALYARD_REFERENCE_EXACT && source.kind != AngleKind::table) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.reference is HALYARD_REFERENCE_HF_F32, which HALYARD_ANGLES_",
-                    name, " cannot reproduce");
+        return fail(error, HALYARD_ERROR_MISMATCH,
+                    "desc.reference is HALYARD_REFERENCE_HF_F32, which HALYARD_ANGLES_PHASE cannot reproduce");
     }
     if (source.kind == AngleKind::table) {
         HALYARD_TRY(make_table(*frequencies, desc, source, error));
-    } else if (source.kind == AngleKind::factored) {
-        HALYARD_TRY(make_factored(*frequencies, source, error));
     }
     return desc.reference == HALYARD_REFERENCE_EXACT ? make_turns(*frequencies, source, error) : HALYARD_OK;
 }
@@ -131,7 +128,7 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
     HALYARD_TRY(read_struct(desc, "desc", &read, error));
     if (read.kind < HALYARD_ANGLES_AUTO || read.kind > HALYARD_ANGLES_PHASE) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.kind is ", read.kind,
-                    ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (4)");
+                    ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (3)");
     }
     const bool is_given = read.kind == HALYARD_ANGLES_GIVEN;
     if (read.by_token < 0 || read.by_token > (is_given ? 2 : 0)) {

@@ -72,12 +72,4 @@ CosAndSin<typename Math::Float> phase_angle(const Math &math, const typename Mat
             math.flip_sign(math.select(is_odd, cos, sin), sin_sign)};
 }
 
-/// The angle of two angles' sum, by one complex product.
-template <typename Math>
-CosAndSin<typename Math::Float> sum_angle(const Math &math, const CosAndSin<typename Math::Float> &a,
-                                          const CosAndSin<typename Math::Float> &b) {
-    const typename Math::Float minus = math.times(negate(math, a.sin), b.sin), plus = math.times(a.cos, b.sin);
-    return {math.fma(a.cos, b.cos, minus), math.fma(a.sin, b.cos, plus)};
-}
-
 }  // namespace halyard

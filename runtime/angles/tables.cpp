@@ -145,38 +145,6 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
     return HALYARD_OK;
 }
 
-halyard_status make_factored(const halyard_frequencies &frequencies, halyard_angle_source &source,
-                             halyard_error *error) noexcept {
-    const std::int64_t n_covered = source.last - source.first + 1;
-    while ((std::int64_t{1} << (2 * source.fine_bits)) < n_covered) {
-        source.fine_bits++;
-    }
-    const std::int64_t n_fine = std::int64_t{1} << source.fine_bits;
-    const std::int64_t n_coarse = (n_covered + n_fine - 1) / n_fine;
-    source.n_rows = n_coarse + 1;  // the last one is position 0's
-    source.identity_row = static_cast<std::int32_t>(n_coarse);
-    // Kernels count the floats of a table in 32 bits: 2^16 rows of at most 2^15 - 1 floats.
-    if (source.n_rows * source.rotary_dim > max_rows || n_fine * source.rotary_dim > max_rows) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "factored tables of ", source.n_rows, " and ", n_fine,
-                    " rows and rotary_dim ", source.rotary_dim, " are too large");
-    }
-    HALYARD_TRY(allocate_rows(source.n_rows, source.rotary_dim, &source.owned_rows, error));
-    HALYARD_TRY(allocate_rows(n_fine, source.rotary_dim, &source.fine_rows, error));
-    source.bytes = static_cast<std::uint64_t>((source.n_rows + n_fine) * source.rotary_dim) * sizeof(float);
-    point_at_owned_rows(source);
-    const std::int64_t n_pairs = frequencies.n_pairs;
-    for (std::int64_t row = 0; row < source.n_rows; ++row) {
-        const std::int64_t position = row < n_coarse ? source.first + row * n_fine : 0;
-        float *const cos_row = source.owned_rows.get() + row * source.rotary_dim;
-        make_row(frequencies, static_cast<std::int32_t>(position), cos_row, cos_row + n_pairs);
-    }
-    for (std::int64_t row = 0; row < n_fine; ++row) {
-        float *const cos_row = source.fine_rows.get() + row * source.rotary_dim;
-        make_unscaled_row(frequencies, static_cast<std::int32_t>(row), cos_row, cos_row + n_pairs);
-    }
-    return HALYARD_OK;
-}
-
 halyard_status make_turns(const halyard_frequencies &frequencies, halyard_angle_source &source,
                           halyard_error *error) noexcept {
     const auto n_pairs = static_cast<std::size_t>(frequencies.n_pairs);

@@ -1,4 +1,4 @@
-// What angle sources are made of: tables, factored tables, phases.
+// What angle sources are made of: tables, phases.
 #pragma once
 
 #include "angles/angle_source.h"
@@ -21,11 +21,6 @@ bool find_rows_memory(halyard_angle_source &source) noexcept;
 /// Makes rows for the range, or for the positions of desc.listed.
 halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
                           halyard_angle_source &source, halyard_error *error) noexcept;
-
-/// Splits the range into coarse steps of a power of two near the square root of its length. attention_factor goes into
-/// the coarse rows.
-halyard_status make_factored(const halyard_frequencies &frequencies, halyard_angle_source &source,
-                             halyard_error *error) noexcept;
 
 /// Stores the frequencies as fixed-point turns, beside what the source has already.
 halyard_status make_turns(const halyard_frequencies &frequencies, halyard_angle_source &source,

@@ -145,11 +145,8 @@ CosSin precise_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair
                            frequencies.attention_factor, position);
 }
 
-namespace {
-
-void make_scaled_row(const halyard_frequencies &frequencies, double scale, std::int32_t position, float *cos_row,
-                     float *sin_row) noexcept {
-    const double position_as_double = position;
+void make_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row, float *sin_row) noexcept {
+    const double scale = frequencies.attention_factor, position_as_double = position;
     for (std::int64_t pair = 0; pair < frequencies.n_pairs; ++pair) {
         const QuarterTurns &turns = frequencies.quarter_turns.get()[pair];
         CosSin value;
@@ -159,17 +156,6 @@ void make_scaled_row(const halyard_frequencies &frequencies, double scale, std::
         cos_row[pair] = value.cos;
         sin_row[pair] = value.sin;
     }
-}
-
-}  // namespace
-
-void make_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row, float *sin_row) noexcept {
-    make_scaled_row(frequencies, frequencies.attention_factor, position, cos_row, sin_row);
-}
-
-void make_unscaled_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
-                       float *sin_row) noexcept {
-    make_scaled_row(frequencies, 1.0, position, cos_row, sin_row);
 }
 
 CosSin CosSinOfAngle::operator()(float angle, double factor) const noexcept {

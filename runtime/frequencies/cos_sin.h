@@ -35,10 +35,6 @@ CosSin precise_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair
 /// Writes float32(f cos theta) and float32(f sin theta), correctly rounded, for every pair at one position.
 void make_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row, float *sin_row) noexcept;
 
-/// Writes such a row without attention_factor.
-void make_unscaled_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
-                       float *sin_row) noexcept;
-
 /// cos and sin of float32 angles, |angle| < 2^60, correctly rounded: what a libm's cosf and sinf are within an ulp of.
 class CosSinOfAngle {
 public:

@@ -121,8 +121,6 @@ inline void set_angles(Fields::Angles &to, const Launch &launch, const LaunchPos
     set_rows(to.first_rows, to.first_halves, angles.first_rows);
     set_rows(to.second_rows, to.second_halves, angles.second_rows);
     to.row_of_zero = source.identity_row;
-    to.first_fine_row = angles.first_fine_row;
-    to.fine_bits = source.fine_bits;
     to.scale_high = source.scale_high;
     to.scale_low = source.scale_low;
 }

@@ -28,7 +28,6 @@ halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::siz
 AngleForm form_of(const halyard_angle_source &source) {
     switch (source.kind) {
     case AngleKind::phase: return AngleForm::phase;
-    case AngleKind::factored: return AngleForm::factored;
     case AngleKind::table:
     case AngleKind::given:
     case AngleKind::joined: break;
@@ -94,26 +93,10 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
     }
     // One piece of memory, in which each row is one of cos and one of sin.
     const auto n_floats = static_cast<std::size_t>(device.n_rows * source.stride_row);
-    const float *rows = source.owned_rows.get();
-    std::unique_ptr<float[]> both;
-    if (device.form == AngleForm::factored) {
-        both.reset(new (std::nothrow) float[n_floats]);
-        if (both == nullptr) {
-            return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", device.n_rows, " rows");
-        }
-        const std::int64_t n_coarse = source.n_rows * source.stride_row;
-        std::copy_n(rows, n_coarse, both.get());
-        std::copy_n(source.fine_rows.get(), static_cast<std::int64_t>(n_floats) - n_coarse, both.get() + n_coarse);
-        rows = both.get();
-    }
-    HALYARD_TRY(upload(angles.queue, rows, n_floats * sizeof(float), &device.first_rows, error));
+    HALYARD_TRY(
+        upload(angles.queue, source.owned_rows.get(), n_floats * sizeof(float), &device.first_rows, error));
     device.second_rows = static_cast<float *>(device.first_rows) + n_pairs;
     return HALYARD_OK;
-}
-
-/// The rows of a source, coarse and fine ones together.
-std::int64_t rows_of(const halyard_angle_source &source) {
-    return source.n_rows + (source.kind == AngleKind::factored ? std::int64_t{1} << source.fine_bits : 0);
 }
 
 /// Refuses sources that no kernel of a device reads.
@@ -129,9 +112,8 @@ halyard_status check_source(const halyard_angle_source &source, halyard_error *e
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source has rows for each of ", source.n_heads,
                     " heads, but on a GPU heads share theirs");
     }
-    const std::int64_t n_rows = rows_of(source);
-    if (source.kind != AngleKind::phase && n_rows > INT32_MAX / source.stride_row) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, n_rows, " rows of stride ", source.stride_row,
+    if (source.kind != AngleKind::phase && source.n_rows > INT32_MAX / source.stride_row) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, source.n_rows, " rows of stride ", source.stride_row,
                     " are more than the 2^31 elements that a GPU kernel can reach");
     }
     return HALYARD_OK;
@@ -173,7 +155,6 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     shape.identity_row = source->identity_row;
     shape.stride_row = source->stride_row;
     shape.rows_dtype = source->rows_dtype;
-    shape.fine_bits = source->fine_bits;
     shape.scale_high = source->scale_high;
     shape.scale_low = source->scale_low;
     if (is_given) {  // addresses that outputs must not meet
@@ -182,8 +163,7 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     }
     DeviceAngles &device = angles->device;
     device.form = form_of(*source);
-    device.n_rows = source->kind == AngleKind::phase ? 1 : rows_of(*source);
-    device.first_fine_row = static_cast<std::int32_t>(source->n_rows);
+    device.n_rows = source->kind == AngleKind::phase ? 1 : source->n_rows;
     HALYARD_TRY(upload_axes(*angles, source->axes, error));
     HALYARD_TRY(upload_list(*angles, *source, error));
     HALYARD_TRY(is_given ? use_rows(*angles, *source, error) : upload_source(*angles, *source, error));

@@ -20,11 +20,9 @@ struct DeviceList {
 struct DeviceAngles {
     halyard_angle_source source;  // without memory of its own
     AngleForm form = AngleForm::rows_f32;
-    // Rows of cos and of sin. FACTORED: the coarse rows, then the fine ones. PHASE: the upper and the lower words of
-    // the frequencies.
+    // Rows of cos and of sin. PHASE: the upper and the lower words of the frequencies.
     void *first_rows = nullptr, *second_rows = nullptr;
     std::int64_t n_rows = 1;
-    std::int32_t first_fine_row = 0;
     DeviceList list;  // the positions of a listed table's rows; other sources have one element that nobody reads
     void *axis_of_pair = nullptr;  // int32 [n_pairs + 1]; then a zero, for positions that are only counted
 };

@@ -14,7 +14,7 @@
 namespace halyard {
 
 /// How kernels get cos and sin.
-enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, factored, phase };
+enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, phase };
 
 /// What there is to say of a tensor's groups, in fields of bits: a device takes 1024 bytes of arguments, or not many
 /// more.
@@ -89,9 +89,6 @@ struct LaunchFields {
         Array<std::uint16_t, 2> second_halves{to, "second_halves"};
         Scalar<std::int32_t> first_offset{to, "first_offset"}, second_offset{to, "second_offset"};
         Scalar<std::int32_t> row_of_zero{to, "row_of_zero"};  // position 0's; first those of first … last, or the list
-        Scalar<std::int32_t> first_fine_row{to,
-                                            "first_fine_row"};  // factored: behind the coarse; one for each multiple
-        Scalar<std::int32_t> fine_bits{to, "fine_bits"};  // of 2^-fine_bits of a coarse one's distance to the next
         Scalar<float> scale_high{to, "scale_high"}, scale_low{to, "scale_low"};
     };
 

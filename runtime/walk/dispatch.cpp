@@ -11,7 +11,7 @@
 #include <utility>
 
 #define HALYARD_KERNEL(name, ...) extern "C" halyard_rotate_kernel name;
-#define HALYARD_ROW_KERNEL(name, source, target) extern "C" halyard_rows_##source##_kernel name;
+#define HALYARD_ROW_KERNEL(name, target) extern "C" halyard_rows_phase_kernel name;
 #define HALYARD_STAGE_KERNEL(name, stage, dtype, target) extern "C" halyard_##stage##_kernel name;
 #include "built_kernels.inc"
 
@@ -50,11 +50,11 @@ constexpr StageKernels stage_kernels_of(Target target) {
 }
 
 constexpr RowKernels row_kernels_of(Target target) {
-    RowKernels kernels = {Target::reference, nullptr, nullptr, {}};
-#define HALYARD_ROW_KERNEL(name, source, of)                                                                           \
+    RowKernels kernels = {Target::reference, nullptr, {}};
+#define HALYARD_ROW_KERNEL(name, of)                                                                                   \
     if (target == Target::of) {                                                                                        \
         kernels.target = target;                                                                                       \
-        kernels.source = name;                                                                                         \
+        kernels.phase = name;                                                                                          \
     }
 #include "built_kernels.inc"
     const StageKernels stages = stage_kernels_of(target);

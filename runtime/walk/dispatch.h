@@ -83,7 +83,6 @@ const Kernel &select(const Task &task, TargetSet allowed) noexcept;
 struct RowKernels {
     Target target;
     halyard_rows_phase_kernel *phase;
-    halyard_rows_factored_kernel *factored;
     halyard_widen_kernel *widen[n_input_dtypes];  // of rows that are given (index_of)
 };
 

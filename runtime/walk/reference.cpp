@@ -78,14 +78,4 @@ void phase_row_reference(std::int32_t position, const Phases &phases, std::int64
     }
 }
 
-void factored_row_reference(const float *coarse_cos, const float *coarse_sin, const float *fine_cos,
-                            const float *fine_sin, std::int64_t n_pairs, float *cos_row, float *sin_row) noexcept {
-    for (std::int64_t k = 0; k < n_pairs; k++) {
-        const CosAndSin<float> angle =
-            sum_angle(PortableMath(), {coarse_cos[k], coarse_sin[k]}, {fine_cos[k], fine_sin[k]});
-        cos_row[k] = angle.cos;
-        sin_row[k] = angle.sin;
-    }
-}
-
 }  // namespace halyard

@@ -35,7 +35,5 @@ struct Phases {
 /// The arithmetic of generators/rows_generator.cpp, for one row.
 void phase_row_reference(std::int32_t position, const Phases &phases, std::int64_t n_pairs, float *cos_row,
                          float *sin_row) noexcept;
-void factored_row_reference(const float *coarse_cos, const float *coarse_sin, const float *fine_cos,
-                            const float *fine_sin, std::int64_t n_pairs, float *cos_row, float *sin_row) noexcept;
 
 }  // namespace halyard

@@ -51,38 +51,6 @@ void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std:
     kernels.phase(&position.header, &turns_high.header, &turns_low.header, scale_high, scale_low, &rows.header);
 }
 
-void make_factored_rows(const halyard_angle_source &source, const RowKernels &kernels, const std::int32_t *positions,
-                        std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
-                        const RowOutput &out) noexcept {
-    std::int32_t coarse_row[max_piece_tokens], fine_row[max_piece_tokens];
-    for (std::int64_t t = 0; t < n_tokens; t++) {
-        // Position 0 turns nothing, not even by a rounding error, so it reads the identity row. It also stands for bad
-        // positions.
-        const bool is_zero = positions[t] == 0;
-        const std::int64_t offset = is_zero ? 0 : positions[t] - source.first;
-        coarse_row[t] = is_zero ? source.identity_row : static_cast<std::int32_t>(offset >> source.fine_bits);
-        fine_row[t] = static_cast<std::int32_t>(offset & ((std::int64_t(1) << source.fine_bits) - 1));
-    }
-    const std::int64_t stride_sin = source.rotary_dim / 2, stride_row = source.rotary_dim;
-    const float *coarse_rows = source.owned_rows.get() + first_pair, *fine_rows = source.fine_rows.get() + first_pair;
-    if (kernels.factored == nullptr) {
-        for (std::int64_t t = 0; t < n_tokens; t++) {
-            const float *coarse = coarse_rows + coarse_row[t] * stride_row;
-            const float *fine = fine_rows + fine_row[t] * stride_row;
-            float *row = out.data + t * out.stride_token;
-            factored_row_reference(coarse, coarse + stride_sin, fine, fine + stride_sin, n_pairs, row,
-                                   row + out.stride_sin);
-        }
-        return;
-    }
-    // Both tables are far below 2^31 floats: see make_factored in tables.cpp.
-    Buffer coarse_index(coarse_row, n_tokens), fine_index(fine_row, n_tokens);
-    Buffer coarse(coarse_rows, n_pairs, stride_sin, source.n_rows, stride_row);
-    Buffer fine(fine_rows, n_pairs, stride_sin, std::int64_t(1) << source.fine_bits, stride_row);
-    Buffer rows(out.data, n_pairs, out.stride_sin, n_tokens, out.stride_token);
-    kernels.factored(&coarse_index.header, &fine_index.header, &coarse.header, &fine.header, &rows.header);
-}
-
 /// Widens n rows that follow each other.
 void widen_rows(halyard_widen_kernel *kernel, const char *from, std::int64_t stride_row, std::int64_t n_pairs,
                 std::int64_t n, const RowOutput &out) noexcept {
@@ -148,9 +116,6 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
         make_phase_rows({source.turns_high.get() + first_pair, source.turns_low.get() + first_pair, source.scale_high,
                          source.scale_low},
                         kernels, found, tokens.n_tokens, n_pairs, out);
-        break;
-    case AngleKind::factored:
-        make_factored_rows(source, kernels, found, tokens.n_tokens, first_pair, n_pairs, out);
         break;
     case AngleKind::table:
     case AngleKind::given: copy_rows(source, kernels, found, tokens, first_pair, n_pairs, out); break;

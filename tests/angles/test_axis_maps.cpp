@@ -107,7 +107,7 @@ TEST_CASE("axis maps: golden mrope, exact, by every source and target", "[axes][
                        want = golden::read_elements(section, entry.at("y_exact"));
         const auto at = golden.at();
         const auto greatest = *std::max_element(golden.positions.begin(), golden.positions.end());
-        for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED}) {
+        for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
             auto desc = describe_source(kind, 0, static_cast<std::int32_t>(greatest));
             set_axes(desc, golden.axis_map, golden.counts);
             const halyard::angle_source source(frequencies, desc);
@@ -123,8 +123,7 @@ TEST_CASE("axis maps: golden mrope, exact, by every source and target", "[axes][
                             const std::int64_t i1 = head + golden.rotation.index(HALYARD_PAIRING_HALF, k, 1);
                             // The golden value was rounded to float, and the list of frequencies to double.
                             const long double length = std::hypot(static_cast<long double>(x[i0]), x[i1]);
-                            const long double eps = kind == HALYARD_ANGLES_FACTORED ? 4 : 2;
-                            const long double bound = (eps + 0.51L) * 0x1p-23L * length;
+                            const long double bound = 2.51L * 0x1p-23L * length;
                             n_wrong +=
                                 std::fabs(y[i0] - want[i0]) <= bound && std::fabs(y[i1] - want[i1]) <= bound ? 0 : 1;
                         }
@@ -229,10 +228,9 @@ struct RandomMap {
 
 TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[axes]") {
     Random random(Catch::getSeed());
-    constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE,
-                                      HALYARD_ANGLES_GIVEN};
+    constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN};
     for (int trial = 0; trial < 240; trial++) {
-        const RandomMap map(kinds[trial % 4], random);
+        const RandomMap map(kinds[trial % 3], random);
         const std::int64_t n_batch = random.in(1, 3), n_tokens = random.in(1, map.rotary_dim > 1000 ? 3 : 80);
         CAPTURE(trial, map.rotary_dim, map.n_axes, n_batch, n_tokens);
         std::vector<std::vector<std::int64_t>> of_axis(static_cast<std::size_t>(map.n_axes));
@@ -283,8 +281,8 @@ void check_map_refused(const halyard_angle_source_desc &desc, halyard_status sta
 
 TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 128);
-    for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED,
-                                    HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN}) {
+    for (const std::int32_t kind :
+         {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN}) {
         INFO("kind " << kind);
         float rows[256] = {};
         auto desc = describe_given(rows, rows, 2, 64, 128);
@@ -408,7 +406,7 @@ struct MappedRun {
     }};
 };
 
-constexpr std::int32_t mapped_kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE};
+constexpr std::int32_t mapped_kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE};
 
 }  // namespace
 
@@ -493,8 +491,7 @@ TEST_CASE("axis maps: a source takes over what a config told its frequencies", "
         halyard::make_rows(plan, source, &positions, 1, 3, result.data(), 3 * 128);
         return result;
     };
-    for (const std::int32_t kind :
-         {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_FACTORED}) {
+    for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
         CAPTURE(kind);
         const halyard::angle_source taken(frequencies, halyard::describe_angles(kind, 0, 99));
         const halyard::angle_source same(frequencies, halyard::describe_angles(kind, stated, 0, 99));

@@ -273,7 +273,7 @@ TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its o
         CAPTURE(rotary_dim, n_batch, n_tokens, n_parts);
         const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
         const auto angles = random.one_in(2) ? halyard::angle_source::phase(frequencies)
-                                             : halyard::angle_source::factored(frequencies, -100, 100);
+                                             : halyard::angle_source::table(frequencies, -100, 100);
         std::vector<std::int32_t> values(static_cast<std::size_t>(n_batch * n_tokens));
         for (auto &value : values) {
             value = static_cast<std::int32_t>(random.in(-100, 100));

@@ -110,17 +110,6 @@ TEST_CASE("angle sources: lists of positions are checked", "[angles][errors]") {
     }
 }
 
-TEST_CASE("angle sources: factored tables hold at most 2^31 - 1 floats", "[angles]") {
-    const auto refuse_range = [](std::int64_t rotary_dim, std::int32_t n_covered, const char *words) {
-        const auto desc = describe_source(HALYARD_ANGLES_FACTORED, 0, n_covered - 1);
-        check_source_refused(halyard::frequencies::from_base(10000, rotary_dim).get(), &desc, HALYARD_ERROR_OVERFLOW,
-                             {words});
-    };
-    // First only the coarse tables are too large, then only the fine ones.
-    refuse_range((1 << 20) - 2, 1 << 22, "2049 and 2048 rows and rotary_dim 1048574");
-    refuse_range(1 << 20, (1 << 20) + 1, "514 and 2048 rows and rotary_dim 1048576");
-}
-
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators stop the program instead
 TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 1 << 16);
@@ -137,23 +126,20 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
     const auto listed = positions_of(positions);
     Desc desc;
     const Table sources = sources_of(frequencies, desc);
-    for (const std::int32_t kind : {HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-        const std::string name = kind == HALYARD_ANGLES_PHASE ? "PHASE" : "FACTORED";
-        desc = describe_source(kind, 0, 99);
-        CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
-        sources.refuse({
-            {HALYARD_ERROR_MISMATCH,
-             {"HALYARD_ANGLES_" + name, "HALYARD_REFERENCE_HF_F32"},
-             {{desc.reference, HALYARD_REFERENCE_HF_F32}}},
-            {HALYARD_ERROR_MISMATCH, {"desc.listed"}, {{desc.listed, &listed}}},
-            {HALYARD_ERROR_POSITION, {"desc.last is 4"}, {{desc.first, 5}, {desc.last, 4}}},
-        });
-        check_source_refused(nullptr, &desc, HALYARD_ERROR_NULL_POINTER, {"frequencies"});
-    }
+    desc = describe_source(HALYARD_ANGLES_PHASE, 0, 99);
+    CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
+    sources.refuse({
+        {HALYARD_ERROR_MISMATCH,
+         {"HALYARD_ANGLES_PHASE", "HALYARD_REFERENCE_HF_F32"},
+         {{desc.reference, HALYARD_REFERENCE_HF_F32}}},
+        {HALYARD_ERROR_MISMATCH, {"desc.listed"}, {{desc.listed, &listed}}},
+        {HALYARD_ERROR_POSITION, {"desc.last is 4"}, {{desc.first, 5}, {desc.last, 4}}},
+    });
+    check_source_refused(nullptr, &desc, HALYARD_ERROR_NULL_POINTER, {"frequencies"});
     desc = describe_source(HALYARD_ANGLES_AUTO);
-    sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 5, 1000, INT32_MAX}, {{"desc.kind", desc.kind}});
-    for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN,
-                                    HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
+    sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, 1000, INT32_MAX}, {{"desc.kind", desc.kind}});
+    for (const std::int32_t kind :
+         {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_PHASE}) {
         desc = describe_source(kind);
         sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2}, {{"desc.reference", desc.reference}});
     }
@@ -161,13 +147,6 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
     desc = describe_given(rows, rows + 4, 2, 8, 8);
     CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
     sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, 77}, {{"desc.rows_dtype", desc.rows_dtype}});
-    // 65537 coarse rows of 2^15 floats are one too many for 32 bits.
-    const auto wide = halyard::frequencies::from_base(10000, 1 << 15);
-    desc = describe_source(HALYARD_ANGLES_FACTORED, least_position, greatest_position);
-    check_source_refused(wide.get(), &desc, HALYARD_ERROR_OVERFLOW,
-                         {"factored tables of 65537 and 65536 rows and rotary_dim 32768"});
-    CHECK_NOTHROW(make_source(wide, HALYARD_ANGLES_FACTORED, 0, 99));
-    CHECK_NOTHROW(make_source(wide, HALYARD_ANGLES_PHASE, least_position, greatest_position));
 }
 
 TEST_CASE("sources: rows of two bytes cannot be written through", "[sources][errors]") {

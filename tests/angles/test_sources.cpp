@@ -112,8 +112,6 @@ TEST_CASE("sources: pairs may be as long, and attention_factor as small, as haly
         std::int32_t kind, first, last;
     } ranges[] = {{HALYARD_ANGLES_TABLE, -20, 40},
                   {HALYARD_ANGLES_TABLE, greatest_position - 60, greatest_position},
-                  {HALYARD_ANGLES_FACTORED, -2500, 2500},
-                  {HALYARD_ANGLES_FACTORED, greatest_position - 5000, greatest_position},
                   {HALYARD_ANGLES_PHASE, least_position, greatest_position}};
     const auto exact = oracle::inv_freq_of(500000, rotary_dim);
     const std::vector<double> inv_freq(exact.begin(), exact.end());
@@ -144,10 +142,7 @@ TEST_CASE("sources: pairs may be as long, and attention_factor as small, as haly
                                   return turns[static_cast<std::size_t>(token * n_pairs + k)];
                               },
                               [&](oracle::Pair<long double> pair, const ExactCosSin &, long double result) {
-                                  return oracle::promised_bound(dtype, pair, factor, result) +
-                                         (kind == HALYARD_ANGLES_FACTORED
-                                              ? 2 * 0x1p-23L * std::hypot(pair.x0, pair.x1) * factor
-                                              : 0.0L);
+                                  return oracle::promised_bound(dtype, pair, factor, result);
                               }) == 0);
                 }
             }
@@ -208,25 +203,23 @@ TEST_CASE("sources: positions out of range, by policy", "[sources]") {
     }
     const auto frequencies = make_frequencies(list, factor);
     using Limits = std::numeric_limits<std::int64_t>;
-    for (const std::int32_t kind : {HALYARD_ANGLES_FACTORED, HALYARD_ANGLES_PHASE}) {
-        for (const auto &[first, last] :
-             std::initializer_list<std::pair<std::int32_t, std::int32_t>>{{0, 99},
-                                                                          {0, 0},
-                                                                          {100, 199},
-                                                                          {-500, -400},
-                                                                          {-5, 5},
-                                                                          {7, 7},
-                                                                          {least_position, least_position + 3},
-                                                                          {greatest_position - 3, greatest_position},
-                                                                          {least_position, greatest_position}}) {
-            INFO((kind == HALYARD_ANGLES_PHASE ? "phase " : "factored ") << first << " to " << last);
-            const auto source = make_source(frequencies, kind, first, last);
-            CHECK((source.info().first == first && source.info().last == last));
-            const std::int64_t below = first, above = last, two_31 = std::int64_t{1} << 31;
-            for (const std::int64_t position : {below, above, below - 1, above + 1, std::int64_t{0}, two_31,
-                                                -two_31 - 1, 2 * two_31, two_31 << 31, Limits::min(), Limits::max()}) {
-                check_policies(source, factor, position);
-            }
+    for (const auto &[first, last] :
+         std::initializer_list<std::pair<std::int32_t, std::int32_t>>{{0, 99},
+                                                                      {0, 0},
+                                                                      {100, 199},
+                                                                      {-500, -400},
+                                                                      {-5, 5},
+                                                                      {7, 7},
+                                                                      {least_position, least_position + 3},
+                                                                      {greatest_position - 3, greatest_position},
+                                                                      {least_position, greatest_position}}) {
+        INFO(first << " to " << last);
+        const auto source = make_source(frequencies, HALYARD_ANGLES_PHASE, first, last);
+        CHECK((source.info().first == first && source.info().last == last));
+        const std::int64_t below = first, above = last, two_31 = std::int64_t{1} << 31;
+        for (const std::int64_t position : {below, above, below - 1, above + 1, std::int64_t{0}, two_31, -two_31 - 1,
+                                            2 * two_31, two_31 << 31, Limits::min(), Limits::max()}) {
+            check_policies(source, factor, position);
         }
     }
 }
@@ -265,7 +258,4 @@ TEST_CASE("sources: what they own", "[sources]") {
     CHECK(phase.kind == HALYARD_ANGLES_PHASE);
     CHECK(phase.rotary_dim == 128);
     CHECK(phase.bytes == 64 * 8);
-    const auto factored = make_source(frequencies, HALYARD_ANGLES_FACTORED, 0, 999'999).info();
-    CHECK(factored.kind == HALYARD_ANGLES_FACTORED);
-    CHECK(factored.bytes <= 4 * 1000 * 128 * sizeof(float));  // about as many rows as the root of a million
 }

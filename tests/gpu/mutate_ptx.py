@@ -136,6 +136,8 @@ EQUIVALENT = [
      "the next condition tells, too"),
     ("rotate", "NaN kept as it is", "selp", "a NaN of cos or sin makes one of the result"),
     ("half_bf16_in_place", "xor dropped", r"xor\.b32 %r, %r, %r; <- selp\.b32 .* <- ld\.param", "cos keeps its sign"),
+    ("half_to_interleaved_f16", "xor dropped", r"xor\.b32 %r, %r, %r; <- ld\.global\.nc.* <- ld\.param",
+     "cos keeps its sign"),
     ("copy_128", "addend dropped", r"mad\.lo\.s32 .* <- ld\.param\S+ %r, \[parameter\]; <- add\.s32 .* <- ld\.param",
      "what is copied begins where its pointer leads"),
     ("", "lt for le", r"setp\.le\.s32 %p, %r, %r; <- add",

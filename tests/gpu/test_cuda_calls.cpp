@@ -589,7 +589,6 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
     const auto desc = describe();
     const auto frequencies = halyard::frequencies::from_base(10000, 64);
     const auto phase = halyard::angle_source::phase(frequencies);
-    const auto factored = halyard::angle_source::factored(frequencies, -1000, 1000);
     const std::int32_t some[] = {3, 90};
     const auto list = halyard::positions(some, {1, 2});
     const auto listed = halyard::angle_source::table(frequencies, 0, 99, list);
@@ -613,8 +612,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         bool failed = false;
         try {
             const auto angles = make_angles();
-            const halyard::gpu_angles by_phase(queue_of(), phase), by_two(queue_of(), factored),
-                by_list(queue_of(), listed);
+            const halyard::gpu_angles by_phase(queue_of(), phase), by_list(queue_of(), listed);
             const halyard::gpu_plan plan(queue_of(), desc, angles);
         } catch (const halyard::error &error) {
             failed = true;
@@ -660,10 +658,6 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
     halyard_gpu_angles *made = nullptr;
     fails_until_there_is(
         2, [&] { return halyard_create_gpu_angles(&queue, source.get(), &made, &error); },
-        [&] { halyard_destroy_gpu_angles(made); });
-    const auto factored = halyard::angle_source::factored(halyard::frequencies::from_base(10000, 64), -99, 99);
-    fails_until_there_is(
-        3, [&] { return halyard_create_gpu_angles(&queue, factored.get(), &made, &error); },
         [&] { halyard_destroy_gpu_angles(made); });
     const auto angles = make_angles();
     const auto desc = describe();

@@ -109,7 +109,7 @@ std::uint64_t hash_of(const Kernel &kernel) {
 }
 
 /// Hashes rows at random positions. Frequencies are listed, because the last bit of pow depends on the libm.
-std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind) {
+std::uint64_t hash_of_rows(const halyard::RowKernels &kernels) {
     Random random(20261121);
     Hash hash;
     for (const std::int64_t n_pairs : counts_of_pairs()) {
@@ -120,9 +120,8 @@ std::uint64_t hash_of_rows(const halyard::RowKernels &kernels, std::int32_t kind
         }
         const auto frequencies =
             halyard::frequencies::from_list(list.data(), n_pairs, random.one_of(attention_factors));
-        const bool is_phase = kind == HALYARD_ANGLES_PHASE;
-        const std::int32_t first = is_phase ? least_position : -100, last = is_phase ? greatest_position : 4000;
-        const auto source = make_source(frequencies, kind, first, last);
+        constexpr std::int32_t first = least_position, last = greatest_position;
+        const auto source = make_source(frequencies, HALYARD_ANGLES_PHASE, first, last);
         std::vector<std::int32_t> positions = {first, -1, 0, 1, last};
         for (int i = 0; i < 4; i++) {
             positions.push_back(static_cast<std::int32_t>(random.in(first, last)));
@@ -196,13 +195,9 @@ int main() {
                    });
     }
     const auto only = [](Target target) { return target == Target::reference ? 0 : halyard::bit(target); };
-    for (const auto &[name, kind] : {std::pair{"halyard_rows_phase", HALYARD_ANGLES_PHASE},
-                                     std::pair{"halyard_rows_factored", HALYARD_ANGLES_FACTORED}}) {
-        for (const RowMaker &maker : row_makers()) {
-            hashes.add(name, maker.kernels.target, [&, kind = kind](Target target) {
-                return hash_of_rows(halyard::select_row_kernels(only(target)), kind);
-            });
-        }
+    for (const RowMaker &maker : row_makers()) {
+        hashes.add("halyard_rows_phase", maker.kernels.target,
+                   [&](Target target) { return hash_of_rows(halyard::select_row_kernels(only(target))); });
     }
     for (const StageRow &row : stage_rows) {
         hashes.add(row.name, row.target,

@@ -23,7 +23,6 @@ TEST_CASE("row kernels: every target of kernels has them", "[rows]") {
             const halyard::RowKernels kernels = halyard::select_row_kernels(halyard::bit(target));
             CHECK(kernels.target == target);
             CHECK((kernels.phase == nullptr) == (target == halyard::Target::reference));
-            CHECK((kernels.factored == nullptr) == (target == halyard::Target::reference));
         }
     }
     CHECK(halyard::select_row_kernels(0).target == halyard::Target::reference);
@@ -33,15 +32,6 @@ TEST_CASE("row kernels: phase, the reference's bits within the memory that they 
     for (const RowMaker &maker : row_makers()) {
         const KernelReport report =
             check_phase_rows(maker.name, maker.kernels.phase, maker.fused, Catch::getSeed(), 400);
-        CHECK(report.fault == "");
-        CHECK(report.n_runs == 400);
-    }
-}
-
-TEST_CASE("row kernels: factored, the reference's bits within the memory that they are given", "[rows]") {
-    for (const RowMaker &maker : row_makers()) {
-        const KernelReport report =
-            check_factored_rows(maker.name, maker.kernels.factored, maker.fused, Catch::getSeed(), 400);
         CHECK(report.fault == "");
         CHECK(report.n_runs == 400);
     }
@@ -161,7 +151,7 @@ TEST_CASE("row errors: golden angles, every base, width and attention factor", "
         positions.push_back(-(1 << shift) + 1);
     }
     positions.push_back(least_position);
-    Greatest phase, factored;
+    Greatest phase;
     for (const auto &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>());
         const double base = entry.at("base");
@@ -181,18 +171,6 @@ TEST_CASE("row errors: golden angles, every base, width and attention factor", "
             const auto frequencies = with_factor(halyard::frequencies::from_base(base, rotary_dim), factor);
             const auto by_phase = make_source(frequencies, HALYARD_ANGLES_PHASE, least_position, greatest_position);
             see_all(rows_by(*by_phase.get(), reference, positions), n_pairs, factor, in_order(exact, n_pairs), phase);
-            // Ranges of all sizes around each position, so that it falls anywhere in a coarse and in a fine step.
-            for (std::size_t i = 0; i < positions.size(); i++) {
-                const std::int64_t before = static_cast<std::int64_t>(i * i * 3),
-                                   after = static_cast<std::int64_t>(7 * i);
-                const auto first = std::max<std::int64_t>(positions[i] - before, least_position);
-                const auto last = std::min<std::int64_t>(positions[i] + after, greatest_position);
-                const auto by_factors = make_source(frequencies, HALYARD_ANGLES_FACTORED,
-                                                    static_cast<std::int32_t>(first), static_cast<std::int32_t>(last));
-                see_all(
-                    rows_by(*by_factors.get(), reference, {positions[i]}), n_pairs, factor,
-                    [&](std::size_t, std::size_t k) { return exact[i * n_pairs + k]; }, factored);
-            }
             // A table's values are the nearest, so within half an ulp; test_cos_sin.cpp checks their bits.
             const auto listed = positions_of(positions);
             const auto rows = rows_of(make_listed_table(frequencies, positions), &listed, 1, listed.shape[1]);
@@ -210,7 +188,6 @@ TEST_CASE("row errors: golden angles, every base, width and attention factor", "
         }
     }
     check_greatest(phase, phase_bound);
-    check_greatest(factored, factored_bound);
 }
 
 TEST_CASE("row errors: phase at random positions of the whole range", "[rows]") {
@@ -263,29 +240,4 @@ TEST_CASE("row errors: phase near the borders of octants and quarters", "[rows]"
         }
     }
     check_greatest(greatest, phase_bound, 2);
-}
-
-TEST_CASE("row errors: factored at random positions, over the whole range and a million", "[rows]") {
-    Random random(Catch::getSeed());
-    Greatest greatest;
-    const auto see_range = [&](double base, std::int64_t rotary_dim, double factor, std::int32_t first,
-                               std::int32_t last, std::size_t n_positions) {
-        std::vector<std::int32_t> positions = {first, last};
-        while (positions.size() < n_positions) {
-            positions.push_back(static_cast<std::int32_t>(random.in(first, last)));
-        }
-        const auto n_pairs = static_cast<std::size_t>(rotary_dim / 2);
-        const auto exact = exact_rows(oracle::inv_freq_of(base, rotary_dim), positions);
-        const auto frequencies = with_factor(halyard::frequencies::from_base(base, rotary_dim), factor);
-        const auto source = make_source(frequencies, HALYARD_ANGLES_FACTORED, first, last);
-        see_all(rows_by(*source.get(), reference, positions), n_pairs, factor, in_order(exact, n_pairs), greatest);
-    };
-    for (const double factor : attention_factors) {
-        see_range(10000, 8, factor, least_position, greatest_position, 3000);
-        for (const double base : {100.0, 10000.0, 500000.0, 1e6, 5e6}) {
-            see_range(base, 128, factor, -(1 << 19), (1 << 19) - 1, 500);
-        }
-    }
-    see_range(10000, 128, 1.0001, least_position, greatest_position, 4000);
-    check_greatest(greatest, factored_bound, 4);
 }

@@ -64,7 +64,7 @@ using namespace scenes;
 Choice joined_moves(std::int64_t n_batch, std::int64_t n_tokens) {
     Choice choice = Choice::of_rotations();
     choice.moves = true;
-    choice.level[of_source] = 3;
+    choice.level[of_source] = 2;
     choice.level[of_from] = Angles::joined_others;
     choice.shape = {n_batch, n_tokens, 2};
     return choice;

@@ -185,7 +185,6 @@ bool any_mishandles_failures() {
     for (const auto &[name, desc] : {std::pair("a table", describe_source(HALYARD_ANGLES_TABLE, 0, 100)),
                                      {"a listed table", of_list},
                                      {"a table of two axes", of_axes},
-                                     {"factored angles", describe_source(HALYARD_ANGLES_FACTORED, 0, 100)},
                                      {"phases", describe_source(HALYARD_ANGLES_PHASE, 0, 100)}}) {
         failed |= of_source(name, [&](auto **out, auto *error) {
             return halyard_create_angle_source(frequencies.get(), &desc, out, error);

@@ -24,11 +24,11 @@ struct Sources {
         make_source(halyard::frequencies::from_base(10000, rotary_dim), HALYARD_ANGLES_TABLE, -50, 300);
     halyard::angle_source phase = make_source(halyard::frequencies::from_base(500000, rotary_dim), HALYARD_ANGLES_PHASE,
                                               least_position, greatest_position);
-    halyard::angle_source factored = make_source(with_factor(halyard::frequencies::from_base(100, rotary_dim), 1.25),
-                                                 HALYARD_ANGLES_FACTORED, -5000, 5000);
-    const halyard::angle_source &operator[](std::int32_t i) const { return i == 0 ? table : i == 1 ? phase : factored; }
+    halyard::angle_source scaled = make_source(with_factor(halyard::frequencies::from_base(100, rotary_dim), 1.25),
+                                               HALYARD_ANGLES_PHASE, -5000, 5000);
+    const halyard::angle_source &operator[](std::int32_t i) const { return i == 0 ? table : i == 1 ? phase : scaled; }
     halyard::angle_source join(const std::vector<std::int32_t> &index, bool by_token) const {
-        return halyard::angle_source::joined({&table, &phase, &factored}, index.data(),
+        return halyard::angle_source::joined({&table, &phase, &scaled}, index.data(),
                                              static_cast<std::int64_t>(index.size()), by_token);
     }
 };

@@ -124,7 +124,7 @@ TEST_CASE("tool: options that don't go with the input have exit status 1", "[too
          {"--positions", {"missing.npy", "0:4", "0:2", "x.npy", "p2.npy", "p0.npy", "rows.npy", "axes.npy"}},
          {"--cos-sin", {"missing.npy", "p.npy", "cs2.npy", "cs3.npy", "cs5.npy", "cs0.npy", "cs.npy --rotary-dim 6"}},
          {"--target", {"x86_nothing", "cuda_sm80"}},
-         {"--reference hf_f32 --angles", {"phase", "factored"}}});
+         {"--reference hf_f32 --angles", {"phase"}}});
     write<std::int32_t>(dir, "axes.npy", {3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8});
     fail_values(dir, 1,
                 {{"--positions axes.npy --axis-map",

@@ -61,9 +61,9 @@ TEST_CASE("tool: golden positions with several axes, from every source of angles
             return worst_error(x.values, floats_of(dir / "y.npy"), exact.values,
                                static_cast<std::size_t>(x.shape.at(2)));
         };
-        for (const std::string angles : {"auto", "table", "phase", "factored"}) {
+        for (const std::string angles : {"auto", "table", "phase"}) {
             CAPTURE(angles);
-            CHECK(error_of(listed + " --angles " + angles) <= (angles == "factored" ? 2.0 : 1.0));
+            CHECK(error_of(listed + " --angles " + angles) <= 1.0);
         }
         for (const char *form : {"config_old", "config_new"}) {
             if (test.at(form).is_string()) {  // the config brings the axis map too

@@ -121,14 +121,13 @@ enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* s
 enum { HALYARD_REAL32 = 2, HALYARD_REAL64 = 3 };                            /* of positions that are no integers */
 enum { HALYARD_CPU = 0, HALYARD_CUDA = 1 };                                 /* where a tensor's memory lies */
 /* Where cos and sin come from. AUTO is resolved from the description alone. It becomes TABLE if the rows take at most
- * 64 MiB, or `listed` is set, or `reference` is not EXACT. Otherwise it becomes PHASE, and never FACTORED. */
+ * 64 MiB, or `listed` is set, or `reference` is not EXACT. Otherwise it becomes PHASE. */
 enum {
     HALYARD_ANGLES_AUTO = 0,
     HALYARD_ANGLES_TABLE = 1,
     HALYARD_ANGLES_GIVEN = 2,
-    HALYARD_ANGLES_FACTORED = 3,
-    HALYARD_ANGLES_PHASE = 4,
-    HALYARD_ANGLES_JOINED = 5 /* is made of others: halyard_create_joined_angle_source */
+    HALYARD_ANGLES_PHASE = 3,
+    HALYARD_ANGLES_JOINED = 4 /* is made of others: halyard_create_joined_angle_source */
 };
 /* Whose cos and sin a table holds. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32 arithmetic,
  * angle = float32(position) * float32(inv_freq), for models that were trained with its errors. It repeats angles only,
@@ -382,15 +381,13 @@ typedef struct halyard_angle_source_desc {
     uint32_t size;
     int32_t kind; /* HALYARD_ANGLES_… */
 
-    /* TABLE, FACTORED and PHASE cover the positions first … last (both included).
+    /* TABLE and PHASE cover the positions first … last (both included).
      *
      * TABLE: a row of cos and a row of sin, float32(f cos theta) and float32(f sin theta), correctly rounded at every
      * int32 position; 4 * rotary_dim bytes a row. The fastest, while the rows that a run reads stay in the CPU's
-     * caches. FACTORED: two tables of about sqrt(last - first) rows each; a row is the product of one row of each. cos
-     * and sin are within 2.4e-7 f, and results within 4 * 2^-23 of the pair's length. For long ranges where memory
-     * counts. PHASE: no table. A position times a 64-bit fraction of a turn wraps exactly; cos and sin come from
+     * caches. PHASE: no table. A position times a 64-bit fraction of a turn wraps exactly; cos and sin come from
      * polynomials in float32, within 1.2e-7 f at every int32 position. At scattered positions of a long range, where a
-     * table misses the caches, PHASE and FACTORED are the fastest. */
+     * table misses the caches, PHASE is the fastest. */
     int32_t first;
     int32_t last; /* >= first, else HALYARD_ERROR_POSITION */
     /* TABLE only: rows for just the listed positions. Those outside first … last count as the nearest end. Positions
@@ -415,8 +412,8 @@ typedef struct halyard_angle_source_desc {
                               has n_rows = batch * tokens and no positions (else SHAPE, MISMATCH). 2: likewise, but
                               batch rows share them: token t of each reads row t, and n_rows = tokens. */
 
-    int32_t reference;     /* HALYARD_REFERENCE_…; FACTORED and PHASE take EXACT only (else
-                              HALYARD_ERROR_MISMATCH). GIVEN rows are read as they are */
+    int32_t reference;     /* HALYARD_REFERENCE_…; PHASE takes EXACT only (else HALYARD_ERROR_MISMATCH). GIVEN rows are
+                              read as they are */
 
     /* Positions with several axes: a run's positions then have n_axes arrays. */
     int32_t axis_map;      /* HALYARD_AXIS_MAP_… [what the frequencies were told by a config; else NONE] */
@@ -443,8 +440,8 @@ HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies
 /* Several angle sources as one, for batches whose sequences differ in frequencies (LongRoPE's short and long ones,
  * dynamic NTK at each length): an index says which source each batch row or token reads. It serves runs, bound runs and
  * halyard_make_rows on a CPU, and gives the bits that each source gives alone. Keys move by it, too: see Re-rotation.
- *   sources    [n_sources], alike in rotary_dim, n_axes and reference (else MISMATCH), each TABLE, FACTORED or PHASE
- *              (else UNSUPPORTED: rows by_token may differ for each token anyway). They must outlive the joined one;
+ *   sources    [n_sources], alike in rotary_dim, n_axes and reference (else MISMATCH), each TABLE or PHASE (else
+ *               UNSUPPORTED: rows by_token may differ for each token anyway). They must outlive the joined one;
  *              the array is read during creation only.
  *   n_sources  1 … 2^20.                              Else HALYARD_ERROR_SHAPE.
  *   index      [n_index] numbers of sources: batch row b reads sources[index[b]] or, by_token, token t of batch row b

@@ -347,11 +347,6 @@ public:
         return angle_source(frequencies, describe_angles(HALYARD_ANGLES_TABLE, first, last));
     }
 
-    /// Two tables of about sqrt(last - first) rows each, whose products are the rows.
-    static angle_source factored(const frequencies &frequencies, std::int32_t first, std::int32_t last) {
-        return angle_source(frequencies, describe_angles(HALYARD_ANGLES_FACTORED, first, last));
-    }
-
     /// No table: cos and sin by polynomials, by default at every int32 position.
     static angle_source phase(const frequencies &frequencies,
                               std::int32_t first = std::numeric_limits<std::int32_t>::min(),

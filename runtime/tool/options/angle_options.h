@@ -25,7 +25,6 @@ struct AngleOptions {
                         "how cos and sin are made [auto: table, of just the positions that occur]",
                         {{"auto", HALYARD_ANGLES_AUTO},
                          {"table", HALYARD_ANGLES_TABLE},
-                         {"factored", HALYARD_ANGLES_FACTORED},
                          {"phase", HALYARD_ANGLES_PHASE}});
     }
 
