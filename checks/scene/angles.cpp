@@ -18,8 +18,8 @@ constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
 }  // namespace
 
 const char *Angles::name() const {
-    static constexpr const char *names[] = {"table",     "phase",      "listed table", "given f32",
-                                            "given f16", "given bf16", "joined",       "given by token"};
+    static constexpr const char *names[] = {"table",     "phase",      "listed table",  "given f32",
+                                            "given f16", "given bf16", "given by token"};
     return names[kind];
 }
 
@@ -28,10 +28,9 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
     const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may ask for more
     desc.rotary_dim = call.plan.rotary_dim >= 2 && call.plan.rotary_dim <= widest ? call.plan.rotary_dim / 2 * 2 : 2;
     const std::int64_t n_pairs = desc.rotary_dim / 2;
-    static constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_TABLE,
-                                             HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_GIVEN,
-                                             HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN};
-    desc.kind = kinds[kind];
+    desc.kind = kind == phase                     ? HALYARD_ANGLES_PHASE
+                : kind == table || kind == listed ? HALYARD_ANGLES_TABLE
+                                                  : HALYARD_ANGLES_GIVEN;
     draw_range(draw, choice);
     draw_axes(draw, axes, n_pairs);
     if (kind == listed) {
@@ -43,8 +42,6 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
     } else if (is_given()) {
         desc.rows_dtype = kind - given_f32 + 1;
         desc.n_rows = desc.last + 1;
-    } else if (kind == joined) {
-        draw_index(draw, call, index);
     }
     draw_heads(draw, choice, call);
     are_from_base_ = draw.one_in(2);
@@ -108,24 +105,6 @@ void Angles::draw_list(Draw &draw, const Choice &choice) {
     desc.listed = &listed_;
 }
 
-void Angles::draw_index(Draw &draw, const Call &call, Index &index) {
-    index.by_token = draw.one_in(2);
-    index.n = call.n_batch() * (index.by_token ? call.n_tokens() : 1) + draw.in(0, 2);
-    index.n = std::clamp<std::int64_t>(index.n, 1, 4096);
-}
-
-void Angles::draw_from(Draw &draw, const Call &call, From where) {
-    from = where;
-    if (from == joined_others) {
-        draw_index(draw, call, from_index);
-    }
-}
-
-std::size_t Angles::Index::at(const Call &call, std::int64_t batch, std::int64_t token) const {
-    const std::int64_t i = by_token ? batch * call.n_tokens() + token : batch;
-    return static_cast<std::size_t>(read_number(HALYARD_INT32, reinterpret_cast<const char *>(numbers) + 4 * i));
-}
-
 /// Rows for each head, where all that are rotated have as many, and not too many.
 void Angles::draw_heads(Draw &draw, const Choice &choice, const Call &call) {
     std::set<std::int64_t> counts;
@@ -141,11 +120,6 @@ void Angles::draw_heads(Draw &draw, const Choice &choice, const Call &call) {
 }
 
 void Angles::add_to(Draw &draw, Memory &memory) {
-    for (Index *const each : {&index, &from_index}) {
-        if (each->n != 0) {
-            memory.add(each->numbers, memory.new_region(), Extent(4, each->n), 1, draw.in(0, 3));  // of any alignment
-        }
-    }
     if (is_given()) {
         const std::int64_t n_pairs = desc.rotary_dim / 2, bytes = oracle::element_bytes(desc.rows_dtype);
         const bool is_fused = draw.one_in(2);  // cos and sin of a position beside each other
@@ -170,11 +144,6 @@ void Angles::add_to(Draw &draw, Memory &memory) {
 }
 
 void Angles::fill(oracle::Random &random) const {
-    for (const Index &each : {index, from_index}) {
-        for (std::int64_t i = 0; i < each.n; i++) {
-            write_number(HALYARD_INT32, reinterpret_cast<char *>(each.numbers) + 4 * i, random.in(0, 1));
-        }
-    }
     const std::int64_t bytes = is_given() ? oracle::element_bytes(desc.rows_dtype) : 0, n_pairs = desc.rotary_dim / 2;
     for (std::int64_t i = 0; is_given() && i < n_rows_of_token() * desc.n_rows * n_pairs; i++) {
         const std::int64_t row = i / n_pairs % desc.n_rows, head = i / n_pairs / desc.n_rows;
@@ -191,7 +160,7 @@ void Angles::fill(oracle::Random &random) const {
 
 std::string Angles::create(bool moves) {
     auto error = sized<halyard_error>();
-    for (int i = 0; i < (kind == joined || moves ? 2 : 1); i++) {
+    for (int i = 0; i < (moves ? 2 : 1); i++) {
         const std::vector<double> list(inv_freq_[i].begin(), inv_freq_[i].end());
         const auto n_pairs = static_cast<std::int64_t>(list.size());
         frequencies_[i] = are_from_base_ ? halyard::frequencies::from_base(bases[i], 2 * n_pairs)
@@ -203,20 +172,12 @@ std::string Angles::create(bool moves) {
         }
         sources_[i] = halyard::angle_source(made);
     }
-    if (kind == joined) {
-        joined_ = halyard::angle_source::joined({&sources_[0], &sources_[1]}, index.numbers, index.n, index.by_token);
-    }
-    if (from == joined_others && moves) {  // in another order
-        from_joined_ = halyard::angle_source::joined({&sources_[1], &sources_[0]}, from_index.numbers, from_index.n,
-                                                     from_index.by_token);
-    }
     return "";
 }
 
-/// The second source has an axis map of its own, and is of another kind where they are joined.
+/// The second source has an axis map of its own.
 halyard_angle_source_desc Angles::describe(std::size_t source) const {
     halyard_angle_source_desc described = desc;
-    described.kind = source == 1 && kind == joined ? HALYARD_ANGLES_PHASE : desc.kind;
     if (source == 1 && desc.axis_map != 0 && !axis_of_pair_[1].empty()) {
         described.axis_map = HALYARD_AXIS_MAP_LIST;
         described.axis_of_pair = axis_of_pair_[1].data();
@@ -256,8 +217,7 @@ std::int64_t Angles::resolve(const Call &call, std::int64_t position) const {
 Angles::CosSin Angles::at(const Call &call, const Head &of, std::int64_t pair) const {
     const std::int64_t batch = of.batch, token = of.token, head = of.head;
     const auto k = static_cast<std::size_t>(pair);
-    const std::size_t to = kind == joined ? index.at(call, batch, token) : 0;
-    const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(to, pair), batch, token));
+    const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(0, pair), batch, token));
     const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;
     if (is_given()) {
         const std::int64_t row = desc.by_token == 0   ? position
@@ -271,13 +231,12 @@ Angles::CosSin Angles::at(const Call &call, const Head &of, std::int64_t pair) c
         };
         return {read(desc.cos_rows), sign * read(desc.sin_rows)};
     }
-    long double theta = inv_freq_[to][k] * position, factor = factors_[to];
+    long double theta = inv_freq_[0][k] * position, factor = factors_[0];
     if (call.plan.rerotates != 0) {  // exact to 2^-31
-        const bool has_other = call.args.from_angles != nullptr;
-        const std::size_t source = !has_other ? to : from == other ? 1 : 1 - from_index.at(call, batch, token);
+        const std::size_t source = call.args.from_angles == nullptr ? 0 : 1;
         const std::int64_t from_position = position_of(call.args.from_positions, axis_of(source, pair), batch, token);
-        theta = source == to ? inv_freq_[to][k] * static_cast<long double>(position - from_position)
-                             : theta - inv_freq_[source][k] * from_position;
+        theta = source == 0 ? inv_freq_[0][k] * static_cast<long double>(position - from_position)
+                            : theta - inv_freq_[1][k] * from_position;
         factor /= factors_[source];
     }
     return {factor * std::cos(theta), sign * factor * std::sin(theta)};

@@ -10,18 +10,9 @@
 namespace scenes {
 
 struct Angles {
-    enum Kind { table, phase, listed, given_f32, given_f16, given_bf16, joined, by_token };
-    /// Where keys come from that move: by the same source, another one, or joined ones.
-    enum From { same, other, joined_others };
-
-    /// Which source each batch row or token reads of joined ones, as a scene's memory holds it.
-    struct Index {
-        std::int32_t *numbers = nullptr;  // at any address
-        std::int64_t n = 0;
-        bool by_token = false;
-
-        std::size_t at(const Call &call, std::int64_t batch, std::int64_t token) const;
-    };
+    enum Kind { table, phase, listed, given_f32, given_f16, given_bf16, by_token };
+    /// Where keys come from that move: by the same source, or another one.
+    enum From { same, other };
 
     halyard_angle_source_desc desc = sized<halyard_angle_source_desc>();  // GIVEN: of the rows in a scene's memory
     Kind kind = table;
@@ -29,36 +20,23 @@ struct Angles {
     std::int32_t last_dense = 0;       // but up to here without, unless the choice has gaps
     std::vector<std::int32_t> list;    // of a table, all that it covers
     From from = same;
-    Index index, from_index;
 
     /// Draws a source for a run's tokens, and puts into memory what it reads there.
     void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes);
-    /// For keys that move, from where.
-    void draw_from(Draw &draw, const Call &call, From where);
     void add_to(Draw &draw, Memory &memory);
     void fill(oracle::Random &random) const;
     /// When all memory is placed; for keys that move, another source, too. Returns why there is none, if there is none.
     std::string create(bool moves);
 
-    const halyard_angle_source *get() const { return joined_ ? joined_.get() : sources_[0].get(); }
+    const halyard_angle_source *get() const { return sources_[0].get(); }
     /// NULL where that is the same.
-    const halyard_angle_source *get_from() const {
-        return from == joined_others ? from_joined_.get() : from == other ? sources_[1].get() : nullptr;
-    }
-    /// Of the source, or of the first of joined ones.
+    const halyard_angle_source *get_from() const { return from == other ? sources_[1].get() : nullptr; }
     const halyard::frequencies &frequencies() const { return frequencies_[0]; }
-    /// What turns a token: one of those that are joined, or that which turns all; and so where its key comes from.
-    const halyard_angle_source *of_token(const Call &call, std::int64_t batch, std::int64_t token) const {
-        return joined_ ? sources_[index.at(call, batch, token)].get() : get();
-    }
-    const halyard_angle_source *from_of_token(const Call &call, std::int64_t batch, std::int64_t token) const {
-        return from_joined_ ? sources_[1 - from_index.at(call, batch, token)].get() : get_from();
-    }
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
     bool is_covered(std::int64_t position) const;
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
     const char *name() const;
-    const char *name_of_from() const { return from == same ? "" : from == other ? " from another" : " from joined"; }
+    const char *name_of_from() const { return from == same ? "" : " from another"; }
 
     /// cos and sin of a head's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
     struct CosSin {
@@ -75,12 +53,11 @@ private:
     bool are_from_base_ = false;  // and not from a list
     double factors_[2] = {1, 1};
     halyard::frequencies frequencies_[2];
-    halyard::angle_source sources_[2], joined_, from_joined_;
+    halyard::angle_source sources_[2];
 
     void draw_range(Draw &draw, const Choice &choice);
     void draw_axes(Draw &draw, int axes, std::int64_t n_pairs);
     void draw_list(Draw &draw, const Choice &choice);
-    static void draw_index(Draw &draw, const Call &call, Index &index);
     void draw_heads(Draw &draw, const Choice &choice, const Call &call);
     halyard_angle_source_desc describe(std::size_t source) const;
     std::int64_t axis_of(std::size_t source, std::int64_t pair) const;

@@ -25,12 +25,11 @@ void Scene::draw_run() {
     if (call.has_cache()) {
         draw_slots();
     }
-    const auto source = static_cast<Angles::Kind>(level(of_source));
-    const Angles::Kind kind = choice_.moves && source == Angles::listed ? Angles::joined : source;
+    const auto kind = static_cast<Angles::Kind>(level(of_source));
     const bool is_by_token = kind == Angles::by_token && n_batch_ * n_tokens_ > 0;
     angles.draw(draw_, choice_, call, kind == Angles::by_token && !is_by_token ? Angles::table : kind, level(of_axes));
     if (call.plan.rerotates != 0) {
-        angles.draw_from(draw_, call, static_cast<Angles::From>(level(of_from)));
+        angles.from = static_cast<Angles::From>(level(of_from));
     }
     angles.add_to(draw_, memory);
     if (!is_by_token) {

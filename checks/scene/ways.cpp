@@ -81,8 +81,6 @@ struct TokenCall {
     TokenCall(const Scene &scene, std::int64_t batch, std::int64_t token) : args(scene.call.args) {
         const Call &call = scene.call;
         const Head first = {batch, token, 0};
-        args.angles = scene.angles.of_token(call, batch, token);
-        args.from_angles = args.from_positions != nullptr ? scene.angles.from_of_token(call, batch, token) : nullptr;
         if (args.slots != nullptr) {
             slot_ = slot_of(call, batch, token);
             slots = call.slots;

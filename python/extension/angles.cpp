@@ -80,9 +80,9 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     auto desc =
         describe_angles(value_of(angle_kinds, "kind", kind), first.value_or(std::numeric_limits<std::int32_t>::min()),
                         last.value_or(std::numeric_limits<std::int32_t>::max()));
-    if (desc.kind == HALYARD_ANGLES_GIVEN || desc.kind == HALYARD_ANGLES_JOINED) {
+    if (desc.kind == HALYARD_ANGLES_GIVEN) {
         refuse(HALYARD_ERROR_UNKNOWN_VALUE,
-               "kind is \"" + kind + "\": AngleSource." + kind + " takes what such a source is made of");
+               "kind is \"given\": AngleSource.given takes what such a source is made of");
     }
     desc.reference = value_of(references, "reference", reference);
     auto made = std::make_unique<AngleSource>();
@@ -205,34 +205,6 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
     return made;
 }
 
-/// `sources` is a list of AngleSource.
-std::unique_ptr<AngleSource> joined(const nb::list &sources, nb::handle index, bool by_token) {
-    auto made = std::make_unique<AngleSource>();
-    made->index = std::make_unique<Array>(index, "index");
-    const auto &numbers = *made->index;
-    if (numbers.n_dims() != (by_token ? 2 : 1) || !numbers.is_dense() || numbers.index_type() != HALYARD_INT32) {
-        numbers.refuse_kind(std::string("a dense int32 ") + (by_token ? "[batch, tokens]" : "[batch]"));
-    }
-    std::vector<const angle_source *> list;
-    for (const nb::handle source : sources) {
-        const auto &each = *nb::cast<AngleSource *>(source);
-        const auto &first = *nb::cast<AngleSource *>(sources[0]);
-        if (each.pairing != first.pairing || each.out_pairing != first.out_pairing) {
-            refuse(HALYARD_ERROR_MISMATCH, "sources[" + std::to_string(list.size()) +
-                                               "] is for other pairings than sources[0], so one call cannot take both");
-        }
-        made->rotary_dim = first.rotary_dim;
-        made->pairing = first.pairing;
-        made->out_pairing = first.out_pairing;
-        made->n_axes = first.n_axes;
-        made->sources.push_back(nb::borrow(source));
-        list.push_back(&each.source);
-    }
-    made->source =
-        angle_source::joined(list, static_cast<const std::int32_t *>(numbers.data()), numbers.n_elements(), by_token);
-    return made;
-}
-
 }  // namespace
 
 void add_angles(nb::module_ &module) {
@@ -242,7 +214,6 @@ void add_angles(nb::module_ &module) {
         .def_static("given", given, nb::arg("cos"), nb::arg("sin"), nb::arg("rotary_dim"), nb::arg("by_token"),
                     nb::arg("axis_map").none() = nb::none())
         .def_static("linear", linear, nb::arg("positions"), nb::arg("matrix"), nb::arg("attention_factor"))
-        .def_static("joined", joined, nb::arg("sources"), nb::arg("index"), nb::arg("by_token"))
         .def_ro("rotary_dim", &AngleSource::rotary_dim)
         .def_ro("by_token", &AngleSource::by_token)
         .def_ro("n_axes", &AngleSource::n_axes)

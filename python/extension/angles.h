@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 namespace halyard::python {
 
@@ -23,12 +22,10 @@ public:
     std::int32_t pairing = 0;      ///< the model's, or 0
     std::int32_t out_pairing = 0;  ///< likewise
     std::int64_t n_axes = 1;
-    bool by_token = false;                  ///< the rows are a run's own, which names no positions
-    std::unique_ptr<Array> cos, sin;        ///< the memory of given rows
-    std::unique_ptr<float[]> rows;          ///< that were made of linear angles
-    std::unique_ptr<Array> index;           ///< of joined sources
-    std::vector<nanobind::object> sources;  ///< which they are
-    std::shared_ptr<void> on_devices;       ///< what gpu.cpp keeps
+    bool by_token = false;             ///< the rows are a run's own, which names no positions
+    std::unique_ptr<Array> cos, sin;   ///< the memory of given rows
+    std::unique_ptr<float[]> rows;     ///< that were made of linear angles
+    std::shared_ptr<void> on_devices;  ///< what gpu.cpp keeps
 
     /// The plan of a description, made where it is the first time that it is asked for. Call it with the GIL held.
     std::shared_ptr<const plan> find_plan(const halyard_plan_desc &desc) {

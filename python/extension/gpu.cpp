@@ -38,9 +38,8 @@ bool has_gpu() { return true; }
 
 void run_on_gpu(AngleSource &source, const halyard_plan_desc &desc, std::int32_t device, void *stream,
                 const halyard_run_args &args) {
-    const auto kind = source.source.info().kind;
-    if (kind == HALYARD_ANGLES_GIVEN || kind == HALYARD_ANGLES_JOINED) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, "angles are given or joined, which serve tensors on a CPU only");
+    if (source.source.info().kind == HALYARD_ANGLES_GIVEN) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, "angles are given, which serve tensors on a CPU only");
     }
     const auto queue = describe_queue(HALYARD_CUDA, nullptr, stream);
     auto &own = find_device(source, device, queue);

@@ -20,8 +20,7 @@ inline constexpr Name dtypes[] = {{"f32", HALYARD_F32},   {"f16", HALYARD_F16}, 
 inline constexpr Name angle_kinds[] = {{"auto", HALYARD_ANGLES_AUTO},
                                        {"table", HALYARD_ANGLES_TABLE},
                                        {"phase", HALYARD_ANGLES_PHASE},
-                                       {"given", HALYARD_ANGLES_GIVEN},
-                                       {"joined", HALYARD_ANGLES_JOINED}};
+                                       {"given", HALYARD_ANGLES_GIVEN}};
 inline constexpr Name references[] = {{"exact", HALYARD_REFERENCE_EXACT}, {"hf_f32", HALYARD_REFERENCE_HF_F32}};
 inline constexpr Name axis_maps[] = {{"none", HALYARD_AXIS_MAP_NONE},
                                      {"sections", HALYARD_AXIS_MAP_SECTIONS},

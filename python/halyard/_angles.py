@@ -102,28 +102,12 @@ class AngleSource:
         self._wrap(_core.AngleSource.linear(positions, matrix, attention_factor))
         return self
 
-    @classmethod
-    def joined(cls, sources: "Sequence[AngleSource]", index: Any, *, by_token: bool = False) -> "AngleSource":
-        """Several sources as one, for batches whose sequences differ in frequencies, such as LongRoPE's short and long.
-
-        sources: alike in rotary_dim, axes, pairings and reference; none given or joined. Each gives the bits that it
-            gives alone.
-        index: int32 [batch]: batch row b reads sources[index[b]]; by_token: int32 [batch, tokens]. It is not copied,
-            and may be rewritten between calls, which may have fewer rows.
-        """
-        for i, source in enumerate(sources):
-            if not isinstance(source, AngleSource):
-                raise TypeError(f"sources[{i}] is a {type(source).__name__}, not a halyard.AngleSource")
-        self = object.__new__(cls)
-        self._wrap(_core.AngleSource.joined([source._handle for source in sources], index, by_token))
-        return self
-
     def _wrap(self, core: _core.AngleSource) -> None:
         """For sources over memory of a process, which have a key that no other one has in any."""
         self._handle, self._key = core, f"{core.kind} {_process} {next(_numbers)}"
         _known[self._key] = core
 
-    kind: str = _told("kind", '"table", "phase", "given" or "joined": never "auto".')
+    kind: str = _told("kind", '"table", "phase" or "given": never "auto".')
     rotary_dim: int = _told("rotary_dim")
     first: int = _told("first", "The first position that is covered.")
     last: int = _told("last", "The last position that is covered.")

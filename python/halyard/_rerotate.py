@@ -21,8 +21,7 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
         "hnd", [pages, heads, slots, head_dim]; with a CacheLayout of any shape, and n_heads and head_dim say what is in
         it.
     angles: those that keys go to; from_angles: those that they were rotated with [angles], such as LongRoPE's short
-        ones. Exact, and no given rows; their ranges do not matter. Of joined ones the index says to which source, and
-            from which, each batch row or token goes.
+        ones. Exact, and no given rows; their ranges do not matter.
     from_positions, positions: as in rotate [positions: 0, 1, 2, …].
     out: an array of the keys' shape that takes them instead; not with slots.
     slots: int32 or int64 [tokens] or [batch, tokens]: the tokens that move; -1: none. No two are alike.

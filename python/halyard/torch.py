@@ -14,8 +14,8 @@
     road                                from a projection to a cache, in place; see Road
 
 ``how`` is what ``describe`` or ``Road`` has made: text that is the same in every process, so that a compiled graph with
-it is found on disk. The AngleSource that it names has to be alive. (Sources that are given, linear or joined are memory
-of one process, and their graphs are not found in another.)
+it is found on disk. The AngleSource that it names has to be alive. (Sources that are given or linear are memory of one
+process, and their graphs are not found in another.)
 
 On a CPU the operators are C++ without Python's lock. What Halyard refuses they raise as RuntimeError. They take PyTorch
 2.13 or newer. Tensors on a CUDA device go where halyard.rotate takes these.

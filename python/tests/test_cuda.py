@@ -208,15 +208,13 @@ def check_enqueued():
     near = np.zeros((6, 4, DIM), np.float32)
     rows = np.ones((9, DIM // 2), np.float32)
     given = halyard.AngleSource.given(rows, rows)
-    joined = halyard.AngleSource.joined([source, source], np.zeros(1, np.int32))
     for sentence, call in (
             ("out of q lies on the CPU", lambda: halyard.rotate(q, angles=source, out=near)),
             ("k lies on the CPU", lambda: halyard.rotate(q, near, angles=source, out=(q, near))),
             ("device 1", lambda: halyard.rotate(q, angles=source, out=OnDevice(q.shape, device=1, address=q.address))),
             ("positions is a number", lambda: halyard.rotate(q, angles=source, positions=3, out=q)),
             ("positions lies on the CPU", lambda: halyard.rotate(q, angles=source, positions=np.arange(6), out=q)),
-            ("given or joined", lambda: halyard.rotate(q, angles=given, positions=positions, out=q)),
-            ("given or joined", lambda: halyard.rotate(q, angles=joined, positions=positions, out=q)),
+            ("angles are given", lambda: halyard.rotate(q, angles=given, positions=positions, out=q)),
             ("target", lambda: halyard.rotate(q, angles=source, target="x86_avx2", out=q)),
             ("y", lambda: halyard.rotate(q, angles=source, out=OnDevice(q.shape, address=q.address + 4)))):
         with pytest.raises(halyard.Error, match=sentence):

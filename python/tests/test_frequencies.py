@@ -127,48 +127,6 @@ def test_for_length(configs):
         plain.for_length(-1)
 
 
-def test_joined_sources(rng):
-    sources = [halyard.AngleSource(halyard.Frequencies.from_base(base, 64), kind, first=0, last=999)
-               for base, kind in ((1e4, "table"), (1e6, "phase"))]
-    x = rng.standard_normal((3, 4, 2, 64)).astype(np.float32)
-    alone = [halyard.rotate(x, angles=source, positions=np.arange(4) + 5) for source in sources]
-    index = np.array([1, 0, 1], np.int32)
-    joined = halyard.AngleSource.joined(sources, index)
-    assert (joined.kind, joined.rotary_dim, joined.n_axes) == ("joined", 64, 1)
-    for _ in range(2):
-        y = halyard.rotate(x, angles=joined, positions=np.arange(4) + 5)
-        assert all(np.array_equal(y[b], alone[index[b]][b]) for b in range(3))
-        index[:] = 1 - index  # which may be written between calls
-    tokens = rng.integers(0, 2, (3, 4)).astype(np.int32)
-    by_token = halyard.AngleSource.joined(sources, tokens, by_token=True)
-    y = halyard.rotate(x, angles=by_token, positions=np.arange(4) + 5)
-    assert np.array_equal(y, np.where(tokens[..., None, None] == 0, *alone))
-    tokens[2, 1] = 2
-    out = np.full_like(x, 7)
-    with pytest.raises(halyard.Error, match="2"):
-        halyard.rotate(x, angles=by_token, positions=np.arange(4), out=out)
-    assert (out == 7).all()
-
-
-def test_sources_that_cannot_be_joined(configs):
-    source = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64), first=0, last=9)
-    wide = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 128), first=0, last=9)
-    given = halyard.AngleSource.given(np.ones((9, 32), np.float32), np.ones((9, 32), np.float32))
-    deepseek = halyard.AngleSource(halyard.Frequencies.from_config(configs / "deepseek-v3.json"), first=0, last=9)
-    index = np.zeros(2, np.int32)
-    for sources, numbers, raised in (([source, wide], index, halyard.Error), ([source, given], index, halyard.Error),
-                                     ([source, deepseek], index, halyard.Error), ([], index, halyard.Error),
-                                     ([source, None], index, TypeError), ([source], [0, 0], TypeError),
-                                     ([source], index.astype(np.int64), halyard.Error),
-                                     ([source], index[::-1], halyard.Error), ([source], index[:0], halyard.Error),
-                                     ([source], index.reshape(1, 2), halyard.Error)):
-        with pytest.raises(raised):
-            halyard.AngleSource.joined(sources, numbers)
-    for kind in ("given", "joined"):
-        with pytest.raises(halyard.Error, match=f"AngleSource.{kind}"):
-            halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64), kind)
-
-
 def run_plot(*options):
     return subprocess.run([sys.executable, "-m", "halyard", "plot", *options], capture_output=True, text=True)
 

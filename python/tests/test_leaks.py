@@ -35,7 +35,6 @@ def check_leaks(call, held, n=N, more_blocks=0, more_memory=0):
 
 def calls(angles, x, k, cache, slots, positions):
     """The kinds of calls there are; each is made often."""
-    index = np.zeros(1, np.int32)
     bf16 = x.astype(ml_dtypes.bfloat16)
 
     def refused():
@@ -58,7 +57,6 @@ def calls(angles, x, k, cache, slots, positions):
         "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),
         "given": lambda: halyard.AngleSource.given(x[:, 0, :32], x[:, 0, 32:]),
         "linear": lambda: halyard.AngleSource.linear(x[:2, 0], np.ones((2, 32))),
-        "joined": lambda: halyard.AngleSource.joined([angles, angles], index),
         "length": lambda: LENGTHS.for_length(99),
         "config": lambda: halyard.Frequencies.from_config({"model_type": "llama", "hidden_size": 64,
                                                            "num_attention_heads": 1, "rope_theta": 1e4}),

@@ -71,35 +71,6 @@ def test_between_sources(keys):
     assert np.abs(there - halyard.rotate(keys, angles=long, positions=FROM)).max() < 8 * exact.EPS * 4
 
 
-def test_between_joined_sources(rng):
-    short, long = (halyard.AngleSource(halyard.Frequencies.from_list(FREQUENCIES.astype(float) / factor, attention))
-                   for factor, attention in ((1, 1.0), (4, 1.25)))
-    went, came = np.array([0, 1, 1, 0], np.int32), np.array([0, 0, 1, 1], np.int32)
-    to, source = (halyard.AngleSource.joined([short, long], index) for index in (went, came))
-    keys = rng.standard_normal((4, TOKENS, HEADS, DIM)).astype(np.float32)
-    for _ in range(2):
-        moved = keys.copy()
-        halyard.rerotate(moved, angles=to, from_angles=source, from_positions=FROM, positions=TO)
-        for b in range(4):
-            alone = keys[b].copy()
-            halyard.rerotate(alone, angles=(short, long)[went[b]], from_angles=(short, long)[came[b]],
-                             from_positions=FROM, positions=TO)
-            assert np.array_equal(moved[b], alone)
-        went[:], came[:] = came.copy(), went.copy()  # which may be written between calls
-    tokens = rng.integers(0, 2, (4, TOKENS)).astype(np.int32)
-    by_token = halyard.AngleSource.joined([short, long], tokens, by_token=True)
-    moved = keys.copy()
-    halyard.rerotate(moved, angles=by_token, from_positions=FROM, positions=TO)
-    alone = [halyard.rerotate(keys, angles=each, from_positions=FROM, positions=TO, out=np.empty_like(keys))
-             for each in (short, long)]
-    assert np.array_equal(moved, np.where(tokens[..., None, None] == 0, *alone))
-    tokens[3, 4] = 2
-    before = moved.copy()
-    with pytest.raises(halyard.Error, match=r"index\[19\] is 2"):
-        halyard.rerotate(moved, angles=short, from_angles=by_token, from_positions=FROM, positions=TO)
-    assert np.array_equal(moved, before)
-
-
 def test_bad_input(angles, keys):
     given = halyard.AngleSource.given(np.ones((9, 32), np.float32), np.ones((9, 32), np.float32))
     cache = np.ones((9, HEADS, DIM), np.float32)

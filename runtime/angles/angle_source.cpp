@@ -64,58 +64,13 @@ halyard_status fail_position(const halyard_angle_source &source, std::int64_t po
                 " to ", source.last);
 }
 
-/// Checks each position against the source of its token.
-halyard_status check_joined(const halyard_angle_source &joined, const CheckedPositions &positions, std::int64_t n_batch,
-                            std::int64_t n_tokens, halyard_error *error) noexcept {
-    for (std::int64_t batch = 0; batch < n_batch; ++batch) {
-        for (std::int64_t token = 0; token < n_tokens; ++token) {
-            const halyard_angle_source &its = joined.source_of(batch, token, n_tokens);
-            for (std::int32_t axis = 0; axis < its.axes.n_axes; ++axis) {
-                const std::int64_t position = positions.at(batch, token, axis);
-                if (!its.covers(position)) {
-                    return fail_position(its, position, axis, batch, token, error);
-                }
-            }
-        }
-    }
-    return HALYARD_OK;
-}
-
 }  // namespace
-
-halyard_status halyard::check_index(const halyard_angle_source &source, std::int64_t n_batch, std::int64_t n_tokens,
-                                    const char *whose, halyard_error *error) noexcept {
-    if (source.kind != AngleKind::joined) {
-        return HALYARD_OK;
-    }
-    const bool by_token = source.index_by_token;
-    if (n_batch > source.n_index || (by_token && n_tokens > source.n_index / n_batch)) {
-        return fail(error, HALYARD_ERROR_SHAPE, whose, " index is for ", source.n_index,
-                    by_token ? " tokens" : " batch rows", ", but there are ", n_batch, by_token ? " times " : "",
-                    by_token ? Part(n_tokens) : Part(""));
-    }
-    for (std::int64_t i = 0; i < (by_token ? n_batch * n_tokens : n_batch); ++i) {
-        const std::int32_t chosen = source.read_index(i);
-        if (chosen < 0 || chosen >= source.n_joined) {
-            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, whose, " index[", i, "] is ", chosen, ", but it has ",
-                        source.n_joined, " sources");
-        }
-    }
-    return HALYARD_OK;
-}
 
 halyard_status halyard::check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
                                         BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
                                         halyard_error *error) noexcept {
-    if (n_batch == 0 || n_tokens == 0) {
+    if (bad_position != BadPosition::error || n_batch == 0 || n_tokens == 0) {
         return HALYARD_OK;
-    }
-    HALYARD_TRY(check_index(source, n_batch, n_tokens, "the angle source's", error));
-    if (bad_position != BadPosition::error) {
-        return HALYARD_OK;
-    }
-    if (source.kind == AngleKind::joined) {
-        return check_joined(source, positions, n_batch, n_tokens, error);
     }
     const std::int64_t n_distinct = positions.stride_batch == 0 ? 1 : n_batch;
     for (std::int64_t i = 0; i < source.axes.n_axes * n_distinct; ++i) {

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -21,8 +20,7 @@ namespace halyard {
 enum class AngleKind : std::int32_t {
     table = HALYARD_ANGLES_TABLE,
     given = HALYARD_ANGLES_GIVEN,
-    phase = HALYARD_ANGLES_PHASE,
-    joined = HALYARD_ANGLES_JOINED
+    phase = HALYARD_ANGLES_PHASE
 };
 
 /// HALYARD_REFERENCE_…: whose cos and sin a table holds.
@@ -82,14 +80,6 @@ struct halyard_angle_source {
     double attention_factor = 1.0;
     float scale_high = 1.0f, scale_low = 0.0f;
 
-    // joined: the sources, and which of them each batch row or token of a run reads
-    std::unique_ptr<const halyard_angle_source *[]> joined;
-    std::int32_t n_joined = 0;
-    bool index_by_token = false;
-    const std::int32_t *index = nullptr;  // the caller's, at any address, and may change between runs
-    std::int64_t n_index = 0;
-    halyard::MemoryRange index_memory = {0, 0};
-
     halyard::Reference reference = halyard::Reference::exact;
     bool is_direct = false;        // kernels can read the rows where they lie
     bool by_token = false;         // given: the rows are those of a run's tokens, in order,
@@ -102,24 +92,6 @@ struct halyard_angle_source {
 
     /// Whether heads read different rows.
     bool is_by_head() const noexcept { return stride_head != 0; }
-
-    /// joined: which source the index says for batch row or token i.
-    std::int32_t read_index(std::int64_t i) const noexcept {
-        std::int32_t chosen = 0;
-        std::memcpy(&chosen, reinterpret_cast<const char *>(index) + i * std::int64_t{sizeof(chosen)}, sizeof(chosen));
-        return chosen;
-    }
-
-    /// The source of a token, which is this one unless it is joined. An index that is none, because another thread is
-    /// writing it, counts as 0.
-    const halyard_angle_source &source_of(std::int64_t batch, std::int64_t token,
-                                          std::int64_t n_tokens) const noexcept {
-        if (kind != halyard::AngleKind::joined) {
-            return *this;
-        }
-        const std::int32_t chosen = read_index(index_by_token ? batch * n_tokens + token : batch);
-        return *joined[chosen >= 0 && chosen < n_joined ? static_cast<std::size_t>(chosen) : 0];
-    }
 
     bool covers(std::int64_t position) const noexcept {
         return listed == nullptr ? position >= first && position <= last
@@ -149,12 +121,7 @@ private:
 
 namespace halyard {
 
-/// Fails, naming the first bad number, unless the index of joined sources tells the source of every token. `whose`
-/// index it is, is for the message. Others pass.
-halyard_status check_index(const halyard_angle_source &source, std::int64_t n_batch, std::int64_t n_tokens,
-                           const char *whose, halyard_error *error) noexcept;
-
-/// Fails, naming the first bad position, unless every token has a row under the policy. Checks the index, too.
+/// Fails, naming the first bad position, unless every token has a row under the policy.
 halyard_status check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
                                BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
                                halyard_error *error) noexcept;

@@ -12,8 +12,7 @@ halyard_status check_source_of_moves(const halyard_angle_source &source, const c
         return fail(error, HALYARD_ERROR_MISMATCH, name, " has a rotary_dim of ", source.rotary_dim,
                     ", but the plan's is ", rotary_dim);
     }
-    // Joined sources are alike in their reference.
-    if ((source.kind == AngleKind::joined ? *source.joined[0] : source).turns_high == nullptr) {
+    if (source.turns_high == nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, name,
                     source.kind == AngleKind::given ? " has given rows, which do not tell by how much a key has to turn"
                                                     : " has another reference than EXACT, by which keys do not move");
@@ -47,23 +46,16 @@ halyard_status check_are_int32(const CheckedPositions &positions, std::int32_t n
 
 halyard_status check_moves(const Moves &moves, std::int64_t n_batch, std::int64_t n_tokens,
                            halyard_error *error) noexcept {
-    HALYARD_TRY(check_index(*moves.to, n_batch, n_tokens, "angles'", error));
-    if (moves.from != moves.to) {
-        HALYARD_TRY(check_index(*moves.from, n_batch, n_tokens, "from_angles'", error));
-    }
     HALYARD_TRY(check_are_int32(*moves.to_positions, moves.to->axes.n_axes, n_batch, n_tokens, "positions", error));
     return check_are_int32(*moves.from_positions, moves.from->axes.n_axes, n_batch, n_tokens, "from_positions", error);
 }
 
-Move move_of(const Moves &moves, std::int64_t batch, std::int64_t token, std::int64_t n_tokens) noexcept {
+Move move_of(const Moves &moves, std::int64_t batch, std::int64_t token) noexcept {
     Move move;
-    move.to_angles = &moves.to->source_of(batch, token, n_tokens);
-    // One index is read once, since another thread may be writing it: keys of one source stay with one.
-    move.from_angles = moves.to == moves.from ? move.to_angles : &moves.from->source_of(batch, token, n_tokens);
     for (std::int32_t axis = 0; axis < moves.to->axes.n_axes; axis++) {
         move.to[std::size_t(axis)] = static_cast<std::uint64_t>(moves.to_positions->at(batch, token, axis));
     }
-    auto &from = move.to_angles == move.from_angles ? move.to : move.from;
+    auto &from = moves.to == moves.from ? move.to : move.from;
     for (std::int32_t axis = 0; axis < moves.from->axes.n_axes; axis++) {
         from[std::size_t(axis)] -= static_cast<std::uint64_t>(moves.from_positions->at(batch, token, axis));
     }
@@ -80,11 +72,11 @@ std::uint64_t turns_of(const halyard_angle_source &source, const decltype(Move::
 
 }  // namespace
 
-void find_turns(const Move &move, std::int64_t first_pair, std::int64_t n_pairs, std::uint32_t *turns) noexcept {
+void find_turns(const Moves &moves, const Move &move, std::int64_t first_pair, std::int64_t n_pairs,
+                std::uint32_t *turns) noexcept {
     for (std::int64_t i = 0; i < n_pairs; i++) {
         const std::int64_t pair = first_pair + i;
-        const std::uint64_t both =
-            turns_of(*move.to_angles, move.to, pair) + turns_of(*move.from_angles, move.from, pair);
+        const std::uint64_t both = turns_of(*moves.to, move.to, pair) + turns_of(*moves.from, move.from, pair);
         turns[i] = static_cast<std::uint32_t>(both >> 32);
     }
 }

@@ -29,8 +29,7 @@ AngleForm form_of(const halyard_angle_source &source) {
     switch (source.kind) {
     case AngleKind::phase: return AngleForm::phase;
     case AngleKind::table:
-    case AngleKind::given:
-    case AngleKind::joined: break;
+    case AngleKind::given: break;
     }
     return source.rows_dtype == Dtype::f16    ? AngleForm::rows_f16
            : source.rows_dtype == Dtype::bf16 ? AngleForm::rows_bf16
@@ -101,9 +100,6 @@ halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_sou
 
 /// Refuses sources that no kernel of a device reads.
 halyard_status check_source(const halyard_angle_source &source, halyard_error *error) {
-    if (source.kind == AngleKind::joined) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "HALYARD_ANGLES_JOINED is for the CPU");
-    }
     if (source.by_token) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "the source's rows are by_token, but a GPU finds them by position");

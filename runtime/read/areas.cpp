@@ -106,8 +106,6 @@ halyard_status Areas::check(const halyard_tensor *x, const halyard_tensor *y, ha
         case What::from_positions: return set("from_positions.data", "args.from_positions");
         case What::cos: return set("the cos rows of the angle source");
         case What::sin: return set("the sin rows of the angle source");
-        case What::source_index: return set("the index of the angle source");
-        case What::from_source_index: return set("the index of from_angles");
         case What::slots: return set("slots.data", "args.slots");
         case What::y: return run_.plan->tensors[i].cache ? set_stage(cache_array) : set("y[%d]");
         case What::scratch: return set("slots.scratch", "args.slots_scratch");

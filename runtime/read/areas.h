@@ -54,8 +54,6 @@ private:
         from_positions,
         cos,
         sin,
-        source_index,
-        from_source_index,
         slots,
         y,  // or a cache
         scratch
@@ -69,7 +67,7 @@ private:
     struct Counts {
         int all, read;  // what is read comes first
     };
-    static constexpr int most = 8 * HALYARD_MAX_TENSORS + 8;
+    static constexpr int most = 8 * HALYARD_MAX_TENSORS + 6;
 
     const Run &run_;
     const halyard_angle_source *angles_;
@@ -103,14 +101,10 @@ private:
         add(What::positions, 0, positions_.memory);
         if (run_.plan->rerotates) {
             add(What::from_positions, 0, run_.from_positions.memory);
-            if (run_.from_angles != angles_) {
-                add(What::from_source_index, 0, run_.from_angles->index_memory);
-            }
         }
         if (angles_ != nullptr) {
             add(What::cos, 0, angles_->cos_memory);
             add(What::sin, 0, angles_->sin_memory);
-            add(What::source_index, 0, angles_->index_memory);
         }
         const bool has_slots = run_.slots.data != nullptr;
         if (has_slots) {

@@ -41,9 +41,8 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     HALYARD_TRY(read_memory(args, angles.rotary_dim, 1, &written, error));
     const char *const shared = written.overlaps(angles.cos_memory) || written.overlaps(angles.sin_memory)
                                    ? "the rows of the angle source"
-                               : written.overlaps(angles.index_memory) ? "the index of the angle source"
-                               : written.overlaps(checked.memory)      ? "positions.data"
-                                                                       : nullptr;
+                               : written.overlaps(checked.memory) ? "positions.data"
+                                                                  : nullptr;
     if (shared != nullptr) {
         return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with ", shared);
     }

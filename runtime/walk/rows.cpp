@@ -119,7 +119,6 @@ void make_band(const halyard_angle_source &source, const RowKernels &kernels, co
         break;
     case AngleKind::table:
     case AngleKind::given: copy_rows(source, kernels, found, tokens, first_pair, n_pairs, out); break;
-    case AngleKind::joined: break;  // each of its sources makes its own
     }
 }
 
@@ -145,36 +144,8 @@ RowBlock row_block(std::int64_t rotary_dim) noexcept {
     return {std::clamp<std::int64_t>(made_floats / rotary_dim, 1, max_piece_tokens), n_pairs};
 }
 
-namespace {
-
-/// Has each of the joined sources make the rows of its tokens, in one call for tokens that follow each other.
-void make_joined_rows(const halyard_angle_source &joined, const RowKernels &kernels, const RowTokens &tokens,
-                      std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
-    const std::int64_t n_tokens = tokens.tokens_in_batch;
-    const auto source_of = [&](std::int64_t i) -> const halyard_angle_source & {
-        return joined.source_of((tokens.first + i) / n_tokens, (tokens.first + i) % n_tokens, n_tokens);
-    };
-    for (std::int64_t i = 0, end = 0; i < tokens.n_tokens; i = end) {
-        const halyard_angle_source &source = source_of(i);
-        for (end = i + 1; end < tokens.n_tokens && &source_of(end) == &source;) {
-            end++;
-        }
-        RowTokens its = tokens;
-        its.first += i;
-        its.n_tokens = end - i;
-        make_rows(source, kernels, its, first_pair, n_pairs,
-                  {out.data + i * out.stride_token, out.stride_token, out.stride_sin});
-    }
-}
-
-}  // namespace
-
 void make_rows(const halyard_angle_source &source, const RowKernels &kernels, const RowTokens &tokens,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
-    if (source.kind == AngleKind::joined) {
-        make_joined_rows(source, kernels, tokens, first_pair, n_pairs, out);
-        return;
-    }
     const PairAxes &axes = source.axes;
     if (axes.n_axes == 1) {
         make_band(source, kernels, tokens, 0, first_pair, n_pairs, out);
@@ -233,15 +204,15 @@ std::int64_t make_moved_rows(const Moves &moves, const RowKernels &kernels, cons
     std::int64_t n_rows = 0, n_tokens = 0;
     for (; n_tokens < most_tokens; n_tokens++) {
         const std::int64_t batch = (first + n_tokens) / tokens_in_batch;
-        const Move next = move_of(moves, batch, first + n_tokens - batch * tokens_in_batch, tokens_in_batch);
+        const Move next = move_of(moves, batch, first + n_tokens - batch * tokens_in_batch);
         if (n_rows == 0 || next != move) {
             if (n_rows == most_rows) {
                 break;
             }
             move = next;
             std::uint32_t turns[made_floats / 2];
-            find_turns(move, first_pair, n_pairs, turns);
-            const double factor = move.factor();
+            find_turns(moves, move, first_pair, n_pairs, turns);
+            const double factor = moves.factor();
             const auto factor_high = static_cast<float>(factor);
             const auto factor_low = static_cast<float>(factor - static_cast<double>(factor_high));
             const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing

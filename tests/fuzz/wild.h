@@ -191,7 +191,7 @@ inline void make_wild(Draw &draw, const Fields &fields) {
     }
 }
 
-/// Of slots, scales (by position too) and the index of joined sources.
+/// Of slots and scales (by position too).
 inline void make_wild_contents(Draw &draw, Scene &scene) {
     static constexpr float wild_scales[] = {0.0f, -1.0f, INFINITY, NAN, 0x1p-140f, 0x1p-126f};
     const Call &call = scene.call;
@@ -213,11 +213,6 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
             const Head at = {draw.in(0, shape[0] - 1), draw.in(0, shape[1] - 1), draw.in(0, shape[2] - 1)};
             std::memcpy(place_of_position_scale(call, i, at), &scale, sizeof(scale));
         }
-    }
-    const Angles &angles = scene.angles;
-    const Angles::Index &index = angles.from_index.n != 0 && draw.one_in(2) ? angles.from_index : angles.index;
-    if (index.n != 0) {
-        write_number(HALYARD_INT32, reinterpret_cast<char *>(index.numbers), wild_number(draw, 1));
     }
     scene.before = scene.memory.image();
 }

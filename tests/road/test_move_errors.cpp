@@ -70,63 +70,16 @@ TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][r
     auto table = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
     const auto exact = make(table);
     table.reference = HALYARD_REFERENCE_HF_F32;
-    const std::int32_t index[2] = {};
     const auto rounded = make(table), by_rows = make(describe_given(s.at(3000), s.at(3000), 6, 4, 8));
     const auto narrow = make_source(halyard::frequencies::from_base(100.0, 6), HALYARD_ANGLES_PHASE, 0, 0);
-    const auto join = [&](const halyard::angle_source &source) {
-        return halyard::angle_source::joined({&source, &source}, index, 2);
-    };
-    const auto joined = join(exact), joined_rounded = join(rounded), joined_narrow = join(narrow);
     s.args.from_angles = exact.get();  // so that angles are not these, too
     for (const auto &[what, field] :
          {std::pair("from_angles ", &s.args.from_angles), std::pair("angles ", &s.args.angles)}) {
         s.runs.accept({{*field, exact.get()}});
-        s.runs.accept({{*field, joined.get()}});
         s.runs.refuse({
             {HALYARD_ERROR_MISMATCH, {what, "has another reference than EXACT"}, {{*field, rounded.get()}}},
             {HALYARD_ERROR_MISMATCH, {what, "has given rows"}, {{*field, by_rows.get()}}},
-            {HALYARD_ERROR_MISMATCH, {what, "has another reference than EXACT"}, {{*field, joined_rounded.get()}}},
             {HALYARD_ERROR_MISMATCH, {what, "has a rotary_dim of 6, but the plan's is 8"}, {{*field, narrow.get()}}},
-            {HALYARD_ERROR_MISMATCH,
-             {what, "has a rotary_dim of 6, but the plan's is 8"},
-             {{*field, joined_narrow.get()}}},
-        });
-    }
-}
-
-TEST_CASE("errors: moves, the index of joined sources", "[errors][road][moves]") {
-    MoveRun s;
-    auto *const index = reinterpret_cast<std::int32_t *>(s.at(2400));
-    std::fill_n(index, 6, 1);
-    const auto join = [&](const std::int32_t *numbers, std::int64_t n, bool by_token) {
-        return halyard::angle_source::joined({&s.angles, &s.angles, &s.angles}, numbers, n, by_token);
-    };
-    const auto by_row = join(index, 2, false), by_token = join(index, 6, true);
-    const auto too_few_rows = join(index, 1, false), too_few_tokens = join(index, 5, true);
-    const auto in_view = join(reinterpret_cast<std::int32_t *>(s.at(90)), 2, false);
-    const auto in_cache = join(reinterpret_cast<std::int32_t *>(s.at(1310)), 2, false);
-    const auto in_scales = join(reinterpret_cast<std::int32_t *>(s.at(1410)), 2, false);
-    for (const auto &[name, of, field] : {std::tuple("from_angles' index", "from_angles", &s.args.from_angles),
-                                          std::tuple("angles' index", "the angle source", &s.args.angles)}) {
-        s.runs.accept({{*field, by_row.get()}});
-        s.runs.accept({{*field, by_token.get()}});
-        for (const std::int32_t wrong : {-1, 3, INT32_MAX, INT32_MIN}) {
-            s.runs.refuse({
-                {HALYARD_ERROR_UNKNOWN_VALUE,
-                 {name + std::string("[1] is ") + text(wrong), "3 sources"},
-                 {{*field, by_row.get()}, {index[1], wrong}}},
-                {HALYARD_ERROR_UNKNOWN_VALUE,
-                 {name + std::string("[5] is ") + text(wrong), "3 sources"},
-                 {{*field, by_token.get()}, {index[5], wrong}}},
-            });
-        }
-        s.runs.accept({{*field, by_row.get()}, {index[2], 3}});  // which no batch row reads
-        s.runs.refuse({
-            {HALYARD_ERROR_SHAPE, {name, "is for 1 batch rows, but there are 2"}, {{*field, too_few_rows.get()}}},
-            {HALYARD_ERROR_SHAPE, {name, "is for 5 tokens, but there are 2 times 3"}, {{*field, too_few_tokens.get()}}},
-            {HALYARD_ERROR_OVERLAP, {"y[0]", std::string("the index of ") + of}, {{*field, in_view.get()}}},
-            {HALYARD_ERROR_OVERLAP, {"stages[1].cache", std::string("the index of ") + of}, {{*field, in_cache.get()}}},
-            {HALYARD_ERROR_OVERLAP, {"scales_out", std::string("the index of ") + of}, {{*field, in_scales.get()}}},
         });
     }
 }
@@ -259,21 +212,6 @@ TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
         {HALYARD_ERROR_SCALE, {"args.scales_out[1][slot 0, head 0] is 0"}, {{*s.at(1400), 0.0f}}},
     });
     CHECK(bound() == HALYARD_OK);
-
-    // The index is looked at in each call.
-    auto *const index = reinterpret_cast<std::int32_t *>(s.at(2400));
-    std::fill_n(index, 2, 0);
-    const auto joined = halyard::angle_source::joined({&s.angles, &s.angles}, index, 2);
-    s.args.from_angles = joined.get();
-    BoundRun by_index(s);
-    CHECK(by_index() == HALYARD_OK);
-    by_index.calls.refuse({
-        {HALYARD_ERROR_UNKNOWN_VALUE, {"from_angles' index[1] is 2", "2 sources"}, {{index[1], 2}}},
-        {HALYARD_ERROR_OVERLAP,
-         {"args.caches[1]", "the index of from_angles"},
-         {{by_index.caches[1], reinterpret_cast<char *>(index) - 100}}},
-    });
-    s.args.from_angles = nullptr;
 
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;

@@ -54,57 +54,22 @@ TEST_CASE("moves: the bits of phases at the difference", "[road][moves]") {
     }
 }
 
-// ---- Joined sources ------------------------------------------------------------------------------------------------
-
-namespace {
-
-using namespace scenes;
-
-/// Keys in views, each batch row or token from and to sources of its own.
-Choice joined_moves(std::int64_t n_batch, std::int64_t n_tokens) {
-    Choice choice = Choice::of_rotations();
-    choice.moves = true;
-    choice.level[of_source] = 2;
-    choice.level[of_from] = Angles::joined_others;
-    choice.shape = {n_batch, n_tokens, 2};
-    return choice;
-}
-
-/// An executor that writes an index between the checks of a run and its work, as another thread might.
-struct Writer {
-    const Angles::Index &index;
-    std::int32_t number;
-    int n_calls = 0;
-
-    halyard_executor executor() { return {sizeof(halyard_executor), 4, this, &Writer::parallel_for}; }
-
-private:
-    static std::int32_t parallel_for(void *context, std::int64_t n_tasks, void (*task)(void *, std::int64_t),
-                                     void *data) {
-        auto &writer = *static_cast<Writer *>(context);
-        for (std::int64_t i = 0; i < writer.index.n; i++) {
-            write_number(HALYARD_INT32, reinterpret_cast<char *>(writer.index.numbers) + 4 * i, writer.number);
-        }
-        writer.n_calls++;
-        for (std::int64_t i = 0; i < n_tasks; i++) {
-            task(data, i);
-        }
-        return 0;
-    }
-};
-
-}  // namespace
+// ---- Many tokens, and long heads -----------------------------------------------------------------------------------
 
 // Of few tokens, with stages and in caches they are among the scenes of moves (test_road.cpp). The longest heads have
 // more pairs than rows are made at once.
-TEST_CASE("moves: by joined sources, each token to the bits of its own two", "[road][moves][sources][axes]") {
+TEST_CASE("moves: from one source to another, of many tokens and of long heads", "[road][moves][sources][axes]") {
+    using namespace scenes;
     oracle::Random random(Catch::getSeed());
     for (const auto &[n_batch, n_tokens, head_dim] :
          std::vector<std::array<std::int64_t, 3>>{{1, 300, 29}, {40, 11, 29}, {3, 7, 29}, {1, 5, 10000}}) {
         for (const int dtype : {0, 2}) {  // f32, bf16
             for (int round = 0; round < 3; round++) {
-                Choice choice = joined_moves(n_batch, n_tokens);
+                Choice choice = Choice::of_rotations();
+                choice.moves = true;
+                choice.level[of_from] = Angles::other;
                 choice.level[of_dtype] = dtype;
+                choice.shape = {n_batch, n_tokens, 2};
                 choice.head_dim = head_dim;
                 choice.rotary_dim = head_dim == 29 ? 24 : head_dim;
                 choice.n_tensors = head_dim == 29 ? 0 : 1;  // others could have too long heads for their dtype
@@ -112,32 +77,6 @@ TEST_CASE("moves: by joined sources, each token to the bits of its own two", "[r
                 Scene scene(draw, choice);
                 REQUIRE(fault_of_ways(scene) == "");
             }
-        }
-    }
-}
-
-// The index is the caller's, so that a number which is none may come after the check. Then the first source is read.
-TEST_CASE("moves: an index that is written during a run", "[road][moves][sources]") {
-    oracle::Random random(Catch::getSeed());
-    for (const std::int32_t wrong : {-1, 3, INT32_MAX, INT32_MIN}) {
-        for (const bool is_from : {false, true}) {
-            Choice choice = joined_moves(1, 4096);  // worth several threads
-            choice.level[of_dtype] = 0;
-            choice.n_tensors = 1;
-            choice.head_dim = choice.rotary_dim = 64;
-            Draw draw(random);
-            Scene scene(draw, choice);
-            const Angles::Index &index = is_from ? scene.angles.from_index : scene.angles.index;
-            Writer writer = {index, wrong};
-            const halyard_executor executor = writer.executor();
-            scene.call.args.executor = &executor;
-            Images result = run(scene, nullptr, Way::whole);
-            CHECK(writer.n_calls == 1);
-            scene.call.args.executor = nullptr;
-            for (Images *const images : {&scene.before, &result}) {
-                std::fill_n(scene.memory.in(*images, index.numbers), 4 * index.n, '\0');
-            }
-            CHECK(scene.difference(run(scene, nullptr, Way::whole), result) == "");
         }
     }
 }

@@ -191,11 +191,6 @@ bool any_mishandles_failures() {
         });
     }
     const auto angles = halyard::angle_source::table(frequencies, 0, 9);
-    const halyard_angle_source *const sources[] = {angles.get(), angles.get()};
-    const std::int32_t index[] = {0, 1};
-    failed |= of_source("joined sources", [&](auto **out, auto *error) {
-        return halyard_create_joined_angle_source(sources, 2, index, 2, 0, out, error);
-    });
     const halyard::plan_desc description(64,
                                          {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     const auto desc = description.get();

@@ -32,7 +32,7 @@
  *
  * Ownership and threads. Objects are immutable after creation and may be used from any number of threads at once;
  * destroy an object only when no call uses it. The library keeps no pointer to a description, tensor or string after a
- * call, with two exceptions: the rows of a given source, and the index of a joined one.
+ * call, but to the rows of a given source.
  *
  * Structs start with `size`: set it to sizeof the struct. In an array set it in every element. The first one's size is
  * the distance from element to element. Later versions append fields. A struct may have the size of an earlier version:
@@ -126,8 +126,7 @@ enum {
     HALYARD_ANGLES_AUTO = 0,
     HALYARD_ANGLES_TABLE = 1,
     HALYARD_ANGLES_GIVEN = 2,
-    HALYARD_ANGLES_PHASE = 3,
-    HALYARD_ANGLES_JOINED = 4 /* is made of others: halyard_create_joined_angle_source */
+    HALYARD_ANGLES_PHASE = 3
 };
 /* Whose cos and sin a table holds. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32 arithmetic,
  * angle = float32(position) * float32(inv_freq), for models that were trained with its errors. It repeats angles only,
@@ -437,31 +436,11 @@ HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies
                                                        const halyard_angle_source_desc *desc,
                                                        halyard_angle_source **out, halyard_error *error);
 
-/* Several angle sources as one, for batches whose sequences differ in frequencies (LongRoPE's short and long ones,
- * dynamic NTK at each length): an index says which source each batch row or token reads. It serves runs, bound runs and
- * halyard_make_rows on a CPU, and gives the bits that each source gives alone. Keys move by it, too: see Re-rotation.
- *   sources    [n_sources], alike in rotary_dim, n_axes and reference (else MISMATCH), each TABLE or PHASE (else
- *               UNSUPPORTED: rows by_token may differ for each token anyway). They must outlive the joined one;
- *              the array is read during creation only.
- *   n_sources  1 … 2^20.                              Else HALYARD_ERROR_SHAPE.
- *   index      [n_index] numbers of sources: batch row b reads sources[index[b]] or, by_token, token t of batch row b
- *              sources[index[b * tokens + t]]. The memory stays the caller's, as that of given rows: it must hold still
- *              during a run, no output may share it, and it may be rewritten between runs. Any alignment.
- *   n_index    >= 1, else SHAPE. A run may have fewer batch rows (tokens), but not more, else SHAPE.
- *   by_token   0 or 1.                                Else HALYARD_ERROR_UNKNOWN_VALUE.
- * If an index is not in 0 … n_sources - 1, the run fails with HALYARD_ERROR_UNKNOWN_VALUE before it writes. A position
- * has to be covered by the source of its token, except where keys move. Also NULL_POINTER, OVERFLOW, OUT_OF_MEMORY. */
-HALYARD_API halyard_status halyard_create_joined_angle_source(const halyard_angle_source *const *sources,
-                                                              int32_t n_sources, const int32_t *index, int64_t n_index,
-                                                              int32_t by_token, halyard_angle_source **out,
-                                                              halyard_error *error);
-
 typedef struct halyard_angle_source_info {
     uint32_t size;
     int32_t kind;       /* resolved: never HALYARD_ANGLES_AUTO */
     int64_t rotary_dim;
-    int64_t first;      /* the range of positions that it covers; a listed table covers only some of it. JOINED: what
-                           all its sources cover, nothing if last < first */
+    int64_t first;      /* the range of positions that it covers; a listed table covers only some of it */
     int64_t last;
     int64_t n_rows;     /* a table that does not cover position 0 holds one row more, for it */
     uint64_t bytes;     /* memory that the source owns, of which 4 * rotary_dim bytes serve keys that move */
@@ -598,10 +577,7 @@ typedef struct halyard_cache_desc {
  * f32(s / s')) is stored. A result before conversion is within 2 * 2^-23 of its pair's length, and with scales per
  * channel within 4.5 * 2^-23.
  * Each move rounds, and the errors add up. Move keys of few bits seldom and far: a slow pair that turns by less than
- * half an ulp does not change at all.
- * With joined sources, `angles` says where the keys of each batch row or token go to, and from_angles where they come
- * from. So keys of a sequence that has crossed LongRoPE's length move from the short source to the long one, while
- * those of other sequences stay with theirs, and have the bits that one source gives. */
+ * half an ulp does not change at all. */
 
 /* Hadamard. Quantised caches keep keys and values that a Hadamard transform has spread over the head, so that no
  * element stands out. It is Sylvester's, orthonormal, and so its own inverse; attention takes q and the cache
@@ -903,9 +879,9 @@ typedef struct halyard_run_args {
     const halyard_stages *stages;        /* weights, scales and caches [n_tensors]; NULL if the plan asks for none */
     const halyard_positions *from_positions; /* the positions that keys of a plan that rerotates come from, never NULL;
                                             they go to `positions`. NULL for other plans */
-    const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Both may be
-                                            joined. Neither may be GIVEN or have another reference than EXACT, and
-                                            bad_position must be ERROR (else MISMATCH) */
+    const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Neither may
+                                            be GIVEN or have another reference than EXACT, and bad_position must be
+                                            ERROR (else MISMATCH) */
     int32_t n_tensors;                   /* how many tensors x, y and stages hold: the plan's, else SHAPE [unchecked: as
                                             many as the plan's] */
     int32_t reserved;                    /* 0 */
@@ -917,8 +893,8 @@ typedef struct halyard_run_args {
  * plan's stages do not ask for; sources by which keys cannot move), OVERFLOW, STRIDE, OVERLAP, POSITION, SLOT, SCALE,
  * THREADS, EXECUTOR, UNSUPPORTED (device).
  * Outputs, caches and scales that are written must not overlap positions, slots, weights, biases, static scales, scales
- * by position, given rows or the index of a joined source (else OVERLAP). Of these, ranges of addresses are compared:
- * an output between their elements is refused, too.
+ * by position or given rows (else OVERLAP). Of these, ranges of addresses are compared: an output between their elements
+ * is refused, too.
  * Parts. A caller with threads of its own makes the same call on each of them, with another `part`. Together the calls
  * give the bits of the whole run, in any order. Every part checks everything, so that all return the same status and
  * none writes on an error. Parts take no executor (else MISMATCH). A part without work does nothing. */
@@ -930,8 +906,8 @@ HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_r
  * of decoding steps and layers, and gives the bits of halyard_run. */
 typedef struct halyard_bound_run halyard_bound_run;
 
-/* Checks a run as halyard_run does, and does not run it. The values of positions, slots and joined sources' indices are
- * not read. The pointers in args (data of tensors and positions) are an example: each run brings its own. A tensor that
+/* Checks a run as halyard_run does, and does not run it. The values of positions and slots are not read.
+ * The pointers in args (data of tensors and positions) are an example: each run brings its own. A tensor that
  * is in place here is in place there. The plan, args->angles and from_angles must outlive the bound run, and so must
  * what args->executor calls. args->part and n_parts must be 0.
  * Errors: as halyard_run, and OUT_OF_MEMORY. */
@@ -965,10 +941,9 @@ typedef struct halyard_bound_run_args {
 } halyard_bound_run_args;
 
 /* Runs. What is checked: pointers, positions, slots, scales that are read, and that outputs share no element with
- * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE
- * (the index of joined sources), SHAPE (n_tensors, part, that index), MISMATCH (positions or slots where the run was
- * bound without them, or none where it was bound with them; y other than x where a tensor was bound in place; angles;
- * parts of a run with an executor), OVERFLOW, OVERLAP (also y the same as x where they were bound apart), POSITION,
+ * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE
+ * (n_tensors, part), MISMATCH (positions or slots where the run was bound without them, or none where it was bound with
+ * them; y other than x where a tensor was bound in place; angles; parts of a run with an executor), OVERFLOW, OVERLAP (also y the same as x where they were bound apart), POSITION,
  * SLOT, SCALE, EXECUTOR. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);

@@ -392,20 +392,6 @@ public:
     }
     static angle_source given(const halyard_angle_source_desc &rows) { return angle_source(nullptr, rows); }
 
-    /// Several sources as one: batch row b reads sources[index[b]] or, by_token, token t sources[index[b * tokens +
-    /// t]]. They must outlive it, and so must the index, which may be rewritten between runs.
-    static angle_source joined(const std::vector<const angle_source *> &sources, const std::int32_t *index,
-                               std::int64_t n_index, bool by_token = false) {
-        std::vector<const halyard_angle_source *> list;
-        list.reserve(sources.size());
-        for (const angle_source *source : sources) {
-            list.push_back(source->get());
-        }
-        return angle_source(detail::create<halyard_angle_source>(halyard_create_joined_angle_source, list.data(),
-                                                                 static_cast<std::int32_t>(list.size()), index, n_index,
-                                                                 by_token ? 1 : 0));
-    }
-
     /// Rows as make_rows writes them: [batch, tokens, 2, rotary_dim / 2], or with n_heads [batch, tokens, n_heads, 2,
     /// rotary_dim / 2]. n_rows = batch * tokens. With are_shared all batch rows read the same rows, and n_rows =
     /// tokens. Runs with them name no positions. The memory stays the caller's, must outlive the source, and may be

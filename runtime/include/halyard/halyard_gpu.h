@@ -71,7 +71,7 @@ typedef struct halyard_gpu_angles halyard_gpu_angles;
 /* Copies an angle source to the device, and waits for that. The source itself is not needed afterwards.
  * TABLE: its rows, and those positions that it lists. PHASE: its frequencies. GIVEN: nothing; cos_rows and sin_rows
  * must be device memory, aligned to its elements, which has to outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE,
- * UNKNOWN_VALUE (device), UNSUPPORTED (JOINED, GIVEN rows by token or not aligned), NO_DEVICE, DEVICE (what the driver
+ * UNKNOWN_VALUE (device), UNSUPPORTED (GIVEN rows by token or not aligned), NO_DEVICE, DEVICE (what the driver
  * says), OVERFLOW, OUT_OF_MEMORY (of the host or the device). */
 HALYARD_API halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue,
                                                      const halyard_angle_source *source, halyard_gpu_angles **out,
