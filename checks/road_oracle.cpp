@@ -113,9 +113,7 @@ void rotate(const Road &road, const std::vector<long double> &cos, const std::ve
         for (std::int64_t k = 0; k < n_pairs; k++) {
             const auto in0 = at(road.half_in, k, 0), in1 = at(road.half_in, k, 1);
             const auto out0 = at(road.half_out, k, 0), out1 = at(road.half_out, k, 1);
-            const auto turn =
-                static_cast<std::size_t>(static_cast<std::int64_t>(cos.size()) > n_pairs ? head * n_pairs + k : k);
-            const long double c = cos[turn], s = sin[turn];
+            const long double c = cos[static_cast<std::size_t>(k)], s = sin[static_cast<std::size_t>(k)];
             const long double f = std::hypot(c, s);
             state.value[out0] = before.value[in0] * c - before.value[in1] * s;
             state.value[out1] = before.value[in1] * c + before.value[in0] * s;

@@ -27,8 +27,8 @@ struct Road {
     bool half_in = true, half_out = true;            // pairings
     long double turn_eps = 2;                        // how many eps of its length a rotation may be off
     std::optional<RoadNorm> norm;
-    std::int64_t hadamard = 0;  // elements of a block that is transformed
-    bool undoes = false;        // the same transform before the rotation, as of keys that move
+    std::int64_t hadamard = 0;           // elements of a block that is transformed
+    bool undoes = false;                 // the same transform before the rotation, as of keys that move
     std::vector<float> position_scales;  // of the token's heads; empty: it has none
 };
 
@@ -36,7 +36,7 @@ struct Road {
 struct RoadValues {
     std::vector<long double> value, bound;
 };
-/// cos and sin are those of the token's pairs, or of all heads' where these differ, with the sign of the direction.
+/// cos and sin are those of the token's pairs, with the sign of the direction.
 RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vector<long double> &cos,
                    const std::vector<long double> &sin);
 /// The same of keys that move, whose values have been scaled.

@@ -8,9 +8,6 @@ namespace scenes {
 
 namespace {
 
-/// Larger arrays of rows would not be placed in memory.
-constexpr std::int64_t most_elements_of_rows = 1 << 20;
-
 constexpr double bases[] = {10000, 500000};
 
 constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
@@ -43,7 +40,6 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
         desc.rows_dtype = kind - given_f32 + 1;
         desc.n_rows = desc.last + 1;
     }
-    draw_heads(draw, choice, call);
     are_from_base_ = draw.one_in(2);
     for (int i = 0; i < 2; i++) {
         for (const long double value : oracle::inv_freq_of(bases[i], desc.rotary_dim)) {
@@ -105,35 +101,14 @@ void Angles::draw_list(Draw &draw, const Choice &choice) {
     desc.listed = &listed_;
 }
 
-/// Rows for each head, where all that are rotated have as many, and not too many.
-void Angles::draw_heads(Draw &draw, const Choice &choice, const Call &call) {
-    std::set<std::int64_t> counts;
-    for (int i = 0; i < call.n(); i++) {
-        if (call.tensors[i].no_rotation == 0) {
-            counts.insert(call.x[i].shape[2]);
-        }
-    }
-    if (is_given() && !choice.on_device && counts.size() == 1 &&
-        *counts.begin() <= most_elements_of_rows / desc.n_rows / desc.rotary_dim && draw.one_in(2)) {
-        desc.n_heads = *counts.begin();
-    }
-}
-
 void Angles::add_to(Draw &draw, Memory &memory) {
     if (is_given()) {
         const std::int64_t n_pairs = desc.rotary_dim / 2, bytes = oracle::element_bytes(desc.rows_dtype);
         const bool is_fused = draw.one_in(2);  // cos and sin of a position beside each other
         const std::int64_t width = (is_fused ? desc.rotary_dim : n_pairs) + draw.in(0, 3);
-        const bool heads_come_first = draw.one_in(2);
-        desc.stride_row = heads_come_first ? width : width * n_rows_of_token();
-        if (desc.n_heads != 0 && !draw.one_in(6)) {  // else they share the rows
-            const std::int64_t way = draw.one_in(4) ? -1 : 1;
-            desc.stride_head = way * (heads_come_first ? width * desc.n_rows + draw.in(0, 3) : width);
-        }
+        desc.stride_row = width;
         const std::size_t region = memory.new_region();
-        const Extent extent = Extent(bytes, is_fused ? desc.rotary_dim : n_pairs)
-                                  .add(desc.n_rows, desc.stride_row)
-                                  .add(n_rows_of_token(), desc.stride_head);
+        const Extent extent = Extent(bytes, is_fused ? desc.rotary_dim : n_pairs).add(desc.n_rows, desc.stride_row);
         memory.add(desc.cos_rows, region, extent, bytes);
         if (is_fused) {
             memory.add_beside(desc.sin_rows, desc.cos_rows, n_pairs * bytes);
@@ -145,9 +120,8 @@ void Angles::add_to(Draw &draw, Memory &memory) {
 
 void Angles::fill(oracle::Random &random) const {
     const std::int64_t bytes = is_given() ? oracle::element_bytes(desc.rows_dtype) : 0, n_pairs = desc.rotary_dim / 2;
-    for (std::int64_t i = 0; is_given() && i < n_rows_of_token() * desc.n_rows * n_pairs; i++) {
-        const std::int64_t row = i / n_pairs % desc.n_rows, head = i / n_pairs / desc.n_rows;
-        const std::int64_t at = (row * desc.stride_row + head * desc.stride_head + i % n_pairs) * bytes;
+    for (std::int64_t i = 0; is_given() && i < desc.n_rows * n_pairs; i++) {
+        const std::int64_t at = (i / n_pairs * desc.stride_row + i % n_pairs) * bytes;
         const double theta = 3 * random.unit();
         const auto write = [&](const void *rows, double value) {
             oracle::write_word(desc.rows_dtype, static_cast<char *>(const_cast<void *>(rows)) + at,
@@ -214,8 +188,7 @@ std::int64_t Angles::resolve(const Call &call, std::int64_t position) const {
     return nearest == list.end() ? near : *nearest;
 }
 
-Angles::CosSin Angles::at(const Call &call, const Head &of, std::int64_t pair) const {
-    const std::int64_t batch = of.batch, token = of.token, head = of.head;
+Angles::CosSin Angles::at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {
     const auto k = static_cast<std::size_t>(pair);
     const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(0, pair), batch, token));
     const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;
@@ -224,8 +197,7 @@ Angles::CosSin Angles::at(const Call &call, const Head &of, std::int64_t pair) c
                                  : desc.by_token == 1 ? batch * call.n_tokens() + token
                                                       : token;
         const auto read = [&](const void *rows) {
-            const std::int64_t at =
-                (row * desc.stride_row + head * desc.stride_head + pair) * oracle::element_bytes(desc.rows_dtype);
+            const std::int64_t at = (row * desc.stride_row + pair) * oracle::element_bytes(desc.rows_dtype);
             return oracle::widen(desc.rows_dtype,
                                  oracle::read_word(desc.rows_dtype, static_cast<const char *>(rows) + at));
         };

@@ -38,13 +38,11 @@ struct Angles {
     const char *name() const;
     const char *name_of_from() const { return from == same ? "" : " from another"; }
 
-    /// cos and sin of a head's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
+    /// cos and sin of a token's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
     struct CosSin {
         long double cos, sin;
     };
-    CosSin at(const Call &call, const Head &head, std::int64_t pair) const;
-    /// How many heads have rows of their own.
-    std::int64_t n_rows_of_token() const { return std::max<std::int64_t>(desc.n_heads, 1); }
+    CosSin at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const;
 
 private:
     std::vector<std::int32_t> axis_of_pair_[2];  // of both sources, where there are two
@@ -58,7 +56,6 @@ private:
     void draw_range(Draw &draw, const Choice &choice);
     void draw_axes(Draw &draw, int axes, std::int64_t n_pairs);
     void draw_list(Draw &draw, const Choice &choice);
-    void draw_heads(Draw &draw, const Choice &choice, const Call &call);
     halyard_angle_source_desc describe(std::size_t source) const;
     std::int64_t axis_of(std::size_t source, std::int64_t pair) const;
     /// What a run takes in the place of a position, by its policy.

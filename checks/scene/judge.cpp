@@ -86,7 +86,7 @@ std::string Scene::difference(const Images &expected, const Images &result) cons
 
 // ---- Bits ----------------------------------------------------------------------------------------------------------
 
-/// cos and sin of all tokens, and of each head where rows are by head.
+/// cos and sin of all tokens.
 std::vector<float> Scene::make_rows() const {
     const std::int64_t rotary_dim = call.plan.rotary_dim, n_pairs = rotary_dim / 2;
     bool is_needed = false;
@@ -96,13 +96,12 @@ std::vector<float> Scene::make_rows() const {
     if (!is_needed) {
         return {};
     }
-    const std::int64_t n_heads = angles.n_rows_of_token(), n_rows = call.n_batch() * call.n_tokens() * n_heads;
+    const std::int64_t n_rows = call.n_batch() * call.n_tokens();
     std::vector<float> rows(static_cast<std::size_t>(n_rows * rotary_dim));
-    if (angles.kind == Angles::by_token || angles.desc.n_heads != 0) {
+    if (angles.kind == Angles::by_token) {
         for (std::int64_t i = 0; i < n_rows * n_pairs; i++) {
-            const std::int64_t row = i / n_pairs, token = row / n_heads;
-            const Head of = {token / call.n_tokens(), token % call.n_tokens(), row % n_heads};
-            const auto value = angles.at(call, of, i % n_pairs);
+            const std::int64_t row = i / n_pairs;
+            const auto value = angles.at(call, row / call.n_tokens(), row % call.n_tokens(), i % n_pairs);
             const auto at = static_cast<std::size_t>(row * rotary_dim + i % n_pairs);
             rows[at] = static_cast<float>(value.cos);
             rows[at + static_cast<std::size_t>(n_pairs)] =
@@ -160,8 +159,7 @@ std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fus
                 expect(d, read(d));
             }
         }
-        const std::int64_t n_heads = angles.n_rows_of_token(), token = at.batch * call.n_tokens() + at.token;
-        const float *const row = rows.data() + (token * n_heads + (n_heads > 1 ? at.head : 0)) * 2 * n_pairs;
+        const float *const row = rows.data() + (at.batch * call.n_tokens() + at.token) * 2 * n_pairs;
         for (std::int64_t k = 0; k < n_pairs; k++) {
             const auto index = [&](std::int32_t pairing, std::int64_t member) {
                 return window + (pairing == HALYARD_PAIRING_HALF ? k + member * n_pairs : 2 * k + member);
@@ -233,8 +231,8 @@ std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, co
         std::memcpy(&road.position_scales.emplace_back(), place_of_position_scale(call, i, {batch, token, head}), 4);
     }
     std::vector<long double> cos, sin, x;
-    for (std::int64_t i = 0, n = road.rotary_dim / 2; i < n * angles.n_rows_of_token(); i++) {
-        const Angles::CosSin turn = angles.at(call, {batch, token, i / n}, i % n);
+    for (std::int64_t pair = 0; pair < road.rotary_dim / 2; pair++) {
+        const Angles::CosSin turn = angles.at(call, batch, token, pair);
         cos.push_back(turn.cos);
         sin.push_back(turn.sin);
     }
@@ -325,8 +323,8 @@ std::string Scene::text() const {
     std::ostringstream out;
     out << "; " << call.n_batch() << " x " << call.n_tokens() << " tokens, rotary_dim " << call.plan.rotary_dim
         << ", direction " << call.plan.direction << (call.plan.rerotates != 0 ? ", moves" : "") << ", " << angles.name()
-        << angles.name_of_from() << " of " << angles.n_axes() << (angles.desc.n_heads != 0 ? " axes by head" : " axes")
-        << ", policy " << call.args.bad_position << ", positions "
+        << angles.name_of_from() << " of " << angles.n_axes() << " axes, policy " << call.args.bad_position
+        << ", positions "
         << (call.args.positions == nullptr    ? "absent"
             : call.positions.consecutive != 0 ? "consecutive"
                                               : "listed")

@@ -81,8 +81,7 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
         describe_angles(value_of(angle_kinds, "kind", kind), first.value_or(std::numeric_limits<std::int32_t>::min()),
                         last.value_or(std::numeric_limits<std::int32_t>::max()));
     if (desc.kind == HALYARD_ANGLES_GIVEN) {
-        refuse(HALYARD_ERROR_UNKNOWN_VALUE,
-               "kind is \"given\": AngleSource.given takes what such a source is made of");
+        refuse(HALYARD_ERROR_UNKNOWN_VALUE, "kind is \"given\": AngleSource.given takes what such a source is made of");
     }
     desc.reference = value_of(references, "reference", reference);
     auto made = std::make_unique<AngleSource>();
@@ -102,10 +101,9 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
 
 void check_rows(const Array &rows, std::int64_t pairs) {
     const int last = rows.n_dims() - 1;
-    if ((last != 1 && last != 2) || (rows.size(last) > 1 && rows.stride(last) != 1) ||
+    if (last != 1 || (rows.size(last) > 1 && rows.stride(last) != 1) ||
         (rows.size(last) != pairs && rows.size(last) != 2 * pairs)) {
-        rows.refuse_shape("[positions, rotary_dim / 2] or [positions, heads, rotary_dim / 2], or of rotary_dim, its "
-                          "last dimension dense");
+        rows.refuse_shape("[positions, rotary_dim / 2], or of rotary_dim, its last dimension dense");
     }
 }
 
@@ -135,10 +133,6 @@ std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t 
     auto desc = angle_source::describe_rows(made->cos->data(), made->sin->data(),
                                             static_cast<dtype>(made->cos->dtype()), n_rows, stride_row, rotary_dim);
     desc.by_token = by_token ? 1 : 0;
-    if (made->cos->n_dims() == 3) {
-        desc.n_heads = made->cos->size(1);
-        desc.stride_head = desc.n_heads == 0 ? 0 : made->cos->stride(1);
-    }
     made->n_axes = map ? set_axes(*map, desc) : 1;
     made->source = angle_source::given(desc);
     made->rotary_dim = rotary_dim;
@@ -165,12 +159,12 @@ std::vector<double> read_reals(const Array &array) {
 std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, double attention_factor) {
     const Array at(positions, "positions"), by(matrix, "matrix");
     const auto is_real = [](const Array &array) { return array.is_float64() || array.dtype() == HALYARD_F32; };
-    const bool has_batch = at.n_dims() == 3, has_heads = by.n_dims() == 3;
+    const bool has_batch = at.n_dims() == 3;
     if (!is_real(at) || (at.n_dims() != 2 && !has_batch)) {
         at.refuse_kind("float32 or float64 [axes, tokens] or [axes, batch, tokens]");
     }
-    if (!is_real(by) || (by.n_dims() != 2 && !has_heads) || by.size(has_heads ? 1 : 0) != at.size(0)) {
-        by.refuse_kind("float32 or float64 [axes, pairs] or [heads, axes, pairs], with " + std::to_string(at.size(0)) +
+    if (!is_real(by) || by.n_dims() != 2 || by.size(0) != at.size(0)) {
+        by.refuse_kind("float32 or float64 [axes, pairs], with " + std::to_string(at.size(0)) +
                        " axes as positions have");
     }
     const auto numbers = read_reals(by);
@@ -182,7 +176,6 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
     angles.stride_batch = has_batch ? at.stride(1) : 0;
     angles.stride_token = at.stride(has_batch ? 2 : 1);
     angles.matrix = numbers.data();
-    angles.n_heads = has_heads ? by.size(0) : 0;
     angles.attention_factor = attention_factor;
     if (numbers.empty() || at.n_elements() == 0 || attention_factor == 0) {
         refuse(attention_factor == 0 ? HALYARD_ERROR_FREQUENCY : HALYARD_ERROR_SHAPE,
@@ -190,9 +183,9 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
                    std::to_string(attention_factor) + ", but none may be empty or 0");
     }
     auto made = std::make_unique<AngleSource>();
-    made->rotary_dim = 2 * by.size(by.n_dims() - 1);
+    made->rotary_dim = 2 * by.size(1);
     const auto n_batch = has_batch ? at.size(1) : 1, n_tokens = at.size(has_batch ? 2 : 1);
-    const auto n_floats = n_batch * n_tokens * std::max<std::int64_t>(angles.n_heads, 1) * made->rotary_dim;
+    const auto n_floats = n_batch * n_tokens * made->rotary_dim;
     made->rows = std::make_unique<float[]>(static_cast<std::size_t>(n_floats));
     {
         nb::gil_scoped_release release;
@@ -200,8 +193,7 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
         make_rows(maker, angles, n_batch, n_tokens, made->rows.get(), n_floats);
     }
     made->by_token = true;
-    made->source = angle_source::given_by_token(made->rows.get(), n_batch * n_tokens, made->rotary_dim, !has_batch,
-                                                angles.n_heads);
+    made->source = angle_source::given_by_token(made->rows.get(), n_batch * n_tokens, made->rotary_dim, !has_batch);
     return made;
 }
 

@@ -74,8 +74,7 @@ class AngleSource:
         """Rows of the caller's own, which are not copied and may be rewritten between calls.
 
         cos, sin: [n_rows, rotary_dim / 2] of float32, float16 or bfloat16, the last dimension dense; position p reads
-            row p. Rows that repeat themselves to rotary_dim are taken too, with rotary_dim given. [n_rows, heads,
-            rotary_dim / 2]: each head has rows of its own, and all that is rotated has so many heads.
+            row p. Rows that repeat themselves to rotary_dim are taken too, with rotary_dim given.
         rotary_dim: [twice the columns]
         by_token: the rows are those of a call's tokens, in [batch, tokens] order; such calls have no positions.
         axis_map: as above [one axis]: pair k reads the row of the position that a token has on the pair's axis. Rows
@@ -94,7 +93,7 @@ class AngleSource:
 
         positions: float32 or float64 [axes, tokens], or [axes, batch, tokens] where batch rows differ. The source is for
             calls of just these tokens, which have no positions of their own; it copies what it takes.
-        matrix: float32 or float64 [axes, rotary_dim / 2], or [heads, axes, rotary_dim / 2] where heads differ.
+        matrix: float32 or float64 [axes, rotary_dim / 2]. Where heads differ, each is a view with a source of its own.
 
         cos and sin are within 1.2e-7 * attention_factor of those of the exact sum, for angles up to 2**31.
         """

@@ -102,8 +102,6 @@ const char *halyard::find_difference(const halyard_angle_source &a, const halyar
            : a.n_rows != b.n_rows                                   ? "n_rows"
            : a.first != b.first                                     ? "first"
            : a.stride_row != b.stride_row                           ? "stride_row"
-           : a.n_heads != b.n_heads                                 ? "n_heads"
-           : a.stride_head != b.stride_head                         ? "stride_head"
            : a.by_token != b.by_token || a.is_shared != b.is_shared ? "by_token"
            : same_axes                                              ? nullptr
                                                                     : "axis_map";

@@ -81,17 +81,12 @@ struct halyard_angle_source {
     float scale_high = 1.0f, scale_low = 0.0f;
 
     halyard::Reference reference = halyard::Reference::exact;
-    bool is_direct = false;        // kernels can read the rows where they lie
-    bool by_token = false;         // given: the rows are those of a run's tokens, in order,
-    bool is_shared = false;        // or those of each of its batch rows
-    std::int64_t n_heads = 0;      // given: how many have rows of their own; 0: all share them
-    std::int64_t stride_head = 0;  // in elements
+    bool is_direct = false;  // kernels can read the rows where they lie
+    bool by_token = false;   // given: the rows are those of a run's tokens, in order,
+    bool is_shared = false;  // or those of each of its batch rows
 
     /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
-
-    /// Whether heads read different rows.
-    bool is_by_head() const noexcept { return stride_head != 0; }
 
     bool covers(std::int64_t position) const noexcept {
         return listed == nullptr ? position >= first && position <= last

@@ -94,13 +94,8 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is ", desc.rows_dtype, ", which is no dtype",
                     rows_dtype ? " of rows" : "");
     }
-    if (desc.n_heads < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_heads is ", desc.n_heads, ", but it must not be negative");
-    }
     source.kind = AngleKind::given;
     source.rows_dtype = *rows_dtype;
-    source.n_heads = desc.n_heads;
-    source.stride_head = desc.n_heads > 1 ? desc.stride_head : 0;
     source.by_token = desc.by_token != 0;
     source.is_shared = desc.by_token == 2;
     source.rotary_dim = desc.rotary_dim;
@@ -111,8 +106,7 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
     source.sin_rows = desc.sin_rows;
     if (!find_rows_memory(source)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "desc.n_rows is ", desc.n_rows, " with a desc.stride_row of ",
-                    desc.stride_row, " and desc.n_heads ", desc.n_heads, " with a desc.stride_head of ",
-                    desc.stride_head, ": the rows leave the address space");
+                    desc.stride_row, ": the rows leave the address space");
     }
     return read_pair_axes(desc, source.rotary_dim / 2, &source.axes, error);
 }
@@ -134,14 +128,6 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
     if (read.by_token < 0 || read.by_token > (is_given ? 2 : 0)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.by_token is ", read.by_token, ", but it must be 0",
                     is_given ? " to 2" : " where rows are not given");
-    }
-    if (read.n_heads != 0 && !is_given) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.n_heads is ", read.n_heads,
-                    ", but only given rows can be each head's own");
-    }
-    if (read.stride_head != 0 && read.n_heads == 0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.stride_head is ", read.stride_head,
-                    ", but desc.n_heads is not set");
     }
     if (read.reserved != 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reserved is ", read.reserved, ", but it must be 0");

@@ -20,21 +20,20 @@ bool is_angle(double angle) noexcept { return std::fabs(angle) <= most_of_angle 
 /// Checks the angles of one token.
 halyard_status check_token(const LinearAngles &angles, std::int64_t batch, std::int64_t token,
                            halyard_error *error) noexcept {
-    for (std::int64_t i = 0; i < angles.n_heads * angles.n_pairs; i++) {
-        const std::int64_t head = i / angles.n_pairs, pair = i % angles.n_pairs;
+    for (std::int64_t pair = 0; pair < angles.n_pairs; pair++) {
         double sum = 0.0;
         for (std::int32_t axis = 0; axis < angles.n_axes; axis++) {
-            const double term = angles.position(axis, batch, token) * angles.entry(head, axis, pair);
+            const double term = angles.position(axis, batch, token) * angles.entry(axis, pair);
             if (!(std::fabs(term) <= most_of_term)) {
                 return fail(error, HALYARD_ERROR_POSITION, "linear.positions[axis ", axis, ", batch ", batch,
-                            ", token ", token, "] times linear.matrix[head ", head, ", axis ", axis, ", pair ", pair,
-                            "] is ", term, ", beyond 2^40");
+                            ", token ", token, "] times linear.matrix[axis ", axis, ", pair ", pair, "] is ", term,
+                            ", beyond 2^40");
             }
             sum += term;
         }
         if (!is_angle(sum)) {
             return fail(error, HALYARD_ERROR_POSITION, "linear.positions[batch ", batch, ", token ", token,
-                        "] turn pair ", pair, " of head ", head, " by ", sum, ", beyond 2^31");
+                        "] turn pair ", pair, " by ", sum, ", beyond 2^31");
         }
     }
     return HALYARD_OK;
@@ -47,15 +46,13 @@ halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_ba
     double greatest_angle = 0.0;
     for (std::int32_t axis = 0; axis < angles.n_axes; axis++) {
         double greatest_position = 0.0, greatest_entry = 0.0;
-        for (std::int64_t head = 0; head < angles.n_heads; head++) {
-            for (std::int64_t pair = 0; pair < angles.n_pairs; pair++) {
-                const double entry = angles.entry(head, axis, pair);
-                if (!std::isfinite(entry)) {
-                    return fail(error, HALYARD_ERROR_FREQUENCY, "linear.matrix[head ", head, ", axis ", axis, ", pair ",
-                                pair, "] is ", entry, ", but it must be finite");
-                }
-                greatest_entry = std::max(greatest_entry, std::fabs(entry));
+        for (std::int64_t pair = 0; pair < angles.n_pairs; pair++) {
+            const double entry = angles.entry(axis, pair);
+            if (!std::isfinite(entry)) {
+                return fail(error, HALYARD_ERROR_FREQUENCY, "linear.matrix[axis ", axis, ", pair ", pair, "] is ",
+                            entry, ", but it must be finite");
             }
+            greatest_entry = std::max(greatest_entry, std::fabs(entry));
         }
         for (std::int64_t batch = 0; batch < (n_tokens == 0 ? 0 : n_batch); batch++) {
             for (std::int64_t token = 0; token < n_tokens; token++) {
@@ -90,9 +87,6 @@ halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, 
         return fail(error, HALYARD_ERROR_SHAPE, "linear.n_axes is ", given.n_axes, ", but it must be 1 to ",
                     std::int32_t{HALYARD_MAX_AXES});
     }
-    if (given.n_heads < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "linear.n_heads is ", given.n_heads, ", but it must not be negative");
-    }
     const double factor = given.attention_factor == 0.0 ? 1.0 : given.attention_factor;
     if (!(factor >= 0x1p-60 && factor <= 0x1p60)) {
         return fail(error, HALYARD_ERROR_FREQUENCY, "linear.attention_factor is ", factor,
@@ -101,13 +95,11 @@ halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, 
     HALYARD_TRY(check_given(given.matrix, "linear.matrix", error));
     out.is_f64 = given.type == HALYARD_REAL64;
     out.n_axes = given.n_axes;
-    out.n_heads = std::max<std::int64_t>(given.n_heads, 1);
     out.attention_factor = factor;
     out.matrix = given.matrix;
-    const std::int64_t shape[] = {out.n_heads, out.n_axes, out.n_pairs};
-    const std::int64_t strides[] = {out.n_axes * out.n_pairs, out.n_pairs, 1};
+    const std::int64_t shape[] = {out.n_axes, out.n_pairs}, strides[] = {out.n_pairs, 1};
     if (!find_memory_range(out.matrix, shape, strides, sizeof(double), &out.matrix_memory)) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "linear.matrix of ", out.n_heads, " heads leaves the address space");
+        return fail(error, HALYARD_ERROR_OVERFLOW, "linear.matrix leaves the address space");
     }
     return HALYARD_OK;
 }
@@ -150,13 +142,12 @@ constexpr double to_integer = 0x1.8p52;
 
 }  // namespace
 
-LinearPairs::LinearPairs(const LinearAngles &angles, std::int64_t head, std::int64_t first,
-                         std::int64_t n_pairs) noexcept
+LinearPairs::LinearPairs(const LinearAngles &angles, std::int64_t first, std::int64_t n_pairs) noexcept
     : angles_(angles), n_pairs_(n_pairs) {
     constexpr DoubleDouble turns_of_radian = {0x1.45f306dc9c883p-3, -0x1.6b01ec5417056p-57};
     for (std::int32_t axis = 0; axis < angles.n_axes; axis++) {
         for (std::int64_t k = 0; k < n_pairs; k++) {
-            const DoubleDouble turns = turns_of_radian * angles.entry(head, axis, first + k);
+            const DoubleDouble turns = turns_of_radian * angles.entry(axis, first + k);
             upper_[axis][k] = truncate(turns.hi);
             lower_[axis][k] = turns.hi - upper_[axis][k];
             rest_[axis][k] = turns.lo;

@@ -17,7 +17,7 @@ struct LinearAngles {
     std::int32_t n_axes = 0;
     std::int64_t stride_axis = 0, stride_batch = 0, stride_token = 0;  // in elements; 0 where there is one
     const void *matrix = nullptr;
-    std::int64_t n_heads = 0, n_pairs = 0;  // one head where heads share the rows
+    std::int64_t n_pairs = 0;
     double attention_factor = 1.0;
     MemoryRange positions_memory = {0, 0}, matrix_memory = {0, 0};
 
@@ -26,8 +26,8 @@ struct LinearAngles {
         return is_f64 ? read<double>(positions, at) : read<float>(positions, at);
     }
 
-    double entry(std::int64_t head, std::int32_t axis, std::int64_t pair) const noexcept {
-        return read<double>(matrix, (head * n_axes + axis) * n_pairs + pair);
+    double entry(std::int32_t axis, std::int64_t pair) const noexcept {
+        return read<double>(matrix, axis * n_pairs + pair);
     }
 
 private:
@@ -45,12 +45,12 @@ halyard_status read_linear_angles(const halyard_linear_angles *linear, std::int6
 halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_batch, std::int64_t n_tokens,
                                    halyard_error *error) noexcept;
 
-/// Some of a head's pairs, as the turns of tokens are found from them.
+/// Some of the pairs, as the turns of tokens are found from them.
 struct LinearPairs {
     static constexpr std::int64_t most = 128;
 
     /// Takes pairs first … first + n_pairs - 1, at most `most`.
-    LinearPairs(const LinearAngles &angles, std::int64_t head, std::int64_t first, std::int64_t n_pairs) noexcept;
+    LinearPairs(const LinearAngles &angles, std::int64_t first, std::int64_t n_pairs) noexcept;
 
     /// By how much the pairs of a token turn, in 2^-32 turns, less than 0.7 off. Whole turns are lost, as they may.
     void find_turns(std::int64_t batch, std::int64_t token, std::uint32_t *turns) const noexcept;

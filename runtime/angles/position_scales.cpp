@@ -42,7 +42,7 @@ halyard_status check_out(const CheckedPositions &positions, std::int64_t n_batch
                          const float *out, std::int64_t n_floats, halyard_error *error) {
     MemoryRange written = {0, 0};
     const FloatsOut scales = {out, n_floats, "out", "n_floats", "scales"};
-    HALYARD_TRY(find_floats_out(scales, {n_batch, n_tokens, 1, 1}, &written, error));
+    HALYARD_TRY(find_floats_out(scales, {n_batch, n_tokens, 1}, &written, error));
     if (written.overlaps(positions.memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "out shares memory with positions.data");
     }

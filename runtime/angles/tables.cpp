@@ -106,8 +106,8 @@ halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept {
 }
 
 bool find_rows_memory(halyard_angle_source &source) noexcept {
-    const std::int64_t shape[] = {source.n_rows, std::max<std::int64_t>(source.n_heads, 1), source.rotary_dim / 2};
-    const std::int64_t strides[] = {source.stride_row, source.stride_head, 1};
+    const std::int64_t shape[] = {source.n_rows, source.rotary_dim / 2};
+    const std::int64_t strides[] = {source.stride_row, 1};
     const std::int64_t bytes = element_bytes(source.rows_dtype);
     return find_memory_range(source.cos_rows, shape, strides, bytes, &source.cos_memory) &&
            find_memory_range(source.sin_rows, shape, strides, bytes, &source.sin_memory);

@@ -15,9 +15,9 @@ struct FloatsOut {
     const char *data_name, *n_floats_name, *what;
 };
 
-/// Finds what n_batch * n_tokens * n_heads * n_each floats span, none of these numbers negative, and checks that there
+/// Finds what n_batch * n_tokens * n_each floats span, none of these numbers negative, and checks that there
 /// is room for them.
-inline halyard_status find_floats_out(const FloatsOut &out, const std::int64_t (&shape)[4], MemoryRange *span,
+inline halyard_status find_floats_out(const FloatsOut &out, const std::int64_t (&shape)[3], MemoryRange *span,
                                       halyard_error *error) noexcept {
     std::int64_t n_needed = 1;
     bool fits = true, is_empty = false;

@@ -26,7 +26,7 @@ inline constexpr std::array released_sizes<halyard_frequencies_info> = {168u};
 template <>
 inline constexpr std::array released_sizes<halyard_positions> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_angle_source_desc> = {144u};
+inline constexpr std::array released_sizes<halyard_angle_source_desc> = {128u};
 template <>
 inline constexpr std::array released_sizes<halyard_angle_source_info> = {48u};
 template <>
@@ -34,7 +34,7 @@ inline constexpr std::array released_sizes<halyard_tensor_desc> = {88u};
 template <>
 inline constexpr std::array released_sizes<halyard_plan_desc> = {56u};
 template <>
-inline constexpr std::array released_sizes<halyard_linear_angles> = {72u};
+inline constexpr std::array released_sizes<halyard_linear_angles> = {64u};
 template <>
 inline constexpr std::array released_sizes<halyard_rows_args> = {72u};
 template <>

@@ -104,10 +104,6 @@ halyard_status check_source(const halyard_angle_source &source, halyard_error *e
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "the source's rows are by_token, but a GPU finds them by position");
     }
-    if (source.n_heads != 0) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source has rows for each of ", source.n_heads,
-                    " heads, but on a GPU heads share theirs");
-    }
     if (source.kind != AngleKind::phase && source.n_rows > INT32_MAX / source.stride_row) {
         return fail(error, HALYARD_ERROR_OVERFLOW, source.n_rows, " rows of stride ", source.stride_row,
                     " are more than the 2^31 elements that a GPU kernel can reach");

@@ -202,18 +202,11 @@ halyard_status read_tensors(const halyard_tensor *given_x, const halyard_tensor 
     return HALYARD_OK;
 }
 
-/// Checks that it is clear which of the caller's rows a token and a head read. Rows by token belong to one shape of
+/// Checks that it is clear which of the caller's rows a token reads. Rows by token belong to one shape of
 /// run. Others are found by position: without positions several batch rows would all read the same rows, which is not
 /// what a caller of rows for [batch, 1] tokens means.
 halyard_status check_given_rows(const halyard_angle_source &angles, bool has_positions, Run &run,
                                 halyard_error *error) {
-    for (int i = 0; i < run.plan->n_tensors && angles.n_heads != 0; i++) {
-        const std::int64_t n_heads = run.tensors[i].n_heads;
-        if (run.plan->tensors[i].rotates && n_heads != 0 && n_heads != angles.n_heads) {
-            return fail(error, HALYARD_ERROR_SHAPE, "x[", i, "] has ", n_heads,
-                        " heads, but the angle source has rows for ", angles.n_heads);
-        }
-    }
     if (!angles.by_token) {
         if (!has_positions && run.n_batch > 1 && !run.is_empty) {
             return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is NULL, but ", run.n_batch,

@@ -288,14 +288,13 @@ void load(const Run &run, int index, const Stretch &stretch, const Block &block,
     }
 }
 
-void rotate_block(const Run &run, int index, const Stretch &stretch, const Rows &rows, const Block &block,
-                  Workspace &work) {
+void rotate_block(const Run &run, int index, const Rows &rows, const Block &block, Workspace &work) {
     const TensorDesc &desc = run.plan->tensors[index];
     const std::int64_t rotary_dim = run.plan->rotary_dim;
     const bool converts = desc.pairing != desc.out_pairing;
     // If the pairing changes, as many heads at a time as `spare` holds are rotated into it and copied back.
     const std::int64_t room = converts ? head_floats / rotary_dim : block.n_heads * block.n_tokens;
-    const std::int64_t n_heads = rows.is_by_head ? 1 : std::min(block.n_heads, room);
+    const std::int64_t n_heads = std::min(block.n_heads, room);
     const std::int64_t n_tokens = std::min(block.n_tokens, room / n_heads);
     Piece piece = {};
     piece.dtype = Dtype::f32;
@@ -309,13 +308,6 @@ void rotate_block(const Run &run, int index, const Stretch &stretch, const Rows 
             piece.n_heads = std::min(n_heads, block.n_heads - head);
             piece.n_tokens = std::min(n_tokens, block.n_tokens - token);
             rows.turn(piece, run.plan->sin_sign, block.token + token);
-            if (rows.is_by_head) {
-                Rows its = rows;
-                its.row_of_token = piece.row_of_token;
-                its = rows_of_head(run, its, stretch.first_head + block.head + head,
-                                   stretch.first + block.token + token, piece.n_tokens);
-                its.turn(piece, run.plan->sin_sign, 0);
-            }
             piece.x = reinterpret_cast<const char *>(window);
             piece.y = reinterpret_cast<char *>(converts ? work.spare : window);
             piece.out = piece.in;
@@ -600,7 +592,7 @@ void take_block(const Run &run, int index, const Stretch &stretch, const Rows &r
         transform_heads(run, desc, block, work.block);
     }
     if (desc.rotates) {
-        rotate_block(run, index, stretch, rows, block, work);
+        rotate_block(run, index, rows, block, work);
     }
     if (desc.norm && desc.norm->after) {
         norm_block(run, desc, block, work);
@@ -688,23 +680,6 @@ void take_block(const Run &run, int index, const Stretch &stretch, const Rows &r
 }
 
 }  // namespace
-
-Rows rows_of_head(const Run &run, const Rows &rows, std::int64_t head, std::int64_t first,
-                  std::int64_t n_tokens) noexcept {
-    Rows its = rows;
-    its.is_by_head = false;
-    if (rows.made == nullptr) {
-        const std::int64_t offset = head * run.angles->stride_head * std::int64_t{sizeof(float)};
-        its.cos += offset;
-        its.sin += offset;
-        return its;
-    }
-    const RowTokens tokens = {&run.positions, run.bad_position, run.n_tokens, first, n_tokens, head};
-    make_rows(*run.angles, plan_of(run).row_kernels, tokens, rows.first_pair, rows.n_pairs,
-              {rows.made, 2 * rows.n_pairs, rows.n_pairs});
-    its.row_of_token = row_after_row.data();
-    return its;
-}
 
 bool only_lies_apart(const PlanDesc &plan, const TensorDesc &desc) noexcept {
     return desc.cache && !plan.rerotates && desc.dtype == desc.out_dtype && !is_8_bit(desc.dtype) && !desc.norm &&

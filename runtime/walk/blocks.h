@@ -17,8 +17,6 @@ struct Rows {
     std::int64_t n_rows, stride_row;
     std::int64_t first_pair, n_pairs;
     const std::int32_t *row_of_token;  // NULL where nothing is rotated
-    bool is_by_head;                   // these are head 0's, and others have their own: see rows_of_head
-    float *made;  // NULL, or where those of a head are made, since kernels cannot read the caller's
 
     /// Sets the rows of a piece whose first token is the given one.
     void turn(Piece &piece, std::uint32_t sin_sign, std::int64_t first_token) const noexcept {
@@ -37,10 +35,6 @@ inline constexpr auto row_after_row = [] {
     std::iota(rows.begin(), rows.end(), 0);
     return rows;
 }();
-
-/// One head's rows of those that are by head, from token `first` on, counted through all batch rows.
-Rows rows_of_head(const Run &run, const Rows &rows, std::int64_t head, std::int64_t first,
-                  std::int64_t n_tokens) noexcept;
 
 /// Some heads of tokens that lie evenly apart.
 struct Stretch {

@@ -24,8 +24,8 @@ bool prepare(halyard_bound_run &bound) {
     }
     const halyard_angle_source &angles = *run.angles;
     const std::int64_t n = run.n_batch * run.n_tokens;
-    if (n > max_piece_tokens || !angles.is_direct || angles.is_by_head() || count_tasks(run) > 1 ||
-        may_be_non_temporal(run) || angles.n_rows * angles.stride_row > max_offset) {
+    if (n > max_piece_tokens || !angles.is_direct || count_tasks(run) > 1 || may_be_non_temporal(run) ||
+        angles.n_rows * angles.stride_row > max_offset) {
         return false;
     }
     set_dimension(bound.rows[0], n, 1);

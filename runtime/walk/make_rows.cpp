@@ -17,10 +17,10 @@ using namespace halyard;
 namespace {
 
 /// Finds what the rows of a call span, and checks that there is room for them.
-halyard_status read_memory(const halyard_rows_args &args, std::int64_t rotary_dim, std::int64_t n_heads,
-                           MemoryRange *out, halyard_error *error) noexcept {
+halyard_status read_memory(const halyard_rows_args &args, std::int64_t rotary_dim, MemoryRange *out,
+                           halyard_error *error) noexcept {
     const FloatsOut rows = {args.rows, args.n_floats, "args.rows", "args.n_floats", "rows"};
-    return find_floats_out(rows, {args.n_batch, args.n_tokens, n_heads, rotary_dim}, out, error);
+    return find_floats_out(rows, {args.n_batch, args.n_tokens, rotary_dim}, out, error);
 }
 
 /// Makes the rows of an angle source.
@@ -31,14 +31,13 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles.rotary_dim,
                     ", but the plan's is ", plan.rotary_dim);
     }
-    if (angles.by_token || angles.n_heads != 0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has rows ", angles.by_token ? "by_token" : "for each head",
-                    ", which are made already");
+    if (angles.by_token) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has rows by_token, which are made already");
     }
     CheckedPositions checked;
     MemoryRange written = {0, 0};
     HALYARD_TRY(read_positions(args.positions, args.n_batch, args.n_tokens, angles.axes.n_axes, &checked, error));
-    HALYARD_TRY(read_memory(args, angles.rotary_dim, 1, &written, error));
+    HALYARD_TRY(read_memory(args, angles.rotary_dim, &written, error));
     const char *const shared = written.overlaps(angles.cos_memory) || written.overlaps(angles.sin_memory)
                                    ? "the rows of the angle source"
                                : written.overlaps(checked.memory) ? "positions.data"
@@ -74,7 +73,7 @@ halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args 
     LinearAngles linear;
     MemoryRange written = {0, 0};
     HALYARD_TRY(read_linear_angles(args.linear, plan.rotary_dim, args.n_batch, args.n_tokens, &linear, error));
-    HALYARD_TRY(read_memory(args, plan.rotary_dim, linear.n_heads, &written, error));
+    HALYARD_TRY(read_memory(args, plan.rotary_dim, &written, error));
     if (written.overlaps(linear.positions_memory) || written.overlaps(linear.matrix_memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with linear.",
                     written.overlaps(linear.positions_memory) ? "positions" : "matrix");

@@ -76,7 +76,7 @@ void copy_rows(const halyard_angle_source &source, const RowKernels &kernels, co
         for (n = 1; may_join && i + n < tokens.n_tokens && row_of_token[i + n] == row_of_token[i] + n;) {
             n++;
         }
-        const std::int64_t at = row_of_token[i] * source.stride_row + tokens.head * source.stride_head + first_pair;
+        const std::int64_t at = row_of_token[i] * source.stride_row + first_pair;
         for (const bool is_sin : {false, true}) {
             const void *const rows = is_sin ? source.sin_rows : source.cos_rows;
             float *const row = out.data + i * out.stride_token + (is_sin ? out.stride_sin : 0);
@@ -173,23 +173,14 @@ void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std
     const auto factor_low = static_cast<float>(linear.attention_factor - static_cast<double>(factor_high));
     const std::int64_t stride = 2 * linear.n_pairs;
     const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
-    const auto make = [&](std::int64_t head, std::int64_t pair, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t pair = 0; pair < linear.n_pairs; pair += LinearPairs::most) {
         const std::int64_t n = std::min(linear.n_pairs - pair, LinearPairs::most);
-        const LinearPairs pairs(linear, head, pair, n);
-        for (std::int64_t at = begin; at < end; at++) {
+        const LinearPairs pairs(linear, pair, n);
+        for (std::int64_t at = first; at < last; at++) {
             std::uint32_t turns[LinearPairs::most];
             pairs.find_turns(at / tokens_in_batch, at % tokens_in_batch, turns);
             make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n,
-                            {rows + (at * linear.n_heads + head) * stride + pair, stride, linear.n_pairs});
-        }
-    };
-    // Some tokens at a time, since the rows of each head lie among those of others: 8 heads take 0.7 of the time.
-    constexpr std::int64_t most_tokens = 64;
-    for (std::int64_t at = first; at < last; at += most_tokens) {
-        for (std::int64_t head = 0; head < linear.n_heads; head++) {
-            for (std::int64_t pair = 0; pair < linear.n_pairs; pair += LinearPairs::most) {
-                make(head, pair, at, std::min(at + most_tokens, last));
-            }
+                            {rows + at * stride + pair, stride, linear.n_pairs});
         }
     }
 }

@@ -29,7 +29,6 @@ struct RowTokens {
     const CheckedPositions *positions;
     BadPosition bad_position;
     std::int64_t tokens_in_batch, first, n_tokens;
-    std::int64_t head = 0;  // where heads have rows of their own
 };
 
 /// Makes pairs first_pair … first_pair + n_pairs - 1 of the rows of at most a RowBlock. A position that is bad under
@@ -38,7 +37,7 @@ void make_rows(const halyard_angle_source &source, const RowKernels &kernels, co
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept;
 
 /// Makes the rows of linear angles for tokens first, first + 1, … to last - 1, counted through batch rows of
-/// tokens_in_batch: [token][head][cos, sin][pair], of which `rows` is that of token 0.
+/// tokens_in_batch: [token][cos, sin][pair], of which `rows` is that of token 0.
 void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std::int64_t tokens_in_batch,
                       std::int64_t first, std::int64_t last, float *rows) noexcept;
 

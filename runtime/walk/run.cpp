@@ -107,21 +107,6 @@ void do_tokens(const Run &run, int index, std::int64_t batch, std::int64_t token
     }
 }
 
-/// The same with rows that are by head: a stretch is one head then, but for a norm of rows, which needs all at once.
-[[gnu::noinline]] void do_heads(const Run &run, int index, std::int64_t batch, std::int64_t token,
-                                std::int64_t n_tokens, const Rows &rows, const Share &share) {
-    const TensorDesc &desc = run.plan->tensors[index];
-    const std::int64_t n_heads = run.tensors[index].n_heads;
-    if (!desc.rotates || (desc.norm && desc.norm->row)) {
-        do_tokens(run, index, batch, token, n_tokens, rows, share);
-        return;
-    }
-    for (std::int64_t head = first_of_share(n_heads, share); head < end_of_share(n_heads, share); head++) {
-        const Rows its = rows_of_head(run, rows, head, batch * run.n_tokens + token, n_tokens);
-        do_tokens(run, index, batch, token, n_tokens, its, {head, n_heads});
-    }
-}
-
 // Tensors that rotate pairs behind those of the first rows that are made have no stages.
 static_assert(max_staged_head <= made_floats);
 
@@ -134,12 +119,8 @@ void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &row
         if (tensor.n_heads == 0 || (tensors >> index & 1) == 0 || (rows.first_pair != 0 && !desc.rotates)) {
             continue;
         }
-        const auto do_here = [&](std::int64_t batch, std::int64_t token, std::int64_t n_here, const Rows &rows_here) {
-            rows.is_by_head ? do_heads(run, index, batch, token, n_here, rows_here, share)
-                            : do_tokens(run, index, batch, token, n_here, rows_here, share);
-        };
         if (run.n_tokens == 1) {  // batch rows of one token follow each other like tokens
-            do_here(first, 0, n, rows);
+            do_tokens(run, index, first, 0, n, rows, share);
             continue;
         }
         const bool joined =
@@ -151,7 +132,7 @@ void do_with(const Run &run, std::int64_t first, std::int64_t n, const Rows &row
             const std::int64_t n_here = joined ? n - i : std::min(n - i, run.n_tokens - token);
             Rows rows_here = rows;
             rows_here.row_of_token += rows.row_of_token == nullptr ? 0 : i;
-            do_here(batch, token, n_here, rows_here);
+            do_tokens(run, index, batch, token, n_here, rows_here, share);
             i += n_here;
         }
     }
@@ -167,9 +148,7 @@ void rotate_directly(const Run &run, std::int64_t first, std::int64_t n, const s
                        angles.stride_row,
                        0,
                        angles.rotary_dim / 2,
-                       row_of_token,
-                       angles.is_by_head(),
-                       nullptr};
+                       row_of_token};
     do_with(run, first, n, rows, share, tensors);
 }
 
@@ -183,16 +162,13 @@ void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last
     for (std::int64_t at = first, n_tokens = 0; at < last; at += n_tokens) {
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
             const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
-            const bool is_by_head = run.angles->is_by_head();
             if (run.plan->rerotates) {
                 n_tokens = make_moved_rows(run.moves(), plan_of(run).row_kernels, {run.n_tokens, at, last}, pair, n,
                                            made, row_of_move);
             } else {
                 n_tokens = std::min(last - at, block.n_tokens);
                 const RowTokens tokens = {&run.positions, run.bad_position, run.n_tokens, at, n_tokens};
-                if (!is_by_head) {
-                    make_rows(*run.angles, plan_of(run).row_kernels, tokens, pair, n, {made, 2 * n, n});
-                }
+                make_rows(*run.angles, plan_of(run).row_kernels, tokens, pair, n, {made, 2 * n, n});
             }
             const Rows rows = {reinterpret_cast<const char *>(made),
                                reinterpret_cast<const char *>(made + n),
@@ -200,9 +176,7 @@ void rotate_with_made_rows(const Run &run, std::int64_t first, std::int64_t last
                                2 * n,
                                pair,
                                n,
-                               run.plan->rerotates ? row_of_move : row_after_row.data(),
-                               is_by_head,
-                               is_by_head ? made : nullptr};
+                               run.plan->rerotates ? row_of_move : row_after_row.data()};
             do_with(run, at, n_tokens, rows, share, tensors);
         }
     }

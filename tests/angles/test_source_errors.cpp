@@ -31,7 +31,6 @@ TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
     tables.refuse(HALYARD_ERROR_POSITION, {}, {{table.last, -1}});
     tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, 2}, {{"desc.by_token", table.by_token}});
     tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, INT32_MIN}, {{"desc.reserved", table.reserved}});
-    tables.refuse_each(HALYARD_ERROR_MISMATCH, Numbers{-1, 1, 8}, {{"desc.n_heads", table.n_heads}});
     // What else is refused for given rows is not read for a table.
     table.n_rows = -1;
     table.rotary_dim = 3;
@@ -68,11 +67,6 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     refuse(HALYARD_ERROR_SHAPE, given.stride_row, {1, 0, -4, INT64_MIN});
     refuse(HALYARD_ERROR_OVERFLOW, given.n_rows, {INT64_MAX, 1LL << 31, INT64_MAX / 8});
     refuse(HALYARD_ERROR_OVERFLOW, given.stride_row, {INT64_MAX});
-    refuse(HALYARD_ERROR_SHAPE, given.n_heads, {-1, INT64_MIN});
-    refuse(HALYARD_ERROR_MISMATCH, given.stride_head, {1, -1, INT64_MAX});  // of no heads
-    given.n_heads = 3;
-    refuse(HALYARD_ERROR_OVERFLOW, given.stride_head, {INT64_MAX, INT64_MIN, INT64_MAX / 4});
-    given.n_heads = 0;
     for (const void **const field : {&given.cos_rows, &given.sin_rows}) {
         sources.refuse(HALYARD_ERROR_NULL_POINTER, {}, {{*field, nullptr}});
         sources.refuse(HALYARD_ERROR_OVERFLOW, {}, {{*field, before_the_end_of_memory(31)}});

@@ -93,12 +93,6 @@ inline Fields fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
         desc.n_rows = draw.one_in(2) ? draw.one_of(wrong) : desc.n_rows;
         desc.stride_row = draw.one_in(2) || desc.rotary_dim == width ? draw.one_of(wrong) : desc.stride_row;
     }
-    if (draw.wild && draw.one_in(8)) {  // a stride that is not refused would lead out of the rows
-        const std::int64_t many = std::numeric_limits<std::int64_t>::max() / 2;
-        const std::int64_t counts[] = {-1, 0, 1, many}, strides[] = {0, many};
-        desc.n_heads = draw.one_of(counts);
-        desc.stride_head = draw.one_of(strides);
-    }
     return fields;
 }
 

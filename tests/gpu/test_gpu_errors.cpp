@@ -117,9 +117,6 @@ TEST_CASE("cuda device: wrong angles are refused", "[gpu][cuda]") {
     }
     const auto by_token = halyard::angle_source::given_by_token(static_cast<const float *>(rows.data()), 10, 64);
     CHECK(status_of<gpu_angles>(queue, by_token) == HALYARD_ERROR_UNSUPPORTED);
-    auto by_head = halyard::angle_source::describe_rows(rows.data(), rows.data(), halyard::dtype::f32, 10, 64, 64);
-    by_head.n_heads = 2;
-    CHECK(status_of<gpu_angles>(queue, halyard::angle_source::given(by_head)) == HALYARD_ERROR_UNSUPPORTED);
     const halyard::device::DeviceQueue foreign;  // of the same device
     const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
     const auto *const first = static_cast<const float *>(of_foreign.data());

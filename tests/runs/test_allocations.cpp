@@ -271,8 +271,7 @@ private:
                 pointers.args.n_parts = pointers.args.part = 0;
             }
         }
-        if (scene.call.plan.rerotates == 0 && scene.call.rotates() && scene.angles.desc.n_heads == 0 &&
-            scene.angles.desc.by_token == 0) {
+        if (scene.call.plan.rerotates == 0 && scene.call.rotates() && scene.angles.desc.by_token == 0) {
             auto args = sized<halyard_rows_args>();
             args.bad_position = scene.call.args.bad_position;
             args.angles = scene.call.args.angles;

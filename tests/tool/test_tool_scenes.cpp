@@ -34,10 +34,9 @@ public:
           other_form_(seed / 7 % 2 != 0), has_batch_(call_.n_batch() > 1 || other_form_),
           heads_first_(has_batch_ && seed / 11 % 3 == 0) {}
 
-    /// Files have no rows for each token of each batch row, and none for each head.
+    /// Files have no rows for each token of each batch row.
     bool can_be_said() const {
-        return scene_.angles.kind != Angles::by_token ||
-               (scene_.angles.desc.n_heads == 0 && (scene_.angles.desc.by_token != 1 || call_.n_batch() == 1));
+        return scene_.angles.kind != Angles::by_token || scene_.angles.desc.by_token != 1 || call_.n_batch() == 1;
     }
 
     /// Runs the tool. What is wrong with what it has left, in words, or nothing.
@@ -164,7 +163,7 @@ private:
         const std::int64_t n_pairs = call_.plan.rotary_dim / 2;
         std::vector<float> rows;
         for (std::int64_t i = 0; i < call_.n_tokens() * 2 * n_pairs; i++) {
-            const auto turn = scene_.angles.at(call_, {0, i / n_pairs / 2, 0}, i % n_pairs);
+            const auto turn = scene_.angles.at(call_, 0, i / n_pairs / 2, i % n_pairs);
             const long double sin = call_.plan.direction == HALYARD_INVERSE ? -turn.sin : turn.sin;
             rows.push_back(static_cast<float>(i / n_pairs % 2 == 0 ? turn.cos : sin));
         }

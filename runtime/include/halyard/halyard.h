@@ -421,12 +421,6 @@ typedef struct halyard_angle_source_desc {
     int64_t axis_counts[HALYARD_MAX_AXES]; /* SECTIONS and INTERLEAVED: pairs of each axis, >= 0; their sum is
                                               rotary_dim / 2 (else SHAPE) */
     const int32_t *axis_of_pair; /* LIST: [rotary_dim / 2] axes, 0 … n_axes - 1 (else SHAPE). Read during creation only */
-
-    /* GIVEN only (else MISMATCH): rows of its own for each head. Head h at row p reads the elements from
-     * p * stride_row + h * stride_head on. Every tensor that is rotated then has n_heads heads (else SHAPE). Only
-     * runs and bound runs on a CPU take such rows. */
-    int64_t n_heads;       /* >= 0, else SHAPE; [0: all heads share the rows] */
-    int64_t stride_head;   /* in elements, any sign; 0: all heads read the same rows */
 } halyard_angle_source_desc;
 
 /* Makes an angle source. `frequencies` is required but for GIVEN, which does not read it (may be NULL). Errors:
@@ -747,10 +741,10 @@ HALYARD_API const char *halyard_get_plan_target(const halyard_plan *plan);
 HALYARD_API void halyard_destroy_plan(halyard_plan *plan);
 
 /* Angles that are linear in positions which need not be integers, as models of images, video and audio have them
- * (DINOv3, LTX, Mochi): pair k of a token at positions p turns by theta = sum over the axes a of p[a] * matrix[a, k],
- * for some models by another matrix for each head. cos and sin are within 1.2e-7 f of those of the exact sum of exact
- * products, f being attention_factor, whatever cancels in it. Every |theta| has to be <= 2^31, and every |p[a] *
- * matrix[a, k]| <= 2^40 (else POSITION, before anything is written). */
+ * (DINOv3, LTX, Mochi): pair k of a token at positions p turns by theta = sum over the axes a of p[a] * matrix[a, k].
+ * cos and sin are within 1.2e-7 f of those of the exact sum of exact products, f being attention_factor, whatever
+ * cancels in it. Every |theta| has to be <= 2^31, and every |p[a] * matrix[a, k]| <= 2^40 (else POSITION, before
+ * anything is written). Where heads have matrices of their own, each head is a view with rows of its own. */
 typedef struct halyard_linear_angles {
     uint32_t size;
     int32_t type;            /* HALYARD_REAL32 or HALYARD_REAL64 [none] */
@@ -760,9 +754,8 @@ typedef struct halyard_linear_angles {
     int64_t stride_axis;     /* in elements, any sign, as the next two; 0: all axes share their positions */
     int64_t stride_batch;    /* 0: all batch rows share them */
     int64_t stride_token;    /* 0: all tokens share them */
-    const double *matrix;    /* [n_heads, n_axes, rotary_dim / 2] dense, any alignment; radians per position, finite,
-                                else FREQUENCY */
-    int64_t n_heads;         /* >= 0, else SHAPE; [0: heads share the rows; matrix is [n_axes, rotary_dim / 2]] */
+    const double *matrix;    /* [n_axes, rotary_dim / 2] dense, any alignment; radians per position, finite, else
+                                FREQUENCY */
     double attention_factor; /* 2^-60 … 2^60, else FREQUENCY [0: 1] */
 } halyard_linear_angles;
 
@@ -774,8 +767,7 @@ typedef struct halyard_rows_args {
     int64_t n_batch;                    /* >= 0 */
     int64_t n_tokens;                   /* >= 0, of each batch row */
     float *rows;                        /* the caller's, aligned to its floats; may be NULL where there are no tokens */
-    int64_t n_floats;                   /* the capacity of rows, >= n_batch * n_tokens * rotary_dim, for rows by head
-                                           times n_heads; else SHAPE */
+    int64_t n_floats;                   /* the capacity of rows, >= n_batch * n_tokens * rotary_dim, else SHAPE */
     int32_t part;                       /* as in halyard_run_args: each part writes the rows of some of the tokens */
     int32_t n_parts;
     const halyard_linear_angles *linear; /* NULL: the rows are those of angles. Else angles and positions are NULL and
@@ -784,10 +776,9 @@ typedef struct halyard_rows_args {
 
 /* Writes the rows of n_batch * n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2] dense: a cos row, then a sin
  * row, for each token. A GIVEN source that is by_token, with cos_rows = rows, sin_rows = rows + rotary_dim / 2, n_rows
- * = n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step. Those of linear angles with
- * n_heads are [n_batch, n_tokens, n_heads, 2, rotary_dim / 2]: stride_row = n_heads * rotary_dim, stride_head =
- * rotary_dim. The plan decides by its target which kernels make them; linear angles go by those of PHASE, and have the
- * same bits on every target with fused multiply-add. Allocates nothing, and reads no environment. Errors: NULL_POINTER,
+ * = n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step. The plan decides by its target
+ * which kernels make them; linear angles go by those of PHASE, and have the same bits on every target with fused
+ * multiply-add. Allocates nothing, and reads no environment. Errors: NULL_POINTER,
  * STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION, FREQUENCY, OVERLAP, MISMATCH. */
 HALYARD_API halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_rows_args *args,
                                              halyard_error *error);

@@ -376,7 +376,7 @@ public:
         return given(cos_rows, sin_rows, dtype::f32, n_rows, stride_row, rotary_dim);
     }
 
-    /// Such rows in the words of the C ABI, for what has fields of its own there: rows for each head, say.
+    /// Such rows in the words of the C ABI, for what has fields of its own there: an axis map, say.
     static halyard_angle_source_desc describe_rows(const void *cos_rows, const void *sin_rows, dtype type,
                                                    std::int64_t n_rows, std::int64_t stride_row,
                                                    std::int64_t rotary_dim) noexcept {
@@ -392,17 +392,14 @@ public:
     }
     static angle_source given(const halyard_angle_source_desc &rows) { return angle_source(nullptr, rows); }
 
-    /// Rows as make_rows writes them: [batch, tokens, 2, rotary_dim / 2], or with n_heads [batch, tokens, n_heads, 2,
-    /// rotary_dim / 2]. n_rows = batch * tokens. With are_shared all batch rows read the same rows, and n_rows =
-    /// tokens. Runs with them name no positions. The memory stays the caller's, must outlive the source, and may be
-    /// rewritten between runs.
+    /// Rows as make_rows writes them: [batch, tokens, 2, rotary_dim / 2]. n_rows = batch * tokens. With are_shared all
+    /// batch rows read the same rows, and n_rows = tokens. Runs with them name no positions. The memory stays the
+    /// caller's, must outlive the source, and may be rewritten between runs.
     static angle_source given_by_token(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim,
-                                       bool are_shared = false, std::int64_t n_heads = 0) {
+                                       bool are_shared = false) {
         auto desc = describe_rows(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, dtype::f32, n_rows,
-                                  n_heads == 0 ? rotary_dim : n_heads * rotary_dim, rotary_dim);
+                                  rotary_dim, rotary_dim);
         desc.by_token = are_shared ? 2 : 1;
-        desc.n_heads = n_heads;
-        desc.stride_head = n_heads == 0 ? 0 : rotary_dim;
         return angle_source(nullptr, desc);
     }
 
@@ -901,10 +898,10 @@ inline void make_rows(const plan &made, const angle_source &angles, const halyar
 }
 
 /// Angles that are linear in positions, [n_axes, batch, tokens] dense, which need not be integers: see
-/// halyard_linear_angles. `matrix` is [n_axes, rotary_dim / 2] or, with n_heads, [n_heads, n_axes, rotary_dim / 2].
+/// halyard_linear_angles. `matrix` is [n_axes, rotary_dim / 2].
 template <typename Real>
 halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch, std::int64_t n_tokens,
-                                    const double *matrix, std::int32_t n_axes, std::int64_t n_heads = 0) {
+                                    const double *matrix, std::int32_t n_axes) {
     static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
     auto linear = make_struct<halyard_linear_angles>();
     linear.type = std::is_same_v<Real, float> ? HALYARD_REAL32 : HALYARD_REAL64;
@@ -914,11 +911,10 @@ halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch,
     linear.stride_batch = n_tokens;
     linear.stride_token = 1;
     linear.matrix = matrix;
-    linear.n_heads = n_heads;
     return linear;
 }
 
-/// make_rows of linear angles; with n_heads the rows are [n_batch, n_tokens, n_heads, 2, rotary_dim / 2].
+/// make_rows of linear angles.
 inline void make_rows(const plan &made, const halyard_linear_angles &linear, std::int64_t n_batch,
                       std::int64_t n_tokens, float *rows, std::int64_t n_floats, part_of_run part = {}) {
     auto args = make_struct<halyard_rows_args>();
