@@ -48,12 +48,6 @@ halyard_positions positions_of(const std::vector<Integer> &values, std::int64_t 
     return halyard::positions(values.data(), {n_batch, static_cast<std::int64_t>(values.size()) / n_batch});
 }
 
-/// A table of just these positions, anywhere in int32.
-template <typename Integer>
-halyard::angle_source make_listed_table(const halyard::frequencies &frequencies, const std::vector<Integer> &values) {
-    return halyard::angle_source::table(frequencies, least_position, greatest_position, positions_of(values));
-}
-
 inline halyard::frequencies make_frequencies(const std::vector<double> &inv_freq, double attention_factor = 1.0) {
     return halyard::frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size()),
                                            attention_factor);
@@ -90,6 +84,22 @@ inline std::vector<float> rows_of(const halyard::angle_source &source, const hal
     std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * source.info().rotary_dim), NAN);
     halyard::make_rows(plan_for(source.info().rotary_dim), source, positions, n_batch, n_tokens, rows.data(),
                        static_cast<std::int64_t>(rows.size()), policy);
+    return rows;
+}
+
+/// The rows [positions, 2, n_pairs] of tables, at positions anywhere in int32.
+template <typename Integer>
+std::vector<float> table_rows_at(const halyard::frequencies &frequencies, const std::vector<Integer> &positions,
+                                 std::int32_t reference = HALYARD_REFERENCE_EXACT) {
+    std::vector<float> rows;
+    for (const Integer position : positions) {
+        const auto only = static_cast<std::int32_t>(position);
+        auto desc = describe_source(HALYARD_ANGLES_TABLE, only, only);
+        desc.reference = reference;
+        const auto at = halyard::positions(&only, {1, 1});
+        const auto row = rows_of(halyard::angle_source(frequencies, desc), &at, 1, 1);
+        rows.insert(rows.end(), row.begin(), row.end());
+    }
     return rows;
 }
 

@@ -141,7 +141,7 @@ private:
 
     void define_angle(const Format &format, const Expr &zero) {
         const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
-        const Angle row = is_on_gpu() ? device_angles->at(target, pair, t, {lane, k, t}) : rows.at(pair, t);
+        const Angle row = is_on_gpu() ? device_angles->at(target, pair, t) : rows.at(pair, t);
         const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
         angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
     }

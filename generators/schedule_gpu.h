@@ -53,7 +53,7 @@ inline void schedule_gpu(Halide::Func y, Halide::Func angle, const Loops &loops,
     angle.fuse(loops.lane, loops.element, pair).split(pair, rounds, across, steps.element_threads, tail);
     angle.split(rounds, pair_round, down, steps.head_threads, tail).reorder(pair_round, across, down, loops.token);
     angle.gpu_threads(across, down);
-    device_angles.branch(angle, pair_round);
+    device_angles.branch(angle);
 }
 
 }  // namespace halyard

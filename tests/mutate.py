@@ -140,8 +140,8 @@ EQUIVALENT = {
     ("read/token_records.cpp", "g == groups.n_groups - 1", "deleted"):
         "looks further for what is not finite only where another thread has just mended it",
     ("read/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
-    ("angles/angle_source.cpp", "positions.consecutive && source.listed == nullptr && "
-     "source.covers(positions.at(batch, 0, axis)) && source.covers(positions.at(batch, n_tokens - 1, axis))",
+    ("angles/angle_source.cpp", "positions.consecutive && source.covers(positions.at(batch, 0, axis)) && "
+     "source.covers(positions.at(batch, n_tokens - 1, axis))",
      "deleted"): "looks at each position instead of both ends",
 }
 

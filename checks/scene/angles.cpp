@@ -15,8 +15,7 @@ constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
 }  // namespace
 
 const char *Angles::name() const {
-    static constexpr const char *names[] = {"table",     "phase",      "listed table",  "given f32",
-                                            "given f16", "given bf16", "given by token"};
+    static constexpr const char *names[] = {"table", "phase", "given f32", "given f16", "given bf16", "given by token"};
     return names[kind];
 }
 
@@ -25,14 +24,10 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
     const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may ask for more
     desc.rotary_dim = call.plan.rotary_dim >= 2 && call.plan.rotary_dim <= widest ? call.plan.rotary_dim / 2 * 2 : 2;
     const std::int64_t n_pairs = desc.rotary_dim / 2;
-    desc.kind = kind == phase                     ? HALYARD_ANGLES_PHASE
-                : kind == table || kind == listed ? HALYARD_ANGLES_TABLE
-                                                  : HALYARD_ANGLES_GIVEN;
+    desc.kind = kind == table ? HALYARD_ANGLES_TABLE : kind == phase ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_GIVEN;
     draw_range(draw, choice);
     draw_axes(draw, axes, n_pairs);
-    if (kind == listed) {
-        draw_list(draw, choice);
-    } else if (kind == by_token) {
+    if (kind == by_token) {
         desc.rows_dtype = static_cast<std::int32_t>(draw.in(HALYARD_F32, HALYARD_BF16));
         desc.by_token = static_cast<std::int32_t>(draw.in(1, 2));
         desc.n_rows = std::max<std::int64_t>(call.n_tokens() * (desc.by_token == 1 ? call.n_batch() : 1), 1);
@@ -53,7 +48,7 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
 void Angles::draw_range(Draw &draw, const Choice &choice) {
     const bool is_wide = desc.rotary_dim > (draw.is_fuzzed() ? 32 : 1024);
     const std::int64_t most = is_wide ? 40 : draw.is_fuzzed() ? 256 : 200;  // tables take time
-    const std::int64_t n = choice.has_gaps ? draw.in(1, draw.is_fuzzed() ? 40 : 301) : most;
+    const std::int64_t n = choice.any_range ? draw.in(1, draw.is_fuzzed() ? 40 : 301) : most;
     const std::int64_t begin = !draw.one_in(3)  ? draw.in(-100, 100)
                                : draw.one_in(2) ? least + draw.in(0, 9)
                                                 : greatest - n + 1 - draw.in(0, draw.one_in(2) ? 0 : 9);
@@ -67,7 +62,7 @@ void Angles::draw_range(Draw &draw, const Choice &choice) {
         desc.last = greatest - static_cast<std::int32_t>(draw.in(0, draw.one_in(2) ? 9 : greatest));
     }
     first = desc.first;
-    last = last_dense = desc.last;
+    last = desc.last;
 }
 
 void Angles::draw_axes(Draw &draw, int axes, std::int64_t n_pairs) {
@@ -84,21 +79,6 @@ void Angles::draw_axes(Draw &draw, int axes, std::int64_t n_pairs) {
     desc.axis_counts[1] = n_pairs / 3;
     desc.axis_counts[2] = n_pairs / 3 - (n_pairs > 3 ? 1 : 0);
     desc.axis_counts[0] = n_pairs - desc.axis_counts[1] - desc.axis_counts[2];
-}
-
-/// All positions, beside one far off, so that there are gaps; or some of a range.
-void Angles::draw_list(Draw &draw, const Choice &choice) {
-    for (std::int64_t at = first; at <= last; at++) {
-        if (!choice.has_gaps || draw.one_in(3)) {
-            list.push_back(static_cast<std::int32_t>(at));
-        }
-    }
-    if (!choice.has_gaps && last <= greatest - 100) {
-        list.push_back(last + 100);
-        last = desc.last = last + 100;
-    }
-    listed_ = halyard::positions(list.data(), {1, static_cast<std::int64_t>(list.size())});
-    desc.listed = &listed_;
 }
 
 void Angles::add_to(Draw &draw, Memory &memory) {
@@ -159,11 +139,6 @@ halyard_angle_source_desc Angles::describe(std::size_t source) const {
     return described;
 }
 
-bool Angles::is_covered(std::int64_t position) const {
-    return desc.listed != nullptr ? std::find(list.begin(), list.end(), position) != list.end()
-                                  : position >= first && position <= last;
-}
-
 std::int64_t Angles::axis_of(std::size_t source, std::int64_t pair) const {
     switch (describe(source).axis_map) {
     case HALYARD_AXIS_MAP_SECTIONS:
@@ -181,11 +156,7 @@ std::int64_t Angles::resolve(const Call &call, std::int64_t position) const {
     if (call.args.bad_position == HALYARD_BAD_POSITION_IDENTITY) {
         return 0;
     }
-    const std::int64_t near = std::clamp<std::int64_t>(position, first, last);
-    const auto nearest = std::min_element(list.begin(), list.end(), [&](std::int64_t a, std::int64_t b) {
-        return std::abs(near - a) < std::abs(near - b);  // of two equally near, the lower is first
-    });
-    return nearest == list.end() ? near : *nearest;
+    return std::clamp<std::int64_t>(position, first, last);
 }
 
 Angles::CosSin Angles::at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {

@@ -10,15 +10,13 @@
 namespace scenes {
 
 struct Angles {
-    enum Kind { table, phase, listed, given_f32, given_f16, given_bf16, by_token };
+    enum Kind { table, phase, given_f32, given_f16, given_bf16, by_token };
     /// Where keys come from that move: by the same source, or another one.
     enum From { same, other };
 
     halyard_angle_source_desc desc = sized<halyard_angle_source_desc>();  // GIVEN: of the rows in a scene's memory
     Kind kind = table;
-    std::int32_t first = 0, last = 0;  // what it covers, with gaps where it is listed,
-    std::int32_t last_dense = 0;       // but up to here without, unless the choice has gaps
-    std::vector<std::int32_t> list;    // of a table, all that it covers
+    std::int32_t first = 0, last = 0;  // what it covers
     From from = same;
 
     /// Draws a source for a run's tokens, and puts into memory what it reads there.
@@ -33,7 +31,7 @@ struct Angles {
     const halyard_angle_source *get_from() const { return from == other ? sources_[1].get() : nullptr; }
     const halyard::frequencies &frequencies() const { return frequencies_[0]; }
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
-    bool is_covered(std::int64_t position) const;
+    bool is_covered(std::int64_t position) const { return position >= first && position <= last; }
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
     const char *name() const;
     const char *name_of_from() const { return from == same ? "" : " from another"; }
@@ -46,7 +44,6 @@ struct Angles {
 
 private:
     std::vector<std::int32_t> axis_of_pair_[2];  // of both sources, where there are two
-    halyard_positions listed_ = sized<halyard_positions>();
     std::vector<long double> inv_freq_[2];
     bool are_from_base_ = false;  // and not from a list
     double factors_[2] = {1, 1};
@@ -55,7 +52,6 @@ private:
 
     void draw_range(Draw &draw, const Choice &choice);
     void draw_axes(Draw &draw, int axes, std::int64_t n_pairs);
-    void draw_list(Draw &draw, const Choice &choice);
     halyard_angle_source_desc describe(std::size_t source) const;
     std::int64_t axis_of(std::size_t source, std::int64_t pair) const;
     /// What a run takes in the place of a position, by its policy.

@@ -186,7 +186,7 @@ std::string fault_of_kernel(const halyard::gpu::GpuKernel &kernel, const halyard
     const auto dtype = static_cast<std::int32_t>(kernel.dtype);
     Choice choice = Choice::of_rotations();
     choice.on_device = choice.has_bad = true;
-    choice.has_gaps = random.one_in(2);  // then hardly any run has good positions alone
+    choice.any_range = random.one_in(2);
     choice.in_place = kernel.in_place;
     choice.n_tensors = 1;
     choice.step = is_fast ? kernel.layout.bytes : 1;

@@ -346,7 +346,7 @@ void Scene::draw_positions() {
     args.n_tensors = draw_.one_in(2) ? call.plan.n_tensors : 0;
     args.bad_position = moves ? 0 : static_cast<std::int32_t>(draw_.in(0, 2));
     const bool may_be_absent =
-        !moves && angles.first <= 0 && angles.last_dense >= n_tokens_ && (n_batch_ == 1 || !angles.is_given());
+        !moves && angles.first <= 0 && angles.last >= n_tokens_ && (n_batch_ == 1 || !angles.is_given());
     if (!may_be_absent || !draw_.one_in(6)) {
         draw_form(call.positions);
         args.positions = &call.positions;
@@ -359,7 +359,7 @@ void Scene::draw_positions() {
 
 /// int32 or int64, of each token or starts, of each batch row or shared, strided, on as many axes as angles have.
 void Scene::draw_form(halyard_positions &view) {
-    const bool are_far_apart = angles.last_dense - std::int64_t{angles.first} > n_tokens_;
+    const bool are_far_apart = angles.last - std::int64_t{angles.first} > n_tokens_;
     const bool moves = call.plan.rerotates != 0;
     const std::int64_t bytes = draw_.one_in(2) ? 8 : 4;
     view.type = bytes == 8 ? HALYARD_INT64 : HALYARD_INT32;
@@ -390,7 +390,7 @@ void Scene::fill_positions() {
             const std::int64_t axis = i / view->shape[1] / view->shape[0];
             const bool is_bad = i == lone || (how == 2 && draw_.one_in(5));
             const std::int64_t position = is_bad                     ? bad_position(view->type)
-                                          : call.plan.rerotates == 0 ? good_position(how != 0)
+                                          : call.plan.rerotates == 0 ? good_position()
                                                                      : moved_position(view, axis, b, t);
             write_number(view->type, place_of_number(*view, axis, b, t), position);
         }
@@ -410,13 +410,10 @@ std::int64_t Scene::moved_position(const halyard_positions *view, std::int64_t a
                              : static_cast<std::int32_t>(draw_.bits());
 }
 
-/// One that is covered, often at an end; or that may be in a list's gap.
-std::int64_t Scene::good_position(bool may_be_in_gap) {
+/// One that is covered, often at an end.
+std::int64_t Scene::good_position() {
     const bool is_one = call.positions.consecutive == 0;
-    if (choice_.has_gaps && is_one && !may_be_in_gap && !angles.list.empty()) {
-        return angles.list[static_cast<std::size_t>(draw_.in(0, static_cast<std::int64_t>(angles.list.size()) - 1))];
-    }
-    const std::int64_t first = angles.first, last = angles.last_dense - (is_one ? 0 : n_tokens_);
+    const std::int64_t first = angles.first, last = angles.last - (is_one ? 0 : n_tokens_);
     return !draw_.one_in(3)  ? draw_.in(first, last)
            : draw_.one_in(2) ? draw_.in(first, std::min(first + 1, last))
                              : draw_.in(std::max(first, last - 1), last);
@@ -425,7 +422,7 @@ std::int64_t Scene::good_position(bool may_be_in_gap) {
 /// One that is not covered.
 std::int64_t Scene::bad_position(std::int32_t type) {
     const std::int64_t first = angles.first, last = angles.last;
-    const std::int64_t narrow[] = {first - 1, last + 1, last - 50, INT32_MIN, INT32_MAX};  // -50: between two listed
+    const std::int64_t narrow[] = {first - 1, last + 1, INT32_MIN, INT32_MAX};
     const std::int64_t far[] = {INT64_MIN, INT64_MAX, std::int64_t{1} << 32, -(std::int64_t{1} << 40)};
     if (type == HALYARD_INT64 && draw_.one_in(2)) {
         return draw_.one_of(far);

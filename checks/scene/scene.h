@@ -76,7 +76,7 @@ private:
     void fill_slots();
     void fill_positions();
     std::int64_t moved_position(const halyard_positions *view, std::int64_t axis, std::int64_t b, std::int64_t t);
-    std::int64_t good_position(bool may_be_in_gap);
+    std::int64_t good_position();
     std::int64_t bad_position(std::int32_t type);
     void fill_stages(int i);
     void fill_input(int i);

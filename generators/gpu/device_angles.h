@@ -5,9 +5,6 @@
 #include "arithmetic/storage.h"
 #include "gpu/fields.h"
 
-#include <string>
-#include <vector>
-
 namespace halyard {
 
 /// A number of one word, or of two with the lower first. word(i) is that at i.
@@ -18,13 +15,12 @@ Expr number_at(const Expr &offset, const Expr &n_words, Word word) {
     return select(n_words == 2, wide, cast<int64_t>(low));
 }
 
-/// Positions as a GPU finds them in memory, and which of them have angles: those from first to last, or those of a
-/// list.
+/// Positions as a GPU finds them in memory, and which of them have angles: those from first to last.
 class DevicePositions {
 public:
     explicit DevicePositions(const Fields::Positions &given) : in(given) {}
 
-    void constrain() const { begin_at_zero(*in.positions, *in.list); }
+    void constrain() const { begin_at_zero(*in.positions); }
 
     Expr n_tokens() const { return in.positions->dim(1).extent(); }
     Expr n_axes() const { return in.positions->dim(2).extent(); }
@@ -46,39 +42,11 @@ public:
 
     Expr first_position() const { return *in.first; }
 
-    Expr is_listed() const { return *in.n_list_steps > 0; }
-
-    /// Defines a Func: how many positions of the list are below one, by bisection.
-    void define_below(Halide::Func below, const std::vector<Halide::Var> &at, const Expr &position) const {
-        const Halide::RDom steps(0, *in.n_list_steps, "list_steps");
-        below(at) = 0;
-        const Expr next = below(at) + (Expr(1) << cast<uint32_t>(*in.n_list_steps - 1 - steps.x));
-        below(at) = select(next <= *in.n_listed && cast<int64_t>(listed(next - 1)) < position, next, below(at));
-    }
-
-    /// Whether a position has angles; `below` is the number of listed ones below it.
-    Expr covers(const Expr &position, const Expr &below) const {
-        return (is_listed() && is_in_list(position, below)) || (!is_listed() && position == nearest(position));
-    }
-
-    /// Whether the list has a position, and the number of the nearest that it has, the lower one of two.
-    Expr is_in_list(const Expr &position, const Expr &below) const {
-        return below < *in.n_listed && cast<int64_t>(listed(below)) == position;
-    }
-    Expr nearest_in_list(const Expr &position, const Expr &below) const {
-        const Expr is_lower = below > 0 && (below == *in.n_listed || position - cast<int64_t>(listed(below - 1)) <=
-                                                                         cast<int64_t>(listed(below)) - position);
-        return select(is_lower, below - 1, below);
-    }
-    Expr has_list() const { return *in.n_listed > 0; }
+    /// Whether a position has angles.
+    Expr covers(const Expr &position) const { return position == nearest(position); }
 
 private:
     const Fields::Positions &in;
-
-    Expr listed(const Expr &i) const {
-        return (*in.list)(
-            unsafe_promise_clamped(Halide::clamp(i, 0, Halide::max(*in.n_listed, 1) - 1), 0, *in.n_listed - 1));
-    }
 };
 
 /// An angle source of any kind. Kernels branch by its kind, and all threads take the same branch.
@@ -91,71 +59,51 @@ public:
         begin_at_zero(*in.axis_of_pair, *in.first_rows, *in.second_rows, *in.first_halves, *in.second_halves);
     }
 
-    /// cos and sin of a pair at a token, for a Func of these Vars.
-    Angle at(const Target &target, const Expr &of_pair, const Expr &token, const std::vector<Halide::Var> &vars) {
+    /// cos and sin of a pair at a token.
+    Angle at(const Target &target, const Expr &of_pair, const Expr &token) const {
         // Spare threads read nothing, but Halide's bounds include them.
         const Expr pair = unsafe_promise_clamped(of_pair, 0, in.axis_of_pair->dim(0).extent() - 1);
         const Expr exact = position(pair, token), nearest = positions.nearest(exact);
-        positions.define_below(below, vars, exact);
-        const Expr n_below = below(vars);
         const Expr is_known = exact == nearest || *in.clamps != 0;
         const Expr known = select(is_known, cast<int32_t>(nearest), 0);
-        const Expr first = positions.first_position(), from_first = cast<uint32_t>(known) - cast<uint32_t>(first);
-        const Expr in_list =
-            select(positions.is_in_list(exact, n_below), n_below, *in.clamps != 0 && positions.has_list(),
-                   positions.nearest_in_list(exact, n_below), *in.row_of_zero);
-        const Expr in_order = select(is_known, cast<int32_t>(from_first), *in.row_of_zero);
+        const Expr from_first = cast<uint32_t>(known) - cast<uint32_t>(positions.first_position());
+        const Expr row = select(is_known, cast<int32_t>(from_first), *in.row_of_zero);
 
         const Angle of_phase =
             phase_angle(ExprMath{target}, known, bits(*in.first_rows, *in.first_offset + pair),
                         bits(*in.second_rows, *in.second_offset + pair), *in.scale_high, *in.scale_low);
-        const Angle of_f16 = halves(Dtype::f16, pair, in_order);
-        const Angle of_bf16 = halves(Dtype::bf16, pair, in_order);
-        const Angle of_f32 = floats(pair, select(positions.is_listed(), in_list, in_order));
+        const Angle of_f16 = halves(Dtype::f16, pair, row);
+        const Angle of_bf16 = halves(Dtype::bf16, pair, row);
+        const Angle of_f32 = floats(pair, row);
         const auto one_of = [&](Expr Angle::*part) {
-            return select(is(AngleForm::phase), of_phase.*part, is(AngleForm::rows_f16), of_f16.*part,
-                          is(AngleForm::rows_bf16), of_bf16.*part, of_f32.*part);
+            return select(is(AngleForm::rows_f32), of_f32.*part, is(AngleForm::phase), of_phase.*part,
+                          is(AngleForm::rows_f16), of_f16.*part, of_bf16.*part);
         };
         return {one_of(&Angle::cos), one_of(&Angle::sin)};
     }
 
-    /// Has a Func whose values at() gave take one branch for each form, once its loops are scheduled. `inside` is the
-    /// innermost of them.
-    void branch(Halide::Func angle, const Halide::Var &inside) {
-        below.compute_at(angle, inside).store_in(Halide::MemoryType::Register);
-        angle.specialize(is(AngleForm::rows_f32) && !positions.is_listed());
-        for (const AngleForm other : {AngleForm::phase, AngleForm::rows_f16, AngleForm::rows_bf16}) {
-            angle.specialize(is(other));
+    /// Has a Func whose values at() gave take one branch for each form, once its loops are scheduled.
+    void branch(Halide::Func angle) const {
+        for (const AngleForm form : {AngleForm::rows_f32, AngleForm::phase, AngleForm::rows_f16}) {
+            angle.specialize(is(form));
         }
     }
 
-    /// Has a Func of that kind take a branch of its own where tokens have one position each. Comes before the next.
-    void branch_if_one_axis(Halide::Func stored) const {
-        stored.specialize(!positions.is_listed() && positions.n_axes() == 1);
-    }
+    /// Has a Func that stores whether tokens are covered take a branch of its own where they have one position each.
+    void branch_if_one_axis(Halide::Func stored) const { stored.specialize(positions.n_axes() == 1); }
 
-    /// Whether there are angles for all positions of a token, which a Func stores of each t, whatever its token is. Its
-    /// innermost loop is told to branch_if_listed, once it is scheduled.
-    Expr cover(const Expr &token) {
-        positions.define_below(below_on_axis, {p, t}, position_on(p, token));
+    /// Whether there are angles for all positions of a token.
+    Expr cover(const Expr &token) const {
         Expr covered = Halide::Internal::const_true();
         for (int i = 0; i < HALYARD_MAX_AXES; i++) {
-            covered = covered && positions.covers(position_on(i, token), below_on_axis(i, t));
+            covered = covered && positions.covers(position_on(i, token));
         }
         return covered;
-    }
-
-    void branch_if_listed(Halide::Func stored, const Halide::Var &inside) {
-        below_on_axis.compute_at(stored, inside).store_in(Halide::MemoryType::Register);
-        below_on_axis.bound(p, 0, HALYARD_MAX_AXES).unroll(p).update().unroll(p);
-        stored.specialize(positions.is_listed());
     }
 
 private:
     const Fields::Angles &in;
     DevicePositions positions;
-    Halide::Func below{"below"}, below_on_axis{"below_on_axis"};
-    Halide::Var p{"p"}, t{"t"};
 
     /// A select whose values are not both worked out.
     static Expr branch_if(const Expr &condition, const Expr &a, const Expr &b) {

@@ -17,12 +17,10 @@ public:
         const DevicePositions positions(in->positions);
         const Halide::RDom over({{0, positions.n_tokens()}, {0, positions.n_axes()}, {*in->word_offset, 1}}, "over");
         const Halide::RVar token = over.x;
-        // The last block's spare threads read nothing, but Halide's bounds include them.
-        const Expr position = positions.at(unsafe_promise_clamped(token, 0, positions.n_tokens() - 1), over.y);
-        const Expr at = unsafe_promise_clamped(t, 0, positions.n_tokens() - 1);
-        positions.define_below(below, {axis, t}, positions.at(at, axis));
+        // The last block's spare threads store nothing, but read: of the last token.
+        const Expr position = positions.at(Halide::min(token, positions.n_tokens() - 1), over.y);
         Halide::RDom bad = over;
-        bad.where(!positions.covers(position, below(over.y, token)));
+        bad.where(!positions.covers(position));
         word(i) = Halide::undef<int32_t>();
         word(over.z) = Expr(*in->code);
         positions.constrain();
@@ -37,12 +35,10 @@ public:
             .split(token, token_block, token_thread, 128, Halide::TailStrategy::GuardWithIf)
             .gpu_blocks(token_block)
             .gpu_threads(token_thread);
-        below.compute_at(word, token_thread).store_in(Halide::MemoryType::Register);
     }
 
 private:
-    Var i{"i"}, axis{"axis"}, t{"t"};
-    Halide::Func below{"below"};
+    Var i{"i"};
 };
 
 /// Copies the columns of heads that are not rotated. The runtime chooses the largest element that divides all sizes. At

@@ -103,7 +103,7 @@ private:
     }
 
     void define_rotation() {
-        const Angle turned = device_angles->at(target, k, token, {k, t});
+        const Angle turned = device_angles->at(target, k, token);
         angle(k, t) = Tuple(turned.cos, flip_sign(turned.sin, *in->sin_sign));
         const int in_half = n_words() / 2;
         const Expr pair = (j % in_half) * lanes + 2 * m + i, is_second = j >= in_half;
@@ -151,11 +151,10 @@ private:
         }
         kinds.compute_with(places, h);
         device_angles->branch_if_one_axis(goal);
-        device_angles->branch_if_listed(goal, h);
         angle.bound(k, 0, head_dim / 2);
         angle.split(k, k, across, threads, tail).split(k, round, down, heads_in_block, tail);
         angle.reorder(round, across, down, t).gpu_threads(across, down, t);
-        device_angles->branch(angle, round);
+        device_angles->branch(angle);
         sums.bound(i, 0, 2).bound(m, 0, threads).bound_extent(h, heads_in_block).vectorize(i).gpu_threads(m, h, t);
         sums.specialize(*in->has_norms != 0);
         summed.compute_at(sums, m).store_in(MemoryType::Register).bound(j, 0, n_words()).unroll(j);

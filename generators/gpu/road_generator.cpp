@@ -156,7 +156,7 @@ private:
     }
 
     void define_rotation() {
-        const Angle turned = device_angles->at(target, k, t, {k, t});
+        const Angle turned = device_angles->at(target, k, t);
         angle(k, t) = Tuple(turned.cos, flip_sign(turned.sin, *in->sin_sign));
 
         // Stored as unsigned, because bounds inference then knows nothing of it, and takes what the clamps below say.
@@ -414,7 +414,6 @@ private:
             of_head.compute_at(y, all[4]).store_in(MemoryType::GPUShared).gpu_threads(h);
             of_head.bound_extent(h, heads_in_block);
         }
-        device_angles->branch_if_listed(row, h);
         const Var down("down"), k_round("k_round");
         angle.compute_at(y, all[4]).store_in(MemoryType::GPUShared).bound(k, 0, Halide::max(*in->n_pairs, 1));
         // Halide 21 counts shared memory in its widest elements, here of 8 bytes. It asks for too little where an array
@@ -422,7 +421,7 @@ private:
         angle.align_storage(k, 2);
         angle.split(k, k_round, across, lanes, tail).split(k_round, k_round, down, heads_in_block, tail);
         angle.reorder(k_round, across, down).gpu_threads(across, down);
-        device_angles->branch(angle, k_round);
+        device_angles->branch(angle);
     }
 
     /// Stores what goes by bytes in the same loops over blocks as y, which makes one kernel of both.

@@ -3,41 +3,10 @@
 #include "base/error.h"
 #include "base/versioned.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 using namespace halyard;
-
-namespace {
-
-/// How far apart two positions are, a <= b; never overflows.
-std::uint64_t distance(std::int64_t a, std::int64_t b) noexcept {
-    return static_cast<std::uint64_t>(b) - static_cast<std::uint64_t>(a);
-}
-
-}  // namespace
-
-std::int32_t halyard_angle_source::find_other_row(std::int64_t position, BadPosition bad_position) const noexcept {
-    if (listed != nullptr) {
-        const std::int32_t *const begin = listed.get();
-        const std::int32_t *const end = begin + n_listed;
-        const std::int32_t *const above = std::lower_bound(begin, end, position);
-        if (above != end && *above == position) {
-            return static_cast<std::int32_t>(above - begin);
-        }
-        if (bad_position == BadPosition::clamp && n_listed > 0) {
-            if (above == end) {
-                return static_cast<std::int32_t>(n_listed - 1);
-            }
-            const bool lower_is_nearer = above != begin && distance(above[-1], position) <= distance(position, *above);
-            return static_cast<std::int32_t>((lower_is_nearer ? above - 1 : above) - begin);
-        }
-    } else if (bad_position == BadPosition::clamp) {
-        return position < first ? 0 : static_cast<std::int32_t>(last - first);
-    }
-    return bad_position == BadPosition::error ? -1 : identity_row;
-}
 
 namespace {
 
@@ -56,10 +25,6 @@ halyard_status fail_position(const halyard_angle_source &source, std::int64_t po
     sentence.add(", token ");
     sentence.add(token);
     sentence.add("]");
-    if (source.listed != nullptr) {
-        return fail(error, HALYARD_ERROR_POSITION, where, " is ", position, ", which is none of the ", source.n_listed,
-                    " positions that the angle source lists");
-    }
     return fail(error, HALYARD_ERROR_POSITION, where, " is ", position, ", but the angle source covers ", source.first,
                 " to ", source.last);
 }
@@ -77,7 +42,7 @@ halyard_status halyard::check_positions(const halyard_angle_source &source, cons
         const auto axis = static_cast<std::int32_t>(i / n_distinct);
         const std::int64_t batch = i % n_distinct;
         // A range that holds both ends of consecutive positions holds them all.
-        if (positions.consecutive && source.listed == nullptr && source.covers(positions.at(batch, 0, axis)) &&
+        if (positions.consecutive && source.covers(positions.at(batch, 0, axis)) &&
             source.covers(positions.at(batch, n_tokens - 1, axis))) {
             continue;
         }

@@ -71,8 +71,6 @@ struct halyard_angle_source {
     halyard::MemoryRange cos_memory = {0, 0};  // what the rows span
     halyard::MemoryRange sin_memory = {0, 0};
     std::unique_ptr<float[], halyard::DeleteRows> owned_rows;
-    std::unique_ptr<std::int32_t[]> listed;  // ascending positions of the rows of a listed table, else NULL
-    std::int64_t n_listed = 0;
 
     // phase, and all others but given whose reference is exact, since keys move by them: frequencies in 2^-64 turns,
     // their upper and lower words; attention_factor, also in two floats.
@@ -88,30 +86,29 @@ struct halyard_angle_source {
     /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
 
-    bool covers(std::int64_t position) const noexcept {
-        return listed == nullptr ? position >= first && position <= last
-                                 : find_row(position, halyard::BadPosition::error) >= 0;
-    }
+    bool covers(std::int64_t position) const noexcept { return position >= first && position <= last; }
 
     /// The row of a position under a policy; -1 where the policy is error and it is not covered.
     /// For table and given.
     std::int32_t find_row(std::int64_t position, halyard::BadPosition bad_position) const noexcept {
-        return listed == nullptr && position >= first && position <= last ? static_cast<std::int32_t>(position - first)
-                                                                          : find_other_row(position, bad_position);
+        if (covers(position)) {
+            return static_cast<std::int32_t>(position - first);
+        }
+        if (bad_position == halyard::BadPosition::clamp) {
+            return position < first ? 0 : static_cast<std::int32_t>(last - first);
+        }
+        return bad_position == halyard::BadPosition::error ? -1 : identity_row;
     }
 
     /// The position that a position stands for under a policy: itself where it is covered, else the nearest or 0.
     /// For phase.
     std::int32_t find_position(std::int64_t position, halyard::BadPosition bad_position) const noexcept {
-        if (position >= first && position <= last) {
+        if (covers(position)) {
             return static_cast<std::int32_t>(position);
         }
         return bad_position == halyard::BadPosition::clamp ? static_cast<std::int32_t>(position < first ? first : last)
                                                            : 0;
     }
-
-private:
-    std::int32_t find_other_row(std::int64_t position, halyard::BadPosition bad_position) const noexcept;
 };
 
 namespace halyard {

@@ -34,14 +34,14 @@ halyard_status set_default_axes(const halyard_frequencies *frequencies, halyard_
     return HALYARD_OK;
 }
 
-/// Finds the kind that AUTO stands for. A list is always a table, since it has no more rows than the caller asks for.
+/// Finds the kind that AUTO stands for.
 AngleKind resolve_kind(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc) noexcept {
     if (desc.kind != HALYARD_ANGLES_AUTO) {
         return AngleKind(desc.kind);
     }
     constexpr std::int64_t most_floats = (64 << 20) / sizeof(float);
     const std::int64_t n_rows = static_cast<std::int64_t>(desc.last) - desc.first + 1;
-    const bool needs_table = desc.listed != nullptr || desc.reference != HALYARD_REFERENCE_EXACT;
+    const bool needs_table = desc.reference != HALYARD_REFERENCE_EXACT;
     return needs_table || n_rows * 2 * frequencies.n_pairs <= most_floats ? AngleKind::table : AngleKind::phase;
 }
 
@@ -58,15 +58,12 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
     source.last = desc.last;
     source.reference = Reference(desc.reference);
     HALYARD_TRY(read_pair_axes(desc, source.rotary_dim / 2, &source.axes, error));
-    if (desc.listed != nullptr && source.kind != AngleKind::table) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed is given, but HALYARD_ANGLES_PHASE lists nothing");
-    }
     if (desc.reference != HALYARD_REFERENCE_EXACT && source.kind != AngleKind::table) {
         return fail(error, HALYARD_ERROR_MISMATCH,
                     "desc.reference is HALYARD_REFERENCE_HF_F32, which HALYARD_ANGLES_PHASE cannot reproduce");
     }
     if (source.kind == AngleKind::table) {
-        HALYARD_TRY(make_table(*frequencies, desc, source, error));
+        HALYARD_TRY(make_table(*frequencies, source, error));
     }
     return desc.reference == HALYARD_REFERENCE_EXACT ? make_turns(*frequencies, source, error) : HALYARD_OK;
 }

@@ -1,7 +1,6 @@
 #include "angles/tables.h"
 
 #include "base/error.h"
-#include "base/versioned.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,56 +12,6 @@
 namespace halyard {
 
 namespace {
-
-/// Reads the positions that the caller lists: moved into first … last, sorted, without repeats.
-halyard_status read_listed(const halyard_angle_source_desc &desc, halyard_angle_source &source,
-                           halyard_error *error) noexcept {
-    halyard_positions shape = {};
-    HALYARD_TRY(read_struct(desc.listed, "desc.listed", &shape, error));
-    if (shape.n_axes > 1) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "desc.listed.n_axes is ", shape.n_axes, ", but a list has one axis");
-    }
-    if (shape.consecutive == 1) {
-        return fail(
-            error, HALYARD_ERROR_MISMATCH,
-            "desc.listed.consecutive is 1, but a list names each position: desc.first and desc.last say a range");
-    }
-    CheckedPositions positions;
-    HALYARD_TRY(read_positions(&shape, shape.shape[0], shape.shape[1], 1, &positions, error, "desc.listed"));
-    std::int64_t count = 0;
-    if (__builtin_mul_overflow(shape.shape[0], shape.shape[1], &count) ||
-        count > std::numeric_limits<std::ptrdiff_t>::max() / std::int64_t{sizeof(std::int32_t)}) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, "desc.listed.shape is {", shape.shape[0], ", ", shape.shape[1],
-                    "}, more than memory can hold");
-    }
-    std::unique_ptr<std::int32_t[]> sorted(new (std::nothrow) std::int32_t[static_cast<std::size_t>(count)]);
-    if (sorted == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", count, " listed positions");
-    }
-    std::int32_t *next = sorted.get();
-    for (std::int64_t batch = 0; count > 0 && batch < shape.shape[0]; ++batch) {
-        for (std::int64_t token = 0; token < shape.shape[1]; ++token) {
-            const std::int64_t position = positions.at(batch, token);
-            *next++ = static_cast<std::int32_t>(std::clamp<std::int64_t>(position, desc.first, desc.last));
-        }
-    }
-    std::sort(sorted.get(), next);
-    source.n_listed = std::unique(sorted.get(), next) - sorted.get();
-    if (source.n_listed > 0) {
-        source.first = sorted[0];
-        source.last = sorted.get()[source.n_listed - 1];
-        if (source.last - source.first + 1 == source.n_listed) {
-            source.n_listed = 0;
-            return HALYARD_OK;  // no gaps: subtraction finds the row
-        }
-    }
-    source.listed.reset(new (std::nothrow) std::int32_t[static_cast<std::size_t>(source.n_listed)]);
-    if (source.listed == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", source.n_listed, " listed positions");
-    }
-    std::copy_n(sorted.get(), source.n_listed, source.listed.get());
-    return HALYARD_OK;
-}
 
 /// Allocates at most max_rows rows of rotary_dim floats each.
 halyard_status allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim, std::unique_ptr<float[], DeleteRows> *out,
@@ -113,12 +62,9 @@ bool find_rows_memory(halyard_angle_source &source) noexcept {
            find_memory_range(source.sin_rows, shape, strides, bytes, &source.sin_memory);
 }
 
-halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
-                          halyard_angle_source &source, halyard_error *error) noexcept {
-    if (desc.listed != nullptr) {
-        HALYARD_TRY(read_listed(desc, source, error));
-    }
-    const std::int64_t n_covered = source.listed != nullptr ? source.n_listed : source.last - source.first + 1;
+halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_source &source,
+                          halyard_error *error) noexcept {
+    const std::int64_t n_covered = source.last - source.first + 1;
     const std::int32_t row_of_zero = source.find_row(0, BadPosition::error);
     source.n_rows = row_of_zero >= 0 ? n_covered : n_covered + 1;
     if (source.n_rows > max_rows) {
@@ -126,20 +72,17 @@ halyard_status make_table(const halyard_frequencies &frequencies, const halyard_
     }
     source.identity_row = row_of_zero >= 0 ? row_of_zero : static_cast<std::int32_t>(n_covered);
     HALYARD_TRY(allocate_rows(source.n_rows, source.rotary_dim, &source.owned_rows, error));
-    source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float) +
-                   static_cast<std::uint64_t>(source.n_listed) * sizeof(std::int32_t);
+    source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float);
     point_at_owned_rows(source);
     const CosSinOfAngle cos_sin;
     for (std::int64_t row = 0; row < source.n_rows; ++row) {
-        const std::int64_t position = row >= n_covered           ? 0
-                                      : source.listed != nullptr ? source.listed.get()[row]
-                                                                 : source.first + row;
+        const auto position = static_cast<std::int32_t>(row >= n_covered ? 0 : source.first + row);
         float *const cos_row = source.owned_rows.get() + row * source.stride_row;
         float *const sin_row = cos_row + frequencies.n_pairs;
         if (source.reference == Reference::exact) {
-            make_row(frequencies, static_cast<std::int32_t>(position), cos_row, sin_row);
+            make_row(frequencies, position, cos_row, sin_row);
         } else {
-            make_hf_row(frequencies, cos_sin, static_cast<std::int32_t>(position), cos_row, sin_row);
+            make_hf_row(frequencies, cos_sin, position, cos_row, sin_row);
         }
     }
     return HALYARD_OK;

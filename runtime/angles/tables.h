@@ -18,9 +18,9 @@ bool find_rows_memory(halyard_angle_source &source) noexcept;
 
 // Each of these fills in a source whose kind, rotary_dim and range are set.
 
-/// Makes rows for the range, or for the positions of desc.listed.
-halyard_status make_table(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc,
-                          halyard_angle_source &source, halyard_error *error) noexcept;
+/// Makes rows for the range.
+halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_source &source,
+                          halyard_error *error) noexcept;
 
 /// Stores the frequencies as fixed-point turns, beside what the source has already.
 halyard_status make_turns(const halyard_frequencies &frequencies, halyard_angle_source &source,

@@ -26,7 +26,7 @@ inline constexpr std::array released_sizes<halyard_frequencies_info> = {168u};
 template <>
 inline constexpr std::array released_sizes<halyard_positions> = {72u};
 template <>
-inline constexpr std::array released_sizes<halyard_angle_source_desc> = {128u};
+inline constexpr std::array released_sizes<halyard_angle_source_desc> = {120u};
 template <>
 inline constexpr std::array released_sizes<halyard_angle_source_info> = {48u};
 template <>

@@ -4,7 +4,6 @@
 #include "gpu/launch_fields.h"
 #include "gpu/view.h"
 
-#include <bit>
 #include <optional>
 
 namespace halyard::gpu {
@@ -90,11 +89,6 @@ inline void set_positions(Fields::Positions &to, const LaunchPositions &given, s
     to.step = given.step;
     to.first = covered.first;
     to.last = covered.last;
-    const std::int32_t length = std::max(covered.list.n, 1);
-    to.list.begin_at(address_of(covered.list.memory)).add(length, 1);
-    to.n_list_steps =
-        covered.list.is_list ? static_cast<std::int32_t>(std::bit_width(static_cast<std::uint32_t>(length))) : 0;
-    to.n_listed = covered.list.n;
 }
 
 /// Some of the pairs of each head.

@@ -36,20 +36,6 @@ AngleForm form_of(const halyard_angle_source &source) {
                                               : AngleForm::rows_f32;
 }
 
-/// Uploads the positions of a listed table.
-halyard_status upload_list(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
-    DeviceList &list = angles.device.list;
-    list.memory = angles.device.axis_of_pair;
-    list.is_list = source.listed != nullptr;
-    list.n = list.is_list ? static_cast<std::int32_t>(source.n_listed) : 0;
-    if (list.n == 0) {
-        return HALYARD_OK;
-    }
-    list.memory = nullptr;
-    return upload(angles.queue, source.listed.get(), static_cast<std::size_t>(list.n) * sizeof(std::int32_t),
-                  &list.memory, error);
-}
-
 /// Uploads the axis that each pair reads, and a zero after them.
 halyard_status upload_axes(halyard_gpu_angles &angles, const PairAxes &axes, halyard_error *error) {
     const std::int64_t n_pairs = angles.device.source.rotary_dim / 2;
@@ -157,7 +143,6 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     device.form = form_of(*source);
     device.n_rows = source->kind == AngleKind::phase ? 1 : source->n_rows;
     HALYARD_TRY(upload_axes(*angles, source->axes, error));
-    HALYARD_TRY(upload_list(*angles, *source, error));
     HALYARD_TRY(is_given ? use_rows(*angles, *source, error) : upload_source(*angles, *source, error));
     *out = angles.release();
     return HALYARD_OK;
@@ -168,9 +153,6 @@ void halyard_destroy_gpu_angles(halyard_gpu_angles *angles) {
         return;
     }
     const DeviceAngles &device = angles->device;
-    if (device.list.memory != device.axis_of_pair) {
-        release(angles->queue, device.list.memory);
-    }
     release(angles->queue, device.axis_of_pair);
     if (device.source.kind != AngleKind::given) {
         release(angles->queue, device.first_rows);

@@ -9,13 +9,6 @@
 
 namespace halyard::gpu {
 
-/// Ascending positions on the device.
-struct DeviceList {
-    bool is_list = false;
-    void *memory = nullptr;  // int32 [n]
-    std::int32_t n = 0;
-};
-
 /// An angle source whose tables lie in device memory.
 struct DeviceAngles {
     halyard_angle_source source;  // without memory of its own
@@ -23,7 +16,6 @@ struct DeviceAngles {
     // Rows of cos and of sin. PHASE: the upper and the lower words of the frequencies.
     void *first_rows = nullptr, *second_rows = nullptr;
     std::int64_t n_rows = 1;
-    DeviceList list;  // the positions of a listed table's rows; other sources have one element that nobody reads
     void *axis_of_pair = nullptr;  // int32 [n_pairs + 1]; then a zero, for positions that are only counted
 };
 

@@ -74,16 +74,14 @@ int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call)
 /// Copies n columns of every head from x to y.
 int copy_on_device(const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
 
-/// The numbers that are valid: those of a list, or those from first to last.
+/// The numbers that are valid: those from first to last.
 struct Covered {
     std::int32_t first, last, n_axes;
-    DeviceList list;
 };
 
 inline Covered positions_of_source(const DeviceAngles &angles) {
     const halyard_angle_source &source = angles.source;
-    return {static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last), source.axes.n_axes,
-            angles.list};
+    return {static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last), source.axes.n_axes};
 }
 
 /// Sets a word to the code of an error if some position, or slot, is not covered.

@@ -62,7 +62,7 @@ struct LaunchFields {
     template <typename T, int n_dims>
     using Array = typename Side::template Array<T, n_dims>;
 
-    /// Positions, and which of them have angles: those from first to last, or those of a list.
+    /// Positions, and which of them have angles: those from first to last.
     struct Positions {
         Owner &to;
         Array<std::int32_t, 3> positions{to, "positions"};  // [offset + word, token, axis]
@@ -70,10 +70,7 @@ struct LaunchFields {
         Scalar<std::int32_t> offset{to, "position_offset"};
         Scalar<std::int64_t> start{to, "start"};                    // is added to every position,
         Scalar<std::int32_t> step{to, "step"};                      // and this, 0 or 1, times the token's number
-        Scalar<std::int32_t> first{to, "first"}, last{to, "last"};  // the positions that there are angles for, or
-        Array<std::int32_t, 1> list{to, "list"};                    // these, ascending, if there are steps
-        Scalar<std::int32_t> n_list_steps{to, "n_list_steps"};      // 2^n_list_steps is more than n_listed
-        Scalar<std::int32_t> n_listed{to, "n_listed"};
+        Scalar<std::int32_t> first{to, "first"}, last{to, "last"};  // the positions that there are angles for
     };
 
     /// An angle source of any kind.
@@ -88,7 +85,7 @@ struct LaunchFields {
         Array<std::uint16_t, 2> first_halves{to, "first_halves"};  // the same memory
         Array<std::uint16_t, 2> second_halves{to, "second_halves"};
         Scalar<std::int32_t> first_offset{to, "first_offset"}, second_offset{to, "second_offset"};
-        Scalar<std::int32_t> row_of_zero{to, "row_of_zero"};  // position 0's; first those of first … last, or the list
+        Scalar<std::int32_t> row_of_zero{to, "row_of_zero"};  // position 0's; first those of first … last
         Scalar<float> scale_high{to, "scale_high"}, scale_low{to, "scale_low"};
     };
 

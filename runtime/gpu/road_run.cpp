@@ -172,9 +172,7 @@ Block block_of(const GpuRun &arguments) {
 
 /// Enqueues a check that sets the error word if a slot is out of range.
 int enqueue_slots_check(const GpuRun &arguments, const Block &block, Call &call) {
-    // There is no list, but the kernel needs an address for it.
-    const DeviceList none = {false, arguments.launch.angles->list.memory, 0};
-    const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1, none};
+    const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1};
     return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
         return check_on_device(slots_of(arguments, block, batch), block.n_tokens, covered, HALYARD_ERROR_SLOT,
                                address_of(arguments.given.error_word), call);

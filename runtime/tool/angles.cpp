@@ -33,12 +33,12 @@ struct Angles {
         const auto n_tokens = positions.shape()[0];
         std::vector<float> rows(static_cast<std::size_t>(n_tokens) * static_cast<std::size_t>(rotary_dim));
         if (n_tokens != 0) {
-            const auto view = positions.view(1);
+            auto view = positions.view(1);
             positions.require_valid(1, std::nullopt, "");
-            const auto source = AngleOptions().make(made, frequencies.reference, positions);
+            AngleOptions angles;
+            const auto source = angles.make(made, frequencies.reference, positions, view);
             const plan maker(plan_desc(made, {describe_tensor(dtype::f32, rotary_dim, pairing::half)}));
-            make_rows(maker, source, view ? &*view : nullptr, 1, n_tokens, rows.data(),
-                      static_cast<std::int64_t>(rows.size()));
+            make_rows(maker, source, &*view, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
         }
         const std::int64_t shape[] = {n_tokens, 2, rotary_dim / 2};
         write_npy(output, "<f4", shape, rows.data(), rows.size() * sizeof(float));

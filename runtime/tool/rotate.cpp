@@ -168,7 +168,7 @@ private:
             x = y;
         }
         if (made_) {
-            source_ = angles_.make(made_, frequencies_.reference, positions_);
+            source_ = angles_.make(made_, frequencies_.reference, positions_, how_.positions);
         }
         pool threads;
         if (n_threads_ > 1) {

@@ -458,24 +458,6 @@ TEST_CASE("axis maps: policies apply to each axis by itself", "[axes]") {
     }
 }
 
-TEST_CASE("axis maps: a list of a table's rows has no axes, its map has", "[axes][errors]") {
-    const auto frequencies = halyard::frequencies::from_base(10000, 8);
-    const std::vector<std::int32_t> data = {3, 9, 3, 4, 9, 20};
-    auto listed = axis_positions(data, 2, 1, 3);
-    auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 99);
-    desc.listed = &listed;
-    halyard_angle_source *out = nullptr;
-    CHECK(halyard_create_angle_source(frequencies.get(), &desc, &out, nullptr) == HALYARD_ERROR_MISMATCH);
-    CHECK(out == nullptr);
-    listed = halyard::positions(data.data(), {1, 6});
-    set_axes(desc, HALYARD_AXIS_MAP_SECTIONS, {1, 3});
-    const halyard::angle_source by_list(frequencies, desc);
-    desc.listed = nullptr;
-    const halyard::angle_source by_range(frequencies, desc);
-    const auto at = axis_positions(data, 2, 1, 3);
-    CHECK(rows_of(by_list, &at, 1, 3) == rows_of(by_range, &at, 1, 3));
-}
-
 TEST_CASE("axis maps: a source takes over what a config told its frequencies", "[axes]") {
     const std::string config = R"({"model_type": "qwen2_vl", "hidden_size": 512, "num_attention_heads": 4,
         "rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}})";

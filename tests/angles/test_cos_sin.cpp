@@ -37,8 +37,7 @@ TEST_CASE("angles: tables hold the golden values at every position", "[angles]")
 
         const auto cos = section.array<float>(entry.at("cos_f32").get<std::string>());
         const auto sin = section.array<float>(entry.at("sin_f32").get<std::string>());
-        const auto listed = positions_of(positions.values);
-        const auto rows = rows_of(make_listed_table(frequencies, positions.values), &listed, 1, listed.shape[1]);
+        const auto rows = table_rows_at(frequencies, positions.values);
         for (std::size_t i = 0; i < positions.values.size(); ++i) {
             for (std::size_t k = 0; k < n_pairs; ++k) {
                 CAPTURE(positions.values[i], k);

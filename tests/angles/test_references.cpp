@@ -18,22 +18,6 @@ namespace {
 using nlohmann::json;
 using oracle::Random;
 
-halyard_angle_source_desc describe_table(std::int32_t reference, const halyard_positions &listed) {
-    auto desc = describe_source(HALYARD_ANGLES_TABLE, least_position, greatest_position);
-    desc.listed = &listed;
-    desc.reference = reference;
-    return desc;
-}
-
-/// Rows [positions, 2, n_pairs].
-template <typename Integer = std::int32_t>
-std::vector<float> rows_at(const halyard::frequencies &frequencies, std::int32_t reference,
-                           const std::vector<Integer> &positions) {
-    const auto at = positions_of(positions);
-    return rows_of(halyard::angle_source(frequencies, describe_table(reference, at)), &at, 1,
-                   static_cast<std::int64_t>(positions.size()));
-}
-
 /// How many floats lie between two, of any sign.
 std::int64_t ulps_between(float a, float b) {
     const auto order = [](float value) {
@@ -83,8 +67,8 @@ TEST_CASE("sources: hf_f32 is within an ulp of transformers' cos and sin, given 
         const auto frequencies = make_frequencies({hf.begin(), hf.end()}, evaluation.at("attention_factor"));
         const auto positions = section.array<std::int64_t>(entry.at("positions")).values;
         const auto see = [&](std::int32_t reference, auto see_ulps) {
-            see_all(section, entry.at("cos"), entry.at("sin"), rows_at(frequencies, reference, positions), hf.size(),
-                    [&](float ours, float theirs) { see_ulps(ulps_between(ours, theirs)); });
+            see_all(section, entry.at("cos"), entry.at("sin"), table_rows_at(frequencies, positions, reference),
+                    hf.size(), [&](float ours, float theirs) { see_ulps(ulps_between(ours, theirs)); });
         };
         see(HALYARD_REFERENCE_HF_F32, [&](std::int64_t ulps) { difference.add(ulps); });
         see(HALYARD_REFERENCE_EXACT, [&](std::int64_t ulps) { n_far_from_exact += ulps > 1 ? 1 : 0; });
@@ -110,7 +94,7 @@ TEST_CASE("sources: hf_f32 is of the angle in float32, at every position", "[sou
             positions.push_back(
                 static_cast<std::int32_t>(static_cast<std::int64_t>(random.bits()) >> random.in(32, 60)));
         }
-        const auto rows = rows_at(make_frequencies(list, factor), HALYARD_REFERENCE_HF_F32, positions);
+        const auto rows = table_rows_at(make_frequencies(list, factor), positions, HALYARD_REFERENCE_HF_F32);
         for (std::size_t i = 0; i < 20 * 16; i++) {
             const float angle = static_cast<float>(positions[i / 16]) * static_cast<float>(list[i % 16]);
             // long double is wide enough: it is most unlikely that the middle of two floats lies within its error.

@@ -79,31 +79,6 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     CHECK((info.rotary_dim == 4 && info.first == 0 && info.last == 3 && info.n_rows == 4 && info.bytes == 0));
 }
 
-TEST_CASE("angle sources: lists of positions are checked", "[angles][errors]") {
-    const auto frequencies = halyard::frequencies::from_base(10000, 4);
-    const std::vector<std::int32_t> values = {1, 2, 3, 4};
-    auto listed = positions_of(values);
-    auto table = describe_source(HALYARD_ANGLES_AUTO, 0, 3);
-    table.listed = &listed;
-    const Table tables = sources_of(frequencies, table);
-    tables.refuse({
-        {HALYARD_ERROR_STRUCT_SIZE, {"desc.listed.size is 3"}, {{listed.size, 3}}},
-        {HALYARD_ERROR_NULL_POINTER, {}, {{listed.data, nullptr}}},
-        {HALYARD_ERROR_UNKNOWN_VALUE, {}, {{listed.type, 2}}},
-        {HALYARD_ERROR_MISMATCH, {}, {{listed.consecutive, 1}}},
-        {HALYARD_ERROR_SHAPE, {"desc.listed.shape"}, {{listed.shape[0], -1}}},
-        {HALYARD_ERROR_SHAPE, {"desc.listed.shape"}, {{listed.shape[0], 4}, {listed.shape[1], -1}}},
-        {HALYARD_ERROR_SHAPE, {"desc.listed.shape"}, {{listed.shape[0], -2}, {listed.shape[1], -2}}},
-    });
-    // 2^80 and 2^64 bytes; and an address below all.
-    for (const auto &[n, stride] :
-         {std::pair<std::int64_t, std::int64_t>{1LL << 40, 0}, {1LL << 31, 0}, {1LL << 31, INT64_MIN}}) {
-        tables.refuse(
-            HALYARD_ERROR_OVERFLOW, {},
-            {{listed.shape[0], n}, {listed.shape[1], n}, {listed.strides[0], stride}, {listed.strides[1], 0}});
-    }
-}
-
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators stop the program instead
 TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 1 << 16);
@@ -116,8 +91,6 @@ TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]")
 
 TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 128);
-    const std::vector<std::int32_t> positions = {1, 5};
-    const auto listed = positions_of(positions);
     Desc desc;
     const Table sources = sources_of(frequencies, desc);
     desc = describe_source(HALYARD_ANGLES_PHASE, 0, 99);
@@ -126,7 +99,6 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
         {HALYARD_ERROR_MISMATCH,
          {"HALYARD_ANGLES_PHASE", "HALYARD_REFERENCE_HF_F32"},
          {{desc.reference, HALYARD_REFERENCE_HF_F32}}},
-        {HALYARD_ERROR_MISMATCH, {"desc.listed"}, {{desc.listed, &listed}}},
         {HALYARD_ERROR_POSITION, {"desc.last is 4"}, {{desc.first, 5}, {desc.last, 4}}},
     });
     check_source_refused(nullptr, &desc, HALYARD_ERROR_NULL_POINTER, {"frequencies"});

@@ -23,7 +23,7 @@ Choice choose(Draw &draw) {
     Choice choice = draw.one_in(3) ? Choice::of_rotations() : Choice();
     choice.moves = draw.one_in(4);
     choice.has_bad = draw.one_in(4);
-    choice.has_gaps = draw.one_in(4);
+    choice.any_range = draw.one_in(4);
     static constexpr int head_dims[] = {11, 11, 7, 8, 0};
     choice.level[of_head_dim] = draw.one_of(head_dims);
     choice.level[of_shape] = 8;

@@ -589,9 +589,6 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
     const auto desc = describe();
     const auto frequencies = halyard::frequencies::from_base(10000, 64);
     const auto phase = halyard::angle_source::phase(frequencies);
-    const std::int32_t some[] = {3, 90};
-    const auto list = halyard::positions(some, {1, 2});
-    const auto listed = halyard::angle_source::table(frequencies, 0, 99, list);
     const State before;
     const auto [function, failure, status] = GENERATE(table<const char *, int, halyard_status>({
         {"cuMemAlloc_v2", 2, HALYARD_ERROR_OUT_OF_MEMORY},
@@ -612,7 +609,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         bool failed = false;
         try {
             const auto angles = make_angles();
-            const halyard::gpu_angles by_phase(queue_of(), phase), by_list(queue_of(), listed);
+            const halyard::gpu_angles by_phase(queue_of(), phase);
             const halyard::gpu_plan plan(queue_of(), desc, angles);
         } catch (const halyard::error &error) {
             failed = true;

@@ -161,12 +161,10 @@ TEST_CASE("cuda device: wrong plans are refused", "[gpu][cuda]") {
     CHECK(status_of<Explanation>(desc, HALYARD_CPU) == HALYARD_ERROR_UNKNOWN_VALUE);
 }
 
-TEST_CASE("cuda device: positions of many tokens are looked up among two that are listed", "[gpu][cuda]") {
+TEST_CASE("cuda device: positions of many tokens are checked against a range", "[gpu][cuda]") {
     Working w;
-    const std::int32_t some[] = {3, 90};
-    const auto frequencies = halyard::frequencies::from_base(10000, 64);
-    const auto listed = halyard::angle_source::table(frequencies, 0, 99, halyard::positions(some, {1, 2}));
-    const halyard::gpu_angles angles(w.queue, listed);
+    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 3, 90);
+    const halyard::gpu_angles angles(w.queue, table);
     const halyard::gpu_plan plan(
         w.queue, halyard::plan_desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)}),
         angles);
@@ -184,10 +182,10 @@ TEST_CASE("cuda device: positions of many tokens are looked up among two that ar
         REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
         return word.read<std::int32_t>()[0] == HALYARD_ERROR_POSITION;
     };
-    for (const std::int32_t place : {3, 90, 2, 4, 89, 91}) {
+    for (const std::int32_t place : {3, 90, 2, 91}) {
         CAPTURE(place);
-        CHECK(is_told(place) == (place != 3 && place != 90));
-        CHECK(is_told(std::int64_t{place}) == (place != 3 && place != 90));
+        CHECK(is_told(place) == (place == 2 || place == 91));
+        CHECK(is_told(std::int64_t{place}) == (place == 2 || place == 91));
     }
 }
 

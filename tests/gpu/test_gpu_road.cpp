@@ -63,7 +63,6 @@ TEST_CASE("cuda device: roads of plain tensors have the reference's bits", "[gpu
             INFO("seed " << Catch::getSeed() << ", run " << i << ", dtype " << dtype);
             choice.has_bad = i % 2 == 1;
             choice.n_tensors = i % 3 == 0 ? HALYARD_MAX_TENSORS : 0;
-            choice.level[of_source] = i % 4 < 2 ? static_cast<int>(Angles::listed) : -1;
             choice.level[of_layout] = i % 4 == 1 ? 1 + i / 4 % 3 : -1;
             Draw draw(random);
             Scene scene(draw, choice);

@@ -172,8 +172,7 @@ TEST_CASE("row errors: golden angles, every base, width and attention factor", "
             const auto by_phase = make_source(frequencies, HALYARD_ANGLES_PHASE, least_position, greatest_position);
             see_all(rows_by(*by_phase.get(), reference, positions), n_pairs, factor, in_order(exact, n_pairs), phase);
             // A table's values are the nearest, so within half an ulp; test_cos_sin.cpp checks their bits.
-            const auto listed = positions_of(positions);
-            const auto rows = rows_of(make_listed_table(frequencies, positions), &listed, 1, listed.shape[1]);
+            const auto rows = table_rows_at(frequencies, positions);
             std::int64_t n_off = 0;
             for (std::size_t i = 0; i < positions.size(); i++) {
                 for (std::size_t k = 0; k < n_pairs; k++) {

@@ -172,18 +172,14 @@ bool any_mishandles_failures() {
             return halyard_create_frequencies_for_length(from->get(), 9000, out, error);
         });
     }
-    const std::int32_t positions[] = {3, 9, 90};
-    const auto listed = halyard::positions(positions, {1, 3});
     const auto of_source = [](const char *what, const auto &make) {
         return mishandles_failures<halyard_angle_source>(what, make, halyard_destroy_angle_source);
     };
-    auto of_list = describe_source(HALYARD_ANGLES_TABLE, 0, 100), of_axes = of_list;
-    of_list.listed = &listed;
+    auto of_axes = describe_source(HALYARD_ANGLES_TABLE, 0, 100);
     of_axes.n_axes = 2;
     of_axes.axis_map = HALYARD_AXIS_MAP_SECTIONS;
     of_axes.axis_counts[0] = of_axes.axis_counts[1] = 16;
     for (const auto &[name, desc] : {std::pair("a table", describe_source(HALYARD_ANGLES_TABLE, 0, 100)),
-                                     {"a listed table", of_list},
                                      {"a table of two axes", of_axes},
                                      {"phases", describe_source(HALYARD_ANGLES_PHASE, 0, 100)}}) {
         failed |= of_source(name, [&](auto **out, auto *error) {

@@ -78,9 +78,10 @@ TEST_CASE("golden apply", "[golden]") {
         };
         CHECK(count_wrong(rotation, x, y, angle, of_golden) == 0);
 
-        const auto given = positions_of(positions.values);
-        check_all_ways(rotation, make_listed_table(frequencies, positions.values), &given, x, angle,
-                       promised(storage.dtype, factor));
+        const auto rows = table_rows_at(frequencies, positions.values);
+        const auto source = halyard::angle_source::given_by_token(
+            rows.data(), static_cast<std::int64_t>(positions.values.size()), rotation.rotary_dim, true);
+        check_all_ways(rotation, source, nullptr, x, angle, promised(storage.dtype, factor));
     }
 }
 
@@ -130,8 +131,10 @@ TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
         const double factor = evaluation.at("attention_factor_exact_f64");
         const auto frequencies = make_frequencies(list, factor);
         const auto positions = section.array<std::int64_t>(entry.at("positions"));
-        const auto given = positions_of(positions.values);
         const Rotation rotation = golden::rotation_of(entry);
+        const auto rows = table_rows_at(frequencies, positions.values);
+        const auto source = halyard::angle_source::given_by_token(
+            rows.data(), static_cast<std::int64_t>(positions.values.size()), rotation.rotary_dim, true);
         for (const char *name : {"q", "k"}) {
             INFO(entry.at("name").get<std::string>() << ", " << name);
             const Elements x = golden::read_elements(section, entry.at(name), HALYARD_F32);
@@ -143,8 +146,7 @@ TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
             };
             // The bound of two eps leaves room for the rounding of the golden y and of the list.
             CHECK(count_wrong(rotation, x, want, angle, promised(HALYARD_F32, factor)) == 0);
-            check_all_ways(rotation, make_listed_table(frequencies, positions.values), &given, x, angle,
-                           promised(HALYARD_F32, factor));
+            check_all_ways(rotation, source, nullptr, x, angle, promised(HALYARD_F32, factor));
         }
     }
 }

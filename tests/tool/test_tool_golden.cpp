@@ -78,7 +78,6 @@ TEST_CASE("tool: golden positions with several axes, from every source of angles
 TEST_CASE("tool: a reference's angles are the library's, and it rotates by them", "[tool]") {
     const ToolFolder dir;
     const std::vector<std::int32_t> positions = {0, 1, 7, 65, 4095, 131071};
-    const auto at = positions_of(positions);
     write(dir, "p.npy", {6}, positions);
     write<float>(dir, "f.npy", {4}, {1.0f, 0.3f, 1e-3f, 0.25f});
     std::vector<float> x;  // (1, 0) in each pair shows cos and sin
@@ -86,11 +85,8 @@ TEST_CASE("tool: a reference's angles are the library's, and it rotates by them"
         x.push_back(i % 8 < 4 ? 1.0f : 0.0f);
     }
     write(dir, "x.npy", {6, 1, 8}, x);
-    auto desc = describe_source(HALYARD_ANGLES_TABLE, least_position, greatest_position);
-    desc.listed = &at;
-    desc.reference = HALYARD_REFERENCE_HF_F32;
-    const halyard::angle_source source(make_frequencies({1.0f, 0.3f, 1e-3f, 0.25f}, 1.25), desc);
-    const auto rows = rows_of(source, &at, 1, 6);
+    const auto rows =
+        table_rows_at(make_frequencies({1.0f, 0.3f, 1e-3f, 0.25f}, 1.25), positions, HALYARD_REFERENCE_HF_F32);
     const std::string options = " --positions p.npy --reference hf_f32 --inv-freq f.npy --attention-factor 1.25";
     dir.succeed("angles -o cs.npy" + options);
     CHECK(floats_of(dir / "cs.npy") == rows);

@@ -121,7 +121,7 @@ enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* s
 enum { HALYARD_REAL32 = 2, HALYARD_REAL64 = 3 };                            /* of positions that are no integers */
 enum { HALYARD_CPU = 0, HALYARD_CUDA = 1 };                                 /* where a tensor's memory lies */
 /* Where cos and sin come from. AUTO is resolved from the description alone. It becomes TABLE if the rows take at most
- * 64 MiB, or `listed` is set, or `reference` is not EXACT. Otherwise it becomes PHASE. */
+ * 64 MiB, or `reference` is not EXACT. Otherwise it becomes PHASE. */
 enum {
     HALYARD_ANGLES_AUTO = 0,
     HALYARD_ANGLES_TABLE = 1,
@@ -389,10 +389,6 @@ typedef struct halyard_angle_source_desc {
      * table misses the caches, PHASE is the fastest. */
     int32_t first;
     int32_t last; /* >= first, else HALYARD_ERROR_POSITION */
-    /* TABLE only: rows for just the listed positions. Those outside first … last count as the nearest end. Positions
-     * that are not listed are not covered. An empty list covers nothing. A list is not consecutive, and has one axis
-     * (else HALYARD_ERROR_MISMATCH). NULL: every position in first … last. Read during creation only. */
-    const halyard_positions *listed;
 
     /* GIVEN: the caller's own rows; position p reads row p, covering 0 … n_rows - 1. attention_factor is not applied.
      * The memory stays the caller's: it must outlive the source and hold still during a run, and may be rewritten
@@ -434,7 +430,7 @@ typedef struct halyard_angle_source_info {
     uint32_t size;
     int32_t kind;       /* resolved: never HALYARD_ANGLES_AUTO */
     int64_t rotary_dim;
-    int64_t first;      /* the range of positions that it covers; a listed table covers only some of it */
+    int64_t first;      /* the range of positions that it covers */
     int64_t last;
     int64_t n_rows;     /* a table that does not cover position 0 holds one row more, for it */
     uint64_t bytes;     /* memory that the source owns, of which 4 * rotary_dim bytes serve keys that move */

@@ -354,14 +354,6 @@ public:
         return angle_source(frequencies, describe_angles(HALYARD_ANGLES_PHASE, first, last));
     }
 
-    /// Rows for just the listed positions; what lies outside first … last counts as the nearest end.
-    static angle_source table(const frequencies &frequencies, std::int32_t first, std::int32_t last,
-                              const halyard_positions &listed) {
-        auto desc = describe_angles(HALYARD_ANGLES_TABLE, first, last);
-        desc.listed = &listed;
-        return angle_source(frequencies, desc);
-    }
-
     /// The caller's own rows: position p reads rotary_dim / 2 values of a dtype at row p of cos_rows and sin_rows. The
     /// memory stays the caller's, must outlive the source, and may be rewritten between runs. by_token: they are the
     /// rows of a run's tokens instead, [batch, tokens] = n_rows, and such runs name no positions.

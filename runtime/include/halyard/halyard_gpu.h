@@ -57,8 +57,7 @@ typedef struct halyard_gpu_queue {
 /* What there is to say of HALYARD_CUDA on this machine: supported is 1 where the driver and a device were found, and
  * active where the kernels take tensors that lie in that device's memory, which they then always do.
  * Errors: UNKNOWN_VALUE (device), NULL_POINTER, STRUCT_SIZE. */
-HALYARD_API halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *info,
-                                                       halyard_error *error);
+HALYARD_API halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *info, halyard_error *error);
 
 /* Tells which kernel serves each tensor of the plan description on HALYARD_CUDA, and when: as halyard_explain_plan. A
  * device that cannot be used is explained, not an error. Errors: as halyard_create_plan, and UNKNOWN_VALUE (device),
@@ -69,7 +68,7 @@ HALYARD_API halyard_status halyard_explain_gpu_plan(int32_t device, const halyar
 typedef struct halyard_gpu_angles halyard_gpu_angles;
 
 /* Copies an angle source to the device, and waits for that. The source itself is not needed afterwards.
- * TABLE: its rows, and those positions that it lists. PHASE: its frequencies. GIVEN: nothing; cos_rows and sin_rows
+ * TABLE: its rows. PHASE: its frequencies. GIVEN: nothing; cos_rows and sin_rows
  * must be device memory, aligned to its elements, which has to outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE,
  * UNKNOWN_VALUE (device), UNSUPPORTED (GIVEN rows by token or not aligned), NO_DEVICE, DEVICE (what the driver
  * says), OVERFLOW, OUT_OF_MEMORY (of the host or the device). */

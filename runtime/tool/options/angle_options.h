@@ -6,11 +6,14 @@
 
 #include "halyard/halyard.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace halyard::tool {
 
@@ -21,11 +24,9 @@ struct AngleOptions {
     axis_map map = {HALYARD_AXIS_MAP_NONE, {0}, {}};  // of one axis
 
     CLI::Option *add_kind(CLI::App &app) {
-        return add_word(app, "--angles", kind,
-                        "how cos and sin are made [auto: table, of just the positions that occur]",
-                        {{"auto", HALYARD_ANGLES_AUTO},
-                         {"table", HALYARD_ANGLES_TABLE},
-                         {"phase", HALYARD_ANGLES_PHASE}});
+        return add_word(
+            app, "--angles", kind, "how cos and sin are made [auto: table, of just the positions that occur]",
+            {{"auto", HALYARD_ANGLES_AUTO}, {"table", HALYARD_ANGLES_TABLE}, {"phase", HALYARD_ANGLES_PHASE}});
     }
 
     CLI::Option *add_axis_map(CLI::App &app) {
@@ -47,17 +48,31 @@ struct AngleOptions {
 
     std::int32_t n_axes() const { return static_cast<std::int32_t>(map.counts.size()); }
 
-    /// The source of all valid positions. A table has rows for just those that occur.
-    angle_source make(const frequencies &made, std::int32_t reference, const TokenPositions &positions) const {
+    /// The source of a run on a CPU. A table has rows for just the positions that occur, anywhere in 32 bits: rows of
+    /// stretches of neighbours are given, and `at`, a view of the positions, becomes the numbers of their rows.
+    angle_source make(const frequencies &made, std::int32_t reference, const TokenPositions &positions,
+                      std::optional<halyard_positions> &at) {
         using Limits = std::numeric_limits<std::int32_t>;
-        auto desc = describe_angles(kind == HALYARD_ANGLES_AUTO ? HALYARD_ANGLES_TABLE : kind, map,
-                                    max_position ? 0 : Limits::min(),
-                                    max_position ? static_cast<std::int32_t>(*max_position - 1) : Limits::max());
-        desc.reference = reference;
-        const auto &values = positions.values();
-        const auto list = halyard::positions(values.data(), {1, static_cast<std::int64_t>(values.size())});
-        desc.listed = desc.kind == HALYARD_ANGLES_TABLE ? &list : nullptr;
-        return angle_source(made, desc);
+        const std::int32_t first = max_position ? 0 : Limits::min();
+        const std::int32_t last = max_position ? static_cast<std::int32_t>(*max_position - 1) : Limits::max();
+        if (kind == HALYARD_ANGLES_PHASE) {
+            auto desc = describe_angles(kind, map, first, last);
+            desc.reference = reference;
+            return angle_source(made, desc);
+        }
+        numbers_ = positions.values();
+        for (auto &number : numbers_) {
+            const auto nearest = std::clamp<std::int64_t>(number, first, last);
+            number = number != nearest && policy == bad_position::identity ? 0 : nearest;
+        }
+        auto occur = numbers_;
+        std::sort(occur.begin(), occur.end());
+        occur.erase(std::unique(occur.begin(), occur.end()), occur.end());
+        for (auto &number : numbers_) {
+            number = std::lower_bound(occur.begin(), occur.end(), number) - occur.begin();
+        }
+        give_numbers(at);
+        return make_table(made, reference, occur);
     }
 
 private:
@@ -76,6 +91,45 @@ private:
         }
         return is_good ? "" : "'" + text + "' is not like sections:16,24,24 or interleaved:24,20,20";
     }
+
+    void give_numbers(std::optional<halyard_positions> &at) {
+        const auto n = static_cast<std::int64_t>(numbers_.size());
+        if (!at) {  // 0, 1, 2, … on all axes
+            at = halyard::positions(numbers_.data(), {1, n});
+            at->n_axes = n_axes();
+        }
+        at->data = numbers_.data();
+    }
+
+    /// Rows of positions in ascending order, which are given by their numbers.
+    angle_source make_table(const frequencies &made, std::int32_t reference, const std::vector<std::int64_t> &occur) {
+        const auto rotary_dim = made.info().rotary_dim;
+        plan_desc any(rotary_dim, {describe_tensor(dtype::f32, rotary_dim, pairing::half)});
+        any.target = "reference";  // rows are copied
+        const plan maker(any);
+        rows_.resize(occur.size() * static_cast<std::size_t>(rotary_dim));
+        for (std::size_t i = 0, end = 0; i < occur.size(); i = end) {
+            for (end = i + 1; end < occur.size() && occur[end] == occur[end - 1] + 1;) {
+                ++end;
+            }
+            auto desc = describe_angles(HALYARD_ANGLES_TABLE, axis_map(), static_cast<std::int32_t>(occur[i]),
+                                        static_cast<std::int32_t>(occur[end - 1]));
+            desc.reference = reference;
+            const auto start = consecutive_positions(&occur[i], 1);
+            const auto n = static_cast<std::int64_t>(end - i);
+            make_rows(maker, angle_source(made, desc), &start, 1, n, &rows_[i * static_cast<std::size_t>(rotary_dim)],
+                      n * rotary_dim);
+        }
+        auto desc = describe_angles(HALYARD_ANGLES_GIVEN, map);
+        desc.cos_rows = rows_.data();
+        desc.sin_rows = rows_.data() + rotary_dim / 2;
+        desc.n_rows = static_cast<std::int64_t>(occur.size());
+        desc.stride_row = desc.rotary_dim = rotary_dim;
+        return angle_source::given(desc);
+    }
+
+    std::vector<std::int64_t> numbers_;
+    std::vector<float> rows_;
 };
 
 }  // namespace halyard::tool
