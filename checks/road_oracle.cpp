@@ -157,7 +157,7 @@ RoadValues road_of_values(const Road &road, const std::vector<long double> &x, c
     RoadValues result = {state.value, {}};
     for (std::size_t i = 0; i < x.size(); i++) {
         const std::int64_t in_window = static_cast<std::int64_t>(i) % road.head_dim - road.rotary_offset;
-        long double factor = in_window >= 0 && in_window < road.rotary_dim ? road.turn_eps : 0;
+        long double factor = in_window >= 0 && in_window < road.rotary_dim ? 2 : 0;
         if (road.norm) {
             const std::int64_t n = road.norm->row ? road.n_heads * road.head_dim : road.norm->size;
             factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;

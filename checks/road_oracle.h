@@ -25,7 +25,6 @@ struct Road {
     std::int64_t n_heads = 0, head_dim = 0;
     std::int64_t rotary_dim = 0, rotary_offset = 0;  // rotary_dim 0: no rotation
     bool half_in = true, half_out = true;            // pairings
-    long double turn_eps = 2;                        // how many eps of its length a rotation may be off
     std::optional<RoadNorm> norm;
     std::int64_t hadamard = 0;           // elements of a block that is transformed
     bool undoes = false;                 // the same transform before the rotation, as of keys that move

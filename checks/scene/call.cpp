@@ -195,13 +195,11 @@ char *place_of_position_scale(const Call &call, int i, const Head &at) {
     return reinterpret_cast<char *>(const_cast<float *>(call.stages[i].position_scales)) + 4 * element;
 }
 
-std::optional<float> scale_of(const Call &call, int i, const Head &at, std::int64_t d) {
+std::optional<float> scale_of(const Call &call, int i, const Head &at) {
     if (call.tensors[i].scale == nullptr || call.is_dynamic(i)) {
         return std::nullopt;
     }
-    const bool by_channel = (call.scales[i].per & 2) != 0, by_head = (call.scales[i].per & 1) != 0;
-    const std::int64_t row = by_head ? at.head * (by_channel ? call.tensors[i].head_dim : 1) : 0;
-    return call.stages[i].scales[row + (by_channel ? d : 0)];
+    return call.stages[i].scales[call.scales[i].per == HALYARD_SCALE_PER_HEAD ? at.head : 0];
 }
 
 }  // namespace scenes

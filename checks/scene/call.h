@@ -171,8 +171,8 @@ inline char *place_of_input(const Call &call, int i, const Head &at, std::int64_
 inline bool are_equal(std::int32_t dtype, std::uint32_t a, std::uint32_t b) {
     return a == b || (oracle::is_nan(dtype, a) && oracle::is_nan(dtype, b));
 }
-/// The static scale of an element, if there is one.
-std::optional<float> scale_of(const Call &call, int i, const Head &at, std::int64_t d);
+/// The static scale of a head, if there is one.
+std::optional<float> scale_of(const Call &call, int i, const Head &at);
 
 template <typename Function>
 void for_each_head(const Call &call, int i, Function function) {

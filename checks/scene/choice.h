@@ -42,8 +42,8 @@ enum Factor {
 using Levels = std::array<int, n_factors>;
 
 /// How many levels each factor has, on a CPU, of keys that move there, and on a device.
-inline constexpr Levels of_roads = {3, 7, 5, 11, 2, 4, 6, 10, 3, 2, 2, 12, 9, 4, 6, 4, 1, 1, 5, 2, 2, 4, 2, 5, 2};
-inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 6, 10, 3, 1, 2, 12, 9, 4, 2, 4, 2, 4, 5, 2, 1, 1, 2, 5, 1};
+inline constexpr Levels of_roads = {3, 7, 5, 11, 2, 4, 4, 10, 3, 2, 2, 12, 9, 4, 6, 4, 1, 1, 5, 2, 2, 4, 2, 5, 2};
+inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 4, 10, 3, 1, 2, 12, 9, 4, 2, 4, 2, 4, 5, 2, 1, 1, 2, 5, 1};
 inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 5, 4, 1, 1, 4, 2, 2, 1, 1, 3, 1};
 
 /// What a test fixes of a scene: levels that are not -1, and what is not 0. The rest is drawn.

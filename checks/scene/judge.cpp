@@ -145,7 +145,7 @@ std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fus
         const auto expect = [&](std::int64_t d, std::uint32_t should_be) {
             if (desc.position_scales != 0 || desc.scale != nullptr) {
                 const float value = oracle::widen(desc.dtype, should_be) * by_position;
-                should_be = oracle::narrow(desc.dtype, value * (1.0f / scale_of(call, i, at, d).value_or(1.0f)));
+                should_be = oracle::narrow(desc.dtype, value * (1.0f / scale_of(call, i, at).value_or(1.0f)));
             }
             const std::uint32_t word = oracle::read_word(desc.dtype, memory.in(after, place_of_output(call, i, at, d)));
             if (!are_equal(desc.dtype, word, should_be)) {
@@ -188,8 +188,6 @@ oracle::Road Scene::road_of(int i) const {
     road.rotary_offset = desc.rotary_offset;
     road.half_in = desc.pairing == HALYARD_PAIRING_HALF;
     road.half_out = call.out_pairing(i) == HALYARD_PAIRING_HALF;
-    const bool scales_pairs = call.plan.rerotates != 0 && desc.scale != nullptr && (desc.scale->per & 2) != 0;
-    road.turn_eps = scales_pairs ? 2.5L : 2;
     road.hadamard = desc.hadamard;
     road.undoes = call.plan.rerotates != 0;
     if (desc.norm == nullptr) {
@@ -267,7 +265,7 @@ std::vector<long double> Scene::read_head(int i, const Head &at) const {
     for (std::int64_t d = 0; d < desc.head_dim; d++) {
         head.push_back(oracle::decode(desc.dtype, oracle::read_word(desc.dtype, place(d))));
         if (call.plan.rerotates != 0 && desc.scale != nullptr) {
-            float scale = scale_of(call, i, at, d).value_or(1.0f);
+            float scale = scale_of(call, i, at).value_or(1.0f);
             if (call.is_dynamic(i)) {
                 std::copy_n(memory.in(before, place_of_scale(call, i, at)), 4, reinterpret_cast<char *>(&scale));
             }
@@ -286,12 +284,11 @@ std::string Scene::check_head(int i, const Head &at, const oracle::RoadValues &v
             return what;
         }
     }
+    const std::optional<long double> scale = call.is_dynamic(i) ? dynamic : scale_of(call, i, at);
     for (std::int64_t d = 0; d < head_dim; d++) {
         const auto k = static_cast<std::size_t>(at.head * head_dim + d);
         const std::uint32_t word =
             oracle::read_word(call.out_dtype(i), memory.in(after, place_of_output(call, i, at, d)));
-        const std::optional<float> of_element = call.is_dynamic(i) ? dynamic : scale_of(call, i, at, d);
-        const std::optional<long double> scale = of_element ? std::optional<long double>(*of_element) : std::nullopt;
         if (!oracle::may_be_stored(call.out_dtype(i), word, values.value[k], values.bound[k], scale)) {
             std::ostringstream text;
             text << "is " << oracle::decode(call.out_dtype(i), word) << " times " << scale.value_or(1) << ", not "

@@ -173,7 +173,7 @@ void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
         stages.stride_scales[0] = desc.cache != nullptr ? 0 : n_tokens_ * stages.stride_scales[1];
         memory.add(stages.scales_out, memory.new_region(), extent_of_scales_out(call, i), 4, 4 * draw_.in(0, 2));
     } else if (desc.scale != nullptr) {
-        stages.n_scales = ((desc.scale->per & 1) != 0 ? heads : 1) * ((desc.scale->per & 2) != 0 ? desc.head_dim : 1);
+        stages.n_scales = desc.scale->per == HALYARD_SCALE_PER_HEAD ? heads : 1;
         memory.add(stages.scales, memory.new_region(), Extent(4, stages.n_scales), 4);
     }
     if (desc.cache != nullptr) {

@@ -162,13 +162,13 @@ void Scene::draw_scale(int i) {
     const int kind = level(of_scale, i == 0);
     halyard_tensor_desc &tensor = call.tensors[i];
     if (kind == 0 || tensor.groups != nullptr || tensor.from_groups != nullptr ||
-        (kind == 5 && choice_.moves && tensor.dtype < HALYARD_E4M3)) {
+        (kind == 3 && choice_.moves && tensor.dtype < HALYARD_E4M3)) {
         return;  // dynamic scales are for 8 bits
     }
     tensor.scale = &call.scales[i];
-    call.scales[i].kind = kind == 5 ? HALYARD_SCALE_DYNAMIC : HALYARD_SCALE_STATIC;
-    call.scales[i].per = kind == 5 ? 0 : kind - 1;
-    if (kind == 5 && call.out_dtype(i) < HALYARD_E4M3) {
+    call.scales[i].kind = kind == 3 ? HALYARD_SCALE_DYNAMIC : HALYARD_SCALE_STATIC;
+    call.scales[i].per = kind == 3 ? 0 : kind - 1;
+    if (kind == 3 && call.out_dtype(i) < HALYARD_E4M3) {
         tensor.out_dtype = call.out_dtype(i) + 3;
     }
 }

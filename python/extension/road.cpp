@@ -284,19 +284,12 @@ void Road::read_scale(nb::handle scale, HeadOrder layout) {
         return;
     }
     scales_.emplace(scale, name_of("scale"));
-    const auto heads = x.shape[2], head_dim = desc.head_dim;
-    const int n_dims = scales_->n_dims();
-    const bool is_row = n_dims == 1, is_one = scales_->n_elements() == 1;
-    const bool per_head = is_row && scales_->size(0) == heads, per_channel = is_row && scales_->size(0) == head_dim;
-    const bool per_both = n_dims == 2 && scales_->size(0) == heads && scales_->size(1) == head_dim;
-    if (scales_->dtype() != HALYARD_F32 || !scales_->is_dense() || (!is_one && !per_both && per_head == per_channel)) {
-        scales_->refuse_kind(std::string("dense float32: one, [heads], [head_dim] or [heads, head_dim]") +
-                             (per_head && per_channel ? " (the last, where both are alike)" : ""));
+    const bool is_one = scales_->n_elements() == 1;
+    const bool per_head = scales_->n_dims() == 1 && scales_->size(0) == x.shape[2];
+    if (scales_->dtype() != HALYARD_F32 || !scales_->is_dense() || (!is_one && !per_head)) {
+        scales_->refuse_kind("dense float32: one, or [heads]");
     }
-    scale_.per = is_one     ? HALYARD_SCALE_PER_TENSOR
-                 : per_both ? HALYARD_SCALE_PER_HEAD_AND_CHANNEL
-                 : per_head ? HALYARD_SCALE_PER_HEAD
-                            : HALYARD_SCALE_PER_CHANNEL;
+    scale_.per = is_one ? HALYARD_SCALE_PER_TENSOR : HALYARD_SCALE_PER_HEAD;
     stages.scales = static_cast<const float *>(scales_->data());
     stages.n_scales = scales_->n_elements();
 }

@@ -171,8 +171,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         tensor's shape without head_dim. Frequencies.position_scales makes those of models that scale q.
     hadamard: n: a Hadamard transform of each n elements of a head, orthonormal and so its own inverse; a power of two
         that divides head_dim; (for q, for k, for v) where they differ [0: none].
-    scale: stored = convert(value / scale), so that value = stored * scale: a number, float32 [heads], [head_dim] or
-        [heads, head_dim], or a DynamicScale.
+    scale: stored = convert(value / scale), so that value = stored * scale: a number, float32 [heads], or a
+        DynamicScale.
     dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8", or such a dtype of NumPy or PyTorch
         [the input's]; of uint8 arrays, e4m3 or e5m2.
     groups, group_scales: how records of bytes hold heads, as engines' quantised caches do: a preset's name, "ggml_q8_0"

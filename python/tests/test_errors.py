@@ -120,7 +120,7 @@ BAD = {
     **{f"hadamard {n}": (dict(hadamard=n), f"hadamard of q is {n}, but has to be 0 or a power of two that divides head")
        for n in (1, -2, 3, 2 * DIM, 2**40)},
     **{f"a scale: {i}": (dict(scale=bad, dtype="e4m3", out=None), "scale") for i, bad in enumerate((
-        0.0, -1.0, np.ones(5, np.float32), np.ones((2, DIM)), np.ones((2, DIM), np.float32).T))},
+        0.0, -1.0, np.ones(5, np.float32), np.ones(DIM, np.float32), np.ones(2), np.ones((2, DIM), np.float32)))},
     "scales_out of another shape": (dict(scale=halyard.DynamicScale(zeros(2, 2)), dtype="int8", out=None),
                                     "scales_out of q"),
     **{f"tiles: {bad}": (dict(cache=TILES, slots=np.arange(3), cache_layout=dataclasses.replace(TILED, **bad)),

@@ -60,9 +60,8 @@ const char *why_not(const ScaleDesc &scale) {
     if (scale.dynamic) {
         return ".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
     }
-    return scale.by_head || scale.by_channel
-               ? ".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"
-               : nullptr;
+    return scale.by_head ? ".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"
+                         : nullptr;
 }
 
 /// Of heads with so many elements.

@@ -73,9 +73,7 @@ bool find_range(const Run &run, int index, StageArray array, MemoryRange *out) {
     case bias_array:
         return find_dense_range(stages.data(array), desc.norm->n_rows_of_weights(n_heads), desc.norm->size,
                                 element_bytes(*desc.norm->weight), out);
-    case scales_array:
-        return find_dense_range(stages.data(array), desc.scale->by_head ? n_heads : 1,
-                                desc.scale->by_channel ? desc.head_dim : 1, sizeof(float), out);
+    case scales_array: return find_dense_range(stages.data(array), desc.scale->count(n_heads), 1, sizeof(float), out);
     case scales_out_array: return find_memory_range(scales_out_of(run, index), out);
     case cache_array: return find_memory_range(cache_of(run, index), out);
     case position_scales_array:
@@ -122,7 +120,7 @@ halyard_status place_stages(const StagePointers &given, int index, Run &run, Spa
 halyard_status check_static_scales(const Run &run, int index, halyard_error *error) noexcept {
     const TensorDesc &desc = run.plan->tensors[index];
     const bool is_static = desc.scale && !desc.scale->dynamic;
-    const std::int64_t n = is_static ? desc.scale->count(run.tensors[index].n_heads, desc.head_dim) : 0;
+    const std::int64_t n = is_static ? desc.scale->count(run.tensors[index].n_heads) : 0;
     for (std::int64_t i = 0; i < n; i++) {
         const auto scale = read_word<float>(run.stages[index].data(scales_array) + i * std::int64_t{sizeof(float)});
         if (!is_scale(scale)) {
@@ -256,7 +254,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
                     "].groups->scales_stride_… are such that two scales could meet");
     }
     const std::int64_t n_weights = desc.asks_for(weight_array) ? desc.norm->n_weights(n_heads) : 0;
-    const std::int64_t n_scales = desc.asks_for(scales_array) ? desc.scale->count(n_heads, desc.head_dim) : 0;
+    const std::int64_t n_scales = desc.asks_for(scales_array) ? desc.scale->count(n_heads) : 0;
     HALYARD_TRY(check_count(given.n_weights, n_weights, "n_weights", index, error));
     HALYARD_TRY(check_count(given.n_scales, n_scales, "n_scales", index, error));
     HALYARD_TRY(check_static_scales(run, index, error));

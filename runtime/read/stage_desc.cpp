@@ -122,15 +122,14 @@ halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_
     if (!is_within(given.kind, HALYARD_SCALE_DYNAMIC)) {
         return fail_value(name, "kind", given.kind, HALYARD_SCALE_DYNAMIC, error);
     }
-    if (!is_within(given.per, HALYARD_SCALE_PER_HEAD_AND_CHANNEL)) {
-        return fail_value(name, "per", given.per, HALYARD_SCALE_PER_HEAD_AND_CHANNEL, error);
+    if (!is_within(given.per, HALYARD_SCALE_PER_HEAD)) {
+        return fail_value(name, "per", given.per, HALYARD_SCALE_PER_HEAD, error);
     }
     if (given.reserved != 0) {
         return fail_value(name, "reserved", given.reserved, 0, error);
     }
     out->dynamic = given.kind == HALYARD_SCALE_DYNAMIC;
-    out->by_head = (given.per & HALYARD_SCALE_PER_HEAD) != 0;
-    out->by_channel = (given.per & HALYARD_SCALE_PER_CHANNEL) != 0;
+    out->by_head = given.per == HALYARD_SCALE_PER_HEAD;
     if (out->dynamic && given.per != 0) {
         return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->per is ", given.per,
                     ", but dynamic scales are per token and head, which is 0");

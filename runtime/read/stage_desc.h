@@ -39,11 +39,9 @@ struct NormDesc {
 /// A checked halyard_scale_desc.
 struct ScaleDesc {
     bool dynamic;
-    bool by_head, by_channel;  // static scales: one for each head, each channel
+    bool by_head;  // static scales: one for each head
 
-    std::int64_t count(std::int64_t n_heads, std::int64_t head_dim) const noexcept {
-        return (by_head ? n_heads : 1) * (by_channel ? head_dim : 1);
-    }
+    std::int64_t count(std::int64_t n_heads) const noexcept { return by_head ? n_heads : 1; }
 };
 
 /// The greatest finite number of an 8-bit dtype, for dynamic scales.

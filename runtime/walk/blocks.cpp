@@ -242,21 +242,6 @@ void load_by_slot(const Run &run, int index, const Stretch &stretch, const Block
     });
 }
 
-/// Multiplies keys by their scales where those differ within a head.
-void unscale_block(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
-    const TensorDesc &desc = run.plan->tensors[index];
-    for (std::int64_t head = 0; head < block.n_heads; head++) {
-        const std::int64_t of_head = desc.scale->by_head ? (stretch.first_head + block.head + head) * desc.head_dim : 0;
-        widen_words<F32>(run.stages[index].data(scales_array), of_head, desc.head_dim, work.r);
-        for (std::int64_t token = 0; token < block.n_tokens; token++) {
-            float *const to = work.block + token * block.strides.token + head * block.strides.head;
-            for (std::int64_t i = 0; i < desc.head_dim; i++) {
-                to[i] *= work.r[i];
-            }
-        }
-    }
-}
-
 /// Loads a block, and norms it if the norm comes before the rotation.
 void load(const Run &run, int index, const Stretch &stretch, const Block &block, Workspace &work) {
     const TensorDesc &desc = run.plan->tensors[index];
@@ -366,14 +351,13 @@ void scale_dynamically(const Run &run, int index, const Stretch &stretch, const 
 /// The reciprocals of the static scales of a block's heads.
 ElementStrides load_scales(const Run &run, int index, const Stretch &stretch, const Block &block, float *r) {
     const TensorDesc &desc = run.plan->tensors[index];
-    const std::int64_t n_channels = desc.scale->by_channel ? desc.head_dim : 1;
-    const std::int64_t first = desc.scale->by_head ? (stretch.first_head + block.head) * n_channels : 0;
-    const std::int64_t n = desc.scale->by_head ? block.n_heads * n_channels : n_channels;
+    const std::int64_t first = desc.scale->by_head ? stretch.first_head + block.head : 0;
+    const std::int64_t n = desc.scale->count(block.n_heads);
     widen_words<F32>(run.stages[index].data(scales_array), first, n, r);
     for (std::int64_t i = 0; i < n; i++) {
         r[i] = 1.0f / r[i];
     }
-    return {desc.scale->by_channel ? 1 : 0, desc.scale->by_head ? n_channels : 0, 0};
+    return {0, desc.scale->by_head ? 1 : 0, 0};
 }
 
 /// The scales by position of a block's heads, [token][head].
@@ -407,9 +391,8 @@ void store_by_slot(const Run &run, const TensorDesc &desc, const Stretch &stretc
     for_each_cached(run, desc, stretch, block, [&](const Cached &part) {
         for (std::int64_t i = 0; i < part.n_runs; i++) {
             const std::int64_t token = i * part.extents.n_tokens;
-            const Elements<const float> its_r = {
-                r.data + (part.token + token) * by.token + part.head * by.head + part.element * by.element,
-                {by.element, part.is_tiled ? part.strides.head * by.element : by.head, by.token}};
+            const Elements<const float> its_r = {r.data + (part.token + token) * by.token + part.head * by.head,
+                                                 {0, part.is_tiled ? 0 : by.head, by.token}};
             narrow(plan_of(run).stage_kernels, desc.out_dtype, part.extents,
                    {heads + part.first + token * part.strides.token, part.strides}, its_r,
                    {y + (part.offset + i * part.cache_run) * element_bytes(desc.out_dtype), part.cache_strides});
@@ -473,11 +456,9 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
     const TensorDesc &desc = run.plan->tensors[index];
     const RunTensor::Strides &out = run.tensors[index].out;
     const std::int64_t out_head = desc.cache ? desc.cache->stride_head : out.head;
-    const bool by_both = desc.scale && desc.scale->by_head && desc.scale->by_channel;
     const bool is_apart = !desc.groups && elements_of_unit(desc, run.tensors[index]) != 0;
     const std::int64_t of_words = word_room / (whole.n_tokens * desc.head_dim * element_bytes(desc.out_dtype));
-    const std::int64_t room =
-        std::min(is_apart ? of_words : head_floats, by_both ? head_floats / desc.head_dim : head_floats);
+    const std::int64_t room = is_apart ? std::min(of_words, head_floats) : head_floats;
     Block block = whole;
     for (std::int64_t head = 0; head < whole.n_heads; head += room) {
         block.head = whole.head + head;
@@ -504,7 +485,7 @@ void store(const Run &run, int index, const Stretch &stretch, const Block &whole
         if (desc.scale && desc.scale->dynamic) {
             scale_dynamically(run, index, stretch, block, heads, work.r);
             r.strides = {0, 1, block.n_heads};
-        } else if (desc.scale && !(run.plan->rerotates && !desc.scale->by_channel)) {
+        } else if (desc.scale && !run.plan->rerotates) {
             r.strides = load_scales(run, index, stretch, block, work.r);
         }
         if (is_apart) {
@@ -584,9 +565,6 @@ void take_block(const Run &run, int index, const Stretch &stretch, const Rows &r
     load(run, index, stretch, block, work);
     if (only_sums && !desc.norm->after) {
         return;
-    }
-    if (run.plan->rerotates && desc.scale && desc.scale->by_channel) {
-        unscale_block(run, index, stretch, block, work);
     }
     if (desc.hadamard != 0 && run.plan->rerotates) {  // as it was stored; the transform is its own inverse
         transform_heads(run, desc, block, work.block);

@@ -153,7 +153,7 @@ TEST_CASE("errors: roads, dtypes, scales and caches of a plan", "[errors][road]"
                        {"tensors[1].scale->kind", s.fixed.kind},
                        {"tensors[1].scale->reserved", s.fixed.reserved},
                        {"tensors[1].cache->reserved", s.k_cache.reserved}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-2, 4}, {{"tensors[1].scale->per", s.fixed.per}});
+    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2}, {{"tensors[1].scale->per", s.fixed.per}});
     plans.refuse({
         {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].scale.size is 0"}, {{s.dynamic.size, 0}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].cache.size is 4"}, {{s.v_cache.size, 4}}},
@@ -478,10 +478,7 @@ TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][roa
                  {s.x[1].strides[2], 0},
                  {s.k_cache.stride_head, 0}});
     runs.refuse(HALYARD_ERROR_OVERFLOW, {"stages[1].scales", "address space"},
-                {{s.fixed.per, HALYARD_SCALE_PER_HEAD_AND_CHANNEL},
-                 {s.x[1].shape[2], INT64_MAX / 2},
-                 {s.x[1].strides[2], 0},
-                 {s.k_cache.stride_head, 0}});
+                {{s.x[1].shape[2], INT64_MAX / 2}, {s.x[1].strides[2], 0}, {s.k_cache.stride_head, 0}});
     // The stride of what there is one of may be anything.
     for (const std::int64_t stride : Numbers{INT64_MIN, INT64_MAX}) {
         runs.accept({{s.x[1].shape[2], 1}, {s.stages[1].n_scales, 1}, {s.k_cache.stride_head, stride}});

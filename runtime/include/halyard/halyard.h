@@ -503,13 +503,8 @@ typedef struct halyard_norm_desc {
 } halyard_norm_desc;
 
 enum { HALYARD_SCALE_STATIC = 0, HALYARD_SCALE_DYNAMIC = 1 };
-/* How many static scales there are: 1, heads, head_dim, or [heads, head_dim], with channels as in the output. */
-enum {
-    HALYARD_SCALE_PER_TENSOR = 0,
-    HALYARD_SCALE_PER_HEAD = 1,
-    HALYARD_SCALE_PER_CHANNEL = 2,
-    HALYARD_SCALE_PER_HEAD_AND_CHANNEL = 3
-};
+/* How many static scales there are: 1, or one for each head. */
+enum { HALYARD_SCALE_PER_TENSOR = 0, HALYARD_SCALE_PER_HEAD = 1 };
 
 /* stored = convert(v * r), r = f32(1 / scale): so value = stored * scale.
  * STATIC: the run brings the scales. DYNAMIC, for outputs of 8 bits only: the run writes a scale for each head of each
@@ -560,12 +555,11 @@ typedef struct halyard_cache_desc {
  * sources do not matter.
  * With one source attention_factor is not applied again. With two, keys are multiplied by its quotient, angles' over
  * from_angles'. Tensors with a cache are read from their slots as well as written there, in any layout. Others are
- * views, in place or not. dtype may be any, and is the output's. Static scales serve reading and writing.
- * A scale that both elements of a pair share is not applied, because it would cancel: elements w as stored turn into
- * w', which is stored as convert(w'). Dynamic scales are read, and written anew: s' = f32(s * f32(m / M)) with m the
- * greatest finite |w'| and M the greatest number of dtype, or 1 in the cases of other dynamic scales. Then convert(w' *
- * f32(s / s')) is stored. A result before conversion is within 2 * 2^-23 of its pair's length, and with scales per
- * channel within 4.5 * 2^-23.
+ * views, in place or not. dtype may be any, and is the output's.
+ * Static scales are not applied, because they would cancel: elements w as stored turn into w', which is stored as
+ * convert(w'). Dynamic scales are read, and written anew: s' = f32(s * f32(m / M)) with m the greatest finite |w'| and
+ * M the greatest number of dtype, or 1 in the cases of other dynamic scales. Then convert(w' * f32(s / s')) is stored.
+ * A result before conversion is within 2 * 2^-23 of its pair's length.
  * Each move rounds, and the errors add up. Move keys of few bits seldom and far: a slow pair that turns by less than
  * half an ulp does not change at all. */
 
@@ -834,7 +828,7 @@ typedef struct halyard_stages {
     int64_t n_weights;        /* window_size; weight_per_head: heads * window_size; HALYARD_NORM_ROW: heads * head_dim.
                                  In the order of the input before the rotation, of the output after it */
     const float *scales;      /* STATIC, dense */
-    int64_t n_scales;         /* 1, heads, head_dim or heads * head_dim */
+    int64_t n_scales;         /* 1, or heads */
     float *scales_out;        /* DYNAMIC: [batch, tokens, heads]; of a tensor with a cache [slots, heads], where tokens
                                  without a slot write none. A plan that rerotates reads them first: each token that it
                                  moves must have a scale that is positive and finite, and so must be its reciprocal
