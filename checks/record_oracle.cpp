@@ -16,54 +16,39 @@ namespace {
 
 constexpr float greatest_float = std::numeric_limits<float>::max();
 
-bool is_float8(const Record &record) { return record.element >= HALYARD_ELEMENT_E4M3; }
-bool is_e8m0(const Record &record) { return record.scale_dtype >= HALYARD_GROUP_SCALE_E8M0_UP; }
+bool is_power(const Record &record) { return record.scale >= Record::Scale::power_up; }
 
 /// M of halyard.h.
 float most_of(const Record &record) {
     switch (record.element) {
-    case HALYARD_ELEMENT_INT8: return 127;
-    case HALYARD_ELEMENT_INT4: return 7;
-    case HALYARD_ELEMENT_UINT8: return 255;
-    case HALYARD_ELEMENT_UINT4: return 15;
-    case HALYARD_ELEMENT_E4M3: return 448;
-    default: return 57344;
+    case Record::Element::int8: return 127;
+    case Record::Element::uint8: return 255;
+    case Record::Element::uint4: return 15;
+    case Record::Element::e4m3: break;
     }
-}
-
-std::int32_t dtype_of_scale(const Record &record) {
-    return record.scale_dtype == HALYARD_GROUP_SCALE_F32   ? HALYARD_F32
-           : record.scale_dtype == HALYARD_GROUP_SCALE_F16 ? HALYARD_F16
-                                                           : HALYARD_BF16;
-}
-
-const Nearest &nearest_of(std::int32_t element) {
-    static const Nearest e4m3(HALYARD_E4M3), e5m2(HALYARD_E5M2);
-    return element == HALYARD_ELEMENT_E4M3 ? e4m3 : e5m2;
+    return 448;
 }
 
 // ---- Presets -------------------------------------------------------------------------------------------------------
 
 /// The arithmetic of a preset.
 Record arithmetic_of(std::int32_t preset) {
-    constexpr std::int32_t largest = HALYARD_RULE_LARGEST, range = HALYARD_RULE_RANGE, f32 = HALYARD_GROUP_SCALE_F32,
-                           f16 = HALYARD_GROUP_SCALE_F16, up = HALYARD_GROUP_SCALE_E8M0_UP,
-                           by_scale = HALYARD_RECIPROCAL_OF_SCALE, away = HALYARD_ROUNDING_AWAY;
+    using enum Record::Element;
+    using enum Record::Rule;
+    using enum Record::Scale;
     switch (preset) {
-    case HALYARD_GROUPS_GGML_Q8_0: return {HALYARD_ELEMENT_INT8, 0, largest, HALYARD_RECIPROCAL_OF_LARGEST, 0, f16, 0};
-    case HALYARD_GROUPS_GGML_Q8_0_NEON: return {HALYARD_ELEMENT_INT8, 0, largest, by_scale, 0, f16, 0};
-    case HALYARD_GROUPS_GGML_Q8_0_REFERENCE: return {HALYARD_ELEMENT_INT8, 0, largest, by_scale, away, f16, 0};
-    case HALYARD_GROUPS_GGML_Q4_0:
-        return {HALYARD_ELEMENT_UINT4, HALYARD_PACKING_HALVES, HALYARD_RULE_SIGNED, by_scale, 0, f16, 0};
-    case HALYARD_GROUPS_VLLM_INT8: return {HALYARD_ELEMENT_INT8, 0, largest, 0, away, f32, 1e-6f};
-    case HALYARD_GROUPS_VLLM_FP8: return {HALYARD_ELEMENT_E4M3, 0, largest, 0, 0, f32, 1e-6f};
-    case HALYARD_GROUPS_OPENVINO_U8: return {HALYARD_ELEMENT_UINT8, 0, range, 0, 0, f32, 1e-4f};
-    case HALYARD_GROUPS_OPENVINO_U4:
-        return {HALYARD_ELEMENT_UINT4, HALYARD_PACKING_HIGH_FIRST, range, 0, 0, f32, 1e-4f};
-    case HALYARD_GROUPS_MLA_V32: return {HALYARD_ELEMENT_E4M3, 0, largest, 0, 0, f32, 1e-4f / 448};
+    case HALYARD_GROUPS_GGML_Q8_0: return {int8, largest, f16, 0, true};
+    case HALYARD_GROUPS_GGML_Q8_0_NEON: return {int8, largest, f16};
+    case HALYARD_GROUPS_GGML_Q8_0_REFERENCE: return {int8, largest, f16, 0, false, true};
+    case HALYARD_GROUPS_GGML_Q4_0: return {uint4, signed_largest, f16};
+    case HALYARD_GROUPS_VLLM_INT8: return {int8, largest, f32, 1e-6f, false, true};
+    case HALYARD_GROUPS_VLLM_FP8: return {e4m3, largest, f32, 1e-6f};
+    case HALYARD_GROUPS_OPENVINO_U8: return {uint8, range, f32, 1e-4f};
+    case HALYARD_GROUPS_OPENVINO_U4: return {uint4, range, f32, 1e-4f};
+    case HALYARD_GROUPS_MLA_V32: return {e4m3, largest, f32, 1e-4f / 448};
     case HALYARD_GROUPS_MLA_V4:
-    case HALYARD_GROUPS_MLA_V41: return {HALYARD_ELEMENT_E4M3, 0, largest, 0, 0, up, 1e-4f / 448};
-    default: return {HALYARD_ELEMENT_E4M3, 0, largest, 0, 0, HALYARD_GROUP_SCALE_E8M0_OCP, 0};
+    case HALYARD_GROUPS_MLA_V41: return {e4m3, largest, power_up, 1e-4f / 448};
+    default: return {e4m3, largest, power_ocp};
     }
 }
 
@@ -71,7 +56,7 @@ Record arithmetic_of(std::int32_t preset) {
 void interleave(Record &record, std::int64_t group, std::int64_t in_front) {
     record.group = group != 0 ? group : record.n_grouped;
     record.data_offset = in_front;
-    record.data_stride = record.scale_stride = record.zero_stride = in_front + record.data_bytes();
+    record.data_stride = record.scale_stride = in_front + record.data_bytes();
     record.bytes = record.n_groups() * record.data_stride;
 }
 
@@ -83,7 +68,6 @@ void put_in_front(Record &record, std::int64_t group, std::int64_t n_grouped) {
 }
 
 void put_raw(Record &record, std::int64_t offset) {
-    record.raw_dtype = HALYARD_BF16;
     record.raw_offset = offset;
     record.bytes = offset + 2 * 64;
 }
@@ -123,44 +107,15 @@ void place_preset(std::int32_t preset, Record &record) {
     }
 }
 
-/// As many bytes as the places take.
-std::int64_t reach_of(const Record &record) {
-    std::int64_t reach = 0;
-    for (const Place &place : places_of(record)) {
-        reach = place.is_apart ? reach : std::max(reach, place.offset + place.bytes);
-    }
-    return reach;
-}
-
 }  // namespace
 
-std::int64_t Record::scale_bytes() const { return is_e8m0(*this) ? 1 : element_bytes(dtype_of_scale(*this)); }
-
 Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
-    Record record = desc.preset != 0 ? arithmetic_of(desc.preset)
-                                     : Record{desc.element,  desc.packing,     desc.rule, desc.reciprocal,
-                                              desc.rounding, desc.scale_dtype, desc.floor};
-    record.head_dim = head_dim;
-    record.n_grouped = desc.n_grouped != 0 ? desc.n_grouped : head_dim;
+    Record record = arithmetic_of(desc.preset);
+    record.head_dim = record.n_grouped = head_dim;
     record.scale_strides[0] = desc.scales_stride_block;
     record.scale_strides[1] = desc.scales_stride_token;
     record.scale_strides[2] = desc.scales_stride_head;
-    if (desc.preset != 0) {
-        place_preset(desc.preset, record);
-        record.bytes = desc.record_bytes != 0 ? desc.record_bytes : record.bytes;
-        return record;
-    }
-    record.raw_dtype = desc.raw_dtype;
-    record.group = desc.group != 0 ? desc.group : record.n_grouped;
-    record.data_offset = desc.data_offset;
-    record.data_stride = desc.data_stride;
-    record.scale_offset = desc.scale_offset;
-    record.scale_stride = desc.scale_stride;
-    record.zero_offset = desc.zero_offset;
-    record.zero_stride = desc.zero_stride;
-    record.raw_offset = desc.raw_offset;
-    record.scales_apart = desc.scales_apart != 0;
-    record.bytes = desc.record_bytes != 0 ? desc.record_bytes : reach_of(record);
+    place_preset(desc.preset, record);
     return record;
 }
 
@@ -170,13 +125,12 @@ std::vector<Place> places_of(const Record &record) {
     for (std::int64_t g = 0; g < record.n_groups(); g++) {
         places.push_back({record.data_offset + g * record.data_stride, record.data_bytes(), false, HALYARD_UINT8});
         places.push_back({record.scale_offset + g * record.scale_stride, n_scale, record.scales_apart, HALYARD_UINT8});
-        if (record.rule == HALYARD_RULE_RANGE) {
-            places.push_back({record.zero_offset + g * record.zero_stride, n_scale, false, HALYARD_UINT8});
-        }
     }
-    if (record.raw_dtype != 0 && record.head_dim > record.n_grouped) {
-        const std::int64_t bytes = (record.head_dim - record.n_grouped) * element_bytes(record.raw_dtype);
-        places.push_back({record.raw_offset, bytes, false, record.raw_dtype});
+    if (record.rule == Record::Rule::range) {
+        places.push_back({record.zero_offset, n_scale, false, HALYARD_UINT8});
+    }
+    if (record.head_dim > record.n_grouped) {
+        places.push_back({record.raw_offset, 2 * (record.head_dim - record.n_grouped), false, HALYARD_BF16});
     }
     return places;
 }
@@ -192,8 +146,7 @@ struct Stored {
     bool is_other;
 };
 
-Stored round_to_dtype(const Record &record, float value) {
-    const std::int32_t dtype = dtype_of_scale(record);
+Stored round_to(std::int32_t dtype, float value) {
     Stored stored = {narrow(dtype, value), 0, false};
     stored.value = widen(dtype, stored.word);
     if (std::isinf(stored.value)) {
@@ -241,15 +194,15 @@ struct Quantiser {
 };
 
 Stored store_scale(const Record &record, const Summary &of, float s) {
-    if (!is_e8m0(record)) {
-        return round_to_dtype(record, s);
+    if (!is_power(record)) {
+        return round_to(record.scale == Record::Scale::f32 ? HALYARD_F32 : HALYARD_F16, s);
     }
-    const bool is_ocp = record.scale_dtype == HALYARD_GROUP_SCALE_E8M0_OCP;
+    const bool is_ocp = record.scale == Record::Scale::power_ocp;
     if ((is_ocp ? of.largest : s) == 0) {
         return power_of_two(-127);
     }
     if (is_ocp) {
-        return power_of_two(std::ilogb(of.largest) - (record.element == HALYARD_ELEMENT_E4M3 ? 8 : 15));
+        return power_of_two(std::ilogb(of.largest) - 8);
     }
     int exponent = 0;
     const bool is_power = std::frexp(s, &exponent) == 0.5f;
@@ -260,21 +213,17 @@ Quantiser quantiser_of(const Record &record, const float *group) {
     const Summary of = sum_up(record, group);
     const float most = most_of(record);
     float s = of.signed_largest / -8.0f;
-    if (record.rule == HALYARD_RULE_LARGEST) {
+    if (record.rule == Record::Rule::largest) {
         s = std::max(of.largest / most, record.floor);
-    } else if (record.rule == HALYARD_RULE_RANGE) {
+    } else if (record.rule == Record::Rule::range) {
         s = (of.max - of.min) / most;
         s = s == 0 ? record.floor : s;
     }
     Quantiser result = {store_scale(record, of, s), {}, 0};
-    if (record.reciprocal == HALYARD_RECIPROCAL_OF_STORED || result.scale.is_other) {
-        result.r = 1.0f / result.scale.value;
-    } else {
-        result.r = record.reciprocal == HALYARD_RECIPROCAL_OF_SCALE ? 1.0f / s : most / of.largest;
-    }
+    result.r = result.scale.is_other ? 1.0f / result.scale.value : record.is_of_largest ? most / of.largest : 1.0f / s;
     result.r = std::isfinite(result.r) ? result.r : 0.0f;
-    if (record.rule == HALYARD_RULE_RANGE) {
-        result.zero = round_to_dtype(record, -of.min / (result.scale.is_other ? result.scale.value : s));
+    if (record.rule == Record::Rule::range) {
+        result.zero = round_to(HALYARD_F32, -of.min / (result.scale.is_other ? result.scale.value : s));
     }
     return result;
 }
@@ -286,20 +235,20 @@ float product(float v, float r) { return std::isnan(v) || r == 0 ? 0.0f : v * r;
 
 std::uint32_t quantise(const Record &record, const Quantiser &by, float v, bool is_fused) {
     const float p = product(v, by.r), most = most_of(record);
-    if (is_float8(record)) {
-        return nearest_of(record.element).word_of(p);
+    if (record.element == Record::Element::e4m3) {
+        static const Nearest e4m3(HALYARD_E4M3);
+        return e4m3.word_of(p);
     }
-    if (record.rule == HALYARD_RULE_SIGNED) {
+    if (record.rule == Record::Rule::signed_largest) {
         return static_cast<std::uint32_t>(std::clamp(std::trunc(p + 8.5f), 0.0f, 15.0f));
     }
-    if (record.rule == HALYARD_RULE_RANGE) {
+    if (record.rule == Record::Rule::range) {
         const bool is_zero = by.r == 0 || std::isnan(v);
         const float sum = is_fused && !is_zero ? std::fma(v, by.r, by.zero.value) : p + by.zero.value;
         return static_cast<std::uint32_t>(std::clamp(std::nearbyint(sum), 0.0f, most));
     }
-    const float q = record.rounding == HALYARD_ROUNDING_AWAY ? std::round(p) : std::nearbyint(p);
-    const float least = record.element == HALYARD_ELEMENT_INT8 ? -128.0f : -most;
-    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(q, least, most)));
+    const float q = record.is_away ? std::round(p) : std::nearbyint(p);
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(q, -128.0f, most)));
 }
 
 /// The byte of a group that element i lies in, and how far up.
@@ -309,29 +258,29 @@ struct BitPlace {
 };
 
 BitPlace place_of(const Record &record, std::int64_t i) {
-    switch (record.packing) {
-    case HALYARD_PACKING_LOW_FIRST: return {i / 2, i % 2 == 0 ? 0 : 4};
-    case HALYARD_PACKING_HIGH_FIRST: return {i / 2, i % 2 == 0 ? 4 : 0};
-    case HALYARD_PACKING_HALVES: return {i % (record.group / 2), i < record.group / 2 ? 0 : 4};
-    default: return {i, 0};
+    if (record.element != Record::Element::uint4) {
+        return {i, 0};
     }
+    return record.rule == Record::Rule::range ? BitPlace{i / 2, i % 2 == 0 ? 4 : 0}
+                                              : BitPlace{i % (record.group / 2), i < record.group / 2 ? 0 : 4};
 }
 
 float read_scale(const Record &record, const unsigned char *at) {
-    if (is_e8m0(record)) {
+    if (is_power(record)) {
         return *at == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, *at - 127);
     }
-    return widen(dtype_of_scale(record), read_word(dtype_of_scale(record), at));
+    const std::int32_t dtype = record.scale == Record::Scale::f32 ? HALYARD_F32 : HALYARD_F16;
+    return widen(dtype, read_word(dtype, at));
 }
 
 float read_element(const Record &record, std::uint32_t word) {
     switch (record.element) {
-    case HALYARD_ELEMENT_INT8: return static_cast<std::int8_t>(word);
-    case HALYARD_ELEMENT_INT4: return static_cast<float>(static_cast<std::int32_t>(word) - (word >= 8 ? 16 : 0));
-    case HALYARD_ELEMENT_E4M3: return static_cast<float>(decode(HALYARD_E4M3, word));
-    case HALYARD_ELEMENT_E5M2: return static_cast<float>(decode(HALYARD_E5M2, word));
-    default: return static_cast<float>(word);
+    case Record::Element::int8: return static_cast<std::int8_t>(word);
+    case Record::Element::e4m3: return static_cast<float>(decode(HALYARD_E4M3, word));
+    case Record::Element::uint8:
+    case Record::Element::uint4: break;
     }
+    return static_cast<float>(word);
 }
 
 }  // namespace
@@ -343,21 +292,19 @@ void encode(const Record &record, const float *head, unsigned char *bytes, unsig
         const Quantiser by = quantiser_of(record, group);
         std::memcpy((record.scales_apart ? scales : bytes) + record.scale_offset + g * record.scale_stride,
                     &by.scale.word, n_scale);
-        if (record.rule == HALYARD_RULE_RANGE) {
-            std::memcpy(bytes + record.zero_offset + g * record.zero_stride, &by.zero.word, n_scale);
+        if (record.rule == Record::Rule::range) {
+            std::memcpy(bytes + record.zero_offset, &by.zero.word, n_scale);
         }
         unsigned char *const data = bytes + record.data_offset + g * record.data_stride;
         std::fill_n(data, record.data_bytes(), static_cast<unsigned char>(0));
         for (std::int64_t i = 0; i < record.group; i++) {
             const BitPlace at = place_of(record, i);
-            const std::uint32_t bits = quantise(record, by, group[i], is_fused) & (record.packing != 0 ? 15u : 255u);
+            const std::uint32_t bits = quantise(record, by, group[i], is_fused) & 255u;
             data[at.byte] = static_cast<unsigned char>(data[at.byte] | bits << at.shift);
         }
     }
     for (std::int64_t i = record.n_grouped; i < record.head_dim; i++) {
-        write_word(record.raw_dtype,
-                   bytes + record.raw_offset + (i - record.n_grouped) * element_bytes(record.raw_dtype),
-                   narrow(record.raw_dtype, head[i]));
+        write_word(HALYARD_BF16, bytes + record.raw_offset + 2 * (i - record.n_grouped), narrow(HALYARD_BF16, head[i]));
     }
 }
 
@@ -366,19 +313,18 @@ std::vector<float> decode(const Record &record, const unsigned char *bytes, cons
     for (std::int64_t g = 0; g < record.n_groups(); g++) {
         const float s =
             read_scale(record, (record.scales_apart ? scales : bytes) + record.scale_offset + g * record.scale_stride);
-        const float z = record.rule == HALYARD_RULE_RANGE
-                            ? read_scale(record, bytes + record.zero_offset + g * record.zero_stride)
-                            : 8.0f;
+        const float z = record.rule == Record::Rule::range ? read_scale(record, bytes + record.zero_offset) : 8.0f;
         const unsigned char *const data = bytes + record.data_offset + g * record.data_stride;
         for (std::int64_t i = 0; i < record.group; i++) {
             const BitPlace at = place_of(record, i);
-            const float q = read_element(record, data[at.byte] >> at.shift & (record.packing != 0 ? 15 : 255));
-            head.push_back((record.rule == HALYARD_RULE_LARGEST ? q : q - z) * s);
+            const float q =
+                read_element(record, data[at.byte] >> at.shift & (record.element == Record::Element::uint4 ? 15 : 255));
+            head.push_back((record.rule == Record::Rule::largest ? q : q - z) * s);
         }
     }
     for (std::int64_t i = record.n_grouped; i < record.head_dim; i++) {
-        const std::int64_t at = record.raw_offset + (i - record.n_grouped) * element_bytes(record.raw_dtype);
-        head.push_back(widen(record.raw_dtype, read_word(record.raw_dtype, bytes + at)));
+        const unsigned char *const at = bytes + record.raw_offset + 2 * (i - record.n_grouped);
+        head.push_back(widen(HALYARD_BF16, read_word(HALYARD_BF16, at)));
     }
     return head;
 }

@@ -9,21 +9,28 @@
 
 namespace oracle {
 
-/// A halyard_groups_desc whose preset and defaults are filled in.
+/// What a preset says of a head: of uint4 two elements share a byte, i and i + group / 2 by the rule of the signed
+/// largest, neighbours by that of ranges.
 struct Record {
-    std::int32_t element = 0, packing = 0, rule = 0, reciprocal = 0, rounding = 0, scale_dtype = 0;
+    enum class Element { int8, uint8, uint4, e4m3 };
+    enum class Rule { largest, signed_largest, range };
+    enum class Scale { f32, f16, power_up, power_ocp };
+
+    Element element = Element::int8;
+    Rule rule = Rule::largest;
+    Scale scale = Scale::f32;
     float floor = 0;
-    std::int32_t raw_dtype = 0;
+    bool is_of_largest = false, is_away = false;  // the reciprocal, M / largest |v|; halves
     std::int64_t head_dim = 0, group = 0, n_grouped = 0, bytes = 0;
-    std::int64_t data_offset = 0, data_stride = 0, scale_offset = 0, scale_stride = 0, zero_offset = 0, zero_stride = 0;
-    std::int64_t raw_offset = 0;
+    std::int64_t data_offset = 0, data_stride = 0, scale_offset = 0, scale_stride = 0, zero_offset = 0;
+    std::int64_t raw_offset = 0;  // of elements in no group, as bf16
     bool scales_apart = false;
     /// Of scales that lie apart: from block or batch row to the next, from token or slot, from head; all 0: dense.
     std::int64_t scale_strides[3] = {};
 
     std::int64_t n_groups() const { return n_grouped / group; }
-    std::int64_t data_bytes() const { return packing != 0 ? group / 2 : group; }
-    std::int64_t scale_bytes() const;
+    std::int64_t data_bytes() const { return element == Element::uint4 ? group / 2 : group; }
+    std::int64_t scale_bytes() const { return scale == Scale::f32 ? 4 : scale == Scale::f16 ? 2 : 1; }
     /// Bytes of a head's scales in dense order.
     std::int64_t dense_scales() const { return n_groups() * scale_stride; }
 };

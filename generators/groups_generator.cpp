@@ -81,7 +81,7 @@ inline constexpr int most_groups = 256;  // of a call
 /// at a time: the numbers of one would be waited for.
 class StoreGroups : public Halide::Generator<StoreGroups> {
 public:
-    Input<int32_t> reciprocal{"reciprocal"};        // HALYARD_RECIPROCAL_…
+    Input<int32_t> reciprocal{"reciprocal"};        // 0 … 2, see halyard_store_groups_kernel
     Input<int32_t> away{"away"};                    // 1: halves are rounded away from zero
     Input<Buffer<float, 2>> x{"x"};                 // [element, group of any head]
     Output<Buffer<uint8_t, 3>> y{"y"};              // [element, group, head]
@@ -112,9 +112,10 @@ private:
     Var e{"e"}, g{"g"}, h{"h"};
     Halide::Func number{"number"}, in_lanes{"in_lanes"};
     Halide::RDom lane{0, lanes, "lane"};
+    static constexpr int by_scale = 1, by_largest = 2;  // reciprocals
     std::vector<Halide::Func> halves;
 
-    Expr is_usual() const { return reciprocal == HALYARD_RECIPROCAL_OF_LARGEST && away == 0; }
+    Expr is_usual() const { return reciprocal == by_largest && away == 0; }
 
     Expr magnitude(const Expr &element) const { return reinterpret<int32_t>(x(element, g)) & 0x7fffffff; }
 
@@ -136,8 +137,8 @@ private:
     Tuple numbers_of(const Expr &bits) const {
         const Expr most = reinterpret<float>(bits), scale = Halide::strict_float(most / 127.0f);
         const Expr word = reinterpret<uint16_t>(narrow(target, Dtype::f16, scale));
-        const Expr of_largest = reciprocal == HALYARD_RECIPROCAL_OF_LARGEST;
-        const Expr of_scale = select(reciprocal == HALYARD_RECIPROCAL_OF_SCALE, scale, widen_f16(target, word));
+        const Expr of_largest = reciprocal == by_largest;
+        const Expr of_scale = select(reciprocal == by_scale, scale, widen_f16(target, word));
         const Expr quotient =
             Halide::strict_float(select(of_largest, 127.0f, 1.0f) / select(of_largest, most, of_scale));
         const Expr is_finite = (reinterpret<uint32_t>(quotient) & 0x7f800000) != 0x7f800000;

@@ -120,9 +120,6 @@ EQUIVALENT = {
         "shows on a CPU that lacks a target: here, or where the suite emulates some",
     ("walk/dispatch.cpp", "(supported_targets() & bit(target)) == 0", "deleted"):
         "shows on a CPU that lacks a target: here, or where the suite emulates some",
-    ("walk/records.cpp", "groups.group == q8_group", "inverted"): "takes the way of any groups, to the same bits",
-    ("walk/records.cpp", "!groups.raw", "inverted"): "takes the way of any groups, to the same bits",
-    ("walk/records.cpp", "groups.scale_stride % 2 == 0", "inverted"): "takes the way of any groups, to the same bits",
     ("walk/stages.cpp", "block.strides.element != 1", "inverted"): "takes the portable loop, to the same bits",
     ("walk/stages.cpp", "extents.n_elements % whole_vectors == 0", "deleted"): "copies heads first, to the same bits",
     ("walk/run.cpp", "slot >= 0", "deleted"): "leaves a token without a slot to where its block has none",

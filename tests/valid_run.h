@@ -7,19 +7,6 @@
 
 #include <numeric>
 
-/// Two groups of 16 elements: s, z, s, z in 16 bytes, then 16 bytes of either.
-inline halyard_groups_desc describe_range_groups() {
-    auto groups = sized<halyard_groups_desc>();
-    groups.element = HALYARD_ELEMENT_UINT8;
-    groups.rule = HALYARD_RULE_RANGE;
-    groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
-    groups.floor = 1e-4f;
-    groups.group = groups.data_offset = groups.data_stride = 16;
-    groups.scale_stride = groups.zero_stride = 8;
-    groups.zero_offset = 4;
-    return groups;
-}
-
 /// Up to three tensors, in place where they have no cache. All memory lies in one arena: x at 0, 200 and 400, 96 floats
 /// each; slots at 2000; their scratch at 2100, one byte.
 struct ValidRun {

@@ -99,8 +99,7 @@ Extent extent_of_group_scales(const Call &call, int i, bool is_input) {
     extent.add(cache != nullptr ? cache->n_slots / bs : call.n_batch(), strides[0])
         .add(cache != nullptr ? bs : call.n_tokens(), strides[1])
         .add(call.x[i].shape[2], strides[2]);
-    extent.low += record.scale_offset;
-    extent.high += record.scale_offset + (record.n_groups() - 1) * record.scale_stride + record.scale_bytes() - 1;
+    extent.high += (record.n_groups() - 1) * record.scale_stride + record.scale_bytes() - 1;
     return extent;
 }
 

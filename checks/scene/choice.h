@@ -35,16 +35,16 @@ enum Factor {
     of_values,           // numbers, any bits
     of_position_scales,  // none, one, of tokens, of tokens and heads
     of_hadamard,         // none, a power of two that divides the head
-    of_groups,           // none, of a preset, by HALYARD_RULE_LARGEST, SIGNED, RANGE
-    of_from_groups,      // none, any
+    of_groups,           // none, of any preset
+    of_from_groups,      // likewise
     n_factors
 };
 using Levels = std::array<int, n_factors>;
 
 /// How many levels each factor has, on a CPU, of keys that move there, and on a device.
-inline constexpr Levels of_roads = {3, 7, 5, 11, 2, 4, 4, 10, 3, 2, 2, 12, 9, 4, 6, 4, 1, 1, 5, 2, 2, 4, 2, 5, 2};
-inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 4, 10, 3, 1, 2, 12, 9, 4, 2, 4, 2, 4, 5, 2, 1, 1, 2, 5, 1};
-inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 5, 4, 1, 1, 4, 2, 2, 1, 1, 3, 1};
+inline constexpr Levels of_roads = {3, 7, 5, 11, 2, 4, 4, 10, 3, 2, 2, 12, 9, 4, 6, 4, 1, 1, 5, 2, 2, 4, 2, 2, 2};
+inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 4, 10, 3, 1, 2, 12, 9, 4, 2, 4, 2, 4, 5, 2, 1, 1, 2, 2, 1};
+inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 5, 4, 1, 1, 4, 2, 2, 1, 1, 2, 1};
 
 /// What a test fixes of a scene: levels that are not -1, and what is not 0. The rest is drawn.
 struct Choice {

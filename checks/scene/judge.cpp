@@ -253,10 +253,8 @@ std::vector<long double> Scene::read_head(int i, const Head &at) const {
     const auto place = [&](std::int64_t d) { return memory.in(before, place_of_input(call, i, at, d)); };
     if (call.groups_of(i, true) != nullptr) {
         const oracle::Record record = call.record_of(i, true);
-        const char *const scales =  // before the first of which there may be no memory
-            record.scales_apart ? memory.in(before, place_of_group_scales(call, i, at, true) + record.scale_offset) -
-                                      record.scale_offset
-                                : nullptr;
+        const char *const scales =
+            record.scales_apart ? memory.in(before, place_of_group_scales(call, i, at, true)) : nullptr;
         const std::vector<float> head = oracle::decode(record, reinterpret_cast<const unsigned char *>(place(0)),
                                                        reinterpret_cast<const unsigned char *>(scales));
         return {head.begin(), head.end()};
@@ -357,14 +355,10 @@ std::string Scene::text() const {
                 continue;
             }
             const oracle::Record record = oracle::record_of(*groups, desc.head_dim);
-            out << (groups == desc.groups ? ", records" : ", from records") << " of preset " << groups->preset
-                << ", element " << record.element << ", rule " << record.rule << ", reciprocal " << record.reciprocal
-                << ", rounding " << record.rounding << ", scale " << record.scale_dtype << ", raw " << record.raw_dtype
-                << ", floor " << record.floor << ", " << record.n_groups() << " groups of " << record.group << " in "
-                << record.bytes << " bytes, data at " << record.data_offset << " by " << record.data_stride
-                << ", scales at " << record.scale_offset << " by " << record.scale_stride;
+            out << (groups == desc.groups ? ", records" : ", from records") << " of preset " << groups->preset << ", "
+                << record.n_groups() << " groups of " << record.group << " in " << record.bytes << " bytes";
             if (record.scales_apart) {
-                out << " of memory apart by " << record.scale_strides[0] << ", " << record.scale_strides[1] << ", "
+                out << ", scales apart by " << record.scale_strides[0] << ", " << record.scale_strides[1] << ", "
                     << record.scale_strides[2] << (page_scales_[i] != 0 ? " in its pages" : "");
             }
         }

@@ -10,8 +10,6 @@ namespace scenes {
 
 namespace {
 
-constexpr std::int64_t quad = 16;  // elements that a device stores at once
-
 std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
 }  // namespace
@@ -20,156 +18,38 @@ std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1)
 
 void Scene::draw_records(int i) {
     halyard_tensor_desc &tensor = call.tensors[i];
-    const int kind = level(of_groups, i == 0), from = level(of_from_groups, i == 0);
-    if (kind != 0) {
-        draw_groups(call.groups[i], tensor.head_dim, kind, i == 0 ? choice_.preset : 0);
+    const bool goes_to = level(of_groups, i == 0) != 0, comes_from = level(of_from_groups, i == 0) != 0;
+    if (goes_to) {
+        call.groups[i].preset = draw_preset(tensor.head_dim, i == 0 ? choice_.preset : 0);
         tensor.groups = &call.groups[i];
         tensor.out_dtype = draw_.one_of({0, static_cast<int>(HALYARD_UINT8)});
         if (call.plan.rerotates != 0) {
             tensor.dtype = draw_.one_of({0, static_cast<int>(HALYARD_UINT8)});
         }
     }
-    if (from != 0) {
-        draw_groups(call.from_groups[i], tensor.head_dim, static_cast<int>(draw_.in(1, 4)));
+    if (comes_from) {
+        call.from_groups[i].preset = draw_preset(tensor.head_dim);
         tensor.from_groups = &call.from_groups[i];
         tensor.dtype = draw_.one_of({0, static_cast<int>(HALYARD_UINT8)});
-        if (kind == 0 && tensor.out_dtype == 0) {
+        if (!goes_to && tensor.out_dtype == 0) {
             tensor.out_dtype = static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_INT8));
         }
     }
 }
 
-/// A preset that has such heads, any or this one, or fields for a rule. On a device: such as its kernel stores.
-void Scene::draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int kind, std::int32_t given) {
-    const bool there = choice_.on_device;
-    if (kind == 1) {
-        std::vector<std::int32_t> fitting;
-        for (std::int32_t preset = HALYARD_GROUPS_GGML_Q8_0; preset <= HALYARD_GROUPS_MX; preset++) {
-            const bool is_stored = preset >= HALYARD_GROUPS_MLA_V32 || preset == HALYARD_GROUPS_VLLM_INT8 ||
-                                   preset == HALYARD_GROUPS_VLLM_FP8;
-            const std::int64_t divisor = preset <= HALYARD_GROUPS_GGML_Q4_0 || preset == HALYARD_GROUPS_MX ? 32
-                                         : preset == HALYARD_GROUPS_OPENVINO_U4                            ? 2
-                                                                                                           : 1;
-            const std::int64_t only = preset == HALYARD_GROUPS_MLA_V32   ? 576
-                                      : preset == HALYARD_GROUPS_MLA_V4  ? 512
-                                      : preset == HALYARD_GROUPS_MLA_V41 ? 512
-                                                                         : head_dim;
-            if (head_dim % divisor == 0 && head_dim == only && (!there || is_stored) &&
-                (given == 0 || preset == given)) {
-                fitting.push_back(preset);
-            }
+/// A preset that has such heads, any or this one. On a device: such as its kernel stores.
+std::int32_t Scene::draw_preset(std::int64_t head_dim, std::int32_t given) {
+    std::vector<std::int32_t> fitting;
+    for (std::int32_t preset = HALYARD_GROUPS_GGML_Q8_0; preset <= HALYARD_GROUPS_MX; preset++) {
+        const bool is_there =
+            preset >= HALYARD_GROUPS_MLA_V32 || preset == HALYARD_GROUPS_VLLM_INT8 || preset == HALYARD_GROUPS_VLLM_FP8;
+        auto info = sized<halyard_groups_info>();
+        if (halyard_get_groups_info(preset, head_dim, &info, nullptr) == HALYARD_OK &&
+            (!choice_.on_device || is_there) && (given == 0 || preset == given)) {
+            fitting.push_back(preset);
         }
-        groups.preset = fitting[static_cast<std::size_t>(draw_.in(0, static_cast<std::int64_t>(fitting.size()) - 1))];
-        return;
     }
-    static constexpr std::int32_t of_largest[] = {HALYARD_ELEMENT_INT8, HALYARD_ELEMENT_INT4, HALYARD_ELEMENT_E4M3,
-                                                  HALYARD_ELEMENT_E5M2};
-    static constexpr std::int32_t of_range[] = {HALYARD_ELEMENT_UINT8, HALYARD_ELEMENT_UINT4};
-    groups.rule = kind - 1;
-    const bool is_largest = groups.rule == HALYARD_RULE_LARGEST, is_range = groups.rule == HALYARD_RULE_RANGE;
-    groups.element = there        ? of_largest[2 * draw_.in(0, 1)]
-                     : is_largest ? draw_.one_of(of_largest)
-                     : is_range   ? draw_.one_of(of_range)
-                                  : HALYARD_ELEMENT_UINT4;
-    const bool is_float = groups.element >= HALYARD_ELEMENT_E4M3;
-    const bool is_4_bit = groups.element == HALYARD_ELEMENT_INT4 || groups.element == HALYARD_ELEMENT_UINT4;
-    groups.packing =
-        is_4_bit ? static_cast<std::int32_t>(draw_.in(HALYARD_PACKING_LOW_FIRST, HALYARD_PACKING_HALVES)) : 0;
-    groups.scale_dtype =
-        static_cast<std::int32_t>(draw_.in(HALYARD_GROUP_SCALE_F32, !is_largest ? HALYARD_GROUP_SCALE_BF16
-                                                                    : is_float  ? HALYARD_GROUP_SCALE_E8M0_OCP
-                                                                                : HALYARD_GROUP_SCALE_E8M0_UP));
-    if (there && groups.scale_dtype < HALYARD_GROUP_SCALE_E8M0_UP) {
-        groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
-    }
-    const bool is_e8m0 = groups.scale_dtype >= HALYARD_GROUP_SCALE_E8M0_UP;
-    static constexpr float floors[] = {0.0f, 0x1p-126f, 0x1p-64f, 1e-4f, 0.05f, 1.0f};
-    const bool has_floor = is_range || (is_largest && groups.scale_dtype != HALYARD_GROUP_SCALE_E8M0_OCP);
-    groups.floor = has_floor ? floors[draw_.in(there ? 2 : is_range ? 1 : 0, 5)] : 0.0f;
-    groups.reciprocal =
-        is_e8m0 ? 0
-                : static_cast<std::int32_t>(draw_.in(HALYARD_RECIPROCAL_OF_STORED, is_largest && groups.floor == 0
-                                                                                       ? HALYARD_RECIPROCAL_OF_LARGEST
-                                                                                       : HALYARD_RECIPROCAL_OF_SCALE));
-    groups.rounding = is_largest && !is_float ? static_cast<std::int32_t>(draw_.in(there ? 1 : 0, 1)) : 0;
-    draw_shape(groups, head_dim, there ? quad : is_4_bit ? 2 : 1);
-    draw_places(groups, head_dim);
-}
-
-/// How many elements are in groups, and in each: a multiple of `least`.
-void Scene::draw_shape(halyard_groups_desc &groups, std::int64_t head_dim, std::int64_t least) {
-    const std::int64_t size = std::int64_t{16} << draw_.in(0, 3);
-    const bool is_of_size = size <= head_dim && !draw_.one_in(3);
-    const std::int64_t unit = is_of_size ? size : least, most = head_dim / unit;
-    groups.n_grouped = unit * (draw_.one_in(2) ? most : draw_.in(1, most));
-    groups.group = is_of_size ? size : groups.n_grouped;
-    groups.raw_dtype = groups.n_grouped < head_dim ? static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16)) : 0;
-}
-
-/// Places in any order, groups together or apart, with gaps or without. What may be left out is, sometimes. A device
-/// stores groups at any byte, or quads of groups that follow each other, with scales apart or raw elements then.
-void Scene::draw_places(halyard_groups_desc &groups, std::int64_t head_dim) {
-    struct Array {
-        std::int64_t *offset, *stride, bytes;
-    };
-    const oracle::Record record = oracle::record_of(groups, head_dim);
-    const std::int64_t n_groups = record.n_groups(), n_scale = record.scale_bytes();
-    const bool has_gaps = draw_.one_in(2), has_zero = groups.rule == HALYARD_RULE_RANGE;
-    const auto gap = [&] { return has_gaps && draw_.one_in(3) ? draw_.in(1, 5) : 0; };
-    groups.scales_apart = !has_zero && draw_.one_in(3) ? 1 : 0;
-    const bool by_quads = choice_.on_device && (groups.scales_apart != 0 || groups.raw_dtype != 0 || draw_.one_in(2));
-    const std::int64_t step = by_quads ? quad : 1;
-    std::vector<Array> beside, alone;
-    (by_quads ? alone : beside).push_back({&groups.data_offset, &groups.data_stride, record.data_bytes()});
-    if (groups.scales_apart != 0) {
-        groups.scale_offset = gap();
-        groups.scale_stride = n_scale + gap();
-    } else {
-        (!by_quads && draw_.one_in(2) ? beside : alone)
-            .push_back({&groups.scale_offset, &groups.scale_stride, n_scale});
-    }
-    if (has_zero) {
-        (draw_.one_in(2) ? beside : alone).push_back({&groups.zero_offset, &groups.zero_stride, n_scale});
-    }
-    std::int64_t end = gap();
-    const auto put_beside = [&] {
-        const std::int64_t first = end;
-        for (std::size_t n = beside.size(), at = static_cast<std::size_t>(draw_.in(0, 2)), k = 0; k < n; k++) {
-            *beside[(at + k) % n].offset = end;
-            end += beside[(at + k) % n].bytes + gap();
-        }
-        for (const Array &array : beside) {
-            *array.stride = end - first;
-        }
-        end = first + n_groups * (end - first);
-    };
-    const std::int64_t raw_bytes =
-        groups.raw_dtype != 0 ? (head_dim - groups.n_grouped) * bytes_of(groups.raw_dtype) : 0;
-    const std::int64_t n = static_cast<std::int64_t>(alone.size()) + 2, first = draw_.in(0, n - 1);
-    for (std::int64_t k = 0; k < n; k++) {
-        const std::int64_t which = (first + k) % n;
-        if (which == 0) {
-            put_beside();
-        } else if (which == 1) {
-            end = round_up(end, step);
-            groups.raw_offset = raw_bytes != 0 ? end : 0;
-            end += raw_bytes;
-        } else {
-            const Array &array = alone[static_cast<std::size_t>(which - 2)];
-            const bool is_data = array.offset == &groups.data_offset;
-            end = is_data ? round_up(end, step) : end;
-            *array.offset = end;
-            *array.stride = array.bytes + (is_data ? 0 : gap());
-            end += n_groups * *array.stride;
-        }
-        end += gap();
-    }
-    groups.record_bytes = draw_.one_in(2) ? 0 : end;
-    for (std::int64_t *const stride : {&groups.data_stride, &groups.zero_stride}) {
-        *stride = n_groups == 1 && draw_.one_in(2) ? 0 : *stride;
-    }
-    groups.n_grouped = groups.n_grouped == head_dim && draw_.one_in(2) ? 0 : groups.n_grouped;
-    groups.group = n_groups == 1 && draw_.one_in(2) ? 0 : groups.group;
+    return fitting[static_cast<std::size_t>(draw_.in(0, static_cast<std::int64_t>(fitting.size()) - 1))];
 }
 
 /// Strides of scales that lie apart: dense without any, by token or by head, or behind each block's records.
@@ -187,8 +67,7 @@ void Scene::draw_group_scales(int i, bool is_input) {
                             : cache->block_size != 0 ? cache->block_size
                                                      : cache->n_slots;
     const std::int64_t heads = std::max<std::int64_t>(n_heads_[i], 1);
-    const std::int64_t head =
-        record.scale_offset + (record.n_groups() - 1) * record.scale_stride + record.scale_bytes() + draw_.in(0, 3);
+    const std::int64_t head = record.dense_scales() + draw_.in(0, 3);
     const bool by_head = draw_.one_in(2);
     groups.scales_stride_token = by_head ? head : heads * head + draw_.in(0, 3);
     groups.scales_stride_head = by_head ? bs * head + draw_.in(0, 3) : head;
@@ -204,13 +83,8 @@ void Scene::draw_group_scales(int i, bool is_input) {
 /// In bytes, what places and strides of an output are multiples of. A device stores records at any byte that it does
 /// not store by quads.
 std::int64_t Scene::step_of_output(int i) const {
-    if (!choice_.on_device || call.groups_of(i, false) == nullptr) {
-        return choice_.step;
-    }
-    const oracle::Record record = call.record_of(i, false);
-    const bool follow = record.n_groups() == 1 || record.data_stride == record.group;
-    const std::int64_t places = record.data_offset | (record.raw_dtype != 0 ? record.raw_offset : 0);
-    return follow && places % quad == 0 ? choice_.step : 1;
+    const halyard_groups_desc *const groups = call.tensors[i].groups;
+    return choice_.on_device && groups != nullptr && groups->preset == HALYARD_GROUPS_MX ? 1 : choice_.step;
 }
 
 /// Returns whether there are any.
@@ -222,9 +96,7 @@ bool Scene::add_group_scales(int i) {
     if (page_scales_[i] != 0) {
         memory.add_beside(stages.group_scales, stages.cache, page_scales_[i]);
     } else if (has_own) {
-        Extent extent = extent_of_group_scales(call, i, false);
-        extent.low = choice_.on_device ? std::min<__int128>(extent.low, 0) : extent.low;  // drivers know no other place
-        memory.add(stages.group_scales, memory.new_region(), extent, 1, draw_.in(0, 3));
+        memory.add(stages.group_scales, memory.new_region(), extent_of_group_scales(call, i, false), 1, draw_.in(0, 3));
     }
     if (has_from) {
         memory.add(stages.from_group_scales, memory.new_region(), extent_of_group_scales(call, i, true), 1,
@@ -329,12 +201,8 @@ std::string Scene::check_records(int i, bool is_fused, const Images &after) cons
     const oracle::Record record = call.record_of(i, false);
     const std::vector<oracle::Place> places = places_of(record);
     const std::vector<float> floats = floats_of(i, is_fused);
-    std::int64_t reach = 0, reach_apart = 0;  // a record of a wild description may have any number of bytes beyond
-    for (const oracle::Place &place : places) {
-        std::int64_t &its = place.is_apart ? reach_apart : reach;
-        its = std::max(its, place.offset + place.bytes);
-    }
-    std::vector<unsigned char> bytes(static_cast<std::size_t>(reach)), scales(static_cast<std::size_t>(reach_apart));
+    std::vector<unsigned char> bytes(static_cast<std::size_t>(record.bytes)),
+        scales(static_cast<std::size_t>(record.dense_scales()));
     std::string what;
     std::size_t head = 0;
     for_each_head(call, i, [&](const Head &at) {

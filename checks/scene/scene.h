@@ -57,9 +57,7 @@ private:
     void draw_scale(int i);
     void draw_cache(int i, int layout);
     void draw_records(int i);
-    void draw_groups(halyard_groups_desc &groups, std::int64_t head_dim, int kind, std::int32_t preset = 0);
-    void draw_shape(halyard_groups_desc &groups, std::int64_t head_dim, std::int64_t least);
-    void draw_places(halyard_groups_desc &groups, std::int64_t head_dim);
+    std::int32_t draw_preset(std::int64_t head_dim, std::int32_t given = 0);
     void draw_group_scales(int i, bool is_input);
     bool add_group_scales(int i);
     std::int64_t step_of_output(int i) const;

@@ -9,14 +9,21 @@
 
 namespace halyard::python {
 
-/// The groups of a tensor, of which `name` is what messages call them: a preset's name or a halyard.Groups.
-halyard_groups_desc read_groups(nanobind::handle groups, const std::string &name);
+/// The groups of a tensor, by a preset's name, and what their records are for heads of head_dim. `name` is what
+/// messages call them; throws what the library says.
+struct Groups {
+    halyard_groups_desc desc{};
+    halyard_groups_info info{};
 
-/// All of their fields, for heads of head_dim; throws what the library says, by their name.
-halyard_groups_desc resolve_groups(const halyard_groups_desc &groups, std::int64_t head_dim, const std::string &name);
+    Groups() = default;
+    Groups(nanobind::handle groups, std::int64_t head_dim, const std::string &name);
+
+    /// Whether scales are powers of two, which arrays have as bytes; else they are floats, of those that lie apart.
+    bool has_powers() const { return info.scale_stride == 1; }
+};
 
 /// How many elements heads have whose records are an array's last dimension; throws where that does not tell.
-std::int64_t find_head_dim(const halyard_groups_desc &groups, const Array &records, const std::string &name);
+std::int64_t find_head_dim(nanobind::handle groups, const Array &records, const std::string &name);
 
 /// Numbers of heads: which dimensions of an array are those of blocks or batch rows, tokens and heads, and how long
 /// these have to be. -1: there is none.
@@ -30,9 +37,8 @@ struct HeadRows {
     void set_strides(const Array &array, std::int64_t (&strides)[3]) const;
 };
 
-/// Reads an array of scales of resolved groups that lie apart, and gives these its strides. Throws where it is not as
-/// rows and groups say; `wanted` is what it has to be.
-void *read_group_scales(const Array &array, const HeadRows &rows, halyard_groups_desc &groups,
-                        const std::string &wanted);
+/// Reads an array of scales of groups that lie apart, and gives these its strides. Throws where it is not as rows and
+/// groups say; `wanted` is what it has to be.
+void *read_group_scales(const Array &array, const HeadRows &rows, Groups &groups, const std::string &wanted);
 
 }  // namespace halyard::python

@@ -325,20 +325,18 @@ void Road::read_groups(nb::handle groups, const Array *moving) {
     if (groups.is_none()) {
         return;
     }
-    groups_ = python::read_groups(groups, name_of("groups"));
     if (moving != nullptr) {
-        desc.head_dim = find_head_dim(groups_, *moving, name_of("groups"));
+        desc.head_dim = find_head_dim(groups, *moving, name_of("groups"));
     }
-    groups_ = resolve_groups(groups_, desc.head_dim, name_of("groups"));
-    desc.groups = &groups_;
+    groups_ = Groups(groups, desc.head_dim, name_of("groups"));
+    desc.groups = &groups_.desc;
 }
 
 void Road::read_from_groups(nb::handle groups) {
     const auto name = name_of("from_groups");
-    from_groups_ = python::read_groups(groups, name);
-    desc.head_dim = find_head_dim(from_groups_, *input_, name);
-    from_groups_ = resolve_groups(from_groups_, desc.head_dim, name);
-    desc.from_groups = &from_groups_;
+    desc.head_dim = find_head_dim(groups, *input_, name);
+    from_groups_ = Groups(groups, desc.head_dim, name);
+    desc.from_groups = &from_groups_.desc;
     desc.dtype = x.dtype = HALYARD_UINT8;
 }
 
@@ -355,7 +353,7 @@ HeadRows Road::rows_of_views(HeadOrder layout) const {
 }
 
 void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
-    const bool is_apart = desc.groups != nullptr && groups_.scales_apart != 0;
+    const bool is_apart = desc.groups != nullptr && groups_.info.scales_apart != 0;
     require_scales(scales, is_apart, "group_scales", "groups");
     if (!is_apart) {
         return;
@@ -370,19 +368,19 @@ void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
         return;
     }
     const auto block_size = cache_desc_.block_size != 0 ? cache_desc_.block_size : cache_desc_.n_slots;
-    const bool is_paged = array.n_dims() == (groups_.n_grouped > groups_.group ? 4 : 3);
+    const bool is_paged = array.n_dims() == (groups_.info.n_groups > 1 ? 4 : 3);
     const auto n_pages = is_paged && block_size != 0 ? cache_desc_.n_slots / block_size : 1;
     const HeadRows rows = is_paged ? HeadRows{0, 1, 2, n_pages, block_size, x.shape[2]}
                                    : HeadRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]};
     stages.group_scales =
         python::read_group_scales(array, rows, groups_, "[slots, heads] or [pages, slots of a page, heads]");
     if (!is_paged) {
-        groups_.scales_stride_block = detail::multiply(block_size, groups_.scales_stride_token);
+        groups_.desc.scales_stride_block = detail::multiply(block_size, groups_.desc.scales_stride_token);
     }
 }
 
 void Road::read_from_group_scales(nb::handle scales, HeadOrder layout) {
-    const bool is_apart = desc.from_groups != nullptr && from_groups_.scales_apart != 0;
+    const bool is_apart = desc.from_groups != nullptr && from_groups_.info.scales_apart != 0;
     require_scales(scales, is_apart, "from_group_scales", "from_groups");
     if (is_apart) {
         const auto &array = from_group_scales_.emplace(scales, name_of("from_group_scales"), input_->device());

@@ -93,7 +93,7 @@ private:
     HeadRows rows_of_views(HeadOrder layout) const;
     std::int32_t dtype_of(const Array &array, nanobind::handle asked) const;
     /// Of a head in a cache or an output, in elements or in bytes.
-    std::int64_t stored_width() const { return desc.groups != nullptr ? groups_.record_bytes : desc.head_dim; }
+    std::int64_t stored_width() const { return desc.groups != nullptr ? groups_.info.record_bytes : desc.head_dim; }
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 
     const char *name_ = "";
@@ -103,7 +103,7 @@ private:
     halyard_norm_desc norm_{};
     halyard_scale_desc scale_{};
     halyard_cache_desc cache_desc_{};
-    halyard_groups_desc groups_{}, from_groups_{};
+    Groups groups_, from_groups_;
     float scale_value_ = 0.0f;
 };
 

@@ -31,7 +31,7 @@ from ._frequencies import Frequencies, QScale
 from ._library import Target, explain, targets
 from ._prepare import prepare
 from ._rerotate import rerotate
-from ._rotate import CacheLayout, DynamicScale, Groups, Norm, rotate
+from ._rotate import CacheLayout, DynamicScale, Norm, rotate
 
-__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Groups", "Norm", "QScale",
+__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Norm", "QScale",
            "Target", "convert", "explain", "prepare", "rerotate", "rotate", "targets"]

@@ -4,13 +4,13 @@ from typing import Any
 
 from . import _core
 from ._angles import AngleSource
-from ._rotate import CacheLayout, Groups, not_a_source
+from ._rotate import CacheLayout, not_a_source
 
 
 def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: Any = None,
              from_angles: AngleSource | None = None, out: Any = None, slots: Any = None,
              cache_layout: str | CacheLayout = "nhd", n_heads: int | None = None, head_dim: int | None = None,
-             scale: Any = None, hadamard: int = 0, groups: str | Groups | None = None, group_scales: Any = None,
+             scale: Any = None, hadamard: int = 0, groups: str | None = None, group_scales: Any = None,
              dtype: str | None = None, pairing: str | None = None, rotary_offset: int = 0,
              layout: str = "bshd", inverse: bool = False, threads: int = 1, target: str | None = None) -> Any:
     """Moves keys that were rotated for some positions to others, as when a context shifts or a cached prefix is used

@@ -70,55 +70,6 @@ class CacheLayout:
     stride_element: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Groups:
-    """How a record of bytes holds a head: elements in groups, each with a scale and perhaps a zero point. What a tensor
-    goes to, or comes as, has the bytes of a record in the place of head_dim.
-
-    Where scales lie apart, group_scales of rotate is an array of the tensor's shape without head_dim and, where a head
-    has several groups, with these as its last dimension; with a cache [slots, heads] or [pages, slots of a page,
-    heads]. float32, float16, bfloat16, or uint8 for powers of two. Where there is no cache it is made [None], and
-    (array, scales) takes the array's place in what is returned. from_group_scales is likewise.
-
-    What the fields mean, and what each preset says, is told at halyard_groups_desc in halyard/halyard.h; None and 0 are
-    what is not said there. A preset's name alone may take the place of a Groups.
-
-    preset: "ggml_q8_0", "ggml_q8_0_neon", "ggml_q8_0_reference", "ggml_q4_0", "vllm_int8", "vllm_fp8", "openvino_u8",
-        "openvino_u4", "mla_v32", "mla_v4", "mla_v41" or "mx".
-    element: "int8", "uint8", "int4", "uint4", "e4m3" or "e5m2".
-    packing: of 4 bits, "low_first", "high_first" or "halves".
-    rule: "largest", "signed" or "range".
-    reciprocal: "of_stored", "of_scale" or "of_largest".
-    rounding: "even" or "away".
-    scale_dtype: "f32", "f16", "bf16", "e8m0_up" or "e8m0_ocp".
-    raw_dtype: "f32", "f16" or "bf16", of elements that are in no group.
-    floor: of scales.
-    group, n_grouped: in elements [n_grouped; head_dim]. record_bytes, offsets and strides are in bytes.
-    scales_apart: scales lie in an array of their own: see group_scales of rotate.
-    """
-
-    preset: str | None = None
-    element: str | None = None
-    packing: str | None = None
-    rule: str | None = None
-    reciprocal: str | None = None
-    rounding: str | None = None
-    scale_dtype: str | None = None
-    raw_dtype: str | None = None
-    floor: float = 0.0
-    group: int = 0
-    n_grouped: int = 0
-    record_bytes: int = 0
-    data_offset: int = 0
-    data_stride: int = 0
-    scale_offset: int = 0
-    scale_stride: int = 0
-    zero_offset: int = 0
-    zero_stride: int = 0
-    raw_offset: int = 0
-    scales_apart: bool = False
-
-
 _NONE = (None, None, None)
 
 
@@ -175,8 +126,13 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
         DynamicScale.
     dtype: of outputs that are made, "f32", "f16", "bf16", "e4m3", "e5m2" or "int8", or such a dtype of NumPy or PyTorch
         [the input's]; of uint8 arrays, e4m3 or e5m2.
-    groups, group_scales: how records of bytes hold heads, as engines' quantised caches do: a preset's name, "ggml_q8_0"
-        say, or Groups, which says what its scales are. What a tensor goes to is uint8 then.
+    groups: how records of bytes hold heads, as engines' quantised caches do, told in halyard.h: "ggml_q8_0",
+        "ggml_q8_0_neon", "ggml_q8_0_reference", "ggml_q4_0", "vllm_int8", "vllm_fp8", "openvino_u8", "openvino_u4",
+        "mla_v32", "mla_v4", "mla_v41" or "mx". What a tensor goes to is uint8, a record in the place of head_dim.
+    group_scales: where scales lie apart from the records: float32, or uint8 for powers of two, of the tensor's shape
+        without head_dim and, where a head has several groups, with these as its last dimension; with a cache [slots,
+        heads] or [pages, slots of a page, heads]. Without a cache it may be left out: then (array, scales) takes the
+        array's place in what is returned.
     from_groups, from_group_scales: the same of a tensor that comes as such records. It goes to float32, or what dtype
         or groups say.
     cache: an array that takes the place of out: [slots, heads, head_dim], [pages, slots, heads, head_dim], or with
@@ -312,8 +268,8 @@ class _Results:
         name, groups, dtype = "qkv"[i], self.stages.groups[i], self.stages.dtype[i]
         tail: tuple[int, ...] | None = None  # in the place of the input's last dimension
         if groups is not None:
-            width, n_groups, is_apart, dtype_of_scales = _core.resolve_groups(groups, self._head_dim(i, x),
-                                                                              f"groups of {name}")
+            width, n_groups, is_apart, dtype_of_scales = _core.get_groups_info(
+                groups, self._head_dim(i, x), f"groups of {name}")
             dtype, tail = "uint8", (width,)
             if is_apart and self.group_scales[i] is None:
                 self._makes_scales[i] = True

@@ -51,7 +51,7 @@ def calls(angles, x, k, cache, slots, positions):
                                         cache=(None, cache, cache.copy()), slots=slots, norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
         "heads in one array": lambda: halyard.rotate(x, heads=(1, 1), angles=angles, positions=positions, out=x),
         "records": lambda: halyard.convert(halyard.rotate(x, angles=angles, groups="ggml_q8_0"), from_groups="ggml_q8_0"),
-        "scales apart": lambda: halyard.rotate(x, angles=angles, groups=halyard.Groups("vllm_int8")),
+        "scales apart": lambda: halyard.rotate(x, angles=angles, groups="vllm_int8"),
         "rerotate": lambda: halyard.rerotate(cache, angles=angles, from_positions=3, positions=positions, slots=slots),
         "refused": refused,
         "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),

@@ -52,7 +52,9 @@ inline constexpr std::array released_sizes<halyard_scale_desc> = {16u};
 template <>
 inline constexpr std::array released_sizes<halyard_cache_desc> = {96u};
 template <>
-inline constexpr std::array released_sizes<halyard_groups_desc> = {152u};
+inline constexpr std::array released_sizes<halyard_groups_desc> = {32u};
+template <>
+inline constexpr std::array released_sizes<halyard_groups_info> = {80u};
 template <>
 inline constexpr std::array released_sizes<halyard_slots> = {72u};
 template <>

@@ -159,8 +159,7 @@ int load_roads(const halyard_gpu_plan &plan, const Launch &launch, const Scratch
     if (status == 0 && has_records(plan.checks)) {
         TensorDesc records = any;
         GroupsDesc &groups = records.groups.emplace();
-        groups.element = HALYARD_ELEMENT_E4M3;
-        groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
+        groups.element = Dtype::e4m3;
         groups.n_groups = 1;
         groups.group = groups.scale_offset = 16;
         records.out_dtype = Dtype::uint8;

@@ -30,47 +30,39 @@ private:
     Address begin_ = UINTPTR_MAX;
 };
 
-/// The bytes from a record's begin to what the kernel counts its places from, and the bytes that it counts them by.
-struct RecordUnit {
-    std::int64_t first, bytes;
-};
-
-RecordUnit unit_of(const TensorDesc &desc) {
-    const bool by_bytes = desc.groups && place_of(*desc.groups) == GroupPlace::by_bytes;
-    return {desc.groups && !by_bytes ? desc.groups->data_offset : 0, by_bytes ? 1 : quad};
+/// The bytes that the kernel counts a tensor's places in y by.
+std::int64_t unit_of(const TensorDesc &desc) {
+    return desc.groups && place_of(*desc.groups) == GroupPlace::by_bytes ? 1 : quad;
 }
 
 /// Where the kernel begins to count a tensor's places in y.
-std::int64_t y_at_of(const RoadTensor &tensor, const Flat &y) {
-    const RecordUnit unit = unit_of(*tensor.desc);
-    return (y.to(tensor.y) + unit.first) / unit.bytes;
-}
+std::int64_t y_at_of(const RoadTensor &tensor, const Flat &y) { return y.to(tensor.y) / unit_of(*tensor.desc); }
 
 /// Sets the scalars of a tensor's records, of which `bytes` is the memory of what is stored by bytes. Places in y are
 /// set.
 void set_records(Fields::Records &to, int i, const RoadTensor &tensor, std::int64_t y_at, const Flat &bytes) {
     const TensorDesc &desc = *tensor.desc;
     const GroupsDesc &groups = *desc.groups;
-    const GroupPlace place = *place_of(groups);
+    const GroupPlace place = place_of(groups);
     const bool by_bytes = place == GroupPlace::by_bytes;
-    const ScaleForm form = groups.scale_dtype == HALYARD_GROUP_SCALE_F32       ? ScaleForm::f32
-                           : groups.scale_dtype == HALYARD_GROUP_SCALE_E8M0_UP ? ScaleForm::power_up
-                                                                               : ScaleForm::power_ocp;
+    const ScaleForm form = groups.scale == GroupScale::f32        ? ScaleForm::f32
+                           : groups.scale == GroupScale::power_up ? ScaleForm::power_up
+                                                                  : ScaleForm::power_ocp;
     const std::int64_t bits = groups.n_groups << GroupBits::n_groups | groups.group / quad << GroupBits::group |
                               static_cast<std::int64_t>(form) << GroupBits::scale |
-                              std::int64_t{groups.element == HALYARD_ELEMENT_INT8} << GroupBits::is_int8 |
+                              std::int64_t{groups.element == Dtype::int8} << GroupBits::is_int8 |
                               static_cast<std::int64_t>(place) << GroupBits::place;
     to.groups[i] = static_cast<std::int32_t>(bits);
     to.floor[i] = groups.floor;
     to.rest_at[i] = static_cast<std::int32_t>(by_bytes ? groups.data_offset - groups.scale_offset
                                                        : (groups.raw_offset - groups.data_offset) / quad);
     if (place == GroupPlace::scales_apart) {
-        to.scale_at[i] = bytes.to(tensor.scales) + groups.scale_offset;
+        to.scale_at[i] = bytes.to(tensor.scales);
         to.scale_head[i] = static_cast<std::int32_t>(tensor.scale_strides.head);
         to.scale_token[i] = static_cast<std::int32_t>(tensor.scale_strides.token);
         to.scale_block[i] = static_cast<std::int32_t>(tensor.scale_strides.batch);
     } else {
-        to.scale_at[i] = bytes.to(tensor.y) + groups.scale_offset - y_at * unit_of(desc).bytes;
+        to.scale_at[i] = bytes.to(tensor.y) + groups.scale_offset - y_at * unit_of(desc);
     }
     const std::int64_t strides = (groups.n_groups > 1 ? groups.scale_stride : 0) |
                                  (by_bytes && groups.n_groups > 1 ? groups.data_stride : 0) << GroupBits::stride_bits;
@@ -85,13 +77,13 @@ void set_tensor(Fields::Road &to, int i, const RoadTensor &tensor, const Flat &x
     to.x_at[i] = x.to(tensor.x) / quad;
     to.x_head[i] = tensor.in.head * in_bytes / quad;
     to.x_token[i] = tensor.in.token * in_bytes / quad;
-    const RecordUnit unit = unit_of(desc);
+    const std::int64_t unit = unit_of(desc);
     to.y_at[i] = y_at_of(tensor, y);
-    to.y_head[i] = (desc.cache ? desc.cache->stride_head : tensor.out.head) * out_bytes / unit.bytes;
-    to.y_token[i] = (desc.cache ? desc.cache->stride_token : tensor.out.token) * out_bytes / unit.bytes;
-    to.y_block[i] = desc.cache ? desc.cache->stride_block * out_bytes / unit.bytes : 0;
+    to.y_head[i] = (desc.cache ? desc.cache->stride_head : tensor.out.head) * out_bytes / unit;
+    to.y_token[i] = (desc.cache ? desc.cache->stride_token : tensor.out.token) * out_bytes / unit;
+    to.y_block[i] = desc.cache ? desc.cache->stride_block * out_bytes / unit : 0;
     to.block_size[i] = desc.cache ? static_cast<std::int32_t>(desc.cache->block_size) : 0;
-    to.out[i] = number_of(desc.groups ? desc.groups->raw.value_or(Dtype::f32) : desc.out_dtype);
+    to.out[i] = number_of(desc.groups ? Dtype::bf16 : desc.out_dtype);
     to.reciprocal[i] = tensor.reciprocal;
     to.rotary_offset[i] = desc.rotates ? static_cast<std::int32_t>(desc.rotary_offset) : -1;
     to.interleaves[i] = (desc.pairing == Pairing::interleaved ? Fields::Road::input_interleaves : 0) |
@@ -203,12 +195,10 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
 
 }  // namespace
 
-std::optional<GroupPlace> place_of(const GroupsDesc &groups) noexcept {
-    const bool follow = groups.n_groups == 1 || groups.data_stride == groups.group;
-    if (follow && (groups.data_offset | (groups.raw ? groups.raw_offset : 0)) % quad == 0) {
-        return groups.scales_apart ? GroupPlace::scales_apart : GroupPlace::by_quads;
-    }
-    return groups.scales_apart || groups.raw ? std::nullopt : std::optional(GroupPlace::by_bytes);
+GroupPlace place_of(const GroupsDesc &groups) noexcept {
+    return groups.scales_apart ? GroupPlace::scales_apart
+           : groups.n_raw != 0 ? GroupPlace::by_quads
+                               : GroupPlace::by_bytes;
 }
 
 const PlainRoadKernel *plain_road_of(const TensorDesc &desc, std::int64_t rotary_dim) noexcept {

@@ -6,19 +6,11 @@
 #include "gpu/launch_fields.h"
 #include "read/plan_desc.h"
 
-#include <optional>
-
 namespace halyard::gpu {
 
 /// Elements of a head that a block of the road's kernel has room for: three arrays of 4 heads and the angles of their
 /// pairs take 33 of the 48 KiB of shared memory that any device has.
 inline constexpr std::int64_t most_road_elements = 640;
-
-/// What a floor of scales is at least where they are quotients, which so are far from denormals.
-inline constexpr float least_group_floor = 0x1p-64f;
-
-/// What the strides between groups are less than.
-inline constexpr std::int64_t most_group_stride = std::int64_t{1} << GroupBits::stride_bits;
 
 /// One tensor of a launch. Strides are in elements.
 struct RoadTensor {
@@ -36,8 +28,8 @@ struct RoadTensor {
     RunTensor::Strides scale_strides;
 };
 
-/// Where a tensor's groups and their scales lie; none: no kernel stores them.
-std::optional<GroupPlace> place_of(const GroupsDesc &groups) noexcept;
+/// Where a tensor's groups and their scales lie.
+GroupPlace place_of(const GroupsDesc &groups) noexcept;
 
 /// Some tokens of tensors whose dtype and head_dim are one.
 struct RoadPiece {

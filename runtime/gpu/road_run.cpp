@@ -14,32 +14,12 @@ namespace {
 // why_not: what each part of a tensor asks for that no kernel does, in words; NULL if kernels do it all.
 
 const char *why_not(const GroupsDesc &groups) {
-    constexpr std::int64_t quad = FlatMemory::quad_bytes;
-    const bool is_int8 = groups.element == HALYARD_ELEMENT_INT8;
-    if (groups.element != HALYARD_ELEMENT_E4M3 && (!is_int8 || groups.rounding != HALYARD_ROUNDING_AWAY)) {
-        return ".groups has elements that are neither HALYARD_ELEMENT_E4M3 (5) nor HALYARD_ELEMENT_INT8 (1) with "
-               "HALYARD_ROUNDING_AWAY (1), which no kernel of a device stores";
+    if (groups.element == Dtype::uint8 || groups.scale == GroupScale::f16) {
+        return ".groups->preset is of ggml or OpenVINO, of which no kernel of a device stores records";
     }
-    if (groups.reciprocal == HALYARD_RECIPROCAL_OF_LARGEST) {
-        return ".groups->reciprocal is HALYARD_RECIPROCAL_OF_LARGEST (2), but on a device it is that of the scale";
-    }
-    if (groups.scale_dtype != HALYARD_GROUP_SCALE_F32 && !groups.is_e8m0()) {
-        return ".groups has scales of 16 bits, but on a device they are HALYARD_GROUP_SCALE_F32 (1) or E8M0 (4, 5)";
-    }
-    if (groups.scale_dtype != HALYARD_GROUP_SCALE_E8M0_OCP && groups.floor < least_group_floor) {
-        return ".groups->floor is less than the 2^-64 that scales are at least on a device";
-    }
-    if (groups.group % quad != 0) {
-        return ".groups->group is no multiple of the 16 elements that a device stores at once";
-    }
-    const std::optional<GroupPlace> place = place_of(groups);
-    if (!place || groups.n_raw * (groups.raw ? element_bytes(*groups.raw) : 0) % quad != 0) {
-        return ".groups has scales apart, or elements in no group, beside places that are no multiples of 16 bytes, "
-               "which "
-               "no kernel of a device stores";
-    }
-    const bool is_near = groups.scale_stride < most_group_stride && groups.data_stride < most_group_stride;
-    return is_near || groups.n_groups == 1 ? nullptr : ".groups lie more than 32,767 bytes apart in their record";
+    return groups.group % FlatMemory::quad_bytes != 0
+               ? ".groups has groups that are no multiples of the 16 elements that a device stores at once"
+               : nullptr;
 }
 
 const char *why_not(const NormDesc &norm) {

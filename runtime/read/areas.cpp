@@ -35,12 +35,10 @@ Lattice cache_of(const Run &run, int index) noexcept {
 
 namespace {
 
-/// Scales of so many blocks or batch rows of so many slots or tokens. They are placed by integers, since what is given
-/// may end with the address space, which find_scales_range sees.
+/// Scales of so many blocks or batch rows of so many slots or tokens.
 Lattice lattice_of(const char *data, const GroupsDesc &groups, const GroupStrides &strides, std::int64_t n_blocks,
                    std::int64_t n_tokens, std::int64_t n_heads) {
-    return {reinterpret_cast<const void *>(reinterpret_cast<std::uintptr_t>(data) +
-                                           static_cast<std::uintptr_t>(groups.scale_offset)),
+    return {data,
             1,
             {n_blocks, n_tokens, n_heads, groups.n_groups, groups.scale_bytes(), 1},
             {strides.stride_batch, strides.stride_token, strides.stride_head, groups.scale_stride, 1, 0}};

@@ -49,18 +49,13 @@ void set_cache_strides(int index, const Spans &spans, Run &run) {
                                                "dynamic scales",
                                                "a cache",
                                                "scales by position",
-                                               "groups with scales_apart",
-                                               "from_groups with scales_apart"};
+                                               "groups with scales apart",
+                                               "from_groups with scales apart"};
     const auto first = static_cast<StageArray>(std::countr_zero(given ^ run.plan->tensors[index].asked));
     const bool is_needed = run.plan->tensors[index].asks_for(first);
     return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH, StageName(run, first, index),
                 is_needed ? " is NULL" : " is set", ", but tensors[", index, is_needed ? "] has " : "] does not have ",
                 asked_by[first]);
-}
-
-/// Of scales of groups, which begin scale_offset bytes behind the memory that is given.
-bool find_scales_range(const Lattice &scales, const char *data, MemoryRange *out) {
-    return find_memory_range(scales, out) && out->end >= reinterpret_cast<std::uintptr_t>(data);
 }
 
 /// Finds the memory of an array that a tensor's stages ask for; false where it leaves the address space.
@@ -79,8 +74,8 @@ bool find_range(const Run &run, int index, StageArray array, MemoryRange *out) {
     case position_scales_array:
         return find_memory_range<3>(stages.data(array), {run.n_batch, run.n_tokens, n_heads}, stages.position_strides,
                                     sizeof(float), out);
-    case group_scales_array: return find_scales_range(group_scales_of(run, index), stages.data(array), out);
-    case from_group_scales_array: return find_scales_range(from_group_scales_of(run, index), stages.data(array), out);
+    case group_scales_array: return find_memory_range(group_scales_of(run, index), out);
+    case from_group_scales_array: return find_memory_range(from_group_scales_of(run, index), out);
     }
     return false;
 }
@@ -188,8 +183,8 @@ void set_group_strides(const std::optional<GroupsDesc> &groups, std::int64_t n_t
     if (!groups || !groups->scales_apart) {
         return;
     }
-    scales = {groups->scales_stride_block, groups->scales_stride_token, groups->scales_stride_head};
-    if (scales.stride_batch != 0 || scales.stride_token != 0 || scales.stride_head != 0) {
+    scales = groups->strides;
+    if (!scales.are_zero()) {
         return;
     }
     scales.stride_head = groups->n_groups * groups->scale_stride;
@@ -267,7 +262,7 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
                 desc.cache             ? "a cache"
                 : desc.scale           ? "a scale"
                 : desc.position_scales ? "scales by position"
-                : has_scales_apart     ? "groups with scales_apart"
+                : has_scales_apart     ? "groups with scales apart"
                                        : "a norm with a weight");
 }
 

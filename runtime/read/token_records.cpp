@@ -59,11 +59,11 @@ TokenRecords read_records(const Run &run, int index, std::int64_t token) noexcep
 }
 
 float load_group_scale(const GroupsDesc &groups, const char *at) noexcept {
-    switch (groups.scale_dtype) {
-    case HALYARD_GROUP_SCALE_F32: return read_word<float>(at);
-    case HALYARD_GROUP_SCALE_F16: return F16::widen(read_word<std::uint16_t>(at));
-    case HALYARD_GROUP_SCALE_BF16: return BF16::widen(read_word<std::uint16_t>(at));
-    default: break;
+    switch (groups.scale) {
+    case GroupScale::f32: return read_word<float>(at);
+    case GroupScale::f16: return F16::widen(read_word<std::uint16_t>(at));
+    case GroupScale::power_up:
+    case GroupScale::power_ocp: break;
     }
     const auto byte = static_cast<std::uint32_t>(read_word<std::uint8_t>(at));
     constexpr std::uint32_t tiniest = 0x00400000, nan = 0x7fc00000;  // 2^-127 is no normal number; 255 is E8M0's NaN
@@ -72,21 +72,23 @@ float load_group_scale(const GroupsDesc &groups, const char *at) noexcept {
 
 namespace {
 
-/// Whether scales or zero points of a record's groups are finite. No branch is taken for one: moves would wait for it.
-bool are_finite(const GroupsDesc &groups, const char *at, std::int64_t stride) {
+/// Whether scales of a record's groups, or its zero point, are finite. No branch is taken for one: moves would wait for
+/// it.
+bool are_finite(const GroupsDesc &groups, const char *at) {
     const auto all_finite = [&](auto exponent) {
         unsigned found = 0;
         for (std::int64_t g = 0; g < groups.n_groups; g++) {
-            found |= (read_word<decltype(exponent)>(at + g * stride) & exponent) == exponent ? 1u : 0u;
+            found |= (read_word<decltype(exponent)>(at + g * groups.scale_stride) & exponent) == exponent ? 1u : 0u;
         }
         return found == 0;
     };
-    switch (groups.scale_dtype) {
-    case HALYARD_GROUP_SCALE_F32: return all_finite(std::uint32_t{0x7f800000});
-    case HALYARD_GROUP_SCALE_F16: return all_finite(std::uint16_t{0x7c00});
-    case HALYARD_GROUP_SCALE_BF16: return all_finite(std::uint16_t{0x7f80});
-    default: return all_finite(std::uint8_t{0xff});
+    switch (groups.scale) {
+    case GroupScale::f32: return all_finite(std::uint32_t{0x7f800000});
+    case GroupScale::f16: return all_finite(std::uint16_t{0x7c00});
+    case GroupScale::power_up:
+    case GroupScale::power_ocp: break;
     }
+    return all_finite(std::uint8_t{0xff});
 }
 
 halyard_status fail_infinite(const Run &run, int index, std::int64_t token, std::int64_t head, const char *scale,
@@ -95,7 +97,7 @@ halyard_status fail_infinite(const Run &run, int index, std::int64_t token, std:
     const GroupsDesc &groups = *desc.groups;
     for (std::int64_t g = 0;; g++) {
         const float s = load_group_scale(groups, scale + g * groups.scale_stride);
-        const float z = groups.has_zero() ? load_group_scale(groups, zero + g * groups.zero_stride) : 0.0f;
+        const float z = groups.has_zero() ? read_word<float>(zero) : 0.0f;
         if (g == groups.n_groups - 1 || s - s != 0.0f || z - z != 0.0f) {
             return fail(error, HALYARD_ERROR_SCALE, "the record of ", desc.cache ? "slot " : "token ",
                         desc.cache ? run.slots.of_token(token) : token % run.n_tokens, ", head ", head, ", of tensor ",
@@ -116,8 +118,7 @@ halyard_status check_moved_records(const Run &run, int index, halyard_error *err
         for (std::int64_t head = 0; records.bytes != nullptr && head < n_heads; head++) {
             const char *const scale = records.scales + head * records.scales_stride_head + groups.scale_offset;
             const char *const zero = records.bytes + head * records.stride_head + groups.zero_offset;
-            if (!are_finite(groups, scale, groups.scale_stride) ||
-                (groups.has_zero() && !are_finite(groups, zero, groups.zero_stride))) {
+            if (!are_finite(groups, scale) || (groups.has_zero() && !are_finite(groups, zero))) {
                 return fail_infinite(run, index, token, head, scale, zero, error);
             }
         }

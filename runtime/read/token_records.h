@@ -19,7 +19,7 @@ TokenRecords written_records(const Run &run, int index, std::int64_t token) noex
 /// Those that a tensor with from_groups reads, which are only read where the plan does not rerotate.
 TokenRecords read_records(const Run &run, int index, std::int64_t token) noexcept;
 
-/// Scale or zero point of a group, as stored.
+/// The scale of a group, as stored.
 float load_group_scale(const GroupsDesc &groups, const char *at) noexcept;
 
 /// Checks that the records of keys that move have finite scales and zero points. Slots were checked before.

@@ -91,7 +91,7 @@ RowKernels select_row_kernels(TargetSet allowed) noexcept;
 
 /// A target's kernels for the stages beside the rotation: an array for each stage, with an entry for each dtype
 /// (index_of). NULL where there is no kernel: widen_norm of f32 (norm serves it), largest, range, hadamard and
-/// butterfly of other dtypes than f32, quantise of dtypes that are not of 8 bits, store_groups and load_groups of
+/// butterfly of other dtypes than f32, quantise of others than e4m3 and int8, store_groups and load_groups of
 /// others than int8, and all of the reference.
 struct StageKernels {
     Target target;

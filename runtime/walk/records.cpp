@@ -63,7 +63,7 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
                  const Elements<const float> &heads, const Numbers &numbers) {
     const std::int64_t n = extents.n_heads * extents.n_tokens;
     const float greatest = groups.greatest();
-    if (groups.rule == HALYARD_RULE_LARGEST) {
+    if (groups.rule == GroupRule::largest) {
         find_largest(kernels, extents, heads, numbers.most);
         const float floor = groups.floor, *const most = numbers.most;
         float *const s = numbers.s;
@@ -75,7 +75,7 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
     find_range(kernels, extents, heads, numbers.least, numbers.most);
     for (std::int64_t i = 0; i < n; i++) {
         const float least = numbers.least[i], most = numbers.most[i];
-        if (groups.rule == HALYARD_RULE_RANGE) {
+        if (groups.rule == GroupRule::range) {
             const float s = (most - least) / greatest;
             numbers.s[i] = std::min(s == 0.0f ? groups.floor : s, std::numeric_limits<float>::max());
             continue;
@@ -91,8 +91,8 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
 
 /// The exponents of powers of two as E8M0: from s on, or as OCP says.
 void round_to_powers(const GroupsDesc &groups, std::int64_t n, const Numbers &numbers) {
-    const bool up = groups.scale_dtype == HALYARD_GROUP_SCALE_E8M0_UP;
-    const int of_greatest = groups.element == HALYARD_ELEMENT_E4M3 ? 8 : 15;
+    const bool up = groups.scale == GroupScale::power_up;
+    constexpr int of_greatest = 8;  // the exponent of e4m3's 448
     for (std::int64_t i = 0; i < n; i++) {
         const auto bits = std::bit_cast<std::uint32_t>(up ? numbers.s[i] : numbers.most[i]);
         const auto exponent = static_cast<int>(bits >> 23), fraction = static_cast<int>(bits & 0x7fffffu);
@@ -104,15 +104,12 @@ void round_to_powers(const GroupsDesc &groups, std::int64_t n, const Numbers &nu
     }
 }
 
-/// Rounds numbers to the dtype of scales. What overflows becomes the largest finite number, and `number` that too; true
-/// where that was so.
-bool round_numbers(const StageKernels &kernels, Dtype dtype, std::int64_t n, float *numbers, char *words) {
+/// Rounds numbers to f16. What overflows becomes the largest finite number, and `number` that too; true where that was
+/// so.
+bool round_to_f16(const StageKernels &kernels, std::int64_t n, float *numbers, char *words) {
     static constexpr float one = 1.0f;
-    narrow(kernels, dtype, {n, 1, 1}, {numbers, {1, 0, 0}}, {&one, {0, 0, 0}}, {words, {1, 0, 0}});
-    if (dtype == Dtype::f32) {
-        return false;
-    }
-    const std::uint32_t infinity = dtype == Dtype::f16 ? 0x7c00 : 0x7f80;
+    narrow(kernels, Dtype::f16, {n, 1, 1}, {numbers, {1, 0, 0}}, {&one, {0, 0, 0}}, {words, {1, 0, 0}});
+    constexpr std::uint32_t infinity = 0x7c00;
     std::uint32_t overflows = 0;  // no branch, for the cost of a head
     for (std::int64_t i = 0; i < n; i++) {
         const std::uint32_t word = read_word<std::uint16_t>(words + 2 * i);
@@ -124,7 +121,7 @@ bool round_numbers(const StageKernels &kernels, Dtype dtype, std::int64_t n, flo
         if ((word & 0x7fffu) == infinity) {
             const auto finite = static_cast<std::uint16_t>(word - 1u);
             std::memcpy(at, &finite, sizeof(finite));
-            numbers[i] = dtype == Dtype::f16 ? F16::widen(finite) : BF16::widen(finite);
+            numbers[i] = F16::widen(finite);
         }
     }
     return overflows != 0;
@@ -143,27 +140,20 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
                   const Elements<const float> &heads, const Numbers &numbers) {
     const std::int64_t n = extents.n_heads * extents.n_tokens;
     find_scales(kernels, groups, extents, heads, numbers);
-    const std::optional<Dtype> dtype = groups.scale();
     bool overflows = false;
-    if (dtype) {
-        overflows = round_numbers(kernels, *dtype, n, numbers.s, numbers.words);
-    } else {
+    if (groups.is_power()) {
         round_to_powers(groups, n, numbers);
+    } else if (groups.scale == GroupScale::f16) {
+        overflows = round_to_f16(kernels, n, numbers.s, numbers.words);
+    } else {
+        std::memcpy(numbers.words, numbers.s, static_cast<std::size_t>(n) * sizeof(float));
     }
-    std::fill_n(numbers.z, n, groups.rule == HALYARD_RULE_SIGNED ? 8.5f : 0.0f);
-    if (groups.has_zero()) {
+    std::fill_n(numbers.z, n, groups.rule == GroupRule::signed_largest ? 8.5f : 0.0f);
+    for (std::int64_t i = 0; i < n && groups.has_zero(); i++) {
         constexpr float finite = std::numeric_limits<float>::max();
-        for (std::int64_t i = 0; i < n; i++) {
-            numbers.z[i] = std::clamp(-numbers.least[i] / numbers.s[i], -finite, finite);
-        }
-        char *const words = reinterpret_cast<char *>(numbers.least);  // which is not read again
-        round_numbers(kernels, *dtype, n, numbers.z, words);
-        widen(kernels, *dtype, {n, 1, 1}, {words, {1, 0, 0}}, {numbers.z, {1, 0, 0}});
+        numbers.z[i] = std::clamp(-numbers.least[i] / numbers.s[i], -finite, finite);
     }
-    if (groups.reciprocal == HALYARD_RECIPROCAL_OF_STORED && dtype && *dtype != Dtype::f32) {
-        widen(kernels, *dtype, {n, 1, 1}, {numbers.words, {1, 0, 0}}, {numbers.s, {1, 0, 0}});
-    }
-    if (groups.reciprocal != HALYARD_RECIPROCAL_OF_LARGEST) {
+    if (!groups.by_largest) {
         find_reciprocals(n, 1.0f, numbers.s, numbers.r);
         return;
     }
@@ -180,38 +170,27 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
 
 Quantisation quantisation_of(const GroupsDesc &groups) {
     using Mode = Quantisation::Mode;
-    const float greatest = groups.greatest();
-    switch (groups.element) {
-    case HALYARD_ELEMENT_E4M3: return {Dtype::e4m3, Mode::even, 0.0f, 0.0f};
-    case HALYARD_ELEMENT_E5M2: return {Dtype::e5m2, Mode::even, 0.0f, 0.0f};
-    default: break;
+    if (groups.element == Dtype::e4m3) {
+        return {Dtype::e4m3, Mode::even, 0.0f, 0.0f};
     }
-    if (groups.rule == HALYARD_RULE_SIGNED) {
+    if (groups.rule == GroupRule::signed_largest) {
         return {Dtype::int8, Mode::offset, 0.0f, 15.0f};
     }
-    const Mode mode = groups.rounding == HALYARD_ROUNDING_AWAY ? Mode::away : Mode::even;
-    const float low = groups.has_zero() ? 0.0f : groups.element == HALYARD_ELEMENT_INT8 ? -128.0f : -greatest;
-    return {Dtype::int8, mode, low, greatest};
+    return {Dtype::int8, groups.rounds_away ? Mode::away : Mode::even, groups.has_zero() ? 0.0f : -128.0f,
+            groups.greatest()};
 }
 
 /// Calls function(byte, low, high) for each byte of a group: the elements whose nibbles it holds.
 template <typename Function>
 void for_each_byte(const GroupsDesc &groups, const Function &function) {
     const std::int64_t n = groups.group / 2;
-    switch (groups.packing) {  // loops of their own, so that the compiler makes vectors of them
-    case HALYARD_PACKING_HALVES:
+    if (groups.packing == Packing::halves) {  // loops of their own, so that the compiler makes vectors of them
         for (std::int64_t i = 0; i < n; i++) {
             function(i, i, i + n);
         }
-        return;
-    case HALYARD_PACKING_HIGH_FIRST:
+    } else {
         for (std::int64_t i = 0; i < n; i++) {
             function(i, 2 * i + 1, 2 * i);
-        }
-        return;
-    default:
-        for (std::int64_t i = 0; i < n; i++) {
-            function(i, 2 * i, 2 * i + 1);
         }
     }
 }
@@ -224,11 +203,10 @@ void pack(const GroupsDesc &groups, const unsigned char *__restrict elements, ch
 }
 
 void unpack(const GroupsDesc &groups, const char *__restrict in, unsigned char *__restrict elements) {
-    const unsigned sign = groups.element == HALYARD_ELEMENT_INT4 ? 8 : 0;
     for_each_byte(groups, [=](std::int64_t i, std::int64_t low, std::int64_t high) {
         const auto byte = static_cast<unsigned char>(in[i]);
-        elements[low] = static_cast<unsigned char>(((byte & 0x0fu) ^ sign) - sign);
-        elements[high] = static_cast<unsigned char>((unsigned{byte} >> 4 ^ sign) - sign);
+        elements[low] = static_cast<unsigned char>(byte & 0x0fu);
+        elements[high] = static_cast<unsigned char>(unsigned{byte} >> 4);
     });
 }
 
@@ -246,7 +224,6 @@ void copy_groups(std::int64_t n_groups, std::int64_t bytes, const char *from, st
     case 1: copy_groups_of<1>(n_groups, from, from_stride, to, to_stride); return;
     case 2: copy_groups_of<2>(n_groups, from, from_stride, to, to_stride); return;
     case 4: copy_groups_of<4>(n_groups, from, from_stride, to, to_stride); return;
-    case 16: copy_groups_of<16>(n_groups, from, from_stride, to, to_stride); return;
     case 32: copy_groups_of<32>(n_groups, from, from_stride, to, to_stride); return;
     case 64: copy_groups_of<64>(n_groups, from, from_stride, to, to_stride); return;
     default:
@@ -262,8 +239,7 @@ void store_head(const GroupsDesc &groups, std::int64_t first, const unsigned cha
     const std::int64_t bytes = groups.scale_bytes(), n = groups.n_groups;
     copy_groups(n, bytes, numbers.words + first * bytes, bytes, scales + groups.scale_offset, groups.scale_stride);
     if (groups.has_zero()) {
-        copy_groups(n, bytes, reinterpret_cast<const char *>(numbers.least) + first * bytes, bytes,
-                    record + groups.zero_offset, groups.zero_stride);
+        std::memcpy(record + groups.zero_offset, numbers.z + first, sizeof(float));
     }
     const unsigned char *const from = elements + first * groups.group;
     char *const to = record + groups.data_offset;
@@ -279,13 +255,10 @@ void store_head(const GroupsDesc &groups, std::int64_t first, const unsigned cha
 /// Makes floats of the dense elements of some heads: q s, or (q - z) s.
 void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const unsigned char *elements,
                 const Numbers &numbers, std::int64_t n_heads, std::int64_t head_dim, float *heads) {
-    const bool is_unsigned = groups.has_zero() || groups.rule == HALYARD_RULE_SIGNED;
+    const bool is_unsigned = groups.element == Dtype::uint8;
     const Elements<float> floats = {heads, {1, groups.group, head_dim}};
     if (!is_unsigned) {
-        const Dtype dtype = groups.element == HALYARD_ELEMENT_E4M3   ? Dtype::e4m3
-                            : groups.element == HALYARD_ELEMENT_E5M2 ? Dtype::e5m2
-                                                                     : Dtype::int8;
-        widen(kernels, dtype, {groups.group, groups.n_groups, n_heads},
+        widen(kernels, groups.element, {groups.group, groups.n_groups, n_heads},
               {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped}}, floats);
     }
     for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
@@ -320,19 +293,14 @@ void load_head(const GroupsDesc &groups, std::int64_t first, const char *record,
     }
     for (std::int64_t g = 0; g < groups.n_groups; g++) {
         numbers.s[first + g] = load_group_scale(groups, scales + groups.scale_offset + g * groups.scale_stride);
-        numbers.z[first + g] =
-            groups.has_zero() ? load_group_scale(groups, record + groups.zero_offset + g * groups.zero_stride) : 8.0f;
+        numbers.z[first + g] = groups.has_zero() ? read_word<float>(record + groups.zero_offset) : 8.0f;
     }
 }
 
 // ---- Records -------------------------------------------------------------------------------------------------------
 
-/// Whether store_q8 and load_q8 know such records. (Integers with a sign have their scale by the largest.)
-bool is_q8(const GroupsDesc &groups) {
-    return groups.element == HALYARD_ELEMENT_INT8 && groups.floor == 0.0f &&
-           groups.scale_dtype == HALYARD_GROUP_SCALE_F16 && groups.group == q8_group && !groups.raw &&
-           groups.scale_stride % 2 == 0;
-}
+/// Whether store_q8 and load_q8 know such records.
+bool is_q8(const GroupsDesc &groups) { return groups.element == Dtype::int8 && groups.scale == GroupScale::f16; }
 
 /// The heads' records of one token, from the first head on.
 TokenRecords from_head(const TokenRecords &records, std::int64_t head) {
@@ -378,9 +346,9 @@ void store_heads(const Run &run, int index, const Heads &part, std::int64_t firs
             char *const record = records.bytes + head * records.stride_head;
             store_head(groups, at * groups.n_groups, memory.elements, numbers, record,
                        records.scales + head * records.scales_stride_head);
-            if (groups.raw) {
+            if (groups.n_raw != 0) {
                 static constexpr float one = 1.0f;
-                narrow(kernels, *groups.raw, {groups.n_raw, 1, 1},
+                narrow(kernels, Dtype::bf16, {groups.n_raw, 1, 1},
                        {part.data + at * desc.head_dim + groups.n_grouped, {1, 0, 0}}, {&one, {0, 0, 0}},
                        {record + groups.raw_offset, {1, 0, 0}});
             }
@@ -393,7 +361,7 @@ void store_q8_heads(const Run &run, int index, const Heads &part, std::int64_t f
                     const RecordMemory &memory) {
     const TensorDesc &desc = run.plan->tensors[index];
     const GroupsDesc &groups = *desc.groups;
-    const Q8 q8 = {groups.reciprocal, groups.rounding == HALYARD_ROUNDING_AWAY};
+    const Q8 q8 = {groups.by_largest ? Q8::of_largest : Q8::of_scale, groups.rounds_away};
     for (std::int64_t token = 0; token < part.n_tokens; token++) {
         const Heads heads = of_token(part, token, desc.head_dim);
         const TokenRecords records = from_head(written_records(run, index, first_token + token), first_head);
@@ -429,8 +397,8 @@ void load_heads(const Run &run, int index, const Heads &part, std::int64_t first
             const char *const record = records.bytes + head * records.stride_head;
             load_head(groups, first, record, records.scales + head * records.scales_stride_head, memory.elements,
                       numbers);
-            if (groups.raw) {
-                widen(kernels, *groups.raw, {groups.n_raw, 1, 1}, {record + groups.raw_offset, {1, 0, 0}},
+            if (groups.n_raw != 0) {
+                widen(kernels, Dtype::bf16, {groups.n_raw, 1, 1}, {record + groups.raw_offset, {1, 0, 0}},
                       {floats + at * desc.head_dim + groups.n_grouped, {1, 0, 0}});
             }
         }

@@ -5,7 +5,7 @@
 
 namespace halyard {
 
-/// How many groups are worked on at once, which have at most record_room elements. A head has at most 128.
+/// How many groups are worked on at once, which have at most record_room elements. A head has at most 64.
 inline constexpr std::int64_t max_groups = 256, record_room = max_staged_block;
 inline constexpr std::int64_t numbers_of_groups = 6;
 

@@ -119,8 +119,6 @@ void quantise_by_loop(const Quantisation &how, const Extents &extents, const Ele
         unsigned char &to = y[group * extents.n_elements + e];
         if (how.dtype == Dtype::e4m3) {
             to = E4M3::narrow(v * by);
-        } else if (how.dtype == Dtype::e5m2) {
-            to = E5M2::narrow(v * by);
         } else {
             float q = integer_of(how.mode, v, by, z == nullptr ? 0.0f : z[group]);
             q = q >= how.low ? q : how.low;  // of a NaN too
@@ -149,8 +147,8 @@ bool store_q8_by_loop(const Q8 &q8, const Extents &extents, const float *heads, 
         const float scale = most / 127.0f;
         const std::uint16_t word = F16::narrow(scale);
         std::memcpy(find(scales, 0, h, t, sizeof(word)), &word, sizeof(word));
-        const float quotient = q8.reciprocal == HALYARD_RECIPROCAL_OF_LARGEST ? 127.0f / most
-                               : q8.reciprocal == HALYARD_RECIPROCAL_OF_SCALE ? 1.0f / scale
+        const float quotient = q8.reciprocal == Q8::of_largest ? 127.0f / most
+                               : q8.reciprocal == Q8::of_scale ? 1.0f / scale
                                                                               : 1.0f / F16::widen(word);
         const float r = std::isfinite(quotient) ? quotient : 0.0f;
         for (std::int64_t e = 0; e < q8_group; e++) {

@@ -106,9 +106,9 @@ void transform(const StageKernels &kernels, std::int64_t n, std::int64_t n_eleme
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &block,
             const Elements<const float> &r, const Elements<char> &y) noexcept;
 
-/// How numbers of a group become its elements: see halyard_groups_desc.
+/// How numbers of a group become its elements.
 struct Quantisation {
-    Dtype dtype;  // e4m3 or e5m2, as narrow rounds them; or int8: integers, of which the low byte is kept
+    Dtype dtype;  // e4m3, as narrow rounds it; or int8: integers, of which the low byte is kept
     /// Of integers. even: fma(v, r, z), to nearest even. away: v r, halves away from zero; z is not read. offset: v r +
     /// z, each rounded to float, and then towards zero.
     enum class Mode : std::int32_t { even, away, offset } mode;
@@ -126,8 +126,8 @@ void quantise(const StageKernels &kernels, const Quantisation &how, const Extent
 inline constexpr std::int64_t q8_group = 32;
 
 struct Q8 {
-    std::int32_t reciprocal;  // HALYARD_RECIPROCAL_…
-    bool away;                // halves are rounded away from zero
+    enum Reciprocal : std::int32_t { of_stored, of_scale, of_largest } reciprocal;  // of halyard_store_groups_kernel
+    bool away;                                                                      // halves are rounded away from zero
 };
 
 /// Stores heads as [group][element] in y, and the groups' scales, whose strides are in units of 2 bytes. Groups stand

@@ -18,7 +18,7 @@ struct Address {
 struct Link {
     void *at;
 };
-using Field = std::variant<std::uint32_t *, std::int32_t *, std::int64_t *, double *, float *, Address, Link>;
+using Field = std::variant<std::uint32_t *, std::int32_t *, std::int64_t *, double *, Address, Link>;
 using Fields = std::vector<Field>;
 
 template <typename... Numbers>
@@ -32,14 +32,6 @@ void add_address(Fields &fields, T *&pointer, std::int64_t step = 1) {
 template <typename T>
 void add_link(Fields &fields, T *&pointer) {
     fields.push_back(Link{&pointer});
-}
-
-/// How records hold heads.
-inline void add_fields_of_groups(Fields &fields, halyard_groups_desc &groups) {
-    auto &[size, preset, element, packing, rule, reciprocal, rounding, scale, raw, floor, group, grouped, bytes, data,
-           data_step, scales, scale_step, zeros, zero_step, raws, apart, reserved, block, token, head] = groups;
-    add(fields, size, preset, element, packing, rule, reciprocal, rounding, scale, raw, floor, group, grouped, bytes,
-        data, data_step, scales, scale_step, zeros, zero_step, raws, apart, reserved, block, token, head);
 }
 
 inline Fields fields_of_plan(Call &call) {
@@ -61,7 +53,8 @@ inline Fields fields_of_plan(Call &call) {
         }
         for (halyard_groups_desc *const groups : {&call.groups[i], &call.from_groups[i]}) {
             if (groups == call.tensors[i].groups || groups == call.tensors[i].from_groups) {
-                add_fields_of_groups(fields, *groups);
+                auto &[of, preset, block, token, head] = *groups;
+                add(fields, of, preset, block, token, head);
             }
         }
         add_link(fields, call.tensors[i].groups);
@@ -171,8 +164,6 @@ inline void make_wild(Draw &draw, const Fields &fields) {
             std::memset(link->at, 0, sizeof(void *));
         } else if (double *const *const number = std::get_if<double *>(&field)) {
             **number = draw.one_of(wild_doubles);
-        } else if (float *const *const single = std::get_if<float *>(&field)) {
-            **single = static_cast<float>(draw.one_of(wild_doubles));
         } else {
             std::visit(
                 [&](auto at) {

@@ -11,24 +11,22 @@ TEST_CASE("cuda device: records have the reference's bytes, beside plain tensors
     const halyard_gpu_queue &queue = gpu_test::device_queue();
     oracle::Random random(Catch::getSeed());
     struct Kind {
-        int level;  // of_groups
-        std::int32_t preset;
-        int head_dim;  // of_head_dim, of which one has to be
+        std::int32_t preset;  // or any
+        int head_dim;         // of_head_dim, of which one has to be
     };
-    constexpr Kind kinds[] = {{1, HALYARD_GROUPS_MLA_V32, 9},
-                              {1, HALYARD_GROUPS_MLA_V4, 6},
-                              {1, HALYARD_GROUPS_MLA_V41, 6},
-                              {1, 0, -1},
-                              {1, 0, -1},
-                              {2, 0, -1},
-                              {2, 0, -1}};
+    constexpr Kind kinds[] = {{HALYARD_GROUPS_MLA_V32, 9},
+                              {HALYARD_GROUPS_MLA_V4, 6},
+                              {HALYARD_GROUPS_MLA_V41, 6},
+                              {HALYARD_GROUPS_VLLM_INT8, -1},
+                              {0, -1},
+                              {0, -1}};
     for (const Kind &kind : kinds) {
         for (const std::int32_t dtype : {HALYARD_BF16, HALYARD_F16, HALYARD_F32}) {
             scenes::Choice choice;
             choice.on_device = true;
             choice.step = 16;
             choice.level[scenes::of_dtype] = dtype - HALYARD_F32;
-            choice.level[scenes::of_groups] = kind.level;
+            choice.level[scenes::of_groups] = 1;
             choice.level[scenes::of_head_dim] = kind.head_dim;
             choice.preset = kind.preset;
             for (int i = 0, n = gpu_test::n_calls(6); i < n; i++) {
@@ -43,54 +41,26 @@ TEST_CASE("cuda device: records have the reference's bytes, beside plain tensors
 
 TEST_CASE("cuda device: records that the kernel does not store are refused by the plan", "[gpu][cuda]") {
     WorkingPlan plan;
-    auto groups = sized<halyard_groups_desc>(), preset = groups;
-    groups.element = HALYARD_ELEMENT_E4M3;
-    groups.rule = HALYARD_RULE_LARGEST;
-    groups.scale_dtype = HALYARD_GROUP_SCALE_F32;
-    groups.floor = 1.0f;
-    groups.scale_offset = 64;
+    auto groups = halyard::describe_groups(HALYARD_GROUPS_VLLM_FP8);
     auto &tensor = plan.tensor;
     tensor.groups = &groups;
     tensor.out_dtype = HALYARD_UINT8;
-    const char *const elements = ".groups has elements that are neither HALYARD_ELEMENT_E4M3 (5) nor "
-                                 "HALYARD_ELEMENT_INT8 (1) with HALYARD_ROUNDING_AWAY (1), which no kernel of a device "
-                                 "stores";
-    const char *const places =
-        ".groups has scales apart, or elements in no group, beside places that are no multiples of "
-        "16 bytes, which no kernel of a device stores";
+    const char *const none = ".groups->preset is of ggml or OpenVINO, of which no kernel of a device stores records";
     plan.refuse({
         {".from_groups is set, but no kernel of a device reads records",
-         {{preset.preset, HALYARD_GROUPS_MX},
-          {tensor.from_groups, &preset},
+         {{groups.preset, HALYARD_GROUPS_MX},
+          {tensor.from_groups, &groups},
           {tensor.groups, nullptr},
           {tensor.dtype, HALYARD_UINT8},
           {tensor.out_dtype, HALYARD_F32}}},
-        {elements, {{tensor.groups, &preset}, {preset.preset, HALYARD_GROUPS_GGML_Q8_0}}},
-        {elements, {{tensor.groups, &preset}, {preset.preset, HALYARD_GROUPS_GGML_Q4_0}}},
-        {elements, {{tensor.groups, &preset}, {preset.preset, HALYARD_GROUPS_OPENVINO_U8}}},
-        {elements, {{groups.element, HALYARD_ELEMENT_E5M2}}},
-        {elements,
-         {{groups.element, HALYARD_ELEMENT_INT4},
-          {groups.rounding, HALYARD_ROUNDING_AWAY},
-          {groups.packing, 1},
-          {groups.scale_offset, 32}}},
-        {".groups->reciprocal is HALYARD_RECIPROCAL_OF_LARGEST (2), but on a device it is that of the scale",
-         {{groups.reciprocal, HALYARD_RECIPROCAL_OF_LARGEST}, {groups.floor, 0}}},
-        {".groups has scales of 16 bits, but on a device they are HALYARD_GROUP_SCALE_F32 (1) or E8M0 (4, 5)",
-         {{groups.scale_dtype, HALYARD_GROUP_SCALE_F16}}},
-        {".groups->floor is less than the 2^-64 that scales are at least on a device",
-         {{groups.floor, 0x1.fffffep-65f}}},
-        {".groups->group is no multiple of the 16 elements that a device stores at once",
-         {{tensor.head_dim, 72}, {groups.scale_offset, 72}}},
-        {places, {{groups.scales_apart, 1}, {groups.scale_offset, 0}, {groups.data_offset, 8}}},
-        {places, {{groups.n_grouped, 48}, {groups.raw_dtype, HALYARD_F16}, {groups.raw_offset, 72}}},
-        {places,
-         {{tensor.head_dim, 76}, {groups.n_grouped, 64}, {groups.raw_dtype, HALYARD_F16}, {groups.raw_offset, 80}}},
-        {".groups lie more than 32,767 bytes apart in their record",
-         {{groups.group, 32}, {groups.data_stride, 32768}, {groups.scale_stride, 32}}},
+        {none, {{groups.preset, HALYARD_GROUPS_GGML_Q8_0}}},
+        {none, {{groups.preset, HALYARD_GROUPS_GGML_Q8_0_REFERENCE}}},
+        {none, {{groups.preset, HALYARD_GROUPS_GGML_Q4_0}}},
+        {none, {{groups.preset, HALYARD_GROUPS_OPENVINO_U8}}},
+        {none, {{groups.preset, HALYARD_GROUPS_OPENVINO_U4}}},
+        {".groups has groups that are no multiples of the 16 elements that a device stores at once",
+         {{tensor.head_dim, 72}}},
     });
-    preset.preset = HALYARD_GROUPS_VLLM_FP8;
-    tensor.groups = &preset;
     CHECK_THAT(halyard::explain(HALYARD_CUDA, halyard::plan_desc(64, {tensor})),
                Catch::Matchers::ContainsSubstring("* halyard_road_records_"));
 }

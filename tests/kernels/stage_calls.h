@@ -421,7 +421,7 @@ private:
         const ElementStrides of_scales = strides_of(1);
         Operand &scales = add("scales", random, Dtype::f16, Extents{1, n_groups, n_heads}, of_scales,
                               stores ? Values::any_bits : random_values(random));
-        call.q8 = {static_cast<std::int32_t>(random.in(0, 2)), random.one_in(2)};
+        call.q8 = {static_cast<halyard::Q8::Reciprocal>(random.in(0, 2)), random.one_in(2)};
         if (stores && !any) {
             fill_with_groups(random, floats, n_groups * n_heads);
         }

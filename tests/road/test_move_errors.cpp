@@ -178,9 +178,9 @@ TEST_CASE("errors: moves, scales", "[errors][road][moves]") {
 
 TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][moves][groups]") {
     MoveRun s;
-    const auto groups = describe_range_groups();
-    const auto cache = halyard::describe_hnd_cache(2, 4, MoveRun::H, 48);
-    s.tensors[1] = halyard::describe_tensor(halyard::dtype::uint8, 32, halyard::pairing::half);
+    auto groups = halyard::describe_groups(HALYARD_GROUPS_OPENVINO_U8);
+    auto cache = halyard::describe_hnd_cache(2, 4, MoveRun::H, 48);
+    s.tensors[1] = halyard::describe_tensor(halyard::dtype::uint8, 40, halyard::pairing::half);
     s.tensors[1].groups = &groups;
     s.tensors[1].cache = &cache;
     s.stages[1] = halyard::stages_into(s.at(1400));
@@ -191,12 +191,18 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][mo
     const float infinite = std::numeric_limits<float>::infinity();
     const std::string record = "the record of slot 7, head 1, of tensor 1 has inf as the ";
     s.runs.refuse({
-        {HALYARD_ERROR_SCALE, {record + "scale of group 0"}, {{of_slot_7[0], infinite}, {of_slot_7[2], infinite}}},
-        {HALYARD_ERROR_SCALE, {record + "scale of group 1"}, {{of_slot_7[2], infinite}}},
-        {HALYARD_ERROR_SCALE, {record + "zero point of group 0"}, {{of_slot_7[1], infinite}, {of_slot_7[2], infinite}}},
-        {HALYARD_ERROR_SCALE, {record + "zero point of group 1", "no key was stored"}, {{of_slot_7[3], infinite}}},
+        {HALYARD_ERROR_SCALE, {record + "scale of group 0"}, {{of_slot_7[0], infinite}, {of_slot_7[1], infinite}}},
+        {HALYARD_ERROR_SCALE, {record + "zero point of group 0", "no key was stored"}, {{of_slot_7[1], infinite}}},
     });
     s.runs.accept({{of_slot_6[0], infinite}});  // which stays as it is
+    // Of several groups the first that has one is told.
+    groups.preset = HALYARD_GROUPS_GGML_Q8_0;
+    s.tensors[1].head_dim = 64;
+    s.x[1].shape[3] = s.y[1].shape[3] = 68;
+    cache = halyard::describe_hnd_cache(2, 4, MoveRun::H, 68);
+    s.runs.accept({});
+    auto &scale = reinterpret_cast<std::uint16_t *>(s.at(1400))[((8 + 4 + 3) * 68 + 34) / 2];
+    s.runs.refuse(HALYARD_ERROR_SCALE, {record + "scale of group 1"}, {{scale, 0x7c00}});
 }
 
 TEST_CASE("errors: moves, bound", "[errors][road][moves]") {

@@ -570,21 +570,21 @@ typedef struct halyard_cache_desc {
  * + 2) / 2 * 2^-23 times the length of the n elements, plus the length of the errors that these had before. A plan that
  * rerotates undoes the transform before the rotation and does it again after it. */
 
-/* Groups. What a quantised cache stores of a head is a record of bytes: elements in groups, a scale for each group, and
- * perhaps a zero point. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last dimension,
- * whose bytes lie one after the other, in caches too. With v the elements of a group as they come out of the other
- * stages, in f32 and each operation rounded:
+/* Groups. What a quantised cache stores of a head is a record of bytes: elements in groups, a scale s for each group,
+ * and perhaps a zero point z. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last
+ * dimension, whose bytes lie one after the other, in caches too. A preset says how a record is made. With v the
+ * elements of a group as they come out of the other stages, in f32 and each operation rounded:
  *
- *     RULE_LARGEST    s = max(largest |v| / M, floor)                  q = round(v * r), to -M … M (int8: -128 … 127)
- *                     M is 127 (int8), 7 (int4), 448 (e4m3), 57344 (e5m2)
- *     RULE_SIGNED     s = (the v of largest |v|, the first of equals) / -8       q = trunc(v * r + 8.5), to 0 … 15;
- *     uint4 RULE_RANGE      s = (max - min) / M, or floor if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 …
- *                     M M is 255 (uint8), 15 (uint4)
+ *     int8, e4m3      s = max(largest |v| / M, floor); M is 127 or 448          q = round(v * r), int8 to -128 … 127
+ *     GGML_Q4_0       s = (the v of largest |v|, the first of equals) / -8      q = trunc(v * r + 8.5), to 0 … 15
+ *     OPENVINO_U8     s = (max - min) / M, or 1e-4 if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 … M
+ *     and _U4         M is 255 or 15
  *
- * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored; q is computed with z as stored. s and z
- * are rounded to scale_dtype. F32, F16, BF16: to nearest even; what overflows becomes the largest finite number, an s
- * before z and r are computed from it. E8M0_UP: the next power of two from s on. E8M0_OCP: 2^(floor(log2(largest |v|))
- * - 8 for e4m3, - 15 for e5m2). Both are within 2^-127 … 2^127.
+ * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored. r is 1 / s, before s is rounded to f16;
+ * of GGML_Q8_0 it is 127 / largest |v|. Where nothing else is said, floor is 0, and halves are rounded to even.
+ * An s or z that overflows, as f32 or as f16, becomes the largest finite number; z and r are computed from such an s.
+ * An E8M0 s is a power of two, within 2^-127 … 2^127: the next one from s on; of MX 2^(floor(log2(largest |v|)) - 8).
+ * r is 1 / s as stored then.
  * A v that is not finite does not count for s and z. A NaN counts as a v of 0, and an infinity becomes the nearest q.
  * If no v is finite, s and z are those of zeros. +0 and -0 are equal in max and min. If r would not be finite, r is 0
  * and every v counts as 0.
@@ -592,80 +592,51 @@ typedef struct halyard_cache_desc {
  * stages. All bytes are the same on every target with fused multiply-add. */
 enum {
     HALYARD_GROUPS_GGML_Q8_0 = 1,           /* 34 bytes for 32 elements: f16 s, then int8; as ggml on x86 */
-    HALYARD_GROUPS_GGML_Q8_0_NEON = 2,      /* the same with r of s, as ggml on ARM */
+    HALYARD_GROUPS_GGML_Q8_0_NEON = 2,      /* the same with r = 1 / s, as ggml on ARM */
     HALYARD_GROUPS_GGML_Q8_0_REFERENCE = 3, /* and half away from zero, as ggml's portable code */
-    HALYARD_GROUPS_GGML_Q4_0 = 4,           /* 18 bytes for 32 elements: f16 s, then uint4 by halves; RULE_SIGNED */
-    HALYARD_GROUPS_VLLM_INT8 = 5,           /* int8 per head; f32 scales apart, [blocks, block_size, heads] */
-    HALYARD_GROUPS_VLLM_FP8 = 6,            /* e4m3, likewise */
-    HALYARD_GROUPS_OPENVINO_U8 = 7,         /* f32 s, f32 z, a head of uint8; RULE_RANGE. OpenVINO (2026.4, x86) writes
-                                             * these bytes if head_dim is a multiple of 16: for values, and for keys
-                                             * with KEY_CACHE_QUANT_MODE BY_TOKEN, which is not its default */
-    HALYARD_GROUPS_OPENVINO_U4 = 8,         /* the same of uint4, even elements in the high nibbles */
-    HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales of 128 each, then 64 bf16 */
-    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0_UP of 64 each apart */
-    HALYARD_GROUPS_MLA_V41 = 11,            /* V4.1: 512 e4m3; 16 E8M0_UP of 32 each apart */
-    HALYARD_GROUPS_MX = 12                  /* OCP MXFP8: E8M0_OCP, then 32 e4m3 */
-};
-enum {
-    HALYARD_ELEMENT_INT8 = 1,
-    HALYARD_ELEMENT_UINT8 = 2,
-    HALYARD_ELEMENT_INT4 = 3, /* two in a byte, as the next: see packing */
-    HALYARD_ELEMENT_UINT4 = 4,
-    HALYARD_ELEMENT_E4M3 = 5,
-    HALYARD_ELEMENT_E5M2 = 6
-};
-enum { HALYARD_PACKING_LOW_FIRST = 1, HALYARD_PACKING_HIGH_FIRST = 2, HALYARD_PACKING_HALVES = 3 };
-enum { HALYARD_RULE_LARGEST = 1, HALYARD_RULE_SIGNED = 2, HALYARD_RULE_RANGE = 3 };
-enum { HALYARD_RECIPROCAL_OF_STORED = 0, HALYARD_RECIPROCAL_OF_SCALE = 1, HALYARD_RECIPROCAL_OF_LARGEST = 2 };
-enum { HALYARD_ROUNDING_EVEN = 0, HALYARD_ROUNDING_AWAY = 1 };
-enum {
-    HALYARD_GROUP_SCALE_F32 = 1,
-    HALYARD_GROUP_SCALE_F16 = 2,
-    HALYARD_GROUP_SCALE_BF16 = 3,
-    HALYARD_GROUP_SCALE_E8M0_UP = 4,
-    HALYARD_GROUP_SCALE_E8M0_OCP = 5
+    HALYARD_GROUPS_GGML_Q4_0 = 4,           /* 18 bytes for 32 elements: f16 s, then 4 bits each, q of element i in the
+                                             * low nibble beside that of element i + 16 */
+    HALYARD_GROUPS_VLLM_INT8 = 5,           /* int8 per head, half away from zero, floor 1e-6; f32 scales apart,
+                                             * [blocks, block_size, heads] */
+    HALYARD_GROUPS_VLLM_FP8 = 6,            /* e4m3 per head, floor 1e-6; scales likewise */
+    HALYARD_GROUPS_OPENVINO_U8 = 7,         /* f32 s, f32 z, a head of bytes. OpenVINO (2026.4, x86) writes these bytes
+                                             * if head_dim is a multiple of 16: for values, and for keys with
+                                             * KEY_CACHE_QUANT_MODE BY_TOKEN, which is not its default */
+    HALYARD_GROUPS_OPENVINO_U4 = 8,         /* the same in nibbles, even elements in the high ones; head_dim is even */
+    HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales of 128 each, then 64 bf16; the
+                                             * floor is f32(1e-4) / 448, of the next two as well */
+    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0 scales of 64 each apart */
+    HALYARD_GROUPS_MLA_V41 = 11,            /* V4.1: 512 e4m3; 16 E8M0 scales of 32 each apart */
+    HALYARD_GROUPS_MX = 12                  /* OCP MXFP8: an E8M0 scale, then 32 e4m3 */
 };
 
 typedef struct halyard_groups_desc {
     uint32_t size;
-    int32_t preset;      /* HALYARD_GROUPS_…: fills in all fields from element to scales_apart. A field that is set,
-                            too, has to be the preset's (else MISMATCH) [0: no preset, the fields say it] */
-    int32_t element;     /* HALYARD_ELEMENT_… */
-    int32_t packing;     /* HALYARD_PACKING_…, of 4 bits: neighbours, the first in the low or in the high nibble; or
-                            element i of a group in the low nibble beside i + group / 2. 0 of 8 bits */
-    int32_t rule;        /* HALYARD_RULE_… */
-    int32_t reciprocal;  /* what r is. OF_STORED: 1 / s as stored. OF_SCALE: 1 / s before it is rounded to scale_dtype.
-                            OF_LARGEST: M / largest |v|, for RULE_LARGEST without floor. Always 1 / s as stored where
-                            scale_dtype is an E8M0, or s was clamped */
-    int32_t rounding;    /* HALYARD_ROUNDING_…: AWAY, halves away from zero, is for integers of RULE_LARGEST */
-    int32_t scale_dtype; /* HALYARD_GROUP_SCALE_…; of zero points too, F32, F16 or BF16 then */
-    int32_t raw_dtype;   /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of elements that are in no group; 0: there are none */
-    float floor;         /* >= 0 and finite, of RULE_RANGE > 0; 0 of RULE_SIGNED and of E8M0_OCP */
-    int64_t group;       /* 16, 32, 64, 128, or n_grouped [n_grouped] */
-    int64_t n_grouped;   /* elements from a head's first on that are in groups, a multiple of group [head_dim]; the
-                            others are stored as raw_dtype */
-    /* Of a record, in bytes: group g has its elements at data_offset + g * data_stride, its scale at scale_offset + g *
-     * scale_stride, its zero point at zero_offset + g * zero_stride. Strides are >= 0, and the places do
-     * not overlap. 0 of zero points and raw elements where there are none (else MISMATCH). */
-    int64_t record_bytes; /* [as many as the places take] */
-    int64_t data_offset, data_stride;
-    int64_t scale_offset, scale_stride;
-    int64_t zero_offset, zero_stride;
-    int64_t raw_offset;
-    int32_t scales_apart; /* 1: scales are not in the record but in memory that the run brings (group_scales), where
-                             scale_offset counts from the head's first byte. Only for rules without zero points */
-    int32_t reserved;     /* 0 */
-    /* Of scales that lie apart, in bytes, from one block of the cache to the next, one slot of a block, and one head;
-     * of views from batch row to batch row, token and head. [All 0: dense, blocks of slots of heads of n_groups *
-     * scale_stride bytes.] */
+    int32_t preset; /* HALYARD_GROUPS_… */
+    /* Of scales that lie apart, in the memory that the run brings (group_scales), in bytes: from one block of the cache
+     * to the next, one slot of a block, and one head; of views from batch row to batch row, token and head. [All 0:
+     * dense, blocks of slots of heads of scales.] Presets whose scales lie in the record have none (else MISMATCH). */
     int64_t scales_stride_block, scales_stride_token, scales_stride_head;
 } halyard_groups_desc;
 
-/* Writes to *out (its size must be set) what groups are for heads of head_dim elements: *groups with what its preset
- * and its defaults say filled in, record_bytes too, so that a caller knows how much memory to bring. Strides of scales
- * that lie apart stay as they are. Errors: NULL_POINTER, STRUCT_SIZE, and what a plan says of such groups. */
-HALYARD_API halyard_status halyard_resolve_groups(const halyard_groups_desc *groups, int64_t head_dim,
-                                                  halyard_groups_desc *out, halyard_error *error);
+/* How long a record is, and where its parts lie, in bytes. Group g has its elements at data_offset + g * data_stride,
+ * and its scale at scale_offset + g * scale_stride. */
+typedef struct halyard_groups_info {
+    uint32_t size;
+    int32_t scales_apart; /* 1: scales are not in the record: scale_offset, 0, counts from a head's first scale */
+    int64_t record_bytes;
+    int64_t n_groups, group; /* of a head; elements of each */
+    int64_t data_offset, data_stride;
+    int64_t scale_offset, scale_stride;
+    int64_t zero_offset; /* of OPENVINO_…: the f32 z of the head's one group; else 0 */
+    int64_t raw_offset;  /* of MLA_V32 and MLA_V4: the last 64 elements, as bf16; else 0 */
+} halyard_groups_info;
+
+/* Writes to *info (its size must be set) what records of a preset are for heads of head_dim elements, so that a caller
+ * knows how much memory to bring. Errors, by which *info stays as it is: UNKNOWN_VALUE for a preset that is none, SHAPE
+ * for a head_dim that no such record holds, UNSUPPORTED for one of more than 2048, NULL_POINTER, STRUCT_SIZE. */
+HALYARD_API halyard_status halyard_get_groups_info(int32_t preset, int64_t head_dim, halyard_groups_info *info,
+                                                   halyard_error *error);
 
 /* The fixed part of one tensor that a plan rotates: q, say, or k. */
 typedef struct halyard_tensor_desc {

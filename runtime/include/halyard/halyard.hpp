@@ -470,28 +470,23 @@ inline halyard_groups_desc describe_groups(std::int32_t preset) noexcept {
     return desc;
 }
 
-/// The same groups with all that they leave out filled in, for heads of head_dim elements: their record_bytes, say.
-inline halyard_groups_desc resolve_groups(const halyard_groups_desc &groups, std::int64_t head_dim) {
-    auto resolved = make_struct<halyard_groups_desc>();
-    detail::call(halyard_resolve_groups, &groups, head_dim, &resolved);
-    return resolved;
+/// How long records of a preset are, for heads of head_dim elements, and where their parts lie.
+inline halyard_groups_info get_groups_info(std::int32_t preset, std::int64_t head_dim) {
+    auto info = make_struct<halyard_groups_info>();
+    detail::call(halyard_get_groups_info, preset, head_dim, &info);
+    return info;
 }
 
-/// The one head_dim whose heads have records of so many bytes; 0 where there is none, or several.
-inline std::int64_t find_head_dim(const halyard_groups_desc &groups, std::int64_t record_bytes) noexcept {
-    const auto most = record_bytes > 1024 ? std::int64_t{2048} : 2 * record_bytes;  // two in a byte, of at most 2048
-    auto resolved = make_struct<halyard_groups_desc>();
-    std::int64_t found = 0;
-    for (std::int64_t head_dim = 1; head_dim <= most; ++head_dim) {
-        if (halyard_resolve_groups(&groups, head_dim, &resolved, nullptr) == HALYARD_OK &&
-            resolved.record_bytes == record_bytes) {
-            if (found != 0) {
-                return 0;
-            }
-            found = head_dim;
+/// The head_dim whose heads have records of so many bytes; 0 where there is none.
+inline std::int64_t find_head_dim(std::int32_t preset, std::int64_t record_bytes) noexcept {
+    auto info = make_struct<halyard_groups_info>();
+    for (std::int64_t head_dim = 1; head_dim <= 2048; ++head_dim) {
+        if (halyard_get_groups_info(preset, head_dim, &info, nullptr) == HALYARD_OK &&
+            info.record_bytes == record_bytes) {
+            return head_dim;
         }
     }
-    return found;
+    return 0;
 }
 
 /// A dense cache [pages, page_size, heads, head_dim], or of records with record_bytes in the place of head_dim. One

@@ -22,11 +22,9 @@
  * are dense, in pages of any strides. All of it, for all tensors of one dtype and head_dim, is one launch, wherever they
  * lie. Other stages are refused (UNSUPPORTED), as are heads of more than 640 elements, and heads that are not dense or do
  * not begin on 16 bytes.
- *   groups   are those of HALYARD_RULE_LARGEST, of e4m3 or of int8 that rounds halves away from zero, in multiples of 16
- *            elements, with scales of f32 or E8M0 and a floor of 2^-64 at least (E8M0_OCP: none): so MLA_V32, MLA_V4,
- *            MLA_V41, MX, VLLM_INT8 and VLLM_FP8. Groups that follow each other in a record have to begin on 16 bytes
- *            with it, as elements in no group have to. Of other groups, as those of MX, each byte is stored by itself.
- *            Scales that lie apart may lie anywhere.
+ *   groups   are those of MLA_V32, MLA_V4, MLA_V41, MX, VLLM_INT8 and VLLM_FP8, in multiples of 16 elements. Records
+ *            have to begin on 16 bytes, but for those of MX, of which each byte is stored by itself. Scales that lie
+ *            apart may lie anywhere.
  *   scales   are host memory, read during the call: so they can be checked. A captured graph keeps their values.
  *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
  *            position under BAD_POSITION_ERROR. What lies in a slot that several tokens name is undefined: they are
