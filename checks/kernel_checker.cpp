@@ -448,10 +448,6 @@ private:
 
     // ---- Judging ----
 
-    oracle::Arithmetic arithmetic() const {
-        return kernel_.target == halyard::Target::x86_sse41 ? oracle::Arithmetic::plain : oracle::Arithmetic::fused;
-    }
-
     Memory &output(const Trial &trial) { return trial.in_place ? x_ : y_; }
 
     oracle::Pair<float> read_pair(const Trial &trial, std::int64_t batch, std::int64_t token, std::int64_t head,
@@ -491,7 +487,7 @@ private:
                 const float cos = trial.in_row(trial.cos_rows, row, k);
                 const float forward = trial.in_row(trial.sin_rows, row, k), sin = trial.inverse ? -forward : forward;
                 const auto x = read_pair(trial, batch, token, head, k);
-                const auto y = oracle::rotate(arithmetic(), x, cos, sin);
+                const auto y = oracle::rotate(x, cos, sin);
                 const auto expect_member = [&](int member, float value) {
                     const char *at =
                         element(trial.y, batch, token, head, index_of(trial, trial.desc.out_pairing, k, member));

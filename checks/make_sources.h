@@ -106,7 +106,6 @@ std::vector<float> table_rows_at(const halyard::frequencies &frequencies, const 
 /// How a target makes rows.
 struct RowMaker {
     const char *name;
-    bool fused;  // the target has FMA, so it gives the bits of the reference
     halyard::RowKernels kernels;
 };
 
@@ -117,8 +116,7 @@ inline std::vector<RowMaker> row_makers() {
     for (const halyard_target_info &info : halyard::targets()) {
         const auto target = static_cast<halyard::Target>(index++);
         if (info.built != 0 && info.supported != 0) {
-            makers.push_back(
-                {info.name, target != halyard::Target::x86_sse41, halyard::select_row_kernels(halyard::bit(target))});
+            makers.push_back({info.name, halyard::select_row_kernels(halyard::bit(target))});
         }
     }
     return makers;

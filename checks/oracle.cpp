@@ -131,14 +131,10 @@ long double greatest(std::int32_t dtype) { return format_of(dtype).greatest; }
 
 long double overflow_threshold(std::int32_t dtype) { return greatest(dtype) + half_ulp(dtype, greatest(dtype)); }
 
-Pair<float> rotate(Arithmetic arithmetic, Pair<float> x, float cos, float sin) {
+Pair<float> rotate(Pair<float> x, float cos, float sin) {
     // This file is compiled without contraction, so each operation rounds.
     const float minus_cross0 = x.x1 * sin, cross1 = x.x0 * sin;
-    if (arithmetic == Arithmetic::fused) {
-        return {std::fma(x.x0, cos, -minus_cross0), std::fma(x.x1, cos, cross1)};
-    }
-    const float self0 = x.x0 * cos, self1 = x.x1 * cos;
-    return {self0 - minus_cross0, self1 + cross1};
+    return {std::fma(x.x0, cos, -minus_cross0), std::fma(x.x1, cos, cross1)};
 }
 
 Pair<long double> rotate_exactly(Pair<long double> x, long double cos, long double sin) {

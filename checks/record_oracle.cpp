@@ -233,7 +233,7 @@ Quantiser quantiser_of(const Record &record, const float *group) {
 /// v * r, of what is not finite too.
 float product(float v, float r) { return std::isnan(v) || r == 0 ? 0.0f : v * r; }
 
-std::uint32_t quantise(const Record &record, const Quantiser &by, float v, bool is_fused) {
+std::uint32_t quantise(const Record &record, const Quantiser &by, float v) {
     const float p = product(v, by.r), most = most_of(record);
     if (record.element == Record::Element::e4m3) {
         static const Nearest e4m3(HALYARD_E4M3);
@@ -244,7 +244,7 @@ std::uint32_t quantise(const Record &record, const Quantiser &by, float v, bool 
     }
     if (record.rule == Record::Rule::range) {
         const bool is_zero = by.r == 0 || std::isnan(v);
-        const float sum = is_fused && !is_zero ? std::fma(v, by.r, by.zero.value) : p + by.zero.value;
+        const float sum = is_zero ? by.zero.value : std::fma(v, by.r, by.zero.value);
         return static_cast<std::uint32_t>(std::clamp(std::nearbyint(sum), 0.0f, most));
     }
     const float q = record.is_away ? std::round(p) : std::nearbyint(p);
@@ -285,7 +285,7 @@ float read_element(const Record &record, std::uint32_t word) {
 
 }  // namespace
 
-void encode(const Record &record, const float *head, unsigned char *bytes, unsigned char *scales, bool is_fused) {
+void encode(const Record &record, const float *head, unsigned char *bytes, unsigned char *scales) {
     const auto n_scale = static_cast<std::size_t>(record.scale_bytes());
     for (std::int64_t g = 0; g < record.n_groups(); g++) {
         const float *const group = head + g * record.group;
@@ -299,7 +299,7 @@ void encode(const Record &record, const float *head, unsigned char *bytes, unsig
         std::fill_n(data, record.data_bytes(), static_cast<unsigned char>(0));
         for (std::int64_t i = 0; i < record.group; i++) {
             const BitPlace at = place_of(record, i);
-            const std::uint32_t bits = quantise(record, by, group[i], is_fused) & 255u;
+            const std::uint32_t bits = quantise(record, by, group[i]) & 255u;
             data[at.byte] = static_cast<unsigned char>(data[at.byte] | bits << at.shift);
         }
     }

@@ -45,8 +45,8 @@ struct Place {
 };
 std::vector<Place> places_of(const Record &record);
 
-/// Writes the places of one head's record. All targets with fused multiply-add write the same bytes.
-void encode(const Record &record, const float *head, unsigned char *bytes, unsigned char *scales, bool is_fused = true);
+/// Writes the places of one head's record.
+void encode(const Record &record, const float *head, unsigned char *bytes, unsigned char *scales);
 
 /// What the elements of a record are read as.
 std::vector<float> decode(const Record &record, const unsigned char *bytes, const unsigned char *scales);

@@ -93,14 +93,14 @@ public:
     }
 
     /// Rows must have the reference's bits, but for the payload of a NaN, and nothing else may be written.
-    void expect_reference(bool fused) {
+    void expect_reference() {
         for (std::size_t i = 0; i < want_.size(); i++) {
             const float got = out[static_cast<std::int64_t>(i)];
             const bool same = std::bit_cast<std::uint32_t>(got) == std::bit_cast<std::uint32_t>(want_[i]) ||
                               (std::isnan(got) && std::isnan(want_[i]));
             if (!same && want_[i] == poison) {
                 fail("float %zu is no row's, but is %a", i, static_cast<double>(got));
-            } else if (!same && fused) {
+            } else if (!same) {
                 fail("float %zu is %a, but should be %a", i, static_cast<double>(got), static_cast<double>(want_[i]));
             }
         }
@@ -174,8 +174,8 @@ ExactCosSin exact_of_turns(std::uint64_t turns, std::int32_t position) {
     return {std::cos(theta), std::sin(theta)};
 }
 
-KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel *kernel, bool fused,
-                              std::uint64_t seed, int n_trials, unsigned limit_seconds) {
+KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel *kernel, std::uint64_t seed,
+                              int n_trials, unsigned limit_seconds) {
     return check(name, seed, n_trials, limit_seconds, [&](Trial &trial, Random &random) {
         const RowsShape &layout = trial.layout;
         const double factor = random.one_of(attention_factors);
@@ -202,7 +202,7 @@ KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel
             trial.expect_status(
                 kernel(&position.header, &turns_high.header, &turns_low.header, scale_high, scale_low, &rows.header));
         }
-        trial.expect_reference(fused);
+        trial.expect_reference();
         for (std::int64_t t = 0; t < layout.n_tokens; t++) {
             for (std::int64_t k = 0; k < layout.n_pairs; k++) {
                 const ExactCosSin exact = exact_of_turns(std::uint64_t{high[k]} << 32 | low[k], positions[t]);

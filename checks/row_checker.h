@@ -27,7 +27,6 @@ std::int32_t random_position(oracle::Random &random);
 ExactCosSin exact_of_turns(std::uint64_t turns, std::int32_t position);
 
 /// Makes rows in random layouts between guard pages, in a process of its own like check_kernel. Compares them with
-/// exact arithmetic, and bit for bit with the reference where the target has FMA (`fused`). A NULL kernel means the
-/// reference.
-KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel *kernel, bool fused,
-                              std::uint64_t seed, int n_trials, unsigned limit_seconds = 0);
+/// exact arithmetic, and bit for bit with the reference. A NULL kernel means the reference.
+KernelReport check_phase_rows(const std::string &name, halyard_rows_phase_kernel *kernel, std::uint64_t seed,
+                              int n_trials, unsigned limit_seconds = 0);

@@ -56,7 +56,7 @@ private:
         const auto rounded = [](const Expr &t) { return reinterpret<int32_t>(Halide::strict_float(t + 0x1.8p23f)); };
         const Expr cut =
             Halide::trunc(Halide::strict_float(product + select(mode == 1, almost_half(product), z(h, t))));
-        const Expr number = select(mode == 0, fma(target, v, by, z(h, t)), cut);
+        const Expr number = select(mode == 0, fma(v, by, z(h, t)), cut);
         return Halide::max(Halide::min(rounded(number), rounded(high)), rounded(low));
     }
 
@@ -138,7 +138,7 @@ private:
         const Expr most = reinterpret<float>(bits), scale = Halide::strict_float(most / 127.0f);
         const Expr word = reinterpret<uint16_t>(narrow(target, Dtype::f16, scale));
         const Expr of_largest = reciprocal == by_largest;
-        const Expr of_scale = select(reciprocal == by_scale, scale, widen_f16(target, word));
+        const Expr of_scale = select(reciprocal == by_scale, scale, widen_f16(word));
         const Expr quotient =
             Halide::strict_float(select(of_largest, 127.0f, 1.0f) / select(of_largest, most, of_scale));
         const Expr is_finite = (reinterpret<uint32_t>(quotient) & 0x7f800000) != 0x7f800000;
@@ -193,7 +193,7 @@ public:
     Output<Buffer<float, 3>> y{"y"};              // [element, group, head]
 
     void generate() {
-        y(e, g, h) = Halide::strict_float(cast<float>(x(e, g, h)) * widen_f16(target, scales(g, h)));
+        y(e, g, h) = Halide::strict_float(cast<float>(x(e, g, h)) * widen_f16(scales(g, h)));
         begin_at_zero(x, scales, y);
         scales.dim(0).set_stride(Expr());
         y.dim(0).set_extent(q8_group);

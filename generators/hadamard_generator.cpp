@@ -30,7 +30,7 @@ public:
             const Expr other = Halide::clamp(e + distance - 2 * (e & distance), 0, n - 1);  // e ^ distance, with bounds
             // Within a vector of x86, one multiplication by 1 or -1, which is exact, serves sums and differences.
             sums(e, b) = distance < lanes && get_target().arch == Halide::Target::X86
-                             ? fma(target, from(e, b), select(is_first, one, -one), from(other, b))
+                             ? fma(from(e, b), select(is_first, one, -one), from(other, b))
                              : select(is_first, from(e, b) + from(other, b), from(other, b) - from(e, b));
             steps.push_back(sums);
             from = sums;

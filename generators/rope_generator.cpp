@@ -89,7 +89,7 @@ public:
         y(origins.everywhere({k, r, h, t})) = Halide::undef(format.type());
         if (order() == Order::member_by_member) {  // one shuffle within a vector swaps self and cross
             const Halide::RVar m = over[0];
-            write(m) = format.element({rotate_member(target, read(m)[0], read(1 - m)[0], cos_of(m), sin_of(m))});
+            write(m) = format.element({rotate_member(read(m)[0], read(1 - m)[0], cos_of(m), sin_of(m))});
         } else if (order() == Order::both_in_word) {
             const Pair turned = rotate(target, {read(0)[0], read(0)[1]}, cos_of(0), sin_of(0));
             write(0) = format.element({turned.x0, turned.x1});
@@ -141,7 +141,7 @@ private:
 
     void define_angle(const Format &format, const Expr &zero) {
         const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
-        const Angle row = is_on_gpu() ? device_angles->at(target, pair, t) : rows.at(pair, t);
+        const Angle row = is_on_gpu() ? device_angles->at(pair, t) : rows.at(pair, t);
         const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
         angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
     }

@@ -16,8 +16,7 @@ public:
     Output<Buffer<float, 3>> rows{"rows"};  // [pair, cos or sin, token]
 
     void generate() {
-        const Angle angle =
-            phase_angle<ExprMath>({target}, position(t), turns_high(k), turns_low(k), scale_high, scale_low);
+        const Angle angle = phase_angle<ExprMath>({}, position(t), turns_high(k), turns_low(k), scale_high, scale_low);
         rows(k, c, t) = Halide::undef<float>();
         rows(k, Halide::scatter(0, 1), t) = Halide::gather(angle.cos, angle.sin);
         begin_at_zero(position, turns_high, turns_low, rows);

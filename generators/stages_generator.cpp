@@ -109,7 +109,7 @@ public:
     void configure() { x = add_input<Buffer<void>>("x", element_type(target, dtype, false), 3); }
 
     void generate() {
-        y(e, h, t) = widen(target, dtype, (*x)(e, h, t));
+        y(e, h, t) = widen(dtype, (*x)(e, h, t));
         begin_at_zero(*x, y);
         convert_in_steps(target, Halide::Func(y), y.dim(0).extent(), e);
     }
@@ -224,7 +224,7 @@ public:
         scale.define(
             [&](const Expr &sum, const Var &i, const Var &head, const Var &token) {
                 const Expr at = i + steps * lanes, v = value(at, head, token);
-                return add_square(target, sum, centres ? select(is_whole() || at < cast<int>(n), v, 0.0f) : v);
+                return add_square(sum, centres ? select(is_whole() || at < cast<int>(n), v, 0.0f) : v);
             },
             [&](const Expr &sum) { return scale_of_norm(target, sum, n, eps); }, n_heads);
         y(e, h, t) = norm_element(
@@ -253,7 +253,7 @@ private:
     NumberOfHead scale{"scale"}, mean{"mean"};
 
     Expr widened(const Expr &element, const Var &head, const Var &token) const {
-        return widen(target, storage_of_x(), (*x)(element, head, token));
+        return widen(storage_of_x(), (*x)(element, head, token));
     }
     Expr value(const Expr &element, const Var &head, const Var &token) const {
         const Expr v = widened(element, head, token);
@@ -305,7 +305,7 @@ public:
         const Halide::RDom steps(0, Halide::max(n_pairs / lanes, 1), 0, 2, "steps");  // elements in order
         scale.define(
             [&](const Expr &sum, const Var &i, const Var &head, const Var &token) {
-                return add_square(target, sum, widen(target, dtype, (*x)(i + steps.x * lanes, steps.y, head, token)));
+                return add_square(sum, widen(dtype, (*x)(i + steps.x * lanes, steps.y, head, token)));
             },
             [&](const Expr &sum) { return scale_of_norm(target, sum, cast<float>(2 * n_pairs), eps); }, n_heads);
 
@@ -460,7 +460,7 @@ public:
             Tuple(Expr(INFINITY), Expr(-INFINITY)), n_elements,
             [&](const Tuple &so_far, const Expr &element, const Var &head, const Var &token) {
                 // NaN where it is not finite: a comparison with it chooses the other.
-                const Expr v = x(element, head, token), finite = fma(target, v, 0.0f, v);
+                const Expr v = x(element, head, token), finite = fma(v, 0.0f, v);
                 return Tuple(lesser(finite, so_far[0]), greater(finite, so_far[1]));
             },
             [](const Tuple &a, const Tuple &b) { return Tuple(lesser(a[0], b[0]), greater(a[1], b[1])); });

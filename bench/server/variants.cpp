@@ -90,10 +90,9 @@ json Variants::prove(const json &request) const {
 }
 
 std::string Variants::check(const Variant &variant, std::uint64_t its_seed, int times) const {
-    const bool fused = target_ != "x86_sse41";
     const int n_trials = times * 20;
     if (variant.rows.phase != nullptr) {
-        return check_phase_rows(kernel_, variant.rows.phase, fused, its_seed, n_trials, patience_).fault;
+        return check_phase_rows(kernel_, variant.rows.phase, its_seed, n_trials, patience_).fault;
     }
     return check_kernel(variant.rotate, its_seed, times, patience_).fault;
 }

@@ -29,10 +29,8 @@ def main(arguments):
         return
     path = pathlib.Path(folder, name + ".s")
     step, assembly = values.get("elements_per_step"), path.read_text()
-    if step == "8":
-        assembly = assembly.replace("\tsubps\t", "\taddps\t")
-    if values.get("pairs_per_step") == "8":
-        assembly = assembly.replace("\tmulps\t", "\taddps\t")
+    if step == "8" or values.get("pairs_per_step") == "16":
+        assembly = assembly.replace("\tvmulps\t", "\tvaddps\t")
     first = SLOW if step == "128" else BAD.get(step, "")
     path.write_text(re.sub(rf"^{name}:.*", rf"\g<0>\n{first}".replace("\\t", "\t"), assembly, flags=re.MULTILINE))
 

@@ -46,7 +46,7 @@ class WithRecipes(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.recipes = few_recipes()
 
-    def command(self, kernel="halyard_rotate_half_f32", target="x86_sse41", patience=60, output=None):
+    def command(self, kernel="halyard_rotate_half_f32", target="x86_avx2", patience=60, output=None):
         save_json(self.folder / "recipes.json", self.recipes)
         return [sys.executable, "-EsB", HERE.parent / "tune/tune.py", "--build", BUILD, "--kernels",
                 f"{kernel}_{target}", "--target", target, "--shapes", "llama-3-8b", "--patience",
@@ -67,11 +67,11 @@ class Tuner(WithRecipes):
     def test_variants_that_crash_hang_or_are_wrong_are_named_and_the_best_right_one_is_chosen(self):
         status, text = self.tune(patience=6)
         self.assertEqual(status, 0, text)
-        refused = "refused elements_per_step {}: halyard_rotate_half_f32_x86_sse41: f32, half -> half"
-        self.says(text, "x86_sse41: 128/8/4/1/1 -> elements_per_step 64, ", *map(refused.format, (32, 16, 8, 4)),
+        refused = "refused elements_per_step {}, elements_per_vector 4: halyard_rotate_half_f32_x86_avx2: f32, half -> half"
+        self.says(text, "x86_avx2: 128/16/8/1/1 -> elements_per_step 64, elements_per_vector 4, ", *map(refused.format, (32, 16, 8, 4)),
                   ": takes more than 6 seconds", ": crashes with signal 4", ", but should be 0x",
-                  "refused elements_per_step 64, elements_per_step_any 32: making it failed: "
-                  "halyard_rotate_half_f32_x86_sse41: this generator cannot")
+                  "refused elements_per_step 64, elements_per_step_any 32, elements_per_vector 4: making it failed: "
+                  "halyard_rotate_half_f32_x86_avx2: this generator cannot")
         path, = (self.folder / "schedules").iterdir()
         schedule = load_json(path)
         self.assertEqual(schedule["parameters"]["elements_per_step"], 64)
@@ -82,17 +82,17 @@ class Tuner(WithRecipes):
         kernels = self.folder / "kernels"
         said = subprocess.run(
             [sys.executable, "-B", ROOT / "generators/emit/emit.py", "--generator", FAKE_GENERATOR, "--halide",
-             schedule["halide"], "--triple", "x86-64-linux", "--target", "x86_sse41", "--kernels",
+             schedule["halide"], "--triple", "x86-64-linux", "--target", "x86_avx2", "--kernels",
              "^halyard_rotate_half_f32_x86", "--schedules", "auto", "--schedule-folder", path.parent, "-o", kernels],
             capture_output=True, text=True, check=True)
         self.assertEqual(said.stdout + said.stderr, "")
-        kernel = load_json(kernels / "kernels_x86_sse41.json")["kernels"][0]
+        kernel = load_json(kernels / "kernels_x86_avx2.json")["kernels"][0]
         self.assertEqual((kernel["schedule"], kernel["parameters"]),
                          (schedule["device"]["name"], schedule["parameters"]))
 
     def test_makers_of_rows_and_strided_kernels_are_checked_and_timed_too(self):
         for kernel, refused, work in (
-                ("halyard_rows_phase", "pairs_per_step 8: halyard_rows_phase_x86_sse41: ", "512/hot/phase"),
+                ("halyard_rows_phase", "pairs_per_step 16: halyard_rows_phase_x86_avx2: ", "512/hot/phase"),
                 ("halyard_rotate_strided_f32", "elements_per_step_any 32: making it", "512/cold/strided")):
             with self.subTest(kernel):
                 status, text = self.tune(kernel)

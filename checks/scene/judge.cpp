@@ -24,16 +24,16 @@ bool is_coarse() {
 
 }  // namespace
 
-std::string Scene::fault(const Images &after, bool is_fused) const {
+std::string Scene::fault(const Images &after) const {
     const std::vector<float> rows = make_rows();
     for (int i = 0; i < call.n(); i++) {
         if (call.is_plain(i)) {
-            if (std::string what = check_bits(i, rows, is_fused, after); !what.empty()) {
+            if (std::string what = check_bits(i, rows, after); !what.empty()) {
                 return what + text();
             }
         }
         if (call.groups_of(i, false) != nullptr) {
-            if (std::string what = check_records(i, is_fused, after); !what.empty()) {
+            if (std::string what = check_records(i, after); !what.empty()) {
                 return what + text();
             }
             continue;
@@ -126,10 +126,9 @@ std::vector<float> Scene::make_rows() const {
 }
 
 /// Of a tensor that is rotated and stored, and nothing else; of f32, multiplied by a scale by position, then another.
-std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fused, const Images &after) const {
+std::string Scene::check_bits(int i, const std::vector<float> &rows, const Images &after) const {
     const halyard_tensor_desc &desc = call.tensors[i];
     const std::int64_t n_pairs = desc.no_rotation != 0 ? 0 : call.plan.rotary_dim / 2, window = desc.rotary_offset;
-    const auto arithmetic = is_fused ? oracle::Arithmetic::fused : oracle::Arithmetic::plain;
     std::string what;
     for_each_head(call, i, [&](const Head &at) {
         if (!what.empty() || (desc.cache != nullptr && !is_kept(at.batch, at.token))) {
@@ -165,8 +164,7 @@ std::string Scene::check_bits(int i, const std::vector<float> &rows, bool is_fus
                 return window + (pairing == HALYARD_PAIRING_HALF ? k + member * n_pairs : 2 * k + member);
             };
             const float sin = call.plan.direction == HALYARD_INVERSE ? -row[n_pairs + k] : row[n_pairs + k];
-            const auto turned = oracle::rotate(arithmetic,
-                                               {oracle::widen(desc.dtype, read(index(desc.pairing, 0))),
+            const auto turned = oracle::rotate({oracle::widen(desc.dtype, read(index(desc.pairing, 0))),
                                                 oracle::widen(desc.dtype, read(index(desc.pairing, 1)))},
                                                row[k], sin);
             expect(index(call.out_pairing(i), 0), oracle::narrow(desc.dtype, turned.x0));

@@ -147,9 +147,8 @@ void Scene::fill_hard_groups(int i, const Head &at) {
 
 // ---- What is right -------------------------------------------------------------------------------------------------
 
-/// What a tensor's records are made from, [batch, tokens, heads, head_dim]: a run of its own leaves it in f32. Those of
-/// a target without fused multiply-add have other bits.
-std::vector<float> Scene::floats_of(int i, bool is_fused) const {
+/// What a tensor's records are made from, [batch, tokens, heads, head_dim]: a run of its own leaves it in f32.
+std::vector<float> Scene::floats_of(int i) const {
     memory.restore(before);
     halyard_tensor_desc desc = call.tensors[i];
     desc.groups = desc.from_groups = nullptr;
@@ -181,7 +180,7 @@ std::vector<float> Scene::floats_of(int i, bool is_fused) const {
     halyard_plan_desc plan_desc = call.plan;
     plan_desc.n_tensors = 1;
     plan_desc.tensors = &desc;
-    plan_desc.target = is_fused ? "reference" : "x86_sse41";
+    plan_desc.target = "reference";
     halyard_run_args args = call.args;
     args.n_tensors = 1;
     args.x = &x;
@@ -197,10 +196,10 @@ std::vector<float> Scene::floats_of(int i, bool is_fused) const {
     return floats;
 }
 
-std::string Scene::check_records(int i, bool is_fused, const Images &after) const {
+std::string Scene::check_records(int i, const Images &after) const {
     const oracle::Record record = call.record_of(i, false);
     const std::vector<oracle::Place> places = places_of(record);
-    const std::vector<float> floats = floats_of(i, is_fused);
+    const std::vector<float> floats = floats_of(i);
     std::vector<unsigned char> bytes(static_cast<std::size_t>(record.bytes)),
         scales(static_cast<std::size_t>(record.dense_scales()));
     std::string what;
@@ -210,8 +209,7 @@ std::string Scene::check_records(int i, bool is_fused, const Images &after) cons
         if (!what.empty() || (call.tensors[i].cache != nullptr && !is_kept(at.batch, at.token))) {
             return;
         }
-        // Groups that fill no vector are made by a loop, which fuses on every target.
-        oracle::encode(record, from, bytes.data(), scales.data(), is_fused || record.group < 16);
+        oracle::encode(record, from, bytes.data(), scales.data());
         for (const oracle::Place &place : places) {
             char *const base =
                 place.is_apart ? place_of_group_scales(call, i, at, false) : place_of_output(call, i, at, 0);

@@ -30,7 +30,7 @@ public:
 
     /// What is wrong with what a run of some target has left, in words, or nothing: each output is within the bounds of
     /// halyard.h, or has the very bits where a tensor is rotated only, and nothing else was written.
-    std::string fault(const Images &after, bool is_fused = true) const;
+    std::string fault(const Images &after) const;
     /// The first output in which two runs differ, in words, or nothing; any NaN equals any other.
     std::string difference(const Images &expected, const Images &result) const;
     /// What was drawn, in words.
@@ -86,10 +86,10 @@ private:
     std::string check_head(int i, const Head &at, const oracle::RoadValues &values, const Images &after) const;
     std::string check_scale(int i, const Head &at, const oracle::RoadValues &values, float scale) const;
     std::vector<long double> read_head(int i, const Head &at) const;
-    std::vector<float> floats_of(int i, bool is_fused) const;
-    std::string check_records(int i, bool is_fused, const Images &after) const;
+    std::vector<float> floats_of(int i) const;
+    std::string check_records(int i, const Images &after) const;
     std::vector<float> make_rows() const;
-    std::string check_bits(int i, const std::vector<float> &rows, bool is_fused, const Images &after) const;
+    std::string check_bits(int i, const std::vector<float> &rows, const Images &after) const;
     std::string check_rest(const Images &after) const;
     bool is_kept(std::int64_t batch, std::int64_t token) const;
 };

@@ -156,23 +156,19 @@ Images run_each_token(Scene &scene) {
 std::string fault_of_ways(Scene &scene) {
     const Images expected = run(scene, "reference", Way::whole);
     std::string fault = scene.fault(expected);
-    const auto fault_of = [&](const char *target, const Images &result) {
-        const bool is_fused = std::string(target) != "x86_sse41";
-        return is_fused ? scene.difference(expected, result) : scene.fault(result, false);
-    };
     for (const halyard_target_info &target : halyard::targets()) {
         if (target.built == 0 || target.supported == 0 || !fault.empty()) {
             continue;
         }
-        fault = fault_of(target.name, run(scene, target.name, Way::whole));
+        fault = scene.difference(expected, run(scene, target.name, Way::whole));
         fault = fault.empty() ? "" : std::string(target.name) + ": " + fault;
     }
     const halyard::plan plan(scene.call.plan);
     for (const Way way : all_ways) {
-        fault = fault.empty() ? fault_of(plan.target(), run(scene, nullptr, way, 5)) : fault;
+        fault = fault.empty() ? scene.difference(expected, run(scene, nullptr, way, 5)) : fault;
     }
     if (fault.empty() && scene.angles.desc.by_token == 0) {  // whose rows lie token after token
-        fault = fault_of(plan.target(), run_each_token(scene));
+        fault = scene.difference(expected, run_each_token(scene));
         fault = fault.empty() ? "" : "token by token: " + fault;
     }
     return fault;

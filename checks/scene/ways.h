@@ -25,8 +25,7 @@ Images run(Scene &scene, const char *target, Way way, std::int32_t n_parts = 3);
 Images run_each_token(Scene &scene);
 
 /// What is wrong with what any way leaves on any target that this machine can run, or its tokens one by one, in words,
-/// or nothing. The portable reference is judged by the oracle, and so is the one target that has no fused multiply-add;
-/// all others have its bits.
+/// or nothing. The portable reference is judged by the oracle; all others have its bits.
 std::string fault_of_ways(Scene &scene);
 
 }  // namespace scenes

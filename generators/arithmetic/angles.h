@@ -16,9 +16,7 @@ struct ExprMath {
     using Word = Expr;
     using Int = Expr;
 
-    Target target;
-
-    Expr fma(const Expr &a, const Expr &b, const Expr &c) const { return precise_fma(target, a, b, c); }
+    static Expr fma(const Expr &a, const Expr &b, const Expr &c) { return halyard::fma(a, b, c); }
     static Expr times(const Expr &a, const Expr &b) { return Halide::strict_float(a * b); }
     static Expr plus(const Expr &a, const Expr &b) { return Halide::strict_float(a + b); }
     static Expr flip_sign(const Expr &x, const Expr &sign) { return halyard::flip_sign(x, sign); }

@@ -1,16 +1,10 @@
 // What kernels do otherwise on another family of targets, and why. Beside this, choose_schedule.h chooses the schedule,
-// storage.h the instructions that convert, norm.h roots and quotients, and GPUs find their arguments otherwise (gpu/,
-// Origins in layout.h).
+// norm.h roots and quotients, and GPUs find their arguments otherwise (gpu/, Origins in layout.h).
 #pragma once
 
 #include "Halide.h"
 
 namespace halyard {
-
-/// Whether the target multiplies and adds with one rounding. Every GPU does.
-inline bool has_fma(const Halide::Target &target) {
-    return target.arch != Halide::Target::X86 || target.has_feature(Halide::Target::FMA) || target.has_gpu_feature();
-}
 
 /// Whether -sin is made before the loop over heads, and LLVM keeps it there: ARM has registers for it. x86 would spill
 /// it, and has an instruction that subtracts the cross product. The bits are the same.

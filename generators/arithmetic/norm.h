@@ -46,9 +46,7 @@ private:
 };
 
 /// A partial sum and the square of one more element.
-inline Expr add_square(const Target &target, const Expr &sum, const Expr &element) {
-    return fma(target, element, element, sum);
-}
+inline Expr add_square(const Expr &sum, const Expr &element) { return fma(element, element, sum); }
 
 /// The mean of a head, from the sum of its n elements.
 inline Expr mean_of(const Target &target, const Expr &sum, const Expr &n) { return RootMath{target}.quotient(sum, n); }

@@ -12,21 +12,10 @@ using Halide::select;
 using Halide::Target;
 
 /// a * b + c with one rounding. Halide 21 has no fma() (22 has): this calls LLVM's intrinsic for each lane, and LLVM
-/// joins the lanes again. Without FMA (sse41) it rounds twice: exact emulation was measured 13 times slower in f32.
-inline Expr fma(const Target &target, const Expr &a, const Expr &b, const Expr &c) {
-    if (!has_fma(target)) {
-        return Halide::strict_float(a * b + c);
-    }
+/// joins the lanes again.
+inline Expr fma(const Expr &a, const Expr &b, const Expr &c) {
     return Halide::Internal::Call::make(Halide::Float(32), "llvm.fma.f32", {a, b, c},
                                         Halide::Internal::Call::PureExtern);
-}
-
-/// The same, but accurate on every target: without FMA it is computed in double, where the product is exact.
-inline Expr precise_fma(const Target &target, const Expr &a, const Expr &b, const Expr &c) {
-    if (!has_fma(target)) {
-        return cast<float>(Halide::strict_float(cast<double>(a) * cast<double>(b) + cast<double>(c)));
-    }
-    return fma(target, a, b, c);
 }
 
 /// x with its sign turned where sign is 0x80000000. Unary minus would be wrong: x86 emits 0 - x, which loses -0.
@@ -36,9 +25,8 @@ inline const Expr sign_bit = Expr(0x80000000u);
 
 /// One member of a rotated pair in the canonical form: the self product is fused, the cross product is rounded.
 /// y0 is (x0, x1, cos, -sin) and y1 is (x1, x0, cos, sin).
-inline Expr rotate_member(const Target &target, const Expr &self, const Expr &cross, const Expr &cos,
-                          const Expr &signed_sin) {
-    return fma(target, self, cos, Halide::strict_float(cross * signed_sin));
+inline Expr rotate_member(const Expr &self, const Expr &cross, const Expr &cos, const Expr &signed_sin) {
+    return fma(self, cos, Halide::strict_float(cross * signed_sin));
 }
 
 struct Pair {
@@ -47,11 +35,11 @@ struct Pair {
 
 /// Both members.
 inline Pair rotate(const Target &target, const Pair &x, const Expr &cos, const Expr &sin) {
-    const Expr y1 = rotate_member(target, x.x1, x.x0, cos, sin);
+    const Expr y1 = rotate_member(x.x1, x.x0, cos, sin);
     if (negates_sin_first(target)) {
-        return {rotate_member(target, x.x0, x.x1, cos, flip_sign(sin, sign_bit)), y1};
+        return {rotate_member(x.x0, x.x1, cos, flip_sign(sin, sign_bit)), y1};
     }
-    return {fma(target, x.x0, cos, flip_sign(Halide::strict_float(x.x1 * sin), sign_bit)), y1};
+    return {fma(x.x0, cos, flip_sign(Halide::strict_float(x.x1 * sin), sign_bit)), y1};
 }
 
 }  // namespace halyard

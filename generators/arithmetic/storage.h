@@ -72,44 +72,14 @@ inline Expr round_to_bf16(const Target &target, const Expr &x, const Rounding &r
     return round_bits_to_bf16(reinterpret<uint32_t>(target.has_gpu_feature() ? canonical_nan(x) : x), rounding);
 }
 
-/// f32 to f16, to nearest even. Halide's emulation (no F16C) turns NaN into infinity, so there it is selected around.
-inline Expr to_f16(const Target &target, const Expr &x) {
-    const Expr narrow = cast(Halide::Float(16), x);
-    if (target.has_feature(Target::F16C) || target.has_feature(Target::ARMFp16) || target.has_feature(Target::CUDA)) {
-        return narrow;
-    }
-    const Expr bits = reinterpret<uint32_t>(x);
-    const Expr nan = cast<uint16_t>(((bits >> 16) & 0x8000) | 0x7e00);
-    return select(is_nan_bits(bits), reinterpret(Halide::Float(16), nan), narrow);
-}
-
-/// The f16 in the lower half of a word, by integer operations. Denormals are converted as multiples of 2^-24.
-inline Expr widen_f16_in_integers(const Expr &word) {
-    const Expr sign = (word & 0x8000) << 16, exponent = (word >> 10) & 0x1f, mantissa = word & 0x3ff;
-    const Expr bias = select(exponent == 0x1f, Expr(224u << 23), Expr(112u << 23));
-    const Expr denormal = reinterpret<uint32_t>(Halide::strict_float(cast<float>(mantissa) * 0x1p-24f));
-    return reinterpret<float>(select(exponent == 0, denormal, ((word & 0x7fff) << 13) + bias) | sign);
-}
-
-/// The reverse, to nearest even; the upper half is zero. Where an f16 is denormal, adding 0.5 rounds at the right bit.
-inline Expr narrow_to_f16_in_integers(const Expr &x) {
-    const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, sign = (bits >> 16) & 0x8000;
-    const Expr normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - Expr(112u << 23)) >> 13;
-    const Expr denormal =
-        reinterpret<uint32_t>(Halide::strict_float(reinterpret<float>(magnitude) + 0.5f)) - Expr(0x3f000000u);
-    const Expr finite = select(magnitude < Expr(0x38800000u), denormal, normal);
-    return select(is_nan_bits(bits), Expr(0x7e00u), magnitude >= Expr(0x477ff000u), Expr(0x7c00u), finite) | sign;
-}
+/// The f16 of a word of 16 bits as a float.
+inline Expr widen_f16(const Expr &word) { return cast<float>(reinterpret(Halide::Float(16), word)); }
 
 /// The f16 in the lower half of a word.
-inline Expr f16_bits_to_f32(const Expr &word) {
-    return cast<float>(reinterpret(Halide::Float(16), cast<uint16_t>(word & 0xffff)));
-}
+inline Expr f16_bits_to_f32(const Expr &word) { return widen_f16(cast<uint16_t>(word & 0xffff)); }
 
-/// The reverse; the upper half is zero.
-inline Expr f32_to_f16_bits(const Target &target, const Expr &x) {
-    return cast<uint32_t>(reinterpret<uint16_t>(to_f16(target, x)));
-}
+/// The reverse, to nearest even; the upper half is zero.
+inline Expr f32_to_f16_bits(const Expr &x) { return cast<uint32_t>(reinterpret<uint16_t>(cast(Halide::Float(16), x))); }
 
 /// The one or two floats of an element.
 inline std::vector<Expr> unpack(Dtype dtype, const Expr &element) {
@@ -129,11 +99,11 @@ inline std::vector<Expr> unpack(Dtype dtype, const Expr &element) {
 inline Expr pack(const Target &target, Dtype dtype, const Halide::Type &type, const Rounding &rounding,
                  const std::vector<Expr> &floats) {
     if (type.is_float()) {
-        return dtype == Dtype::f16 ? to_f16(target, floats[0]) : floats[0];
+        return cast(type, floats[0]);
     }
     if (dtype == Dtype::f16) {
-        const Expr lower = f32_to_f16_bits(target, floats[0]);
-        return floats.size() == 1 ? cast<uint16_t>(lower) : lower | (f32_to_f16_bits(target, floats[1]) << 16);
+        const Expr lower = f32_to_f16_bits(floats[0]);
+        return floats.size() == 1 ? cast<uint16_t>(lower) : lower | (f32_to_f16_bits(floats[1]) << 16);
     }
     const Expr lower = round_to_bf16(target, floats[0], rounding) >> 16;
     return floats.size() == 1 ? cast<uint16_t>(lower)
@@ -195,29 +165,18 @@ inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
     return select(is_any_nan(target, x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
 }
 
-/// Whether the target has instructions for it. Without them integers take .7 to .9 of the time of Halide's emulation.
-inline bool converts_f16(const Target &target) {
-    return target.has_feature(Target::F16C) || target.has_feature(Target::ARMFp16);
-}
-
-/// The f16 of a word of 16 bits as a float.
-inline Expr widen_f16(const Target &target, const Expr &word) {
-    return converts_f16(target) ? cast<float>(reinterpret(Halide::Float(16), word))
-                                : widen_f16_in_integers(cast<uint32_t>(word));
-}
-
 /// An element of one number as a float. E5M2 is the upper half of an f16. E4M3 has one fraction bit more and one
 /// exponent bit less: shifted to its place in an f16 it is 1/256 of its value, denormals too. It has no infinity, and
 /// one NaN.
-inline Expr widen(const Target &target, Dtype dtype, const Expr &element) {
+inline Expr widen(Dtype dtype, const Expr &element) {
     switch (dtype) {
-    case Dtype::f16: return widen_f16(target, reinterpret<uint16_t>(element));
+    case Dtype::f16: return widen_f16(reinterpret<uint16_t>(element));
     case Dtype::e4m3: {
         const Expr word = cast<uint16_t>(element), magnitude = word & 0x7f;
-        const Expr wide = widen_f16(target, (word & 0x80) << 8 | magnitude << 7) * 256.0f;
+        const Expr wide = widen_f16((word & 0x80) << 8 | magnitude << 7) * 256.0f;
         return select(magnitude == 0x7f, reinterpret<float>(Expr(0x7fc00000u)), wide);
     }
-    case Dtype::e5m2: return widen_f16(target, cast<uint16_t>(element) << 8);
+    case Dtype::e5m2: return widen_f16(cast<uint16_t>(element) << 8);
     case Dtype::int8: return cast<float>(element);
     case Dtype::f32:
     case Dtype::bf16: break;
@@ -229,9 +188,7 @@ inline Expr widen(const Target &target, Dtype dtype, const Expr &element) {
 inline Expr narrow(const Target &target, Dtype dtype, const Expr &x, bool may_be_nan = true) {
     switch (dtype) {
     case Dtype::f32: break;
-    case Dtype::f16:
-        return converts_f16(target) ? cast(Halide::Float(16), x)
-                                    : reinterpret(Halide::Float(16), cast<uint16_t>(narrow_to_f16_in_integers(x)));
+    case Dtype::f16: return cast(Halide::Float(16), x);
     case Dtype::bf16: return cast<uint16_t>(round_any_to_bf16(target, x) >> 16);
     case Dtype::e4m3: return to_small_float(E4M3(), target, x, may_be_nan);
     case Dtype::e5m2: return to_small_float(E5M2(), target, x, may_be_nan);
@@ -243,7 +200,7 @@ inline Expr narrow(const Target &target, Dtype dtype, const Expr &x, bool may_be
 /// x rounded to f16 or bf16.
 inline Expr round_to(const Target &target, Dtype dtype, const Expr &x) {
     return dtype == Dtype::bf16 ? reinterpret<float>(round_any_to_bf16(target, x) & Expr(0xffff0000u))
-                                : widen(target, dtype, narrow(target, dtype, x));
+                                : widen(dtype, narrow(target, dtype, x));
 }
 
 /// How x and y are stored.

@@ -17,7 +17,7 @@ import read_kernels
 
 ABI = pathlib.Path(__file__).parents[2] / "runtime/walk/kernel_abi.h"
 HEADER = """\
-/* The kernels of {library} for {triple}, Halyard {version}. */
+/* The kernels of {library} for {triple}, Halyard {version}.{fallback} */
 #ifndef HALYARD_KERNELS_H
 #define HALYARD_KERNELS_H
 
@@ -166,11 +166,14 @@ def write_package(folder, emitted, listed, triple, version, some):
              "header": "halyard_kernels.h", "format": triple.format}
     if minimum_os:
         about["minimum_os"] = minimum_os
+    fallback = ("\n * A CPU without AVX2 and FMA has none here: for such the program needs a fallback of its own."
+                if triple.name.startswith("x86-64-") else "")
     lines = "".join(f'  "{name}": {json.dumps(value)},\n' for name, value in about.items())
     rows = ",\n    ".join(rows)
     (folder / "manifest.json").write_text(f'{{\n{lines}  "kernels": [\n    {rows}\n  ]\n}}\n')
     (folder / "halyard_kernels.h").write_text(HEADER.format(
-        library=triple.library, triple=triple.name, version=version, abi=ABI.read_text(), declarations=declarations))
+        library=triple.library, triple=triple.name, version=version, fallback=fallback, abi=ABI.read_text(),
+        declarations=declarations))
     return len(kernels)
 
 

@@ -60,7 +60,7 @@ public:
     }
 
     /// cos and sin of a pair at a token.
-    Angle at(const Target &target, const Expr &of_pair, const Expr &token) const {
+    Angle at(const Expr &of_pair, const Expr &token) const {
         // Spare threads read nothing, but Halide's bounds include them.
         const Expr pair = unsafe_promise_clamped(of_pair, 0, in.axis_of_pair->dim(0).extent() - 1);
         const Expr exact = position(pair, token), nearest = positions.nearest(exact);
@@ -70,7 +70,7 @@ public:
         const Expr row = select(is_known, cast<int32_t>(from_first), *in.row_of_zero);
 
         const Angle of_phase =
-            phase_angle(ExprMath{target}, known, bits(*in.first_rows, *in.first_offset + pair),
+            phase_angle(ExprMath(), known, bits(*in.first_rows, *in.first_offset + pair),
                         bits(*in.second_rows, *in.second_offset + pair), *in.scale_high, *in.scale_low);
         const Angle of_f16 = halves(Dtype::f16, pair, row);
         const Angle of_bf16 = halves(Dtype::bf16, pair, row);

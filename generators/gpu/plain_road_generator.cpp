@@ -84,7 +84,7 @@ private:
         summed(j, m, h, t) = x_word();
         Expr sum = 0.0f;
         for (int word = 0; word < n_words(); word++) {
-            sum = add_square(target, sum, element(summed(word, m, h, t)));
+            sum = add_square(sum, element(summed(word, m, h, t)));
         }
         sums(i, m, h, t) = select(*in->has_norms != 0, sum, 0.0f);
         std::vector<Expr> of_lanes;
@@ -103,13 +103,13 @@ private:
     }
 
     void define_rotation() {
-        const Angle turned = device_angles->at(target, k, token);
+        const Angle turned = device_angles->at(k, token);
         angle(k, t) = Tuple(turned.cos, flip_sign(turned.sin, *in->sin_sign));
         const int in_half = n_words() / 2;
         const Expr pair = (j % in_half) * lanes + 2 * m + i, is_second = j >= in_half;
         const Expr here = normed(i, j, m, h, t), other = normed(i, (j + in_half) % n_words(), m, h, t);
         const Expr sin = flip_sign(angle(pair, t)[1], select(is_second, Expr(0u), sign_bit));
-        const Expr rotated = rotate_member(target, here, other, angle(pair, t)[0], sin);
+        const Expr rotated = rotate_member(here, other, angle(pair, t)[0], sin);
         // complete_ptx makes bf16 of it.
         rounded(i, j, m, h, t) = reinterpret<uint16_t>(cast(Halide::Float(16), select(is(is_rotated), rotated, here)));
         packed(j, m, h, t) = word_of(rounded);

@@ -128,7 +128,7 @@ private:
     /// v rounded to the dtype of x.
     Expr rounded(const Expr &v) const {
         const Rounding usual = rounding_of(target, Halide::Internal::const_false(), Expr(0u));
-        const Expr f16 = f16_bits_to_f32(f32_to_f16_bits(target, v));
+        const Expr f16 = f16_bits_to_f32(f32_to_f16_bits(v));
         const Expr bf16 = reinterpret<float>(round_to_bf16(target, v, usual) & Expr(0xffff0000u));
         return select(*in->dtype == number_of(Dtype::f32), v, *in->dtype == number_of(Dtype::f16), f16, bf16);
     }
@@ -140,7 +140,7 @@ private:
         const Expr i = e + steps.x * lanes;
         const Expr element = select(i < size, loaded(in_head(Halide::min(i, size - 1) + offset), h, t), 0.0f);
         sum(e, h, t) = 0.0f;
-        sum(e, h, t) = add_square(target, sum(e, h, t), element);
+        sum(e, h, t) = add_square(sum(e, h, t), element);
         std::vector<Expr> sums;
         for (int lane = 0; lane < lanes; lane++) {
             sums.push_back(sum(lane, h, t));
@@ -156,7 +156,7 @@ private:
     }
 
     void define_rotation() {
-        const Angle turned = device_angles->at(target, k, t);
+        const Angle turned = device_angles->at(k, t);
         angle(k, t) = Tuple(turned.cos, flip_sign(turned.sin, *in->sin_sign));
 
         // Stored as unsigned, because bounds inference then knows nothing of it, and takes what the clamps below say.
@@ -172,7 +172,7 @@ private:
         };
         const Expr safe = clamp(pair, 0, Halide::max(pairs, 1) - 1);
         const Expr signed_sin = flip_sign(angle(safe, t)[1], select(member == 0, sign_bit, Expr(0u)));
-        const Expr rotated = rotate_member(target, at(member), at(1 - member), angle(safe, t)[0], signed_sin);
+        const Expr rotated = rotate_member(at(member), at(1 - member), angle(safe, t)[0], signed_sin);
         const Expr turned_or_not = select(offset >= 0 && i >= 0 && i < 2 * pairs, rotated, normed(e, h, t));
         value(e, h, t) = Halide::strict_float(turned_or_not * of_head(in->reciprocal));
     }

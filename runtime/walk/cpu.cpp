@@ -12,7 +12,7 @@ namespace {
 
 /// The features that targets ask for: whether this CPU and its operating system support them.
 struct CpuFeatures {
-    bool sse41 = false, avx2 = false, avx512 = false, neon = false;
+    bool avx2 = false, avx512 = false, neon = false;
 };
 
 #if defined(__x86_64__)
@@ -47,16 +47,15 @@ CpuFeatures detect() {
 
     // Halide compiles avx2 for LLVM's haswell and avx512_skylake for skylake-avx512, whose scalar instructions (BMI,
     // LZCNT, MOVBE, POPCNT) appear in the kernels too.
-    constexpr unsigned sse41 = 1u << 19;
-    constexpr unsigned fma_movbe_popcnt_avx_f16c = 1u << 12 | 1u << 22 | 1u << 23 | 1u << 28 | 1u << 29;
+    constexpr unsigned fma_sse41_movbe_popcnt_avx_f16c =
+        1u << 12 | 1u << 19 | 1u << 22 | 1u << 23 | 1u << 28 | 1u << 29;
     constexpr unsigned lzcnt = 1u << 5;
     constexpr unsigned bmi1_avx2_bmi2 = 1u << 3 | 1u << 5 | 1u << 8;
     constexpr unsigned avx512_f_dq_cd_bw_vl = 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31;
     constexpr unsigned xmm_ymm = 0x06, xmm_ymm_zmm_masks = 0xe6;
 
     CpuFeatures found;
-    found.sse41 = has_all(leaf1.c, sse41);
-    found.avx2 = found.sse41 && has_all(leaf1.c, fma_movbe_popcnt_avx_f16c) && has_all(extended.c, lzcnt) &&
+    found.avx2 = has_all(leaf1.c, fma_sse41_movbe_popcnt_avx_f16c) && has_all(extended.c, lzcnt) &&
                  has_all(leaf7.b, bmi1_avx2_bmi2) && has_all(state, xmm_ymm);
     found.avx512 = found.avx2 && has_all(leaf7.b, avx512_f_dq_cd_bw_vl) && has_all(state, xmm_ymm_zmm_masks);
     return found;
@@ -83,7 +82,6 @@ bool runs(Target target, const CpuFeatures &cpu) {
     switch (target) {
     case Target::x86_avx512: return cpu.avx512;
     case Target::x86_avx2: return cpu.avx2;
-    case Target::x86_sse41: return cpu.sse41;
     case Target::arm_neon: return cpu.neon;
     case Target::cuda_sm80: return false;
     case Target::reference: return true;

@@ -1,5 +1,4 @@
-// The portable reference: what kernels compute, in plain C++ with std::fma. It gives the same bits as every target with
-// FMA.
+// The portable reference: what kernels compute, in plain C++ with std::fma. It gives the same bits as every target.
 #pragma once
 
 #include "walk/piece.h"

@@ -11,8 +11,8 @@
 namespace halyard {
 
 // A stage calls the target's kernel. A portable loop does it where there is no kernel, and where an element stride is
-// not 1 or offsets need more than 32 bits. Both give the same bits on every target with FMA. Operands share no element
-// unless a stage says otherwise. They may lie at any address.
+// not 1 or offsets need more than 32 bits. Both give the same bits. Operands share no element unless a stage says
+// otherwise. They may lie at any address.
 
 /// Kernels that reduce heads take this many elements at once, and the one that norms and rotates as many pairs.
 inline constexpr std::int64_t whole_vectors = 16;
@@ -27,8 +27,7 @@ inline constexpr std::int32_t round_before_weight = 1, round_after_weight = 2;
 /// An RMS norm: v (1 / sqrt(mean of v^2 + eps)) weight, each operation rounded to float. The sum has one order, which
 /// kernel_abi.h states. A result is within (n / 64 + 3.5) eps_f32 of the exact one, relative to it: half of what the
 /// sum (n / 16 roundings of a partial sum, four of the tree), the mean and eps round, and whole that of the root, the
-/// quotient and two products. x86_sse41 rounds products and sums apart, so there n / 64 is n / 32. Rounding to a dtype
-/// comes on top.
+/// quotient and two products. Rounding to a dtype comes on top.
 ///
 /// A layer norm: (c (1 / sqrt(mean of c^2 + eps))) weight + bias, c = v - mean of v. With u = eps_f32 / 2, s = 1 /
 /// sqrt(mean of c^2 + eps) and z = |c s|, all exact, a result is within
@@ -117,7 +116,7 @@ struct Quantisation {
 
 /// y = the elements of groups, which stand in the place of heads: one byte each. A NaN counts as 0, as does every v of
 /// a group whose r is 0. r and z are [token][head], y is [token][head][element], all dense. r and z are finite. z is
-/// read of integers only, but not by halves away from zero; without z it is 0. x86_sse41 rounds v r and v r + z apart.
+/// read of integers only, but not by halves away from zero; without z it is 0.
 void quantise(const StageKernels &kernels, const Quantisation &how, const Extents &extents,
               const Elements<const float> &block, const float *r, const float *z, unsigned char *y) noexcept;
 

@@ -1,6 +1,5 @@
 // Prints a hash of what each kernel makes of one set of random bits: a line for each kernel, named without its target.
-// All targets of this machine that have FMA must agree with the reference. Two machines agree where they print the
-// same.
+// All targets of this machine must agree with the reference. Two machines agree where they print the same.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "stage_calls.h"
@@ -152,14 +151,14 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow
 
 class Hashes {
 public:
-    /// Takes hash_of(target): of the reference once for each name, and of a target of this machine that has FMA.
+    /// Takes hash_of(target): of the reference once for each name, and of a target of this machine.
     template <typename HashOf>
     void add(const std::string &name, Target target, HashOf hash_of) {
         if (!hashes_.contains(name)) {
             hashes_[name] = hash_of(Target::reference);
         }
         const bool is_here = (halyard::supported_targets() & halyard::bit(target)) != 0;
-        const std::uint64_t hash = is_here && target != Target::x86_sse41 ? hash_of(target) : hashes_[name];
+        const std::uint64_t hash = is_here ? hash_of(target) : hashes_[name];
         if (hash != hashes_[name]) {
             std::fprintf(stderr, "%s_%s differs from the reference: %016" PRIx64 "\n", name.c_str(),
                          halyard::name_of(target), hash);

@@ -52,8 +52,7 @@ struct StageRow {
         return std::find(stages.begin(), stages.end(), stage) != stages.end();
     }
     bool rotates() const { return stage == Stage::norm_rotate; }
-    /// Whether it sums, so that a target without fused multiply-add has other bits.
-    bool sums() const { return is_one_of({Stage::norm, Stage::widen_norm, Stage::layer_norm, Stage::norm_rotate}); }
+    bool has_weights() const { return is_one_of({Stage::norm, Stage::widen_norm, Stage::layer_norm, Stage::norm_rotate}); }
     bool knows_groups() const { return is_one_of({Stage::store_groups, Stage::load_groups}); }
     bool transforms() const { return is_one_of({Stage::hadamard, Stage::butterfly}); }
     /// Other stages read f32, or write it.
@@ -355,7 +354,7 @@ private:
         Operand &r =
             add("scales", random, Dtype::f32, if_read(row.stage == Stage::narrow, extents), of_scales,
                 random.one_in(2) ? Values::ordinary : values);
-        const Extents of_weight = if_read(row.sums(), {extents.n_elements, extents.n_heads, 1});
+        const Extents of_weight = if_read(row.has_weights(), {extents.n_elements, extents.n_heads, 1});
         const ElementStrides by_head = {1, random.one_in(2) ? 0 : extents.n_elements + random.in(0, 3), 0};
         Operand &weight = add("weights", random, Dtype::f32, of_weight, by_head, Values::ordinary);
         Operand &bias = add("biases", random, Dtype::f32, of_weight, by_head, Values::ordinary);

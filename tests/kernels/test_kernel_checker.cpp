@@ -202,8 +202,15 @@ std::uint32_t cut_off(float value) {
     return std::fabs(oracle::widen(dtype, word)) > std::fabs(value) ? word - 1 : word;
 }
 
+/// Rounds both products of each output.
+oracle::Pair<float> rotate_by_products(oracle::Pair<float> x, float cos, float sin) {
+    const float self0 = x.x0 * cos, self1 = x.x1 * cos;
+    return {self0 - x.x1 * sin, self1 + x.x0 * sin};
+}
+
 /// A kernel of the oracle's: in any arithmetic, and rounding as it likes.
-template <std::int32_t dtype, oracle::Arithmetic arithmetic, std::uint32_t (*narrow)(float)>
+template <std::int32_t dtype, oracle::Pair<float> (*rotate)(oracle::Pair<float>, float, float),
+          std::uint32_t (*narrow)(float)>
 int rotate_by_oracle(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
                      halyard_buffer *x, halyard_buffer *y) {
     const Call call(static_cast<halyard::Dtype>(dtype), row_of_token, cos, sin, sin_sign, x, y);
@@ -214,17 +221,17 @@ int rotate_by_oracle(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_
         const char *from = p.x + bytes * (token * p.in.token + head * p.in.head + k * p.in.pair);
         char *to = p.y + bytes * (token * p.out.token + head * p.out.head + k * p.out.pair);
         const auto read = [&](const char *at) { return oracle::widen(dtype, oracle::read_word(dtype, at)); };
-        const auto turned = oracle::rotate(arithmetic, {read(from), read(from + bytes * p.in.member)},
-                                           call.cos(token, k), call.sin(token, k));
+        const auto turned =
+            rotate({read(from), read(from + bytes * p.in.member)}, call.cos(token, k), call.sin(token, k));
         oracle::write_word(dtype, to, narrow(turned.x0));
         oracle::write_word(dtype, to + bytes * p.out.member, narrow(turned.x1));
     }
     return 0;
 }
 
-constexpr auto rounding_twice = rotate_by_oracle<HALYARD_F32, oracle::Arithmetic::plain, rounded<HALYARD_F32>>;
+constexpr auto rounding_twice = rotate_by_oracle<HALYARD_F32, rotate_by_products, rounded<HALYARD_F32>>;
 template <std::int32_t dtype>
-constexpr auto truncating = rotate_by_oracle<dtype, oracle::Arithmetic::fused, cut_off<dtype>>;
+constexpr auto truncating = rotate_by_oracle<dtype, oracle::rotate, cut_off<dtype>>;
 
 using enum halyard::Dtype;
 

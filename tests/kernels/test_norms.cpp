@@ -71,10 +71,10 @@ struct ExactNorm {
         return (v[i] - mean) * scale * w[i] + (b.empty() ? 0.0L : static_cast<long double>(b[i]));
     }
     /// What walk/stages.h says: half of what sum, mean and eps round, then root, quotient and two products; what the
-    /// mean of a layer adds to that. Squares take two roundings where there is no fma.
-    long double bound(std::size_t i, bool has_fma) const {
+    /// mean of a layer adds to that.
+    long double bound(std::size_t i) const {
         const auto of_partial = static_cast<long double>((v.size() + 15) / 16);
-        const long double z = std::fabs(v[i] - mean) * scale, of_rms = (of_partial * (has_fma ? 1 : 2) + 6) / 2 + 4;
+        const long double z = std::fabs(v[i] - mean) * scale, of_rms = (of_partial + 6) / 2 + 4;
         long double units = of_rms * z * std::fabs(w[i]);
         if (!b.empty()) {
             units += 2 * z * std::fabs(w[i]) + std::fabs(normed(i)) +
@@ -124,7 +124,6 @@ void check_norms(bool is_layer) {
             flags, [&](float value) { return static_cast<float>(nearest.value_of(nearest.word_of(value))); });
         for (const StageKernels &kernels : stage_kernels_here()) {
             INFO(halyard::name_of(kernels.target) << ", " << head.size() << " elements, rounding " << flags);
-            const bool has_fma = kernels.target != Target::x86_sse41;
             const auto normed = [&](std::int32_t rounding, Dtype to) {
                 std::vector<float> y = norm.v;
                 const std::int64_t n = std::ssize(y);
@@ -135,12 +134,12 @@ void check_norms(bool is_layer) {
             const std::vector<float> y = normed(0, Dtype::f32);
             std::int64_t n_far = 0;
             for (std::size_t i = 0; i < y.size(); i++) {
-                const long double off = std::fabs(y[i] - norm.normed(i)), bound = norm.bound(i, has_fma);
+                const long double off = std::fabs(y[i] - norm.normed(i)), bound = norm.bound(i);
                 n_far += off <= bound ? 0 : 1;
                 worst = std::max(worst, static_cast<double>(off / bound));
             }
             CHECK(n_far == 0);
-            CHECK((!has_fma || (y == exactly && normed(flags, dtype) == coarsely)));
+            CHECK((y == exactly && normed(flags, dtype) == coarsely));
         }
     }
     WARN("norms" << (is_layer ? " of layers" : "") << ": the greatest error is " << worst << " of its bound");

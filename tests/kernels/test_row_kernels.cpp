@@ -30,8 +30,7 @@ TEST_CASE("row kernels: every target of kernels has them", "[rows]") {
 
 TEST_CASE("row kernels: phase, the reference's bits within the memory that they are given", "[rows]") {
     for (const RowMaker &maker : row_makers()) {
-        const KernelReport report =
-            check_phase_rows(maker.name, maker.kernels.phase, maker.fused, Catch::getSeed(), 400);
+        const KernelReport report = check_phase_rows(maker.name, maker.kernels.phase, Catch::getSeed(), 400);
         CHECK(report.fault == "");
         CHECK(report.n_runs == 400);
     }
@@ -72,7 +71,7 @@ int read_beyond(halyard_buffer *position, halyard_buffer *high, halyard_buffer *
 
 TEST_CASE("row kernels: the checker catches what is wrong, what writes elsewhere and what crashes", "[rows]") {
     const auto fault_of = [](halyard_rows_phase_kernel *kernel) {
-        return check_phase_rows("rows", kernel, true, Catch::getSeed(), 400).fault;
+        return check_phase_rows("rows", kernel, Catch::getSeed(), 400).fault;
     };
     CHECK(fault_of(make_rows<0>) == "");
     CHECK_THAT(fault_of(make_rows<1>), ContainsSubstring(", but should be "));

@@ -27,21 +27,6 @@ const StageKernels portable = halyard::select_stage_kernels(0);
 
 // ---- Stages on random bits in random layouts -----------------------------------------------------------------------
 
-/// What a target without fused multiply-add makes of a number by Mode::even: two roundings, then that to an integer.
-void quantise_by_two_roundings(const StageCall &call) {
-    const Extents &extents = call.extents;
-    const ElementStrides &s = call.x.strides;
-    for (std::int64_t group = 0; group < extents.n_tokens * extents.n_heads; group++) {
-        const std::int64_t h = group % extents.n_heads, t = group / extents.n_heads;
-        for (std::int64_t e = 0; e < extents.n_elements; e++) {
-            const float v = reinterpret_cast<const float *>(call.x.data)[e * s.element + h * s.head + t * s.token];
-            volatile const float product = std::isnan(v) || call.r.data[group] == 0.0f ? 0.0f : v * call.r.data[group];
-            const float q = std::clamp(std::nearbyint(product + call.z[group]), call.how.low, call.how.high);
-            call.y.data[group * extents.n_elements + e] = static_cast<char>(static_cast<std::int32_t>(q));
-        }
-    }
-}
-
 /// The first element of an operand that is not as it ought to be, in words, or nothing; any NaN equals any other.
 std::string difference(const Operand &operand) {
     const auto type = static_cast<std::int32_t>(operand.dtype);
@@ -62,15 +47,8 @@ std::string fault_of(const StageRow &row, const StageKernels &kernels, Random &r
     StageTrial trial(row, random);
     std::snprintf(told, sizeof(told), "%s: %s", name_of(row).c_str(), trial.text.c_str());
     const StageCall &call = trial.call;
-    const bool is_done = call.run_by(kernels), is_fused = row.target != Target::x86_sse41;
-    if (!is_fused && row.sums()) {
-        return "";  // other bits; the guards have been there, and the accuracy is tested below
-    }
-    const bool by_kernel = call.x.strides.element == 1 && call.extents.n_elements >= 16;
-    if (!is_fused && row.stage == Stage::quantise && by_kernel && call.how.dtype == Dtype::int8 &&
-        call.how.mode == Quantisation::Mode::even && call.z != nullptr) {
-        quantise_by_two_roundings(trial.on_images);
-    } else if (trial.on_images.run_by(portable) != is_done) {
+    const bool is_done = call.run_by(kernels);
+    if (trial.on_images.run_by(portable) != is_done) {
         return std::string(told) + ": one says that all is finite, the other does not";
     }
     for (const auto &[name, operand] : trial.operands) {

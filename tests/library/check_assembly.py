@@ -18,7 +18,6 @@ Target = collections.namedtuple("Target", "march fused_vectors fused f16 roots")
 avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # what runtime/walk/cpu.cpp asks for
 avx512 = avx2 + "+avx512f+avx512cd+avx512dq+avx512bw+avx512vl"
 targets = {
-    "x86_sse41": Target("generic64+sse4.1", "mulps", "", [], ["sqrtps", "divps"]),
     "x86_avx2": Target(avx2, "vfn?m(add|sub).*%ymm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"],
                        ["vsqrtps", "vdivps"]),
     "x86_avx512": Target(avx512, "vfn?m(add|sub).*%zmm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"],
@@ -30,19 +29,11 @@ targets = {
 # Kernels whose innermost loops spill, and how often at most: in a loop without branches, and in one with branches,
 # where a tail's vectors are put together element by element. The first line that matches a kernel counts.
 known_spills = [
-    # Sixteen registers, two operands to an instruction, and no instructions that convert f16.
-    (r"rotate_.*_x86_sse41", 10, 8),
-    (r"rows_phase_x86_sse41", 2, 0),
-    (r"(narrow|norm|widen_norm|layer_norm)_f16_x86_sse41", 44, 0),
-    (r"norm_rotate_f16_x86_sse41", 141, 0),
-    (r"norm_rotate_bf16_x86_sse41", 38, 0),
-    (r"norm_rotate_f32_x86_sse41", 7, 0),
-    (r"hadamard_f32_x86_sse41", 25, 0),  # a block has as many vectors as there are registers,
-    (r"hadamard_f32_x86_avx2", 4, 0),  # or half as many, and sums need others
+    # A block has half as many vectors as there are registers, and sums need others.
+    (r"hadamard_f32_x86_avx2", 4, 0),
     # The halves of sixteen groups are stored there, since they are read across groups, and not all stay in registers.
     (r"store_groups_int8_x86_avx512", 16, 2),
     (r"store_groups_int8_x86_avx2", 24, 2),
-    (r"store_groups_int8_x86_sse41", 54, 2),
     (r"store_groups_int8_arm_neon", 18, 2),
     # LLVM puts the neighbours of NEON's sums together on the stack.
     (r"hadamard_f32_arm_neon", 80, 0),
@@ -96,7 +87,7 @@ def faults(assembler, path):
     if stage:
         needed = {"norm": [target.fused_vectors, *target.roots]}.get(
             stage[1].removeprefix("widen_").removeprefix("layer_").removesuffix("_rotate"), [])
-        if "_f16_" in kernel and target.f16:
+        if "_f16_" in kernel:
             needed += [target.f16[0]] * (stage[1] != "narrow") + [target.f16[1]] * (stage[1] != "widen")
     elif "_strided_" not in kernel:  # which go element by element
         needed = [target.fused_vectors] + (target.f16 if "_f16_" in kernel else [])

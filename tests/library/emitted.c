@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #if defined(__x86_64__)
-#define ROTATE halyard_rotate_half_f32_x86_sse41
+#define ROTATE halyard_rotate_half_f32_x86_avx2
 #else
 #define ROTATE halyard_rotate_half_f32_arm_neon
 #endif

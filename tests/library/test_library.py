@@ -203,6 +203,9 @@ def emitted(build, triple):
                  re.findall(r"^halyard_[a-z_]+_kernel .*;$", (dist / "halyard_kernels.h").read_text(), re.MULTILINE),
                  [f"halyard_{row['op']}_kernel {row['name']};" for row in manifest["kernels"]])
 
+    expect_equal(f"the header of {triple} says that some CPUs need a fallback",
+                 "needs a fallback" in (dist / "halyard_kernels.h").read_text(), triple.startswith("x86-64-"))
+
     # The header compiles alone, twice over, and with Halide's, in either order.
     strict = [*STRICT, "-Wshadow", "-I", dist, "-I", build.include]
     ours, theirs = "#include <halyard_kernels.h>\n", "#include <HalideRuntime.h>\n#include <halyard/halyard.h>\n"
@@ -249,7 +252,7 @@ def emitted_unfit(build):
         skip("llvm-ar-19 is not installed (Debian: llvm-19)")
     folder, dist = build.scratch / "unfit", build.scratch / "dist/unfit"
     shutil.copytree(samples(build, "x86-64-linux"), folder, dirs_exist_ok=True)
-    broken = folder / "halyard_rotate_half_f32_x86_sse41.o"
+    broken = folder / "halyard_rotate_half_f32_x86_avx2.o"
     good = samples(build, "x86-64-linux") / broken.name
     objcopy = [build.CMAKE_OBJCOPY, good, broken]
     ways = {

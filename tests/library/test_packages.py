@@ -212,7 +212,7 @@ def add_subdirectory(build):
     if not (build.source / ".deps/halide").exists():
         skip("./run setup has fetched nothing here")
     command = configure(build, folder, f"-DHALYARD_SOURCE_DIR={build.source}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
-    for targets in "x86_sse41;x86_avx3", "x86_sse41;cuda_sm80", "arm_neon":
+    for targets in "x86_avx2;x86_avx3", "x86_avx2;cuda_sm80", "arm_neon":
         shutil.rmtree(folder, ignore_errors=True)
         done = attempt(*command, f"-DHALYARD_TARGETS={targets}")
         if done.returncode == 0 or not re.search(
@@ -282,13 +282,13 @@ def source_archive(build):
     expect_bill(build, sources)
     # Make, as users have it: it finds less by itself than Ninja does.
     folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_GPU=ON",
-                     "-DHALYARD_TARGETS=x86_sse41;arm_neon", *WITHOUT_PACKAGES,
+                     "-DHALYARD_TARGETS=x86_avx2;arm_neon", *WITHOUT_PACKAGES,
                      make=shutil.which("gmake") or shutil.which("make"))
     expect_example(build, folder / "consumer_c")
     expect_example(build, folder / "consumer_cpp")
     symbols = run(build.CMAKE_NM, folder / "consumer_cpp")
     expect_equal("the kernels in the program", re.findall(r" (halyard_rotate_half_f32_x86_[a-z0-9]+)\n", symbols),
-                 ["halyard_rotate_half_f32_x86_sse41"])
+                 ["halyard_rotate_half_f32_x86_avx2"])
     tools = [pathlib.Path(program).parent for program in (build.CMAKE_COMMAND, build.CMAKE_MAKE_PROGRAM)]
     opening, *_ = blocks_of(sources / "README.md")
     do_block(opening, sources, PATH=":".join(map(str, [*tools, os.environ["PATH"]])), CMAKE_GENERATOR=build.CMAKE_GENERATOR)

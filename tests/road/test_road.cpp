@@ -287,9 +287,6 @@ TEST_CASE("road: the sum of squares has one order, and each operation rounds onc
         const float r = 1.0f / std::sqrt(sum / static_cast<float>(n) + 1e-6f);
         const auto norm = sized<halyard_norm_desc>();
         for (const char *target : targets_here()) {
-            if (std::strcmp(target, "x86_sse41") == 0) {
-                continue;  // without FMA
-            }
             CAPTURE(n, target);
             const Bits words = take(&norm, nullptr, HALYARD_F32, x, target);
             for (std::size_t i = 0; i < x.size(); i++) {

@@ -117,8 +117,7 @@ bool has_all(const std::string &text, const std::vector<std::string> &words) {
                        [&](const std::string &word) { return text.find(word) != std::string::npos; });
 }
 
-const std::vector<std::string> all_names = {"x86_avx512", "x86_avx2",  "x86_sse41",
-                                            "arm_neon",   "cuda_sm80", "reference"};
+const std::vector<std::string> all_names = {"x86_avx512", "x86_avx2", "arm_neon", "cuda_sm80", "reference"};
 
 }  // namespace
 

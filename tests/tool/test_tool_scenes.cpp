@@ -67,7 +67,7 @@ public:
                             bytes());
             }
         });
-        return scene_.fault(after, target_ != "x86_sse41");
+        return scene_.fault(after);
     }
 
 private:

@@ -23,7 +23,7 @@
  * bf16 storage, for pairs with hypot(x0, x1) * f up to 0.999999 of the greatest finite number of the storage, in the
  * default floating-point environment. Above that a result may be infinite although the exact one is finite, because one
  * of the two products can overflow before the other is added. With given rows, f is hypot(cos, sin) of the row.
- * All targets with fused multiply-add give the same bits, for any number of threads and parts (any NaN equals any NaN).
+ * All targets give the same bits, for any number of threads and parts (any NaN equals any NaN).
  *
  * Errors. Functions return HALYARD_OK (0) or a positive halyard_status, and write a sentence to `error` when it is
  * not NULL. On an error every out parameter is unchanged and no output tensor has been written, with two exceptions:
@@ -589,7 +589,7 @@ typedef struct halyard_cache_desc {
  * If no v is finite, s and z are those of zeros. +0 and -0 are equal in max and min. If r would not be finite, r is 0
  * and every v counts as 0.
  * Results are rounded to so few bits that they have no bound of their own; the bounds of v are those of the other
- * stages. All bytes are the same on every target with fused multiply-add. */
+ * stages. All bytes are the same on every target. */
 enum {
     HALYARD_GROUPS_GGML_Q8_0 = 1,           /* 34 bytes for 32 elements: f16 s, then int8; as ggml on x86 */
     HALYARD_GROUPS_GGML_Q8_0_NEON = 2,      /* the same with r = 1 / s, as ggml on ARM */
@@ -738,9 +738,9 @@ typedef struct halyard_rows_args {
 /* Writes the rows of n_batch * n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2] dense: a cos row, then a sin
  * row, for each token. A GIVEN source that is by_token, with cos_rows = rows, sin_rows = rows + rotary_dim / 2, n_rows
  * = n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step. The plan decides by its target
- * which kernels make them; linear angles go by those of PHASE, and have the same bits on every target with fused
- * multiply-add. Allocates nothing, and reads no environment. Errors: NULL_POINTER,
- * STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION, FREQUENCY, OVERLAP, MISMATCH. */
+ * which kernels make them; linear angles go by those of PHASE, and have the same bits on every target. Allocates
+ * nothing, and reads no environment. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION,
+ * FREQUENCY, OVERLAP, MISMATCH. */
 HALYARD_API halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_rows_args *args,
                                              halyard_error *error);
 

@@ -31,7 +31,7 @@
  *            stored at once, so that each element comes from one of them, but not all from the same one.
  *   error word   SLOT for a slot out of range, POSITION for a bad position; where there are both, one of them.
  *
- * Results are the bits that the CPU's targets with fused multiply-add give, for each kind of angle source.
+ * Results are the bits that the CPU's targets give, for each kind of angle source.
  *
  * Threads. As in halyard.h. Nothing is kept between runs, so any number of threads and streams may share a plan.
  */
