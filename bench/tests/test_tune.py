@@ -68,7 +68,8 @@ class Tuner(WithRecipes):
         status, text = self.tune(patience=6)
         self.assertEqual(status, 0, text)
         refused = "refused elements_per_step {}, elements_per_vector 4: halyard_rotate_half_f32_x86_avx2: f32, half -> half"
-        self.says(text, "x86_avx2: 128/16/8/1/1 -> elements_per_step 64, elements_per_vector 4, ", *map(refused.format, (32, 16, 8, 4)),
+        self.says(text, "x86_avx2: 128/16/8/1/1 -> elements_per_step 64, elements_per_vector 4, ",
+                  *map(refused.format, (32, 16, 8, 4)),
                   ": takes more than 6 seconds", ": crashes with signal 4", ", but should be 0x",
                   "refused elements_per_step 64, elements_per_step_any 32, elements_per_vector 4: making it failed: "
                   "halyard_rotate_half_f32_x86_avx2: this generator cannot")
