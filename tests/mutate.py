@@ -69,12 +69,9 @@ EQUIVALENT = {
     ("gpu/gpu_run.cpp", "arguments.run.tensors[i].n_heads == 0", "deleted"):
         "looks for what no kernel takes in a tensor whose strides are 0",
     ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
-    ("base/versioned.h", "in != nullptr && in->size == sizeof(Struct)", "deleted"):
-        "copies what could be read where it is",
     ("walk/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && "
      "!run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"):
         "takes the way of many tokens, to the same bits",
-    ("read/plan_desc.cpp", "element->size != given.tensors->size", "deleted"): "tensors have one size as yet",
     ("read/read_bound.cpp", "!move_if_brought(given[array], reach[array], &stages.arrays[array].range)", "inverted"):
         "takes the slower way, which says what is wrong, of stages that are as they were bound too",
     ("read/read_bound.cpp", "(data != nullptr) == (reach.above != 0)", "inverted"):

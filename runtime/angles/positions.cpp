@@ -16,11 +16,8 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
         return HALYARD_OK;
     }
     out->memory.begin = out->memory.end = 0;
-    halyard_positions copy;
-    const halyard_positions *view = nullptr;
-    HALYARD_TRY(view_struct(positions, name, &copy, &view, error));
-    const halyard_positions &read = *view;
-    // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
+    HALYARD_TRY(check_struct(positions, name, error));
+    const halyard_positions &read = *positions;
     if (read.data == nullptr && read.shape[0] != 0 && read.shape[1] != 0) {
         return fail(error, HALYARD_ERROR_NULL_POINTER, name, ".data is NULL");
     }

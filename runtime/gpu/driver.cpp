@@ -4,16 +4,8 @@
 #include "base/versioned.h"
 #include "gpu/halide_runtime.h"
 
-#include <array>
 #include <cstdio>
 #include <dlfcn.h>
-
-namespace halyard {
-
-template <>
-inline constexpr std::array released_sizes<halyard_gpu_queue> = {24u};
-
-}  // namespace halyard
 
 namespace halyard::gpu {
 

@@ -4,15 +4,7 @@
 #include "base/versioned.h"
 #include "gpu/driver.h"
 
-#include <array>
 #include <cstdint>
-
-namespace halyard {
-
-template <>
-inline constexpr std::array released_sizes<halyard_gpu_run_args> = {72u};
-
-}  // namespace halyard
 
 namespace halyard::gpu {
 

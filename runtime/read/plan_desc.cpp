@@ -207,14 +207,9 @@ halyard_status check_tensor(const halyard_tensor_desc &tensor, int index, std::i
 /// Copies the tensors of a description, with their defaults filled in. `read` has HALYARD_MAX_TENSORS elements.
 halyard_status read_tensor_descs(const halyard_plan_desc &given, halyard_tensor_desc *read, halyard_error *error) {
     for (int i = 0; i < given.n_tensors; i++) {
-        const halyard_tensor_desc *const element = element_of(given.tensors, i);
         char name[24];
         std::snprintf(name, sizeof(name), "tensors[%d]", i);
-        HALYARD_TRY(read_struct(element, name, &read[i], error));
-        if (element->size != given.tensors->size) {
-            return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", element->size,
-                        ", but that of tensors[0] is ", given.tensors->size);
-        }
+        HALYARD_TRY(read_struct(&given.tensors[i], name, &read[i], error));
         set_defaults(given.frequencies, given.rerotates != 0, read[i]);
     }
     return HALYARD_OK;

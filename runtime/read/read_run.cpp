@@ -31,10 +31,10 @@ bool fits(const halyard_tensor &tensor, const Asked &asked) {
 /// Says why a tensor does not fit.
 halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const Asked &asked,
                         halyard_error *error) {
-    if (!is_released_size<halyard_tensor>(tensor.size)) {
+    if (tensor.size != sizeof(halyard_tensor)) {
         char what[24];
         std::snprintf(what, sizeof(what), "%s[%d]", name, index);
-        return fail_size<halyard_tensor>(tensor.size, what, error);
+        return fail_size(tensor, what, error);
     }
     if (tensor.reserved != 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].reserved is ", tensor.reserved,
@@ -124,9 +124,6 @@ halyard_status fail_record_stride(const halyard_tensor &tensor, const char *name
     tensor.within_int32 = spans.x[i].n_bytes() <= INT32_MAX && spans.y[i].n_bytes() <= INT32_MAX;
     return HALYARD_OK;
 }
-
-// A second size of halyard_tensor needs copies of such tensors, found by element_of.
-static_assert(released_sizes<halyard_tensor>.size() == 1, "arrays of tensors are walked by this version's size");
 
 /// Checks the sizes of all tensors that are read. Of one whose size is not set nothing else may be there to read.
 halyard_status check_sizes(const PlanDesc &plan, const halyard_tensor *x, const halyard_tensor *y,
@@ -288,11 +285,8 @@ halyard_status check_n_tensors(const PlanDesc &plan, std::int32_t n_tensors, std
 halyard_status read_run(const PlanDesc *plan, const halyard_run_args *args, std::int32_t device, Run *run, Spans *spans,
                         halyard_error *error) noexcept {
     HALYARD_TRY(check_given(plan, "plan", error));
-    halyard_run_args copy;
-    const halyard_run_args *view = nullptr;
-    HALYARD_TRY(view_struct(args, "args", &copy, &view, error));
-    const halyard_run_args &given = *view;
-    // NOLINTNEXTLINE(*UndefinedBinaryOperatorResult): a copy that was not made has returned above
+    HALYARD_TRY(check_struct(args, "args", error));
+    const halyard_run_args &given = *args;
     if (given.angles == nullptr && plan->rotates) {
         return fail_null(error, "args.angles");
     }

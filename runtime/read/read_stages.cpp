@@ -266,15 +266,12 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
                                        : "a norm with a weight");
 }
 
-/// Reads stages that have an earlier version's size, or says what is wrong with them.
-[[gnu::cold]] halyard_status view_other_stages(int index, halyard_stages *copy, const halyard_stages **stages,
-                                               halyard_error *error) {
+/// Says what is wrong with stages of another size, or with a reserved field that is set.
+[[gnu::cold]] halyard_status fail_stages(int index, const halyard_stages &stages, halyard_error *error) {
     char name[24];
     std::snprintf(name, sizeof(name), "stages[%d]", index);
-    HALYARD_TRY(view_struct(*stages, name, copy, stages, error));
-    return (*stages)->reserved == 0 ? HALYARD_OK
-                                    : fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ",
-                                           (*stages)->reserved, ", but must be 0");
+    HALYARD_TRY(check_struct(&stages, name, error));
+    return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", stages.reserved, ", but must be 0");
 }
 
 }  // namespace
@@ -287,11 +284,10 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i];
         const halyard_stages *given = &none;
-        halyard_stages copy;
         if (stages != nullptr) {
-            given = element_of(stages, i);
+            given = &stages[i];
             if (given->size != sizeof(halyard_stages) || given->reserved != 0) {
-                HALYARD_TRY(view_other_stages(i, &copy, &given, error));
+                return fail_stages(i, *given, error);
             }
         } else if (desc.asked != 0) {
             return fail_no_stages(desc, i, error);

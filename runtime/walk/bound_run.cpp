@@ -147,10 +147,8 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
                                  halyard_error *error) {
     HALYARD_TRY(check_error(error));
     HALYARD_TRY(check_given(bound, "bound", error));
-    halyard_bound_run_args copy;
-    const halyard_bound_run_args *view = nullptr;
-    HALYARD_TRY(view_struct(args, "args", &copy, &view, error));
-    const halyard_bound_run_args &given = *view;
+    HALYARD_TRY(check_struct(args, "args", error));
+    const halyard_bound_run_args &given = *args;
     HALYARD_TRY(check_given(given.x, "args.x", error));
     HALYARD_TRY(check_given(given.y, "args.y", error));
     if (given.n_tensors != bound->run.plan->n_tensors) {

@@ -91,10 +91,8 @@ extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const haly
                                             halyard_error *error) {
     HALYARD_TRY(check_error(error));
     HALYARD_TRY(check_given(plan, "plan", error));
-    halyard_rows_args copy;
-    const halyard_rows_args *view = nullptr;
-    HALYARD_TRY(view_struct(args, "args", &copy, &view, error));
-    const halyard_rows_args &given = *view;
+    HALYARD_TRY(check_struct(args, "args", error));
+    const halyard_rows_args &given = *args;
     if (given.angles == nullptr && given.linear == nullptr) {
         return fail_null(error, "args.angles");
     }

@@ -1,5 +1,4 @@
 // Names of statuses, the error struct itself, and the bad arguments of pools and target infos.
-#include "base/versioned.h"
 #include "refused.h"
 
 #include <algorithm>
@@ -89,59 +88,4 @@ TEST_CASE("errors: target infos", "[errors]") {
                       [&](auto *error) { return halyard_get_target_info(0, &info, error); });
     }
     CHECK(info.name == nullptr);
-}
-
-// ---- Structs of several versions ---------------------------------------------------------------------------------
-
-namespace {
-
-/// A struct that got a field in a later version, and another one in the version after that.
-struct Grown {
-    std::uint32_t size;
-    std::int32_t first;
-    std::int64_t second;
-    std::int64_t third;
-};
-
-}  // namespace
-
-template <>
-inline constexpr std::array halyard::released_sizes<Grown> = {8u, 16u, 24u};
-
-TEST_CASE("structs: each released size is read, what it leaves out is zero, and no other size is", "[errors]") {
-    const Grown given = {24, 1, 2, 3};
-    for (std::uint32_t size = 0; size < 40; size++) {
-        CAPTURE(size);
-        auto in = given;
-        in.size = size;
-        auto error = sized<halyard_error>();
-        Grown copy = {99, 99, 99, 99}, out = {};
-        const Grown *view = nullptr;
-        const bool is_released = size == 8 || size == 16 || size == 24;
-        const halyard_status expected = is_released ? HALYARD_OK : HALYARD_ERROR_STRUCT_SIZE;
-        REQUIRE(halyard::read_struct(&in, "in", &out, &error) == expected);
-        REQUIRE(halyard::view_struct(&in, "in", &copy, &view, &error) == expected);
-        Grown written = {size, 99, 99, 99};
-        REQUIRE(halyard::write_struct(given, "out", &written, &error) == expected);
-        if (!is_released) {
-            check_error(error, HALYARD_ERROR_STRUCT_SIZE, {"out.size is " + text(size), "8"});
-            CHECK((written.first == 99 && written.second == 99 && written.third == 99));
-            continue;
-        }
-        for (const Grown &read : {out, *view}) {
-            CHECK(read.first == 1);
-            CHECK(read.second == (size >= 16 ? 2 : 0));
-            CHECK(read.third == (size >= 24 ? 3 : 0));
-        }
-        CHECK(written.size == size);
-        CHECK(written.first == 1);
-        CHECK(written.second == (size >= 16 ? 2 : 99));
-        CHECK(written.third == (size >= 24 ? 3 : 99));
-    }
-}
-
-TEST_CASE("structs: an array's elements lie as far apart as the first one's size says", "[errors]") {
-    const std::uint32_t old[] = {8, 1, 8, 2, 8, 3};  // of the first version
-    const auto *const array = reinterpret_cast<const Grown *>(old);
-    CHECK(reinterpret_cast<const char *>(halyard::element_of(array, 2)) - reinterpret_cast<const char *>(old) == 16);
 }
