@@ -1,17 +1,26 @@
-"""Breaks each check of plans, runs and angle sources, one at a time, and sees that a test fails: mutate.py [FILE...]
+"""Breaks the code on purpose, to see which tests notice: mutate.py [conditions|values] [FILE...] [--seed N] [--count N]
 
-A check is a condition that is returned, chooses between an error and none, or whose branch fails or leaves early. It is
-broken by never holding ("deleted") and by holding just when it should not ("inverted"), and so is each operand of its
-&& and || (one of && is deleted by always holding). All are in one build, in build/mutations, where HALYARD_MUTANT says
-which is broken. It is tried by the tests that come there with nothing broken. FILE is one of the runtime's, or the first
-letters of some. Fails where no test notices and EQUIVALENT does not say why.
+conditions (the default) breaks each check of the runtime, one at a time. A check is a condition that is returned,
+chooses between an error and none, or whose branch fails or leaves early. It is broken by never holding ("deleted") and
+by holding just when it should not ("inverted"), and so is each operand of its && and || (one of && is deleted by always
+holding). It prints what notices first, and fails where no test notices and EQUIVALENT does not say why.
+
+values makes about --count mutants by RULES: at most one in a function, and in as many functions of a folder as its size
+asks for. --seed says which. No choice depends on where code stands, so most mutants outlive moves. A tenth of them is
+in the arithmetic of the generators, and the CPU's kernels are emitted anew for each. Every test that reaches a mutant
+is tried. Those that notice it go to build/mutations/values.tsv, and in the end it prints what each test is good for.
+
+All mutants of a kind are in one build, in build/mutations, where HALYARD_MUTANT says which is broken. One is tried by
+the tests that reach it with nothing broken. FILE restricts what is tried, but changes no choice: it is a file or folder
+such as base/overlap.h or walk, within runtime/, or generators/arithmetic.
 """
 
+import argparse
 import collections
 import concurrent.futures
 import dataclasses
+import hashlib
 import html
-import itertools
 import os
 import pathlib
 import re
@@ -21,24 +30,41 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).parents[1]
-COPY = ROOT / "build/mutations"
-BIN = COPY / "build/host/bin"
 CMAKE = ROOT / ".deps/venv/bin/cmake"
+ARITHMETIC = "generators/arithmetic/"
 # Headers first: their checks keep their numbers, by which all is built, while sources change.
-FILES = sorted((str(path.relative_to(ROOT / "runtime")) for path in (ROOT / "runtime").glob("*/**/*.*")
-                if path.suffix in (".cpp", ".h") and not path.is_relative_to(ROOT / "runtime/tool")),
-               key=lambda name: (name.endswith(".cpp"), name))
-# The programs that are to notice what is broken, and their cases as Catch2 names them. One of them has none.
+FILES = sorted((str(path.relative_to(ROOT)) for folder in ("runtime/", ARITHMETIC)
+                for path in ROOT.glob(folder + "**/*.*") if path.suffix in (".cpp", ".h")
+                and not path.is_relative_to(ROOT / "runtime/include")), key=lambda name: (name.endswith(".cpp"), name))
+# The programs that are to notice what is broken, and their cases as Catch2 names them. Two of them have none.
 PROGRAMS = {
     "halyard_test_allocations": None,
-    "halyard_tests": "~[tool]~[npy]~[kernel]~[checker]~[emulated]~[gpu]",
+    "halyard_kernel_hashes": None,
+    "halyard_tests": "~[emulated]",
     "halyard_cuda_tests": "*",
-    "halyard_gpu_tests": "gpu*,cuda device*,halyard_rotate_half_f32_cuda_sm80",
+    "halyard_gpu_tests": "~[cuda_sm80]",
 }
-MOST_CHECKS = 4096
+# Checks of the tool are noticed by its tests. Those of the library must be noticed by its own, and no kernel makes any.
+OF_TOOL, OF_KERNELS = re.compile(r"\[(?:tool|npy)\]"), re.compile(r"\[(?:kernel|checker)\]")
+MOST_MUTANTS = 8192
 QUICK = 0.2  # seconds that a test may take to be among the first
-LEAVES = re.compile(r"\b(?:fail|refuse)|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|HALYARD_TRY|error->code|"
-                    r"replace_if|n_refused|^\s*continue;")
+LEAVES = re.compile(r"\b(?:fail|refuse|malformed|throw)|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|"
+                    r"HALYARD_TRY|error->code|replace_if|n_refused|^\s*continue;")
+# What a value mutant turns, after what its members are of.
+OF = r"(?<![\w.>])(?:\w+(?:\[\w+\])?(?:\.|->|::))*"
+RULES = {
+    "operator": r"(?<=[\w)\]}] )(?:[-+*/]|[<>]=?)(?=\s)",
+    "sign": r"(?:(?<=[(\[{])|(?<=return )|(?<=[=,?:] ))-[\w.]+\b(?![.(\[]|->)",
+    "min/max": r"\b(?:std|Halide)::(?:min|max)\b(?=[<(])",
+    "constant by one": r"(?<![\w.'])(?:0x[\da-f]+|\d+)u?l{0,2}(?![\w.'])",
+    "stride": OF + r"(?:stride_\w+|strides(?:\.\w+|\[\w+\])|(?:in|out)\.(?:batch|token|head|element))\b",
+    "pair": OF + r"(?:\w*(?:cos|sin)(?![a-z])\w*|[xy][01]|(?<=[.>])(?:first|second))\b",
+}
+OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+WORDS = {one: other for pair in ("min max", "cos sin", "first second", "0 1")
+         for one, other in (pair.split(), pair.split()[::-1])}
+# What must be constant, or is a sentence for people.
+NO_VALUE = re.compile(r"\b(?:constexpr|static_assert|case|static|using|template|enum|fail\w*|refuse\w*|throw)\b")
 HEADER = """
 #ifndef HALYARD_MUTATED
 #define HALYARD_MUTATED
@@ -46,114 +72,125 @@ HEADER = """
 #include <fcntl.h>
 #include <sys/mman.h>
 static const int halyard_mutant = std::getenv("HALYARD_MUTANT") ? std::atoi(std::getenv("HALYARD_MUTANT")) : 0;
-// A file of one byte for each check, which says whether it was reached.
-static char *const halyard_reached = [] {
-    const char *path = std::getenv("HALYARD_REACHED");
-    void *at = path ? mmap(nullptr, N_CHECKS, PROT_WRITE, MAP_SHARED, open(path, O_RDWR), 0) : nullptr;
-    return static_cast<char *>(at);
-}();
-template <typename Value> static Value halyard_mutated(int id, int deleted, Value value) {
+// A file of one byte for each mutant, which says whether it was reached.
+static void *const halyard_reached = std::getenv("HALYARD_REACHED") ? mmap(nullptr, N_MUTANTS, PROT_WRITE, MAP_SHARED,
+    open(std::getenv("HALYARD_REACHED"), O_RDWR), 0) : nullptr;
+[[maybe_unused]] static bool halyard_is(int id) {
     if (halyard_reached) {
-        __atomic_store_n(&halyard_reached[id], 1, __ATOMIC_RELAXED);
+        __atomic_store_n(static_cast<char *>(halyard_reached) + id, 1, __ATOMIC_RELAXED);
     }
-    return halyard_mutant == id ? Value(deleted) : halyard_mutant == -id ? Value(!value) : value;
+    return halyard_mutant == id;
 }
+template <typename Value> static Value halyard_check(int id, int deleted, Value value) {
+    return halyard_is(id) ? Value(deleted) : halyard_is(id + 1) ? Value(!value) : value;
+}
+// a + HalyardOperator{id} + b is a + b or, where that is broken, a - b. So nobody needs to know where operands end.
+struct HalyardOperator { int id; };
+template <typename Left> struct HalyardLeft { const Left &left; int id; };
+#define HALYARD_OPERATOR(op, other) \\
+    template <typename Left> HalyardLeft<Left> operator op(const Left &left, HalyardOperator its) { \\
+        return {left, its.id}; \\
+    } \\
+    template <typename Left, typename Right> auto operator op(HalyardLeft<Left> its, const Right &right) { \\
+        return halyard_is(its.id) ? its.left other right : its.left op right; \\
+    }
+OPERATORS
 #endif
-""".replace("N_CHECKS", str(MOST_CHECKS))
-# What changes nothing that can be observed, and why: file, what is broken and how. It is not tried.
-EQUIVALENT = {
-    ("gpu/driver.cpp", "require_device(error)", "deleted"): "shows where a device is missing, and one is here",
-    ("gpu/driver.cpp", "reason[0] == '\\0'", "deleted"): "shows where a device is missing, and one is here",
-    ("gpu/road_run.cpp", "tensor.n_heads == 0", "deleted"): "takes a launch for each batch row, to the same bits",
-    ("gpu/road_run.cpp", "tensor.n_heads == 0", "inverted"): "takes a launch for each batch row, to the same bits",
-    ("gpu/gpu_run.cpp", "arguments.run.tensors[i].n_heads == 0", "deleted"):
-        "looks for what no kernel takes in a tensor whose strides are 0",
-    ("gpu/gpu_run.cpp", "step > 0", "deleted"): "joins heads that lie backwards too, which is as right",
-    ("walk/run.cpp", "n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates && "
-     "!run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)", "deleted"):
-        "takes the way of many tokens, to the same bits",
-    ("read/read_bound.cpp", "!move_if_brought(given[array], reach[array], &stages.arrays[array].range)", "inverted"):
-        "takes the slower way, which says what is wrong, of stages that are as they were bound too",
-    ("read/read_bound.cpp", "(data != nullptr) == (reach.above != 0)", "inverted"):
-        "takes the slower way at the next array, which is brought or not as it should be",
-    ("read/read_bound.cpp", "move_to(data, reach, out)", "inverted"): "takes the slower way at this array, or the next",
-    ("read/read_bound.cpp", "run.tensors[i].n_heads == 0", "deleted"): "looks at ranges that nothing has set",
-    ("read/slots.cpp", "slot >= slots.n_slots", "deleted"):
-        "lets pass what another thread writes between two looks; the first look's like is caught",
-    ("read/read_stages.cpp", "find_memory_range(scales, out)", "deleted"):
-        "finds an end of 0, which is before all that is given",
-    ("base/overlap.h", "shape[i] == 1", "deleted"): "0 times any stride is 0, a little later",
-    ("angles/angle_source.h", "kind == halyard::AngleKind::given", "deleted"):
-        "finds a caller's rows as positions, which are the same numbers, by a slower way",
-    ("angles/pair_axes.cpp", "desc.n_axes == 1", "deleted"): "keeps a map of one axis, by a slower way",
-    ("walk/blocks.cpp", "desc.norm", "deleted"): "looks into a norm that is not there, whose memory holds zeros",
-    ("walk/blocks.cpp", "desc.norm", "inverted"): "takes the way of blocks, to the same bits",
-    ("walk/blocks.cpp", "desc.norm->rounding == 0", "deleted"): "takes the way of blocks, to the same bits",
-    ("walk/blocks.cpp", "desc.dtype == Dtype::f32", "deleted"): "takes the way of blocks, to the same bits",
-    ("walk/blocks.cpp", "!desc.groups", "inverted"): "takes the way of blocks, to the same bits",
-    ("walk/blocks.cpp", "tensor.in.element == 1", "deleted"): "takes a loop in the place of blocks, to the same bits",
-    ("walk/blocks.cpp", "tensor.in.element == 1", "inverted"): "takes the one in the place of the other",
-    ("walk/blocks.cpp", "!desc.cache", "deleted"): "looks into a cache that is not there, whose memory holds zeros",
-    ("walk/blocks.cpp", "desc.cache->is_linear(desc.head_dim, &stride_element)", "deleted"):
-        "takes the way of blocks, to the same bits",
-    ("walk/blocks.cpp", "stride_element == 1", "deleted"): "takes a loop in the place of blocks, to the same bits",
-    ("walk/blocks.cpp", "stride_element == 1", "inverted"): "takes the one in the place of the other",
-    ("walk/bound_run.cpp", "run.is_empty", "deleted"): "multiplies sizes whose product nothing asks for",
-    ("walk/bound_run.cpp", "count_tasks(run) > 1", "deleted"): "takes one thread, to the same bits",
-    ("walk/bound_run.cpp", "given.part == 0", "inverted"): "takes the way of other runs, to the same bits",
-    ("walk/bound_run.cpp", "given.n_parts == 0", "deleted"): "takes the way of other runs, to the same bits",
-    ("walk/bound_run.cpp", "given.n_parts == 1", "deleted"): "takes the way of other runs, to the same bits",
-    ("walk/bound_run.cpp", "find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)", "inverted"):
-        "takes the way of other runs, to the same bits",
-    ("walk/bound_run.cpp", "brought.is_apart && bound->is_prepared && given.part == 0 && (given.n_parts == 0 || "
-     "given.n_parts == 1) && find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)", "deleted"):
-        "takes the way of other runs, to the same bits",
-    ("walk/bound_run.cpp", "tensor.n_heads == 0", "deleted"):
-        "calls a kernel for no heads, or reads what nothing has set: for UndefinedBehaviorSanitizer",
-    ("walk/choose.cpp", "tensor.n_heads == 0", "deleted"):
-        "reads of a tensor without heads what nothing has set, and nothing calls its kernel: for the same sanitizer",
-    ("walk/choose.cpp", "desc.is_staged", "deleted"): "chooses a kernel that stages do not call",
-    ("walk/dispatch.cpp", "(supported_targets() & bit(*found)) == 0", "deleted"):
-        "shows on a CPU that lacks a target: here, or where the suite emulates some",
-    ("walk/dispatch.cpp", "(supported_targets() & bit(target)) == 0", "deleted"):
-        "shows on a CPU that lacks a target: here, or where the suite emulates some",
-    ("walk/stages.cpp", "block.strides.element != 1", "inverted"): "takes the portable loop, to the same bits",
-    ("walk/stages.cpp", "extents.n_elements % whole_vectors == 0", "deleted"): "copies heads first, to the same bits",
-    ("walk/run.cpp", "slot >= 0", "deleted"): "leaves a token without a slot to where its block has none",
-    ("walk/run.cpp", "slot / together % share.count == share.index", "deleted"):
-        "has every task do all slots, in the same order, to the same bits: a race, for ThreadSanitizer",
-    ("walk/run.cpp", "slot / together % share.count == share.index", "inverted"):
-        "has all tasks but one do a slot, in the same order",
-    ("walk/run.cpp", "tensor.n_heads == 0", "deleted"): "goes through no heads",
-    ("walk/stages.cpp", "layer != nullptr", "deleted"): "takes the portable loop, to the same bits",
-    ("walk/run.h", "(tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens * "
-     "tensor.out.token)", "deleted"): "takes the way of pieces, to the same bits",
-    ("walk/run.h", "run.n_tokens == 1", "deleted"): "takes the way of pieces, to the same bits",
-    ("walk/run.h", "run.n_batch == 1", "deleted"): "takes the way of pieces, to the same bits",
-    ("read/plan_desc.cpp", "out->norm", "deleted"): "looks into a norm that is not there, whose memory holds zeros",
-    ("read/token_records.cpp", "g == groups.n_groups - 1", "deleted"):
-        "looks further for what is not finite only where another thread has just mended it",
-    ("read/read_run.cpp", "!is_same", "deleted"): "checks the same tensor once more",
-    ("angles/angle_source.cpp", "positions.consecutive && source.covers(positions.at(batch, 0, axis)) && "
-     "source.covers(positions.at(batch, n_tokens - 1, axis))",
-     "deleted"): "looks at each position instead of both ends",
-}
-
-checks = []  # (file, line, text), by number
-noticed_by = collections.defaultdict(dict)  # by file: what noticed a mutant, the last one last
+""".replace("N_MUTANTS", str(MOST_MUTANTS)).replace(
+    "OPERATORS", "\n".join(f"HALYARD_OPERATOR({operator}, {other})" for operator, other in OPERATORS.items()))
+# Why nothing that can be observed changes, and what is broken then: of a file, how, and which checks. None is tried.
+# What is indented further goes on with the line above.
+EQUIVALENT = r"""
+takes another way, to the same bits
+    angle_source.cpp deleted: positions.consecutive && source.listed == nullptr && source.covers(positions.at(batch, 0,
+        axis)) && source.covers(positions.at(batch, n_tokens - 1, axis))
+    angle_source.h deleted: kind == halyard::AngleKind::given
+    blocks.cpp deleted: desc.norm->rounding == 0; desc.dtype == Dtype::f32; tensor.in.element == 1; stride_element == 1;
+        desc.cache->is_linear(desc.head_dim, &stride_element)
+    blocks.cpp inverted: desc.norm; !desc.groups; tensor.in.element == 1; stride_element == 1
+    bound_run.cpp deleted: count_tasks(run) > 1; given.n_parts == 0; given.n_parts == 1; brought.is_apart &&
+        bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) && find_rows(bound->run,
+        brought.positions, 0, bound->rows[0].extent, rows)
+    bound_run.cpp inverted: given.part == 0; find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)
+    overlap.h deleted: shape[i] == 1
+    pair_axes.cpp deleted: desc.n_axes == 1
+    read_run.cpp deleted: !is_same
+    records.cpp inverted: groups.group == q8_group; !groups.raw; groups.scale_stride % 2 == 0
+    road_launch.cpp deleted: in_one_place
+    road_run.cpp deleted: tensor.n_heads == 0
+    road_run.cpp inverted: tensor.n_heads == 0
+    run.cpp deleted: n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates &&
+        !run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)
+    run.h deleted: (tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens *
+        tensor.out.token); run.n_tokens == 1; run.n_batch == 1
+    stages.cpp deleted: layer != nullptr; extents.n_elements % whole_vectors == 0
+    stages.cpp inverted: block.strides.element != 1
+looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)
+    blocks.cpp deleted: desc.norm; !desc.cache
+    bound_run.cpp deleted: run.is_empty; tensor.n_heads == 0
+    choose.cpp deleted: desc.is_staged; tensor.n_heads == 0
+    gpu_run.cpp deleted: arguments.run.tensors[i].n_heads == 0
+    plan_desc.cpp deleted: out->norm
+    read_bound.cpp deleted: run.tensors[i].n_heads == 0
+    read_stages.cpp deleted: find_memory_range(scales, out)
+    run.cpp deleted: slot >= 0; tensor.n_heads == 0
+says the same a little later, or by a slower way
+    read_bound.cpp inverted: !move_if_brought(given[array], reach[array], &stages.arrays[array].range);
+        (data != nullptr) == (reach.above != 0); move_to(data, reach, out)
+    read_gpu_run.cpp deleted: read_struct(given.positions, "positions", &positions_, error)
+shows where a device or a target is missing, and all are here
+    dispatch.cpp deleted: (supported_targets() & bit(*found)) == 0; (supported_targets() & bit(target)) == 0
+    driver.cpp deleted: reason[0] == '\0'; require_device(out->device, error)
+shows only where threads write at once (ThreadSanitizer may notice)
+    run.cpp deleted: slot / together % share.count == share.index
+    run.cpp inverted: slot / together % share.count == share.index
+    slots.cpp deleted: slot >= slots.n_slots
+    token_records.cpp deleted: g == groups.n_groups - 1
+joins heads that lie backwards too, which is as right
+    gpu_run.cpp deleted: step > 0
+"""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    file: str
+    line: int
+    how: str  # "deleted", "inverted", or a rule
+    text: str  # the check; or what takes the place of what, and what stands around it
+    # Of a value: its function, that one's lines, where it stands, and what is put there, with ID for its number.
+    function: str = ""
+    lines: range = range(0)
+    begin: int = 0
+    end: int = 0
+    new: str = ""
+
+    def __str__(self):
+        return f"{self.file}:{self.line}\t{self.how}\t{self.text}"
+
+    def key(self):
+        """As EQUIVALENT names it."""
+        return f"{pathlib.Path(self.file).name} {self.how}: {self.text}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Test:
     program: str
-    case: str  # "" where a program has none
-    seconds: float
-    reaches: bytes  # by number of a check: 1 where the test comes there
+    case: str = ""  # none where a program has none
+    tags: str = ""
+    seconds: float = 300
+    reaches: bytes = b""  # by number of a mutant: 1 where the test comes there
+
+    def __str__(self):
+        return f"{self.program}: {self.case}" if self.case else self.program
 
 
-def number(file, text, begin, end):
-    checks.append((file, text.count("\n", 0, begin) + 1, " ".join(text[begin:end].split())))
-    return len(checks)
+# ---- Sources -------------------------------------------------------------------------------------------------------
+
+def read(file):
+    """A file's text, and that without comments, literals and preprocessor lines, so that brackets can be counted."""
+    text = (ROOT / file).read_text()
+    blank = re.compile(r'//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\'|^#(?:[^\n]*\\\n)*[^\n]*', re.M)
+    return text, blank.sub(lambda found: re.sub(r"[^\n]", " " if found[0][0] in "/#" else "_", found[0]), text)
 
 
 def closing(code, at):
@@ -166,7 +203,7 @@ def closing(code, at):
 
 
 def split(code, begin, end, operator):
-    """The operands of an operator that stands in no bracket."""
+    """The operands of an operator of two characters that stands in no bracket."""
     parts, depth = [begin], 0
     for i in range(begin, end):
         depth += (code[i] in "({[") - (code[i] in ")}]")
@@ -175,171 +212,347 @@ def split(code, begin, end, operator):
     return list(zip(parts[::2], parts[1::2] + [end]))
 
 
-def mutate_condition(file, text, code, begin, end, deleted=0, is_whole=True):
-    """A condition that can be broken, as a whole and in each of its operands."""
-    begin += len(code[begin:end]) - len(code[begin:end].lstrip())
-    end = begin + len(code[begin:end].rstrip())
-    inner = text[begin:end]
-    bracket = begin + code.startswith("!(", begin)
-    if code[bracket] == "(" and closing(code, bracket) == end - 1:
-        inner = f"{text[begin:bracket]}({mutate_condition(file, text, code, bracket + 1, end - 1, is_whole=False)})"
-    elif "?" not in code[begin:end]:  # which binds less than both
-        operator = "||" if len(split(code, begin, end, "||")) > 1 else "&&"
-        operands = split(code, begin, end, operator)
-        if len(operands) > 1:
-            inner = f" {operator} ".join(mutate_condition(file, text, code, *operand, int(operator == "&&"))
-                                         for operand in operands)
-    return f"halyard_mutated({number(file, text, begin, end)}, {deleted}, bool({inner}))" if is_whole else inner
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
 
 
-def mutate(file):
-    """The file with all its checks made breakable."""
-    text = (ROOT / "runtime" / file).read_text()
-    # Without what comments and literals say, so that brackets can be counted.
-    code = re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\'',
-                  lambda found: (" " if found[0][0] == "/" else "_") * len(found[0]), text)
-    edits = []
-    for found in re.finditer(r"\bif \(", code):
-        begin, end = found.end(), closing(code, found.end() - 1)
-        brace = code.index("{", end)
-        if not LEAVES.search(code[brace + 1:closing(code, brace)]):
-            continue
-        declared = re.match(r"const (?:halyard_status|int) status =\s*", code[begin:end])
-        if not declared and re.match(r"const [^=(]* =\s", code[begin:end]):
-            continue  # a pointer that is there or not, which is no check
-        if declared:
-            begin += declared.end()
-            edits.append((begin, end, f"halyard_mutated({number(file, text, begin, end)}, 0, {text[begin:end]})"))
-        else:
-            edits.append((begin, end, mutate_condition(file, text, code, begin, end)))
-    for found in re.finditer(r"\bHALYARD_TRY\(", code):
-        begin, end = found.end(), closing(code, found.end() - 1)
-        if not code[:begin].endswith("#define HALYARD_TRY("):
-            edits.append((begin, end, f"halyard_mutated({number(file, text, begin, end)}, 0, {text[begin:end]})"))
-    for found in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code):
-        edits.append((*found.span(1), mutate_condition(file, text, code, *found.span(1), is_whole=False)))
-    for found in re.finditer(r"\breturn ([^;{}?]+)\? (HALYARD_OK|status|fail|fail_null)\b", code):
-        is_good = found[2] == "HALYARD_OK"  # the condition is then what is asked for
-        edits.append((*found.span(1), mutate_condition(file, text, code, *found.span(1), int(is_good))))
+def edit(file, text, edits):
+    """The text with its edits (begin, end, new). Compilers name the lines that the file itself has."""
     for begin, end, new in sorted(edits, reverse=True):
         text = text[:begin] + new + text[end:]
-    return HEADER + text
+    return f'#line 1 "mutants"{HEADER}#line 1 "{file}"\n{text}'
 
 
-def build():
-    """A copy of the sources with everything breakable, built."""
-    names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True).split("\n")
-    copies = {name: (ROOT / name).read_bytes() for name in names if (ROOT / name).is_file()}
-    copies.update({f"runtime/{file}": mutate(file).encode() for file in FILES})
-    for path in [*COPY.glob("tests/**/*.h"), *COPY.glob("checks/**/*.h")]:  # of another state, and in the way
-        if str(path.relative_to(COPY)) not in copies:
-            path.unlink()
-    assert len(checks) < MOST_CHECKS
-    for name, content in copies.items():
-        (COPY / name).parent.mkdir(parents=True, exist_ok=True)
-        if not (COPY / name).exists() or (COPY / name).read_bytes() != content:
-            (COPY / name).write_bytes(content)
-    if not (COPY / "build/host/build.ninja").exists():
-        (COPY / ".deps").unlink(missing_ok=True)
-        (COPY / ".deps").symlink_to(ROOT / ".deps")
-        options = ["-DHALYARD_BUILD_BENCH=OFF", f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]  # kernels have no checks
-        subprocess.run([CMAKE, "--preset", "host", *options], cwd=COPY, stdout=sys.stderr, check=True)
-    command = [CMAKE, "--build", "--preset", "host", "--target", *PROGRAMS]
-    subprocess.run(command, cwd=COPY, stdout=sys.stderr, check=True)
+# ---- Conditions ----------------------------------------------------------------------------------------------------
+
+class Conditions:
+    """All checks of the runtime. Each has two mutants, whose numbers follow each other."""
+
+    def __init__(self):
+        self.mutants = {}
+        self.sources = {file: self.break_file(file) for file in FILES if not file.startswith(ARITHMETIC)}
+
+    def check(self, file, text, begin, end, inner, deleted=0):
+        """A check that can be broken."""
+        id = len(self.mutants) + 1
+        for i, how in enumerate(("deleted", "inverted")):
+            self.mutants[id + i] = Mutant(file, line_of(text, begin), how, " ".join(text[begin:end].split()))
+        return f"halyard_check({id}, {deleted}, {inner})"
+
+    def condition(self, file, text, code, begin, end, deleted=0, is_whole=True):
+        """The same for a condition, as a whole and in each of its operands."""
+        begin += len(code[begin:end]) - len(code[begin:end].lstrip())
+        end = begin + len(code[begin:end].rstrip())
+        numbered = self.check(file, text, begin, end, "WHOLE", deleted) if is_whole else "WHOLE"
+        inner = text[begin:end]
+        bracket = begin + code.startswith("!(", begin)
+        if code[bracket] == "(" and closing(code, bracket) == end - 1:
+            inner = self.condition(file, text, code, bracket + 1, end - 1, is_whole=False)
+            inner = f"{text[begin:bracket]}({inner})"
+        elif "?" not in code[begin:end]:  # which binds less than both
+            operator = "||" if len(split(code, begin, end, "||")) > 1 else "&&"
+            operands = split(code, begin, end, operator)
+            if len(operands) > 1:
+                inner = f" {operator} ".join(self.condition(file, text, code, *operand, int(operator == "&&"))
+                                             for operand in operands)
+        return numbered.replace("WHOLE", f"bool({inner})" if is_whole else inner)
+
+    def break_file(self, file):
+        """The file with all its checks made breakable."""
+        text, code = read(file)
+        edits = []
+        statuses = [(found.end(), closing(code, found.end() - 1)) for found in re.finditer(r"\bHALYARD_TRY\(", code)]
+        for found in re.finditer(r"\bif \(", code):
+            end = closing(code, found.end() - 1)
+            begin = split(code, found.end(), end, "; ")[-1][0]  # behind what is declared
+            brace = code.index("{", end)
+            if not LEAVES.search(code[brace + 1:closing(code, brace)]):
+                continue
+            if declared := re.match(r"const (?:halyard_status|int) status =\s*", code[begin:end]):
+                statuses.append((begin + declared.end(), end))
+            elif not re.match(r"const [^=(]* =\s", code[begin:end]):  # a pointer that is there or not is no check
+                edits.append((begin, end, self.condition(file, text, code, begin, end)))
+        edits += [(begin, end, self.check(file, text, begin, end, text[begin:end])) for begin, end in statuses]
+        returns = [(found.span(1), 0, False) for found in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code)]
+        returns += [(found.span(1), int(found[2] == "HALYARD_OK"), True)  # the condition is then what is asked for
+                    for found in re.finditer(r"\breturn ([^;{}?]+)\? (HALYARD_OK|status|fail|fail_null)\b", code)]
+        for (begin, end), deleted, is_whole in returns:
+            if not any(first <= begin < last for first, last, _ in edits):  # a lambda in another check
+                edits.append((begin, end, self.condition(file, text, code, begin, end, deleted, is_whole)))
+        return edit(file, text, edits)
 
 
-def run(program, cases, seconds, **variables):
-    """What fails of a program's cases: its name, and the case, or None when nothing does, or all is skipped. It has twice
-    the CPU's time that they took with nothing broken and ten seconds, and ten times that and a minute in all."""
-    named = ",".join(re.sub(r'([\\",\[\]])', r"\\\1", case) for case in cases)
-    catch = [named, "--abort", "--reporter", "xml", "--rng-seed", "20261121"] if named else []
-    try:
-        done = subprocess.run(["prlimit", f"--cpu={10 + int(2 * seconds)}", BIN / program, *catch],
-                              timeout=60 + 10 * seconds, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              env={**os.environ, "LD_LIBRARY_PATH": str(BIN.parent / "emulated_cuda"), **variables})
-    except subprocess.TimeoutExpired:
-        return f"{program}, which waits forever", ""
-    if done.returncode in (0, 4, 77):  # 4, 77: skipped
+def read_equivalent():
+    """The reasons of EQUIVALENT, by what is broken."""
+    reasons = {}
+    for reason, rows in re.findall(r"^(\S.*)\n((?: .*\n)+)", re.sub(r"\n {8}", " ", EQUIVALENT), re.M):
+        for what, checks in re.findall(r" (\S+ \w+): (.*)", rows):
+            reasons.update({f"{what}: {check}": reason for check in checks.split("; ")})
+    return reasons
+
+
+def try_conditions(builds, conditions, files, pool, tests):
+    """Prints what notices first. Whether all is noticed or explained."""
+    equivalent = read_equivalent()
+    last_ones = collections.defaultdict(dict)  # by file: the tests that noticed something, the last one last
+
+    def catch(number):
+        """What notices a mutant. The quick tests are tried first, and of them those that noticed the last mutants."""
+        mutant = conditions.mutants[number]
+        recent = list(last_ones[mutant.file])[-8:]
+        reaching = [test for test in tests if test.reaches[number] and not OF_KERNELS.search(test.tags) and
+                    (mutant.file.startswith("runtime/tool/") or not OF_TOOL.search(test.tags))]
+        for test in sorted(reaching, key=lambda test: (test.seconds >= QUICK, test not in recent, test.seconds)):
+            if mutant.key() not in equivalent and builds.notices(test, HALYARD_MUTANT=str(number)):
+                last_ones[mutant.file].pop(test, None)
+                last_ones[mutant.file][test] = True
+                return test
         return None
-    begun = re.findall(r'<TestCase name="([^"]*)"', done.stdout.decode(errors="replace"))
-    return program, html.unescape(begun[-1]) if begun else ""
+
+    numbers = [number for number, mutant in conditions.mutants.items() if mutant.file in files]
+    counts = collections.Counter()
+    for number, test in zip(numbers, pool.map(catch, numbers)):
+        mutant = conditions.mutants[number]
+        reason = equivalent.get(mutant.key(), "NOT NOTICED")
+        counts["caught" if test else "NOT NOTICED" if reason == "NOT NOTICED" else "equivalent"] += 1
+        print(f"{mutant}\t{test or reason}", flush=True)
+    strays = set(equivalent) - {mutant.key() for mutant in conditions.mutants.values()}
+    for stray in sorted(strays):
+        print(f"EQUIVALENT speaks of what is not there: {stray}")
+    print(f"{len(numbers)} mutants: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
+    return counts["NOT NOTICED"] == 0 and not (strays and len(numbers) == len(conditions.mutants))
 
 
-def measure(program, case):
-    """A test as it is with nothing broken."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.truncate(MOST_CHECKS)
-        begun = time.monotonic()
-        if run(program, [case] if case else [], 300, HALYARD_REACHED=file.name):
-            sys.exit(f"with nothing broken, a test fails: {program} {case}")
-        return Test(program, case, time.monotonic() - begun, file.read())
+# ---- Values --------------------------------------------------------------------------------------------------------
+
+def find_functions(code):
+    """The functions that run: (name, where the body begins and ends). What is in one of constexpr may be a constant."""
+    at = 0
+    while (brace := code.find("{", at)) >= 0:
+        head = re.split(r"[;{}]", code[at:brace])[-1]
+        named = re.search(r"(operator\W+|~?\w+)\s*\(", head)
+        if named is None and not re.search(r"=\s*$", head):
+            at = brace + 1  # in a namespace or a class
+            continue
+        at = closing(code, brace)
+        if named and "constexpr" not in head:
+            yield named[1], brace + 1, at
 
 
-def find_tests(pool):
-    found = []
-    for program, cases in PROGRAMS.items():
-        names = [""]
-        if cases:
-            listed = subprocess.check_output([BIN / program, cases, "--list-tests", "--reporter", "xml"], text=True)
-            names = [html.unescape(name) for name in re.findall(r"<Name>([^<]*)</Name>", listed)]
-        found += pool.map(measure, [program] * len(names), names)
-    return found
+def find_values(file):
+    """All that RULES can turn in the functions of a file."""
+    text, code = read(file)
+    for function, first, last in find_functions(code):
+        for rule, pattern in RULES.items():
+            for found in re.compile(pattern).finditer(code, first, last):
+                if NO_VALUE.search(re.split("[;{}]", code[first:found.start()])[-1]):
+                    continue
+                begin, end = found.span()
+                if rule == "min/max":
+                    end = closing(code, code.index("(", end)) + 1
+                old = text[begin:end]
+                others = ([OPERATORS[old]] if rule == "operator" else
+                          [old[1:]] if rule == "sign" else
+                          [f"{old} + 1"] if rule == "constant by one" else
+                          sorted(set(re.findall(pattern, code[first:last])) - {old}) if rule == "stride" else
+                          [re.sub("min|max|cos|sin|first|second|[01]$", lambda word: WORDS[word[0]], old, count=1)])
+                for other in others:
+                    new = (f"{old} HalyardOperator{{ID}} {old}" if rule == "operator" else
+                           f"(halyard_is(ID) ? {other} : {old})")
+                    said = f"{old} → {other} in {text[max(first, begin - 30):min(end + 30, last)]}"
+                    yield Mutant(file, line_of(text, begin), rule, " ".join(said.split()), function,
+                                 range(line_of(text, first), line_of(text, last) + 1), begin, end, new)
 
 
-def why_equivalent(mutant):
-    file, _, text = checks[abs(mutant) - 1]
-    return EQUIVALENT.get((file, text, "deleted" if mutant > 0 else "inverted"))
+class Values:
+    """The mutants that a seed chooses of all that compile."""
+
+    def __init__(self, seed, count):
+        self.seed, self.count, self.refused = seed, count, set()
+        self.folders = collections.defaultdict(lambda: collections.defaultdict(list))  # by folder and function
+        for file in FILES:
+            for value in find_values(file):
+                self.folders["/".join(file.split("/")[:2])][value.function, file].append(value)
+        self.choose()
+
+    def rank(self, *words):
+        """As good as a random number, and always the same for these words."""
+        return hashlib.sha256(repr((self.seed, *words)).encode()).digest()
+
+    def choose(self):
+        """Chooses functions of each folder, and of each function a rule and what it turns: always those of least rank.
+        Numbers are those of functions. Of the arithmetic it takes all: which make other kernels shows later."""
+        self.mutants, number = {}, 0
+        n_all = sum(len(functions) for folder, functions in self.folders.items() if folder.startswith("runtime"))
+        for folder, functions in sorted(self.folders.items()):
+            left = max(1, round(0.9 * self.count * len(functions) / n_all)) if folder.startswith("runtime") else n_all
+            for function, file in sorted(functions, key=lambda one: (self.rank(folder, one[0]), one)):
+                number += 1
+                values = [value for value in functions[function, file] if value not in self.refused]
+                if values and left > 0:
+                    left -= 1
+                    self.mutants[number] = min(values, key=lambda value: (
+                        self.rank(function, value.how), self.rank(function, value.text)))
+        edits = collections.defaultdict(list)
+        for number, value in self.mutants.items():
+            edits[value.file].append((value.begin, value.end, value.new.replace("ID", str(number))))
+        self.sources = {file: edit(file, read(file)[0], edits[file]) for file in FILES}
+
+    def refuse(self, said):
+        """Chooses others for mutants in whose functions a compiler finds errors. Whether there are any."""
+        wrong = {(file, int(line)) for file, line in
+                 re.findall(r"^(\S+?):(\d+):\d+:\s+(?:error:|required from)", said, re.M)}
+        refused = {value for value in self.mutants.values()
+                   if any(file == value.file and line in value.lines for file, line in wrong)}
+        self.refused |= refused
+        self.choose()
+        return bool(refused)
 
 
-def catch(mutant, tests):
-    """What notices a mutant, as run says it, of the tests that reach its check: first of the quick ones, and of those what
-    noticed the last mutants of its file."""
-    if why_equivalent(mutant):
-        return None
-    noticed = noticed_by[checks[abs(mutant) - 1][0]]
-    last = list(noticed)[-8:]
+def try_values(builds, values, files, pool, tests):
+    """Writes which tests notice each mutant, and prints what that says of the tests."""
+    noticed, tried = {}, collections.Counter()  # the tests by mutant; with how many mutants a test was tried
+    table = (builds.root.parent / "values.tsv").open("w")
 
-    def turn(test):
-        return test.seconds >= QUICK, (test.program, test.case) not in last
+    def try_one(mutant, reaching, **variables):
+        failed = pool.map(lambda test: builds.notices(test, **variables), reaching)
+        noticed[mutant] = [test for test, fails in zip(reaching, failed) if fails]
+        tried.update(reaching)
+        table.writelines(f"{mutant}\t{test}\n" for test in noticed[mutant])
+        table.flush()
+        print(f"{mutant}\tnoticed by {len(noticed[mutant])} of {len(reaching)}", flush=True)
 
-    reaching = sorted((test for test in tests if test.reaches[abs(mutant)]), key=turn)  # by program, within a turn
-    for (_, program), some in itertools.groupby(reaching, lambda test: (turn(test), test.program)):
-        some = list(some)
-        caught = run(program, [test.case for test in some if test.case], sum(test.seconds for test in some),
-                     HALYARD_MUTANT=str(mutant))
-        if caught:
-            noticed.pop(caught, None)
-            noticed[caught] = True
-            return caught
-    return None
+    usual, left = None, max(1, values.count // 10)
+    for number, mutant in values.mutants.items():
+        if not mutant.file.startswith(ARITHMETIC):
+            if mutant.file in files:
+                try_one(mutant, [test for test in tests if test.reaches[number]], HALYARD_MUTANT=str(number))
+        elif left > 0 and any(file.startswith(ARITHMETIC) for file in files):
+            usual = usual or builds.emit()
+            kernels = builds.emit(HALYARD_MUTANT=str(number))
+            if kernels not in (None, usual):
+                left -= 1
+                if mutant.file in files:
+                    try_one(mutant, tests)
+
+    alone = collections.Counter(some[0] for some in noticed.values() if len(some) == 1)
+    counts = collections.Counter(test for some in noticed.values() for test in some)
+    print("\nseconds\ttried\tnotices\talone\ttest")
+    for test in sorted(tests, key=lambda test: (-alone[test], -counts[test], test.seconds)):
+        print(f"{test.seconds:.2f}\t{tried[test]}\t{counts[test]}\t{alone[test]}\t{test}")
+    print(f"\n{len(alone)} tests notice what no other does, and {sum(counts[test] == 0 for test in tests)} of "
+          f"{len(tests)} notice nothing. Of {len(noticed)} mutants nothing notices:",
+          *(mutant for mutant, some in noticed.items() if not some), sep="\n")
+
+
+# ---- Builds and tests ----------------------------------------------------------------------------------------------
+
+class Builds:
+    """A copy of the tree with everything breakable, and its host build."""
+
+    def __init__(self, kind, mutants):
+        self.root = ROOT / "build/mutations" / kind
+        self.host = self.root / "build/host"
+        self.has_values = kind == "values"
+        assert max(mutants.mutants) + 1 < MOST_MUTANTS
+        self.forget_kernels()
+        self.write(mutants.sources)
+        # What does not compile shows before the tests are compiled.
+        for targets in [["halyard_generator"], ["halyard_tool"], PROGRAMS] if self.has_values else [PROGRAMS]:
+            while said := self.make(targets):
+                if not self.has_values or not mutants.refuse(said):
+                    sys.exit(said)
+                self.write(mutants.sources)
+
+    def write(self, sources):
+        names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True)
+        names = names.split("\n")
+        for path in [*self.root.glob("tests/**/*.h"), *self.root.glob("checks/**/*.h")]:  # of another state, in the way
+            if str(path.relative_to(self.root)) not in names:
+                path.unlink()
+        for name in filter(lambda name: (ROOT / name).is_file(), names):
+            path = self.root / name
+            content = sources[name].encode() if name in sources else (ROOT / name).read_bytes()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists() or path.read_bytes() != content:
+                path.write_bytes(content)
+
+    def make(self, targets, **variables):
+        """Builds targets. Returns what was said if that fails, else nothing."""
+        if not (self.host / "build.ninja").exists():
+            (self.root / ".deps").unlink(missing_ok=True)
+            (self.root / ".deps").symlink_to(ROOT / ".deps")
+            kernels = [] if self.has_values else [f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]  # which have no checks
+            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF", "-DHALYARD_TEST_ROUNDS=6", *kernels]
+            subprocess.run(command, cwd=self.root, stdout=sys.stderr, check=True)
+        print("building", *targets, file=sys.stderr)
+        command = [CMAKE, "--build", self.host, "--target", *targets, "--", "-k", "0"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, **variables})
+        return done.stdout if done.returncode != 0 else ""
+
+    def forget_kernels(self):
+        """Has the CPU's kernels emitted once more, with whatever is broken then."""
+        for manifest in self.host.glob("kernels/kernels_x86_*.json"):
+            manifest.unlink()
+
+    def emit(self, **variables):
+        """Builds the tests with kernels of generators that may be broken. The objects, or None where that fails."""
+        self.forget_kernels()
+        if self.make(PROGRAMS, **variables):
+            return None
+        return [path.read_bytes() for path in sorted(self.host.glob("kernels/joined/x86_*.o"))]
+
+    def notices(self, test, **variables):
+        """Whether a test fails: within thrice the CPU's time that it took with nothing broken and three seconds, and
+        within ten times that time and twenty seconds in all. One fault will do."""
+        case = re.sub(r'([\\",\[\]])', r"\\\1", test.case)
+        limits = ["timeout", "-s", "KILL", str(20 + 10 * test.seconds), "prlimit", f"--cpu={3 + int(3 * test.seconds)}"]
+        command = [self.host / "bin" / test.program, *([case, "--abort", "--rng-seed", "20261121"] if case else [])]
+        done = subprocess.run([*limits, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              env={**os.environ, "LD_LIBRARY_PATH": str(self.host / "emulated_cuda"), **variables})
+        return done.returncode not in (0, 4, 77)  # 4, 77: skipped
+
+    def measure(self, test):
+        """A test as it is with nothing broken."""
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(MOST_MUTANTS)
+            begun = time.monotonic()
+            if self.notices(test, HALYARD_REACHED=file.name):
+                sys.exit(f"with nothing broken, a test fails: {test}")
+            return dataclasses.replace(test, seconds=time.monotonic() - begun, reaches=file.read())
+
+    def find_tests(self, pool):
+        """All tests. Those that take longest are first, so that no CPU waits for the last."""
+        found = []
+        for program, cases in PROGRAMS.items():
+            command = [self.host / "bin" / program, cases, "--list-tests", "--reporter", "xml"]
+            listed = subprocess.check_output(command, text=True) if cases else "<Name></Name><Tags></Tags>"
+            found += [Test(program, html.unescape(name), tags) for name, tags in
+                      re.findall(r"<Name>([^<]*)</Name>.*?<Tags>([^<]*)</Tags>", listed, re.S)]
+        return sorted(pool.map(self.measure, found), key=lambda test: -test.seconds)
 
 
 def main():
-    for name in sys.argv[1:]:
-        if not any(file.startswith(name) for file in FILES):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", metavar="[conditions|values] FILE")
+    parser.add_argument("--seed", type=int, default=20261121, help="of values [%(default)s]")
+    parser.add_argument("--count", type=int, default=100, help="of values [%(default)s]")
+    options = parser.parse_args()
+    kind = options.what.pop(0) if options.what[:1] in (["conditions"], ["values"]) else "conditions"
+    for name in options.what:
+        if not any(file.startswith((name, f"runtime/{name}")) for file in FILES):
             sys.exit(f"mutate.py: {name} is none of {', '.join(FILES)}")
-    files = [file for file in FILES if file.startswith(tuple(sys.argv[1:] or [""]))]
-    build()
-    for file, text, how in EQUIVALENT:
-        if not any(check[0] == file and check[2] == text for check in checks):
-            sys.exit(f"mutate.py: EQUIVALENT speaks of a check that is not there: {file}: {text}")
-    mutants = [sign * (i + 1) for i, check in enumerate(checks) if check[0] in files for sign in (1, -1)]
-    counts = collections.Counter()
+    names = tuple(start + name for name in options.what or [""] for start in ("", "runtime/"))
+    files = [file for file in FILES if file.startswith(names)]
+    mutants = Conditions() if kind == "conditions" else Values(options.seed, options.count)
+    builds = Builds(kind, mutants)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        tests = find_tests(pool)
-        for mutant, caught in zip(mutants, pool.map(lambda mutant: catch(mutant, tests), mutants)):
-            file, line, text = checks[abs(mutant) - 1]
-            how, reason = "deleted" if mutant > 0 else "inverted", why_equivalent(mutant)
-            result = " ".join(caught) if caught else reason or "NOT NOTICED"
-            counts[file, how, "caught" if caught else "equivalent" if reason else "NOT NOTICED"] += 1
-            print(f"{file}:{line}\t{how}\t{text}\t{result}", flush=True)
-    for (file, how, result), count in sorted(counts.items()):
-        print(f"{file}: {count} {how}, {result}")
-    totals = collections.Counter()
-    for (_, _, result), count in counts.items():
-        totals[result] += count
-    print(f"{len(mutants)} mutants:", ", ".join(f"{count} {result}" for result, count in sorted(totals.items())))
-    sys.exit(any(result == "NOT NOTICED" for _, _, result in counts))
+        tests = builds.find_tests(pool)
+        if kind == "conditions":
+            sys.exit(not try_conditions(builds, mutants, files, pool, tests))
+        print(f"seed {options.seed}")
+        try_values(builds, mutants, files, pool, tests)
 
 
 if __name__ == "__main__":
