@@ -3,6 +3,8 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
+#include <sys/stat.h>
+
 #include <cmath>
 
 namespace {
@@ -136,7 +138,8 @@ TEST_CASE("tool: options that don't go with the input have exit status 1", "[too
 TEST_CASE("tool: outputs, angles and frequencies that can't be had have exit status 1", "[tool]") {
     const Files dir;
     std::filesystem::create_directory(dir / "folder");
-    for (const std::string &output : Arguments{"folder", "folder/", "missing/y.npy", "/dev/null", "x.npy/y.npy",
+    REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
+    for (const std::string &output : Arguments{"folder", "folder/", "missing/y.npy", "pipe", "x.npy/y.npy",
                                                "/proc/halyard.npy", std::string(300, 'y')}) {
         dir.fail(1, "rotate x.npy -o " + output);
         CHECK(std::filesystem::is_empty(dir / "folder"));
