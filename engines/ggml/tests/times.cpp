@@ -2,8 +2,8 @@
 //
 //     times MODEL.gguf LIBRARY.so THREADS
 //
-// It answers lines "0|1 prompt|token N", before or after, with whether the library was loaded (0 or 1) and the seconds
-// of N prompts of 512 tokens, or of N tokens behind one. With one thread, they are the process's own on the CPU.
+// It answers lines "0|1 prompt|token N", before or after, with the seconds of N prompts of 512 tokens, or of N tokens
+// behind one. With one thread, they are the process's own on the CPU.
 #include <ggml-backend.h>
 #include <llama.h>
 
@@ -95,14 +95,16 @@ int main(int argc, char **argv) {
     llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
     llama_backend_init();
     llama_context *contexts[2] = {make_context(argv[1], n_threads), nullptr};
-    const bool is_loaded = ggml_backend_load(argv[2]) != nullptr;
+    if (ggml_backend_load(argv[2]) == nullptr) {
+        return 2;
+    }
     contexts[1] = make_context(argv[1], n_threads);
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);
         int which = 0, n = 0;
         std::string what;
         words >> which >> what >> n;
-        std::printf("%d %.9g\n", is_loaded ? 1 : 0, 1e-6 * time_of(contexts[which != 0 ? 1 : 0], what, n));
+        std::printf("%.9g\n", 1e-6 * time_of(contexts[which != 0 ? 1 : 0], what, n));
         std::fflush(stdout);
     }
     return 0;
