@@ -25,7 +25,7 @@ std::int32_t read_preset(nb::handle groups, const std::string &name) {
     if (!PyUnicode_Check(groups.ptr())) {
         throw nb::type_error((name + " is a " + type_of(groups) + ", not the name of a preset").c_str());
     }
-    return value_of(words::presets, name.c_str(), nb::cast<std::string>(groups));
+    return value_of(presets, name.c_str(), nb::cast<std::string>(groups));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // What the C ABI's enumerations are called in Python.
 #pragma once
 
+#include "halyard/halyard.h"
 #include "refuse.h"
-#include "words/group_words.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,10 @@
 
 namespace halyard::python {
 
-using Name = words::Word;
+struct Name {
+    const char *name;
+    std::int32_t value;
+};
 
 inline constexpr Name pairings[] = {{"half", HALYARD_PAIRING_HALF}, {"interleaved", HALYARD_PAIRING_INTERLEAVED}};
 inline constexpr Name dtypes[] = {{"f32", HALYARD_F32},   {"f16", HALYARD_F16},   {"bf16", HALYARD_BF16},
@@ -36,6 +39,18 @@ inline constexpr Name norm_roundings[] = {{"none", 0},
                                           {"before_weight", HALYARD_NORM_ROUND_BEFORE_WEIGHT},
                                           {"after_weight", HALYARD_NORM_ROUND_AFTER_WEIGHT},
                                           {"both", HALYARD_NORM_ROUND_BEFORE_WEIGHT | HALYARD_NORM_ROUND_AFTER_WEIGHT}};
+inline constexpr Name presets[] = {{"ggml_q8_0", HALYARD_GROUPS_GGML_Q8_0},
+                                   {"ggml_q8_0_neon", HALYARD_GROUPS_GGML_Q8_0_NEON},
+                                   {"ggml_q8_0_reference", HALYARD_GROUPS_GGML_Q8_0_REFERENCE},
+                                   {"ggml_q4_0", HALYARD_GROUPS_GGML_Q4_0},
+                                   {"vllm_int8", HALYARD_GROUPS_VLLM_INT8},
+                                   {"vllm_fp8", HALYARD_GROUPS_VLLM_FP8},
+                                   {"openvino_u8", HALYARD_GROUPS_OPENVINO_U8},
+                                   {"openvino_u4", HALYARD_GROUPS_OPENVINO_U4},
+                                   {"mla_v32", HALYARD_GROUPS_MLA_V32},
+                                   {"mla_v4", HALYARD_GROUPS_MLA_V4},
+                                   {"mla_v41", HALYARD_GROUPS_MLA_V41},
+                                   {"mx", HALYARD_GROUPS_MX}};
 inline constexpr Name slot_policies[] = {{"error", HALYARD_SLOTS_CHECK}, {"last", HALYARD_SLOTS_RANGE_ONLY}};
 
 /// The value of a name; throws HALYARD_ERROR_UNKNOWN_VALUE, naming the argument and the names that there are.

@@ -23,7 +23,6 @@ ARROWS = {
     "runtime/walk": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read"],
     "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/read", "runtime/walk"],
     "runtime/device": ["runtime/include"],
-    "runtime/words": ["runtime/include"],
     "runtime/tool/files": [],
     "runtime/tool/options": ["runtime/include", "runtime/tool/files"],
     "runtime/tool": ["runtime/include", "runtime/tool/options", "runtime/tool/files"],
@@ -35,7 +34,7 @@ ARROWS = {
     "generators/arithmetic": ["runtime"],  # what kernels and the portable reference share
     "generators/gpu": ["runtime", "generators/arithmetic"],
     "generators": ["runtime", "generators/arithmetic", "generators/gpu"],
-    "python": ["runtime/include", "runtime/words"],
+    "python": ["runtime/include"],
 }
 # What "runtime" in a row does not stand for.
 PRIVATE = "runtime/tool"
