@@ -1,8 +1,9 @@
 // halyard explain: which kernel a rotation takes, and why not another.
 #include "tool/commands.h"
-#include "tool/device.h"
 #include "tool/files/file.h"
 #include "tool/options/rotation_options.h"
+
+#include "halyard/halyard_gpu.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -19,13 +20,14 @@ struct Explain {
 
     void run() {
         auto desc = rotation.describe(describe_tensor(type, head_dim), rotary_dim.value_or(head_dim));
-        const auto device = device_of(rotation.target);
-        if (device == HALYARD_CPU) {
-            print(halyard::explain(desc));
-        } else if constexpr (has_gpu) {
-            desc.target = nullptr;
-            print(halyard::explain(device, desc));
+        if constexpr (HALYARD_TOOL_HAS_GPU) {
+            if (rotation.target == "cuda_sm80") {
+                desc.target = nullptr;
+                print(halyard::explain(HALYARD_CUDA, desc));
+                return;
+            }
         }
+        print(halyard::explain(desc));
     }
 };
 

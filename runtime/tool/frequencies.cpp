@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -45,9 +44,6 @@ nlohmann::ordered_json describe_q_scale(const halyard_frequencies_info &info) {
     return json;
 }
 
-/// The nearest float: what --reference hf_f32 makes of a frequency and a factor.
-double round_to_float(double value) { return static_cast<float>(value); }
-
 void print_frequencies(const FrequencyOptions &options) {
     options.require_rotary_dim();
     const auto made = options.make();
@@ -55,9 +51,11 @@ void print_frequencies(const FrequencyOptions &options) {
     std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
     double attention_factor = info.attention_factor;
     if (options.reference == HALYARD_REFERENCE_HF_F32) {
-        // What such a table is made of.
-        std::transform(inv_freq.begin(), inv_freq.end(), inv_freq.begin(), round_to_float);
-        attention_factor = round_to_float(attention_factor);
+        // Such a table is made of floats.
+        for (auto &frequency : inv_freq) {
+            frequency = static_cast<float>(frequency);
+        }
+        attention_factor = static_cast<float>(attention_factor);
     }
     nlohmann::ordered_json json;
     json["inv_freq"] = inv_freq;

@@ -1,7 +1,8 @@
 // halyard list: the targets that there are, and which of them this machine can run.
 #include "tool/commands.h"
-#include "tool/device.h"
 #include "tool/files/file.h"
+
+#include "halyard/halyard_gpu.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -59,9 +60,8 @@ std::string format_table(const std::vector<halyard_target_info> &targets) {
 std::vector<halyard_target_info> all_targets() {
     auto all = targets();
     for (auto &target : all) {
-        if constexpr (has_gpu) {
-            const auto device = device_of(target.name);
-            target = device != HALYARD_CPU ? gpu_target(device) : target;
+        if constexpr (HALYARD_TOOL_HAS_GPU) {
+            target = target.name == std::string("cuda_sm80") ? gpu_target(HALYARD_CUDA) : target;
         }
     }
     return all;

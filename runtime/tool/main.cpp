@@ -2,7 +2,6 @@
 // usage.
 #include "tool/commands.h"
 #include "tool/files/file.h"
-#include "tool/files/refusal.h"
 
 #include "halyard/halyard.hpp"
 
@@ -12,7 +11,6 @@
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 namespace halyard::tool {
 
@@ -36,12 +34,7 @@ std::string explain_usage(const CLI::App &app, const CLI::ParseError &error, int
     if (!app.get_subcommands().empty()) {
         return error.what();
     }
-    std::vector<std::string> known;
-    for (const auto *command : app.get_subcommands(nullptr)) {
-        known.push_back(command->get_name());
-    }
-    return (argc < 2 ? "a command is needed" : "'" + std::string(argv[1]) + "' is no command") + "; there are " +
-           join(known, ", ", ", ");
+    return argc < 2 ? "a command is needed" : "'" + std::string(argv[1]) + "' is no command";
 }
 
 int run_tool(int argc, char **argv) {

@@ -56,12 +56,9 @@ public:
         x_ = read_npy(input_, {"<f4", "<f2", "<u2"});
         type_ = find_type();
         find_shape();
-        const auto desc = describe();
-        check_in_place(desc.tensors.front());
-        const plan plan(desc);
+        const plan plan(describe());
         const auto y = std::make_unique<std::byte[]>(x_.n_bytes);
         if (x_.n_elements != 0) {
-            take_positions();
             run_plan(plan, y.get());
         }
         write_npy(output_, x_.descr, x_.shape, y.get(), x_.n_bytes);
@@ -102,13 +99,13 @@ private:
     /// The plan, with cos and sin of the caller's, or of just the positions that occur.
     plan_desc describe() {
         const auto tensor = describe_tensor(type_, shape_[3]);
+        positions_.read(shape_[1]);
         if (!cos_sin_.empty()) {
             read_rows();
             return rotation_.describe(tensor, 2 * rows_.shape[2]);
         }
         made_ = frequencies_.make(shape_[3]);
         const auto model = made_.info();
-        positions_.read(shape_[1]);
         angles_.settle_axis_map(model, positions_, has_batch_);
         positions_.check_shape(shape_, angles_.n_axes());
         return rotation_.describe(tensor, model.rotary_dim, &model);
@@ -137,30 +134,13 @@ private:
         }
     }
 
-    void check_in_place(const halyard_tensor_desc &tensor) const {
-        if (!in_place_ || tensor.out_pairing == 0 || tensor.out_pairing == tensor.pairing) {
-            return;
-        }
-        if (rotation_.out_pairing != 0) {
-            throw CLI::ValidationError("--in-place", "--out-pairing contradicts it");
-        }
-        throw Refusal("--in-place keeps the pairing, but the config's model writes another one: see --out-pairing");
-    }
-
-    void take_positions() {
-        if (!made_) {
-            how_.positions = from_first_row_;
-            return;
-        }
-        const auto n_axes = angles_.n_axes();
-        how_.policy = angles_.policy;
-        how_.positions = positions_.view(n_axes);
-        if (how_.policy == bad_position::error) {
-            positions_.require_valid(n_axes, angles_.max_position, " (see --bad-position)");
-        }
-    }
-
     void run_plan(const plan &plan, void *output) {
+        run_options how;
+        how.policy = angles_.policy;
+        auto positions = positions_.view(angles_.n_axes());
+        if (how.policy == bad_position::error) {
+            positions_.require_valid(angles_.n_axes(), angles_.max_position, " (see --bad-position)");
+        }
         const auto y = tensor(output, type_, shape_, strides_);
         auto x = input_tensor(x_.data.get(), type_, shape_, strides_);
         if (in_place_) {
@@ -168,14 +148,14 @@ private:
             x = y;
         }
         if (made_) {
-            source_ = angles_.make(made_, frequencies_.reference, positions_, how_.positions);
+            source_ = angles_.make(made_, frequencies_.reference, positions_, positions);
         }
         pool threads;
         if (n_threads_ > 1) {
             threads = pool(static_cast<std::int32_t>(n_threads_));
-            how_.executor = threads.executor();
+            how.executor = threads.executor();
         }
-        halyard::run(plan, source_, x, y, how_);
+        halyard::run(plan, source_, x, y, how.at(positions));
     }
 
     std::string input_, output_;
@@ -193,12 +173,9 @@ private:
     bool has_batch_ = false;                 // whether X has a dimension for it
     std::array<std::int64_t, 4> shape_{};    // [batch, tokens, heads, head_dim]
     std::array<std::int64_t, 4> strides_{};  // of X and Y
-    run_options how_;
     frequencies made_;
     NpyArray rows_;  // of cos and sin
     angle_source source_;
-    const std::int32_t first_row_ = 0;  // all batch rows read the caller's cos and sin from there on
-    const halyard_positions from_first_row_ = consecutive_positions(&first_row_, 1);
 };
 
 }  // namespace

@@ -11,14 +11,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <chrono>
-#include <csignal>
 #include <cstring>
-#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -64,7 +60,6 @@ struct Result {
 
 struct How {
     std::string input = "/dev/null", output = "";  // files; "": Result::output
-    std::optional<std::chrono::nanoseconds> kill_after = std::nullopt;
 };
 
 /// A folder with the tool's files, in which it runs.
@@ -90,10 +85,6 @@ public:
         posix_spawn_file_actions_destroy(&actions);
         if (failed != 0) {
             throw std::runtime_error("can't start " + words[0] + ": " + std::strerror(failed));
-        }
-        if (how.kill_after) {
-            std::this_thread::sleep_for(*how.kill_after);
-            kill(child, SIGKILL);
         }
         int status = 0;
         waitpid(child, &status, 0);

@@ -206,6 +206,8 @@ TEST_CASE("tool: list and explain", "[tool]") {
         CHECK((!active || (target.at("built").get<bool>() && target.at("supported").get<bool>())));
         CHECK(table.find(name) != table.npos);
         CHECK(table.find(reason) != table.npos);
+        const std::string kernel = "_" + name + ": ";
+        CHECK((!target.at("built") || dir.succeed("explain --target " + name).find(kernel) != std::string::npos));
     }
     CHECK(n_active == 1);
     REQUIRE(!names.empty());

@@ -68,9 +68,9 @@ TEST_CASE("tool: options that are unknown, incomplete, given twice or at odds ha
     dir.fail_each(2, rotate,
                   {"--spin", "extra.npy", "--base", "--base 100 --base 100", "--base 100 --inv-freq f.npy",
                    "--base 100 --config config.json", "--inv-freq f.npy --config config.json", "--attention-factor 1.5",
-                   "--inv-freq f.npy --attention-factor much", "--in-place --out-pairing interleaved", "--seq-len 4096",
-                   "--layer-type full_attention", "--config config.json --seq-len 0",
-                   "--config config.json --layer-type ''", "--config config.json --attention-factor 1"});
+                   "--inv-freq f.npy --attention-factor much", "--seq-len 4096", "--layer-type full_attention",
+                   "--config config.json --seq-len 0", "--config config.json --layer-type ''",
+                   "--config config.json --attention-factor 1"});
     dir.fail_each(2, rotate + " --cos-sin cs.npy",
                   {"--config config.json", "--positions p.npy", "--base 100", "--inv-freq f.npy", "--max-position 5",
                    "--angles table"});
@@ -178,9 +178,9 @@ TEST_CASE("tool: what is said names the argument and its value", "[tool]") {
     const SaidFiles dir;
     const std::string beyond = "positions of 32 bits are -2147483648 to 2147483647";
     dir.fail_saying(2, "",
-                    {{"spin", "'spin' is no command; there are list, explain, rotate, angles, frequencies"},
+                    {{"spin", "'spin' is no command"},
                      {"--spin", "'--spin' is no command"},
-                     {"", "a command is needed; there are list,"},
+                     {"", "a command is needed"},
                      {rotate + " --spin=3", "--spin=3"},
                      {rotate + " more.npy", "more.npy"},
                      {rotate + " --base", "--base"}});
@@ -205,7 +205,8 @@ TEST_CASE("tool: what is said names the argument and its value", "[tool]") {
          {"--axis-map sections:2,1,2 --positions axes.npy", "axis_counts add up to 5"},
          {"--axis-map sections:2,-1,3 --positions axes.npy", "axis_counts[1] is -1"},
          {"--axis-map interleaved:0,0,4 --positions axes.npy", "axis_counts[2] is 4"},
-         {"--reference hf_f32 --angles phase", "reference is HALYARD_REFERENCE_HF_F32"}});
+         {"--reference hf_f32 --angles phase", "reference is HALYARD_REFERENCE_HF_F32"},
+         {"--in-place --out-pairing interleaved", "y[0] shares elements with x[0]"}});
     dir.fail_saying(
         1, "",
         {{"rotate b.npy -o y.npy --max-position 7 --positions rows.npy", "token 1 of batch row 1 has position 7 in"},
@@ -230,34 +231,6 @@ TEST_CASE("tool: a failure leaves an existing output alone", "[tool]") {
     dir.succeed("rotate x.npy -o x.npy");
     CHECK(bytes_of(dir / "x.npy") == bytes_of(dir / "y.npy"));
     CHECK(dir.count_entries() == 2);
-}
-
-TEST_CASE("tool: killed at any moment, it leaves a whole output, the old one or the new one", "[tool]") {
-    const ToolFolder dir;
-    write(dir, "x.npy", {2048, 8, 128}, make_values(2048 * 8 * 128));
-    const std::string kinds[] = {rotate, rotate + " --inverse"};
-    std::string whole[2];
-    std::chrono::nanoseconds usual{0};
-    for (int kind = 0; kind < 2; kind++) {
-        const auto start = std::chrono::steady_clock::now();
-        dir.succeed(kinds[kind]);
-        usual = std::chrono::steady_clock::now() - start;
-        whole[kind] = dir.read("y.npy");
-    }
-    int n_killed = 0;
-    for (int i = 0; i < 24; i++) {
-        const bool was_there = std::filesystem::exists(dir / "y.npy");
-        n_killed += dir.run(kinds[i % 2], {.kill_after = usual * i / 24}).status == 128 + SIGKILL ? 1 : 0;
-        CAPTURE(i, n_killed);
-        if (was_there || std::filesystem::exists(dir / "y.npy")) {
-            const auto y = dir.read("y.npy");
-            CHECK((y == whole[0] || y == whole[1]));
-        }
-        if (i % 3 == 0) {
-            std::filesystem::remove(dir / "y.npy");
-        }
-    }
-    CHECK(n_killed > 0);
 }
 
 TEST_CASE("tool: a broken standard output is an error", "[tool]") {

@@ -51,7 +51,7 @@ struct AngleOptions {
     /// The source of a run on a CPU. A table has rows for just the positions that occur, anywhere in 32 bits: rows of
     /// stretches of neighbours are given, and `at`, a view of the positions, becomes the numbers of their rows.
     angle_source make(const frequencies &made, std::int32_t reference, const TokenPositions &positions,
-                      std::optional<halyard_positions> &at) {
+                      halyard_positions &at) {
         using Limits = std::numeric_limits<std::int32_t>;
         const std::int32_t first = max_position ? 0 : Limits::min();
         const std::int32_t last = max_position ? static_cast<std::int32_t>(*max_position - 1) : Limits::max();
@@ -71,7 +71,7 @@ struct AngleOptions {
         for (auto &number : numbers_) {
             number = std::lower_bound(occur.begin(), occur.end(), number) - occur.begin();
         }
-        give_numbers(at);
+        at.data = numbers_.data();
         return make_table(made, reference, occur);
     }
 
@@ -90,15 +90,6 @@ private:
             is_good = count.has_value();
         }
         return is_good ? "" : "'" + text + "' is not like sections:16,24,24 or interleaved:24,20,20";
-    }
-
-    void give_numbers(std::optional<halyard_positions> &at) {
-        const auto n = static_cast<std::int64_t>(numbers_.size());
-        if (!at) {  // 0, 1, 2, … on all axes
-            at = halyard::positions(numbers_.data(), {1, n});
-            at->n_axes = n_axes();
-        }
-        at->data = numbers_.data();
     }
 
     /// Rows of positions in ascending order, which are given by their numbers.

@@ -31,7 +31,6 @@ public:
     }
 
     bool is_given() const { return !name_.empty(); }
-    const std::string &path() const { return path_; }  // "" of START:STOP
 
     /// Reads the file. Where nothing was given, positions are 0, 1, 2, … for each of n_tokens.
     void read(std::int64_t n_tokens) {
@@ -64,19 +63,16 @@ public:
         }
     }
 
-    /// What the library takes, of this object's memory: none where nothing was given. Without a batch, one row serves
-    /// every batch row. (Only now consecutive positions are written out, so that a wrong count has been found before.)
-    std::optional<halyard_positions> view(std::int32_t n_axes) {
+    /// What the library takes, of this object's memory. Without a batch, one row serves every batch row. (Only now
+    /// consecutive positions are written out, so that a wrong count has been found before.)
+    halyard_positions view(std::int32_t n_axes) {
         if (path_.empty()) {
             values_.resize(static_cast<std::size_t>(n_tokens()));
             std::iota(values_.begin(), values_.end(), start_);
         }
-        if (!is_given()) {
-            return std::nullopt;
-        }
         auto view = positions(values_.data(), {n_batch(n_axes), n_tokens()});
         view.n_axes = n_axes;
-        view.stride_axis = view.shape[0] * view.shape[1];
+        view.stride_axis = is_given() ? view.shape[0] * view.shape[1] : 0;  // 0, 1, 2, … on all axes
         return view;
     }
 
