@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace halyard::tool {
 namespace {
@@ -114,23 +115,18 @@ private:
     /// Rows of cos and sin from a file, one for each token.
     void read_rows() {
         rows_ = read_npy(cos_sin_, {"<f4"});
-        const auto &shape = rows_.shape;
-        if (shape.size() != 3 || shape[1] != 2) {
-            refuse_shape(rows_, "[tokens, 2, pairs] is needed");
-        }
-        if (shape[0] != shape_[1]) {
-            throw Refusal(rows_.name + " has rows for " + std::to_string(shape[0]) + " tokens, but X has " +
-                          std::to_string(shape_[1]));
+        const auto n_pairs = rows_.shape.empty() ? 0 : rows_.shape.back();
+        if (rows_.shape != std::vector{shape_[1], std::int64_t{2}, n_pairs}) {
+            refuse_shape(rows_, "X needs rows [" + std::to_string(shape_[1]) + ", 2, pairs]");
         }
         const auto wanted = frequencies_.rotary_dim;
-        const auto n_pairs = shape[2];
-        if (wanted && (*wanted % 2 != 0 || *wanted / 2 != n_pairs)) {
+        if (wanted && *wanted != 2 * n_pairs) {
             throw Refusal(rows_.name + " has rows of " + std::to_string(n_pairs) + " pairs, but --rotary-dim is " +
                           std::to_string(*wanted));
         }
         if (rows_.n_elements != 0) {
             const auto *const cos = rows_.elements<float>().data();
-            source_ = angle_source::given(cos, cos + n_pairs, shape[0], 2 * n_pairs, 2 * n_pairs);
+            source_ = angle_source::given(cos, cos + n_pairs, shape_[1], 2 * n_pairs, 2 * n_pairs);
         }
     }
 

@@ -1,4 +1,5 @@
 // Which kernel serves what: the list of kernels, the choice, the environment, and how the library explains it.
+#include "base/text.h"
 #include "checks/rotate.h"
 #include "checks/scene/ways.h"
 
@@ -487,6 +488,15 @@ TEST_CASE("dispatch: an odd number of pairs keeps words of two away", "[dispatch
     CHECK(has_all(halyard::explain(desc), {"needs even offsets, strides and halves", "* halyard_rotate_strided_bf16"}));
     desc = describe(halyard::dtype::bf16);
     CHECK(has_all(halyard::explain(desc), {"* halyard_rotate_half_bf16"}));
+}
+
+TEST_CASE("dispatch: an explanation names a schedule that is not the default", "[dispatch]") {
+    char said[64];
+    halyard::Text text{said, sizeof(said)};
+    text.add_schedule("default");
+    text.add_schedule("znver5");
+    text.end(nullptr);
+    CHECK(said == std::string("        its schedule is tuned for znver5\n"));
 }
 
 TEST_CASE("dispatch: an explanation is cut to the caller's buffer", "[dispatch]") {

@@ -200,8 +200,11 @@ TEST_CASE("npy: a claimed size costs nothing", "[npy]") {
 
 TEST_CASE("npy: what is not a file is refused", "[npy]") {
     const ScratchDir dir;
-    for (const auto &path : {dir / "missing.npy", dir / "", std::string(), dir / std::string(300, 'x'),
-                             std::string("/dev/null"), dir.write("plain", "x") + "/x.npy"}) {
+    REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);
+    // The last one cannot be opened for reading, by root neither.
+    for (const auto &path :
+         {dir / "missing.npy", dir / "", std::string(), dir / std::string(300, 'x'), std::string("/dev/null"),
+          dir / "pipe", dir.write("plain", "x") + "/x.npy", std::string("/proc/sys/vm/drop_caches")}) {
         CHECK_THROWS_AS(read_npy(path, {"<f4"}), Refusal);
     }
 }
@@ -216,6 +219,9 @@ TEST_CASE("npy: what can't be written leaves everything as it was", "[npy]") {
     CHECK(dir.count_entries() == 2);
     CHECK(std::filesystem::is_fifo(dir / "pipe"));
     CHECK(std::filesystem::is_empty(dir / "folder"));
+    std::filesystem::permissions(dir.write("protected", "precious"), std::filesystem::perms::owner_read);
+    CHECK_THROWS_AS(write_one(dir / "protected"), Refusal);
+    CHECK(dir.read("protected") == "precious");
 }
 
 TEST_CASE("npy: an existing file is replaced, through a link too", "[npy]") {

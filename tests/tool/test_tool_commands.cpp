@@ -101,6 +101,8 @@ TEST_CASE("tool: a config comes by the standard input too", "[tool]") {
     const auto endless = dir.run("frequencies --config -", {"/dev/zero"});
     CHECK(endless.status == 1);
     CHECK(endless.errors.starts_with("halyard: can't read the standard input: it is longer than the"));
+    CHECK(dir.run("frequencies --config -", {"."}).errors ==
+          "halyard: can't read the standard input: Is a directory\n");
 }
 
 namespace {

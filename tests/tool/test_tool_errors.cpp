@@ -58,7 +58,7 @@ TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
                  {"--seq-len", {"long"}},
                  {"--config", {"''"}},
                  {"--target", {"''"}},
-                 {"--positions", {":", "0:", ":3", "0:3:1", "0:x", "0.0:3.0", "3:0", "''"}},
+                 {"--positions", {"3", ":", "0:", ":3", "0:3:1", "0:x", "0.0:3.0", "3:0", "''"}},
                  {"--positions", {"2147483646:2147483649", "-2147483649:-2147483646", "99999999999999999999:3"}}});
     dir.fail(2, Arguments{"rotate", "x.npy", "-o", "y.npy", "--positions", "0: 3"});
 }
@@ -113,20 +113,21 @@ TEST_CASE("tool: options that don't go with the input have exit status 1", "[too
     write(dir, "cs3.npy", {3, 3, 4}, make_values(36));
     write(dir, "cs5.npy", {3, 2, 5}, make_values(30));
     write(dir, "cs0.npy", {3, 2, 0}, make_values(0));
-    fail_values(
-        dir, 1,
-        {{"--dtype", {"f16"}},
-         {"--layout", {"bhsd"}},
-         {"--rotary-dim", {"7", "0", "-2", "10"}},
-         {"--rotary-offset", {"2", "-2 --rotary-dim 4", "9223372036854775807 --rotary-dim 4"}},
-         {"--base", {"0", "-1"}},
-         {"--inv-freq",
-          {"missing.npy", "long.npy", "long.npy --rotary-dim 8", "p.npy", "nan.npy", "square.npy",
-           "f.npy --attention-factor 0"}},
-         {"--positions", {"missing.npy", "0:4", "0:2", "x.npy", "p2.npy", "p0.npy", "rows.npy", "axes.npy"}},
-         {"--cos-sin", {"missing.npy", "p.npy", "cs2.npy", "cs3.npy", "cs5.npy", "cs0.npy", "cs.npy --rotary-dim 6"}},
-         {"--target", {"x86_nothing", "cuda_sm80"}},
-         {"--reference hf_f32 --angles", {"phase"}}});
+    fail_values(dir, 1,
+                {{"--dtype", {"f16"}},
+                 {"--layout", {"bhsd"}},
+                 {"--rotary-dim", {"7", "0", "-2", "10"}},
+                 {"--rotary-offset", {"2", "-2 --rotary-dim 4", "9223372036854775807 --rotary-dim 4"}},
+                 {"--base", {"0", "-1"}},
+                 {"--inv-freq",
+                  {"missing.npy", "long.npy", "long.npy --rotary-dim 8", "f.npy --rotary-dim 9", "p.npy", "nan.npy",
+                   "square.npy", "f.npy --attention-factor 0"}},
+                 {"--positions", {"missing.npy", "0:4", "0:2", "x.npy", "p2.npy", "p0.npy", "rows.npy", "axes.npy"}},
+                 {"--cos-sin",
+                  {"missing.npy", "p.npy", "cs2.npy", "cs3.npy", "cs5.npy", "cs0.npy", "cs.npy --rotary-dim 6",
+                   "cs.npy --rotary-dim 9"}},
+                 {"--target", {"x86_nothing", "cuda_sm80"}},
+                 {"--reference hf_f32 --angles", {"phase"}}});
     write<std::int32_t>(dir, "axes.npy", {3, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8});
     fail_values(dir, 1,
                 {{"--positions axes.npy --axis-map",
@@ -211,6 +212,7 @@ TEST_CASE("tool: what is said names the argument and its value", "[tool]") {
         1, "",
         {{"rotate b.npy -o y.npy --max-position 7 --positions rows.npy", "token 1 of batch row 1 has position 7 in"},
          {"angles --rotary-dim 8 -o y.npy --positions p31.npy", beyond + "\n"},
+         {"angles --rotary-dim 8 -o y.npy --positions rows.npy", "has shape [2, 2], but 'angles' needs positions"},
          {"explain --rotary-offset 3", "rotary_offset is 3"},
          {"explain --head-dim 7", "rotary_dim is 7"},
          {"frequencies --config llama.json --seq-len 9223372036854775807",

@@ -28,40 +28,26 @@ std::filesystem::path name_temporary(const std::filesystem::path &target) {
     return target.parent_path() / (".halyard-" + std::to_string(random()) + "-" + std::to_string(random()));
 }
 
-/// Where a path leads through symbolic links, whether or not there is a file yet.
-std::filesystem::path follow_links(std::filesystem::path path, const std::string &name) {
-    std::error_code code;
-    // A loop is found before: the system gives up at 40.
-    while (std::filesystem::is_symlink(std::filesystem::symlink_status(path, code))) {
-        const auto next = std::filesystem::read_symlink(path, code);
-        if (code) {
-            refuse_output(name, code.message());
-        }
-        path = path.parent_path() / next;
-    }
-    return path;
-}
-
-/// Throws Refusal where a rename would replace what must not be: a device such as /dev/null, a protected file.
-void check_replaceable(const std::string &path, const std::string &name) {
+/// Where a path leads through symbolic links, whether or not there is a file yet. Throws Refusal where a rename would
+/// replace what must not be: a device such as /dev/null, a protected file.
+std::filesystem::path find_target(std::filesystem::path path, const std::string &name) {
     std::error_code code;
     const auto status = std::filesystem::status(path, code);
-    if (path.empty() || !std::filesystem::path(path).has_filename()) {
-        refuse_output(name, "it names no file");
-    }
-    if (!std::filesystem::status_known(status)) {
+    if (!std::filesystem::status_known(status)) {  // links that go round, among others
         refuse_output(name, code.message());
     }
     if (std::filesystem::exists(status)) {
         if (!std::filesystem::is_regular_file(status)) {
-            refuse_output(name,
-                          std::filesystem::is_directory(status) ? "it is a directory" : "it is not a regular file");
+            refuse_output(name, "it is not a regular file");
         }
-        const File probe(std::fopen(path.c_str(), "r+b"));
-        if (probe == nullptr) {
-            refuse_output(name, std::strerror(errno));
+        if ((status.permissions() & std::filesystem::perms::owner_write) == std::filesystem::perms::none) {
+            refuse_output(name, "it is write-protected");
         }
     }
+    while (std::filesystem::is_symlink(path)) {
+        path = path.parent_path() / std::filesystem::read_symlink(path);
+    }
+    return path;
 }
 
 }  // namespace
@@ -72,26 +58,18 @@ void refuse_input(const std::string &path, const std::string &why) {
 
 std::string read_file(const std::string &path) {
     std::error_code code;
-    const auto status = std::filesystem::status(path, code);
-    if (!std::filesystem::exists(status)) {
-        refuse_input(path, code.message());
-    }
     // Looked at before opening, which would wait at a pipe without a writer.
+    const auto status = std::filesystem::status(path, code);
     if (!std::filesystem::is_regular_file(status)) {
-        refuse_input(path, std::filesystem::is_directory(status) ? "it is a directory" : "it is not a regular file");
+        refuse_input(path, std::filesystem::exists(status) ? "it is not a regular file" : code.message());
     }
     const File file(std::fopen(path.c_str(), "rb"));
     if (file == nullptr) {
         refuse_input(path, std::strerror(errno));
     }
-    const auto n_bytes = std::filesystem::file_size(path, code);
-    if (code) {
-        refuse_input(path, code.message());
-    }
-    std::string bytes(static_cast<std::size_t>(n_bytes), '\0');
-    if (std::fread(bytes.data(), 1, bytes.size(), file.get()) != bytes.size()) {
-        refuse_input(path, std::ferror(file.get()) != 0 ? std::strerror(errno) : "it became shorter while being read");
-    }
+    std::string bytes(static_cast<std::size_t>(std::filesystem::file_size(path)), '\0');
+    bytes.resize(
+        std::fread(bytes.data(), 1, bytes.size(), file.get()));  // a file that became shorter is found truncated
     return bytes;
 }
 
@@ -113,8 +91,7 @@ std::string read_standard_input(std::size_t limit) {
 
 void write_file(const std::string &path, std::initializer_list<std::string_view> parts) {
     const std::string name = "'" + path + "'";
-    check_replaceable(path, name);
-    const auto target = follow_links(path, name), temporary = name_temporary(target);
+    const auto target = find_target(path, name), temporary = name_temporary(target);
     File file(std::fopen(temporary.c_str(), "wbx"));
     if (file == nullptr) {
         refuse_output(name, std::strerror(errno));

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 namespace halyard::tool {
@@ -45,7 +46,8 @@ public:
                 break;
             }
         }
-        if (peek() != '\0' || offset_ != text_.size() || !descr || !fortran_order || !shape) {
+        peek();
+        if (offset_ != text_.size() || !descr || !fortran_order || !shape) {
             malformed();
         }
     }
@@ -57,7 +59,7 @@ public:
 private:
     [[noreturn]] void malformed() const { refuse_input(path_, "its .npy header is malformed"); }
 
-    /// The next character that is not white space; '\0' at the end.
+    /// The next character that is not white space, up to which it goes; '\0' at the end.
     char peek() {
         while (offset_ < text_.size() && std::string_view(" \t\n\r\f").find(text_[offset_]) != text_.npos) {
             ++offset_;
@@ -156,19 +158,14 @@ std::string_view find_header(std::string_view file, const std::string &path) {
     return file.substr(begin, n);
 }
 
-/// The number of elements; none where it is beyond 64 bits.
-std::optional<std::int64_t> count_elements(std::span<const std::int64_t> shape) {
+/// The number of elements, or the greatest of 64 bits where there are more.
+std::int64_t count_elements(std::span<const std::int64_t> shape) {
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
         return 0;
     }
-    std::int64_t n = 1;
-    for (const auto size : shape) {
-        if (size > std::numeric_limits<std::int64_t>::max() / n) {
-            return std::nullopt;
-        }
-        n *= size;
-    }
-    return n;
+    constexpr auto greatest = std::numeric_limits<std::int64_t>::max();
+    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
+                           [](auto n, auto size) { return size > greatest / n ? greatest : n * size; });
 }
 
 }  // namespace
@@ -205,14 +202,13 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
     }
 
     const auto element_size = static_cast<std::uint64_t>(array.descr.back() - '0');
-    const auto n_elements = count_elements(array.shape);
+    array.n_elements = count_elements(array.shape);
     const auto data = std::string_view(text.data() + text.size(), file.data() + file.size());
-    if (!n_elements || static_cast<std::uint64_t>(*n_elements) > data.size() / element_size) {
+    if (static_cast<std::uint64_t>(array.n_elements) > data.size() / element_size) {
         refuse_input(path, "it is truncated: shape " + format_shape(array.shape) + " of " + array.descr +
                                " needs more than its " + std::to_string(data.size()) + " bytes of data");
     }
-    array.n_elements = *n_elements;
-    array.n_bytes = static_cast<std::size_t>(*n_elements) * element_size;
+    array.n_bytes = static_cast<std::size_t>(array.n_elements) * element_size;
     if (data.size() > array.n_bytes) {
         refuse_input(path, "it has more bytes than the " + std::to_string(array.n_bytes) + " of the array");
     }

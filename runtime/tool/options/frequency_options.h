@@ -109,7 +109,7 @@ private:
         if (file.n_elements == 0) {
             throw Refusal(file.name + " holds no inverse frequency");
         }
-        if (wanted && (*wanted % 2 != 0 || *wanted / 2 != file.n_elements)) {
+        if (wanted && *wanted != 2 * file.n_elements) {
             throw Refusal(file.name + " holds " + std::to_string(file.n_elements) +
                           " inverse frequencies, for a rotary_dim of " + std::to_string(2 * file.n_elements) +
                           ", not " + std::to_string(*wanted) + (rotary_dim ? "" : ", X's head_dim; see --rotary-dim"));

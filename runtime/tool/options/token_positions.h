@@ -26,7 +26,7 @@ class TokenPositions {
 
 public:
     CLI::Option *add(CLI::App &app, const std::string &help) {
-        return add_value(app, "--positions", "FILE|START:STOP", help,
+        return add_value(app, "--positions", "FILE.npy|START:STOP", help,
                          [this](const std::string &text) { return parse(text); });
     }
 
@@ -100,21 +100,19 @@ public:
     }
 
 private:
-    /// START:STOP, or the path of a file; what looks like a range must be one. Returns what is wrong with it.
+    /// START:STOP, or the path of a file. Returns what is wrong with it.
     std::string parse(const std::string &text) {
-        if (text.empty()) {
-            return "it is empty";
-        }
-        const auto colon = text.find(':');
-        if (colon == text.npos || text.find('/') != text.npos || text.ends_with(".npy")) {
+        if (text.ends_with(".npy")) {
             path_ = text;
             name_ = "'" + path_ + "'";
             return "";
         }
-        const auto start = parse_number<std::int64_t>(std::string_view(text).substr(0, colon));
-        const auto stop = parse_number<std::int64_t>(std::string_view(text).substr(colon + 1));
+        const std::string_view range = text;
+        const auto n_before = std::min(range.find(':'), range.size());
+        const auto start = parse_number<std::int64_t>(range.substr(0, n_before));
+        const auto stop = parse_number<std::int64_t>(range.substr(std::min(n_before + 1, range.size())));
         if (!start || !stop) {
-            return "'" + text + "' is not START:STOP, two whole numbers";
+            return "'" + text + "' is neither a .npy file nor START:STOP, two whole numbers";
         }
         if (*start > *stop) {
             return "'" + text + "' stops before it starts";
