@@ -14,8 +14,6 @@ static_assert(FLT_EVAL_METHOD == 0);
 
 namespace {
 
-constexpr float greatest_float = std::numeric_limits<float>::max();
-
 bool is_power(const Record &record) { return record.scale >= Record::Scale::power_up; }
 
 /// M of halyard.h.
