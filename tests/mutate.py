@@ -102,8 +102,8 @@ OPERATORS
 # What is indented further goes on with the line above.
 EQUIVALENT = r"""
 takes another way, to the same bits
-    angle_source.cpp deleted: positions.consecutive && source.listed == nullptr && source.covers(positions.at(batch, 0,
-        axis)) && source.covers(positions.at(batch, n_tokens - 1, axis))
+    angle_source.cpp deleted: positions.consecutive && source.covers(positions.at(batch, 0, axis)) &&
+        source.covers(positions.at(batch, n_tokens - 1, axis))
     angle_source.h deleted: kind == halyard::AngleKind::given
     blocks.cpp deleted: desc.norm->rounding == 0; desc.dtype == Dtype::f32; tensor.in.element == 1; stride_element == 1;
         desc.cache->is_linear(desc.head_dim, &stride_element)
@@ -115,15 +115,13 @@ takes another way, to the same bits
     overlap.h deleted: shape[i] == 1
     pair_axes.cpp deleted: desc.n_axes == 1
     read_run.cpp deleted: !is_same
-    records.cpp inverted: groups.group == q8_group; !groups.raw; groups.scale_stride % 2 == 0
-    road_launch.cpp deleted: in_one_place
     road_run.cpp deleted: tensor.n_heads == 0
     road_run.cpp inverted: tensor.n_heads == 0
     run.cpp deleted: n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates &&
         !run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)
     run.h deleted: (tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens *
         tensor.out.token); run.n_tokens == 1; run.n_batch == 1
-    stages.cpp deleted: layer != nullptr; extents.n_elements % whole_vectors == 0
+    stages.cpp deleted: layer != nullptr; rms != nullptr; extents.n_elements % whole_vectors == 0
     stages.cpp inverted: block.strides.element != 1
 looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)
     blocks.cpp deleted: desc.norm; !desc.cache
@@ -132,15 +130,13 @@ looks at what is not there, or not set, and makes nothing of it (UndefinedBehavi
     gpu_run.cpp deleted: arguments.run.tensors[i].n_heads == 0
     plan_desc.cpp deleted: out->norm
     read_bound.cpp deleted: run.tensors[i].n_heads == 0
-    read_stages.cpp deleted: find_memory_range(scales, out)
     run.cpp deleted: slot >= 0; tensor.n_heads == 0
 says the same a little later, or by a slower way
     read_bound.cpp inverted: !move_if_brought(given[array], reach[array], &stages.arrays[array].range);
         (data != nullptr) == (reach.above != 0); move_to(data, reach, out)
-    read_gpu_run.cpp deleted: read_struct(given.positions, "positions", &positions_, error)
 shows where a device or a target is missing, and all are here
     dispatch.cpp deleted: (supported_targets() & bit(*found)) == 0; (supported_targets() & bit(target)) == 0
-    driver.cpp deleted: reason[0] == '\0'; require_device(out->device, error)
+    driver.cpp deleted: reason[0] == '\0'; require_device(error)
 shows only where threads write at once (ThreadSanitizer may notice)
     run.cpp deleted: slot / together % share.count == share.index
     run.cpp inverted: slot / together % share.count == share.index
