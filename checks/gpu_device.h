@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string>
 
 namespace gpu_test {
 
@@ -25,18 +24,6 @@ inline const halyard_gpu_queue &device_queue() {
         queue.get(),
         halyard::plan_desc(16, {halyard::describe_tensor(halyard::dtype::f32, 16, halyard::pairing::half)}), angles);
     return queue.get();
-}
-
-/// What the driver calls the device. Nothing where it cannot be used.
-inline std::string name_of_device() {
-    if (halyard::gpu_target(HALYARD_CUDA).supported == 0) {
-        return "";
-    }
-    char name[256] = "";
-    int first = 0;
-    halyard::device::require_call("cuDeviceGet", &first, 0);
-    halyard::device::require_call("cuDeviceGetName", &name[0], 256, first);
-    return name;
 }
 
 /// How many random calls a test makes: usually so many, and HALYARD_GPU_ROUNDS times as many where that is set.
