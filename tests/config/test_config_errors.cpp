@@ -1,13 +1,6 @@
 // Configs that are refused, with a sentence that names the field.
 #include "config/read_config.h"
 
-#include <catch2/catch_get_random_seed.hpp>
-
-#include <algorithm>
-#include <filesystem>
-#include <iterator>
-#include <random>
-
 using nlohmann::json;
 
 namespace {
@@ -339,79 +332,4 @@ TEST_CASE("config: a key that holds a zero is a key like others", "[config]") {
     CHECK(outcome.status == HALYARD_OK);
     CHECK(outcome.info.base == 1e4);
     CHECK(read(parameters(R"(full_attention\u0000too)"), "full_attention").status == HALYARD_ERROR_MISMATCH);
-}
-
-// ---- Fuzz ----------------------------------------------------------------------------------------------------------
-
-namespace {
-
-struct Pick {
-    std::mt19937 random;
-    std::size_t operator()(std::size_t n) { return static_cast<std::size_t>(random() % n); }
-    template <typename T, std::size_t n>
-    T operator()(const T (&choices)[n]) {
-        return choices[(*this)(n)];
-    }
-};
-
-void mutate(std::string &text, Pick &pick) {
-    const char *const pieces[] = {"null", "0",        "-1",           "1e308", "1e-308", "0.5",
-                                  "true", "\"yarn\"", "\"longrope\"", "[]",    "{}",     "[[",
-                                  "}",    "\"",       "\\u0000",      ",",     ":",      "9007199254740993"};
-    const auto at = pick(text.size()), colon = text.find(':', at), comma = text.find(',', at);
-    // Where a value or a field that begins here ends.
-    const auto end_of = [&](std::size_t begin) { return std::min(text.find_first_of(",}", begin), text.size()); };
-    switch (pick(6)) {
-    case 0: text[at] = static_cast<char>(pick.random()); break;
-    case 1: text.erase(at, 1 + pick(8)); break;
-    case 2: text.insert(at, pick(pieces)); break;
-    case 3: text.insert(at, text.substr(pick(text.size()), pick(40))); break;
-    case 4:
-        if (colon != text.npos) {
-            text.replace(colon + 1, end_of(colon) - colon - 1, pick(pieces));
-        }
-        break;
-    default:
-        if (comma != text.npos) {
-            text.erase(comma, end_of(comma + 1) - comma);
-        }
-        break;
-    }
-}
-
-}  // namespace
-
-TEST_CASE("config: mutated configs are read or refused", "[config]") {
-    std::vector<std::string> texts;
-    for (const auto &file : std::filesystem::directory_iterator(places::configs())) {
-        texts.push_back(json::parse(golden::read_file(file.path().string())).dump());
-    }
-    std::sort(texts.begin(), texts.end());  // directory entries come in any order
-    std::erase_if(texts, [](const auto &text) { return text.size() > 1000; });
-    REQUIRE(texts.size() >= 25);
-    const char *const layer_types[] = {nullptr, nullptr, "full_attention", "sliding_attention", "vision"};
-    CAPTURE(Catch::getSeed());
-    Pick pick{std::mt19937(static_cast<std::mt19937::result_type>(Catch::getSeed()))};
-    int n_read = 0;
-    for (int i = 0; i < 20000; ++i) {
-        auto text = texts[pick(texts.size())];
-        for (std::size_t n = 1 + pick(3); n > 0 && !text.empty(); --n) {
-            mutate(text, pick);
-        }
-        const auto outcome = read(text, pick(layer_types), pick(4) == 0 ? static_cast<std::int64_t>(pick(1 << 20)) : 0);
-        if (outcome.status != HALYARD_OK) {
-            continue;
-        }
-        ++n_read;
-        const auto &info = outcome.info;
-        bool is_sound = info.rotary_dim >= 2 && info.rotary_dim <= info.head_dim && info.attention_factor > 0 &&
-                        info.pairing >= 0 && info.pairing <= 2;
-        for (std::int64_t k = 0; k < info.rotary_dim / 2; ++k) {
-            is_sound &= info.inv_freq[k] >= 0 && info.inv_freq[k] <= 0x1p20;
-        }
-        CAPTURE(text);
-        REQUIRE(is_sound);
-    }
-    CHECK(n_read > 1000);
-    CHECK(n_read < 19000);
 }

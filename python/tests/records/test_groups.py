@@ -1,5 +1,5 @@
 """Records of groups as keyword arguments: views, caches and slots, scales apart, moves, other libraries, bad input.
-Which bytes records hold is for test_writers.py."""
+Which bytes records hold is for tests/road/test_groups.cpp."""
 
 import re
 
