@@ -269,29 +269,3 @@ TEST_CASE("road: layer norms of equal numbers, of zeros, and of too large ones",
         CHECK((normed({5.0f, 3.0f}) == Bits{0x3f800000u, 0xbf800000u}));
     }
 }
-
-TEST_CASE("road: the sum of squares has one order, and each operation rounds once", "[road]") {
-    // Written apart from the runtime; a sum in another order has other bits.
-    oracle::Random random(Catch::getSeed());
-    for (const std::int64_t n : {2, 15, 16, 17, 80, 128, 512}) {
-        std::vector<float> x;
-        for (std::int64_t i = 0; i < n; i++) {
-            x.push_back(static_cast<float>(4 * random.unit()));
-        }
-        float p[16] = {};
-        for (std::size_t i = 0; i < x.size(); i++) {
-            p[i % 16] = std::fma(x[i], x[i], p[i % 16]);
-        }
-        const auto four = [&](int i) { return (p[i] + p[i + 8]) + (p[i + 4] + p[i + 12]); };
-        const float sum = (four(0) + four(2)) + (four(1) + four(3));
-        const float r = 1.0f / std::sqrt(sum / static_cast<float>(n) + 1e-6f);
-        const auto norm = sized<halyard_norm_desc>();
-        for (const char *target : targets_here()) {
-            CAPTURE(n, target);
-            const Bits words = take(&norm, nullptr, HALYARD_F32, x, target);
-            for (std::size_t i = 0; i < x.size(); i++) {
-                REQUIRE(words[i] == std::bit_cast<std::uint32_t>(x[i] * r));
-            }
-        }
-    }
-}
