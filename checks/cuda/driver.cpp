@@ -4,7 +4,6 @@
 #include "checks/cuda/machine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +23,7 @@ using emulated_cuda::Region;
 using Result = int;
 
 constexpr Result success = 0, invalid_value = 1, out_of_memory = 2, invalid_context = 201, invalid_ptx = 218,
-                 invalid_handle = 400, not_found = 500, illegal_address = 700, launch_failed = 719, not_supported = 801,
+                 invalid_handle = 400, not_found = 500, launch_failed = 719, not_supported = 801,
                  capture_unsupported = 900;
 constexpr unsigned non_blocking = 1;                  // CU_STREAM_NON_BLOCKING
 constexpr std::size_t most_shared_bytes = 48 * 1024;  // that a launch may have unasked

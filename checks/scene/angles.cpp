@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <set>
 
 namespace scenes {
 

@@ -1,7 +1,5 @@
 #include "checks/scene/scene.h"
 
-#include <sstream>
-
 namespace scenes {
 
 namespace {

@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>

@@ -4,10 +4,8 @@
 #include "frequencies/scaling.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 
 namespace halyard {
 namespace {

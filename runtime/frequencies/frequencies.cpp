@@ -5,7 +5,6 @@
 #include "base/versioned.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

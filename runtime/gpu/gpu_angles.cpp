@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "gpu/driver.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <new>

@@ -5,7 +5,6 @@
 #include "config/read_config.h"
 
 #include <cmath>
-#include <limits>
 
 namespace {
 

@@ -2,7 +2,6 @@
 // against tables of all values.
 #include "checks/nearest.h"
 #include "checks/oracle.h"
-#include "checks/road_oracle.h"
 #include "kernels/stage_kernels_here.h"
 #include "walk/stages.h"
 

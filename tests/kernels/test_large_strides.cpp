@@ -9,7 +9,6 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
-#include <string>
 
 namespace {
 

@@ -13,10 +13,7 @@
 #include <vector>
 
 using halyard::Dtype;
-using halyard::ElementStrides;
-using halyard::Extents;
 using halyard::StageKernels;
-using halyard::Target;
 using oracle::Random;
 
 namespace {

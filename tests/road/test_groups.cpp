@@ -4,7 +4,6 @@
 #include "checks/guarded_memory.h"
 #include "checks/record_oracle.h"
 #include "checks/rotate.h"
-#include "checks/sized.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -12,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
-#include <iterator>
 #include <limits>
 #include <sstream>
 

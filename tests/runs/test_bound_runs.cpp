@@ -10,9 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <memory>
-#include <numeric>
 #include <thread>
 
 using oracle::Random;

@@ -1,7 +1,6 @@
 // Names of statuses, the error struct itself, and the bad arguments of pools and target infos.
 #include "refused.h"
 
-#include <algorithm>
 #include <set>
 
 TEST_CASE("errors: every status has a name, and nothing else has", "[errors]") {

@@ -14,7 +14,6 @@
 #include <functional>
 #include <memory>
 #include <random>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
