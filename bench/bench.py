@@ -1,148 +1,194 @@
 """Times kernels on the shapes of real models, against what the memory allows and against rivals: ./run bench [ARGS]
 
-Other commands: compare BEFORE AFTER, cuda, road; each has a --help. chart.py draws.
+Other commands: road (the KV path), compare BEFORE AFTER, demo; each has a --help. chart.py draws.
 Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
 """
 
 import argparse
+import os
 import pathlib
-import shlex
 import sys
 import time
 
 import machine
-import roads
+import rounds
 import tables
-import turns
 from compare import check_floors, compare, record_floors
 from files import Failed, load_json, need_writable, save_json
-from hosts import Peers, Server
 from machine import ROOT
-from measure import Setting, accuracy_works, measure_accuracy, measure_rows
-from works import list_works, read_models
+from measure import Setting, find_differences, loses, measure_rows
+from native import Library, Prepared
+from works import Model, Work, list_kv_works, list_works, read_models
 
 FOLDER = ROOT / "bench"
-PEER_SECONDS = 60.0  # the longest that one may take to answer; making ready may take ten times as long
 
 
-def start_server(options):
-    return Server([str(pathlib.Path(options.build).resolve() / "bin/halyard_bench_server")])
-
-
-def start(options, server, works, pinned):
-    """A setting with memory for all works, and peers where they are asked for; `pinned` says how the first is timed."""
-    if not works:
-        raise Failed(f'no row matches "{options.filter}"')
-    need_writable(options.json)
-    server.reserve(works)
-    setting = Setting(server, turns.QUICK if options.quick else turns.THOROUGH, options.target)
-    if options.peers:
-        setting.peers = Peers(shlex.split(options.peers), server, PEER_SECONDS, works[0]["kind"], pinned)
-    return setting
-
-
-def describe(options, server):
-    """What stands above every table, and is printed now."""
-    targets = [target["name"] for target in server.about["targets"]]
-    head = {"machine": machine.describe_machine(server.about),
-            "budget": machine.find_budget(pathlib.Path(options.build), targets)}
-    print(machine.format_machine(head["machine"]), tables.format_budget(head["budget"]), sep="\n")
-    return head
-
-
-# ---- The table -------------------------------------------------------------------------------------------------------
+def pin():
+    """On the last CPU that this process may use, with the threads that libraries start later. Where that is not allowed,
+    timings are noisier, and nothing else is wrong."""
+    try:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    except OSError:
+        pass
 
 
 def command_of(options):
     """The command that measures the same rows again."""
-    words = ["./run bench", "--quick" if options.quick else ""]
+    words = ["./run bench", "road" if options.command == "road" else "", "--quick" if options.quick else ""]
     words.append(f"--filter '{options.filter}'" if options.filter != "*" else "")
     words.append(f"--target {options.target}" if options.target else "")
-    words.append(f"--shapes {options.shapes}" if options.shapes != FOLDER / "shapes.txt" else "")
     words.append(f"--threads {','.join(map(str, options.threads))}" if options.threads != [1] else "")
     words.append("--peers" if options.peers else "")
     return " ".join(filter(None, words))
 
 
+def find_works(options):
+    if options.command == "road":
+        works = list_kv_works(options.quick, options.filter)
+    else:
+        with open(options.shapes) as shapes:
+            works = list_works(read_models(shapes), options.quick, options.filter, options.threads)
+    if not works:
+        raise Failed(f'no row matches "{options.filter}"')
+    return works
+
+
+def open_library(options):
+    return Library(pathlib.Path(options.build) / "lib/libhalyard.so")
+
+
+def describe(options, library):
+    """What stands above every table, and is printed now."""
+    head = {"machine": machine.describe_machine(library.about),
+            "budget": machine.find_budget(pathlib.Path(options.build), library.targets)}
+    print(machine.format_machine(head["machine"]), machine.format_budget(head["budget"]), sep="\n")
+    return head
+
+
+# ---- Tables ----------------------------------------------------------------------------------------------------------
+
+
 def check_floors_again(options, works, setting, record):
-    """Measures rows below their floor again, thoroughly and up to three times. Returns how many were checked, and those
-    that are below it every time."""
+    """Measures rows below their floor again, thoroughly and up to three times. Returns the exit status."""
     recorded = load_json(options.floors)
     n_checked, below = check_floors(recorded, record)
-    setting.effort = turns.THOROUGH
+    if not n_checked:
+        print(f"no baseline: nothing to compare with on {record['machine']['family']}")
+        return 0
+    setting.effort = rounds.THOROUGH
     for _ in range(3):
         if below:
             rows = measure_rows([work for work in works if work.name in below], setting)
             below = check_floors(recorded, record | {"rows": rows})[1]
-    return n_checked, below
+    for why in below.values():
+        print(f"below its floor: {why}")
+    print(f"{n_checked} of {len(record['rows'])} ratios have a floor on {record['machine']['family']}, and {len(below)} "
+          "are below it.")
+    return 1 if below else 0
 
 
-def print_accuracy(setting, record):
-    record["accuracy"] = measure_accuracy(setting)
-    record["peers"] = setting.peers.list
-    print("\nLargest error at positions 131,008 to 131,071 (f32, base 10000, head_dim 128), in lengths of a pair\n")
-    print(tables.format_accuracy(record["accuracy"]) + "\n\n" + tables.format_peers(setting.peers.list))
+def run_against(options, works, setting):
+    other = Library(options.against)
+    setting.effort = rounds.PAIRED
+    describe(options, setting.library)
+    print(f"{options.against} in the same rounds: the difference of its times, with its interval.\n")
+    found, differ = find_differences(works, setting, other)
+    print(tables.format_builds(found) + "\n")
+    for difference in differ:
+        print(f"differs: {difference.name} {difference.way}: {options.against} takes {tables.say_difference(difference)}")
+    print(f"{len(differ)} of {len(found)} times differ beyond noise, by more than 2 %, three times in a row.")
+    return 1 if any(difference.median < 1.0 for difference in differ) else 0
 
 
 def run_table(options):
-    with open(options.shapes) as shapes:
-        works = list_works(read_models(shapes), options.quick, options.filter, options.threads)
-    described = [work.described() for work in works + (accuracy_works() if works else [])]
-    setting = start(options, start_server(options), described, pinned=options.threads[0] == 1)
+    works = find_works(options)
+    need_writable(options.json)
+    setting = Setting(open_library(options), rounds.QUICK if options.quick else rounds.THOROUGH, options.target)
+    if options.threads == [1]:
+        pin()
+        if not options.peers:  # whose threads are their own affair
+            setting.library.native.count_only_this_thread()
+    if options.against:
+        return run_against(options, works, setting)
+    if options.peers:
+        from rivals import peers
+        setting.peers = peers.Peers("road" if options.command == "road" else "rotation")
     began = time.monotonic()
     rows = measure_rows(works, setting)
-    record = {"command": command_of(options), "rows": rows} | describe(options, setting.server)
-    print("One thread: pinned to a CPU, and the peers to the same one. Ceiling: the part of the speed of the\n"
-          "fastest copy (in place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that\n"
-          "only converts them to f32 and back, where that is slower. x: how many times our time.\n"
+    record = {"command": command_of(options), "rows": rows} | describe(options, setting.library)
+    print("One thread is pinned to a CPU, and so are the peers. Ceiling: the part of the speed of the fastest copy (in\n"
+          "place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that only converts them to\n"
+          "f32 and back, where that is slower. x: how many times our time.\n"
           f"{len(rows)} rows in {time.monotonic() - began:.0f} s.\n\n{tables.format_rows(rows)}", flush=True)
     if setting.peers:
-        print_accuracy(setting, record)
+        record["peers"] = setting.peers.list
+        print("\n" + tables.format_peers(setting.peers.list))
     if options.json:
         save_json(options.json, record)
     if options.write_floors:
         runs = [record] + [record | {"rows": measure_rows(works, setting)} for _ in range(4)]
         known = load_json(options.floors) if pathlib.Path(options.floors).exists() else {}
         save_json(options.floors, record_floors(known, runs))
-    status = 1 if any(row["wrong"] for row in rows) else 0
-    if options.check_floors:
-        n_checked, below = check_floors_again(options, works, setting, record)
-        for why in below.values():
-            print(f"below its floor: {why}")
-        print(f"{n_checked} of {len(rows)} ratios have a floor on {record['machine']['family']}, and {len(below)} are "
-              "below it.")
-        status = 1 if below else status
-    return status
+    wrong = any(row["wrong"] or any(rival["wrong"] for rival in row["rivals"] if rival["kind"] not in ("loop", "peer"))
+                for row in rows)
+    below = check_floors_again(options, works, setting, record) if options.check_floors else 0
+    return 1 if wrong else below
 
 
-# ---- Other commands --------------------------------------------------------------------------------------------------
+# ---- The demo --------------------------------------------------------------------------------------------------------
 
 
-def run_roads(options):
-    works = roads.list_works(options.quick, options.filter)
-    setting = start(options, start_server(options), works, pinned=True)
-    setting.pin(True)
-    began = time.monotonic()
-    rows = roads.measure_way_rows(works, setting)
-    found = {f"{kind}s": [row for work, row in zip(works, rows) if work["kind"] == kind] for kind in ("road", "shift")}
-    if setting.peers:
-        roads.say_missing_peers(setting.peers.list)
-    record = describe(options, setting.server) | found
-    print("Bound runs, one thread; others: how many times as long. "
-          f"{len(rows)} rows in {time.monotonic() - began:.0f} s.\n")
-    if found["roads"]:
-        print(roads.format_roads(found["roads"]))
-    if found["shifts"]:
-        print("\n" + roads.format_shifts(found["shifts"]))
-    if options.json:
-        save_json(options.json, {key: value for key, value in record.items() if key != "shifts" or value})
-    return 1 if any(map(roads.is_wrong, rows)) else 0
+def show_accuracy(library):
+    """Returns whether what is promised is kept."""
+    print("\nLargest error of a rotation, in 2^-23 of a pair's length (promise: at most 2)\n"
+          f"f32, base 10000, 64 tokens x 2 heads x 128\n\n{'position':>12} {'half':>12} {'interleaved':>12}")
+    kept = True
+    for last in 4095, 131071, 1048575, 2147483647:
+        line = f"{last:12}"
+        for pairing in "half", "interleaved":
+            model = Model("accuracy", 2, 0, 128, 128, pairing, pairing)
+            work = Work(model, 64, "f32", in_place=False, angles="phase", first_position=last - 63)
+            with Prepared(work.described()) as prepared:
+                error, n_wrong = prepared.try_way(prepared.way("run", library))
+            line += f" {error * 2**23:12.2f}"
+            kept = kept and n_wrong == 0
+        print(line)
+    return kept
+
+
+def run_demo(options):
+    """How exact Halyard is on this machine, and then how fast."""
+    pin()
+    library = open_library(options)
+    library.native.count_only_this_thread()
+    kept = show_accuracy(library)
+    works = [Work(Model(name, q_heads, k_heads, 128, 128, pairing, pairing), tokens, dtype)
+             for dtype in ("f32", "f16", "bf16") for pairing in ("half", "interleaved")
+             for name, q_heads, k_heads, tokens in (("one-head", 1, 0, 1), ("llama-3-8b", 32, 8, 1),
+                                                    ("llama-3-8b", 32, 8, 64))]
+    rows = measure_rows(works, Setting(library, rounds.QUICK))
+    print(f"""
+Speed, one thread, in place, in the cache. Halyard is ahead or level in {sum(not loses(row) for row in rows)} of {len(rows)} \
+rows; the others come first.
+  ceiling    the part of the speed of a multiply in place of the same bytes
+  x          how many times our time it takes; below 1 it is faster
+  reference  Halyard's portable C++
+  bound      the same by a bound run, whose checks were made before but for those of pointers and positions
+  C loops    compiled for this very CPU, each for one dtype and layout, with cos and sin ready in rows. They check
+             nothing, while a call's checks are most of the time of one-head. In f32 both wait for memory.
+{machine.format_machine(machine.describe_machine(library.about))}
+
+{tables.format_rows(rows)}""")
+    if not kept:
+        raise Failed("an error is larger than promised")
+    return 0
+
+
+# ---- Arguments -------------------------------------------------------------------------------------------------------
 
 
 def run_compare(options):
-    result = compare(load_json(options.before), load_json(options.after))
-    print(result.text())
-    return 1 if result.slower else 0
+    return 1 if compare(load_json(options.before), load_json(options.after)) else 0
 
 
 def count(text):
@@ -152,25 +198,21 @@ def count(text):
     return number
 
 
-def add_common(parser):
+def add_table(parser):
     parser.add_argument("--quick", action="store_true", help="a short list, fewer and shorter rounds")
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only rows whose name matches, as in 'half_f32*'")
     parser.add_argument("--json", metavar="FILE", help="also write the rows to this file")
     parser.add_argument("--target", default="", help="force a target (halyard list names them)")
-    parser.add_argument("--peers", default="", metavar="COMMAND",
-                        help="also time these: the command of rivals/peers.py")
-
-
-def add_table(parser):
-    add_common(parser)
+    parser.add_argument("--against", metavar="OTHER.so", help="compare with another build of the library, in the same rounds")
+    parser.add_argument("--peers", action="store_true", help="also time other libraries (rivals/peers.py)")
     parser.add_argument("--threads", type=lambda text: [count(word) for word in text.split(",")], default=[1],
-                        metavar="N,...", help="numbers of threads, as in 1,2 [1]")
+                        metavar="N,...", help="numbers of threads, as in 1,2 [1]; not of the KV path")
     parser.add_argument("--shapes", default=FOLDER / "shapes.txt", help="the models [bench/shapes.txt]")
     parser.add_argument("--floors", default=FOLDER / "floors.json", help="the recorded ratios [bench/floors.json]")
     floors = parser.add_mutually_exclusive_group()
     floors.add_argument("--check-floors", action="store_true",
-                        help="fail where a ratio is under 0.6 of the one that is recorded for this CPU")
-    floors.add_argument("--write-floors", action="store_true", help="record the least ratios of five runs for this CPU")
+                        help="fail where a ratio is below the one that is recorded for this CPU, beyond noise")
+    floors.add_argument("--write-floors", action="store_true", help="record the ratios of five runs for this CPU")
 
 
 def add_compare(parser):
@@ -180,8 +222,9 @@ def add_compare(parser):
 
 COMMANDS = {
     "table": (run_table, add_table, __doc__),
+    "road": (run_table, add_table, "The KV path from a projection to q and a cache, with norms, and shifts of cached keys."),
     "compare": (run_compare, add_compare, "What got slower from one run to another, beyond noise."),
-    "road": (run_roads, add_common, "The way from a projection to q and a cache, with norms."),
+    "demo": (run_demo, lambda parser: None, run_demo.__doc__),
 }
 
 
@@ -192,6 +235,7 @@ def main(arguments):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     parser.add_argument("--build", default=ROOT / "build/host", metavar="FOLDER", help="whose library [build/host]")
+    parser.set_defaults(command=command)
     options = parser.parse_args(arguments[1:] if arguments[:1] == [command] else arguments)
     try:
         return run(options)

@@ -1,21 +1,20 @@
-"""Compares a run with another, or with recorded ratios. It compares ratios to memory's speed in the same run, never
-times."""
+"""Compares a run with another, or with the ratios that were recorded for its CPU. It compares ratios to memory's speed in
+the same run, never times."""
 
 import math
+import statistics
 import typing
 
 LEAST_FALL, SPREADS = 0.05, 3.0
 CACHE_BYTES = 32 << 20
-FLOOR_MARGIN = 0.6  # the lowest part of a recorded ratio that still passes
+LEAST_MARGIN = 0.15  # of a floor: a smaller fall passes, as one within thrice the noise of the recorded runs does
 
 
 class Ratio(typing.NamedTuple):
     """The part of a row that is compared."""
-    name: str
-    target: str
     value: float
     relative_spread: float  # of medians
-    fastest: float
+    fastest: float  # of the fastest rounds, which other programs disturb less
     beyond_caches: bool
 
 
@@ -28,66 +27,56 @@ def positive(value, key):
 def read_ratio(row):
     memory = row["memory"]
     spreads = [one["spread_seconds"] / positive(one, "median_seconds") for one in (row, memory)]
-    return Ratio(row["name"], row["target"], positive(memory, "ratio"), math.hypot(*spreads),
+    return Ratio(positive(memory, "ratio"), math.hypot(*spreads),
                  positive(memory, "fastest_seconds") / positive(row, "fastest_seconds"),
                  row["cold"] or row["bytes"] > CACHE_BYTES)
 
 
 def read_ratios(run):
-    """The ratios of a run, by name and target, in their order. Raises ValueError where it is no run."""
+    """{(name, target): Ratio} of a run's rotations. Raises ValueError where it is no run."""
     try:
-        return dict(sorted((f"{row['name']} {row['target']}", read_ratio(row)) for row in run["rows"]))
+        return {(row["name"], row["target"]): read_ratio(row) for row in run["rows"] if "memory" in row}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"that is not what --json writes: {error!r}") from None
 
 
-def say_fall(name, was, now, words, least):
-    return f"{name}: {now:.3f} of memory's speed, {words} {was:.3f} (at least {least:.3f} passes)"
-
-
-class Comparison(typing.NamedTuple):
-    n_compared: int
-    n_faster: int
-    n_only_in_one: int
-    slower: list  # a sentence for each row
-
-    def text(self):
-        return "".join(f"slower: {sentence}\n" for sentence in self.slower) + (
-            f"{self.n_compared} rows compared: {len(self.slower)} slower, {self.n_faster} faster beyond noise; "
-            f"{self.n_only_in_one} are in one run only")
+def say_fall(key, was, now, words, least):
+    return f"{' '.join(key)}: {now:.3f} of memory's speed, {words} {was:.3f} (at least {least:.3f} passes)"
 
 
 def compare(before, after):
-    """A row is slower when its ratio fell by more than 5 % and by more than three times the spread of the times that it
-    comes from."""
+    """Prints the rows that are slower: whose ratio fell by more than 5 % and by more than three times the spread of the
+    times that it comes from. Returns how many they are."""
     old, new = read_ratios(before), read_ratios(after)
-    slower, n_faster = [], 0
-    in_both = [key for key in old if key in new]
-    for key in in_both:
-        was, is_now = old[key], new[key]
-        tolerance = max(LEAST_FALL, SPREADS * math.hypot(was.relative_spread, is_now.relative_spread))
-        if is_now.value < was.value * (1.0 - tolerance):
-            slower.append(say_fall(key, was.value, is_now.value, "was", was.value * (1.0 - tolerance)))
-        n_faster += is_now.value > was.value * (1.0 + tolerance)
-    return Comparison(len(in_both), n_faster, len(old) + len(new) - 2 * len(in_both), slower)
+    both, n_slower, n_faster = [key for key in old if key in new], 0, 0
+    for key in both:
+        was, now = old[key], new[key]
+        tolerance = max(LEAST_FALL, SPREADS * math.hypot(was.relative_spread, now.relative_spread))
+        if now.value < was.value * (1.0 - tolerance):
+            n_slower += 1
+            print("slower:", say_fall(key, was.value, now.value, "was", was.value * (1.0 - tolerance)))
+        n_faster += now.value > was.value * (1.0 + tolerance)
+    print(f"{len(both)} rows compared: {n_slower} slower, {n_faster} faster beyond noise; "
+          f"{len(old) + len(new) - 2 * len(both)} are in one run only")
+    return n_slower
 
 
 def record_floors(recorded, runs):
-    """The least ratio that some runs measured for each row. Returns `recorded` with what it held for this CPU and
-    target replaced, as {"<CPU family>": {"<target>": {"cpu", "commit", "date", "rows": {"<name>": ratio}}}}.
-
-    These are ratios of the fastest rounds, which other programs disturb less than the medians. Rows beyond the caches
-    get no floor, because other programs that use the memory slow them down."""
-    rows = {}
+    """Replaces what was recorded for this CPU and target: {"<CPU family>": {"<target>": {"cpu", "commit", "date", "rows":
+    {"<name>": [ratio, noise]}}}}, the median of the runs and how far they are from it. Rows beyond the caches get none,
+    because other programs that use the memory slow them down."""
+    found = {}
     for run in runs:
-        for ratio in read_ratios(run).values():
+        for (name, target), ratio in read_ratios(run).items():
             if not ratio.beyond_caches:
-                floors = rows.setdefault(ratio.target, {})
-                floors[ratio.name] = min(round(ratio.fastest, 3), floors.get(ratio.name, math.inf))
+                found.setdefault(target, {}).setdefault(name, []).append(ratio.fastest)
     machine = runs[0]["machine"]
-    for target, floors in rows.items():
+    for target, rows in found.items():
+        medians = {name: statistics.median(ratios) for name, ratios in rows.items()}
         recorded.setdefault(machine["family"], {})[target] = {
-            **{key: machine[key] for key in ("cpu", "commit", "date")}, "rows": floors}
+            **{key: machine[key] for key in ("cpu", "commit", "date")},
+            "rows": {name: [round(medians[name], 3), round(max(abs(r / medians[name] - 1) for r in ratios), 3)]
+                     for name, ratios in rows.items()}}
     return recorded
 
 
@@ -95,9 +84,11 @@ def check_floors(recorded, run):
     """How many rows have a floor on this CPU and target, and {name: a sentence} of those that are below it."""
     floors, n_checked, below = recorded.get(run["machine"]["family"], {}), 0, {}
     for key, ratio in read_ratios(run).items():
-        floor = floors.get(ratio.target, {}).get("rows", {}).get(ratio.name)
+        name, target = key
+        floor, noise = floors.get(target, {}).get("rows", {}).get(name, (None, 0.0))
         if floor is not None:
             n_checked += 1
-            if ratio.fastest < FLOOR_MARGIN * floor:
-                below[ratio.name] = say_fall(key, floor, ratio.fastest, "recorded", FLOOR_MARGIN * floor)
+            least = floor * (1.0 - max(LEAST_MARGIN, 3.0 * noise))
+            if ratio.fastest < least:
+                below[name] = say_fall(key, floor, ratio.fastest, "recorded", least)
     return n_checked, below

@@ -46,7 +46,7 @@ def find_caches():
 
 
 def describe_machine(build):
-    """`build` is what the server says of itself."""
+    """`build` is what the library says of itself."""
     info = read_cpuinfo()
     of = lambda key: info.get(key, "unknown")
     family = f"{of('vendor_id')} family {of('cpu family')} model {of('model')}"
@@ -74,3 +74,8 @@ def find_budget(build, targets):
                             "stage_kernels": sum((kernel["row"] or "").startswith("HALYARD_STAGE") for kernel in kernels),
                             "bytes": sum(path.stat().st_size for path in objects if path.exists())})
     return budgets
+
+
+def format_budget(budgets):
+    return "\n".join("{target}: {kernels} kernels, {stage_kernels} of them stages, {megabytes:.2f} MB of objects".format(
+        megabytes=budget["bytes"] * 1e-6, **budget) for budget in budgets)

@@ -1,29 +1,56 @@
-"""Rows of the bench's table: works, each timed in the same rounds as its rivals and as the loops that set its ceilings.
-A row is what --json writes of it."""
+"""Rows: works, each timed in the same rounds as its rivals and as the loops that set its ceilings. A row is what --json
+writes of it."""
 
 import dataclasses
+import math
+import typing
 
-import turns
+import rounds
 from files import show_progress
-from turns import Subject, Timing
-from works import Model, Work
+from native import Library, Prepared
+from rounds import Subject, Timing
 
-RIVALS = ("reference", "one_thread", "bound", "kernels", "angles", "loop", "peer")
+CEILINGS = "memory", "conversion"
 
 
 @dataclasses.dataclass
 class Setting:
-    """How works are timed, and where."""
-    server: object
-    effort: turns.Effort = turns.THOROUGH
+    """How works are timed."""
+    library: Library
+    effort: rounds.Effort = rounds.THOROUGH
     target: str = ""  # empty: the best one
-    peers: object = None
+    peers: typing.Any = None
 
-    def pin(self, pinned):
-        """A single thread shares one core with its peers; several threads need all cores."""
-        self.server.pin(pinned)
-        if self.peers:
-            self.peers.pin(pinned)
+
+def find(row, kind, name=None):
+    return next((rival for rival in row["rivals"] if rival["kind"] == kind and name in (None, rival["name"])), None)
+
+
+def judge(found):
+    error, n_wrong = found
+    return {"max_error": error if math.isfinite(error) else None, "wrong": n_wrong > 0}
+
+
+def subject_of(way, prepared, setting):
+    """None where the work has no such way. Results are compared with the formula; what sets a ceiling has none."""
+    made = prepared.way(way.name, setting.library, way.target or setting.target)
+    if made is None:
+        return None
+    name = way.target or {"loop": setting.library.compilers.get(way.name), "angles": "phase"}.get(way.kind, way.name)
+    about = {"kind": way.kind, "target": made.target}
+    if way.kind not in CEILINGS:
+        about |= judge(prepared.try_way(made, way.slack, way.norms))
+    return Subject(name, made.seconds, about=about)
+
+
+def prepare(work, prepared, setting):
+    """What is timed of a work; Halyard comes first."""
+    made = (subject_of(way, prepared, setting) for way in work.ways())
+    subjects = [subject for subject in made if subject]
+    if setting.peers and work.for_peers:
+        subjects += setting.peers.subjects(work, prepared, judge)
+    prepared.reset()
+    return subjects
 
 
 def best_ceiling(subjects, own):
@@ -35,75 +62,44 @@ def best_ceiling(subjects, own):
     return {"name": name, "ratio": timing.median / own.median, **timing.json()}
 
 
-def rival_of(subject):
-    """A rival of a row, or a way to the same result."""
-    return {"name": subject.name, **subject.about, **subject.timing().json()}
-
-
-def describe(work, target):
-    model = work.model
-    return {"name": work.name, "kernel": f"halyard_rotate_{work.kernel}_{target}", "target": target,
-            "model": model.name, "tokens": work.tokens, "q_heads": model.q_heads, "k_heads": model.k_heads,
-            "head_dim": model.head_dim, "rotary_dim": model.rotary_dim, "pairing": model.pairing,
-            "out_pairing": model.out_pairing, "dtype": work.dtype, "in_place": work.in_place,
-            "cold": work.cold or work.cold_table, "tensors": 2 if work.apart else 1, "angles": work.angles,
-            "threads": work.threads, "bytes": work.n_bytes}
-
-
-def prepare(work, setting, for_peers=True, **more):
-    """What the server says of a work, and the subjects, with those of peers, each with what is known of it beforehand."""
-    peers = setting.peers if for_peers else None
-    ready = setting.server.ask("prepare", target=setting.target, with_peers=peers is not None, **work, **more)
-    subjects = [Subject(about.pop("name"), setting.server, key, about=about)
-                for key, about in enumerate(ready["subjects"])]
-    for name, peer, form, found in peers.check(work, ready["places"]) if peers else ():
-        subjects.append(Subject(name, peer, "run", about={"kind": "peer", **found, "form": form}))
-    return ready, subjects
-
-
-def make_row(work, target, subjects):
-    own = subjects[0].timing()
-    of_kind = {kind: [s for s in subjects if s.about["kind"] == kind and s.seconds]
-               for kind in (*RIVALS, "memory", "conversion")}
-    memory, conversion = (best_ceiling(of_kind[kind], own) for kind in ("memory", "conversion"))
-    judged_by = "conversion" if conversion and conversion["ratio"] > memory["ratio"] else "memory"
-    loops = {}
-    for subject in of_kind["memory"] + of_kind["conversion"]:
-        median = subject.timing().median
-        loops[subject.name] = min(median, loops.get(subject.name, median))
-    row = {**describe(work, target), **own.json(), "gigabytes_per_second": work.n_bytes / own.median * 1e-9,
-           "max_error": subjects[0].about["max_error"], "wrong": subjects[0].about["wrong"],
-           "ratio": max(memory["ratio"], conversion["ratio"] if conversion else 0.0), "judged_by": judged_by,
-           "memory": memory, "ceiling_loops": loops,
-           "rivals": [rival_of(subject) for kind in RIVALS for subject in of_kind[kind]]}
-    return row | ({"conversion": conversion} if conversion else {})
+def make_row(work, subjects):
+    first, own = subjects[0], subjects[0].timing()
+    timed = [subject for subject in subjects if subject.seconds]
+    row = {**work.about(), **first.about, **own.json(), "rivals": [
+        {"name": subject.name, **subject.about, **subject.timing().json()} for subject in timed[1:]
+        if subject.about["kind"] not in CEILINGS]}
+    if "bytes" in row:
+        row["gigabytes_per_second"] = row["bytes"] / own.median * 1e-9
+    ceilings = {kind: best_ceiling([s for s in timed if s.about["kind"] == kind], own) for kind in CEILINGS}
+    row |= {kind: ceiling for kind, ceiling in ceilings.items() if ceiling}
+    if "memory" in row:
+        row["judged_by"] = max((kind for kind in CEILINGS if kind in row), key=lambda kind: row[kind]["ratio"])
+        row["ratio"] = row[row["judged_by"]]["ratio"]
+    return row
 
 
 def measure_row(work, setting):
-    ready, subjects = prepare(work.described(), setting, work.for_peers)
-    # What a peer's calls take that have next to nothing to do.
-    overheads = {s.name: Subject(s.name, s.host, "overhead") for s in subjects if s.about["kind"] == "peer"}
-    turns.measure([*subjects, *overheads.values()], setting.effort)
-    for subject in subjects:
-        if subject.name in overheads:
-            subject.about["overhead_seconds"] = overheads[subject.name].timing().median
-    return make_row(work, ready["target"], subjects)
+    with Prepared(work.described()) as prepared:
+        subjects = prepare(work, prepared, setting)
+        # What a peer's calls take that have next to nothing to do.
+        overheads = {s.name: Subject(s.name, s.about.pop("overhead")) for s in subjects if "overhead" in s.about}
+        rounds.measure([*subjects, *overheads.values()], setting.effort)
+        for subject in subjects:
+            if subject.name in overheads:
+                subject.about["overhead_seconds"] = overheads[subject.name].timing().median
+        return make_row(work, subjects)
 
 
-def with_progress(things, name_of):
-    """The things, one after the other; the one at hand is shown."""
-    for i, thing in enumerate(things, 1):
-        show_progress(f"{i} of {len(things)}: {name_of(thing)}")
-        yield thing
+def with_progress(works):
+    """The works, one after the other; the one at hand is shown."""
+    for i, work in enumerate(works, 1):
+        show_progress(f"{i} of {len(works)}: {work.name}")
+        yield work
     show_progress()
 
 
 def measure_rows(works, setting):
-    rows = []
-    for work in with_progress(works, lambda work: work.name):
-        setting.pin(work.threads == 1)
-        rows.append(measure_row(work, setting))
-    return rows
+    return [measure_row(work, setting) for work in with_progress(works)]
 
 
 def timing_of(recorded):
@@ -117,19 +113,55 @@ def loses(row):
                for rival in row["rivals"])
 
 
-# ---- Errors at 64 positions up to the last one, in f32 ---------------------------------------------------------------
+# ---- Another build in the same rounds --------------------------------------------------------------------------------
+
+LEAST_DIFFERENCE = 0.02
+OWN = "halyard", "bound", "fused", "unbound", "angles"
 
 
-def accuracy_works(last=131071):
-    return [Work(Model("accuracy", 2, 0, 128, 128, pairing, pairing), 64, "f32", in_place=False,
-                 first_position=last - 63) for pairing in ("half", "interleaved")]
+class Difference(typing.NamedTuple):
+    name: str
+    way: str
+    low: float  # by what another build's time is multiplied: the median over the rounds, in its interval
+    median: float
+    high: float
+
+    @property
+    def is_one(self):
+        return (self.low > 1.0 or self.high < 1.0) and abs(self.median - 1.0) > LEAST_DIFFERENCE
 
 
-def measure_accuracy(setting):
-    """[{"name", "max_error": {pairing: error}}] of Halyard, the loops and the peers."""
-    errors = {}
-    for work in accuracy_works():
-        for subject in prepare(work.described(), setting, rivals=["loop"])[1]:
-            name = subject.name + (", exact cos and sin" if subject.about["kind"] == "loop" else "")
-            errors.setdefault(name, {})[work.model.pairing] = subject.about["max_error"]
-    return [{"name": name, "max_error": of} for name, of in errors.items()]
+def compare_builds(work, setting, other):
+    """How the ways that call the library differ from the same by `other`: (Timing, Difference) of each."""
+    with Prepared(work.described()) as prepared:
+        pairs = []
+        for way in work.ways():
+            if way.kind in OWN:
+                both = [subject_of(way, prepared, dataclasses.replace(setting, library=library))
+                        for library in (setting.library, other)]
+                if any(subject.about["wrong"] for subject in both):
+                    raise ValueError(f"{work.name}: {way.name} is wrong")
+                pairs.append((way, both))
+        prepared.reset()
+        rounds.measure_pairs([both for _, both in pairs], setting.effort)
+    return [(own.timing(), Difference(work.name, way.name, *rounds.interval_of_median(
+        rounds.ratios(own.seconds, others.seconds)))) for way, (own, others) in pairs]
+
+
+def find_differences(works, setting, other):
+    """All that compare_builds finds, and those that differ beyond noise: in the same direction three times."""
+    found, differ = [], {}
+    for work in with_progress(works):
+        again = compare_builds(work, setting, other)
+        found += again
+        differ |= {(work.name, d.way): [d] for _, d in again if d.is_one}
+    for work in works:
+        for _ in range(2):
+            if any(name == work.name for name, _ in differ):
+                for _, d in compare_builds(work, setting, other):
+                    seen = differ.get((work.name, d.way))
+                    if seen and d.is_one and (d.median > 1.0) == (seen[0].median > 1.0):
+                        seen.append(d)
+                    elif seen:
+                        del differ[work.name, d.way]
+    return found, [min(seen, key=lambda d: abs(d.median - 1.0)) for seen in differ.values()]

@@ -1,26 +1,21 @@
-"""The table of a run, for readers, from what --json writes."""
+"""The tables of a run, for readers, from what --json writes."""
 
-from measure import loses, timing_of
+from measure import find, loses, timing_of
 
 NOISY = 0.1  # a spread that is more than this part of its median
 
 
 def times(row, rival):
     """How many times as long as Halyard a rival takes: "3.21"; a dash where that is not known."""
-    is_timed = rival and rival["median_seconds"]
-    return f"{rival['median_seconds'] / row['median_seconds']:.2f}" if is_timed else "-"
-
-
-def find(row, kind, name=None):
-    return next((r for r in row["rivals"] if r["kind"] == kind and name in (None, r["name"])), None)
+    return f"{rival['median_seconds'] / row['median_seconds']:.2f}" if rival and rival["median_seconds"] else "-"
 
 
 def best_peer(row):
-    right = [r for r in row["rivals"] if r["kind"] == "peer" and not r["wrong"]]
+    right = [rival for rival in row["rivals"] if rival["kind"] == "peer" and not rival["wrong"]]
     if not right:
         return "-"
     peer = min(right, key=lambda rival: rival["median_seconds"])
-    own_seconds = peer["median_seconds"] - peer["overhead_seconds"]
+    own_seconds = peer["median_seconds"] - peer.get("overhead_seconds", 0.0)
     text = f"{times(row, peer)} {peer['name']}"
     if own_seconds <= 0.0:
         return text + " (all of it the call)"
@@ -29,9 +24,18 @@ def best_peer(row):
     return text
 
 
-def over_kernels(row):
-    bound, kernels = find(row, "bound"), find(row, "kernels")
-    return f"{(bound['median_seconds'] - kernels['median_seconds']) * 1e9:.1f}" if bound and kernels else "-"
+def norm_adds(row):
+    plain = find(row, "without_norm")
+    return f"{100 * (row['median_seconds'] / plain['median_seconds'] - 1):.0f} %" if plain else "-"
+
+
+def show_time(row):
+    """In microseconds."""
+    return f"{row['median_seconds'] * 1e6:.3f} +- {row['spread_seconds'] * 1e6:8.3f}"
+
+
+def show_ceiling(row):
+    return f"{row['ratio']:.2f} {'c' if row['judged_by'] == 'conversion' else ' '}" if "ratio" in row else "-"
 
 
 def align(rows, columns):
@@ -41,68 +45,42 @@ def align(rows, columns):
     return ["  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]) for first, *others in cells]
 
 
-def rivals_columns(rows):
-    """Columns of what some row has."""
-    of_kind = {}
-    for row in rows:
-        for rival in row["rivals"]:
-            of_kind.setdefault(rival["kind"], {})[rival["name"]] = True
+def columns_of(rows):
+    """Those of which some row has something."""
     of = lambda kind, name=None: lambda row: times(row, find(row, kind, name))
-    every = {"reference": {"x reference": of("reference")}, "bound": {"x bound": of("bound")},
-             "kernels": {"ns over kernels": over_kernels},
-             "loop": {f"x {name.split()[0]} loop": of("loop", name) for name in of_kind.get("loop", ())},
-             "angles": {f"x {name}": of("angles", name) for name in of_kind.get("angles", ())},
-             "one_thread": {"x 1 thread": of("one_thread")}, "peer": {"x best peer": best_peer}}
-    return {head: cell for kind, columns in every.items() if kind in of_kind for head, cell in columns.items()}
+    loops = {f"x {rival['name'].split()[0]} loop": of("loop", rival["name"])
+             for row in rows for rival in row["rivals"] if rival["kind"] == "loop"}
+    columns = {"row": lambda row: row["name"], "time, us": show_time,
+               "GB/s": lambda row: f"{row.get('gigabytes_per_second', 0.0):.1f}", "ceiling  ": show_ceiling,
+               "x reference": of("reference"), "x bound": of("bound"), "x unbound": of("unbound"),
+               "norm adds": norm_adds, "x separate": of("separate"), **loops, "x phase": of("angles"),
+               "x 1 thread": of("one_thread"), "x best peer": best_peer}
+    return {head: cell for head, cell in columns.items() if any(cell(row) not in ("-", "0.0") for row in rows)}
 
 
 def show_error(error):
     return "not a number" if error is None else f"{error:.1e}"
 
 
-def show_timing(row, unit=1e6):
-    """In microseconds."""
-    return f"{row['median_seconds'] * unit:.3f} +- {row['spread_seconds'] * unit:8.3f}"
-
-
 def say_wrong(row):
     own = [f"  WRONG: error {show_error(row['max_error'])}"] * row["wrong"]
-    return "".join(own + [f"  ({rival['name'] or rival['kind']} is wrong: error {show_error(rival['max_error'])})"
+    return "".join(own + [f"  ({rival['name']} is wrong: error {show_error(rival['max_error'])})"
                           for rival in row["rivals"] if rival["wrong"]])
-
-
-def warn_of_noise(n_noisy, n_rows, what="the median"):
-    return [f"This machine is noisy: {n_noisy} of {n_rows} rows have a spread of more than {100 * NOISY:.0f} % of "
-            f"{what}."] if n_noisy else []
 
 
 def format_rows(rows):
     """Rows in which a loop or a peer is faster come first. A noisy machine gets a warning."""
     rows = sorted(rows, key=lambda row: not loses(row))
     n_lost = sum(map(loses, rows))
-    head, *lines = align(rows, {
-        "kernel/model/tokens": lambda row: row["name"], "time, us": show_timing,
-        "GB/s": lambda row: f"{row['gigabytes_per_second']:.1f}",
-        "ceiling  ": lambda row: f"{row['ratio']:.2f} {'c' if row['judged_by'] == 'conversion' else ' '}",
-        **rivals_columns(rows)})
+    head, *lines = align(rows, columns_of(rows))
     lines = [line + say_wrong(row) for line, row in zip(lines, rows)]
     if n_lost:
         lines[n_lost:n_lost] = ["The others:"]
         lines.insert(0, f"Slower than a C loop or a peer ({n_lost} of {len(rows)}):")
-    n_noisy = sum(max(timing_of(row).relative_spread, timing_of(row[row["judged_by"]]).relative_spread) > NOISY
-                  for row in rows)
-    return "\n".join([head, *lines, *warn_of_noise(n_noisy, len(rows))])
-
-
-def format_accuracy(all_errors):
-    of = lambda how: lambda one: show_error(one["max_error"][how]) if how in one["max_error"] else "-"
-    return "\n".join(align(all_errors, {"": lambda one: one["name"], "half": of("half"),
-                                        "interleaved": of("interleaved")}))
-
-
-def format_budget(budgets):
-    return "\n".join("{target}: {kernels} kernels, {stage_kernels} of them stages, {megabytes:.2f} MB of objects".format(
-        megabytes=budget["bytes"] * 1e-6, **budget) for budget in budgets)
+    n_noisy = sum(timing_of(row).relative_spread > NOISY for row in rows)
+    if n_noisy:
+        lines.append(f"This machine is noisy: {n_noisy} of {len(rows)} rows have a spread of more than 10 % of the median.")
+    return "\n".join([head, *lines])
 
 
 def format_peers(listed):
@@ -110,3 +88,15 @@ def format_peers(listed):
     for key, words in ("absent", "Not there"), ("refused", "Not in every row"):
         lines += [f"{words}: {peer['name']}: {peer['why']}" for peer in listed[key]]
     return "\n".join(lines)
+
+
+def format_builds(found):
+    """Times, and of another build in the same rounds: by how much its times differ."""
+    return "\n".join(align(found, {
+        "row": lambda one: f"{one[1].name} {one[1].way}", "time, us": lambda one: f"{one[0].median * 1e6:.3f}",
+        "the other's": lambda one: say_difference(one[1])}))
+
+
+def say_difference(difference):
+    low, median, high = (100 * (value - 1) for value in difference[2:])
+    return f"{median:+.1f} % ({low:+.1f} … {high:+.1f})"

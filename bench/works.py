@@ -1,4 +1,4 @@
-"""What the bench's table times: the models of shapes.txt, each with several counts of tokens, dtypes and so on."""
+"""What the bench times: rotations with the shapes of shapes.txt, the KV path of some models, and shifts of their caches."""
 
 import dataclasses
 import fnmatch
@@ -14,9 +14,24 @@ INTERLEAVED_TWIN = "llama-3-8b-meta"
 
 
 def part(heads, head_dim, offset, stride_head, rotates=True, is_cached=False, rotary_offset=0, norm_size=0):
-    """What the server is told of a tensor of a run: where its heads lie in a token's row, in elements, and what becomes
-    of them. It has no norm, or one of so many elements from the head's first."""
+    """A tensor of a run, as native.h describes it."""
     return dict(locals())
+
+
+class Way(typing.NamedTuple):
+    """A way to do a work, which a row times."""
+    kind: str
+    name: str  # native.h's; of the library's ways with the target after it
+    slack: float = 0.0  # by how much it may be off beyond what halyard.h allows, in lengths of a pair
+    target: str = ""
+    norms: bool = True
+
+
+# What results may be off by that round angles to f32 or results to bf16, that round to bf16 between stages, and that
+# contract other products than Halyard.
+RIVAL, BETWEEN, PRODUCTS = 0.05, 0.02, 2.0**-22
+COMPILERS = "gcc", "clang"
+CEILINGS = {"memory": ("memcpy", "copy", "stream", "multiply"), "conversion": ("convert", "convert and stream")}
 
 
 class Model(typing.NamedTuple):
@@ -107,16 +122,41 @@ class Work:
         return 2 * self.tokens * self.model.heads * width * ELEMENT_BYTES[self.dtype]
 
     def described(self):
-        """What the server is told, and peers."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "model"}
+        """For native.py and peers."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         model, (q, k) = self.model, self.model[1:3]
         stride = 1 if self.strided else model.head_dim
         parts = [part(q, model.head_dim, 0, stride), part(k, model.head_dim, q * stride, stride)]
         if not self.apart:
             parts = [part(q + k, model.head_dim, 0, stride)]
-        return {"kind": "rotation", **model._asdict(), "name": self.name, **fields, "heads": q + k,
+        return {**fields, "rotary_dim": model.rotary_dim, "pairing": model.pairing, "out_pairing": model.out_pairing,
                 "row_elements": (q + k) * model.head_dim, "stride_element": q + k if self.strided else 1,
                 "parts": parts}
+
+    def ways(self):
+        """The first is the row's own."""
+        yield Way("halyard", "run")
+        if self.tokens == 1:
+            yield Way("bound", "bound")
+        yield Way("reference", "run", RIVAL, "reference")
+        if self.threads > 1:
+            yield Way("one_thread", "run alone")
+        if self.cold_table:
+            yield Way("angles", "run phase", RIVAL)
+        else:  # rows of cos and sin that lie ready are in a cache
+            yield from (Way("loop", compiler, RIVAL) for compiler in COMPILERS)
+        for kind, names in CEILINGS.items():
+            yield from (Way(kind, name) for name in names)
+
+    def about(self):
+        """What --json says of it."""
+        model = self.model
+        return {"name": self.name, "kernel": self.kernel, "model": model.name, "tokens": self.tokens,
+                "q_heads": model.q_heads, "k_heads": model.k_heads, "head_dim": model.head_dim,
+                "rotary_dim": model.rotary_dim, "pairing": model.pairing, "out_pairing": model.out_pairing,
+                "dtype": self.dtype, "in_place": self.in_place, "cold": self.cold or self.cold_table,
+                "tensors": 2 if self.apart else 1, "angles": self.angles, "threads": self.threads,
+                "bytes": self.n_bytes}
 
 
 def is_quick(work):
@@ -165,4 +205,109 @@ def list_works(models, quick=False, pattern="*", n_threads=(1,)):
                     for angles in ("table", "phase")]
             works += [work for work in some if exists(work) and (not quick or is_quick(work))]
             works += special_works(model, threads) if model.name == THOROUGH_MODEL else []
+    return [work for work in works if fnmatch.fnmatchcase(work.name, pattern)]
+
+
+# ---- The KV path: from a projection to q, and to k and v in a cache --------------------------------------------------
+
+
+def packed(heads, kv_heads, head_dim, has_norm=False, unit_offset=False):
+    """A model with q, k and v one after the other; without heads only k and v."""
+    norm_size, k, v = head_dim * has_norm, heads * head_dim, (heads + kv_heads) * head_dim
+    parts = [*[part(heads, head_dim, 0, head_dim, norm_size=norm_size)] * (heads > 0),
+             part(kv_heads, head_dim, k, head_dim, is_cached=True, norm_size=norm_size),
+             part(kv_heads, head_dim, v, head_dim, rotates=False, is_cached=True)]
+    return {"row_elements": v + kv_heads * head_dim, "rotary_dim": head_dim, "pairing": "half",
+            "unit_offset": unit_offset, "parts": parts}
+
+
+KV_MODELS = {
+    "llama-3-8b": packed(32, 8, 128),
+    "llama-3-8b-kv": packed(0, 8, 128),
+    "qwen3-8b": packed(32, 8, 128, has_norm=True),
+    "gemma-3-4b": packed(8, 4, 256, has_norm=True, unit_offset=True),
+    # Of MLA: the part of q that is rotated, [tokens, 128, 64] out of heads of 192, and the one row that is cached, of
+    # which the latent is normed and the rest rotated.
+    "deepseek-v3": {"row_elements": 128 * 192 + 576, "rotary_dim": 64, "pairing": "interleaved",
+                    "parts": [part(128, 64, 128, 192), part(1, 576, 128 * 192, 576, True, True, 512, 512)]},
+}
+RECORDS = ("q8_0", "q8_0-hadamard")
+
+
+@dataclasses.dataclass(frozen=True)
+class KvWork:
+    """A row of the KV path, whose cache has 128 pages of 16 tokens."""
+    model: str
+    tokens: int
+    cache: str  # dtype, and behind a hyphen: hadamard, columns (k as vLLM has it on CPUs), pages (which a prompt fills)
+    threads: int = 1
+
+    @property
+    def name(self):
+        return f"{self.model}/{self.tokens}/{self.cache}"
+
+    @property
+    def for_peers(self):
+        """Others know neither records nor columns."""
+        return self.cache in ("bf16", "e4m3")
+
+    def described(self):
+        dtype, _, how = self.cache.partition("-")
+        return {"tokens": self.tokens, "dtype": "bf16", "cache": dtype, "n_slots": 2048, "hadamard": how == "hadamard",
+                "by_column": how == "columns", "in_pages": how in ("columns", "pages") and self.tokens > 64,
+                **KV_MODELS[self.model]}
+
+    def ways(self):
+        yield Way("fused", "bound")
+        if self.tokens == 1:
+            yield Way("unbound", "run")
+        if any(each["norm_size"] for each in KV_MODELS[self.model]["parts"]):
+            yield Way("without_norm", "bound without norms", norms=False)
+        yield Way("separate", "separate", BETWEEN)
+        yield from (Way("loop", compiler) for compiler in COMPILERS)
+
+    def about(self):
+        return {"name": self.name, "model": self.model, "tokens": self.tokens, "threads": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    """All keys of a paged cache move by -2048 positions, layer after layer."""
+    layers: int
+    heads: int
+    head_dim: int
+    tokens: int
+    cache: str
+    for_peers = False
+    threads = 1
+
+    @property
+    def name(self):
+        return f"shift/{self.layers}x{self.heads}x{self.head_dim}x{self.tokens}/{self.cache}"
+
+    def described(self):
+        dtype, _, how = self.cache.partition("-")
+        size = self.head_dim // 32 * 34 if dtype == "q8_0" else self.head_dim  # elements, or bytes of a record
+        return {"layers": self.layers, "tokens": self.tokens, "dtype": dtype, "moved_by": -2048, "n_slots": self.tokens,
+                "pairing": "half", "rotary_dim": self.head_dim, "in_place": True, "angles": "phase",
+                "row_elements": self.heads * size, "hadamard": how == "hadamard",
+                "parts": [part(self.heads, self.head_dim, 0, size, is_cached=True)]}
+
+    def ways(self):
+        yield Way("fused", "bound")
+        yield from (Way("loop", compiler, PRODUCTS) for compiler in COMPILERS)
+
+    def about(self):
+        described = self.described()
+        element = 2 if described["dtype"] == "bf16" else 1
+        return {"name": self.name, "model": "shift", "tokens": self.tokens, "threads": 1,
+                "bytes": 2 * self.layers * self.tokens * described["row_elements"] * element}
+
+
+def list_kv_works(quick=False, pattern="*"):
+    """Up to 64 tokens have slots of their own anyway, so that rows in pages would be the same."""
+    caches = lambda model: ("bf16", "e4m3", *((*RECORDS, "bf16-columns", "bf16-pages") if "llama" in model else ()))
+    works = [KvWork(model, tokens, cache) for model in KV_MODELS for tokens in ((1, 64) if quick else (1, 64, 512))
+             for cache in caches(model) if cache != "bf16-pages" or tokens > 64]
+    works += [Shift(2 if quick else 32, 8, 128, 8192, cache) for cache in ("bf16", "e4m3", *RECORDS)]
     return [work for work in works if fnmatch.fnmatchcase(work.name, pattern)]

@@ -24,6 +24,9 @@ BENCH_API const char *bench_error(void);
 /* A line for each compiler: "gcc 12.2.0". The first is the one that compiled this. */
 BENCH_API const char *bench_compilers(void);
 
+/* From now on time is that which this thread had a CPU, and not what others had meanwhile: for works of one thread. */
+BENCH_API void bench_count_only_this_thread(void);
+
 /* ---- Libraries ------------------------------------------------------------------------------------------- */
 
 /* Loads a .so from a path that names a folder. Fails where it lacks a function of halyard.h, or says that it is of another
@@ -75,7 +78,7 @@ typedef struct bench_desc {
 BENCH_API bench_work *bench_prepare(const bench_desc *desc);
 BENCH_API void bench_release(bench_work *work); /* and its subjects */
 
-/* Brings the inputs back and poisons the outputs. */
+/* Brings the inputs back and poisons the outputs. The next call uses the first copy. */
 BENCH_API void bench_reset(bench_work *work);
 /* Compares what lies in the first copy's outputs (a shift: in the last layer), at most 64 tokens of it, with the formula
  * in long double. Returns how many elements are off by more than halyard.h allows and `slack` lengths of a pair; and the
@@ -90,13 +93,14 @@ BENCH_API int64_t bench_copies(const bench_work *work);
 /* ---- Subjects -------------------------------------------------------------------------------------------- */
 
 /* A way to do the work, which belongs to it. NULL with no error (an empty sentence): there is no such way here.
- *     run, bound                    Halyard's
+ *     run, bound                    Halyard's; a shift is bound
  *     run phase                     the same by the other source of angles
  *     run alone                     without the pool
  *     bound without norms           the same plan without them
  *     separate                      each stage of the KV path a bound run over whole tensors, with bf16 between them
  *     gcc, clang                    a C loop, compiled for this CPU
- *     copy …, multiply …, convert … ceilings, each by "gcc" or "clang": memory's, or of the conversion
+ *     memcpy, copy, stream, multiply, convert, convert and stream
+ *                                   ceilings: of memory, and of the conversion
  * target: NULL, or the name of one. library: also whose pool loops and ceilings use, where the work has threads. */
 BENCH_API bench_subject *bench_subject_of(bench_work *work, const char *way, bench_library *library, const char *target);
 /* The target that the plan took; empty where it is no run of Halyard's. */

@@ -1,12 +1,14 @@
-// All functions of loop.c behind one signature, and those of road_loops.c and record_loops.c, for one compiler. Where
-// only a part of a head is rotated, the loop is inlined for each head, and the other columns are copied.
+// All functions of loop.c behind one signature, and those of ceilings.c and kv_loops.c, for one compiler. Where only a
+// part of a head is rotated, the loop is inlined for each head, and the other columns are copied.
 #include "loops.h"
+
+enum { F16 = 2, BF16 = 3 };  // as in halyard.h
 
 #include "loop.c"
 
-#include "road_loops.c"
+#include "ceilings.c"
 
-#include "record_loops.c"
+#include "kv_loops.c"
 
 // What a loop takes: both tensors, or one.
 #define OUT_OF_PLACE_TENSORS x, y
@@ -65,8 +67,16 @@ ENTRIES(uint16_t, bf16)
 const struct halyard_loops TABLE = {
     COMPILER,
     {ROW(f32), ROW(f16), ROW(bf16)},
-    {{road_half_bf16, road_interleaved_bf16, 0, shift_bf16, shift_bf16_by_layer},
-     {road_half_e4m3, road_interleaved_e4m3, 0, shift_e4m3, shift_e4m3_by_layer},
-     {road_q8_0, 0, road_q8_0_by_passes, shift_q8_0, shift_q8_0_by_passes},
-     {road_q8_0_hadamard, 0, road_q8_0_hadamard_by_passes, shift_q8_0_hadamard, shift_q8_0_hadamard_by_passes},
-     {road_half_bf16_by_column, road_interleaved_bf16_by_column}}};
+    {{kv_half_bf16, kv_interleaved_bf16, shift_bf16},
+     {kv_half_e4m3, kv_interleaved_e4m3, shift_e4m3},
+     {kv_q8_0, 0, shift_q8_0},
+     {kv_q8_0_hadamard, 0, shift_q8_0_hadamard},
+     {kv_half_bf16_by_column, kv_interleaved_bf16_by_column, 0}},
+    {{"memcpy", 0, 0, 1, copy_by_libc},
+     {"copy", 0, 0, 1, copy},
+     {"stream", 0, 0, 1, stream},
+     {"multiply", 0, 1, 0, multiply},
+     {"convert", F16, 1, 1, convert_f16},
+     {"convert", BF16, 1, 1, convert_bf16},
+     {"convert and stream", F16, 0, 1, stream_f16},
+     {"convert and stream", BF16, 0, 1, stream_bf16}}};

@@ -1,4 +1,4 @@
-/* The loops of loop.c, road_loops.c and record_loops.c, in a table for each compiler that was found. */
+/* The loops of loop.c, ceilings.c and kv_loops.c, in a table for each compiler that was found. */
 #pragma once
 
 #include <stdint.h>
@@ -11,9 +11,9 @@ extern "C" {
 typedef void halyard_loop(const void *x, void *y, const float *cos, const float *sin, int64_t tokens, int64_t heads,
                           int64_t head_dim, int64_t rotary_dim);
 
-/* One tensor of a road, whose x is bf16; or a layer's cached keys that move, all of their heads by the first row of cos
- * and sin: then only y, slots, sizes, cos and sin, and layer are read. */
-struct halyard_road_part {
+/* One tensor of the KV path, whose x is bf16; or a layer's cached keys that move, all of their heads by the first row of
+ * cos and sin: then only y, slots, sizes, cos and sin are read. */
+struct halyard_kv_part {
     const uint16_t *x;
     int64_t stride_token, stride_head; /* of x, in elements */
     int64_t heads, head_dim;
@@ -28,8 +28,8 @@ struct halyard_road_part {
     const float *cos, *sin; /* rows [tokens, rotary_dim / 2] */
     float eps;
     int64_t page_size; /* of y by column: [pages, heads, head_dim, page_size] */
-    float *layer;      /* has room for x, or the tokens' keys, in f32, where a loop takes passes */
 };
+typedef void halyard_kv_loop(const struct halyard_kv_part *part);
 
 /* How a cache is stored. Records are ggml's q8_0, after a Hadamard transform of the whole head or without; loops that
  * write them take whole heads of at most 256 elements, in half pairing or not rotated, without a norm. */
@@ -41,25 +41,25 @@ enum {
     HALYARD_LOOP_BF16_BY_COLUMN,
     HALYARD_LOOP_STORAGES
 };
+/* By pairing, and of keys that move in place. */
+enum { HALYARD_LOOP_HALF, HALYARD_LOOP_INTERLEAVED, HALYARD_LOOP_SHIFT, HALYARD_LOOP_WAYS };
 
-typedef void halyard_road_loop(const struct halyard_road_part *part);
-
-/* Half, interleaved, and by passes as ggml does. Then of keys that move: in place, and by way of f32 as
- * llama.cpp does. */
-enum {
-    HALYARD_LOOP_HALF,
-    HALYARD_LOOP_INTERLEAVED,
-    HALYARD_LOOP_BY_PASSES,
-    HALYARD_LOOP_SHIFT,
-    HALYARD_LOOP_SHIFT_BY_LAYER,
-    HALYARD_LOOP_WAYS
+/* Rows of bytes, a stride apart; x and y are aligned to 64 bytes. */
+typedef void halyard_ceiling_loop(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride);
+struct halyard_ceiling {
+    const char *name;
+    int dtype;                 /* HALYARD_F16 or _BF16, whose conversion it is; 0: memory's */
+    int in_place, out_of_place;
+    halyard_ceiling_loop *loop; /* or NULL */
 };
+enum { HALYARD_CEILINGS = 8 };
 
 struct halyard_loops {
     const char *compiler; /* "gcc 12.2.0" */
     /* [dtype - HALYARD_F32][half, interleaved, half to interleaved, interleaved to half; the first two in place] */
     halyard_loop *rotate[3][6];
-    halyard_road_loop *road[HALYARD_LOOP_STORAGES][HALYARD_LOOP_WAYS]; /* or NULL */
+    halyard_kv_loop *kv[HALYARD_LOOP_STORAGES][HALYARD_LOOP_WAYS]; /* or NULL */
+    struct halyard_ceiling ceilings[HALYARD_CEILINGS];
 };
 
 /* Each exists where its compiler was found: HALYARD_LOOPS_GCC, HALYARD_LOOPS_CLANG. */

@@ -1,35 +1,17 @@
-"""The peers of the bench: other libraries' RoPE, timed on the same buffers that Halyard's kernels work on.
-
-peers.py                  says which there are
-peers.py NAME FD BYTES    serves one of them; FD is an inherited memory file of BYTES bytes, the server's too
-
-It reads JSON objects from stdin, one a line, and answers each with a line on stdout; stderr is the log.
-  {"do":"list","kind":"rotation|road"}  ->  {"peers":[NAMES],"absent":{NAME:why}}
-  {"do":"load"}                ->  {"version"}
-  {"do":"prepare", a work as works.py or roads.py describes it, and what the server says of its memory: "base",
-   "positions":offset,"max_position","copies":[[x offset, y offset]...]; of a road also "eps","scale","slots":offset,
-   "weights":[offset...],"outputs":[offset...]}
-                               ->  {"form"}      what is timed
-      x and y are dense [tokens, heads, head_dim], positions int64 [tokens]. What a peer makes once per model or once
-      for all layers (caches, rows of cos and sin, compiled graphs) is made here, untimed.
-  {"do":"result"}              ->  {}            one call on the first copy; its output is then there, in y
-  {"do":"round","calls":[["run|overhead",n]...]}  ->  {"seconds":[...]}: n calls, taking the copies in turn; or the same
-      calls on one token of one head of two numbers
-  What fails is answered with {"error":"one sentence"}.
+"""The peers of the bench: other libraries' RoPE, timed in the bench's process on the buffers that Halyard's kernels work
+on.
 
 A peer makes its angles by its own recipe. A peer that takes caches gets what exporters put there: angles by Hugging
-Face's recipe in float32.
+Face's recipe in float32. What a peer makes once per model or once for all layers (caches, rows of cos and sin, compiled
+graphs) is made beforehand, untimed.
 """
 
 import ctypes
 import functools
-import itertools
-import json
 import mmap
 import os
 import pathlib
 import sys
-import time
 import types
 
 ENVIRONMENT = pathlib.Path(sys.prefix)
@@ -40,37 +22,35 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no other processe
 import ml_dtypes
 import numpy as np
 
-import road_peers
+from native import Prepared
+from rivals import kv_peers
+from rounds import Subject, timer_of
+from works import Model, Work
 
 DTYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+BASE = 10000.0
 
 
 class Refused(Exception):
     """A peer can't do this work, and says why."""
 
 
-class Work(types.SimpleNamespace):
-    """What a request says, with arrays in the place of offsets into the memory."""
+class Placed(types.SimpleNamespace):
+    """A rotation with its arrays: x and y of each copy are dense [tokens, heads, head_dim]."""
 
-    def __init__(self, request, memory):
-        super().__init__(**request)
-        self.memory, dtype, at = memory, DTYPES[self.dtype], self.positions
+    def __init__(self, work, prepared):
+        super().__init__(base=BASE, max_position=32768, prepared=prepared, **work.about())
+        self.heads, dtype = work.model.heads, DTYPES[self.dtype]
         self.shape = self.tokens, self.heads, self.head_dim
-        tensor = lambda at: memory[at : at + int(np.prod(self.shape)) * dtype.itemsize].view(dtype).reshape(self.shape)
-        self.positions = memory[at : at + 8 * self.tokens].view(np.int64).copy()
-        self.copies = [(tensor(x), tensor(y)) for x, y in self.copies]
+        array = lambda what, copy, dtype, shape: np.frombuffer(
+            prepared.memory(what, int(np.prod(shape)) * dtype.itemsize, copy), dtype).reshape(shape)
+        self.positions = array("positions", 0, np.dtype(np.int64), (self.tokens,)).copy()
+        self.copies = [tuple(array(what, i, dtype, self.shape) for what in "xy") for i in range(prepared.n_copies)]
 
     def own_outputs(self):
         """Where a peer that can't work in place writes: y, or one tensor of its own for all copies."""
         own = aligned_bytes(self.copies[0][0].nbytes).view(DTYPES[self.dtype]).reshape(self.shape)
         return [own if self.in_place else y for x, y in self.copies]
-
-
-def smallest(request):
-    """The same kind of work with next to nothing to do, on memory of its own."""
-    y = 0 if request["in_place"] else mmap.PAGESIZE
-    small = {"tokens": 1, "heads": 1, "head_dim": 2, "rotary_dim": 2, "max_position": 1, "copies": [(0, y)]}
-    return request | small | {"positions": 2 * mmap.PAGESIZE}, aligned_bytes(3 * mmap.PAGESIZE)
 
 
 def aligned_bytes(size):
@@ -90,8 +70,10 @@ def float32_rows(positions, rotary_dim, base):
 class Peer:
     """One library. An object of it is ready for one work: calls[i]() rotates copy i."""
 
-    def __init__(self, request, memory):
-        self.work = Work(request, memory)  # keeps the memory alive, which the library does not
+    slack = 0.05  # what rounds angles to f32 or results to bf16 stays below it
+
+    def __init__(self, work, prepared):
+        self.work = Placed(work, prepared)
         self.ready(self.work)
 
     def output(self, result):
@@ -408,8 +390,10 @@ class Ggml(Peer):
         self.context = base.ggml_init(self.InitParams(size * len(work.copies) + 4096, None, True))
         self.positions = aligned_bytes(4 * work.tokens).view(np.int32)
         self.positions[:] = work.positions
-        self.buffers = [base.ggml_backend_cpu_buffer_from_ptr(array.ctypes.data, array.nbytes)
-                        for array in (self.positions, work.memory)]
+        places = [(array.ctypes.data, array.nbytes) for copy in work.copies for array in copy]
+        first, end = min(at for at, _ in places), max(at + n_bytes for at, n_bytes in places)
+        self.buffers = [base.ggml_backend_cpu_buffer_from_ptr(at, size) for at, size in
+                        ((self.positions.ctypes.data, self.positions.nbytes), (first, end - first))]
         positions = base.ggml_new_tensor_1d(self.context, integer, work.tokens)
         base.ggml_backend_tensor_alloc(self.buffers[0], positions, self.positions.ctypes.data)
         rope = base.ggml_rope_ext_inplace if work.in_place else base.ggml_rope_ext
@@ -439,8 +423,6 @@ class Ggml(Peer):
 
 
 ROTATIONS = (OnnxRuntime, OnnxRuntimeStandard, Transformers, TransformersCompiled, OpenVino, Ggml)
-PEERS = {"rotation": {peer.name: peer for peer in ROTATIONS}, "road": {peer.name: peer for peer in road_peers.ROADS}}
-NEVER = {"rotation": {"xnnpack": "no package of the Python package index exports its rope operator"}, "road": {}}
 
 
 def one_sentence(error):
@@ -449,77 +431,47 @@ def one_sentence(error):
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def time_calls(calls):
-    start = time.perf_counter()
-    for call in calls:
-        call()
-    return time.perf_counter() - start
+class Peers:
+    """Those of rotations, or of the KV path. `list` is {"peers", "absent", "refused"}: the versions of those that are
+    there, why others are not, and why some could not do some of the works."""
 
+    def __init__(self, kind):
+        self.list = {"peers": [], "absent": [], "refused": []}
+        self.peers, self.overheads, self.kept = [], {}, None
+        for peer in ROTATIONS if kind == "rotation" else kv_peers.PEERS:
+            try:
+                self.list["peers"].append({"name": peer.name, "version": peer.load()})
+                self.peers.append(peer)
+            except Exception as error:
+                why = ENVIRONMENT / f"{peer.package}.why"  # left by ./run where it could not be installed
+                self.list["absent"].append({"name": peer.name,
+                                            "why": why.read_text() if why.exists() else one_sentence(error)})
 
-class Served:
-    """A peer in this process."""
+    def overhead_of(self, peer, work):
+        """The same kind of work with next to nothing to do."""
+        key = peer, work.kernel, work.threads
+        if key not in self.overheads:
+            tiny = Work(Model("tiny", 1, 0, 2, 2, work.model.pairing, work.model.out_pairing), 1, work.dtype,
+                        work.in_place, threads=work.threads)
+            self.overheads[key] = peer(tiny, Prepared(tiny.described()))
+        return timer_of(self.overheads[key].calls[0])
 
-    def __init__(self, name, descriptor, size):
-        self.kind = next(peers[name] for peers in PEERS.values() if name in peers)
-        self.memory, self.small = np.frombuffer(mmap.mmap(descriptor, size), np.uint8), {}
-
-    @functools.cache
-    def load(self):
-        try:
-            return {"version": self.kind.load()}
-        except Exception as error:
-            why = ENVIRONMENT / f"{self.kind.package}.why"  # left by ./run where it could not be installed
-            raise Refused(why.read_text() if why.exists() else error) from None
-
-    def prepare(self, request):
-        self.load()
-        self.peer = self.calls = None
-        self.peer = self.kind(request, self.memory)
-        self.calls = itertools.cycle(self.peer.calls)
-        if request["kind"] == "rotation":
-            kind = tuple(request[key] for key in ("dtype", "pairing", "in_place", "threads"))
-            if kind not in self.small:
-                self.small[kind] = self.kind(*smallest(request))
-            self.overhead = self.small[kind].calls[0]
-        return {"form": self.peer.form}
-
-    def round(self, request):
-        return {"seconds": [time_calls(itertools.islice(self.calls, n) if which == "run" else
-                                       itertools.repeat(self.overhead, n)) for which, n in request["calls"]]}
-
-    def answer(self, request):
-        match request["do"]:
-            case "load":
-                return self.load()
-            case "prepare":
-                return self.prepare(request)
-            case "result":
-                self.peer.leave_result()
-                return {}
-            case "round":
-                return self.round(request)
-        raise Refused(f"cannot {request['do']}")
-
-
-def list_peers(request):
-    return {"peers": list(PEERS[request["kind"]]), "absent": NEVER[request["kind"]]}
-
-
-def serve(answer):
-    # What libraries print goes to the log.
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    for line in sys.stdin:
-        try:
-            said = answer(json.loads(line))
-        except Exception as error:
-            said = {"error": one_sentence(error)}
-        answers.write(json.dumps(said) + "\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    if len(arguments) not in (0, 3):
-        sys.exit(__doc__)
-    serve(Served(arguments[0], *map(int, arguments[1:])).answer if arguments else list_peers)
+    def subjects(self, work, prepared, judge):
+        """What is timed of each that can do the work, after its result was compared with the formula."""
+        found, self.kept = [], []  # the peers of the work before, and their memory, go first
+        for peer in self.peers:
+            try:
+                ready = peer(work, prepared)
+                prepared.reset()
+                ready.leave_result()
+                about = {"kind": "peer", "form": ready.form, **judge(prepared.check(ready.slack))}
+                if isinstance(work, Work):
+                    about["overhead"] = self.overhead_of(peer, work)
+            except Exception as error:
+                refusal = {"name": peer.name, "why": one_sentence(error)}
+                if refusal not in self.list["refused"]:
+                    self.list["refused"].append(refusal)
+                continue
+            self.kept.append(ready)
+            found.append(Subject(peer.name, timer_of(*ready.calls), about=about))
+        return found

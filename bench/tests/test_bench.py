@@ -1,8 +1,11 @@
-"""Tests of the bench from end to end: rows, roads, comparisons, floors, and that a peer that misbehaves does no harm.
+"""Tests of the bench: results are checked before they are timed, rows say what they are, builds, runs and floors are
+compared.
 
     test_bench.py BUILD_FOLDER [NAMES]
 """
 
+import contextlib
+import io
 import itertools
 import json
 import pathlib
@@ -12,179 +15,194 @@ import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+BENCH = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(BENCH))
+import compare  # noqa: E402
 import measure  # noqa: E402
-import roads  # noqa: E402
+import rounds  # noqa: E402
 import tables  # noqa: E402
 from files import Failed, load_json, save_json  # noqa: E402
-from hosts import Peers, Server  # noqa: E402
-from turns import Effort  # noqa: E402
-from works import Model, Work  # noqa: E402
+from native import Library, Prepared  # noqa: E402
+from works import KvWork, Model, Shift, Work, list_kv_works, list_works, read_models  # noqa: E402
 
-BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else HERE.parents[1] / "build/host").resolve()
-HARDLY_ANY = Effort(3, 1e-6)
+BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else BENCH.parent / "build/host").resolve()
+HARDLY_ANY = rounds.Effort(3, 1e-6)
 SMALL = Model("small", 2, 1, 16, 16)
-KEYS = {"name", "kernel", "target", "model", "tokens", "q_heads", "k_heads", "head_dim", "rotary_dim", "pairing",
-        "out_pairing", "dtype", "in_place", "cold", "tensors", "angles", "threads", "bytes", "gigabytes_per_second",
-        "max_error", "wrong", "ratio", "judged_by", "memory", "ceiling_loops", "rivals", "median_seconds",
-        "spread_seconds", "fastest_seconds"}
 
 
-class WithServer(unittest.TestCase):
+class Rounds(unittest.TestCase):
+    def test_statistics(self):
+        self.assertEqual(rounds.summarise([5.0, 1.0, 2.0, 4.0, 3.0]), (3.0, 1.0, 1.0))
+        self.assertEqual(rounds.summarise([2.0]), (2.0, 0.0, 2.0))
+        self.assertEqual(rounds.summarise([]), (0.0, 0.0, 0.0))
+        self.assertEqual(rounds.interval_of_median(range(41)), (9, 20, 31))
+
+    def test_each_subject_is_timed_in_every_round_in_an_order_that_changes(self):
+        asked = []
+        seconds = lambda name, one: lambda n: asked.append((name, n)) or one and n * one
+        subjects = [rounds.Subject(name, seconds(name, one)) for name, one in
+                    (("a", 1e-6), ("b", 2e-6), ("slow", 1.0), ("never", None))]
+        rounds.measure(subjects, rounds.Effort(7, 1e-3))
+        self.assertEqual([len(subject.seconds) for subject in subjects], [7, 7, 3, 0])
+        self.assertAlmostEqual(subjects[1].timing().median, 2e-6)
+        in_rounds = [name for name, n in asked if n == 1024][-14:] + [name for name, n in asked if n == 512][-7:]
+        self.assertEqual(in_rounds.count("a"), 10)  # 3 of them to find the number
+        self.assertGreater(len(set(zip(in_rounds, in_rounds[1:]))), 2)
+
+
+class Works(unittest.TestCase):
+    def setUp(self):
+        self.models = read_models(io.StringIO((BENCH / "shapes.txt").read_text()))
+
+    def test_shapes_are_read_or_refused_with_the_line(self):
+        text = "# a comment\n\nphi 32 4 80 32 half some/phi, and more\nback 1 0 8 8 interleaved_to_half x\n"
+        self.assertEqual(read_models(io.StringIO(text)), [
+            Model("phi", 32, 4, 80, 32), Model("back", 1, 0, 8, 8, "interleaved", "half")])
+        for bad in ("phi 32 4 80 32 half", "phi 32 4 80 32 quarter x", "phi 32 4 80 82 half x", "phi 0 4 80 32 half x"):
+            with self.assertRaisesRegex(ValueError, "line 2 "):
+                read_models(io.StringIO(f"# first\n{bad}\n"))
+        with self.assertRaisesRegex(ValueError, "second time"):
+            read_models(io.StringIO("a 1 1 8 8 half x\na 2 1 8 8 half x\n"))
+
+    def test_every_work_has_a_name_of_its_own_and_filters_select_by_it(self):
+        names = [work.name for work in list_works(self.models) + list_kv_works()]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertLessEqual({"half_f32_in_place/llama-3-8b/64/cold", "half_bf16_in_place/llama-3-8b/512/hot/phase",
+                              "half_f32_in_place/llama-3-8b-one-head/1/hot", "llama-3-8b-kv/64/q8_0-hadamard",
+                              "half_bf16_in_place/llama-3-8b-k/64/hot/cold-table", "shift/32x8x128x8192/q8_0"}, set(names))
+        self.assertEqual(len(list_works(self.models, pattern="half_f32*/llama-3-8b/*/hot")), 8)
+        quick = list_works(self.models, quick=True)
+        self.assertLess(len(quick), len(names) / 5)
+        self.assertEqual(len(list_works(self.models, True, n_threads=(1, 2))), 2 * len(quick))
+
+
+class Rows(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server([str(BUILD / "bin/halyard_bench_server")])
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.close()
+        cls.library = Library(BUILD / "lib/libhalyard.so")
+        cls.setting = measure.Setting(cls.library, HARDLY_ANY)
 
     def measure(self, work):
-        self.server.reserve([work.described()])
-        return measure.measure_row(work, measure.Setting(self.server, HARDLY_ANY))
+        row = measure.measure_row(work, self.setting)
+        for one in [row, *row["rivals"]]:
+            self.assertFalse(one["wrong"], one)
+            self.assertGreater(one["median_seconds"], 0.0)
+        return row, {rival["kind"] for rival in row["rivals"]}
 
-    def kinds(self, row):
-        return {rival["kind"] for rival in row["rivals"]}
-
-
-class Rows(WithServer):
-    def test_results_are_checked_and_a_row_has_all_its_fields(self):
+    def test_rotations(self):
         models = [SMALL, Model("m", 2, 1, 20, 8, "interleaved", "interleaved"),
                   SMALL._replace(out_pairing="interleaved"), SMALL._replace(pairing="interleaved")]
         for dtype, in_place, model in itertools.product(("f32", "f16", "bf16"), (False, True), models):
-            work = Work(model, 70, dtype, in_place)
             if in_place and model.pairing != model.out_pairing:
                 continue
+            with self.subTest(dtype=dtype, in_place=in_place, model=model):
+                row, kinds = self.measure(Work(model, 70, dtype, in_place))
+                self.assertLess(max(one["max_error"] for one in [row, *row["rivals"]]), 0.01)
+                self.assertLessEqual({"reference", "loop"}, kinds)
+                self.assertEqual("conversion" in row, dtype != "f32")
+                self.assertEqual(row["ratio"], row[row["judged_by"]]["ratio"])
+
+    def test_other_rotations(self):
+        for work, kind, head in ((Work(SMALL, 70, "f32", False, threads=3), "one_thread", "x 1 thread"),
+                                 (Work(SMALL, 1, "bf16", apart=True), "bound", "x bound"),
+                                 (Work(SMALL, 64, "bf16", cold_table=True), "angles", "x phase"),
+                                 (Work(SMALL, 5, "f16", angles="phase"), "loop", "x gcc loop"),
+                                 (Work(SMALL, 5, "bf16", False, read_back=True), "loop", "GB/s"),
+                                 (Work(SMALL, 5, "f32", strided=True), None, "time, us")):
             with self.subTest(work.name):
-                row = self.measure(work)
-                self.assertFalse(row["wrong"])
-                self.assertGreater(row["max_error"], 0.0)
-                self.assertEqual(set(row) - {"conversion"}, KEYS)
-                self.assertEqual(row["kernel"], f"halyard_rotate_{work.kernel}_{row['target']}")
-                self.assertGreater(row["ratio"], 0.0)
-                if dtype == "f32":
-                    self.assertNotIn("conversion", row)
-                elif "conversion" in row:
-                    self.assertTrue(row["conversion"]["name"].startswith(f"convert_{dtype}"))
-                for rival in row["rivals"]:
-                    self.assertFalse(rival["wrong"], rival)
-                    self.assertLess(rival["max_error"], 0.01, rival)
+                if kind is None:
+                    with Prepared(work.described()) as prepared:
+                        self.assertEqual(prepared.try_way(prepared.way("run", self.library))[1], 0)
+                    continue
+                row, kinds = self.measure(work)
+                self.assertIn(kind, kinds)
+                self.assertIn(head, tables.format_rows([row]))
 
-    def test_threads_share_the_work_the_loops_and_the_ceilings_too(self):
-        row = self.measure(Work(SMALL, 70, "f32", False, threads=3))
-        self.assertFalse(row["wrong"] or any(rival["wrong"] for rival in row["rivals"]))
-        self.assertIn("one_thread", self.kinds(row))
+    def test_the_KV_path_and_shifts(self):
+        works = [KvWork(work.model, 5 if work.tokens > 1 else 1, work.cache) for work in list_kv_works(True)[:-4]]
+        works += [KvWork("llama-3-8b", 80, "bf16-columns"), KvWork("llama-3-8b", 512, "bf16-pages")]
+        works += [Shift(2, 3, 32, 64, cache) for cache in ("bf16", "e4m3", "q8_0", "q8_0-hadamard")]
+        for work in works:
+            with self.subTest(work.name):
+                row, kinds = self.measure(work)
+                self.assertEqual("unbound" in kinds, isinstance(work, KvWork) and work.tokens == 1)
+                self.assertEqual("separate" in kinds, isinstance(work, KvWork))
+                self.assertIn(row["name"], tables.format_rows([row]))
 
-    def test_a_bound_run_is_timed_beside_a_run_of_one_token(self):
-        for tokens, apart in (1, False), (1, True), (2, False):
-            row = self.measure(Work(SMALL, tokens, "bf16", apart=apart))
-            self.assertEqual({"bound", "kernels"} & self.kinds(row), {"bound", "kernels"} if tokens == 1 else set())
-            self.assertEqual(row["tensors"], 2 if apart else 1)
-            self.assertEqual({r["max_error"] for r in row["rivals"] if r["kind"] in ("bound", "kernels")} -
-                             {row["max_error"]}, set())
-            self.assertEqual("ns over kernels" in tables.format_rows([row]), tokens == 1)
+    def test_what_is_wrong_is_seen(self):
+        for work, what in (Work(SMALL, 3, "bf16", False), "y"), (KvWork("qwen3-8b", 3, "q8_0"), "y"):
+            with Prepared(work.described()) as prepared:
+                self.assertEqual(prepared.try_way(prepared.way("bound", self.library))[1], 0)
+                memory = prepared.memory(what, 64)
+                memory[1] ^= 0x41
+                self.assertGreater(prepared.check()[1], 0)
+                prepared.reset()
+                self.assertGreater(prepared.check(0.05)[1], 3)  # the poison
 
-    def test_a_cold_table_is_timed_with_other_sources_of_angles(self):
-        row = self.measure(Work(SMALL, 64, "bf16", cold_table=True))
-        self.assertEqual((row["wrong"], row["cold"]), (False, True))
-        self.assertIn("angles", self.kinds(row))
-        self.assertNotIn("loop", self.kinds(row))
-        self.assertRegex(tables.format_rows([row]), "x phase")
-
-    def test_what_the_server_cannot_do_is_a_sentence(self):
-        for what, request, words in (("dance", {}, "can't dance"), ("load", {}, "no kernel is open"),
-                                     ("prepare", {"dtype": "f32", "pairing": "x"}, 'no pairing "x"'),
-                                     ("round", {"calls": [[99, 1]]}, "")):
+    def test_what_cannot_be_done_is_a_sentence(self):
+        for path, words in ("/no/such/file.so", "no/such"), (BUILD / "lib/libhalyard_bench.so", "other headers"):
             with self.assertRaisesRegex(Failed, words):
-                self.server.ask(what, **request)
+                Library(path)
+        with Prepared(Work(SMALL, 3, "bf16").described()) as prepared:
+            self.assertIsNone(prepared.way("no such way", self.library))
+            with self.assertRaisesRegex(Failed, "no_such_target"):
+                prepared.way("run", self.library, "no_such_target")
+
+    def test_another_build_differs_only_where_it_is_so_three_times(self):
+        def compared(*medians):
+            fake = iter(medians)
+            found = lambda work, *_: [(None, measure.Difference(work.name, "run", m - 0.01, m, m + 0.01))
+                                      for m in [next(fake)]]
+            real, measure.compare_builds = measure.compare_builds, found
+            try:
+                return len(measure.find_differences([Work(SMALL, 3, "bf16")], self.setting, None)[1])
+            finally:
+                measure.compare_builds = real
+        self.assertEqual([compared(*medians) for medians in (
+            (1.05, 1.05, 1.05), (0.95, 0.95, 0.95), (1.005,), (1.05, 1.0), (1.05, 1.05, 0.95))], [1, 1, 0, 0, 0])
+        found = measure.compare_builds(Work(SMALL, 1, "bf16"), self.setting, self.library)
+        self.assertEqual([difference.way for _, difference in found], ["run", "bound"])
 
 
-class Roads(WithServer):
-    def measure(self, work, **more):
-        self.server.reserve([work])
-        return roads.measure_ways(work, measure.Setting(self.server, HARDLY_ANY, **more))
-
-    def test_all_ways_of_all_roads_are_right(self):
-        works = [(model, tokens, cache) for model in roads.MODELS for tokens in (1, 5)
-                 for cache in roads.caches_of(model)]
-        for model, tokens, cache in [*works, ("llama-3-8b", 80, "bf16-columns")]:
-            row = self.measure(roads.road(model, tokens, cache))
-            with self.subTest(row["name"]):
-                kinds = [way["kind"] for way in row["ways"]]
-                self.assertEqual(kinds[0], "fused")
-                self.assertEqual("unbound" in kinds, tokens == 1)
-                self.assertEqual("without_norm" in kinds, "llama" not in model)
-                self.assertIn("separate", kinds)
-                self.assertFalse(roads.is_wrong(row))
-                for way in row["ways"]:
-                    self.assertFalse(way["wrong"], way)
-                    self.assertGreater(way["median_seconds"], 0.0)
-                text = roads.format_roads([row])
-                self.assertTrue(row["name"] in text and "wrong" not in text)
-
-    def test_all_ways_to_shift_a_cache_are_right(self):
-        for dtype in "bf16", "e4m3", "q8_0", "q8_0-hadamard":
-            row = self.measure(roads.shift(2, 3, 32, 64, dtype))
-            self.assertEqual(row["name"], f"shift/2x3x32x64/{dtype}")
-            self.assertGreaterEqual(len(row["ways"]), 3)
-            self.assertFalse(any(way["wrong"] for way in row["ways"]))
-            self.assertNotIn("wrong", roads.format_shifts([row]))
-
-    def test_a_peer_that_takes_no_road_is_seen(self):
-        work = roads.road("qwen3-8b", 2, "bf16")
-        self.server.reserve([work])
-        peers = Peers(fake_peers("good"), self.server, 2.0, "road")
-        row = roads.measure_ways(work, measure.Setting(self.server, HARDLY_ANY, peers=peers))
-        peers.close()
-        self.assertTrue(next(way for way in row["ways"] if way["name"] == "right")["wrong"])
-        self.assertFalse(roads.is_wrong(row))
-        self.assertIn("(right is wrong", roads.format_roads([row]))
+def make_run(spread=0.01, **ratios):
+    """A run of rows with these names and ratios. All times have the same relative spread."""
+    timing = lambda seconds: rounds.Timing(seconds, spread * seconds, seconds).json()
+    return {"machine": {"family": "some CPU", "cpu": "c", "commit": "k", "date": "d"}, "command": "",
+            "rows": [{"name": name, "target": "x86_avx2", **timing(1.0 / ratio), "cold": name == "cold",
+                      "bytes": 1e9 if name == "large" else 1e3, "memory": {**timing(1.0), "ratio": ratio}}
+                     for name, ratio in ratios.items()]}
 
 
-def fake_peers(mode):
-    return [sys.executable, str(HERE / "fake_peers.py"), mode]
+class Compare(unittest.TestCase):
+    def compare(self, before, after):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            return compare.compare(before, after), said.getvalue()
 
-
-class PeersTest(WithServer):
-    work = Work(SMALL, 3, "f32", in_place=False)
-
-    def setUp(self):
-        self.server.reserve([self.work.described()])
-
-    def why_absent(self, peers, name):
-        return next((peer["why"] for peer in peers.list["absent"] if peer["name"] == name), "")
-
-    def test_peers_are_checked_and_timed_and_those_that_fail_become_absent(self):
-        peers = Peers(fake_peers("good"), self.server, 2.0)
+    def test_what_fell_beyond_noise_is_reported_by_ratio_alone(self):
+        before, after = make_run(a=0.8, b=0.8, c=0.8, gone=0.5), make_run(a=0.7, b=0.77, c=0.95, new=0.5)
         for _ in range(2):
-            row = measure.measure_row(self.work, measure.Setting(self.server, HARDLY_ANY, peers=peers))
-            found = {rival["name"]: rival for rival in row["rivals"] if rival["kind"] == "peer"}
-            self.assertEqual({name: rival["wrong"] for name, rival in found.items()}, {"right": False, "wrong": True})
-            self.assertLess(found["right"]["max_error"], 1e-6)
-            self.assertAlmostEqual(found["right"]["median_seconds"], 1e-5)
-            self.assertAlmostEqual(found["right"]["overhead_seconds"], 1e-5)
-            self.assertEqual(found["right"]["form"], "slowly")
-            self.assertIn("right", tables.best_peer(row))
-        for name, why in (("missing", "is not installed"), ("crash", "ended"), ("hang", "in time"),
-                          ("nonsense", "without seconds"), ("unready", "ended (no luck today)"),
-                          ("broken", "does not load")):
-            self.assertIn(why, self.why_absent(peers, name))
-        self.assertEqual([self.why_absent(peers, name) for name in ("decline", "right")], ["", ""])
-        self.assertEqual(peers.list["refused"], [{"name": "fussy", "why": "not this"}])
-        self.assertIn("Not in every row: fussy: not this", tables.format_peers(peers.list))
-        peers.pin(True)  # starts them anew
-        self.assertTrue(peers.check(self.work.described(), self.server.ask(
-            "prepare", with_peers=True, **self.work.described())["places"]))
-        peers.close()
+            n_slower, said = self.compare(before, after)
+            self.assertEqual(n_slower, 1)
+            self.assertIn("slower: a x86_avx2", said)
+            self.assertIn("3 rows compared: 1 slower, 1 faster beyond noise; 2 are in one run only", said)
+            for row in after["rows"]:  # a machine of half the speed has the same ratios
+                row["median_seconds"] *= 2
+                row["spread_seconds"] *= 2
+        self.assertEqual(self.compare(before, make_run(0.1, a=0.7))[0], 0)  # within the noise of 10 %
+        for no_run in ([], {"rows": [{"name": "a", "target": "t", "memory": {}}]}):
+            with self.assertRaisesRegex(ValueError, "--json"):
+                compare.compare(before, no_run)
 
-    def test_a_process_that_is_no_process_of_peers_is_refused(self):
-        for command, limit, words in ((fake_peers("nonsense"), 1.0, r'nonsense: \["what\?"\]'),
-                                      (["/no/such/program"], 1.0, "can't be started"),
-                                      ([sys.executable, "/no/such/script.py"], 1.0, "No such file"),
-                                      (["sleep", "9", "--"], 0.02, "of no use")):
-            with self.assertRaisesRegex(Failed, words):
-                Peers(command, self.server, limit)
+    def test_floors_are_recorded_with_their_noise_and_checked(self):
+        runs = [make_run(a=0.8, b=0.7, cold=0.5, large=0.5), make_run(a=0.9, b=0.7), make_run(a=1.0, b=0.7)]
+        recorded = compare.record_floors({}, runs)
+        self.assertEqual(recorded["some CPU"]["x86_avx2"]["rows"], {"a": [0.9, 0.111], "b": [0.7, 0.0]})
+        n_checked, below = compare.check_floors(recorded, make_run(a=0.61, b=0.59, other=0.1))
+        self.assertEqual((n_checked, list(below)), (2, ["b"]))
+        self.assertRegex(below["b"], "0.590.*0.700.*0.595")
+        elsewhere = make_run(a=0.01)
+        elsewhere["machine"]["family"] = "another CPU"
+        self.assertEqual(compare.check_floors(recorded, elsewhere), (0, {}))
 
 
 class Program(unittest.TestCase):
@@ -197,7 +215,7 @@ class Program(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def bench(self, *arguments):
-        return subprocess.run([sys.executable, "-EsB", HERE.parent / "bench.py", *arguments, "--build", BUILD],
+        return subprocess.run([sys.executable, "-EsB", BENCH / "bench.py", *arguments, "--build", BUILD],
                               capture_output=True, text=True)
 
     def test_a_row_is_written_compared_and_held_to_its_floor(self):
@@ -206,30 +224,38 @@ class Program(unittest.TestCase):
         record = load_json(run)
         self.assertEqual([row["name"] for row in record["rows"]], [self.NAME])
         self.assertTrue(all(record["machine"][key] for key in
-                            ("cpu", "caches", "governor", "compiler", "halide", "commit", "date")))
-        self.assertTrue(record["budget"] or not (BUILD / "kernels").exists())
+                            ("cpu", "caches", "governor", "compiler", "loops", "halide", "commit", "date")))
         self.assertEqual(record["command"], f"./run bench --quick --filter '{self.NAME}'")
         self.assertEqual(self.bench("compare", run, run).returncode, 0)
 
         with_floors = [*self.ROW, "--floors", floors_path]
+        save_json(floors_path, {})
+        done = self.bench(*with_floors, "--check-floors")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("no baseline: nothing to compare with", done.stdout)
         self.assertEqual(self.bench(*with_floors, "--write-floors").returncode, 0)
         floors = load_json(floors_path)
         recorded = floors[record["machine"]["family"]][record["rows"][0]["target"]]["rows"]
         for floor, status in (1e-3, 0), (1e3, 1):
-            recorded[self.NAME] = floor
+            recorded[self.NAME] = [floor, 0.01]
             save_json(floors_path, floors)
             done = self.bench(*with_floors, "--check-floors")
             self.assertEqual(done.returncode, status)
             self.assertIn("1 of 1 ratios have a floor", done.stdout)
             self.assertEqual(f"below its floor: {self.NAME}" in done.stdout, status == 1)
 
-    def test_roads_are_written(self):
-        path = self.folder / "roads.json"
+    def test_the_KV_path_is_written(self):
+        path = self.folder / "kv.json"
         self.assertEqual(self.bench("road", "--quick", "--filter", "llama-3-8b/1/????", "--json", path).returncode, 0)
-        record = json.loads(path.read_text())
-        self.assertEqual([row["name"] for row in record["roads"]],
+        self.assertEqual([row["name"] for row in json.loads(path.read_text())["rows"]],
                          [f"llama-3-8b/1/{kind}" for kind in ("bf16", "e4m3", "q8_0")])
-        self.assertNotIn("shifts", record)
+
+    def test_another_build_is_in_the_same_rounds(self):
+        done = self.bench(*self.ROW, "--against", BUILD / "lib/libhalyard.so")
+        self.assertIn("times differ beyond noise", done.stdout)
+        done = self.bench(*self.ROW, "--against", BUILD / "lib/libhalyard_bench.so")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertRegex(done.stderr, "^bench: .* was built from other headers than this bench: it has no .*\n$")
 
     def test_what_it_cannot_do_is_one_line(self):
         for arguments in (["--filter", "nothing*", "--json", self.folder / "new.json"],

@@ -60,7 +60,7 @@ def imitate_run(build, command, *arguments):
             "--json", build.HALYARD_JSON_DIR, "--destination", "dist", "--triple", f"x86-64-linux={build.kernels}",
             "--gpu", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
     elif command == "demo":
-        if "C loops    compiled for this very CPU" not in run(*PYTHON, build.source / "bench/demo.py", bin_folder):
+        if "C loops    compiled for this very CPU" not in run(*bench, "demo", "--build", build.folder):
             fail("the demo does not say what its rows compare")
     elif command == "halyard":
         run(bin_folder / "halyard", *arguments)

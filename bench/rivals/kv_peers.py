@@ -1,18 +1,21 @@
-"""The peers of the bench's roads: RMSNorm, RoPE and the copy into a cache, as PyTorch does them eagerly and compiled.
+"""The peers of the bench's KV path: RMSNorm, RoPE and the copy into a cache, as PyTorch does them eagerly and compiled.
 
 The forms are those of Hugging Face's models: the norm in f32, rounded before the weight (Gemma: after 1 + w), rows of
-cos and sin in bf16. peers.py, which serves them, says how they are asked.
+cos and sin in bf16.
 """
 
 import numpy as np
 
+BASE, EPS, SCALE = 10000.0, 1e-6, 0.015625  # as in native/work.h
 
-class Road:
-    """Ready for one road: calls[0]() takes it."""
+
+class KvPath:
+    """Ready for one work: calls[0]() takes it."""
 
     name = "torch"
     package = "transformers"
     what = "eager"
+    slack = 0.02  # what rounds to bf16 between stages stays below it
 
     @staticmethod
     def load():
@@ -21,27 +24,29 @@ class Road:
         torch.set_grad_enabled(False)
         return torch.__version__
 
-    def __init__(self, request, memory):
+    def __init__(self, work, prepared):
         import torch
         self.torch = torch
 
-        def words(at, count, dtype):
-            return torch.from_numpy(memory[at : at + count * dtype.itemsize]).view(dtype)
+        def words(what, count, dtype, part=0):
+            n_bytes = int(count) * dtype.itemsize
+            return torch.from_numpy(np.frombuffer(prepared.memory(what, n_bytes, 0, part), np.uint8)).view(dtype)
 
-        tokens, row, bf16 = request["tokens"], request["row_elements"], torch.bfloat16
-        self.parts = request["parts"]
-        x = words(request["copies"][0][0], tokens * row, bf16).view(tokens, row)
-        slots = words(request["slots"], tokens, torch.int64)
-        cached = torch.uint8 if request["cache"] == "e4m3" else bf16
-        weights = [words(at, part["norm_size"], bf16) for at, part in zip(request["weights"], self.parts)]
+        desc, bf16 = work.described(), torch.bfloat16
+        tokens, row, self.parts = desc["tokens"], desc["row_elements"], desc["parts"]
+        x = words("rows", tokens * row, bf16).view(tokens, row)
+        slots = words("slots", tokens, torch.int64)
+        cached = torch.uint8 if desc["cache"] == "e4m3" else bf16
+        weights = [words("weight", part["norm_size"], bf16, i) if part["norm_size"] else None
+                   for i, part in enumerate(self.parts)]
         self.outputs = []
-        for at, part in zip(request["outputs"], self.parts):
-            shape = (request["n_slots"] if part["is_cached"] else tokens, part["heads"], part["head_dim"])
-            self.outputs.append(words(at, int(np.prod(shape)), cached if part["is_cached"] else bf16).view(shape))
-        pairs = request["rotary_dim"] // 2
-        inv_freq = 1.0 / request["base"] ** (torch.arange(0, 2 * pairs, 2, dtype=torch.float32) / (2 * pairs))
-        angles = words(request["positions"], tokens, torch.int64).float()[:, None, None] * inv_freq
-        take = self.ready_to_call(make_road(request))
+        for i, part in enumerate(self.parts):
+            shape = (desc["n_slots"] if part["is_cached"] else tokens, part["heads"], part["head_dim"])
+            self.outputs.append(words("y", np.prod(shape), cached if part["is_cached"] else bf16, i).view(shape))
+        pairs = desc["rotary_dim"] // 2
+        inv_freq = 1.0 / BASE ** (torch.arange(0, 2 * pairs, 2, dtype=torch.float32) / (2 * pairs))
+        angles = words("positions", tokens, torch.int64).float()[:, None, None] * inv_freq
+        take = self.ready_to_call(make_path(desc))
         inputs = (x, slots, angles.cos().to(bf16), angles.sin().to(bf16), weights, self.outputs)
         self.calls = [lambda: take(*inputs)]
         self.calls[0]()
@@ -57,7 +62,7 @@ class Road:
             output.copy_(made)
 
 
-class CompiledRoad(Road):
+class CompiledKvPath(KvPath):
     name = "torch-compiled"
     what = "compiled"
 
@@ -66,11 +71,11 @@ class CompiledRoad(Road):
         return self.torch.compile(take, dynamic=False)
 
 
-def make_road(request):
+def make_path(desc):
     import torch
-    parts, unit_offset, eps = request["parts"], request["unit_offset"], request["eps"]
-    is_half, pairs, r = request["pairing"] == "half", request["rotary_dim"] // 2, 1.0 / request["scale"]
-    is_e4m3 = request["cache"] == "e4m3"
+    parts, unit_offset, eps = desc["parts"], desc.get("unit_offset", False), EPS
+    is_half, pairs, r = desc["pairing"] == "half", desc["rotary_dim"] // 2, 1.0 / SCALE
+    is_e4m3 = desc["cache"] == "e4m3"
 
     def norm(x, weight):
         wide = x.float()
@@ -106,4 +111,4 @@ def make_road(request):
     return take
 
 
-ROADS = (Road, CompiledRoad)
+PEERS = (KvPath, CompiledKvPath)

@@ -1,0 +1,324 @@
+// Halyard on a work: runs, bound runs, and the KV path stage by stage.
+#include "native/work.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace bench {
+
+namespace {
+
+/// What is done to the parts that ask for it.
+struct Stages {
+    bool norm = true, rotation = true, store = true;
+};
+
+class Run {
+public:
+    struct How {
+        const char *target = nullptr;
+        std::int64_t angles = HALYARD_ANGLES_TABLE;
+        const halyard_executor *executor = nullptr;
+        Stages stages = {}, done = {false, false, false};  // by this run, and by others before it
+    };
+    Run(const bench_work &work, bench_library &library, const How &how);
+
+    const char *target() const { return library_.get_plan_target(plan_.get()); }
+
+    // The arguments are filled anew for each call, as an engine does it.
+    void run(std::size_t copy) const {
+        const Views &views = views_[copy];
+        auto args = make_struct<halyard_run_args>();
+        set_args(args, views);
+        check(library_.run(plan_.get(), &args, nullptr));
+    }
+    void run_bound(std::size_t copy) const {
+        const Views &views = views_[copy];
+        const void *const x[] = {views.x[0].data, views.x[1].data, views.x[2].data};
+        void *const y[] = {views.y[0].data, views.y[1].data, views.y[2].data};
+        auto args = make_struct<halyard_bound_run_args>();
+        args.n_tensors = static_cast<std::int32_t>(parts_.size());
+        args.positions = rotates_ ? views.positions.data : nullptr;
+        args.x = x;
+        args.y = y;
+        if (brings_stages_) {
+            args.weights = weights_.data();
+            args.scales = scales_.data();
+            args.caches = views.caches;
+            args.from_positions = from_ != 0 ? &from_ : nullptr;
+        }
+        if (stores_) {
+            args.slots = slots_.data;
+            args.slots_scratch = slots_.scratch;
+        }
+        check(library_.run_bound(bound_.get(), &args, nullptr));
+    }
+
+private:
+    /// A run's tensors in one copy.
+    struct Views {
+        halyard_positions positions;
+        halyard_tensor x[BENCH_MAX_PARTS], y[BENCH_MAX_PARTS];
+        void *caches[BENCH_MAX_PARTS];
+    };
+    /// What the plan's descriptions point to until it is made.
+    struct Descs {
+        std::vector<halyard_tensor_desc> tensors;
+        halyard_norm_desc norms[BENCH_MAX_PARTS];
+        halyard_cache_desc caches[BENCH_MAX_PARTS];
+        halyard_scale_desc scale = make_struct<halyard_scale_desc>();
+        halyard_groups_desc groups = make_struct<halyard_groups_desc>();
+    };
+
+    static void check(halyard_status status) {
+        if (status != HALYARD_OK) {
+            throw Failed("a run of the bench failed with status " + std::to_string(status));
+        }
+    }
+    void set_args(halyard_run_args &args, const Views &views) const {
+        args.angles = angles_.get();
+        args.positions = rotates_ ? &views.positions : nullptr;
+        args.n_tensors = static_cast<std::int32_t>(parts_.size());
+        args.x = views.x;
+        args.y = views.y;
+        args.executor = executor_;
+        args.stages = brings_stages_ ? stages_.data() : nullptr;
+        args.slots = stores_ ? &slots_ : nullptr;
+        args.from_positions = from_ != 0 ? &from_positions_ : nullptr;
+    }
+    void add(const bench_work &work, const How &how, std::int64_t p, Descs &descs);
+    Views view(const bench_work &work, const How &how, std::size_t copy) const;
+
+    bench_library &library_;
+    Angles angles_;
+    const halyard_executor *executor_;
+    std::shared_ptr<halyard_plan> plan_;
+    std::shared_ptr<halyard_bound_run> bound_;
+    bool brings_stages_, rotates_ = false, stores_ = false;
+    std::vector<std::int64_t> parts_;  // those of the work that are this run's tensors
+    std::vector<std::int32_t> position_data_;
+    std::int64_t from_, to_ = 0;  // of a shift
+    halyard_positions from_positions_;
+    halyard_slots slots_;
+    std::vector<halyard_stages> stages_;
+    std::vector<const void *> weights_;
+    std::vector<const float *> scales_;
+    std::vector<Views> views_;
+};
+
+halyard_positions positions_at(const void *data, std::int32_t type, std::int64_t n, bool consecutive = false) {
+    auto positions = make_struct<halyard_positions>();
+    positions.type = type;
+    positions.consecutive = consecutive ? 1 : 0;
+    positions.data = data;
+    positions.shape[0] = 1;
+    positions.shape[1] = positions.strides[0] = n;
+    positions.strides[1] = 1;
+    return positions;
+}
+
+halyard_tensor tensor_at(const bench_work &work, std::int64_t p, const bench_work::View &view, std::size_t copy) {
+    const bench_desc &desc = work.desc;
+    auto tensor = make_struct<halyard_tensor>();
+    tensor.dtype = static_cast<std::int32_t>(desc.dtype);
+    tensor.data = work.at<char>(view.at + copy * work.layout.step);
+    const std::int64_t shape[] = {1, desc.tokens, desc.parts[p].heads, head_size(desc.dtype, desc.parts[p].head_dim)};
+    const std::int64_t strides[] = {desc.tokens * view.stride_token, view.stride_token, view.stride_head,
+                                    view.stride_element};
+    std::copy_n(shape, 4, tensor.shape);
+    std::copy_n(strides, 4, tensor.strides);
+    return tensor;
+}
+
+/// Pages of [16, heads, head_dim], or by column of [heads, head_dim, 16].
+halyard_cache_desc cache_of(const bench_work &work, std::int64_t p) {
+    const bench_part &part = work.desc.parts[p];
+    const std::int64_t head = head_size(work.desc.cache, part.head_dim);
+    auto cache = make_struct<halyard_cache_desc>();
+    cache.n_slots = work.desc.n_slots;
+    cache.block_size = page_size;
+    cache.stride_block = page_size * part.heads * head;
+    cache.stride_head = work.is_by_column(p) ? head * page_size : head;
+    cache.stride_token = work.is_by_column(p) ? 1 : part.heads * head;
+    cache.stride_element = work.is_by_column(p) ? page_size : 1;
+    return cache;
+}
+
+bool norms(const bench_part &part, const Stages &stages) { return stages.norm && part.norm_size > 0; }
+bool rotates(const bench_part &part, const Stages &stages) { return stages.rotation && part.rotates; }
+bool stores(const bench_part &part, const Stages &stages) { return stages.store && part.is_cached; }
+
+Run::Run(const bench_work &work, bench_library &library, const How &how)
+    : library_(library), executor_(how.executor), brings_stages_(work.desc.n_slots > 0), from_(-work.desc.moved_by),
+      from_positions_(positions_at(&from_, HALYARD_INT64, 1, true)) {
+    const bench_desc &desc = work.desc;
+    const auto first = static_cast<std::int32_t>(std::max<std::int64_t>(desc.first_position, 0));
+    const auto kind = static_cast<std::int32_t>(how.angles);
+    angles_ = work.is_shift() ? library.angles(kind, desc.rotary_dim, INT32_MIN, INT32_MAX)
+                              : library.angles(kind, desc.rotary_dim, first, work.last_position());
+    Descs descs;
+    for (std::int64_t p = 0; p < desc.n_parts; p++) {
+        add(work, how, p, descs);
+    }
+    auto described = make_struct<halyard_plan_desc>();
+    described.rotary_dim = desc.rotary_dim;
+    described.n_tensors = static_cast<std::int32_t>(descs.tensors.size());
+    described.tensors = descs.tensors.data();
+    described.target = how.target;
+    described.rerotates = work.is_shift() ? 1 : 0;
+    plan_ = library.make(library.destroy_plan, library.create_plan, &described);
+    position_data_.assign(work.positions.begin(), work.positions.end());
+    for (std::size_t copy = 0; copy < work.layout.n_copies; copy++) {
+        views_.push_back(view(work, how, copy));
+    }
+    if (stores_) {
+        slots_ = make_struct<halyard_slots>();
+        slots_.type = HALYARD_INT64;
+        slots_.data = work.at<void>(work.layout.slots);
+        slots_.shape[0] = slots_.strides[1] = 1;
+        slots_.shape[1] = slots_.strides[0] = desc.tokens;
+        slots_.scratch = work.at<void>(work.layout.scratch);
+        slots_.scratch_bytes = desc.n_slots / 8 + 1;
+    }
+    auto args = make_struct<halyard_run_args>();
+    set_args(args, views_.front());
+    bound_ = library.make(library.destroy_bound_run, library.bind_run, plan_.get(), &args);
+}
+
+/// Makes a part one of the run's tensors, if anything is done to it.
+void Run::add(const bench_work &work, const How &how, std::int64_t p, Descs &descs) {
+    const bench_desc &all = work.desc;
+    const bench_part &part = all.parts[p];
+    const bool is_rotated = rotates(part, how.stages);
+    if (!norms(part, how.stages) && !is_rotated && !stores(part, how.stages)) {
+        return;
+    }
+    auto desc = make_struct<halyard_tensor_desc>();
+    desc.dtype = static_cast<std::int32_t>(all.dtype);
+    desc.pairing = static_cast<std::int32_t>(all.pairing);
+    desc.out_pairing = static_cast<std::int32_t>(all.out_pairing);
+    desc.head_dim = part.head_dim;
+    desc.rotary_offset = is_rotated ? part.rotary_offset : 0;
+    desc.no_rotation = is_rotated ? 0 : 1;
+    auto brought = make_struct<halyard_stages>();
+    if (norms(part, how.stages)) {
+        halyard_norm_desc &norm = descs.norms[p] = make_struct<halyard_norm_desc>();
+        norm.weight_dtype = HALYARD_BF16;
+        norm.eps = eps;
+        norm.unit_offset = all.unit_offset ? 1 : 0;
+        norm.window_size = part.norm_size;
+        desc.norm = &norm;
+        brought.weight = work.at<void>(work.layout.weight[p]);
+        brought.n_weights = part.norm_size;
+    }
+    if (stores(part, how.stages)) {
+        desc.cache = &(descs.caches[p] = cache_of(work, p));
+        desc.hadamard = all.hadamard ? static_cast<std::int32_t>(part.head_dim) : 0;
+        descs.groups.preset = HALYARD_GROUPS_GGML_Q8_0;
+        desc.groups = is_records(all.cache) ? &descs.groups : nullptr;
+        brought.cache = work.at<void>(work.layout.y[p].at);
+        if (all.cache == HALYARD_E4M3) {
+            desc.out_dtype = HALYARD_E4M3;
+            desc.scale = &descs.scale;
+            brought.scales = work.at<float>(work.layout.scale);
+            brought.n_scales = 1;
+        }
+    }
+    descs.tensors.push_back(desc);
+    parts_.push_back(p);
+    stages_.push_back(brought);
+    weights_.push_back(brought.weight);
+    scales_.push_back(brought.scales);
+    rotates_ = rotates_ || is_rotated;
+    stores_ = stores_ || stores(part, how.stages);
+}
+
+Run::Views Run::view(const bench_work &work, const How &how, std::size_t copy) const {
+    const bench_work::Layout &layout = work.layout;
+    Views views = {};
+    const std::size_t first = work.desc.cold_table ? copy * static_cast<std::size_t>(work.desc.tokens) : 0;
+    views.positions = work.is_shift() ? positions_at(&to_, HALYARD_INT64, 1, true)
+                                      : positions_at(&position_data_[first], HALYARD_INT32, work.desc.tokens);
+    for (std::size_t i = 0; i < parts_.size(); i++) {
+        const std::int64_t p = parts_[i];
+        const bench_part &part = work.desc.parts[p];
+        // What stages before this one left lies in memory of its own; so does what others go on with.
+        const bool is_left = norms(part, how.done) || rotates(part, how.done);
+        const bench_work::View &left = part.is_cached && work.is_kv() ? layout.between[p] : layout.y[p];
+        views.x[i] = tensor_at(work, p, is_left ? left : layout.x[p], copy);
+        views.y[i] = tensor_at(work, p, left, copy);
+        if (work.is_shift()) {
+            views.x[i].data = views.y[i].data = nullptr;  // keys are only in the cache
+        }
+        views.caches[i] = stages_[i].cache == nullptr ? nullptr : work.at<char>(layout.y[p].at + copy * layout.step);
+    }
+    return views;
+}
+
+/// Each stage over whole tensors, with bf16 between them.
+std::vector<std::shared_ptr<const Run>> make_separate(const bench_work &work, bench_library &library,
+                                                      const char *target) {
+    std::vector<std::shared_ptr<const Run>> runs;
+    const Stages each[] = {{true, false, false}, {false, true, false}, {false, false, true}};
+    const Stages done[] = {{false, false, false}, {true, false, false}, {true, true, false}};
+    const bool has_norm = std::any_of(work.desc.parts, work.desc.parts + work.desc.n_parts,
+                                      [](const bench_part &part) { return part.norm_size > 0; });
+    for (int i = has_norm ? 0 : 1; i < 3; i++) {
+        runs.push_back(std::make_shared<Run>(
+            work, library, Run::How{target, work.desc.angles, nullptr, each[i], done[i]}));
+    }
+    return runs;
+}
+
+/// A shift's layers are the copies, and a call moves all of them.
+template <typename Call>
+std::unique_ptr<bench_subject> make_layers(bench_work &work, Call call) {
+    return make_subject(work, [call, n = static_cast<std::size_t>(work.desc.layers)](std::size_t) {
+        for (std::size_t layer = 0; layer < n; layer++) {
+            call(layer);
+        }
+    });
+}
+
+}  // namespace
+
+std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &way, bench_library &library,
+                                         const char *target) {
+    if (way == "separate") {
+        return make_layers(work, [runs = make_separate(work, library, target)](std::size_t copy) {
+            for (const auto &run : runs) {
+                run->run_bound(copy);
+            }
+        });
+    }
+    Run::How how = {target, work.desc.angles, library.executor(work.desc.threads)};
+    if (way == "run alone") {
+        how.executor = nullptr;
+    } else if (way == "run phase") {
+        how.angles = HALYARD_ANGLES_PHASE;
+    } else if (way == "bound without norms") {
+        how.stages.norm = false;
+    } else if (way != "bound" && (way != "run" || work.is_shift())) {
+        return nullptr;
+    }
+    const auto run = std::make_shared<const Run>(work, library, how);
+    std::unique_ptr<bench_subject> subject;
+    if (work.desc.read_back) {
+        subject = make_subject(work, [run, &work](std::size_t copy) {
+            run->run(copy);
+            const auto *const words = reinterpret_cast<const std::uint64_t *>(work.y(copy));
+            const std::uint64_t sum = std::accumulate(words, words + work.tensor_bytes() / sizeof(*words), std::uint64_t{0});
+            asm volatile("" : : "r"(sum));  // so that the compiler does not leave the sum out
+        });
+    } else if (work.desc.n_slots > 0) {
+        subject = way.starts_with("bound") ? make_layers(work, [run](std::size_t layer) { run->run_bound(layer); })
+                                           : make_layers(work, [run](std::size_t layer) { run->run(layer); });
+    } else {
+        subject = way == "bound" ? make_subject(work, [run](std::size_t copy) { run->run_bound(copy); })
+                                 : make_subject(work, [run](std::size_t copy) { run->run(copy); });
+    }
+    subject->target = run->target();
+    return subject;
+}
+
+}  // namespace bench

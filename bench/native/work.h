@@ -1,0 +1,148 @@
+// A work in memory that all its subjects share: positions, rows of cos and sin, slots, tensors.
+#pragma once
+
+#include "native/library.h"
+
+#include <cstddef>
+#include <cstring>
+#include <list>
+#include <string>
+#include <vector>
+
+struct halyard_loops;
+
+namespace bench {
+
+constexpr std::int64_t page_size = 16;  // tokens in a page of a cache
+constexpr float scale = 0.015625f, eps = 1e-6f;
+constexpr std::int64_t group_size = 32, group_bytes = 34;  // of q8_0: a scale in f16, and elements of int8
+
+inline bool is_records(std::int64_t dtype) { return dtype == HALYARD_UINT8; }
+inline std::int64_t bytes_of(std::int64_t dtype) {
+    return dtype == HALYARD_F32 ? 4 : dtype == HALYARD_F16 || dtype == HALYARD_BF16 ? 2 : 1;
+}
+/// How many elements a head takes; of a record: bytes.
+inline std::int64_t head_size(std::int64_t dtype, std::int64_t head_dim) {
+    return is_records(dtype) ? head_dim / group_size * group_bytes : head_dim;
+}
+
+}  // namespace bench
+
+/// The calls of a subject, which is made for one way, so that a call of some nanoseconds is timed with no other.
+struct bench_subject {
+    virtual ~bench_subject() = default;
+    virtual double seconds(std::int64_t n) = 0;
+    std::string target;
+};
+
+struct bench_work {
+    explicit bench_work(const bench_desc &described);
+    bench_work(const bench_work &) = delete;
+    bench_work &operator=(const bench_work &) = delete;
+    ~bench_work();
+
+    struct View {
+        std::size_t at;  // offset into the memory
+        std::int64_t stride_token, stride_head, stride_element;
+    };
+    struct Layout {
+        std::size_t positions = 0, cos = 0, sin = 0, slots = 0, scale = 0, scratch = 0;
+        std::size_t rows = 0, outputs = 0;  // x and y of the first token, all parts
+        std::size_t weight[BENCH_MAX_PARTS] = {};
+        View x[BENCH_MAX_PARTS] = {}, y[BENCH_MAX_PARTS] = {};  // a cached part's y is its cache
+        View between[BENCH_MAX_PARTS] = {};  // what stages leave of cached parts for each other, in bf16
+        /// A hot work has one copy of its tensors, a cold one as many as exceed the caches by far, a shift one for each
+        /// layer. With a cold table all copies are one in memory, and each has positions of its own.
+        std::size_t n_copies = 1, step = 0, n_bytes = 0;
+    };
+
+    bool is_shift() const { return desc.moved_by != 0; }
+    bool is_kv() const { return desc.n_slots > 0 && !is_shift(); }
+    bool is_half() const { return desc.pairing == HALYARD_PAIRING_HALF; }
+    bool is_half_out() const { return desc.out_pairing == HALYARD_PAIRING_HALF; }
+    /// Of k, the cached part that rotates.
+    bool is_by_column(std::int64_t p) const {
+        return desc.by_column && desc.parts[p].is_cached && desc.parts[p].rotates;
+    }
+    std::int64_t stored_type(std::int64_t p) const { return desc.parts[p].is_cached ? desc.cache : desc.dtype; }
+    std::size_t tensor_bytes() const {
+        return static_cast<std::size_t>(desc.tokens * desc.row_elements * bench::bytes_of(desc.dtype));
+    }
+    std::int32_t last_position() const;
+    template <typename T>
+    T *at(std::size_t offset) const {
+        return reinterpret_cast<T *>(memory + offset);
+    }
+    char *x(std::size_t copy) const { return at<char>(layout.rows + copy * layout.step); }
+    char *y(std::size_t copy) const { return at<char>(layout.outputs + copy * layout.step); }
+
+    /// Element j of a head of the part's x, as it was at first; heads are of one token after the other.
+    double first_x(std::int64_t part, std::int64_t token, std::int64_t head, std::int64_t j) const;
+    double read_y(std::int64_t part, std::int64_t token, std::int64_t head, std::int64_t j) const;
+    double read_weight(std::int64_t part, std::int64_t j) const;
+    void reset();
+
+    const bench_desc desc;
+    Layout layout;
+    std::vector<std::int64_t> positions;  // [tokens], of every copy; with a cold table [copies, tokens]
+    std::vector<std::int64_t> slots;
+    char *memory = nullptr;
+    /// What a subject's next call uses: it goes on where the one before has stopped, so that none finds in a cache what
+    /// another has left there.
+    std::size_t next_copy = 0;
+    std::list<std::unique_ptr<bench_subject>> subjects;
+    struct Element {
+        double value, bound, length;  // in the unit that is stored; what it may be off by; of its pair
+        double rounding;              // the part of the bound that is due to the storage
+    };
+    std::vector<Element> expected[2];  // without norms and with them, made when they are first needed
+
+private:
+    void lay_out();
+    void place();
+    void place_x(std::size_t copy) const;
+};
+
+namespace bench {
+
+template <typename Call>
+struct Subject : bench_subject {
+    Subject(bench_work &its_work, Call its_call) : work(its_work), call(std::move(its_call)) {}
+    double seconds(std::int64_t n) override;
+    bench_work &work;
+    Call call;  // takes the number of a copy
+};
+
+/// What is off by more than its bound and `slack` lengths of a pair.
+std::int64_t check(bench_work &work, double slack, bool norms, double &max_error);
+double decode(std::int64_t dtype, const void *at);
+/// By which pair k turns there; the base is 10000.
+long double angle(std::int64_t rotary_dim, std::int64_t position, std::int64_t k);
+
+/// Halyard's ways; NULL: there is no such way.
+std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &way, bench_library &library,
+                                         const char *target);
+/// C loops and ceilings.
+std::unique_ptr<bench_subject> make_loop(bench_work &work, const std::string &way, const halyard_executor *executor);
+
+double now();
+/// Of each compiler that was found.
+const std::vector<std::pair<std::string, const halyard_loops *>> &all_loops();
+
+template <typename Call>
+double Subject<Call>::seconds(std::int64_t n) {
+    const double start = now();
+    for (std::int64_t i = 0; i < n; i++) {
+        const std::size_t copy = work.next_copy;
+        work.next_copy = copy + 1 == work.layout.n_copies ? 0 : copy + 1;
+        call(copy);
+    }
+    return now() - start;
+}
+
+template <typename Call>
+std::unique_ptr<bench_subject> make_subject(bench_work &work, Call call) {
+    return std::make_unique<Subject<Call>>(work, std::move(call));
+}
+
+}  // namespace bench

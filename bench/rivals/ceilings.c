@@ -1,0 +1,165 @@
+// The loops that set a row's ceilings. Memory's: copies or multiplications of the bytes that a rotation reads and writes.
+// The conversion's, of 16-bit elements: each is read, widened to f32, rounded back and written. Elements stay as they are;
+// x and y may be the same. loops.c includes this, after loop.c.
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define VECTOR_REGISTER "+v"
+#else
+#define VECTOR_REGISTER "+w"
+#endif
+#if defined(__AVX512F__)
+#define VECTOR_BYTES 64
+#define STREAM(to, vector) _mm512_stream_si512((void *)(to), (__m512i)(vector))
+#elif defined(__AVX2__)
+#define VECTOR_BYTES 32
+#define STREAM(to, vector) _mm256_stream_si256((void *)(to), (__m256i)(vector))
+#else
+#define VECTOR_BYTES 16
+#define STREAM(to, vector) memcpy(to, &(vector), VECTOR_BYTES)
+#endif
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+// Nothing that the compiler could see through happens to it.
+#define KEEP(vector) __asm__("" : VECTOR_REGISTER(vector))
+
+typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
+typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
+typedef half_float halves __attribute__((vector_size(VECTOR_BYTES / 2)));
+
+// Volatile, so that the compiler does not leave the multiplication out.
+static volatile float one = 1.0f;
+
+typedef words change_fn(words x, floats factor);
+
+ALWAYS_INLINE words keep(words x, floats factor) {
+    (void)factor;
+    KEEP(x);
+    return x;
+}
+
+ALWAYS_INLINE words times(words x, floats factor) { return (words)((floats)x * factor); }
+
+ALWAYS_INLINE words through_f16(words x, floats factor) {
+    (void)factor;
+#if defined(__AVX512F__)  // compilers before GCC 13 convert one element after the other where they are not told
+    __m512 low = _mm512_cvtph_ps(_mm512_castsi512_si256((__m512i)x));
+    __m512 high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64((__m512i)x, 1));
+    KEEP(low);
+    KEEP(high);
+    return (words)_mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(low, 0)), _mm512_cvtps_ph(high, 0), 1);
+#elif defined(__AVX2__) && defined(__F16C__)
+    __m256 low = _mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)x));
+    __m256 high = _mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)x, 1));
+    KEEP(low);
+    KEEP(high);
+    return (words)_mm256_set_m128i(_mm256_cvtps_ph(high, 0), _mm256_cvtps_ph(low, 0));
+#else
+    union {
+        words all;
+        halves part[2];
+    } elements = {x};
+    for (int i = 0; i < 2; i++) {
+        floats wide = __builtin_convertvector(elements.part[i], floats);
+        KEEP(wide);
+        elements.part[i] = __builtin_convertvector(wide, halves);
+    }
+    return elements.all;
+#endif
+}
+
+#ifdef __AVX512BF16__
+/// By an instruction that takes subnormals for zeros, which no kernel may use. A ceiling may, because it asks only what
+/// conversion costs.
+ALWAYS_INLINE words through_bf16(words x, floats factor) {
+    (void)factor;
+    words low = (words)_mm512_unpacklo_epi16((__m512i){0}, (__m512i)x);  // zeros and an element are the element widened
+    words high = (words)_mm512_unpackhi_epi16((__m512i){0}, (__m512i)x);
+    KEEP(low);
+    KEEP(high);
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    return (words)_mm512_permutexvar_epi64(order, (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
+}
+#else
+/// In words of two elements, so that none has to change its lane.
+ALWAYS_INLINE words through_bf16(words x, floats factor) {
+    (void)factor;
+    words low = x << 16, high = x & 0xffff0000;
+    KEEP(low);
+    KEEP(high);
+    low += 0x7fff + (low >> 16 & 1);
+    high += 0x7fff + (high >> 16 & 1);
+    return low >> 16 | (high & 0xffff0000);
+}
+#endif
+
+ALWAYS_INLINE void change_row(const char *x, char *y, int64_t n, change_fn *change, int is_streamed) {
+    const floats factor = (floats){0} + one;
+    int64_t i = 0;
+#pragma GCC unroll 4
+    for (; i + VECTOR_BYTES <= n; i += VECTOR_BYTES) {
+        words vector;
+        memcpy(&vector, x + i, VECTOR_BYTES);
+        vector = change(vector, factor);
+        if (is_streamed) {
+            STREAM(y + i, vector);
+        } else {
+            memcpy(y + i, &vector, VECTOR_BYTES);
+        }
+    }
+    if (i < n) {
+        words vector = {0};
+        memcpy(&vector, x + i, (size_t)(n - i));
+        vector = change(vector, factor);
+        memcpy(y + i, &vector, (size_t)(n - i));
+    }
+}
+
+/// A loop over few vectors costs more than they do: so there are loops for rows of one, two and four.
+ALWAYS_INLINE void change_rows(const char *x, char *y, int64_t n_rows, int64_t row_bytes, int64_t stride,
+                        change_fn *change) {
+    for (int64_t row = 0; row < n_rows; row++, x += stride, y += stride) {
+        if (row_bytes == VECTOR_BYTES) {
+            change_row(x, y, VECTOR_BYTES, change, 0);
+        } else if (row_bytes == 2 * VECTOR_BYTES) {
+            change_row(x, y, 2 * VECTOR_BYTES, change, 0);
+        } else if (row_bytes == 4 * VECTOR_BYTES) {
+            change_row(x, y, 4 * VECTOR_BYTES, change, 0);
+        } else {
+            change_row(x, y, row_bytes, change, 0);
+        }
+    }
+}
+
+#define CEILING(name, change)                                                                                             \
+    static void name(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride) {                      \
+        change_rows(x, y, n_rows, row_bytes, stride, change);                                                                 \
+    }
+CEILING(copy, keep)
+CEILING(multiply, times)
+CEILING(convert_f16, through_f16)
+CEILING(convert_bf16, through_bf16)
+
+static void copy_by_libc(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride) {
+    for (int64_t row = 0; row < n_rows; row++) {
+        memcpy((char *)y + row * stride, (const char *)x + row * stride, (size_t)row_bytes);
+    }
+}
+
+#if VECTOR_BYTES > 16
+/// Past the caches; all that is given is one row.
+#define STREAMED(name, change)                                                                                         \
+    static void name(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride) {                      \
+        (void)stride;                                                                                                  \
+        change_row(x, y, n_rows *row_bytes, change, 1);                                                                \
+        _mm_sfence();                                                                                                  \
+    }
+STREAMED(stream, keep)
+STREAMED(stream_f16, through_f16)
+STREAMED(stream_bf16, through_bf16)
+#else
+#define stream 0
+#define stream_f16 0
+#define stream_bf16 0
+#endif

@@ -1,0 +1,277 @@
+// A rival: the KV path as the author of an engine would write it in C, in one pass over each head: norm, rotation,
+// conversion, store by slot; and keys that move in the cache. Slots are not checked. Sums have 16 partial sums, so that
+// the compiler can make vectors of them. loops.c includes this, after ceilings.c.
+#include <math.h>
+
+/// Rounds to nearest even and saturates, but for NaN. Below 2^-6 numbers are multiples of 2^-9, which adding 2^14
+/// leaves at the end.
+static inline uint8_t to_e4m3(float value) {
+    const union bits bits = {.value = value};
+    const union bits magnitude = {.value = fabsf(value) > 448.0f ? 448.0f : fabsf(value)};
+    const union bits small = {.value = magnitude.value + 0x1p14f};
+    const uint32_t normal = ((magnitude.word + 0x7ffff + ((magnitude.word >> 20) & 1)) >> 20) - (120u << 3);
+    const uint32_t subnormal = small.word - 0x46800000;
+    return (uint8_t)((bits.word >> 24 & 0x80) | (magnitude.word < 0x3c800000 ? subnormal : normal));
+}
+
+/// bf16, or e4m3.
+ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3) {
+    if (is_e4m3) {
+        ((uint8_t *)y)[at] = to_e4m3(value);
+    } else {
+        store_bf16(&((uint16_t *)y)[at], value);
+    }
+}
+
+/// What a call is specialised for, beside its part.
+struct kv {
+    struct halyard_kv_part part;
+    int is_e4m3, is_interleaved, is_by_column;
+};
+
+ALWAYS_INLINE void store_part(const struct kv *kv, void *restrict y, int64_t i, float value) {
+    const int64_t at = kv->is_by_column ? i * kv->part.page_size : i;
+    store(y, at, kv->is_e4m3 ? value * kv->part.r : value, kv->is_e4m3);
+}
+
+ALWAYS_INLINE float normed(const struct kv *kv, const uint16_t *restrict x, int64_t i, int is_normed, float r) {
+    const float value = load_bf16(&x[i]);
+    return is_normed ? value * r * (load_bf16(&kv->part.weight[i]) + kv->part.weight_offset) : value;
+}
+
+ALWAYS_INLINE void pass(const struct kv *kv, const uint16_t *restrict x, void *restrict y, int64_t first,
+                        int64_t last, int is_normed, float r) {
+    for (int64_t i = first; i < last; i++) {
+        store_part(kv, y, i, normed(kv, x, i, is_normed, r));
+    }
+}
+
+ALWAYS_INLINE void rotate(const struct kv *kv, const uint16_t *restrict x, void *restrict y,
+                          const float *restrict cos, const float *restrict sin, int is_normed, float r) {
+    const int64_t pairs = kv->part.rotary_dim / 2, first = kv->part.rotary_offset;
+    for (int64_t k = 0; k < pairs; k++) {
+        const int64_t i0 = first + (kv->is_interleaved ? 2 * k : k);
+        const int64_t i1 = kv->is_interleaved ? i0 + 1 : i0 + pairs;
+        const float x0 = normed(kv, x, i0, is_normed, r), x1 = normed(kv, x, i1, is_normed, r);
+        store_part(kv, y, i0, x0 * cos[k] - x1 * sin[k]);
+        store_part(kv, y, i1, x1 * cos[k] + x0 * sin[k]);
+    }
+}
+
+ALWAYS_INLINE float reciprocal_root(const uint16_t *restrict x, int64_t n, float eps) {
+    float sums[16] = {0}, sum = 0;
+    for (int64_t i = 0; i < n; i += 16) {
+        for (int64_t j = 0; j < 16; j++) {
+            sums[j] += load_bf16(&x[i + j]) * load_bf16(&x[i + j]);
+        }
+    }
+    for (int64_t j = 0; j < 16; j++) {
+        sum += sums[j];
+    }
+    return 1.0f / sqrtf(sum / (float)n + eps);
+}
+
+ALWAYS_INLINE void take_kv(const struct kv given) {
+    const struct kv *const kv = &given;  // a copy, which no store can change
+    const struct halyard_kv_part *const part = &kv->part;
+    const float *restrict const cos = part->cos, *restrict const sin = part->sin;
+    const int64_t n_normed = part->norm_size, window = part->rotary_offset, end = window + part->rotary_dim;
+    for (int64_t t = 0; t < part->tokens; t++) {
+        const int64_t row = part->slots ? part->slots[t] : t;
+        if (row < 0) {
+            continue;
+        }
+        for (int64_t h = 0; h < part->heads; h++) {
+            const uint16_t *const x = part->x + t * part->stride_token + h * part->stride_head;
+            const int64_t page = part->page_size;
+            const int64_t at = kv->is_by_column ? (row / page * part->heads + h) * part->head_dim * page + row % page
+                                                  : (row * part->heads + h) * part->head_dim;
+            void *const y = (char *)part->y + at * (kv->is_e4m3 ? 1 : 2);
+            const float *const c = cos + t * (part->rotary_dim / 2), *const s = sin + t * (part->rotary_dim / 2);
+            if (n_normed == 0) {
+                pass(kv, x, y, 0, window, 0, 1.0f);
+                rotate(kv, x, y, c, s, 0, 1.0f);
+                pass(kv, x, y, end, part->head_dim, 0, 1.0f);
+                continue;
+            }
+            const float r = reciprocal_root(x, n_normed, part->eps);
+            if (n_normed == part->head_dim) {
+                pass(kv, x, y, 0, window, 1, r);
+                rotate(kv, x, y, c, s, 1, r);
+                pass(kv, x, y, end, part->head_dim, 1, r);
+            } else {  // the norm ends where the window begins
+                pass(kv, x, y, 0, n_normed, 1, r);
+                rotate(kv, x, y, c, s, 0, 1.0f);
+            }
+        }
+    }
+}
+
+#define KV(name, e4m3, interleaved, by_column)                                                                       \
+    static void kv_##name(const struct halyard_kv_part *part) {                                                    \
+        take_kv((struct kv){*part, e4m3, interleaved, by_column});                                                 \
+    }
+KV(half_bf16, 0, 0, 0)
+KV(interleaved_bf16, 0, 1, 0)
+KV(half_e4m3, 1, 0, 0)
+KV(interleaved_e4m3, 1, 1, 0)
+KV(half_bf16_by_column, 0, 0, 1)
+KV(interleaved_bf16_by_column, 0, 1, 1)
+
+// ---- Keys that move to other positions -----------------------------------------------------------------------------
+
+/// Exact: the fields of an e4m3, in their place in a float, are 2^-120 of it, subnormals too. NaN is not looked for.
+static inline float from_e4m3(uint8_t x) {
+    const union bits magnitude = {.word = (uint32_t)(x & 0x7f) << 20};
+    const union bits scaled = {.value = magnitude.value * 0x1p120f};
+    const union bits bits = {.word = scaled.word | (uint32_t)(x & 0x80) << 24};
+    return bits.value;
+}
+
+ALWAYS_INLINE float key(const void *restrict keys, int64_t i, int is_e4m3) {
+    return is_e4m3 ? from_e4m3(((const uint8_t *)keys)[i]) : load_bf16(&((const uint16_t *)keys)[i]);
+}
+
+ALWAYS_INLINE void *key_head(const struct halyard_kv_part *part, int64_t token, int64_t head, int is_e4m3) {
+    const int64_t row = part->slots[token] * part->heads + head;
+    return (char *)part->y + row * part->head_dim * (is_e4m3 ? 1 : 2);
+}
+
+ALWAYS_INLINE void shift_in_place(const struct halyard_kv_part given, int is_e4m3) {
+    const struct halyard_kv_part *const part = &given;
+    const float *restrict const cos = part->cos, *restrict const sin = part->sin;
+    const int64_t pairs = part->head_dim / 2;
+    for (int64_t t = 0; t < part->tokens; t++) {
+        for (int64_t h = 0; h < part->heads; h++) {
+            void *const head = key_head(part, t, h, is_e4m3);
+            for (int64_t k = 0; k < pairs; k++) {
+                const float x0 = key(head, k, is_e4m3), x1 = key(head, k + pairs, is_e4m3);
+                store(head, k, x0 * cos[k] - x1 * sin[k], is_e4m3);
+                store(head, k + pairs, x1 * cos[k] + x0 * sin[k], is_e4m3);
+            }
+        }
+    }
+}
+
+/// Turns a head of n elements in f32.
+ALWAYS_INLINE void turn(float *restrict v, const float *restrict cos, const float *restrict sin, int64_t n) {
+    for (int64_t k = 0; k < n / 2; k++) {
+        const float v0 = v[k], v1 = v[k + n / 2];
+        v[k] = v0 * cos[k] - v1 * sin[k];
+        v[k + n / 2] = v1 * cos[k] + v0 * sin[k];
+    }
+}
+
+static void shift_bf16(const struct halyard_kv_part *part) { shift_in_place(*part, 0); }
+static void shift_e4m3(const struct halyard_kv_part *part) { shift_in_place(*part, 1); }
+
+// ---- Records of ggml's q8_0. Heads of 128 are compiled as such --------------------------------------------------------
+
+enum { GROUP = 32, GROUP_BYTES = 34, LONGEST_HEAD = 256 };
+
+/// Each step takes neighbours and leaves sums before differences, so that after all steps numbers are where they were:
+/// compilers make vectors of it.
+ALWAYS_INLINE void transform(float *restrict v, int64_t n) {
+    const float scale = 1.0f / sqrtf((float)n);
+    float scaled[LONGEST_HEAD], *from = scaled, *to = v;
+    for (int64_t i = 0; i < n; i++) {
+        scaled[i] = v[i] * scale;
+    }
+    for (int64_t apart = 1; apart < n; apart *= 2) {
+        for (int64_t i = 0; i < n / 2; i++) {
+            const float v0 = from[2 * i], v1 = from[2 * i + 1];
+            to[i] = v0 + v1;
+            to[i + n / 2] = v0 - v1;
+        }
+        float *const made = to;
+        to = from;
+        from = made;
+    }
+    if (from != v) {
+        memcpy(v, from, (size_t)n * sizeof *v);
+    }
+}
+
+/// Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
+ALWAYS_INLINE void store_groups(uint8_t *restrict y, const float *restrict v, int64_t n) {
+    for (int64_t first = 0; first < n; first += GROUP, y += GROUP_BYTES) {
+        union bits largest = {.word = 0};  // of numbers without a sign, the larger has the larger word
+        for (int64_t i = 0; i < GROUP; i++) {
+            const union bits bits = {.value = v[first + i]};
+            const uint32_t magnitude = bits.word & 0x7fffffff;
+            largest.word = magnitude > largest.word ? magnitude : largest.word;
+        }
+        const half_float scale = (half_float)(largest.value / 127.0f);
+        const float r = largest.word != 0 ? 127.0f / largest.value : 0.0f;
+        memcpy(y, &scale, sizeof scale);
+        for (int64_t i = 0; i < GROUP; i++) {
+            const union bits bits = {.value = v[first + i] * r + 0x1.8p23f};
+            y[2 + i] = (uint8_t)bits.word;
+        }
+    }
+}
+
+ALWAYS_INLINE void load_groups(float *restrict v, const uint8_t *restrict y, int64_t n) {
+    for (int64_t first = 0; first < n; first += GROUP, y += GROUP_BYTES) {
+        half_float scale;
+        memcpy(&scale, y, sizeof scale);
+        for (int64_t i = 0; i < GROUP; i++) {
+            v[first + i] = (float)scale * (float)(int8_t)y[2 + i];
+        }
+    }
+}
+
+ALWAYS_INLINE void load_part(const struct halyard_kv_part *part, int64_t t, int64_t h, float *restrict v, int64_t n) {
+    const uint16_t *restrict const x = part->x + t * part->stride_token + h * part->stride_head;
+    const float *restrict const cos = part->cos + t * n / 2, *restrict const sin = part->sin + t * n / 2;
+    if (part->rotary_dim == 0) {
+        for (int64_t i = 0; i < n; i++) {
+            v[i] = load_bf16(&x[i]);
+        }
+        return;
+    }
+    for (int64_t k = 0; k < n / 2; k++) {
+        const float x0 = load_bf16(&x[k]), x1 = load_bf16(&x[k + n / 2]);
+        v[k] = x0 * cos[k] - x1 * sin[k];
+        v[k + n / 2] = x1 * cos[k] + x0 * sin[k];
+    }
+}
+
+ALWAYS_INLINE uint8_t *record_of(const struct halyard_kv_part *part, int64_t i, int64_t n) {
+    const int64_t row = part->slots[i / part->heads] * part->heads + i % part->heads;
+    return (uint8_t *)part->y + row * (n / GROUP * GROUP_BYTES);
+}
+
+ALWAYS_INLINE void take_records(const struct halyard_kv_part given, int is_shift, int is_transformed, int64_t n) {
+    const struct halyard_kv_part *const part = &given;
+    for (int64_t i = 0; i < part->tokens * part->heads; i++) {
+        float v[LONGEST_HEAD];
+        uint8_t *const record = record_of(part, i, n);
+        if (is_shift) {
+            load_groups(v, record, n);
+            if (is_transformed) {
+                transform(v, n);
+            }
+            turn(v, part->cos, part->sin, n);
+        } else {
+            load_part(part, i / part->heads, i % part->heads, v, n);
+        }
+        if (is_transformed) {
+            transform(v, n);
+        }
+        store_groups(record, v, n);
+    }
+}
+
+#define RECORDS(name, is_shift, is_transformed)                                                                        \
+    static void name(const struct halyard_kv_part *given) {                                                            \
+        if (given->head_dim == 128) {                                                                                  \
+            take_records(*given, is_shift, is_transformed, 128);                                                       \
+        } else {                                                                                                       \
+            take_records(*given, is_shift, is_transformed, given->head_dim);                                           \
+        }                                                                                                              \
+    }
+RECORDS(kv_q8_0, 0, 0)
+RECORDS(kv_q8_0_hadamard, 0, 1)
+RECORDS(shift_q8_0, 1, 0)
+RECORDS(shift_q8_0_hadamard, 1, 1)
