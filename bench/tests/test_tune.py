@@ -1,168 +1,105 @@
-"""Tests of the tuner from end to end: variants that crash, hang or are wrong are named and never win. fake_generator.py
-stands before the generator and breaks some variants.
+"""Tests of the tuner: what is judged better, and that variants which crash, hang or are wrong are named and never win.
 
-    test_tune.py BUILD_FOLDER [NAMES]
+    test_tune.py                 what is judged
+    test_tune.py BUILD_FOLDER    variants
 """
 
-import os
+import contextlib
+import dataclasses
+import io
 import pathlib
-import signal
-import subprocess
+import random
 import sys
 import tempfile
-import time
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent))
-from files import load_json, save_json  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import tune  # noqa: E402
 
-BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/host").resolve()
-FAKE_GENERATOR = str(HERE / "fake_generator.py")
-FEW_VALUES = {"elements_per_step": [4, 8, 16, 32, 64, 128], "elements_per_vector": [4],
-              "elements_per_step_any": [8, 32], "element_threads": [4, 8, 16, 32], "head_threads": [16],
-              "heads_per_thread": [4], "few_tokens": [64], "pairs_per_step": [4, 8, 16]}
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
+KERNEL = "halyard_rotate_half_f32_x86_avx2"
 
 
-def few_recipes():
-    recipes = load_json(BUILD / "generated/tuning.json")
-    real = recipes["generator"]
-    os.environ["HALYARD_REAL_GENERATOR"] = real
-    fake = lambda command: [FAKE_GENERATOR if word == real else word for word in command]
-    for parameter in recipes["parameters"]:
-        parameter["values"] = FEW_VALUES.get(parameter["name"], [1])
-    for kernel in recipes["kernels"]:
-        kernel["check"] = ["true"]  # the real check would refuse the broken variants first
-        kernel["emit"] = fake(kernel["emit"])
-    return recipes | {"seal": fake(recipes["seal"])}
+class Judged(unittest.TestCase):
+    def gain(self, of_hot, of_cold=1.0, of_control=1.0, seed=1):
+        """Of a variant with these gains on three hot shapes, noisy by 2 %, and a cold one, noisy by 30 %."""
+        draw = random.Random(seed).gauss
+
+        def times(gains):
+            return [[draw(1.0, noise) / gain for _ in range(41)] for gain, noise in zip(gains, (0.02, 0.02, 0.02, 0.3))]
+        return tune.find_gain(times([1] * 4), times([*of_hot, of_cold]), times(4 * [of_control]), [0, 1, 2])
+
+    def test_a_cold_shape_hides_no_gain(self):
+        gain = self.gain([1.05, 1.05, 1.05])
+        self.assertTrue(gain.is_better())
+        self.assertAlmostEqual(gain.hot, 1.05, delta=0.02)
+        self.assertLess(gain.noise, 0.02)
+
+    def test_noise_is_no_gain(self):
+        self.assertEqual([seed for seed in range(100) if self.gain([1, 1, 1], seed=seed).is_better()], [])
+        self.assertFalse(self.gain([1.05, 1.05, 1.05], of_control=1.1).is_better())
+
+    def test_a_shape_that_loses_forbids(self):
+        self.assertFalse(self.gain([1.2, 1.2, 0.9]).is_better())
+        self.assertFalse(self.gain([1.2, 1.2, 1.2], of_cold=0.5).is_better())
+
+    def test_variants_are_legal_and_the_nearest_come_first(self):
+        listed = tune.read_kernels.read()
+        base = listed.kernels[KERNEL].parameters
+        variants = tune.list_variants(listed, base, "known_sizes")
+        self.assertEqual(tune.label(variants[0], base).count(","), 0)
+        self.assertTrue(all(v["elements_per_vector"] <= v["elements_per_step"] for v in variants))
+        self.assertEqual(len(variants), 19)
 
 
-class WithRecipes(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="with a space ")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        self.recipes = few_recipes()
+# What is put before a kernel, by elements_per_step. The default, 128, is slow.
+BAD = {128: "\tmovl\t$60000, %eax\n.Lslow:\tdecl\t%eax\n\tjnz\t.Lslow", 32: ".Lhang:\tjmp\t.Lhang", 16: "\tud2",
+       8: "\txorl\t%eax, %eax\n\tretq"}  # wrong, but fast
 
-    def command(self, kernel="halyard_rotate_half_f32", target="x86_avx2", patience=60, output=None):
-        save_json(self.folder / "recipes.json", self.recipes)
-        return [sys.executable, "-EsB", HERE.parent / "tune/tune.py", "--build", BUILD, "--kernels",
-                f"{kernel}_{target}", "--target", target, "--shapes", "llama-3-8b", "--patience",
-                str(patience), "--recipes", self.folder / "recipes.json", "--state", self.folder / "state", "--output",
-                output or self.folder / "schedules"]
 
-    def tune(self, *arguments, environment=None, **more):
-        done = subprocess.run(self.command(*arguments, **more), text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, env=os.environ | (environment or {}))
-        return done.returncode, done.stdout
+def emit_broken(emitter, kernel, triple, suffix, folder, parameters=None, outputs=None):
+    """Takes the place of the generator, and breaks some of what that emits."""
+    step = (parameters or kernel.parameters)["elements_per_step"]
+    if step == 64 and parameters["elements_per_step_any"] == 32:
+        raise tune.emit.Failed("this generator cannot")
+    path, = EMIT(emitter, kernel, triple, suffix, folder, parameters, outputs)
+    path.write_text(path.read_text().replace(f"\n{kernel.name}:", f"\n{kernel.name}:\n{BAD.get(step, '')}\n", 1))
+    return [path]
 
-    def says(self, text, *sentences):
-        for sentence in sentences:
+
+EMIT = tune.emit.Emitter.emit
+
+
+@unittest.skipUnless(BUILD, "no build was given")
+class Variants(unittest.TestCase):
+    def test_those_that_crash_hang_or_are_wrong_are_named_and_the_best_right_one_is_kept(self):
+        listed, few = tune.read_kernels.read(), {"elements_per_step": (8, 16, 32, 64, 128),
+                                                 "elements_per_vector": (8,), "elements_per_step_any": (8, 16, 32)}
+        for name, parameter in listed.parameters.items():
+            listed.parameters[name] = dataclasses.replace(parameter, values=few.get(name, (1,)))
+        with tempfile.TemporaryDirectory(prefix="with a space ") as folder, io.StringIO() as said:
+            options = tune.parse(["--kernels", KERNEL, "--target", "x86_avx2", "--shapes", "llama-3-8b", "--output", folder,
+                                  "--build", str(BUILD)])
+            with (mock.patch.object(tune, "PATIENCE", 3), contextlib.redirect_stdout(said),
+                  mock.patch.object(tune.emit.Emitter, "emit", emit_broken),
+                  mock.patch.object(tune.read_kernels, "read", lambda: listed)):
+                tune.run(options)
+                text = said.getvalue()
+                self.assertIn("1 of 1 kernels", text, text)
+                path, = pathlib.Path(folder).iterdir()
+                entry = tune.tuned_schedules.load(path)[KERNEL]
+                emitter = tune.emit.Emitter(BUILD / "bin/halyard_generator", "c++")
+                numbers = tune.tuned_schedules.read_entry(
+                    entry, listed.kernels[KERNEL], entry["halide"], listed,
+                    lambda: emitter.default_sha256(listed.kernels[KERNEL]))  # as the build does
+        self.assertEqual(numbers["elements_per_step"], 64)
+        self.assertGreater(entry["gain"], 1.1)
+        self.assertEqual(path.name, tune.tuned_schedules.cpu_name() + ".json")
+        for sentence in ("% by elements_per_step 64", "6 variants tried, 4 refused",
+                         "crashes with signal 9", "crashes with signal 4", "but should be 0x", "this generator cannot"):
             self.assertIn(sentence, text)
-
-
-class Tuner(WithRecipes):
-    def test_variants_that_crash_hang_or_are_wrong_are_named_and_the_best_right_one_is_chosen(self):
-        status, text = self.tune(patience=6)
-        self.assertEqual(status, 0, text)
-        refused = "refused elements_per_step {}, elements_per_vector 4: halyard_rotate_half_f32_x86_avx2: f32, half -> half"
-        self.says(text, "x86_avx2: 128/16/8/1/1 -> elements_per_step 64, elements_per_vector 4, ",
-                  *map(refused.format, (32, 16, 8, 4)),
-                  ": takes more than 6 seconds", ": crashes with signal 4", ", but should be 0x",
-                  "refused elements_per_step 64, elements_per_step_any 32, elements_per_vector 4: making it failed: "
-                  "halyard_rotate_half_f32_x86_avx2: this generator cannot")
-        path, = (self.folder / "schedules").iterdir()
-        schedule = load_json(path)
-        self.assertEqual(schedule["parameters"]["elements_per_step"], 64)
-        self.assertGreater(schedule["gain"], 1.1)
-        self.assertEqual(len(schedule["variants"]["refused"]), 5)
-
-        # The next build takes it.
-        kernels = self.folder / "kernels"
-        said = subprocess.run(
-            [sys.executable, "-B", ROOT / "generators/emit/emit.py", "--generator", FAKE_GENERATOR, "--halide",
-             schedule["halide"], "--triple", "x86-64-linux", "--target", "x86_avx2", "--kernels",
-             "^halyard_rotate_half_f32_x86", "--schedules", "auto", "--schedule-folder", path.parent, "-o", kernels],
-            capture_output=True, text=True, check=True)
-        self.assertEqual(said.stdout + said.stderr, "")
-        kernel = load_json(kernels / "kernels_x86_avx2.json")["kernels"][0]
-        self.assertEqual((kernel["schedule"], kernel["parameters"]),
-                         (schedule["device"]["name"], schedule["parameters"]))
-
-    def test_makers_of_rows_and_strided_kernels_are_checked_and_timed_too(self):
-        for kernel, refused, work in (
-                ("halyard_rows_phase", "pairs_per_step 16: halyard_rows_phase_x86_avx2: ", "512/hot/phase"),
-                ("halyard_rotate_strided_f32", "elements_per_step_any 32: making it", "512/cold/strided")):
-            with self.subTest(kernel):
-                status, text = self.tune(kernel)
-                self.assertEqual(status, 0, text)
-                self.says(text, "2 variants tried, 1 refused", f"refused {refused}", work)
-
-    def test_an_interrupted_run_says_so_and_leaves_nothing_running(self):
-        with subprocess.Popen(self.command(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-            while not (self.folder / "state/variants/0").exists():
-                self.assertIsNone(process.poll())
-                time.sleep(0.01)
-            process.send_signal(signal.SIGINT)
-            text = process.communicate()[0]
-        self.assertEqual((process.returncode, text.count("\n")), (130, 1), text)
-        self.says(text, "tune: interrupted; what is finished is kept")
-        until = time.monotonic() + 10
-        while self.processes():
-            self.assertLess(time.monotonic(), until, "what was begun still runs")
-            time.sleep(0.01)
-
-    def processes(self):
-        return [path for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")
-                if str(self.folder).encode() in read_bytes(path)]
-
-    def test_what_is_missing_is_one_sentence(self):
-        def fails(sentence, **more):
-            status, text = self.tune(**more)
-            self.assertEqual((status, text.count("\n")), (1, 1), text)
-            self.says(text, sentence)
-
-        fails("tune: can't make the folder /dev/null/schedules", output="/dev/null/schedules")
-        gpu_program = self.recipes["gpu_program"]
-        self.recipes["gpu_program"] = "/no/program"
-        fails("tune: no device for cuda_sm80: failed: ", target="cuda_sm80")
-        self.recipes["gpu_program"] = ""
-        fails("tune: this build has no kernels for GPUs", target="cuda_sm80")
-        self.recipes["gpu_program"] = gpu_program
-        for what in "compiler", "generator":
-            self.recipes[what] = f"/no/{what}"
-            fails(f"tune: there is no {what} at /no/{what}")
-
-
-def read_bytes(path):
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
-
-
-@unittest.skipUnless(load_json(BUILD / "generated/tuning.json")["gpu_program"], "this build has no kernels for GPUs")
-class GpuTuner(WithRecipes):
-    """What a program of its own checks and times."""
-
-    EMULATED = {"LD_LIBRARY_PATH": str(BUILD / "emulated_cuda")}
-
-    def test_variants_for_CUDA_that_are_wrong_are_named_on_an_emulated_device(self):
-        for kernel in self.recipes["kernels"]:
-            if kernel["isa"] == "cuda_sm80":
-                kernel["link"] = [sys.executable, str(HERE / "fake_linker.py"), *kernel["link"]]
-        status, text = self.tune(target="cuda_sm80", environment=self.EMULATED)
-        self.assertEqual(status, 0, text)  # whichever is the fastest: its times mean nothing
-        self.says(text, "halyard_rotate_half_f32_cuda_sm80: ", "3 variants tried, 2 refused",
-                  "refused element_threads 4: checking it failed: an output is ",
-                  "refused element_threads 32: making it failed: halyard_rotate_half_f32_cuda_sm80: this generator cannot")
-
-    def test_a_driver_that_computes_nothing_is_not_tuned_for(self):
-        status, text = self.tune(target="cuda_sm80", environment=self.EMULATED | {"HALYARD_EMULATED_CUDA": "records"})
-        self.assertEqual(status, 1, text)
-        self.says(text, "tune: the default schedule can't be taken: checking it failed")
 
 
 if __name__ == "__main__":

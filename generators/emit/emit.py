@@ -34,8 +34,6 @@ import tempfile
 import read_kernels
 import tuned_schedules
 
-SCHEDULES = pathlib.Path(__file__).parents[1] / "schedules"
-
 
 class Failed(Exception):
     """Why a kernel was not emitted."""
@@ -43,7 +41,7 @@ class Failed(Exception):
 
 @dataclasses.dataclass
 class Product:
-    """A kernel as it is emitted: with its default schedule, or with a device's."""
+    """A kernel as it is emitted: with its default schedule, or with a CPU's."""
 
     kernel: read_kernels.Kernel
     parameters: dict[str, int]
@@ -111,8 +109,7 @@ class Emitter:
     def default_sha256(self, kernel):
         """The hash of what is emitted for the default on Linux."""
         with tempfile.TemporaryDirectory() as folder:
-            output = "object" if kernel.target.is_gpu else "assembly"
-            file, = self.emit(kernel, f"{kernel.target.processor}-linux", ".o", folder, outputs=[output])
+            file, = self.emit(kernel, f"{kernel.target.processor}-linux", ".o", folder, outputs=["assembly"])
             return tuned_schedules.sha256(file.read_bytes())
 
 
@@ -141,33 +138,27 @@ def store_non_temporally(name, assembly):
     return text.replace("\tretq", "\tsfence\n\tretq")
 
 
-def find_product(kernel, devices, folder, halide, list_of_kernels, emitter, warn):
-    """How a kernel is to be emitted: with the schedule of the device that has one for it, or with its default."""
-    paths = {device: folder / f"{kernel.name}.{device}.json" for device in devices if kernel.parameters}
-    found = [device for device, path in paths.items() if path.exists()]
-    if len(found) > 1:
-        raise Failed(f"HALYARD_SCHEDULES names {' and '.join(found)}, which both have a schedule for {kernel.name}")
-    for device in found:
+def read_schedules(name, folder, is_for_others):
+    """The CPU whose schedules HALYARD_SCHEDULES means, and its entries by kernel."""
+    cpu = {"none": "", "auto": "" if is_for_others else tuned_schedules.cpu_name()}.get(name, name)
+    path = folder / f"{cpu}.json"
+    if cpu and path.exists():
+        return cpu, tuned_schedules.load(path)
+    if cpu and name != "auto":
+        raise Failed(f"HALYARD_SCHEDULES names {cpu}, and there is no {path}")
+    return "", {}
+
+
+def find_product(kernel, cpu, schedules, halide, list_of_kernels, emitter, warn):
+    """How a kernel is to be emitted: with the schedule that a CPU has for it, or with its default."""
+    if kernel.parameters and kernel.name in schedules:
         try:
-            numbers = tuned_schedules.read(paths[device], kernel, device, halide, list_of_kernels,
-                                           lambda: emitter.default_sha256(kernel))
-            return Product(kernel, numbers, device)
+            return Product(kernel, tuned_schedules.read_entry(
+                schedules[kernel.name], kernel, halide, list_of_kernels, lambda: emitter.default_sha256(kernel)), cpu)
         except tuned_schedules.Unusable as why:
-            warn(f"{paths[device].name} is not used, and the kernel has its default schedule: {why}. "
+            warn(f"the schedule of {kernel.name} in {cpu}.json is not used, and the kernel has its default: {why}. "
                  "./run tune makes it anew.")
     return Product(kernel, kernel.parameters)
-
-
-def warn_of_strays(folder, devices, list_of_kernels, warn):
-    """Names files of these devices that belong to no kernel, and devices that have no files."""
-    for device in devices:
-        paths = sorted(folder.glob(f"*.{device}.json"))
-        if not paths:
-            warn(f"HALYARD_SCHEDULES names {device}, for which generators/schedules has no file.")
-        for path in paths:
-            kernel = list_of_kernels.kernels.get(path.name.removesuffix(f".{device}.json"))
-            if kernel is None or not kernel.parameters:
-                warn(f"{path.name} is not used: no kernel of that name can be tuned.")
 
 
 def rows_of(products):
@@ -205,15 +196,12 @@ def emit_target(options, warn):
     folder = options.o
     folder.mkdir(parents=True, exist_ok=True)
     emitter = Emitter(options.generator, options.compiler)
-    named = [device for device in options.schedules if device not in ("auto", "none")]
-    own = [tuned_schedules.cpu_name()] if "auto" in options.schedules and not options.no_auto else []
-    if list_of_kernels.targets_of(options.triple)[0] is target:  # once, and not for each target
-        warn_of_strays(options.schedule_folder, named, list_of_kernels, warn)
+    cpu, schedules = read_schedules(options.schedules, options.schedule_folder, options.no_auto)
 
     kernels = [kernel for kernel in list_of_kernels.kernels_of(options.target, options.triple)
                if re.search(options.kernels, kernel.name) and (options.compiler or not kernel.is_non_temporal)]
-    products = [find_product(kernel, own + named, options.schedule_folder, options.halide, list_of_kernels, emitter,
-                             warn) for kernel in kernels]
+    products = [find_product(kernel, cpu, schedules, options.halide, list_of_kernels, emitter, warn)
+                for kernel in kernels]
     manifest = folder / f"kernels_{target.name}.json"
     earlier = {place: read_manifest(place / manifest.name) for place in (folder, *options.reuse)}
     manifest.unlink(missing_ok=True)  # until all is done, so that nobody takes a part for the whole
@@ -261,11 +249,10 @@ def main():
     parser.add_argument("--triple", required=True)
     parser.add_argument("--target", required=True)
     parser.add_argument("-o", required=True, type=pathlib.Path)
-    parser.add_argument("--schedules", nargs="*", default=[],
-                        help="none, auto (this CPU's), or a CPU's name; a GPU's beside it [none]")
+    parser.add_argument("--schedules", default="none", help="none, auto (this CPU's), or a CPU's name [none]")
     parser.add_argument("--no-auto", action="store_true", help="auto is none: this is for other machines, and the same "
                         "wherever it is made")
-    parser.add_argument("--schedule-folder", type=pathlib.Path, default=SCHEDULES)
+    parser.add_argument("--schedule-folder", type=pathlib.Path, default=tuned_schedules.FOLDER)
     parser.add_argument("--compiler", help="assembles kernels that store past the caches; without it there are none")
     parser.add_argument("--archiver")
     parser.add_argument("--linker")
@@ -274,7 +261,7 @@ def main():
     options = parser.parse_args()
     try:
         emit_target(options, lambda sentence: print("warning:", sentence, file=sys.stderr))
-    except (Failed, read_kernels.BadList, OSError) as error:
+    except (Failed, read_kernels.BadList, tuned_schedules.Unusable, OSError) as error:
         sys.exit(f"emit.py: {error}")
 
 

@@ -1,7 +1,8 @@
-"""Tuned schedules: numbers that ./run tune found for a device, in place of those of kernels.inc.
+"""Tuned schedules: numbers that ./run tune found on a CPU, in place of those of kernels.inc.
 
-They lie in schedules/<kernel>.<device>.json, and each file is used whole or not at all. A file holds as long as the
-kernel's default does: `default_sha256` is the hash of what was emitted for the default when the file was measured.
+schedules/<cpu>.json holds those of a CPU: {"cpu": {...}, "kernels": {name: {"parameters", "default_sha256", ...}}}.
+The entry of a kernel is used whole or not at all. It holds as long as the kernel's default does: `default_sha256` is the
+hash of what was emitted for the default when the schedule was measured.
 """
 
 import hashlib
@@ -9,8 +10,7 @@ import json
 import pathlib
 import re
 
-SCHEMA = 4
-CHANGED = "it was changed since ./run tune wrote it"
+FOLDER = pathlib.Path(__file__).parents[1] / "schedules"
 
 
 class Unusable(Exception):
@@ -21,46 +21,35 @@ def sha256(data):
     return hashlib.sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()
 
 
-def read(path, kernel, device, halide, list_of_kernels, find_default_sha256):
-    """The parameters that a file holds for a kernel and a device. Raises Unusable.
-
-    find_default_sha256 is called last, because it emits the default.
-    """
-    text = path.read_text()  # a checkout may have CRLF, which counts as LF
+def load(path):
+    """The entries of a CPU's file by kernel. Raises Unusable."""
     try:
-        schedule = json.loads(text)
-    except (ValueError, RecursionError):
-        schedule = None
-    if not isinstance(schedule, dict):
-        raise Unusable("it is not a JSON object")
-    if schedule.get("schema") != SCHEMA:
-        raise Unusable(f"its schema is not {SCHEMA}")
-    if schedule.get("checksum") != checksum(text, schedule.get("checksum")):
-        raise Unusable(CHANGED)
-    named = schedule.get("device")
-    found = schedule | {"device": named.get("name") if isinstance(named, dict) else None}
-    expected = {"kernel": kernel.name, "device": device, "halide": halide, "target": linux_target(kernel)}
-    for field, value in expected.items():
-        if found.get(field) != value:
-            raise Unusable(f'its {field} is not "{value}"')
-    parameters = schedule.get("parameters")
-    _check_parameters(parameters, kernel, list_of_kernels)
-    if schedule.get("default_sha256") != find_default_sha256():
+        kernels = json.loads(path.read_text())["kernels"]
+        if all(isinstance(entry, dict) for entry in kernels.values()):
+            return kernels
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        pass
+    raise Unusable(f"{path} is not what ./run tune writes")
+
+
+def read_entry(entry, kernel, halide, list_of_kernels, find_default_sha256):
+    """The numbers that a kernel's entry holds. Raises Unusable. find_default_sha256 is called last: it emits the
+    default."""
+    if entry.get("halide") != halide:
+        raise Unusable(f"it was measured with another Halide than {halide}")
+    parameters = entry.get("parameters")
+    if not isinstance(parameters, dict) or parameters.keys() != kernel.parameters.keys():
+        raise Unusable(f"its parameters are not {', '.join(kernel.parameters)}")
+    for name, value in parameters.items():
+        parameter = list_of_kernels.parameters[name]
+        if type(value) is not int or value not in parameter.values:
+            raise Unusable(f"its {name} is none of {', '.join(map(str, parameter.values))}")
+        limit = parameters.get(parameter.limit, value)
+        if type(limit) is int and value > limit:
+            raise Unusable(f"its {name} exceeds its {parameter.limit}")
+    if entry.get("default_sha256") != find_default_sha256():
         raise Unusable("it was measured against another default than the one that is emitted now")
     return parameters
-
-
-def _check_parameters(parameters, kernel, list_of_kernels):
-    if not isinstance(parameters, dict) or len(parameters) != len(kernel.parameters):
-        raise Unusable(f"its parameters are not {len(kernel.parameters)}")
-    for name in kernel.parameters:
-        values = list_of_kernels.parameters[name].values
-        if type(parameters.get(name)) is not int or parameters[name] not in values:
-            raise Unusable(f"its {name} is none of {', '.join(map(str, values))}")
-    for name, value in parameters.items():
-        limit = list_of_kernels.parameters[name].limit
-        if limit in parameters and value > parameters[limit]:
-            raise Unusable(f"its {name} exceeds its {limit}")
 
 
 def cpu_name(cpuinfo="/proc/cpuinfo"):
@@ -76,22 +65,3 @@ def cpu_name(cpuinfo="/proc/cpuinfo"):
         if all(parts):
             return "_".join(parts)
     return ""
-
-
-def linux_target(kernel):
-    """Schedules are measured on Linux, and hold for the other systems of the same processor."""
-    return kernel.halide(f"{kernel.target.processor}-linux")
-
-
-def checksum(text, present):
-    """The hash of a file's text, in which the checksum itself counts as empty."""
-    return sha256(text.replace(f'"{present}"', '""'))
-
-
-def seal(draft, default_sha256):
-    """The text of a file, from a draft whose checksum and default_sha256 are empty."""
-    text, n = re.subn(r'"default_sha256": ""', f'"default_sha256": "{default_sha256}"', draft)
-    sealed, m = re.subn(r'"checksum": ""', f'"checksum": "{sha256(text)}"', text)
-    if (n, m) != (1, 1):
-        raise ValueError("a draft has one empty checksum and one empty default_sha256")
-    return sealed

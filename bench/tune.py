@@ -1,0 +1,356 @@
+"""Finds better schedules for this CPU: ./run tune [--kernels GLOB] [--minutes M] [--shapes NAME...] [--target NAME]
+
+The numbers of a kernel's schedule are varied, those of one group of loops after the other. Each variant is a
+libhalyard.so of its own. It is checked as the tests check kernels, and timed beside the default, in interleaved rounds on
+the same memory. One that wins beyond noise and loses nowhere goes into generators/schedules/<cpu>.json, which the next
+build takes. Run nothing else on the machine meanwhile. Exit status: 0 done; 1 something failed; 2 wrong usage;
+130 interrupted.
+"""
+
+import argparse
+import concurrent.futures
+import fnmatch
+import itertools
+import math
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import typing
+
+from files import Failed, load_json, save_json, show_progress
+from machine import ROOT, find_caches, find_commit, read_cpuinfo
+from native import Library, Prepared
+from rounds import Effort, Subject, interval_of_median, measure, ratios
+from works import Work, part_of, read_models
+
+sys.path.insert(1, str(ROOT / "generators/emit"))
+import emit  # noqa: E402
+import read_kernels  # noqa: E402
+import tuned_schedules  # noqa: E402
+
+# For hot shapes and for cold ones, of which a call takes longer. Rounds are short, so that few of them are interrupted.
+LOOK, DUEL = (Effort(25, 2e-4), Effort(7, 1e-3)), (Effort(201, 2e-4), Effort(41, 2e-3))
+FINALISTS = 3
+LEAST_GAIN, MOST_LOSS = 0.01, 0.01  # a schedule has to gain more than the one, and on no shape may lose the other
+PATIENCE = 60  # CPU seconds that a check may take
+MAKING_SHARE = 0.7  # of the time; the rest is for timing
+
+
+# ---- What is judged --------------------------------------------------------------------------------------------------
+
+
+class Gain(typing.NamedTuple):
+    """How many times as fast: medians over the rounds."""
+    hot: float  # the geometric mean over the shapes that are in caches; over all where none is
+    noise: float  # what that may be off by
+    shapes: tuple  # (low, median, high) of each
+
+    def is_better(self):
+        return self.hot > 1 + max(self.noise, LEAST_GAIN) and all(high > 1 - MOST_LOSS for _, _, high in self.shapes)
+
+
+def find_gain(base, other, control, hot):
+    """Of seconds of each shape and round. `control` is the base once more, and where it differs that is noise. `hot`:
+    which shapes count for the mean. A cold one is too noisy for it, and can only forbid a variant."""
+    def mean(some):
+        in_rounds = zip(*(ratios(base[i], some[i]) for i in hot))
+        return interval_of_median([statistics.geometric_mean(ratios_of_round) for ratios_of_round in in_rounds])
+
+    low, gain, high = mean(other)
+    noise = max((high - low) / 2, abs(mean(control)[1] - 1))
+    return Gain(gain, noise, tuple(interval_of_median(ratios(*both)) for both in zip(base, other)))
+
+
+# ---- Variants --------------------------------------------------------------------------------------------------------
+
+
+def list_variants(listed, base, loops):
+    """All numbers of these loops beside the others of the base, the most alike first."""
+    names = [name for name in base if listed.parameters[name].loops == loops]
+    variants = [base | dict(zip(names, values))
+                for values in itertools.product(*(listed.parameters[name].values for name in names))]
+    fits = lambda v: all(v[name] <= v.get(listed.parameters[name].limit, v[name]) for name in v)
+    distance = lambda v: sum(abs(math.log2(max(v[name], 0.5) / max(base[name], 0.5))) for name in names)
+    return sorted((v for v in variants if v != base and fits(v)), key=distance)
+
+
+def label(numbers, base):
+    """"elements_per_vector 8, hoist_rows 0": what differs."""
+    return ", ".join(f"{name} {value}" for name, value in numbers.items() if value != base[name])
+
+
+class Variant(typing.NamedTuple):
+    numbers: dict
+    library: pathlib.Path | None
+    fault: str = ""
+
+
+class Maker:
+    """Makes and checks variants of a kernel in a folder."""
+
+    def __init__(self, recipe, kernel, folder):
+        self.recipe, self.kernel, self.folder, self.made = recipe, kernel, pathlib.Path(folder), itertools.count()
+        self.emitter = emit.Emitter(recipe["generator"], recipe["compiler"])
+
+    def link(self, *words):
+        # The variant is the first of two definitions, and so the one that is taken.
+        subprocess.run([self.recipe["compiler"], "-Wl,-z,muldefs", *map(str, words), "-pthread"], check=True)
+
+    def find_fault(self, command, **environment):
+        # A variant that hangs is ended by a signal, like one that crashes.
+        done = subprocess.run(["sh", "-c", f'ulimit -t {PATIENCE} && exec "$@"', "sh", *map(str, command)], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | environment)
+        said = re.search(rf"{self.kernel.name}:? ([^-].*?)(?= =====|$)", " ".join(done.stdout.split()))
+        return "" if done.returncode == 0 else said[1][:120] if said else f"failed with status {done.returncode}"
+
+    def make(self, numbers):
+        folder = self.folder / str(next(self.made))
+        folder.mkdir()
+        library, program = folder / "libhalyard.so", folder / "check"
+        try:
+            assembly, = self.emitter.emit(self.kernel, f"{self.kernel.target.processor}-linux", ".o", folder, numbers,
+                                          ["assembly"])
+        except emit.Failed as why:
+            return Variant(numbers, None, " ".join(str(why).split())[:300])
+        fault = self.find_fault([sys.executable, "-B", ROOT / "tests/library/check_assembly.py",
+                                 self.recipe["assembler"], assembly])
+        if not fault:
+            self.link(assembly, "-o", program, *self.recipe["check"])
+            is_rows = self.kernel.op == "rows_phase"
+            test = "row kernels: phase, the reference*" if is_rows else self.kernel.name
+            fault = self.find_fault([program, test, "--rng-seed", "1"], HALYARD_TEST_ROUNDS="20")
+        if not fault:
+            self.link("-shared", assembly, "-o", library, "-Wl,--whole-archive", self.recipe["library"],
+                      "-Wl,--no-whole-archive", f"-Wl,--version-script={self.recipe['exports']}")
+        return Variant(numbers, library, fault)
+
+    def make_all(self, many, until):
+        """As many as there is time for."""
+        begin = lambda numbers: self.make(numbers) if time.monotonic() < until else None
+        with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            return [variant for variant in pool.map(begin, many) if variant]
+
+
+# ---- Works and times -------------------------------------------------------------------------------------------------
+
+
+def list_rows(kernel, models):
+    """Of each pair of head_dim and rotary_dim a decoding step and a batch, which are hot, and a prompt in no cache. For
+    a kernel that stores past the caches, outputs that are larger than these."""
+    if kernel.op == "rows_phase":
+        one_head = part_of(models[0], "-one-head", 1)  # which costs little beside its rows
+        return [Work(one_head, tokens, "f32", angles="phase") for tokens in (1, 64, 512)]
+    pairings = tuple("interleaved" if pairing == "interleaved" else "half"
+                     for pairing in (kernel.pairing, kernel.out_pairing))
+    models = list({(m.head_dim, m.rotary_dim): m for m in reversed(models)
+                   if (m.pairing, m.out_pairing) == pairings}.values())[::-1]
+    how = {"dtype": kernel.dtype, "in_place": kernel.place == "in_place", "strided": kernel.pairing == "strided"}
+    if kernel.is_non_temporal:
+        tokens = lambda model, mib: (mib << 20) // (Work(model, 1, **how).n_bytes // 2)
+        return [Work(model, tokens(model, mib), **how, cold=True) for model in models[:1] for mib in (32, 64, 96)]
+    return ([Work(model, tokens, **how) for model in models for tokens in (1, 64)] +
+            [Work(model, 512, **how, cold=True) for model in models[:1]])
+
+
+def time_variants(rows, target, libraries, effort):
+    """The seconds of each library, row and round; none for a library whose result is wrong. This thread stays on one
+    CPU meanwhile."""
+    seconds, cpus = [[] for _ in libraries], os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cpus)})
+    try:
+        for row in rows:
+            show_progress(f"timing {len(libraries)} variants on {row.name}")
+            work, subjects = Prepared(row.described()), []
+            for library in libraries:
+                way = work.way("run", library, target)
+                subjects.append(Subject(row.name, way.seconds))
+                if work.try_way(way)[1]:
+                    raise Failed(f"{row.name}: a variant that passed its check gives a wrong result")
+            measure(subjects, effort[row.cold])
+            for own, subject in zip(seconds, subjects):
+                own.append(subject.seconds)
+            work.close()
+    finally:
+        os.sched_setaffinity(0, cpus)
+    return seconds
+
+
+class Tuner:
+    """Of one kernel."""
+
+    def __init__(self, listed, kernel, models, maker):
+        self.listed, self.kernel, self.maker = listed, kernel, maker
+        self.rows = list_rows(kernel, models)
+        self.hot = [i for i, row in enumerate(self.rows) if not row.cold] or list(range(len(self.rows)))
+        self.tried, self.refused = 0, []
+        self.default = maker.make(dict(kernel.parameters))
+        if self.default.fault:
+            raise Failed(f"{kernel.name}: the default schedule can't be taken: {self.default.fault}")
+        self.base = self.candidate = self.default
+
+    def compare(self, base, others, effort):
+        """The Gain of each over the base, which is timed twice."""
+        control = base.library.with_name("control.so")
+        shutil.copy(base.library, control)
+        libraries = [Library(str(path)) for path in (base.library, control, *(other.library for other in others))]
+        base, control, *seconds = time_variants(self.rows, self.kernel.target.name, libraries, effort)
+        for library in libraries:
+            library.close()
+        return [find_gain(base, other, control, self.hot) for other in seconds]
+
+    def vary(self, numbers, until):
+        show_progress(f"{self.kernel.name}: making {len(numbers)} variants")
+        made = self.maker.make_all(numbers, until)
+        self.tried += len(made)
+        self.refused += [variant for variant in made if variant.fault]
+        alive = [variant for variant in made if not variant.fault]
+        if len(alive) > FINALISTS:
+            gains = self.compare(self.base, alive, LOOK)
+            best = sorted(range(len(alive)), key=lambda i: -gains[i].hot)[:FINALISTS]
+            alive = [alive[i] for i in best]
+        if alive:
+            gains = self.compare(self.base, alive, DUEL)
+            gain, winner = max(zip(gains, alive), key=lambda both: (both[0].is_better(), both[0].hot))
+            if gain.is_better():
+                self.base = self.candidate = winner
+            elif self.candidate is self.default:
+                self.candidate = winner  # to say by how much it does not win
+
+    def tune(self, until):
+        """The best candidate and its Gain over the default. The fastest of many was lucky too, so it is timed anew."""
+        # non_temporal_mib is no number of the kernel's loops, but of the library's table of kernels.
+        loops = list(dict.fromkeys(self.listed.parameters[name].loops for name in self.kernel.parameters
+                                   if name != "non_temporal_mib"))
+        for i, some in enumerate(loops):
+            n, *later = (len(list_variants(self.listed, self.base.numbers, each)) for each in loops[i:])
+            now = time.monotonic()
+            self.vary(list_variants(self.listed, self.base.numbers, some),
+                      now + MAKING_SHARE * (until - now) * n / max(n + sum(later), 1))
+        if self.candidate is self.default:
+            raise Failed(f"{self.kernel.name}: there was time for no variant")
+        return self.candidate, self.compare(self.default, [self.candidate], DUEL)[0]
+
+
+# ---- The run ---------------------------------------------------------------------------------------------------------
+
+
+def say(tuner, candidate, gain):
+    """A line for a kernel, and one for each shape."""
+    what = label(candidate.numbers, tuner.default.numbers)
+    words = "gain {} by {}" if gain.is_better() else "default kept: best candidate {} by {}"
+    show_progress()
+    print(f"{tuner.kernel.name}: {words.format(f'{100 * (gain.hot - 1):+.1f} %', what)}, noise "
+          f"{100 * gain.noise:.1f} %; {tuner.tried} variants tried, {len(tuner.refused)} refused")
+    for row, shape in zip(tuner.rows, gain.shapes):
+        low, gain_of_shape, high = (f"{100 * (ratio - 1):+.1f}" for ratio in shape)
+        print(f"    {row.name:56} {gain_of_shape:>6} % ({low} … {high})")
+    for variant in tuner.refused:
+        print(f"    refused {label(variant.numbers, tuner.default.numbers)}: {variant.fault}")
+    sys.stdout.flush()
+
+
+def keep(path, cpu, tuner, candidate, gain, more):
+    """Writes the kernel's entry, or removes one where nothing is better than the default."""
+    schedules = load_json(path) if path.exists() else {}
+    kernels = schedules.get("kernels", {})
+    kernels.pop(tuner.kernel.name, None)
+    if gain.is_better():
+        shapes = {row.name: [round(value, 4) for value in shape] for row, shape in zip(tuner.rows, gain.shapes)}
+        kernels[tuner.kernel.name] = more | {
+            "parameters": candidate.numbers, "default_sha256": tuner.maker.emitter.default_sha256(tuner.kernel),
+            "gain": round(gain.hot, 4), "noise": round(gain.noise, 4), "shapes": shapes}
+    if kernels:
+        path.parent.mkdir(exist_ok=True)
+        save_json(path, {"cpu": cpu, "kernels": kernels})
+    else:
+        path.unlink(missing_ok=True)
+
+
+def find_kernels(listed, options, library):
+    target = options.target or next(name for name, words in library.targets.items() if "active" in words)
+    if "supported" not in library.targets.get(target, ()):
+        raise Failed(f'this machine can\'t run "{target}"')
+    kernels = [kernel for kernel in listed.kernels_of(target) if kernel.parameters and not kernel.target.is_gpu
+               and fnmatch.fnmatchcase(kernel.name, options.kernels)]
+    if not kernels:
+        raise Failed(f'no kernel of {target} that has a schedule matches "{options.kernels}"')
+    return kernels
+
+
+def find_models(wanted):
+    with open(ROOT / "bench/shapes.txt") as shapes:
+        models = [model for model in read_models(shapes) if not wanted or model.name in wanted]
+    if missing := set(wanted or ()) - {model.name for model in models}:
+        raise Failed(f"bench/shapes.txt has no {', '.join(sorted(missing))}")
+    return models
+
+
+def run(options):
+    recipe, listed = load_json(options.build / "generated/tuning.json"), read_kernels.read()
+    kernels = find_kernels(listed, options, Library(str(options.build / "lib/libhalyard.so")))
+    models, info, name = find_models(options.shapes), read_cpuinfo(), tuned_schedules.cpu_name()
+    if not name:
+        raise Failed("this CPU tells no model by which its schedules could be named")
+    cpu = {"name": name, "cpu": info.get("model name", "unknown"), "stepping": info.get("stepping", "unknown"),
+           "caches": find_caches()}
+    more = {"halide": recipe["halide"], "commit": find_commit(), "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "command": " ".join(["./run tune", *sys.argv[1:]])}
+    print(f"{cpu['cpu']} ({name}), {cpu['caches']}; Halyard {more['commit']}, Halide {more['halide']}, {more['date']}")
+    print("Gains: medians over the rounds, and between what they lie in 999 of 1,000 cases. Noise is half of that, or by\n"
+          "how much two copies of the default differ.\n", flush=True)
+    end, n_better = time.monotonic() + 60 * options.minutes, 0
+    for i, kernel in enumerate(kernels):
+        now = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            tuner = Tuner(listed, kernel, models, Maker(recipe, kernel, folder))
+            candidate, gain = tuner.tune(now + (end - now) / (len(kernels) - i))
+            say(tuner, candidate, gain)
+            keep(options.output / f"{name}.json", cpu, tuner, candidate, gain, more)
+        n_better += gain.is_better()
+    print(f"\n{n_better} of {len(kernels)} kernels have a better schedule than the default"
+          + (f", in {options.output / name}.json. ./run build takes it." if n_better else "."))
+
+
+def positive(text):
+    if not float(text) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return float(text)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="./run tune", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--kernels", default="*", metavar="GLOB", help="only kernels whose name matches [*]")
+    add("--minutes", type=positive, default=math.inf, metavar="M", help="end after about so long [when all is tried]")
+    add("--shapes", nargs="+", metavar="NAME", help="only on these models of bench/shapes.txt")
+    add("--target", default="", help="whose kernels [the best target that this machine has]")
+    add("--output", type=pathlib.Path, default=tuned_schedules.FOLDER, metavar="FOLDER",
+        help="where <cpu>.json is written [generators/schedules]")
+    add("--build", type=pathlib.Path, default=ROOT / "build/host", metavar="FOLDER", help="[build/host]")
+    return parser.parse_args(arguments)
+
+
+def main(arguments):
+    options = parse(arguments)
+    try:
+        run(options)
+        return 0
+    except KeyboardInterrupt:
+        show_progress()
+        print("tune: interrupted; the kernels that are finished are kept", file=sys.stderr)
+        return 130
+    except (Failed, OSError, subprocess.CalledProcessError) as error:
+        show_progress()
+        print(f"tune: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
