@@ -106,8 +106,7 @@ def run_table(options):
     setting = Setting(open_library(options), rounds.QUICK if options.quick else rounds.THOROUGH, options.target)
     if options.threads == [1]:
         pin()
-        if not options.peers:  # whose threads are their own affair
-            setting.library.native.count_only_this_thread()
+        setting.library.native.count_only_this_thread()
     if options.against:
         return run_against(options, works, setting)
     if options.peers:

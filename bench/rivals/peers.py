@@ -12,6 +12,7 @@ import mmap
 import os
 import pathlib
 import sys
+import time
 import types
 
 ENVIRONMENT = pathlib.Path(sys.prefix)
@@ -431,6 +432,11 @@ def one_sentence(error):
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
+def timer(work, *calls):
+    """Of one thread: how long this process had a CPU, as Halyard's thread is timed."""
+    return timer_of(*calls, clock=time.process_time if work.threads == 1 else time.perf_counter)
+
+
 class Peers:
     """Those of rotations, or of the KV path. `list` is {"peers", "absent", "refused"}: the versions of those that are
     there, why others are not, and why some could not do some of the works."""
@@ -454,7 +460,7 @@ class Peers:
             tiny = Work(Model("tiny", 1, 0, 2, 2, work.model.pairing, work.model.out_pairing), 1, work.dtype,
                         work.in_place, threads=work.threads)
             self.overheads[key] = peer(tiny, Prepared(tiny.described()))
-        return timer_of(self.overheads[key].calls[0])
+        return timer(work, self.overheads[key].calls[0])
 
     def subjects(self, work, prepared, judge):
         """What is timed of each that can do the work, after its result was compared with the formula."""
@@ -473,5 +479,5 @@ class Peers:
                     self.list["refused"].append(refusal)
                 continue
             self.kept.append(ready)
-            found.append(Subject(peer.name, timer_of(*ready.calls), about=about))
+            found.append(Subject(peer.name, timer(work, *ready.calls), about=about))
         return found

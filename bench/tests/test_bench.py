@@ -155,7 +155,7 @@ class Rows(unittest.TestCase):
                                       for m in [next(fake)]]
             real, measure.compare_builds = measure.compare_builds, found
             try:
-                return len(measure.find_differences([Work(SMALL, 3, "bf16")], self.setting, None)[1])
+                return len(measure.find_differences([Work(SMALL, 3, "bf16")], self.setting, self.library)[1])
             finally:
                 measure.compare_builds = real
         self.assertEqual([compared(*medians) for medians in (
