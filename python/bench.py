@@ -1,7 +1,7 @@
 """What calls of the package cost, of one token of one head of two numbers, and of q and k of one token of Llama 3 8B:
 ./run bench python overhead
 
-Times are medians of rounds, with the least and the greatest; each round takes everything once, in turns. A ratio is the
+Times are medians of interleaved rounds, with the least and the greatest. A ratio is the
 median of the rounds' ratios.
 """
 
@@ -17,17 +17,17 @@ import halyard
 import halyard.torch
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
-import turns  # noqa: E402
+import rounds  # noqa: E402
 
 
 def show(subjects, against):
     for name, subject in subjects.items():
-        ratio = statistics.median(turns.ratios(subjects[against].seconds, subject.seconds))
+        ratio = statistics.median(rounds.ratios(subjects[against].seconds, subject.seconds))
         print(f"  {name:34} {1e9 * subject.timing().median:10.1f} ns  ({1e9 * min(subject.seconds):.1f} … "
               f"{1e9 * max(subject.seconds):.1f})  {ratio:6.2f} times as fast as {against}")
 
 
-def overhead(rounds):
+def overhead(n_rounds):
     angles = halyard.AngleSource(halyard.Frequencies.from_base(10000.0, 2), first=0, last=99)
     wide = halyard.AngleSource(halyard.Frequencies.from_base(500_000.0, 128), first=0, last=4095)
     calls = {}
@@ -64,7 +64,7 @@ def overhead(rounds):
             lambda: ops.road(packed, road.how, None, None, positions, slots, k_cache, v_cache, weight, weight),
     }
     with torch.no_grad():
-        show(turns.time_calls(calls, rounds, 2000), "NumPy: two numbers, in place")
+        show(rounds.time_calls(calls, n_rounds, 2000), "NumPy: two numbers, in place")
 
 
 def main():

@@ -29,7 +29,7 @@ ARROWS = {
     "checks": ["runtime"],
     "tests": ["runtime", "checks"],
     "tests/tool": ["runtime", "checks", "tests", "runtime/tool/files"],
-    "bench": ["runtime", "checks"],
+    "bench": ["runtime/include"],
     "engines": ["runtime/include"],
     "generators/arithmetic": ["runtime"],  # what kernels and the portable reference share
     "generators/gpu": ["runtime", "generators/arithmetic"],

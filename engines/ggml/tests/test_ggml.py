@@ -8,6 +8,7 @@ BUILD is build/engines or its like; LLAMA is the unpacked and built llama.cpp.
 
 import argparse
 import collections
+import functools
 import json
 import os
 import pathlib
@@ -18,8 +19,7 @@ import sys
 import tempfile
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench"))
-import turns  # noqa: E402
-from hosts import Program  # noqa: E402
+import rounds  # noqa: E402
 
 THREADS = 4
 # Of test-llama-archs: its tests, and the nodes in them that rotate.
@@ -46,38 +46,27 @@ TIMED = ["llama-dense", "qwen3-dense", "phi3-dense"]
 
 
 class TimedModel:
-    """A model before and after a library was loaded, timed in turns by times.cpp."""
+    """A model before and after a library was loaded, timed in interleaved rounds by times.cpp."""
 
     TOKENS = 29
 
     def __init__(self, command):
-        self.process = Program(command)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def round(self, calls):
-        return [float(self.process.say(f"{which} {what} {n}")) for (which, what), n in calls]
+    def time(self, which, what, n):
+        self.process.stdin.write(f"{which} {what} {n}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
 
     def compare(self):
-        subjects = [turns.Subject(what, self, (which, what), n_calls=n) for what, n in
+        subjects = [rounds.Subject(what, functools.partial(self.time, which, what), n_calls=n) for what, n in
                     (("prompt", 1), ("token", self.TOKENS)) for which in (0, 1)]
-        turns.take_turns(subjects, 40)
-        self.process.close()
+        rounds.take_rounds(subjects, 40)
+        self.process.kill()
         before, after, *tokens = (subject.timing() for subject in subjects)
         parts = [f"{name} {a.median * 1e6:.1f}, {b.median * 1e6:.1f} us ({b.median / a.median:.3f}; fastest "
                  f"{b.fastest / a.fastest:.3f})" for name, a, b in (("pp512", before, after), ("a token", *tokens))]
         return f"stock, Halyard: {'; '.join(parts)}"
-
-
-class EngineBench:
-    """llama-bench, whose runs have samples of their own: of each key, those of a prompt and those of tokens."""
-
-    def __init__(self, run):
-        self.run, self.samples = run, {}
-
-    def round(self, calls):
-        for key, _ in calls:
-            for all_samples, some in zip(self.samples.setdefault(key, [[], []]), self.run(key)):
-                all_samples.extend(some)
-        return [0.0] * len(calls)
 
 
 class Tests:
@@ -253,10 +242,13 @@ class Tests:
     def engine_times(self):
         for model in TIMED:
             for threads in 1, 2:
-                host = EngineBench(lambda library: self.bench(model, threads, library))
-                subjects = [turns.Subject(str(library), host, library) for library in (None, self.library())]
-                turns.take_turns(subjects, 8)
-                for what, stock, ours in zip(["pp512", "tg128"], *(host.samples[s.key] for s in subjects)):
+                samples = {library: ([], []) for library in (None, self.library())}
+                for _ in range(8):
+                    for library, (prompts, tokens) in samples.items():
+                        some = self.bench(model, threads, library)
+                        prompts += some[0]
+                        tokens += some[1]
+                for what, stock, ours in zip(["pp512", "tg128"], *samples.values()):
                     a, b = statistics.median(stock), statistics.median(ours)
                     spread = [(statistics.quantiles(s, n=10)[8] - min(s)) / statistics.median(s) for s in (stock, ours)]
                     print(f"{model:12} {what} {threads} threads: stock {a * 1e3:8.3f} ms, Halyard {b * 1e3:8.3f} ms, "
