@@ -57,12 +57,11 @@ def open_library(options):
     return Library(pathlib.Path(options.build) / "lib/libhalyard.so")
 
 
-def describe(options, library):
+def describe(library):
     """What stands above every table, and is printed now."""
-    head = {"machine": machine.describe_machine(library.about),
-            "budget": machine.find_budget(pathlib.Path(options.build), library.targets)}
-    print(machine.format_machine(head["machine"]), machine.format_budget(head["budget"]), sep="\n")
-    return head
+    about = machine.describe_machine(library.about)
+    print(machine.format_machine(about))
+    return about
 
 
 # ---- Tables ----------------------------------------------------------------------------------------------------------
@@ -90,7 +89,7 @@ def check_floors_again(options, works, setting, record):
 def run_against(options, works, setting):
     other = Library(options.against)
     setting.effort = rounds.PAIRED
-    describe(options, setting.library)
+    describe(setting.library)
     print(f"{options.against} in the same rounds: the difference of its times, with its interval.\n")
     found, differ = find_differences(works, setting, other)
     print(tables.format_builds(found) + "\n")
@@ -114,7 +113,7 @@ def run_table(options):
         setting.peers = peers.Peers("road" if options.command == "road" else "rotation")
     began = time.monotonic()
     rows = measure_rows(works, setting)
-    record = {"command": command_of(options), "rows": rows} | describe(options, setting.library)
+    record = {"command": command_of(options), "rows": rows, "machine": describe(setting.library)}
     print("One thread is pinned to a CPU, and so are the peers. Ceiling: the part of the speed of the fastest copy (in\n"
           "place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that only converts them to\n"
           "f32 and back, where that is slower. x: how many times our time.\n"

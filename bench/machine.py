@@ -1,12 +1,10 @@
-"""Describes the machine and the build: the head of every table, and what the kernels cost in bytes."""
+"""Describes the machine and the build: the head of every table."""
 
 import datetime
 import os
 import pathlib
 import re
 import subprocess
-
-from files import load_json
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -60,22 +58,3 @@ def describe_machine(build):
 def format_machine(machine):
     return ("{cpu}, {caches}, {governor}\n{compiler}, Halide {halide}, Halyard {commit}, {date}; C loops: {loops}"
             .format_map(machine))
-
-
-def find_budget(build, targets):
-    """What each target's kernels cost: how many there are, and their bytes."""
-    budgets = []
-    for target in targets:
-        listed = build / f"kernels/kernels_{target}.json"
-        if listed.exists():
-            kernels = load_json(listed)["kernels"]
-            objects = [build / f"kernels/{kernel['name']}.o" for kernel in kernels]
-            budgets.append({"target": target, "kernels": len(kernels),
-                            "stage_kernels": sum((kernel["row"] or "").startswith("HALYARD_STAGE") for kernel in kernels),
-                            "bytes": sum(path.stat().st_size for path in objects if path.exists())})
-    return budgets
-
-
-def format_budget(budgets):
-    return "\n".join("{target}: {kernels} kernels, {stage_kernels} of them stages, {megabytes:.2f} MB of objects".format(
-        megabytes=budget["bytes"] * 1e-6, **budget) for budget in budgets)

@@ -141,6 +141,7 @@ class Work:
         yield Way("reference", "run", RIVAL, "reference")
         if self.threads > 1:
             yield Way("one_thread", "run alone")
+            return  # loops have one thread
         if self.cold_table:
             yield Way("angles", "run phase", RIVAL)
         else:  # rows of cos and sin that lie ready are in a cache

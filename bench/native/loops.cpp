@@ -2,66 +2,31 @@
 #include "native/work.h"
 #include "rivals/loops.h"
 
-#include <algorithm>
-
 namespace bench {
 
 namespace {
 
-/// Calls part(first, last) for shares of n things, on all threads of an executor; with none on this thread.
-template <typename Part>
-void share(const halyard_executor *executor, std::int64_t n, const Part &part) {
-    if (executor == nullptr) {
-        return part(0, n);
-    }
-    struct Shared {
-        std::int64_t n, n_tasks;
-        const Part &part;
-    } shared = {n, executor->n_threads, part};
-    executor->parallel_for(
-        executor->context, shared.n_tasks,
-        [](void *data, std::int64_t i) {
-            const auto &all = *static_cast<const Shared *>(data);
-            all.part(all.n * i / all.n_tasks, all.n * (i + 1) / all.n_tasks);
-        },
-        &shared);
-}
-
 /// On all that lies in x and y, or in place on the rotary columns of each head.
-std::unique_ptr<bench_subject> make_ceiling(bench_work &work, halyard_ceiling_loop *run, const halyard_executor *executor) {
-    const auto head = static_cast<std::size_t>(work.desc.parts[0].head_dim * bytes_of(work.desc.dtype));
-    const auto columns = static_cast<std::size_t>(work.desc.rotary_dim * bytes_of(work.desc.dtype));
+std::unique_ptr<bench_subject> make_ceiling(bench_work &work, halyard_ceiling_loop *run) {
+    const std::int64_t head = work.desc.parts[0].head_dim * bytes_of(work.desc.dtype);
+    const std::int64_t columns = work.desc.rotary_dim * bytes_of(work.desc.dtype);
+    const auto n_bytes = static_cast<std::int64_t>(work.tensor_bytes());
     const bool dense = !work.desc.in_place || columns == head;
-    return make_subject(work, [&work, executor, run, n_bytes = work.tensor_bytes(), dense, columns,
-                               step = dense ? 64 : head,
-                               stride = static_cast<std::int64_t>(head)](std::size_t copy) {
-        share(executor, static_cast<std::int64_t>((n_bytes + step - 1) / step), [&](std::int64_t first, std::int64_t last) {
-            const std::size_t from = static_cast<std::size_t>(first) * step;
-            const std::size_t n = std::min(n_bytes, static_cast<std::size_t>(last) * step) - from;
-            const auto n_rows = static_cast<std::int64_t>(dense ? 1 : n / step);
-            const auto row_bytes = static_cast<std::int64_t>(dense ? n : columns);
-            run(work.x(copy) + from, work.y(copy) + from, n_rows, row_bytes, dense ? row_bytes : stride);
-        });
+    return make_subject(work, [&work, run, n_rows = dense ? 1 : n_bytes / head, row = dense ? n_bytes : columns,
+                               stride = dense ? n_bytes : head](std::size_t copy) {
+        run(work.x(copy), work.y(copy), n_rows, row, stride);
     });
 }
 
-std::unique_ptr<bench_subject> make_rotation(bench_work &work, const halyard_loops &loops,
-                                             const halyard_executor *executor) {
+std::unique_ptr<bench_subject> make_rotation(bench_work &work, const halyard_loops &loops) {
     const bench_desc &desc = work.desc;
     const int out = work.is_half_out() ? 0 : 1;
     const int which = desc.in_place ? 4 + out : desc.pairing == desc.out_pairing ? out : 3 - out;
-    halyard_loop *const rotate = loops.rotate[desc.dtype - HALYARD_F32][which];
-    const std::int64_t n = desc.tokens, head_dim = desc.parts[0].head_dim;
-    const halyard_executor *const used = executor != nullptr && n >= executor->n_threads ? executor : nullptr;
-    return make_subject(work, [&work, rotate, used, n, head_dim,
+    const std::int64_t head_dim = desc.parts[0].head_dim;
+    return make_subject(work, [&work, rotate = loops.rotate[desc.dtype - HALYARD_F32][which], head_dim,
                                n_heads = desc.row_elements / head_dim](std::size_t copy) {
-        share(used, n, [&](std::int64_t first, std::int64_t last) {
-            const std::int64_t at = first * work.desc.row_elements * bytes_of(work.desc.dtype);
-            const float *const cos = work.at<float>(work.layout.cos) + first * work.desc.rotary_dim / 2;
-            const float *const sin = work.at<float>(work.layout.sin) + first * work.desc.rotary_dim / 2;
-            rotate(work.x(copy) + at, work.y(copy) + at, cos, sin, last - first, n_heads, head_dim,
-                   work.desc.rotary_dim);
-        });
+        rotate(work.x(copy), work.y(copy), work.at<float>(work.layout.cos), work.at<float>(work.layout.sin),
+               work.desc.tokens, n_heads, head_dim, work.desc.rotary_dim);
     });
 }
 
@@ -130,11 +95,11 @@ const std::vector<std::pair<std::string, const halyard_loops *>> &all_loops() {
     return all;
 }
 
-std::unique_ptr<bench_subject> make_loop(bench_work &work, const std::string &way, const halyard_executor *executor) {
+std::unique_ptr<bench_subject> make_loop(bench_work &work, const std::string &way) {
     const bench_desc &desc = work.desc;
     for (const auto &[compiler, loops] : all_loops()) {
         if (way == compiler) {
-            return desc.n_slots > 0 ? make_kv(work, *loops) : make_rotation(work, *loops, executor);
+            return desc.n_slots > 0 ? make_kv(work, *loops) : make_rotation(work, *loops);
         }
     }
     // Of ceilings one compiler's: their vectors are written out.
@@ -143,7 +108,7 @@ std::unique_ptr<bench_subject> make_loop(bench_work &work, const std::string &wa
         const halyard_ceiling &each = all_loops().front().second->ceilings[i];
         if (each.loop != nullptr && way == each.name && (each.dtype == 0 || each.dtype == desc.dtype) &&
             (desc.in_place ? each.in_place : each.out_of_place)) {
-            return make_ceiling(work, each.loop, executor);
+            return make_ceiling(work, each.loop);
         }
     }
     return nullptr;

@@ -79,7 +79,7 @@ int64_t bench_copies(const bench_work *work) { return static_cast<int64_t>(work-
 
 bench_subject *bench_subject_of(bench_work *work, const char *way, bench_library *library, const char *target) {
     return guarded<bench_subject *>(nullptr, [&]() -> bench_subject * {
-        auto made = bench::make_loop(*work, way, library->executor(work->desc.threads));
+        auto made = bench::make_loop(*work, way);
         if (made == nullptr) {
             made = bench::make_call(*work, way, *library, target != nullptr && *target != 0 ? target : nullptr);
         }

@@ -101,7 +101,7 @@ BENCH_API int64_t bench_copies(const bench_work *work);
  *     gcc, clang                    a C loop, compiled for this CPU
  *     memcpy, copy, stream, multiply, convert, convert and stream
  *                                   ceilings: of memory, and of the conversion
- * target: NULL, or the name of one. library: also whose pool loops and ceilings use, where the work has threads. */
+ * target: NULL, or the name of one. Loops and ceilings have one thread. */
 BENCH_API bench_subject *bench_subject_of(bench_work *work, const char *way, bench_library *library, const char *target);
 /* The target that the plan took; empty where it is no run of Halyard's. */
 BENCH_API const char *bench_target(const bench_subject *subject);

@@ -122,8 +122,8 @@ long double angle(std::int64_t rotary_dim, std::int64_t position, std::int64_t k
 /// Halyard's ways; NULL: there is no such way.
 std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &way, bench_library &library,
                                          const char *target);
-/// C loops and ceilings.
-std::unique_ptr<bench_subject> make_loop(bench_work &work, const std::string &way, const halyard_executor *executor);
+/// C loops and ceilings, of one thread.
+std::unique_ptr<bench_subject> make_loop(bench_work &work, const std::string &way);
 
 double now();
 /// Of each compiler that was found.

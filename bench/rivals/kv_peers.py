@@ -14,7 +14,6 @@ class KvPath:
 
     name = "torch"
     package = "transformers"
-    what = "eager"
     slack = 0.02  # what rounds to bf16 between stages stays below it
 
     @staticmethod
@@ -50,8 +49,6 @@ class KvPath:
         inputs = (x, slots, angles.cos().to(bf16), angles.sin().to(bf16), weights, self.outputs)
         self.calls = [lambda: take(*inputs)]
         self.calls[0]()
-        self.form = (f"torch {torch.__version__}, {self.what}: RMSNorm, RoPE and index_copy_ as in Hugging Face's "
-                     "models, rows of cos and sin made beforehand")
 
     def ready_to_call(self, take):
         return take
@@ -64,7 +61,6 @@ class KvPath:
 
 class CompiledKvPath(KvPath):
     name = "torch-compiled"
-    what = "compiled"
 
     def ready_to_call(self, take):
         self.torch._dynamo.config.recompile_limit = self.torch._dynamo.config.accumulated_recompile_limit = 100_000

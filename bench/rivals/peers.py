@@ -90,6 +90,8 @@ class Peer:
 
 
 class OnnxRuntime(Peer):
+    """Its own operator, which takes rows from caches by position; into memory of its own where the work is in place."""
+
     name = "onnxruntime"
     domain, opset, inputs = "com.microsoft", 1, ("x", "position_ids", "cos_cache", "sin_cache")
     package = "onnxruntime"
@@ -138,8 +140,6 @@ class OnnxRuntime(Peer):
             binding.bind_ortvalue_input("x", value(x.reshape(shapes["x"])))
             binding.bind_ortvalue_output("y", value(y.reshape(shapes["x"])))
             self.calls.append(functools.partial(session.run_with_iobinding, binding))
-        self.form = (("into memory of its own" if work.in_place else "out of place") +
-                     f", rows taken from {work.dtype} caches by position in the call")
 
     def output(self, result):
         return self.outputs[0]
@@ -151,7 +151,8 @@ class OnnxRuntimeStandard(OnnxRuntime):
 
 
 class Transformers(Peer):
-    """PyTorch, eager: apply_rotary_pos_emb of Llama (half) and of GPT-J (interleaved)."""
+    """PyTorch, eager: apply_rotary_pos_emb of Llama (half) and of GPT-J (interleaved), into new memory, with rows of cos
+    and sin that were made beforehand."""
 
     name = "transformers"
     package = "transformers"
@@ -172,7 +173,6 @@ class Transformers(Peer):
         tensors = [torch.from_numpy(x.view(np.uint8)).view(dtype)[None] for x, _ in work.copies]
         rotate = self.ready_to_call((self.half if work.pairing == "half" else self.interleaved)(work, dtype), work)
         self.calls = [functools.partial(rotate, x) for x in tensors]
-        self.form = "into new memory, rows of cos and sin made beforehand"
 
     def ready_to_call(self, rotate, work):
         return rotate
@@ -237,7 +237,7 @@ class TransformersCompiled(Transformers):
 
 
 class OpenVino(Peer):
-    """Graphs that its CPU plugin fuses into its RoPE operation."""
+    """Graphs that its CPU plugin fuses into its RoPE operation; rows of cos and sin in f32 were made beforehand."""
 
     name = "openvino"
     package = "openvino"
@@ -276,9 +276,6 @@ class OpenVino(Peer):
                 request.set_input_tensor(i, tensor)
             request.set_output_tensor(self.tensor(y, shape))
             self.calls.append(functools.partial(request.infer, share_outputs=True))
-        self.form = (("into memory of its own" if work.in_place else "out of place") +
-                     ", rows of cos and sin in f32 made beforehand; " +
-                     ("fused: " if kinds == ["RoPE"] else "with conversions: ") + ", ".join(kinds))
 
     def tensor(self, array, shape):
         import openvino
@@ -337,6 +334,8 @@ class OpenVino(Peer):
 
 
 class Ggml(Peer):
+    """cos and sin are made in the call."""
+
     name = "ggml"
     package = "ggml"
 
@@ -409,7 +408,6 @@ class Ggml(Peer):
             graph = base.ggml_new_graph_custom(self.context, 8, False)
             base.ggml_build_forward_expand(graph, y)
             self.calls.append(functools.partial(base.ggml_backend_graph_compute, self.backend, graph))
-        self.form = ("in place" if work.in_place else "out of place") + ", cos and sin made in the call"
 
     def __del__(self):
         if hasattr(self, "buffers"):
@@ -470,7 +468,7 @@ class Peers:
                 ready = peer(work, prepared)
                 prepared.reset()
                 ready.leave_result()
-                about = {"kind": "peer", "form": ready.form, **judge(prepared.check(ready.slack))}
+                about = {"kind": "peer", **judge(prepared.check(ready.slack))}
                 if isinstance(work, Work):
                     about["overhead"] = self.overhead_of(peer, work)
             except Exception as error:

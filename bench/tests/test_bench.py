@@ -68,12 +68,9 @@ class Works(unittest.TestCase):
         names = [work.name for work in list_works(self.models) + list_kv_works()]
         self.assertEqual(len(set(names)), len(names))
         self.assertLessEqual({"half_f32_in_place/llama-3-8b/64/cold", "half_bf16_in_place/llama-3-8b/512/hot/phase",
-                              "half_f32_in_place/llama-3-8b-one-head/1/hot", "llama-3-8b-kv/64/q8_0-hadamard",
-                              "half_bf16_in_place/llama-3-8b-k/64/hot/cold-table", "shift/32x8x128x8192/q8_0"}, set(names))
+                              "llama-3-8b-kv/64/q8_0-hadamard", "shift/32x8x128x8192/q8_0"}, set(names))
         self.assertEqual(len(list_works(self.models, pattern="half_f32*/llama-3-8b/*/hot")), 8)
-        quick = list_works(self.models, quick=True)
-        self.assertLess(len(quick), len(names) / 5)
-        self.assertEqual(len(list_works(self.models, True, n_threads=(1, 2))), 2 * len(quick))
+        self.assertLess(len(list_works(self.models, quick=True)), len(names) / 5)
 
 
 class Rows(unittest.TestCase):
@@ -103,20 +100,17 @@ class Rows(unittest.TestCase):
                 self.assertEqual(row["ratio"], row[row["judged_by"]]["ratio"])
 
     def test_other_rotations(self):
-        for work, kind, head in ((Work(SMALL, 70, "f32", False, threads=3), "one_thread", "x 1 thread"),
-                                 (Work(SMALL, 1, "bf16", apart=True), "bound", "x bound"),
-                                 (Work(SMALL, 64, "bf16", cold_table=True), "angles", "x phase"),
-                                 (Work(SMALL, 5, "f16", angles="phase"), "loop", "x gcc loop"),
-                                 (Work(SMALL, 5, "bf16", False, read_back=True), "loop", "GB/s"),
-                                 (Work(SMALL, 5, "f32", strided=True), None, "time, us")):
+        for work, kind in ((Work(SMALL, 70, "f32", False, threads=3), "one_thread"),
+                           (Work(SMALL, 1, "bf16", apart=True), "bound"),
+                           (Work(SMALL, 64, "bf16", cold_table=True), "angles"),
+                           (Work(SMALL, 5, "f16", angles="phase"), "loop"),
+                           (Work(SMALL, 5, "bf16", False, read_back=True), "loop")):
             with self.subTest(work.name):
-                if kind is None:
-                    with Prepared(work.described()) as prepared:
-                        self.assertEqual(prepared.try_way(prepared.way("run", self.library))[1], 0)
-                    continue
                 row, kinds = self.measure(work)
                 self.assertIn(kind, kinds)
-                self.assertIn(head, tables.format_rows([row]))
+                self.assertIn(row["name"], tables.format_rows([row]))
+        with Prepared(Work(SMALL, 5, "f32", strided=True).described()) as prepared:
+            self.assertEqual(prepared.try_way(prepared.way("run", self.library))[1], 0)
 
     def test_the_KV_path_and_shifts(self):
         works = [KvWork(work.model, 5 if work.tokens > 1 else 1, work.cache) for work in list_kv_works(True)[:-4]]
