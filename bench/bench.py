@@ -24,8 +24,8 @@ FOLDER = ROOT / "bench"
 
 
 def pin():
-    """On the last CPU that this process may use, with the threads that libraries start later. Where that is not allowed,
-    timings are noisier, and nothing else is wrong."""
+    """On the last CPU that this process may use, with the threads that libraries start later. Where that is not
+    allowed, timings are noisier, and nothing else is wrong."""
     try:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     except OSError:
@@ -81,8 +81,8 @@ def check_floors_again(options, works, setting, record):
             below = check_floors(recorded, record | {"rows": rows})[1]
     for why in below.values():
         print(f"below its floor: {why}")
-    print(f"{n_checked} of {len(record['rows'])} ratios have a floor on {record['machine']['family']}, and {len(below)} "
-          "are below it.")
+    print(f"{n_checked} of {len(record['rows'])} ratios have a floor on {record['machine']['family']}, and "
+          f"{len(below)} are below it.")
     return 1 if below else 0
 
 
@@ -94,7 +94,8 @@ def run_against(options, works, setting):
     found, differ = find_differences(works, setting, other)
     print(tables.format_builds(found) + "\n")
     for difference in differ:
-        print(f"differs: {difference.name} {difference.way}: {options.against} takes {tables.say_difference(difference)}")
+        print(f"differs: {difference.name} {difference.way}: {options.against} takes "
+              f"{tables.say_difference(difference)}")
     print(f"{len(differ)} of {len(found)} times differ beyond noise, by more than 2 %, three times in a row.")
     return 1 if any(difference.median < 1.0 for difference in differ) else 0
 
@@ -114,9 +115,9 @@ def run_table(options):
     began = time.monotonic()
     rows = measure_rows(works, setting)
     record = {"command": command_of(options), "rows": rows, "machine": describe(setting.library)}
-    print("One thread is pinned to a CPU, and so are the peers. Ceiling: the part of the speed of the fastest copy (in\n"
-          "place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that only converts them to\n"
-          "f32 and back, where that is slower. x: how many times our time.\n"
+    print("One thread is pinned to a CPU, and so are the peers. Ceiling: the part of the speed of the fastest copy\n"
+          "(in place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that only converts\n"
+          "them to f32 and back, where that is slower. x: how many times our time.\n"
           f"{len(rows)} rows in {time.monotonic() - began:.0f} s.\n\n{tables.format_rows(rows)}", flush=True)
     if setting.peers:
         record["peers"] = setting.peers.list
@@ -165,9 +166,10 @@ def run_demo(options):
              for name, q_heads, k_heads, tokens in (("one-head", 1, 0, 1), ("llama-3-8b", 32, 8, 1),
                                                     ("llama-3-8b", 32, 8, 64))]
     rows = measure_rows(works, Setting(library, rounds.QUICK))
+    n_ahead = sum(not loses(row) for row in rows)
     print(f"""
-Speed, one thread, in place, in the cache. Halyard is ahead or level in {sum(not loses(row) for row in rows)} of {len(rows)} \
-rows; the others come first.
+Speed, one thread, in place, in the cache. Halyard is ahead or level in {n_ahead} of {len(rows)} rows; the others come \
+first.
   ceiling    the part of the speed of a multiply in place of the same bytes
   x          how many times our time it takes; below 1 it is faster
   reference  Halyard's portable C++
@@ -201,7 +203,7 @@ def add_table(parser):
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only rows whose name matches, as in 'half_f32*'")
     parser.add_argument("--json", metavar="FILE", help="also write the rows to this file")
     parser.add_argument("--target", default="", help="force a target (halyard list names them)")
-    parser.add_argument("--against", metavar="OTHER.so", help="compare with another build of the library, in the same rounds")
+    parser.add_argument("--against", metavar="OTHER.so", help="compare with another build, in the same rounds")
     parser.add_argument("--peers", action="store_true", help="also time other libraries (rivals/peers.py)")
     parser.add_argument("--threads", type=lambda text: [count(word) for word in text.split(",")], default=[1],
                         metavar="N,...", help="numbers of threads, as in 1,2 [1]; not of the KV path")
@@ -220,7 +222,7 @@ def add_compare(parser):
 
 COMMANDS = {
     "table": (run_table, add_table, __doc__),
-    "road": (run_table, add_table, "The KV path from a projection to q and a cache, with norms, and shifts of cached keys."),
+    "road": (run_table, add_table, "The KV path from a projection to q and a cache, and shifts of cached keys."),
     "compare": (run_compare, add_compare, "What got slower from one run to another, beyond noise."),
     "demo": (run_demo, lambda parser: None, run_demo.__doc__),
 }

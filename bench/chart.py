@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 GREY, BLUE = "#78818b", "#1f8fd0"  # they show on white pages and on black ones, as the marks do
-MARKS = {"gcc": ("o", "none", "#e07b1a"), "clang": ("o", "#e07b1a", "#e07b1a"), "best peer": ("D", "#1aa37a", "#1aa37a")}
+MARKS = {"gcc": ("o", "none", "#e07b1a"), "clang": ("o", "#e07b1a", "#e07b1a"), "best peer": ("D", *["#1aa37a"] * 2)}
 STYLE = {"font.size": 12, "text.color": GREY, "xtick.labelcolor": GREY, "ytick.labelcolor": GREY, "grid.alpha": 0.35,
          "axes.facecolor": "none", "axes.axisbelow": True, "legend.frameon": False, "svg.fonttype": "none"}
 
@@ -41,7 +41,7 @@ def draw(run, pattern):
     for y, (row, found) in enumerate((row, find_ratios(row)) for row in rows):
         axes.barh(y, row["ratio"], 0.56, color=BLUE, label="Halyard")
         if found.get("bound", 0) > row["ratio"]:
-            axes.barh(y, found["bound"] - row["ratio"], 0.56, row["ratio"], color=BLUE, alpha=0.45, label="as a bound run")
+            axes.barh(y, found["bound"] - row["ratio"], 0.56, row["ratio"], fc=BLUE, alpha=0.4, label="as a bound run")
         for mark, (marker, face, edge) in MARKS.items():
             if mark in found:
                 axes.plot(found[mark], y, marker, mfc=face, mec=edge, ms=8, mew=2, clip_on=False,
@@ -53,8 +53,8 @@ def draw(run, pattern):
     legend = dict(sorted(zip(*axes.get_legend_handles_labels()[::-1]), key=lambda one: one[0] != "Halyard"))
     figure.legend(legend.values(), legend, loc="outside upper left", ncols=len(legend), alignment="left",
                   title="Part of the speed that memory and conversion allow", title_fontsize=15)
-    figure.supxlabel("1.0: the fastest copy (in place: multiply) of the same bytes; where it is slower (*), the fastest "
-                     f"conversion of them to f32 and back\n{run['command']} ({rows[0]['target']}; rows {pattern})\n"
+    figure.supxlabel("1.0: the fastest copy (in place: multiply) of the same bytes; where it is slower (*), the fastest"
+                     f" conversion of them to f32 and back\n{run['command']} ({rows[0]['target']}; rows {pattern})\n"
                      "{cpu}, {caches}; Halyard {commit}, {date}".format_map(run["machine"]), size=10, x=0.01, ha="left")
     return figure
 
@@ -69,4 +69,4 @@ if __name__ == "__main__":
         with open(options.run) as file, matplotlib.rc_context(STYLE):
             draw(json.load(file), options.filter).savefig(options.output, dpi=144)
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-        sys.exit(f"bench: can't draw {options.run}: {error!r}; a run is what --json wrote, and a picture .svg, .png or .pdf")
+        sys.exit(f"bench: can't draw {options.run}: {error!r}; a run is what --json wrote, a picture .svg, .png or .pdf")

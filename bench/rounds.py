@@ -47,8 +47,8 @@ def ratios(some, others):
 
 
 def interval_of_median(values):
-    """(low, median, high): the median of what the values were drawn from is outside in one of a thousand cases, whatever
-    their distribution is (order statistics)."""
+    """(low, median, high): the median of what the values were drawn from is outside in one of a thousand cases,
+    whatever their distribution is (order statistics)."""
     values, n = sorted(values), len(values)
     rank = max(0, math.floor(n / 2 - 1.65 * math.sqrt(n)))
     return values[rank], statistics.median(values), values[n - 1 - rank]
@@ -132,8 +132,8 @@ def take_rounds(subjects, n_rounds):
 
 
 def measure_pairs(pairs, effort):
-    """Times pairs of subjects that are to be compared with each other: one right after the other, and each of them first
-    in half of the rounds."""
+    """Times pairs of subjects that are to be compared with each other: one right after the other, each of them first in
+    half of the rounds."""
     for a, b in pairs:
         a.n_calls = b.n_calls = max(find_n_calls(subject, effort.seconds_each)[0] for subject in (a, b))
         a.seconds, b.seconds = [], []

@@ -79,7 +79,8 @@ def format_rows(rows):
         lines.insert(0, f"Slower than a C loop or a peer ({n_lost} of {len(rows)}):")
     n_noisy = sum(timing_of(row).relative_spread > NOISY for row in rows)
     if n_noisy:
-        lines.append(f"This machine is noisy: {n_noisy} of {len(rows)} rows have a spread of more than 10 % of the median.")
+        lines.append(f"This machine is noisy: {n_noisy} of {len(rows)} rows have a spread of more than 10 % of the "
+                     "median.")
     return "\n".join([head, *lines])
 
 

@@ -1,4 +1,4 @@
-"""What the bench times: rotations with the shapes of shapes.txt, the KV path of some models, and shifts of their caches."""
+"""What the bench times: rotations with the shapes of shapes.txt, the KV path of some models, and shifts of a cache."""
 
 import dataclasses
 import fnmatch

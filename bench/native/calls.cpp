@@ -264,8 +264,8 @@ std::vector<std::shared_ptr<const Run>> make_separate(const bench_work &work, be
     const bool has_norm = std::any_of(work.desc.parts, work.desc.parts + work.desc.n_parts,
                                       [](const bench_part &part) { return part.norm_size > 0; });
     for (int i = has_norm ? 0 : 1; i < 3; i++) {
-        runs.push_back(std::make_shared<Run>(
-            work, library, Run::How{target, work.desc.angles, nullptr, each[i], done[i]}));
+        runs.push_back(
+            std::make_shared<Run>(work, library, Run::How{target, work.desc.angles, nullptr, each[i], done[i]}));
     }
     return runs;
 }
@@ -307,7 +307,8 @@ std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &wa
         subject = make_subject(work, [run, &work](std::size_t copy) {
             run->run(copy);
             const auto *const words = reinterpret_cast<const std::uint64_t *>(work.y(copy));
-            const std::uint64_t sum = std::accumulate(words, words + work.tensor_bytes() / sizeof(*words), std::uint64_t{0});
+            const std::uint64_t sum =
+                std::accumulate(words, words + work.tensor_bytes() / sizeof(*words), std::uint64_t{0});
             asm volatile("" : : "r"(sum));  // so that the compiler does not leave the sum out
         });
     } else if (work.desc.n_slots > 0) {

@@ -49,7 +49,8 @@ long double half_ulp(std::int64_t dtype, long double value) {
     return std::ldexp(0.5L, std::max(value > 0 ? std::ilogb(value) : least, least) - n_fraction);
 }
 
-/// Of q8_0: a scale is a 127th of the group's largest value, rounded to f16, and elements are rounded by it before that.
+/// Of q8_0: a scale is a 127th of the group's largest value, rounded to f16, and elements are rounded by it before
+/// that.
 long double rounding_in_record(const Head &head, std::size_t j) {
     constexpr long double half_ulp_of_scale = 0x1p-11L * 1.001L;
     long double largest = 0;
@@ -187,7 +188,9 @@ std::int64_t check(bench_work &work, double slack, bool norms, double &max_error
             const double error = std::fabs(work.read_y(p, token, h, j) - element->value);
             n_wrong += error <= element->bound + slack * element->length ? 0 : 1;
             const double relative = (error - (work.is_kv() ? element->rounding : 0.0)) / element->length;
-            max_error = std::isnan(error) ? INFINITY : element->length > 0.0 ? std::max(max_error, relative) : max_error;
+            max_error = std::isnan(error)       ? INFINITY
+                        : element->length > 0.0 ? std::max(max_error, relative)
+                                                : max_error;
         }
     });
     return n_wrong;

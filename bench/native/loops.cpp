@@ -1,6 +1,6 @@
 // The C loops and ceilings of ../rivals on a work.
-#include "native/work.h"
 #include "rivals/loops.h"
+#include "native/work.h"
 
 namespace bench {
 
@@ -32,10 +32,10 @@ std::unique_ptr<bench_subject> make_rotation(bench_work &work, const halyard_loo
 
 int storage_of(const bench_work &work, std::int64_t p) {
     const std::int64_t dtype = work.stored_type(p);
-    return work.is_by_column(p)       ? HALYARD_LOOP_BF16_BY_COLUMN
-           : is_records(dtype)        ? (work.desc.hadamard ? HALYARD_LOOP_Q8_0_HADAMARD : HALYARD_LOOP_Q8_0)
+    return work.is_by_column(p)    ? HALYARD_LOOP_BF16_BY_COLUMN
+           : is_records(dtype)     ? (work.desc.hadamard ? HALYARD_LOOP_Q8_0_HADAMARD : HALYARD_LOOP_Q8_0)
            : dtype == HALYARD_E4M3 ? HALYARD_LOOP_E4M3
-                                      : HALYARD_LOOP_BF16;
+                                   : HALYARD_LOOP_BF16;
 }
 
 /// Of the KV path or a shift.
@@ -67,18 +67,20 @@ std::unique_ptr<bench_subject> make_kv(bench_work &work, const halyard_loops &lo
         call.sin = work.at<float>(work.layout.sin);
         call.eps = eps;
         call.page_size = page_size;
-        const int way = work.is_shift() ? HALYARD_LOOP_SHIFT : work.is_half() ? HALYARD_LOOP_HALF : HALYARD_LOOP_INTERLEAVED;
+        const int way = work.is_shift()  ? HALYARD_LOOP_SHIFT
+                        : work.is_half() ? HALYARD_LOOP_HALF
+                                         : HALYARD_LOOP_INTERLEAVED;
         calls.push_back({loops.kv[storage_of(work, p)][way], call, work.at<char>(work.layout.y[p].at)});
     }
-    return make_subject(work, [calls, step = work.layout.step,
-                               n = static_cast<std::size_t>(desc.layers)](std::size_t) mutable {
-        for (std::size_t layer = 0; layer < n; layer++) {
-            for (Call &call : calls) {
-                call.part.y = call.y + layer * step;
-                call.loop(&call.part);
+    return make_subject(
+        work, [calls, step = work.layout.step, n = static_cast<std::size_t>(desc.layers)](std::size_t) mutable {
+            for (std::size_t layer = 0; layer < n; layer++) {
+                for (Call &call : calls) {
+                    call.part.y = call.y + layer * step;
+                    call.loop(&call.part);
+                }
             }
-        }
-    });
+        });
 }
 
 }  // namespace

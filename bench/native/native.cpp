@@ -70,7 +70,7 @@ void *bench_place(const bench_work *work, const char *what, int64_t copy, int64_
     const bench_work::Layout &layout = work->layout;
     const std::size_t step = static_cast<std::size_t>(copy) * layout.step;
     const std::map<std::string, std::size_t> places = {
-        {"positions", layout.positions}, {"slots", layout.slots},          {"rows", layout.rows + step},
+        {"positions", layout.positions}, {"slots", layout.slots},         {"rows", layout.rows + step},
         {"x", layout.x[part].at + step}, {"y", layout.y[part].at + step}, {"weight", layout.weight[part]}};
     const auto found = places.find(what);
     return found == places.end() ? nullptr : work->at<void>(found->second);

@@ -1,8 +1,8 @@
 /* The native part of the bench, which Python calls by ctypes (native.py): libraries, works, and what is timed.
  *
- * A library is a .so of Halyard, whose C ABI is called by pointers: so two builds of it, or variants of its kernels, are
- * timed in one process. A work is what a row does, ready in memory: positions, slots, rows of cos and sin, tensors. A
- * subject is one way to do a work: Halyard's run, a C loop, a copy. Functions that fail return NULL or -1, and
+ * A library is a .so of Halyard, whose C ABI is called by pointers: so two builds of it, or variants of its kernels,
+ * are timed in one process. A work is what a row does, ready in memory: positions, slots, rows of cos and sin, tensors.
+ * A subject is one way to do a work: Halyard's run, a C loop, a copy. Functions that fail return NULL or -1, and
  * bench_error() says why. Only one thread calls.
  */
 #pragma once
@@ -29,8 +29,9 @@ BENCH_API void bench_count_only_this_thread(void);
 
 /* ---- Libraries ------------------------------------------------------------------------------------------- */
 
-/* Loads a .so from a path that names a folder. Fails where it lacks a function of halyard.h, or says that it is of another
- * version than the header that this was compiled with. Works and subjects of it must be gone before it is closed. */
+/* Loads a .so from a path that names a folder. Fails where it lacks a function of halyard.h, or says that it is of
+ * another version than the header that this was compiled with. Works and subjects of it must be gone before it is
+ * closed. */
 BENCH_API bench_library *bench_open(const char *path);
 BENCH_API void bench_close(bench_library *library);
 /* A line for each target, best first: "x86_avx512 supported active". */
@@ -46,30 +47,30 @@ typedef struct bench_part {
     int64_t offset, stride_head; /* in a token's row, in elements */
     int64_t rotates, is_cached;  /* 0 or 1 */
     int64_t rotary_offset;
-    int64_t norm_size;           /* 0: it has no norm; else elements from the head's first on */
+    int64_t norm_size; /* 0: it has no norm; else elements from the head's first on */
 } bench_part;
 
 /* All fields are int64 or bench_part, so that Python's mirror needs no padding. */
 typedef struct bench_desc {
-    int64_t size;                     /* sizeof(bench_desc) */
-    int64_t dtype, cache;             /* HALYARD_F32 …; HALYARD_UINT8: records of ggml's q8_0. cache: of what is cached */
-    int64_t pairing, out_pairing;     /* HALYARD_PAIRING_… */
-    int64_t angles;                   /* HALYARD_ANGLES_TABLE or _PHASE */
+    int64_t size;                 /* sizeof(bench_desc) */
+    int64_t dtype, cache;         /* HALYARD_F32 …; HALYARD_UINT8: records of ggml's q8_0. cache: of what is cached */
+    int64_t pairing, out_pairing; /* HALYARD_PAIRING_… */
+    int64_t angles;               /* HALYARD_ANGLES_TABLE or _PHASE */
     int64_t tokens, rotary_dim;
-    int64_t row_elements;             /* of a token's x */
-    int64_t stride_element;           /* 1, or from one element of a head to the next (strided kernels) */
-    int64_t in_place, cold;           /* cold: each call uses other memory, none of it in a cache */
-    int64_t cold_table;               /* each call has other positions, scattered over a table that fills no cache */
-    int64_t read_back;                /* the output is read after each call, as a model's next step would */
-    int64_t first_position;           /* of consecutive ones; -1: those that are usual for so many tokens */
-    int64_t threads;                  /* 1, or of the library's pool */
+    int64_t row_elements;   /* of a token's x */
+    int64_t stride_element; /* 1, or from one element of a head to the next (strided kernels) */
+    int64_t in_place, cold; /* cold: each call uses other memory, none of it in a cache */
+    int64_t cold_table;     /* each call has other positions, scattered over a table that fills no cache */
+    int64_t read_back;      /* the output is read after each call, as a model's next step would */
+    int64_t first_position; /* of consecutive ones; -1: those that are usual for so many tokens */
+    int64_t threads;        /* 1, or of the library's pool */
     /* Of the KV path, whose outputs have memory of their own, and of a shift, which moves what caches hold. */
-    int64_t n_slots;                  /* of a paged cache; 0: a plain rotation */
-    int64_t moved_by, layers;         /* a shift's positions, 0: none; how many caches it moves, or 1 */
-    int64_t unit_offset;              /* norms have weights 1 + w */
-    int64_t hadamard;                 /* what is cached is transformed over its whole head */
-    int64_t by_column;                /* k's cache is [pages, heads, head_dim, 16], as vLLM has it on CPUs */
-    int64_t in_pages;                 /* slots fill pages, as a prompt's do; else they are scattered */
+    int64_t n_slots;          /* of a paged cache; 0: a plain rotation */
+    int64_t moved_by, layers; /* a shift's positions, 0: none; how many caches it moves, or 1 */
+    int64_t unit_offset;      /* norms have weights 1 + w */
+    int64_t hadamard;         /* what is cached is transformed over its whole head */
+    int64_t by_column;        /* k's cache is [pages, heads, head_dim, 16], as vLLM has it on CPUs */
+    int64_t in_pages;         /* slots fill pages, as a prompt's do; else they are scattered */
     int64_t n_parts;
     bench_part parts[BENCH_MAX_PARTS];
 } bench_desc;
@@ -80,13 +81,13 @@ BENCH_API void bench_release(bench_work *work); /* and its subjects */
 
 /* Brings the inputs back and poisons the outputs. The next call uses the first copy. */
 BENCH_API void bench_reset(bench_work *work);
-/* Compares what lies in the first copy's outputs (a shift: in the last layer), at most 64 tokens of it, with the formula
- * in long double. Returns how many elements are off by more than halyard.h allows and `slack` lengths of a pair; and the
- * largest error, in lengths of a pair. `norms` 0: as if there were none. */
+/* Compares what lies in the first copy's outputs (a shift: in the last layer), at most 64 tokens of it, with the
+ * formula in long double. Returns how many elements are off by more than halyard.h allows and `slack` lengths of a
+ * pair; and the largest error, in lengths of a pair. `norms` 0: as if there were none. */
 BENCH_API int64_t bench_check(bench_work *work, double slack, int32_t norms, double *max_error);
 
-/* Where things of the work are, for peers: "positions" (int64), "slots" (int64), "x" and "y" of a copy and part, "weight"
- * of a part. NULL: there is none. */
+/* Where things of the work are, for peers: "positions" (int64), "slots" (int64), "x" and "y" of a copy and part,
+ * "weight" of a part. NULL: there is none. */
 BENCH_API void *bench_place(const bench_work *work, const char *what, int64_t copy, int64_t part);
 BENCH_API int64_t bench_copies(const bench_work *work);
 
@@ -102,7 +103,8 @@ BENCH_API int64_t bench_copies(const bench_work *work);
  *     memcpy, copy, stream, multiply, convert, convert and stream
  *                                   ceilings: of memory, and of the conversion
  * target: NULL, or the name of one. Loops and ceilings have one thread. */
-BENCH_API bench_subject *bench_subject_of(bench_work *work, const char *way, bench_library *library, const char *target);
+BENCH_API bench_subject *bench_subject_of(bench_work *work, const char *way, bench_library *library,
+                                          const char *target);
 /* The target that the plan took; empty where it is no run of Halyard's. */
 BENCH_API const char *bench_target(const bench_subject *subject);
 /* Makes n calls and returns how long they took. They use the work's copies in turn. -1: a call failed. */

@@ -14,8 +14,8 @@ using namespace bench;
 namespace {
 
 constexpr std::size_t memory_page = 4096;
-/// Positions are below this, as in the table of a model with a context of 32k; those of a cold table, whose rows take 64
-/// MiB with a rotary_dim of 128, below the other.
+/// Positions are below this, as in the table of a model with a context of 32k; those of a cold table, whose rows take
+/// 64 MiB with a rotary_dim of 128, below the other.
 constexpr std::int32_t n_positions = 32768, n_cold_positions = 131072;
 constexpr std::size_t tile_elements = 1 << 14;
 
@@ -33,8 +33,8 @@ std::size_t count_copies(const bench_work &work) {
     return ring / (work.tensor_bytes() * (desc.in_place ? 1 : 2)) + 1;
 }
 
-/// Those that are described, or else those of a decoding step (1 token), of a batch of requests at different places (64),
-/// or of a prompt; for a cold table those of one call after the other.
+/// Those that are described, or else those of a decoding step (1 token), of a batch of requests at different places
+/// (64), or of a prompt; for a cold table those of one call after the other.
 std::vector<std::int64_t> make_positions(const bench_work &work) {
     const bench_desc &desc = work.desc;
     std::vector<std::int64_t> positions(static_cast<std::size_t>(desc.cold_table ? n_cold_positions : desc.tokens));
@@ -127,8 +127,8 @@ double decode(std::int64_t dtype, const void *at) {
     if (is_f16 ? exponent == 31 : (word & 0x7f) == 0x7f) {
         return NAN;
     }
-    const double magnitude = std::ldexp(fraction + (exponent > 0 ? 1 << n_fraction : 0),
-                                        std::max(exponent, 1) - bias - n_fraction);
+    const double magnitude =
+        std::ldexp(fraction + (exponent > 0 ? 1 << n_fraction : 0), std::max(exponent, 1) - bias - n_fraction);
     return word >> (n_bits - 1) & 1 ? -magnitude : magnitude;
 }
 
@@ -138,8 +138,8 @@ bench_work::bench_work(const bench_desc &described)
     : desc(described), positions(make_positions(*this)), slots(make_slots(*this)) {
     lay_out();
     // Shared, so that the system does not choose larger pages for some works only.
-    void *const data = mmap(nullptr, layout.n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE,
-                            -1, 0);
+    void *const data =
+        mmap(nullptr, layout.n_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (data == MAP_FAILED) {
         throw Failed("can't get " + std::to_string(layout.n_bytes >> 20) + " MiB of memory");
     }
@@ -220,7 +220,8 @@ void bench_work::place() {
     for (std::int64_t p = 0; p < desc.n_parts; p++) {
         for (std::int64_t j = 0; j < desc.parts[p].norm_size; j++) {
             const float weight = (desc.unit_offset ? 0.0f : 1.0f) + drawn(random);
-            at<std::uint16_t>(layout.weight[p])[j] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(weight) >> 16);
+            at<std::uint16_t>(layout.weight[p])[j] =
+                static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(weight) >> 16);
         }
     }
     for (std::size_t copy = 0; copy < (layout.step > 0 ? layout.n_copies : 1); copy++) {
@@ -259,8 +260,8 @@ double bench_work::first_x(std::int64_t p, std::int64_t token, std::int64_t head
     const std::int64_t row = is_shift() ? slots[static_cast<std::size_t>(token)] : token;
     // The tile ends where an element or a group of them does.
     const std::int64_t at = (row * desc.row_elements + part.offset + head * part.stride_head) * bytes_of(desc.dtype);
-    const std::int64_t of_element = is_records(desc.dtype) ? j / group_size * group_bytes
-                                                           : j * desc.stride_element * bytes_of(desc.dtype);
+    const std::int64_t of_element =
+        is_records(desc.dtype) ? j / group_size * group_bytes : j * desc.stride_element * bytes_of(desc.dtype);
     const char *const element = &tile[static_cast<std::size_t>(at + of_element) % tile.size()];
     return read_element(desc.dtype, element, is_records(desc.dtype) ? j % group_size : 0, 1);
 }
@@ -270,8 +271,9 @@ double bench_work::read_y(std::int64_t p, std::int64_t token, std::int64_t head,
     const View &view = layout.y[p];
     const std::int64_t row = part.is_cached ? slots[static_cast<std::size_t>(token)] : token, dtype = stored_type(p);
     const bool by_column = is_by_column(p);
-    const std::int64_t at = by_column ? (row / page_size * part.heads + head) * part.head_dim * page_size + row % page_size
-                                      : row * view.stride_token + head * view.stride_head;
+    const std::int64_t at = by_column
+                                ? (row / page_size * part.heads + head) * part.head_dim * page_size + row % page_size
+                                : row * view.stride_token + head * view.stride_head;
     const std::size_t copy = is_shift() ? layout.n_copies - 1 : 0;
     return read_element(dtype, this->at<char>(view.at + copy * layout.step) + at * bytes_of(dtype), j,
                         by_column ? page_size : view.stride_element);

@@ -1,6 +1,6 @@
-// The loops that set a row's ceilings. Memory's: copies or multiplications of the bytes that a rotation reads and writes.
-// The conversion's, of 16-bit elements: each is read, widened to f32, rounded back and written. Elements stay as they are;
-// x and y may be the same. loops.c includes this, after loop.c.
+// The loops that set a row's ceilings. Memory's: copies or multiplications of the bytes that a rotation reads and
+// writes. The conversion's, of 16-bit elements: each is read, widened to f32, rounded back and written. Elements stay
+// as they are; x and y may be the same. loops.c includes this, after loop.c.
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -118,7 +118,7 @@ ALWAYS_INLINE void change_row(const char *x, char *y, int64_t n, change_fn *chan
 
 /// A loop over few vectors costs more than they do: so there are loops for rows of one, two and four.
 ALWAYS_INLINE void change_rows(const char *x, char *y, int64_t n_rows, int64_t row_bytes, int64_t stride,
-                        change_fn *change) {
+                               change_fn *change) {
     for (int64_t row = 0; row < n_rows; row++, x += stride, y += stride) {
         if (row_bytes == VECTOR_BYTES) {
             change_row(x, y, VECTOR_BYTES, change, 0);
@@ -132,9 +132,9 @@ ALWAYS_INLINE void change_rows(const char *x, char *y, int64_t n_rows, int64_t r
     }
 }
 
-#define CEILING(name, change)                                                                                             \
+#define CEILING(name, change)                                                                                          \
     static void name(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride) {                      \
-        change_rows(x, y, n_rows, row_bytes, stride, change);                                                                 \
+        change_rows(x, y, n_rows, row_bytes, stride, change);                                                          \
     }
 CEILING(copy, keep)
 CEILING(multiply, times)

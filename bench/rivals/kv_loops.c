@@ -39,15 +39,15 @@ ALWAYS_INLINE float normed(const struct kv *kv, const uint16_t *restrict x, int6
     return is_normed ? value * r * (load_bf16(&kv->part.weight[i]) + kv->part.weight_offset) : value;
 }
 
-ALWAYS_INLINE void pass(const struct kv *kv, const uint16_t *restrict x, void *restrict y, int64_t first,
-                        int64_t last, int is_normed, float r) {
+ALWAYS_INLINE void pass(const struct kv *kv, const uint16_t *restrict x, void *restrict y, int64_t first, int64_t last,
+                        int is_normed, float r) {
     for (int64_t i = first; i < last; i++) {
         store_part(kv, y, i, normed(kv, x, i, is_normed, r));
     }
 }
 
-ALWAYS_INLINE void rotate(const struct kv *kv, const uint16_t *restrict x, void *restrict y,
-                          const float *restrict cos, const float *restrict sin, int is_normed, float r) {
+ALWAYS_INLINE void rotate(const struct kv *kv, const uint16_t *restrict x, void *restrict y, const float *restrict cos,
+                          const float *restrict sin, int is_normed, float r) {
     const int64_t pairs = kv->part.rotary_dim / 2, first = kv->part.rotary_offset;
     for (int64_t k = 0; k < pairs; k++) {
         const int64_t i0 = first + (kv->is_interleaved ? 2 * k : k);
@@ -85,7 +85,7 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
             const uint16_t *const x = part->x + t * part->stride_token + h * part->stride_head;
             const int64_t page = part->page_size;
             const int64_t at = kv->is_by_column ? (row / page * part->heads + h) * part->head_dim * page + row % page
-                                                  : (row * part->heads + h) * part->head_dim;
+                                                : (row * part->heads + h) * part->head_dim;
             void *const y = (char *)part->y + at * (kv->is_e4m3 ? 1 : 2);
             const float *const c = cos + t * (part->rotary_dim / 2), *const s = sin + t * (part->rotary_dim / 2);
             if (n_normed == 0) {
@@ -107,9 +107,9 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
     }
 }
 
-#define KV(name, e4m3, interleaved, by_column)                                                                       \
-    static void kv_##name(const struct halyard_kv_part *part) {                                                    \
-        take_kv((struct kv){*part, e4m3, interleaved, by_column});                                                 \
+#define KV(name, e4m3, interleaved, by_column)                                                                         \
+    static void kv_##name(const struct halyard_kv_part *part) {                                                        \
+        take_kv((struct kv){*part, e4m3, interleaved, by_column});                                                     \
     }
 KV(half_bf16, 0, 0, 0)
 KV(interleaved_bf16, 0, 1, 0)
@@ -165,7 +165,8 @@ ALWAYS_INLINE void turn(float *restrict v, const float *restrict cos, const floa
 static void shift_bf16(const struct halyard_kv_part *part) { shift_in_place(*part, 0); }
 static void shift_e4m3(const struct halyard_kv_part *part) { shift_in_place(*part, 1); }
 
-// ---- Records of ggml's q8_0. Heads of 128 are compiled as such --------------------------------------------------------
+// ---- Records of ggml's q8_0. Heads of 128 are compiled as such
+// --------------------------------------------------------
 
 enum { GROUP = 32, GROUP_BYTES = 34, LONGEST_HEAD = 256 };
 

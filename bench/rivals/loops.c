@@ -64,19 +64,18 @@ ENTRIES(uint16_t, bf16)
         half_##dtype, interleaved_##dtype, half_to_interleaved_##dtype, interleaved_to_half_##dtype,                   \
             half_##dtype##_in_place, interleaved_##dtype##_in_place                                                    \
     }
-const struct halyard_loops TABLE = {
-    COMPILER,
-    {ROW(f32), ROW(f16), ROW(bf16)},
-    {{kv_half_bf16, kv_interleaved_bf16, shift_bf16},
-     {kv_half_e4m3, kv_interleaved_e4m3, shift_e4m3},
-     {kv_q8_0, 0, shift_q8_0},
-     {kv_q8_0_hadamard, 0, shift_q8_0_hadamard},
-     {kv_half_bf16_by_column, kv_interleaved_bf16_by_column, 0}},
-    {{"memcpy", 0, 0, 1, copy_by_libc},
-     {"copy", 0, 0, 1, copy},
-     {"stream", 0, 0, 1, stream},
-     {"multiply", 0, 1, 0, multiply},
-     {"convert", F16, 1, 1, convert_f16},
-     {"convert", BF16, 1, 1, convert_bf16},
-     {"convert and stream", F16, 0, 1, stream_f16},
-     {"convert and stream", BF16, 0, 1, stream_bf16}}};
+const struct halyard_loops TABLE = {COMPILER,
+                                    {ROW(f32), ROW(f16), ROW(bf16)},
+                                    {{kv_half_bf16, kv_interleaved_bf16, shift_bf16},
+                                     {kv_half_e4m3, kv_interleaved_e4m3, shift_e4m3},
+                                     {kv_q8_0, 0, shift_q8_0},
+                                     {kv_q8_0_hadamard, 0, shift_q8_0_hadamard},
+                                     {kv_half_bf16_by_column, kv_interleaved_bf16_by_column, 0}},
+                                    {{"memcpy", 0, 0, 1, copy_by_libc},
+                                     {"copy", 0, 0, 1, copy},
+                                     {"stream", 0, 0, 1, stream},
+                                     {"multiply", 0, 1, 0, multiply},
+                                     {"convert", F16, 1, 1, convert_f16},
+                                     {"convert", BF16, 1, 1, convert_bf16},
+                                     {"convert and stream", F16, 0, 1, stream_f16},
+                                     {"convert and stream", BF16, 0, 1, stream_bf16}}};

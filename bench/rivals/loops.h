@@ -11,8 +11,8 @@ extern "C" {
 typedef void halyard_loop(const void *x, void *y, const float *cos, const float *sin, int64_t tokens, int64_t heads,
                           int64_t head_dim, int64_t rotary_dim);
 
-/* One tensor of the KV path, whose x is bf16; or a layer's cached keys that move, all of their heads by the first row of
- * cos and sin: then only y, slots, sizes, cos and sin are read. */
+/* One tensor of the KV path, whose x is bf16; or a layer's cached keys that move, all of their heads by the first row
+ * of cos and sin: then only y, slots, sizes, cos and sin are read. */
 struct halyard_kv_part {
     const uint16_t *x;
     int64_t stride_token, stride_head; /* of x, in elements */
@@ -48,7 +48,7 @@ enum { HALYARD_LOOP_HALF, HALYARD_LOOP_INTERLEAVED, HALYARD_LOOP_SHIFT, HALYARD_
 typedef void halyard_ceiling_loop(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride);
 struct halyard_ceiling {
     const char *name;
-    int dtype;                 /* HALYARD_F16 or _BF16, whose conversion it is; 0: memory's */
+    int dtype; /* HALYARD_F16 or _BF16, whose conversion it is; 0: memory's */
     int in_place, out_of_place;
     halyard_ceiling_loop *loop; /* or NULL */
 };

@@ -1,5 +1,4 @@
-"""The peers of the bench: other libraries' RoPE, timed in the bench's process on the buffers that Halyard's kernels work
-on.
+"""The peers of the bench: other libraries' RoPE, timed in the bench's process on the memory that Halyard works on.
 
 A peer makes its angles by its own recipe. A peer that takes caches gets what exporters put there: angles by Hugging
 Face's recipe in float32. What a peer makes once per model or once for all layers (caches, rows of cos and sin, compiled
@@ -151,8 +150,8 @@ class OnnxRuntimeStandard(OnnxRuntime):
 
 
 class Transformers(Peer):
-    """PyTorch, eager: apply_rotary_pos_emb of Llama (half) and of GPT-J (interleaved), into new memory, with rows of cos
-    and sin that were made beforehand."""
+    """PyTorch, eager: apply_rotary_pos_emb of Llama (half) and of GPT-J (interleaved), into new memory, with rows of
+    cos and sin that were made beforehand."""
 
     name = "transformers"
     package = "transformers"

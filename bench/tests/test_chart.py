@@ -34,7 +34,8 @@ def draw(rows, pattern="*", status=0):
 
 
 svg = draw([ROW, TOKEN], "half_f32/*")
-for words in "small, 3 tokens, f32, out of place", "a &lt;CPU&gt;", "2026-11-21", "./run bench --quick", "C loop, gcc", "best peer":
+for words in ("small, 3 tokens, f32, out of place", "a &lt;CPU&gt;", "2026-11-21", "./run bench --quick", "C loop, gcc",
+              "best peer"):
     assert words in svg, words
 for words in "as a bound run", "1 token":
     assert words not in svg, words
