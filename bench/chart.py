@@ -69,4 +69,4 @@ if __name__ == "__main__":
         with open(options.run) as file, matplotlib.rc_context(STYLE):
             draw(json.load(file), options.filter).savefig(options.output, dpi=144)
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
-        sys.exit(f"bench: can't draw {options.run}: {error!r}; a run is what --json wrote, a picture .svg, .png or .pdf")
+        sys.exit(f"bench: can't draw {options.run}: {error!r}; a run is what --json wrote, a picture .svg, .png, .pdf")

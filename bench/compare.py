@@ -1,5 +1,5 @@
-"""Compares a run with another, or with the ratios that were recorded for its CPU: ratios to memory's speed in the same run,
-never times."""
+"""Compares a run with another, or with what was recorded for its CPU: ratios to memory's speed in the same run, never
+times."""
 
 import math
 import statistics
@@ -63,8 +63,8 @@ def compare(before, after):
 
 def record_floors(recorded, runs):
     """Replaces what was recorded for this CPU and target: {"<CPU family>": {"<target>": {"cpu", "commit", "date",
-    "rows": {"<name>": [ratio, noise]}}}}, the median of the runs and how far they are from it. Rows beyond the caches get none,
-    because other programs that use the memory slow them down."""
+    "rows": {"<name>": [ratio, noise]}}}}, the median of the runs and how far they are from it. Rows beyond the caches
+    get none, because other programs that use the memory slow them down."""
     found = {}
     for run in runs:
         for (name, target), ratio in read_ratios(run).items():

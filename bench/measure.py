@@ -154,8 +154,8 @@ def compare_builds(work, setting, other):
 
 @contextlib.contextmanager
 def copies_of(*libraries):
-    """Where a file's pages lie in the machine's memory can make some calls a tenth slower: so each measurement has files
-    of its own."""
+    """Where a file's pages lie in the machine's memory can make some calls a tenth slower: so each measurement has
+    files of its own."""
     with tempfile.TemporaryDirectory() as folder:
         copies = [Library(shutil.copy(library.path, pathlib.Path(folder, f"{i}.so")))
                   for i, library in enumerate(libraries)]

@@ -1,4 +1,4 @@
-"""The bench's native part by ctypes: libraries of Halyard, works in memory, what is timed. native/native.h says more."""
+"""The bench's native part by ctypes: libraries, works in memory, and what is timed. native/native.h says more."""
 
 import ctypes
 import pathlib
