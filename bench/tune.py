@@ -15,7 +15,6 @@ import math
 import os
 import pathlib
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import typing
 
 from files import Failed, load_json, save_json, show_progress
 from machine import ROOT, find_caches, find_commit, read_cpuinfo
+from measure import copies_of
 from native import Library, Prepared
 from rounds import Effort, Subject, interval_of_median, measure, ratios
 from works import Work, part_of, read_models
@@ -87,7 +87,7 @@ def label(numbers, base):
 
 class Variant(typing.NamedTuple):
     numbers: dict
-    library: pathlib.Path | None
+    path: pathlib.Path  # of its library
     fault: str = ""
 
 
@@ -117,7 +117,7 @@ class Maker:
             assembly, = self.emitter.emit(self.kernel, f"{self.kernel.target.processor}-linux", ".o", folder, numbers,
                                           ["assembly"])
         except emit.Failed as why:
-            return Variant(numbers, None, " ".join(str(why).split())[:300])
+            return Variant(numbers, library, " ".join(str(why).split())[:300])
         fault = self.find_fault([sys.executable, "-B", ROOT / "tests/library/check_assembly.py",
                                  self.recipe["assembler"], assembly])
         if not fault:
@@ -159,8 +159,7 @@ def list_rows(kernel, models):
 
 
 def time_variants(rows, target, libraries, effort):
-    """The seconds of each library, row and round; none for a library whose result is wrong. This thread stays on one
-    CPU meanwhile."""
+    """The seconds of each library, row and round. This thread stays on one CPU meanwhile."""
     seconds, cpus = [[] for _ in libraries], os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cpus)})
     try:
@@ -195,13 +194,9 @@ class Tuner:
         self.base = self.candidate = self.default
 
     def compare(self, base, others, effort):
-        """The Gain of each over the base, which is timed twice."""
-        control = base.library.with_name("control.so")
-        shutil.copy(base.library, control)
-        libraries = [Library(str(path)) for path in (base.library, control, *(other.library for other in others))]
-        base, control, *seconds = time_variants(self.rows, self.kernel.target.name, libraries, effort)
-        for library in libraries:
-            library.close()
+        """The Gain of each over the base, of which two copies are timed."""
+        with copies_of(base, base, *others) as libraries:
+            base, control, *seconds = time_variants(self.rows, self.kernel.target.name, libraries, effort)
         return [find_gain(base, other, control, self.hot) for other in seconds]
 
     def vary(self, numbers, until):
@@ -223,7 +218,8 @@ class Tuner:
                 self.candidate = winner  # to say by how much it does not win
 
     def tune(self, until):
-        """The best candidate and its Gain over the default. The fastest of many was lucky too, so it is timed anew."""
+        """The best candidate and its Gain over the default. The fastest of many was lucky too, so it is timed anew, three
+        times, and the least gain counts."""
         # non_temporal_mib is no number of the kernel's loops, but of the library's table of kernels.
         loops = list(dict.fromkeys(self.listed.parameters[name].loops for name in self.kernel.parameters
                                    if name != "non_temporal_mib"))
@@ -234,7 +230,8 @@ class Tuner:
                       now + MAKING_SHARE * (until - now) * n / max(n + sum(later), 1))
         if self.candidate is self.default:
             raise Failed(f"{self.kernel.name}: there was time for no variant")
-        return self.candidate, self.compare(self.default, [self.candidate], DUEL)[0]
+        gains = [self.compare(self.default, [self.candidate], DUEL)[0] for _ in range(3)]
+        return self.candidate, min(gains, key=lambda gain: (gain.is_better(), gain.hot))
 
 
 # ---- The run ---------------------------------------------------------------------------------------------------------
@@ -293,7 +290,9 @@ def find_models(wanted):
 
 def run(options):
     recipe, listed = load_json(options.build / "generated/tuning.json"), read_kernels.read()
-    kernels = find_kernels(listed, options, Library(str(options.build / "lib/libhalyard.so")))
+    library = Library(options.build / "lib/libhalyard.so")
+    library.native.count_only_this_thread()
+    kernels = find_kernels(listed, options, library)
     models, info, name = find_models(options.shapes), read_cpuinfo(), tuned_schedules.cpu_name()
     if not name:
         raise Failed("this CPU tells no model by which its schedules could be named")
