@@ -40,7 +40,7 @@ Extent extent_of(const halyard_positions &positions) {
     return Extent(bytes_of_number(positions.type))
         .add(positions.shape[0], positions.strides[0])
         .add(positions.shape[1], positions.strides[1])
-        .add(positions.n_axes, positions.stride_axis);
+        .add(std::max<std::int64_t>(positions.n_axes, 1), positions.stride_axis);
 }
 
 Extent extent_of_cache(const Call &call, int i) {
@@ -132,7 +132,8 @@ std::int64_t read_number(std::int32_t type, const char *at) {
 }
 
 char *place_of_number(const halyard_positions &p, std::int64_t axis, std::int64_t b, std::int64_t t) {
-    const std::int64_t at = times(axis, p.stride_axis) + times(p.shape[0] > 1 ? b : 0, p.strides[0]) +
+    const std::int64_t at = times(p.n_axes > 1 ? axis : 0, p.stride_axis) +
+                            times(p.shape[0] > 1 ? b : 0, p.strides[0]) +
                             times(p.consecutive != 0 ? 0 : t, p.strides[1]);
     return static_cast<char *>(const_cast<void *>(p.data)) + at * bytes_of_number(p.type);
 }

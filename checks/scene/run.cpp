@@ -368,7 +368,8 @@ void Scene::draw_form(halyard_positions &view) {
     view.shape[1] = view.consecutive != 0 ? 1 : n_tokens_;
     view.strides[1] = draw_.in(1, 2);
     view.strides[0] = view.shape[1] * view.strides[1] + draw_.in(0, 2);
-    view.n_axes = angles.n_axes();
+    const bool are_equal = angles.n_axes() > 1 && draw_.one_in(4);  // on all axes
+    view.n_axes = are_equal ? draw_.in(0, 1) : angles.n_axes();
     view.stride_axis = view.shape[0] * view.strides[0] + draw_.in(0, 2);
     if (view.consecutive == 0 && draw_.one_in(4)) {
         view.strides[1] *= -1;
@@ -382,7 +383,8 @@ void Scene::draw_form(halyard_positions &view) {
 
 void Scene::fill_positions() {
     for (const halyard_positions *view : {call.args.positions, call.args.from_positions}) {
-        const std::int64_t n = view != nullptr ? view->n_axes * view->shape[0] * view->shape[1] : 0;
+        const std::int64_t n_axes = view != nullptr ? std::max<std::int64_t>(view->n_axes, 1) : 0;
+        const std::int64_t n = n_axes == 0 ? 0 : n_axes * view->shape[0] * view->shape[1];
         const std::int64_t how = choice_.has_bad ? draw_.in(0, 2) : 0;  // none is bad, a single one, or many are
         const std::int64_t lone = how == 1 && n > 0 ? draw_.in(0, n - 1) : -1;
         for (std::int64_t i = 0; i < n; i++) {

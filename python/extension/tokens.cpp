@@ -45,10 +45,11 @@ void Tokens::read(const char *name, nb::handle argument, std::int64_t n_axes, st
     const auto &array = array_.emplace(argument, name, device);
     out.type = array.index_type();
     out.data = array.data();
-    const int own = n_axes > 1 ? 1 : 0, n = array.n_dims() - own;
+    const int own = n_axes > 1 && array.n_dims() != 1 ? 1 : 0, n = array.n_dims() - own;
     if ((n != 1 && n != 2) || (own == 1 && array.size(0) != n_axes)) {
-        const auto axes = own == 1 ? std::to_string(n_axes) + ", " : "";
-        array.refuse_shape("[" + axes + "tokens], [" + axes + "batch, tokens] or [" + axes + "batch, 1]");
+        const auto axes = n_axes > 1 ? std::to_string(n_axes) + ", " : "";
+        array.refuse_shape((n_axes > 1 ? "[tokens] where all axes are equal, [" : "[") + axes + "tokens], [" + axes +
+                           "batch, tokens] or [" + axes + "batch, 1]");
     }
     out.shape[0] = n == 2 ? array.size(own) : 1;
     out.strides[0] = n == 2 ? array.stride(own) : 0;
@@ -64,8 +65,9 @@ const halyard_positions *Positions::read(const char *name, nb::handle argument, 
     }
     positions_ = make_struct<halyard_positions>();
     Tokens::read(name, argument, n_axes, device, HALYARD_ERROR_POSITION, positions_);
-    positions_.n_axes = n_axes;
-    positions_.stride_axis = n_axes > 1 && array_ ? array_->stride(0) : 0;
+    const bool has_axes = n_axes > 1 && array_ && array_->n_dims() != 1;  // else all are equal
+    positions_.n_axes = has_axes ? n_axes : 1;
+    positions_.stride_axis = has_axes ? array_->stride(0) : 0;
     return &positions_;
 }
 

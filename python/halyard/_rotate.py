@@ -108,9 +108,10 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     q, k, v: float32, float16 or bfloat16, [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], with any
         strides; heads and head_dim may differ. With layout "bhsd" heads come before tokens.
     angles: where cos and sin come from.
-    positions: int32 or int64 [tokens] or [batch, tokens]; with an axis map [axes, tokens] or [axes, batch, tokens]; an
-        int, or [batch, 1]: that of the first token, the others follow. May be left out, for 0, of several tokens
-        without a batch that go into no cache; and has to be where angles are given by_token.
+    positions: int32 or int64 [tokens] or [batch, tokens]; with an axis map [axes, tokens] or [axes, batch, tokens], or
+        [tokens] where all axes are equal; an int, or [batch, 1]: that of the first token, the others follow. May be
+        left out, for 0, of several tokens without a batch that go into no cache; and has to be where angles are given
+        by_token. Those of tokens that are stored nowhere are not looked at.
     out: where results go: new arrays [None], PyTorch's for its own and NumPy's for all others; the input itself, for
         in place; any array of its shape. Its dtype may be another one: float8_e4m3fn, float8_e5m2 and int8 too.
     inverse: turn back.

@@ -22,7 +22,7 @@ FREQUENCIES = exact.inv_freq(BASE, DIM)
 @pytest.mark.parametrize("dtype, pairing, kind",
                          list(itertools.product(DTYPES, ("half", "interleaved"), ("phase", "table"))))
 def test_formula(rng, dtype, pairing, kind):
-    angles = halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM), kind, first=-5, last=131_071)
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM), kind, first=-5, n_positions=131_077)
     x = rng.standard_normal((2, 7, 3, DIM + 6)).astype(dtype)
     positions = rng.integers(-5, 131_072, (2, 7))
     y = halyard.rotate(x, angles=angles, positions=positions, pairing=pairing, rotary_offset=4)
@@ -92,7 +92,7 @@ def test_inverse_turns_back(rng, angles):
 
 def test_config_decides_the_pairings(rng, configs):
     deepseek = halyard.Frequencies.from_config(configs / "deepseek-v3.json")
-    angles = halyard.AngleSource(deepseek, first=0, last=99)
+    angles = halyard.AngleSource(deepseek, first=0, n_positions=100)
     x = rng.standard_normal((5, 2, deepseek.rotary_dim)).astype(np.float32)
     y = halyard.rotate(x, angles=angles)
     stated = halyard.rotate(x, angles=angles, pairing="interleaved", out_pairing="half")
@@ -114,6 +114,13 @@ def test_axes(rng):
         exact.check(y, x, np.moveaxis(positions, 0, -1)[..., owner], FREQUENCIES)
         flat = halyard.rotate(x[0], angles=angles, positions=positions[:, 0])
         assert np.array_equal(flat, y[0])
+        text = np.array([3, 700, 0, 9, 5])  # equal on all axes
+        assert np.array_equal(halyard.rotate(x, angles=angles, positions=text),
+                              halyard.rotate(x, angles=angles, positions=np.broadcast_to(text, (3, 2, 5))))
+        with pytest.raises(halyard.Error, match=r"has to be \[tokens\] where all axes are equal, \[3, tokens\]"):
+            halyard.rotate(x, angles=angles, positions=np.zeros((2, 5), np.int64))
+    with pytest.raises(halyard.Error, match=r"\{3, 5\}, but it must be \{1, 5\}, batch and tokens, on the one axis"):
+        halyard.rotate(x[0], angles=halyard.AngleSource(frequencies), positions=positions[:, 0])
 
 
 def test_given_rows(rng, angles):
@@ -177,7 +184,7 @@ def test_the_interpreter_goes_on_meanwhile(angles):
 
 @pytest.mark.parametrize("policy, position", [("clamp", 9), ("identity", 0)])
 def test_bad_positions(rng, policy, position):
-    angles = halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM), first=0, last=9)
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM), first=0, n_positions=10)
     x = rng.standard_normal((1, 2, DIM)).astype(np.float32)
     y = halyard.rotate(x, angles=angles, positions=10, bad_position=policy)
     assert np.array_equal(y, halyard.rotate(x, angles=angles, positions=position))

@@ -29,16 +29,18 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
     }
     if ((read.shape[0] != 1 && read.shape[0] != n_batch) || read.shape[1] != n_columns) {
         return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", read.shape[0], ", ", read.shape[1],
-                    "}, but it must be {1 or ", n_batch, ", ", n_columns, "}");
+                    n_batch == 1 ? "}, but it must be {" : "}, but it must be {1 or ", n_batch, ", ", n_columns,
+                    "}, batch and tokens, on ", n_axes == 1 ? "the one axis that there is" : "every axis");
     }
-    if (read.n_axes != n_axes && !(read.n_axes == 0 && n_axes == 1)) {
+    if (read.n_axes != n_axes && read.n_axes != 0 && read.n_axes != 1) {
         return fail(error, HALYARD_ERROR_SHAPE, name, ".n_axes is ", read.n_axes, ", but it must be ", n_axes,
-                    n_axes > 1 && read.n_axes <= 1 ? " (with a stride_axis of 0 all axes read the same array)" : "");
+                    n_axes > 1 ? ", or 1 where all axes are equal" : "");
     }
-    const std::int64_t shape[] = {read.shape[0], read.shape[1], n_axes};
+    const std::int64_t own_axes = read.n_axes > 1 ? n_axes : 1;
+    const std::int64_t shape[] = {read.shape[0], read.shape[1], own_axes};
     const std::int64_t strides[] = {read.strides[0], read.strides[1], read.stride_axis};
     const bool is_empty = read.shape[0] == 0 || read.shape[1] == 0;
-    const bool is_single = read.shape[0] == 1 && read.shape[1] == 1 && n_axes == 1;  // a decoding step's
+    const bool is_single = read.shape[0] == 1 && read.shape[1] == 1 && own_axes == 1;  // a decoding step's
     if (is_single) {
         out->memory.begin = reinterpret_cast<std::uintptr_t>(read.data);
         out->memory.end = out->memory.begin + static_cast<std::uintptr_t>(out->element_bytes());
@@ -47,7 +49,7 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
                     "}, strides {", read.strides[0], ", ", read.strides[1], "}, n_axes ", n_axes, " and stride_axis ",
                     read.stride_axis, " leave the address space");
     }
-    out->stride_axis = n_axes > 1 ? read.stride_axis : 0;
+    out->stride_axis = own_axes > 1 ? read.stride_axis : 0;
     return HALYARD_OK;
 }
 

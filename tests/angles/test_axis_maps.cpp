@@ -416,8 +416,10 @@ TEST_CASE("axis maps: positions that do not fit are refused, and messages name t
         MappedRun s(kind);
         CHECK(s.run(s.x.data(), s.x.data(), nullptr) == HALYARD_OK);
         const Named n_axes = {"positions.n_axes", s.at.n_axes};
-        s.runs.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, -1}, {n_axes}, {"but it must be 3 (with a stride_axis of 0"});
-        s.runs.refuse_each(HALYARD_ERROR_SHAPE, {2, 4}, {n_axes}, {"but it must be 3"});
+        s.runs.refuse_each(HALYARD_ERROR_SHAPE, {2, 4, -1}, {n_axes},
+                           {"but it must be 3, or 1 where all axes are equal"});
+        s.runs.refuse(HALYARD_ERROR_SHAPE, {"but it must be {1 or 2, 3}, batch and tokens, on every axis"},
+                      {{s.at.shape[0], 3}});
         s.source = &s.plain;
         s.runs.refuse_each(HALYARD_ERROR_SHAPE, {2, 3, -1}, {n_axes}, {"but it must be 1"});
         s.source = &s.mapped;
@@ -478,15 +480,14 @@ TEST_CASE("axis maps: a source takes over what a config told its frequencies", "
         const halyard::angle_source taken(frequencies, halyard::describe_angles(kind, 0, 99));
         const halyard::angle_source same(frequencies, halyard::describe_angles(kind, stated, 0, 99));
         CHECK(rows(taken, at) == rows(same, at));
-        // Text has one position on all axes, which is said by a stride of 0, and not by leaving the axes out.
-        auto one = at;
-        one.n_axes = 0;
-        CHECK_THROWS_AS(rows(taken, one), halyard::error);
-        one.n_axes = 3;
-        one.stride_axis = 0;
-        const halyard::angle_source none(frequencies, halyard::describe_angles(kind, halyard::axis_map(), 0, 99));
-        auto plain = halyard::positions(text, {1, 3});
-        CHECK(rows(taken, one) == rows(none, plain));
+        // Text has one position on all axes, which is said by a stride of 0, or by leaving the axes out.
+        const halyard::angle_source none(frequencies, halyard::describe_angles(kind, halyard::axis_map(), 0, 100));
+        for (const std::int64_t n_axes : {0, 1, 3}) {
+            auto one = at;
+            one.n_axes = n_axes;
+            one.stride_axis = n_axes == 3 ? 0 : INT64_MAX;
+            CHECK(rows(taken, one) == rows(none, halyard::positions(text, {1, 3})));
+        }
     }
     // Frequencies that no config told of have one axis.
     const halyard::angle_source base(halyard::frequencies::from_base(1e6, 128));

@@ -163,7 +163,9 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
          {"angles has a rotary_dim of 2, but the plan's is 4"},
          {{call.plan, plan_of_four.get()}}},
         {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{args.part, 1}}},
-        {HALYARD_ERROR_SHAPE, {"positions.shape is {2, 3}, but it must be {1 or 2, 4}"}, {{args.n_tokens, 4}}},
+        {HALYARD_ERROR_SHAPE,
+         {"positions.shape is {2, 3}, but it must be {1 or 2, 4}, batch and tokens, on the one axis"},
+         {{args.n_tokens, 4}}},
         {HALYARD_ERROR_SHAPE, {"n_floats is 11, but the rows need 12"}, {{args.n_floats, 11}}},
         {HALYARD_ERROR_SHAPE, {}, {{args.n_floats, -1}}},
     });

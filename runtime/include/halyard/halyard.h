@@ -355,7 +355,8 @@ typedef struct halyard_positions {
     const void *data;    /* any alignment */
     int64_t shape[2];    /* {1 or batch, tokens}; 1 shares the row between all batch rows */
     int64_t strides[2];  /* in elements, any sign, zero allowed */
-    int64_t n_axes;      /* how many such arrays there are, one for each axis of the source's axis map; 0 is 1 */
+    int64_t n_axes;      /* how many such arrays there are, one for each axis of the source's axis map; 0 or 1:
+                            all axes are equal, as of text */
     int64_t stride_axis; /* in elements, from one of them to the next */
 } halyard_positions;
 
