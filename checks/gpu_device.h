@@ -19,7 +19,7 @@ inline const halyard_gpu_queue &device_queue() {
     static const halyard::device::DeviceQueue queue;
     // The last plan of a context takes the compiled kernels with it, so one plan is kept.
     static const halyard::gpu_angles angles(
-        queue.get(), halyard::angle_source::table(halyard::frequencies::from_base(10000, 16), 0, 0));
+        queue.get(), halyard::angle_source::table(halyard::frequencies::from_base(10000, 16), 0, 1));
     static const halyard::gpu_plan plan(
         queue.get(),
         halyard::plan_desc(16, {halyard::describe_tensor(halyard::dtype::f32, 16, halyard::pairing::half)}), angles);

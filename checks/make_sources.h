@@ -25,7 +25,7 @@ inline halyard_angle_source_desc describe_source(std::int32_t kind, std::int32_t
     auto desc = sized<halyard_angle_source_desc>();
     desc.kind = kind;
     desc.first = first;
-    desc.last = last;
+    desc.n_positions = std::int64_t{last} - first + 1;
     return desc;
 }
 

@@ -69,8 +69,7 @@ int main() {
     call("cuMemcpyHtoD_v2", memory, static_cast<const void *>(packed.data()), n_bytes);
 
     // This is done once for the model: it copies the table to the device, and loads the kernels.
-    const auto table =
-        halyard::angle_source::table(halyard::frequencies::from_base(500000.0, head_dim), 0, n_tokens - 1);
+    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(500000.0, head_dim), 0, n_tokens);
     const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
     const halyard::plan_desc desc(head_dim, {head, head});
     const auto queue = halyard::describe_queue(HALYARD_CUDA, context, stream);

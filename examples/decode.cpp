@@ -70,7 +70,7 @@ static void prefill(const halyard::plan &plan, const halyard::angle_source &angl
 int main() {
     // These are made once for the model: the angles serve all layers, and the plan takes q, k and v in one call.
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
-    const auto table = halyard::angle_source::table(frequencies, 0, n_tokens - 1);
+    const auto table = halyard::angle_source::table(frequencies, 0, n_tokens);
     const auto cache = halyard::describe_nhd_cache(n_tokens, 1, n_kv_heads, head_dim);
     const auto q_head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
     auto k_head = q_head, v_head = q_head;

@@ -43,7 +43,7 @@ static void run_layer(bf16 *packed, const Weights &weights, Cache &cache, const 
                       const std::int64_t *slot_of_token) {
     // layer begins
     const auto frequencies = halyard::frequencies::from_base(1e6, head_dim);
-    const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 4096);
     const auto norm = halyard::describe_norm(halyard::dtype::f32, 1e-6);
     const auto pages = halyard::describe_nhd_cache(n_pages, page_size, n_kv_heads, head_dim);
     auto q = halyard::describe_tensor(halyard::dtype::bf16, head_dim, halyard::pairing::half), k = q, v = q;

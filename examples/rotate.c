@@ -57,7 +57,7 @@ int main(void) {
         HALYARD_OK) {
         return report(&error);
     }
-    const halyard_angle_source_desc source = {.size = sizeof(source), .kind = HALYARD_ANGLES_AUTO, .last = 8191};
+    const halyard_angle_source_desc source = {.size = sizeof(source), .kind = HALYARD_ANGLES_AUTO, .n_positions = 8192};
     if (halyard_create_angle_source(frequencies, &source, &angles, &error) != HALYARD_OK ||
         halyard_create_pool(2, &pool, &error) != HALYARD_OK) {
         return report(&error);

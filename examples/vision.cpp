@@ -20,7 +20,7 @@ int main() {
     }
     const halyard::angle_source angles(  // positions go from 0 to the longer side
         halyard::frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size())),
-        halyard::describe_angles(HALYARD_ANGLES_TABLE, halyard::axis_map::sections({16, 16}), 0, n_columns - 1));
+        halyard::describe_angles(HALYARD_ANGLES_TABLE, halyard::axis_map::sections({16, 16}), 0, n_columns));
     const halyard::plan plan(halyard::plan_desc(
         head_dim, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half)}));
 

@@ -28,8 +28,8 @@ def show(subjects, against):
 
 
 def overhead(n_rounds):
-    angles = halyard.AngleSource(halyard.Frequencies.from_base(10000.0, 2), first=0, last=99)
-    wide = halyard.AngleSource(halyard.Frequencies.from_base(500_000.0, 128), first=0, last=4095)
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(10000.0, 2), first=0, n_positions=100)
+    wide = halyard.AngleSource(halyard.Frequencies.from_base(500_000.0, 128), first=0, n_positions=4096)
     calls = {}
     for library, make in ("NumPy", np.asarray), ("PyTorch", torch.from_numpy):
         tiny, q, k = (make(np.ones(shape, np.float32)) for shape in ((1, 1, 2), (1, 32, 128), (1, 8, 128)))

@@ -29,7 +29,7 @@ struct ValidRun {
 
     explicit ValidRun(std::int32_t n_tensors, std::int64_t rotary_dim = D)
         : frequencies(halyard::frequencies::from_base(100.0, rotary_dim)),
-          angles(halyard::angle_source::table(frequencies, 0, 9)) {
+          angles(halyard::angle_source::table(frequencies, 0, 10)) {
         std::iota(arena.begin(), arena.end(), 1.0f);
         plan.rotary_dim = rotary_dim;
         plan.n_tensors = n_tensors;

@@ -60,7 +60,7 @@ Angles bench_library::angles(std::int32_t kind, std::int64_t rotary_dim, std::in
         auto desc = make_struct<halyard_angle_source_desc>();
         desc.kind = kind;
         desc.first = first;
-        desc.last = last;
+        desc.n_positions = std::int64_t{last} - first + 1;
         source = make(destroy_angle_source, create_angle_source, frequencies.get(), &desc);
         range = wanted;
     }

@@ -32,7 +32,7 @@ void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_ki
         desc.n_rows = std::max<std::int64_t>(call.n_tokens() * (desc.by_token == 1 ? call.n_batch() : 1), 1);
     } else if (is_given()) {
         desc.rows_dtype = kind - given_f32 + 1;
-        desc.n_rows = desc.last + 1;
+        desc.n_rows = desc.n_positions;
     }
     are_from_base_ = draw.one_in(2);
     for (int i = 0; i < 2; i++) {
@@ -52,16 +52,15 @@ void Angles::draw_range(Draw &draw, const Choice &choice) {
                                : draw.one_in(2) ? least + draw.in(0, 9)
                                                 : greatest - n + 1 - draw.in(0, draw.one_in(2) ? 0 : 9);
     desc.first = static_cast<std::int32_t>(begin);
-    desc.last = static_cast<std::int32_t>(begin + n - 1);
+    desc.n_positions = n;
     if (is_given()) {
-        desc.last -= desc.first;
         desc.first = 0;
     } else if (kind == phase && draw.one_in(2)) {
         desc.first = least + static_cast<std::int32_t>(draw.in(0, 9));
-        desc.last = greatest - static_cast<std::int32_t>(draw.in(0, draw.one_in(2) ? 9 : greatest));
+        desc.n_positions = greatest - draw.in(0, draw.one_in(2) ? 9 : greatest) - desc.first + 1;
     }
     first = desc.first;
-    last = desc.last;
+    last = static_cast<std::int32_t>(first + desc.n_positions - 1);
 }
 
 void Angles::draw_axes(Draw &draw, int axes, std::int64_t n_pairs) {

@@ -345,8 +345,8 @@ void Scene::draw_positions() {
     const bool moves = call.plan.rerotates != 0;
     args.n_tensors = draw_.one_in(2) ? call.plan.n_tensors : 0;
     args.bad_position = moves ? 0 : static_cast<std::int32_t>(draw_.in(0, 2));
-    const bool may_be_absent =
-        !moves && angles.first <= 0 && angles.last >= n_tokens_ && (n_batch_ == 1 || !angles.is_given());
+    const bool may_be_absent = !moves && angles.first <= 0 && angles.last >= n_tokens_ &&
+                               (n_batch_ == 1 || (n_tokens_ != 1 && !angles.is_given()));
     if (!may_be_absent || !draw_.one_in(6)) {
         draw_form(call.positions);
         args.positions = &call.positions;

@@ -66,7 +66,7 @@ using AxisMap = std::pair<std::string, std::vector<std::int64_t>>;
 /// Returns how many axes positions have.
 std::int64_t set_axes(const AxisMap &map, halyard_angle_source_desc &desc) {
     const axis_map axes{value_of(axis_maps, "axis_map", map.first), map.second, {}};
-    const auto mapped = describe_angles(desc.kind, axes, desc.first, desc.last);
+    const auto mapped = describe_angles(desc.kind, axes, desc.first, desc.n_positions);
     desc.axis_map = mapped.axis_map;
     desc.n_axes = mapped.n_axes;
     std::copy(std::begin(mapped.axis_counts), std::end(mapped.axis_counts), desc.axis_counts);
@@ -74,12 +74,14 @@ std::int64_t set_axes(const AxisMap &map, halyard_angle_source_desc &desc) {
 }
 
 std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &kind, std::optional<std::int32_t> first,
-                                  std::optional<std::int32_t> last, const std::string &reference,
+                                  std::optional<std::int64_t> n_positions, const std::string &reference,
                                   const std::optional<AxisMap> &map) {
     const auto info = from.info();
-    auto desc =
-        describe_angles(value_of(angle_kinds, "kind", kind), first.value_or(std::numeric_limits<std::int32_t>::min()),
-                        last.value_or(std::numeric_limits<std::int32_t>::max()));
+    auto desc = describe_angles(value_of(angle_kinds, "kind", kind));
+    if (first || n_positions) {
+        desc.first = first.value_or(0);
+        desc.n_positions = n_positions.value_or((std::int64_t{1} << 31) - desc.first);
+    }
     if (desc.kind == HALYARD_ANGLES_GIVEN) {
         refuse(HALYARD_ERROR_UNKNOWN_VALUE, "kind is \"given\": AngleSource.given takes what such a source is made of");
     }
@@ -202,7 +204,7 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
 void add_angles(nb::module_ &module) {
     nb::class_<AngleSource>(module, "AngleSource", nb::is_weak_referenceable())
         .def_static("make", make, nb::arg("frequencies"), nb::arg("kind"), nb::arg("first").none(),
-                    nb::arg("last").none(), nb::arg("reference"), nb::arg("axis_map").none())
+                    nb::arg("n_positions").none(), nb::arg("reference"), nb::arg("axis_map").none())
         .def_static("given", given, nb::arg("cos"), nb::arg("sin"), nb::arg("rotary_dim"), nb::arg("by_token"),
                     nb::arg("axis_map").none() = nb::none())
         .def_static("linear", linear, nb::arg("positions"), nb::arg("matrix"), nb::arg("attention_factor"))

@@ -52,7 +52,7 @@ class AngleSource:
     frequencies: what is turned by; not needed any more afterwards.
     kind: "auto", "table" (a row for each position, 4 * rotary_dim bytes) or "phase" (no table). "auto" is a table where
         that takes at most 64 MiB, else phase.
-    first, last: the positions that are covered, both included [every int32].
+    first, n_positions: which positions are covered [every int32; where just one is said, from 0 on, or up to 2**31 - 1].
     reference: "exact", cos and sin within 1.2e-7 at every position (a table's are correctly rounded); or "hf_f32", a
         table of what transformers computes, for those who have to reproduce its numbers.
     axis_map: ("sections", counts) or ("interleaved", counts), with the pairs of each axis of positions, or ("none", ())
@@ -62,11 +62,11 @@ class AngleSource:
     """
 
     def __init__(self, frequencies: Frequencies, kind: str = "auto", *, first: int | None = None,
-                 last: int | None = None, reference: str = "exact",
+                 n_positions: int | None = None, reference: str = "exact",
                  axis_map: tuple[str, Sequence[int]] | None = None) -> None:
         if not isinstance(frequencies, Frequencies):
             raise TypeError(f"frequencies is a {type(frequencies).__name__}, not a halyard.Frequencies")
-        self._handle, self._key = _make(frequencies, kind, first, last, reference, axis_map)
+        self._handle, self._key = _make(frequencies, kind, first, n_positions, reference, axis_map)
 
     @classmethod
     def given(cls, cos: Any, sin: Any, *, rotary_dim: int | None = None, by_token: bool = False,

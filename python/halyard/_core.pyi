@@ -22,7 +22,7 @@ class Frequencies:
 
 class AngleSource:
     @staticmethod
-    def make(frequencies: Frequencies, kind: str, first: int | None, last: int | None, reference: str,
+    def make(frequencies: Frequencies, kind: str, first: int | None, n_positions: int | None, reference: str,
              axis_map: tuple[str, list[int]] | None) -> AngleSource: ...
     @staticmethod
     def given(cos: Any, sin: Any, rotary_dim: int, by_token: bool,

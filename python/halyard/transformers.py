@@ -106,11 +106,11 @@ class _Embedding:
             raise Error(f"{_name(module)} holds other frequencies than its config tells")
         if self.reference == "exact":
             return _Source(AngleSource(frequencies), frequencies)
-        last = max(self.max_position or frequencies.max_position or 0, seq_len) - 1
-        if last < 0:
+        n_positions = max(self.max_position or frequencies.max_position or 0, seq_len)
+        if n_positions == 0:
             raise Error(f'reference "{self.reference}" takes a max_position, which the config does not tell')
         listed = Frequencies.from_list(held.tolist(), float(factor))
-        return _Source(AngleSource(listed, first=0, last=last, reference=self.reference,
+        return _Source(AngleSource(listed, first=0, n_positions=n_positions, reference=self.reference,
                                    axis_map=frequencies.axis_map), frequencies)
 
     def original_length(self, module: _Module, layer_type: str | None) -> int:

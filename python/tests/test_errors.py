@@ -13,7 +13,7 @@ DIM = 64
 
 @pytest.fixture(scope="module")
 def angles():
-    return halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=99)
+    return halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, n_positions=100)
 
 
 def zeros(*shape, dtype=np.float32):

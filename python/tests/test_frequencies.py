@@ -94,15 +94,20 @@ def test_angle_sources_say_what_they_are():
     frequencies = halyard.Frequencies.from_base(1e4, 64)
     whole = halyard.AngleSource(frequencies)
     assert (whole.kind, whole.first, whole.last, whole.n_axes) == ("phase", -2**31, 2**31 - 1, 1)
-    table = halyard.AngleSource(frequencies, first=0, last=1023)
+    table = halyard.AngleSource(frequencies, first=0, n_positions=1024)
     assert (table.kind, table.n_bytes >= 1024 * 64 * 4) == ("table", True)
     assert halyard.AngleSource(frequencies, axis_map=("interleaved", (12, 10, 10))).n_axes == 3
-    for bad in ({"kind": "given"}, {"kind": "tables"}, {"first": 3, "last": 2}, {"reference": "f32"},
+    for bad in ({"kind": "given"}, {"kind": "tables"}, {"first": 3, "n_positions": 0}, {"reference": "f32"},
                 {"axis_map": ("sections", (1, 2))}, {"reference": "hf_f32", "kind": "phase"}):
         with pytest.raises(halyard.Error):
             halyard.AngleSource(frequencies, **bad)
     with pytest.raises(TypeError, match="halyard.Frequencies"):
         halyard.AngleSource([1.0])
+    with pytest.raises(halyard.Error, match="n_positions is 0"):
+        halyard.AngleSource(frequencies, n_positions=0)
+    for given, covered in ({"n_positions": 9}, (0, 8)), ({"first": 7}, (7, 2**31 - 1)):
+        source = halyard.AngleSource(frequencies, "phase", **given)
+        assert (source.first, source.last) == covered
 
 
 def test_targets_and_explain():

@@ -54,7 +54,7 @@ def calls(angles, x, k, cache, slots, positions):
         "scales apart": lambda: halyard.rotate(x, angles=angles, groups="vllm_int8"),
         "rerotate": lambda: halyard.rerotate(cache, angles=angles, from_positions=3, positions=positions, slots=slots),
         "refused": refused,
-        "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9),
+        "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, n_positions=10),
         "given": lambda: halyard.AngleSource.given(x[:, 0, :32], x[:, 0, 32:]),
         "linear": lambda: halyard.AngleSource.linear(x[:2, 0], np.ones((2, 32))),
         "length": lambda: LENGTHS.for_length(99),
@@ -86,7 +86,7 @@ def test_plans_do_not_pile_up():
 def test_no_torch_operator_leaks(kind):
     torch = pytest.importorskip("torch")
     import halyard.torch
-    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, last=9)
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, n_positions=10)
     q, k, positions = torch.zeros(4, 2, DIM), torch.zeros(4, 1, DIM), torch.arange(4)
     cache, weight, ops = torch.zeros(99, 1, DIM), torch.ones(DIM), torch.ops.halyard
     how, road = halyard.torch.describe(angles), halyard.torch.Road(

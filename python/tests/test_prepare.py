@@ -88,4 +88,4 @@ def test_what_is_refused(angles, packed):
     with pytest.raises(TypeError, match="angles"):
         halyard.prepare(HEADS, DIM, angles=None)
     with pytest.raises(halyard.Error, match="position"):
-        halyard.prepare(HEADS, DIM, angles=halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM), last=2))(x)
+        halyard.prepare(HEADS, DIM, angles=halyard.AngleSource(halyard.Frequencies.from_base(BASE, DIM), n_positions=3))(x)

@@ -168,7 +168,7 @@ CACHED = """
 import sys, torch, halyard, halyard.torch
 from torch._dynamo.utils import counters
 bases = [1e4, 5e5, 1e6]
-sources = {base: halyard.AngleSource(halyard.Frequencies.from_base(base, 8), first=0, last=99)
+sources = {base: halyard.AngleSource(halyard.Frequencies.from_base(base, 8), first=0, n_positions=100)
            for base in (bases if sys.argv[1] == "first" else bases[::-1])}
 roads = {base: halyard.torch.Road(angles=source) for base, source in sources.items()}
 def layer(q, positions):
@@ -196,7 +196,7 @@ def test_keys_of_sources():
     config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 1, "rope_theta": 1e4}
     made = [lambda: halyard.AngleSource(base(1e4, 64)), lambda: halyard.AngleSource(base(1e4, 32)),
             lambda: halyard.AngleSource(base(2e4, 64)),
-            lambda: halyard.AngleSource(base(1e4, 64), "table", last=9, first=0),
+            lambda: halyard.AngleSource(base(1e4, 64), "table", n_positions=10, first=0),
             lambda: halyard.AngleSource(base(1e4, 64), axis_map=("sections", (16, 16))),
             lambda: halyard.AngleSource(halyard.Frequencies.from_list([1.0, 0.5])),
             lambda: halyard.AngleSource(halyard.Frequencies.from_list([1.0, 0.5], 2.0)),
@@ -249,7 +249,7 @@ def test_sources_are_let_go():
     """What was bound for a source goes with it, as soon as something else is bound."""
     q = torch.ones(1, 1, 8)
     for i in range(5):
-        angles = halyard.AngleSource(halyard.Frequencies.from_base(3.0 + i, 8), "table", first=0, last=9)
+        angles = halyard.AngleSource(halyard.Frequencies.from_base(3.0 + i, 8), "table", first=0, n_positions=10)
         halyard.torch.rotate(q, angles=angles, positions=0)
         key = angles._key
     del angles
@@ -292,7 +292,7 @@ def test_bad_operands(rng, angles):
     """Of operators themselves: each is a sentence that names the operator and the argument, and nothing is written."""
     q, k = tensors(rng, torch.float32, 3, 1)
     ops, how, short = torch.ops.halyard, halyard.torch.describe(angles), halyard.AngleSource(
-        halyard.Frequencies.from_base(BASE, DIM), first=0, last=9)
+        halyard.Frequencies.from_base(BASE, DIM), first=0, n_positions=10)
 
     def road(**changed):
         road, x, given, _ = road_case(rng, angles)

@@ -40,22 +40,23 @@ AngleKind resolve_kind(const halyard_frequencies &frequencies, const halyard_ang
         return AngleKind(desc.kind);
     }
     constexpr std::int64_t most_floats = (64 << 20) / sizeof(float);
-    const std::int64_t n_rows = static_cast<std::int64_t>(desc.last) - desc.first + 1;
     const bool needs_table = desc.reference != HALYARD_REFERENCE_EXACT;
-    return needs_table || n_rows * 2 * frequencies.n_pairs <= most_floats ? AngleKind::table : AngleKind::phase;
+    const bool fits = desc.n_positions * 2 * frequencies.n_pairs <= most_floats;
+    return needs_table || fits ? AngleKind::table : AngleKind::phase;
 }
 
 halyard_status make_from_frequencies(const halyard_frequencies *frequencies, const halyard_angle_source_desc &desc,
                                      halyard_angle_source &source, halyard_error *error) noexcept {
     HALYARD_TRY(check_given(frequencies, "frequencies", error));
-    if (desc.last < desc.first) {
-        return fail(error, HALYARD_ERROR_POSITION, "desc.last is ", desc.last, ", before desc.first, which is ",
-                    desc.first);
+    const std::int64_t most = std::int64_t{1} + INT32_MAX - desc.first;
+    if (desc.n_positions < 1 || desc.n_positions > most) {
+        return fail(error, HALYARD_ERROR_POSITION, "desc.n_positions is ", desc.n_positions, ", but must be 1 to ",
+                    most, " where desc.first is ", desc.first);
     }
     source.kind = resolve_kind(*frequencies, desc);
     source.rotary_dim = 2 * frequencies->n_pairs;
     source.first = desc.first;
-    source.last = desc.last;
+    source.last = desc.first + desc.n_positions - 1;
     source.reference = Reference(desc.reference);
     HALYARD_TRY(read_pair_axes(desc, source.rotary_dim / 2, &source.axes, error));
     if (desc.reference != HALYARD_REFERENCE_EXACT && source.kind != AngleKind::table) {
@@ -125,9 +126,6 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
     if (read.by_token < 0 || read.by_token > (is_given ? 2 : 0)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.by_token is ", read.by_token, ", but it must be 0",
                     is_given ? " to 2" : " where rows are not given");
-    }
-    if (read.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reserved is ", read.reserved, ", but it must be 0");
     }
     if (read.reference < HALYARD_REFERENCE_EXACT || read.reference > HALYARD_REFERENCE_HF_F32) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is ", read.reference,

@@ -10,9 +10,12 @@ namespace halyard {
 halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
                               std::int32_t n_axes, CheckedPositions *out, halyard_error *error,
                               const char *name) noexcept {
+    if (positions == nullptr && n_batch > 1 && n_tokens == 1) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name, " is NULL, but each of ", n_batch,
+                    " sequences has one token: name each sequence's position, or a start");
+    }
     if (positions == nullptr) {
-        *out = {};
-        out->consecutive = true;
+        *out = positions_in_order;
         return HALYARD_OK;
     }
     out->memory.begin = out->memory.end = 0;

@@ -32,3 +32,7 @@ halyard_status read_positions(const halyard_positions *positions, std::int64_t n
                               const char *name = "positions") noexcept;
 
 }  // namespace halyard
+/// Those where nothing is given: 0, 1, 2, … in every batch row.
+inline constexpr CheckedPositions positions_in_order = {{nullptr, false, true, 0, 0, {0, 0}}, 0};
+
+}  // namespace halyard

@@ -246,12 +246,14 @@ halyard_status read_moves(const halyard_run_args &args, Run &run, halyard_error 
 halyard_status read_tokens(const halyard_run_args &given, Run &run, halyard_error *error) {
     if (!run.plan->rotates) {
         run.positions = {};
+    } else if (given.positions == nullptr && (run.is_empty || given.angles->kind == AngleKind::given)) {
+        run.positions = positions_in_order;
     } else {
         HALYARD_TRY(read_positions(given.positions, run.n_batch, run.n_tokens, given.angles->axes.n_axes,
                                    &run.positions, error));
-        if (given.angles->kind == AngleKind::given) {
-            HALYARD_TRY(check_given_rows(*given.angles, given.positions != nullptr, run, error));
-        }
+    }
+    if (run.plan->rotates && given.angles->kind == AngleKind::given) {
+        HALYARD_TRY(check_given_rows(*given.angles, given.positions != nullptr, run, error));
     }
     const bool moves = run.plan->rerotates || given.from_positions != nullptr || given.from_angles != nullptr;
     return moves ? read_moves(given, run, error) : HALYARD_OK;

@@ -287,7 +287,7 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
         float rows[256] = {};
         auto desc = describe_given(rows, rows, 2, 64, 128);
         desc.kind = kind;
-        desc.last = 9;
+        desc.n_positions = 10;
         const auto refuse = [&](std::int32_t axis_map, const std::vector<std::int64_t> &counts,
                                 const std::string &words, halyard_status status = HALYARD_ERROR_SHAPE) {
             set_axes(desc, axis_map, counts);
@@ -338,7 +338,7 @@ TEST_CASE("axis maps: a list names an axis for each pair, and says what sections
             list.push_back(static_cast<std::int32_t>(axis));
         }
         const auto source = [&](const halyard::axis_map &map) {
-            return halyard::angle_source(frequencies, halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 99));
+            return halyard::angle_source(frequencies, halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 100));
         };
         const auto by_counts = source({axis_map, counts, {}}), by_list = source(halyard::axis_map::list(list, 3));
         CHECK(rows_of(by_counts, &at, 1, 3) == rows_of(by_list, &at, 1, 3));
@@ -477,8 +477,8 @@ TEST_CASE("axis maps: a source takes over what a config told its frequencies", "
     };
     for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
         CAPTURE(kind);
-        const halyard::angle_source taken(frequencies, halyard::describe_angles(kind, 0, 99));
-        const halyard::angle_source same(frequencies, halyard::describe_angles(kind, stated, 0, 99));
+        const halyard::angle_source taken(frequencies, halyard::describe_angles(kind, 0, 100));
+        const halyard::angle_source same(frequencies, halyard::describe_angles(kind, stated, 0, 100));
         CHECK(rows(taken, at) == rows(same, at));
         // Text has one position on all axes, which is said by a stride of 0, or by leaving the axes out.
         const halyard::angle_source none(frequencies, halyard::describe_angles(kind, halyard::axis_map(), 0, 100));

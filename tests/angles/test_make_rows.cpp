@@ -171,6 +171,8 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
     });
 
     args.positions = nullptr;
+    calls.refuse(HALYARD_ERROR_MISMATCH, {"positions is NULL, but each of 3 sequences has one token"},
+                 {{args.n_batch, 3}, {args.n_tokens, 1}});
     const auto refuse_counts = [&](halyard_status status, std::int64_t n_batch, std::int64_t n_tokens,
                                    std::int64_t n_floats) {
         calls.refuse(status, {}, {{args.n_batch, n_batch}, {args.n_tokens, n_tokens}, {args.n_floats, n_floats}});
@@ -183,11 +185,11 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
         refuse_counts(HALYARD_ERROR_SHAPE, negative, negative, 64);
     }
     // In 64 bits, their number of floats wraps around to that of one token.
-    const auto four = halyard::angle_source::table(halyard::frequencies::from_base(10000, 4), 0, 9);
+    const auto four = halyard::angle_source::table(halyard::frequencies::from_base(10000, 4), 0, 10);
     call.plan = plan_of_four.get();
     args.angles = four.get();
     refuse_counts(HALYARD_ERROR_OVERFLOW, 1, (1LL << 62) + 1, 64);
-    refuse_counts(HALYARD_ERROR_OVERFLOW, (1LL << 62) + 1, 1, 64);
+    refuse_counts(HALYARD_ERROR_OVERFLOW, (1LL << 61) + 1, 2, 64);
 }
 
 TEST_CASE("make_rows: positions are checked before the first write", "[angles][errors]") {
@@ -270,7 +272,7 @@ TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its o
         CAPTURE(rotary_dim, n_batch, n_tokens, n_parts);
         const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
         const auto angles = random.one_in(2) ? halyard::angle_source::phase(frequencies)
-                                             : halyard::angle_source::table(frequencies, -100, 100);
+                                             : halyard::angle_source::table(frequencies, -100, 201);
         std::vector<std::int32_t> values(static_cast<std::size_t>(n_batch * n_tokens));
         for (auto &value : values) {
             value = static_cast<std::int32_t>(random.in(-100, 100));
@@ -303,7 +305,7 @@ TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its o
 
 TEST_CASE("make_rows: a given source reads back what a table wrote", "[angles]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 8);
-    const auto table = halyard::angle_source::table(frequencies, 0, 50);
+    const auto table = halyard::angle_source::table(frequencies, 0, 51);
     const auto rows = rows_of(table, nullptr, 1, 51);
     const auto given = halyard::angle_source::given(rows.data(), rows.data() + 4, 51, 8, 8);
     CHECK(rows_of(given, nullptr, 1, 51) == rows);
@@ -311,7 +313,7 @@ TEST_CASE("make_rows: a given source reads back what a table wrote", "[angles]")
 }
 
 TEST_CASE("make_rows: given rows of 16 bits are widened", "[angles]") {
-    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 8), 0, 20);
+    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 8), 0, 21);
     const auto exact = rows_of(table, nullptr, 1, 21);
     for (const auto dtype : {halyard::dtype::f16, halyard::dtype::bf16}) {
         const auto number = static_cast<std::int32_t>(dtype);
@@ -330,7 +332,7 @@ TEST_CASE("make_rows: given rows of 16 bits are widened", "[angles]") {
 }
 
 TEST_CASE("make_rows: rows by token serve only the shape that they were made for", "[angles]") {
-    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 8), 0, 50);
+    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 8), 0, 51);
     const auto plan = plan_for(8);
     const std::vector<std::int32_t> values = {7, 0, 50, 3, 19, 4};
     std::vector<float> x(6 * 8, 1.0f), y(x.size(), 42.0f);

@@ -28,9 +28,9 @@ TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
     for (const std::uint32_t size : bad_sizes<Desc>()) {
         tables.refuse(HALYARD_ERROR_STRUCT_SIZE, {}, {{table.size, size}});
     }
-    tables.refuse(HALYARD_ERROR_POSITION, {}, {{table.last, -1}});
+    tables.refuse_each(HALYARD_ERROR_POSITION, {0, -1, std::int64_t{INT32_MAX} + 2, INT64_MIN, INT64_MAX},
+                       {{"desc.n_positions", table.n_positions}});
     tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, 2}, {{"desc.by_token", table.by_token}});
-    tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, INT32_MIN}, {{"desc.reserved", table.reserved}});
     // What else is refused for given rows is not read for a table.
     table.n_rows = -1;
     table.rotary_dim = 3;
@@ -73,7 +73,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     }
     // What is refused for a table is not read for given rows.
     given.first = 7;
-    given.last = -7;
+    given.n_positions = -7;
     const auto info = halyard::angle_source(halyard::frequencies(), given).info();
     CHECK(info.kind == HALYARD_ANGLES_GIVEN);
     CHECK((info.rotary_dim == 4 && info.first == 0 && info.last == 3 && info.n_rows == 4 && info.bytes == 0));
@@ -84,7 +84,7 @@ TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]")
     const auto frequencies = halyard::frequencies::from_base(10000, 1 << 16);
     auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, INT32_MAX - 1);
     check_source_refused(frequencies.get(), &desc, HALYARD_ERROR_OUT_OF_MEMORY);
-    desc.last = INT32_MAX;  // 2^31 rows
+    ++desc.n_positions;  // 2^31 rows
     check_source_refused(frequencies.get(), &desc, HALYARD_ERROR_OVERFLOW, {"2147483648"});
 }
 #endif
@@ -99,7 +99,7 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
         {HALYARD_ERROR_MISMATCH,
          {"HALYARD_ANGLES_PHASE", "HALYARD_REFERENCE_HF_F32"},
          {{desc.reference, HALYARD_REFERENCE_HF_F32}}},
-        {HALYARD_ERROR_POSITION, {"desc.last is 4"}, {{desc.first, 5}, {desc.last, 4}}},
+        {HALYARD_ERROR_POSITION, {"desc.n_positions is 100, but must be 1 to 99"}, {{desc.first, INT32_MAX - 98}}},
     });
     check_source_refused(nullptr, &desc, HALYARD_ERROR_NULL_POINTER, {"frequencies"});
     desc = describe_source(HALYARD_ANGLES_AUTO);

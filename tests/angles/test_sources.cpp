@@ -245,7 +245,7 @@ TEST_CASE("sources: what AUTO stands for", "[sources]") {
     // Only a table serves this.
     auto desc = describe_source(HALYARD_ANGLES_AUTO, least_position, greatest_position);
     desc.first = 0;
-    desc.last = 1 << 17;
+    desc.n_positions = (1 << 17) + 1;
     desc.reference = HALYARD_REFERENCE_HF_F32;
     CHECK(halyard::angle_source(frequencies, desc).info().kind == HALYARD_ANGLES_TABLE);
 }

@@ -28,7 +28,7 @@ void check_frequencies(halyard_frequencies *frequencies) {
     halyard_angle_source_desc desc = {};
     desc.size = sizeof(desc);
     desc.kind = HALYARD_ANGLES_PHASE;
-    desc.last = 1;
+    desc.n_positions = 2;
     desc.axis_map = info.axis_map;
     desc.n_axes = info.n_axes;
     for (std::int32_t axis = 0; axis < info.n_axes; axis++) {
@@ -46,7 +46,8 @@ void check_references(const halyard_frequencies *frequencies) {
         halyard_angle_source_desc desc = {};
         desc.size = sizeof(desc);
         desc.kind = HALYARD_ANGLES_TABLE;
-        desc.first = desc.last = std::numeric_limits<std::int32_t>::max();
+        desc.first = std::numeric_limits<std::int32_t>::max();
+        desc.n_positions = 1;
         desc.reference = reference;
         halyard_angle_source *source = nullptr;
         WatchedError error;

@@ -70,9 +70,9 @@ inline Fields fields_of_plan(Call &call) {
 /// What would be read or made beyond all measure becomes what must be refused.
 inline Fields fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
     Fields fields;
-    add(fields, desc.size, desc.by_token, desc.reference, desc.axis_map, desc.n_axes, desc.reserved);
+    add(fields, desc.size, desc.by_token, desc.reference, desc.axis_map, desc.n_axes);
     add(fields, desc.axis_counts[0], desc.axis_counts[1], desc.axis_counts[2], desc.axis_counts[3]);
-    if (desc.last - std::int64_t{desc.first} < 1000) {
+    if (desc.n_positions <= 1000) {
         add(fields, desc.kind);
     }
     if (desc.axis_of_pair != nullptr) {
@@ -81,7 +81,7 @@ inline Fields fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
     if (draw.wild && draw.one_in(16)) {
         const std::int64_t wrong[] = {0, -1, std::numeric_limits<std::int64_t>::max() / 2};
         const std::int64_t width = desc.rotary_dim;
-        desc.last = std::max(desc.first, -std::numeric_limits<std::int32_t>::max()) - 1;
+        desc.n_positions = draw.one_of(wrong);
         desc.rotary_dim |= draw.in(0, 1);
         desc.n_rows = draw.one_in(2) ? draw.one_of(wrong) : desc.n_rows;
         desc.stride_row = draw.one_in(2) || desc.rotary_dim == width ? draw.one_of(wrong) : desc.stride_row;

@@ -130,7 +130,7 @@ halyard_positions positions_in(const Memory &memory, std::array<std::int64_t, 2>
 }
 
 halyard::angle_source make_table(std::int64_t rotary_dim = 64) {
-    return halyard::angle_source::table(halyard::frequencies::from_base(10000, rotary_dim), 0, 99);
+    return halyard::angle_source::table(halyard::frequencies::from_base(10000, rotary_dim), 0, 100);
 }
 
 halyard::gpu_angles make_angles(std::int64_t rotary_dim = 64, const halyard_gpu_queue &queue = queue_of()) {
@@ -790,9 +790,9 @@ TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any 
                   {{positions.data, s.memory.data((1 << 15) + 2)}, {positions.type, HALYARD_INT64}});
 
     const auto map = halyard::axis_map::sections({16, 8, 8});
-    const halyard::gpu_angles angles(queue_of(),
-                                     halyard::angle_source(halyard::frequencies::from_base(10000, 64),
-                                                           halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 99)));
+    const halyard::gpu_angles angles(
+        queue_of(), halyard::angle_source(halyard::frequencies::from_base(10000, 64),
+                                          halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 100)));
     const halyard::gpu_plan plan(queue_of(), describe(), angles);
     s.its_plan = plan.get();
     positions.n_axes = 3;

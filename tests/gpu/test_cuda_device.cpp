@@ -20,7 +20,7 @@ struct Rotation {
     static constexpr std::int64_t n_tokens = 64, n_heads = 40, head_dim = 128;
     const halyard_gpu_queue &queue = gpu_test::device_queue();
     halyard::angle_source source =
-        halyard::angle_source::table(halyard::frequencies::from_base(10000, head_dim), 0, 999);
+        halyard::angle_source::table(halyard::frequencies::from_base(10000, head_dim), 0, 1000);
     halyard::plan_desc desc{head_dim,
                             {halyard::describe_tensor(halyard::dtype::bf16, head_dim, halyard::pairing::half)}};
     halyard::gpu_angles angles{queue, source};

@@ -94,7 +94,7 @@ halyard_status status_of(const Arguments &...arguments) {
 const halyard::plan_desc some_plan(64, {halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half)});
 
 halyard::angle_source table_of_64() {
-    return halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+    return halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 100);
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ TEST_CASE("cuda device: wrong plans are refused", "[gpu][cuda]") {
 
 TEST_CASE("cuda device: positions of many tokens are checked against a range", "[gpu][cuda]") {
     Working w;
-    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 3, 90);
+    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 3, 88);
     const halyard::gpu_angles angles(w.queue, table);
     const halyard::gpu_plan plan(
         w.queue, halyard::plan_desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)}),
@@ -258,7 +258,7 @@ TEST_CASE("gpu errors: a target that cannot be had says why", "[gpu]") {
           (info.supported == 1 ? "serves its own memory alone" : halyard::gpu::why_no_cuda()));
     if (info.supported == 0) {
         auto queue = halyard::describe_queue(HALYARD_CUDA, nullptr, nullptr);
-        const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9);
+        const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 10);
         auto error = sized<halyard_error>();
         halyard_gpu_angles *made = nullptr;
         CHECK(halyard_create_gpu_angles(&queue, table.get(), &made, &error) == HALYARD_ERROR_NO_DEVICE);

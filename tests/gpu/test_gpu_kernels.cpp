@@ -39,7 +39,7 @@ TEST_CASE("cuda device: heads that are wider than one launch can take have the r
     const halyard_gpu_queue &queue = gpu_test::device_queue();
     const std::int64_t rotary_dim = 2 * 69984;
     const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
-    const auto angles = halyard::angle_source::phase(frequencies, 0, 999);
+    const auto angles = halyard::angle_source::phase(frequencies, 0, 1000);
     const halyard::gpu_angles on_device(queue, angles);
     oracle::Random random(Catch::getSeed());
     for (const auto how : {halyard::pairing::half, halyard::pairing::interleaved}) {

@@ -264,7 +264,7 @@ TEST_CASE("cuda device: roads of plain tensors in memory of their own", "[gpu][c
         CAPTURE(dim);
         auto tensor = halyard::describe_tensor(halyard::dtype::bf16, dim, halyard::pairing::half);
         tensor.norm = &norm;
-        const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, dim), 0, 99);
+        const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, dim), 0, 100);
         const halyard::gpu_angles angles(w.queue, source);
         const halyard::gpu_plan plan(w.queue, halyard::plan_desc(dim, {tensor, tensor}), angles);
         const std::vector<char> ordinary(static_cast<std::size_t>(4 * 2 * dim * 2), '\x3f');
@@ -299,7 +299,7 @@ TEST_CASE("cuda device: roads that rotate nothing, of fewer angles", "[gpu][cuda
     tensor.no_rotation = 1;
     Working w(tensor);
     const halyard::gpu_angles of_a_pair(w.queue,
-                                        halyard::angle_source::table(halyard::frequencies::from_base(10000, 2), 0, 0));
+                                        halyard::angle_source::table(halyard::frequencies::from_base(10000, 2), 0, 1));
     const gpu_test::Memory weight(w.queue, std::vector<char>(64 * 2, '\x3f'));
     const auto stages = halyard::stages(static_cast<const void *>(weight.data()), 64);
     w.x.dtype = w.y.dtype = HALYARD_BF16;

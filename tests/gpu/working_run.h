@@ -11,7 +11,7 @@ struct Working {
     static constexpr std::int64_t n_elements = 4 * 2 * 64;
 
     const halyard_gpu_queue &queue = gpu_test::device_queue();
-    halyard::angle_source source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 99);
+    halyard::angle_source source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 100);
     halyard::gpu_angles angles{queue, source};
     halyard::gpu_plan plan;
     std::vector<char> x_before, before;
@@ -54,7 +54,7 @@ struct Working {
 struct WorkingPlan {
     const halyard_gpu_queue &queue = gpu_test::device_queue();
     const halyard::gpu_angles angles{queue,
-                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 9)};
+                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 10)};
     halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
 
     struct Refused {

@@ -71,6 +71,10 @@ Elements gather(const halyard_tensor &from, const std::array<std::int64_t, 4> &s
     return found;
 }
 
+/// Tokens 0, 1, 2, … of every batch row.
+constexpr std::int32_t start = 0;
+const halyard_positions in_order = halyard::consecutive_positions(&start, 1);
+
 /// Norms and conversions read from memory with such strides, and write to it.
 void check_stages(const Rotation &rotation, const halyard::angle_source &angles, Elements x,
                   const halyard_tensor &far_x) {
@@ -88,9 +92,10 @@ void check_stages(const Rotation &rotation, const halyard::angle_source &angles,
         scatter(x, far_x);
         halyard_tensor far_y = far_x;
         far_y.dtype = head.out_dtype;
-        halyard::run(plan, angles, x.tensor(), from_near.tensor());
-        halyard::run(plan, angles, far_x, from_far.tensor());
-        halyard::run(plan, angles, x.tensor(), far_y);
+        const auto options = halyard::run_options().at(in_order);
+        halyard::run(plan, angles, x.tensor(), from_near.tensor(), options);
+        halyard::run(plan, angles, far_x, from_far.tensor(), options);
+        halyard::run(plan, angles, x.tensor(), far_y, options);
         CHECK(from_far == from_near);
         CHECK(gather(far_y, x.shape) == from_near);
     }
@@ -122,18 +127,20 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     oracle::Random random(Catch::getSeed());
     const Elements x = Elements::random(rotation.dtype, large.shape, random);
     scatter(x, sparse);
-    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000, rotation.rotary_dim), 0, 9);
-    const Elements want = rotate(rotation, angles, nullptr, x);
+    const auto angles =
+        halyard::angle_source::table(halyard::frequencies::from_base(10000, rotation.rotary_dim), 0, 10);
+    const Elements want = rotate(rotation, angles, &in_order, x);
 
     Elements gathered(rotation.dtype, large.shape);
-    halyard::run(rotation.plan(), angles, sparse, gathered.tensor());
+    const auto options = halyard::run_options().at(in_order);
+    halyard::run(rotation.plan(), angles, sparse, gathered.tensor(), options);
     CHECK(gathered == want);
     const halyard::plan plan = rotation.plan();
-    const halyard::bound_run bound(plan, angles, sparse, gathered.tensor());
+    const halyard::bound_run bound(plan, angles, sparse, gathered.tensor(), options);
     std::ranges::fill(gathered.bytes, 0);
-    bound({sparse.data}, {gathered.bytes.data()});
+    bound({sparse.data}, {gathered.bytes.data()}, &start);
     CHECK(gathered == want);
-    halyard::run(rotation.plan(), angles, sparse, sparse);
+    halyard::run(rotation.plan(), angles, sparse, sparse, options);
     CHECK(gather(sparse, large.shape) == want);
     check_stages(rotation, angles, x, sparse);
 }
@@ -149,7 +156,7 @@ TEST_CASE("rows of cos and sin beyond 32 bits", "[large]") {
         SKIP("cannot reserve " << n_rows * stride_row * 4 << " bytes of address space");
     }
     const auto frequencies = halyard::frequencies::from_base(10000, 32);
-    const auto angles = halyard::angle_source::table(frequencies, 0, 3);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 4);
     float rows[4 * 32];
     halyard::make_rows(rotation.plan(), angles, nullptr, 1, 4, rows, 4 * 32);
     auto *const far = reinterpret_cast<float *>(memory.data());

@@ -102,8 +102,8 @@ struct Request {
                 x.back().strides[0] = x.back().strides[1] = x.back().strides[2] = 0;
             }
         }
-        const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0,
-                                                         static_cast<std::int32_t>(n_tokens));
+        const auto angles =
+            halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens + 1);
         halyard::pool threads(n_threads);
         auto args = sized<halyard_run_args>();
         args.angles = angles.get();
@@ -173,7 +173,7 @@ TEST_CASE("non-temporal: the same bits as by way of the caches", "[non-temporal]
         x.get()[i] = static_cast<float>(random()) * 0x1p-31f - 0.5f;
     }
     const auto angles = [&](std::int64_t rotary_dim) {
-        return halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens);
+        return halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens + 1);
     };
     halyard::pool threads(3);
     struct Window {
@@ -223,9 +223,10 @@ TEST_CASE("non-temporal: not in caches, whose tokens may begin anywhere", "[non-
     const halyard_tensor y[] = {view(rotated.data(), {0, n_heads * head_dim, head_dim, 1}), view(nullptr, {})};
     const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(cached)};
     const auto slots = halyard::slots(each.data(), {1, n_large_tokens}, halyard::keep_last);
-    halyard::run(halyard::plan(desc),
-                 halyard::angle_source::table(halyard::frequencies::from_base(10000.0, head_dim), 0, n_large_tokens), x,
-                 y, halyard::run_options().into(slots, stages));
+    halyard::run(
+        halyard::plan(desc),
+        halyard::angle_source::table(halyard::frequencies::from_base(10000.0, head_dim), 0, n_large_tokens + 1), x, y,
+        halyard::run_options().into(slots, stages));
     for (std::int64_t token = 0; token < n_large_tokens; token++) {
         REQUIRE(std::memcmp(&cached[token * stride_token], &rotated[token * n_heads * head_dim],
                             n_heads * head_bytes) == 0);

@@ -62,7 +62,7 @@ static int use(void *library) {
     halyard_angle_source *source = NULL;
     halyard_plan *plan = NULL;
     halyard_pool *pool = NULL;
-    const halyard_angle_source_desc source_desc = {.size = sizeof(source_desc), .last = 1};
+    const halyard_angle_source_desc source_desc = {.size = sizeof(source_desc), .n_positions = 2};
     const halyard_tensor_desc tensor_desc = {
         .size = sizeof(tensor_desc), .dtype = HALYARD_F32, .pairing = HALYARD_PAIRING_HALF, .head_dim = 2};
     const halyard_plan_desc plan_desc = {

@@ -61,7 +61,7 @@ TEST_CASE("caches: k and v of one packed buffer, and scales in its gaps", "[road
     auto v = k;
     v.no_rotation = 1;
     const auto frequencies = halyard::frequencies::from_base(10000.0, D);
-    const auto angles = halyard::angle_source::table(frequencies, 0, 9);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 10);
     const halyard::plan plan(halyard::plan_desc(frequencies, {k, v}));
     std::vector<float> x(2 * n_slots * H * D);
     for (std::size_t i = 0; i < x.size(); i++) {
@@ -159,7 +159,7 @@ TEST_CASE("caches: heads in tiles of many elements, behind a norm and a rotation
     norm.eps = 1e-6;
     auto head = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
     head.norm = &norm;
-    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, 9);
+    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, 10);
     const std::int32_t slot_values[n_tokens] = {3, 0, 7, 1, 6};
     oracle::Random random(Catch::getSeed());
     Elements x = Elements::random(HALYARD_F32, {1, n_tokens, H, D}, random);
@@ -322,7 +322,7 @@ TEST_CASE("caches: blocks further apart than 32 bits reach, and inputs with any 
     char *const data = memory.end() - (far + bs * H * D) * 4;
     Rotation rotation;
     rotation.rotary_dim = D;
-    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, 9);
+    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, 10);
     const std::int32_t slot_values[n_tokens] = {3, bs + 3, 1, bs + 7};
     const auto slots = halyard::slots(slot_values, {1, n_tokens}, halyard::keep_last);
     // From the last element to the first: heads and elements are reversed.

@@ -18,7 +18,7 @@ TEST_CASE("moves: the bits of phases at the difference", "[road][moves]") {
     // The longer heads have more pairs than rows are made at once.
     for (const auto &[n, head_dim] : {std::array<std::int64_t, 2>{300, 128}, {5, 10000}}) {
         const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
-        const auto angles = halyard::angle_source::table(frequencies, 0, 0);
+        const auto angles = halyard::angle_source::table(frequencies, 0, 1);
         const auto phases = halyard::angle_source::phase(frequencies);
         for (const char *target : targets_here()) {
             for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {

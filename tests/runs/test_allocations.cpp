@@ -185,7 +185,7 @@ bool any_mishandles_failures() {
             return halyard_create_angle_source(frequencies.get(), &desc, out, error);
         });
     }
-    const auto angles = halyard::angle_source::table(frequencies, 0, 9);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 10);
     const halyard::plan_desc description(64,
                                          {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     const auto desc = description.get();

@@ -61,7 +61,7 @@ static_assert(!can_bind<halyard::plan, halyard::angle_source &> && !can_bind<hal
 TEST_CASE("bound runs: the same one at other addresses, on several threads at once", "[bound][threads]") {
     constexpr std::int64_t head_dim = 64, n_heads = 3;
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
-    const auto angles = halyard::angle_source::table(frequencies, 0, 99);
+    const auto angles = halyard::angle_source::table(frequencies, 0, 100);
     const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
     const halyard::plan plan(halyard::plan_desc(frequencies, {head}));
     std::vector<float> example(n_heads * head_dim + 1);
@@ -100,7 +100,7 @@ TEST_CASE("bound runs: the same one at other addresses, on several threads at on
 TEST_CASE("bound runs: large outputs take the kernels that their addresses allow", "[bound]") {
     constexpr std::int64_t n_tokens = 250, n_heads = 300, head_dim = 128;  // 36 MiB
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
-    const auto angles = halyard::angle_source::table(frequencies, 0, n_tokens);
+    const auto angles = halyard::angle_source::table(frequencies, 0, n_tokens + 1);
     const halyard::plan plan(halyard::plan_desc(
         frequencies, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half)}));
     const std::size_t n = n_tokens * n_heads * head_dim;
@@ -184,7 +184,7 @@ TEST_CASE("errors: bound runs, rows that cannot take the place of others", "[err
         b.args.angles = other == nullptr ? second.get() : other;
         b.calls.refuse(status, words, {});
     });
-    const auto table = halyard::angle_source::table(s.frequencies, 0, 9);
+    const auto table = halyard::angle_source::table(s.frequencies, 0, 10);
     calls.refuse({
         {HALYARD_ERROR_MISMATCH, {"args.angles has another n_rows"}, {{s.desc.n_rows, s.desc.n_rows - 1}}},
         {HALYARD_ERROR_MISMATCH, {"args.angles has another rows_dtype"}, {{s.desc.rows_dtype, s.rows_dtype % 3 + 1}}},

@@ -360,7 +360,7 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
             cases.push_back({info.name, HALYARD_ERROR_TARGET_UNSUPPORTED, {info.name, info.isa, "this machine"}});
         }
     }
-    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 4), 0, 9);
+    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 4), 0, 10);
     const halyard::plan plan(
         halyard::plan_desc(4, {halyard::describe_tensor(halyard::dtype::f32, 4, halyard::pairing::half)}));
     std::vector<float> rows(8), rows_before(8);

@@ -22,7 +22,7 @@ void check_numbers(const Elements &got, const std::vector<double> &expected) {
 }
 
 halyard::angle_source table(double base, std::int64_t rotary_dim, std::int32_t last = 16) {
-    return halyard::angle_source::table(halyard::frequencies::from_base(base, rotary_dim), 0, last);
+    return halyard::angle_source::table(halyard::frequencies::from_base(base, rotary_dim), 0, last + 1);
 }
 
 Rotation interleaved(std::int64_t rotary_dim, bool inverse = false) {

@@ -104,7 +104,7 @@ TEST_CASE("golden seeds", "[golden]") {
         CHECK(std::fabs(y64.values[beside] - turned.x1) <= 0x1p-48L);
     }
     const auto angles =
-        halyard::angle_source::table(halyard::frequencies::from_base(entry.at("base").get<double>(), 4), 0, 4);
+        halyard::angle_source::table(halyard::frequencies::from_base(entry.at("base").get<double>(), 4), 0, 5);
     check_all_ways(rotation, angles, nullptr, x, angle, promised(HALYARD_F32, 1));
 
     const json cos_sin = section.find_case("cos_sin_at_position");
@@ -112,7 +112,7 @@ TEST_CASE("golden seeds", "[golden]") {
     const std::int32_t position = cos_sin.at("position");
     const auto at = halyard::positions(&position, {1, 1});
     float rows[8];
-    halyard::make_rows(plan_for(8), halyard::angle_source::table(halyard::frequencies::from_base(100, 8), 0, 3), &at, 1,
+    halyard::make_rows(plan_for(8), halyard::angle_source::table(halyard::frequencies::from_base(100, 8), 0, 4), &at, 1,
                        1, rows, 8);
     for (std::size_t k = 0; k < 4; k++) {
         CHECK(rows[k] == static_cast<float>(cos.values[k]));

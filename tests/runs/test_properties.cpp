@@ -40,7 +40,7 @@ std::string describe(const Rotation &rotation) {
 }
 
 halyard::angle_source table(std::int64_t rotary_dim, std::int32_t last = last_position) {
-    return halyard::angle_source::table(halyard::frequencies::from_base(10000, rotary_dim), 0, last);
+    return halyard::angle_source::table(halyard::frequencies::from_base(10000, rotary_dim), 0, last + 1);
 }
 
 Random seeded() { return Random(Catch::getSeed()); }

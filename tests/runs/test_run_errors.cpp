@@ -66,7 +66,7 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
 TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
     RotationRun s;
     const Table &runs = s.runs;
-    const auto narrow = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 6), 0, 9);
+    const auto narrow = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 6), 0, 10);
     auto &x = s.x, &y = s.y;
     runs.refuse({
         {HALYARD_ERROR_MISMATCH, {"angles", "6", "4"}, {{s.args.angles, narrow.get()}}},
@@ -212,6 +212,24 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
                  {s.y[1].shape[1], 0}});
     // The run is refused, but the other policies accept it.
     const auto refuse = [&](const Words &words, std::vector<Set> changes) {
+    // Of sequences of one token each, positions are not forgotten.
+    std::vector<Set> one_token;
+    for (const auto &tensors : {s.x, s.y}) {
+        one_token.insert(one_token.end(), {{tensors[0].shape[1], 1}, {tensors[1].shape[1], 1}});
+    }
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"positions is NULL, but each of 2 sequences has one token"}, one_token);
+    const auto with = [&](std::initializer_list<Set> more) {
+        auto all = one_token;
+        all.insert(all.end(), more);
+        return all;
+    };
+    const auto by_token = halyard::angle_source::given_by_token(s.at(3072), 2, RotationRun::rotary_dim);
+    runs.accept(with({{s.args.angles, by_token.get()}}));
+    runs.accept(with({{s.tensors[0].no_rotation, 1}, {s.tensors[1].no_rotation, 1}}));
+    runs.accept(with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[1].shape[2], 0}, {s.y[1].shape[2], 0}}));
+    const std::int64_t starts[] = {3, 9};
+    const auto start = halyard::consecutive_positions(starts, 2);
+    runs.accept(with({{s.args.positions, &start}}));
         runs.refuse(HALYARD_ERROR_POSITION, words, changes);
         for (const std::int32_t policy : {HALYARD_BAD_POSITION_CLAMP, HALYARD_BAD_POSITION_IDENTITY}) {
             auto with_policy = changes;
@@ -219,7 +237,7 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
             runs.accept(with_policy);
         }
     };
-    const auto two = halyard::angle_source::table(s.frequencies, 0, 1);
+    const auto two = halyard::angle_source::table(s.frequencies, 0, 2);
     refuse({"positions[batch 0, token 2] is 2", "0 to 1"}, {{s.args.angles, two.get()}});
     s.args.positions = &s.positions;
     const std::string where = "positions[batch 1, token 1] is ";

@@ -38,7 +38,7 @@ struct Work {
 
     explicit Work(std::int64_t batch = 2, std::int64_t tokens = 150, std::int64_t heads = 32)
         : n_batch(batch), n_tokens(tokens), n_heads(heads),
-          angles(halyard::angle_source::table(frequencies, 0, static_cast<std::int32_t>(tokens))),
+          angles(halyard::angle_source::table(frequencies, 0, tokens + 1)),
           plan(halyard::plan_desc(
               64, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half),
                    halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::interleaved, 3)})) {
@@ -508,7 +508,7 @@ TEST_CASE("sharing: targets are listed, forced and refused while plans and sourc
             }
             default: {
                 const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
-                n_wrong += halyard::angle_source::table(frequencies, 0, 64).info().n_rows == 65 ? 0 : 1;
+                n_wrong += halyard::angle_source::table(frequencies, 0, 65).info().n_rows == 65 ? 0 : 1;
             }
             }
         }

@@ -346,7 +346,8 @@ HALYARD_API void halyard_destroy_frequencies(halyard_frequencies *frequencies);
 /* ---- Positions ------------------------------------------------------------------------------------------- */
 
 /* Token positions. Values are int32; int64 is storage only, and a value outside int32 is a bad position.
- * Wherever a pointer to this struct is NULL, token t of every batch row has position t. */
+ * Wherever a pointer to this struct is NULL, token t of every batch row has position t. Batch rows of one token each
+ * have to name theirs, or a start (else MISMATCH): nobody means position 0 for all. */
 typedef struct halyard_positions {
     uint32_t size;
     int32_t type;        /* HALYARD_INT32 or HALYARD_INT64 */
@@ -379,9 +380,11 @@ typedef struct halyard_angle_source halyard_angle_source;
 
 typedef struct halyard_angle_source_desc {
     uint32_t size;
-    int32_t kind; /* HALYARD_ANGLES_… */
+    int32_t kind;      /* HALYARD_ANGLES_… */
+    int32_t reference; /* HALYARD_REFERENCE_…; PHASE takes EXACT only (else HALYARD_ERROR_MISMATCH). GIVEN rows are read
+                          as they are */
 
-    /* TABLE and PHASE cover the positions first … last (both included).
+    /* TABLE and PHASE cover n_positions positions from `first` on; 2^32 from -2^31 on are all there are.
      *
      * TABLE: a row of cos and a row of sin, float32(f cos theta) and float32(f sin theta), correctly rounded at every
      * int32 position; 4 * rotary_dim bytes a row. The fastest, while the rows that a run reads stay in the CPU's
@@ -389,7 +392,7 @@ typedef struct halyard_angle_source_desc {
      * polynomials in float32, within 1.2e-7 f at every int32 position. At scattered positions of a long range, where a
      * table misses the caches, PHASE is the fastest. */
     int32_t first;
-    int32_t last; /* >= first, else HALYARD_ERROR_POSITION */
+    int64_t n_positions; /* >= 1, none of them beyond 2^31 - 1, else HALYARD_ERROR_POSITION. GIVEN reads neither */
 
     /* GIVEN: the caller's own rows; position p reads row p, covering 0 … n_rows - 1. attention_factor is not applied.
      * The memory stays the caller's: it must outlive the source and hold still during a run, and may be rewritten
@@ -408,20 +411,16 @@ typedef struct halyard_angle_source_desc {
                               has n_rows = batch * tokens and no positions (else SHAPE, MISMATCH). 2: likewise, but
                               batch rows share them: token t of each reads row t, and n_rows = tokens. */
 
-    int32_t reference;     /* HALYARD_REFERENCE_…; PHASE takes EXACT only (else HALYARD_ERROR_MISMATCH). GIVEN rows are
-                              read as they are */
-
-    /* Positions with several axes: a run's positions then have n_axes arrays. */
+    /* Positions with several axes: a run's positions then have n_axes arrays, or one for all axes. */
     int32_t axis_map;      /* HALYARD_AXIS_MAP_… [what the frequencies were told by a config; else NONE] */
     int32_t n_axes;        /* 1 … HALYARD_MAX_AXES; 0 or 1 with HALYARD_AXIS_MAP_NONE; 0 where axis_map is 0 */
-    int32_t reserved;      /* 0 */
     int64_t axis_counts[HALYARD_MAX_AXES]; /* SECTIONS and INTERLEAVED: pairs of each axis, >= 0; their sum is
                                               rotary_dim / 2 (else SHAPE) */
     const int32_t *axis_of_pair; /* LIST: [rotary_dim / 2] axes, 0 … n_axes - 1 (else SHAPE). Read during creation only */
 } halyard_angle_source_desc;
 
 /* Makes an angle source. `frequencies` is required but for GIVEN, which does not read it (may be NULL). Errors:
- * NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, POSITION (last < first), SHAPE (n_rows, stride_row, the list's shape, the
+ * NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, POSITION (n_positions), SHAPE (n_rows, stride_row, the list's shape, the
  * axis map), ROTARY_DIM, MISMATCH, OVERFLOW, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
                                                        const halyard_angle_source_desc *desc,

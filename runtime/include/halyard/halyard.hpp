@@ -301,15 +301,18 @@ struct axis_map {
     }
 };
 
-/// A description of an angle source that covers first … last, both included; by default, every position of int32. Of an
+/// How many positions an int32 can be.
+inline constexpr std::int64_t all_positions = std::int64_t{1} << 32;
+
+/// A description of an angle source that covers n_positions from `first` on; by default, every position of int32. Of an
 /// axis map it says nothing: then that of the frequencies' config holds.
-inline halyard_angle_source_desc
-describe_angles(std::int32_t kind, std::int32_t first = std::numeric_limits<std::int32_t>::min(),
-                std::int32_t last = std::numeric_limits<std::int32_t>::max()) noexcept {
+inline halyard_angle_source_desc describe_angles(std::int32_t kind,
+                                                 std::int32_t first = std::numeric_limits<std::int32_t>::min(),
+                                                 std::int64_t n_positions = all_positions) noexcept {
     auto desc = make_struct<halyard_angle_source_desc>();
     desc.kind = kind;
     desc.first = first;
-    desc.last = last;
+    desc.n_positions = n_positions;
     return desc;
 }
 
@@ -317,8 +320,8 @@ describe_angles(std::int32_t kind, std::int32_t first = std::numeric_limits<std:
 /// description.
 inline halyard_angle_source_desc
 describe_angles(std::int32_t kind, const axis_map &map, std::int32_t first = std::numeric_limits<std::int32_t>::min(),
-                std::int32_t last = std::numeric_limits<std::int32_t>::max()) noexcept {
-    auto desc = describe_angles(kind, first, last);
+                std::int64_t n_positions = all_positions) noexcept {
+    auto desc = describe_angles(kind, first, n_positions);
     desc.axis_map = map.kind;
     desc.axis_of_pair = map.axis_of_pair.data();
     for (const auto count : map.counts) {
@@ -342,16 +345,16 @@ public:
     explicit angle_source(const frequencies &frequencies)
         : angle_source(frequencies, describe_angles(HALYARD_ANGLES_AUTO)) {}
 
-    /// A row of cos and sin for every position in first … last, both included.
-    static angle_source table(const frequencies &frequencies, std::int32_t first, std::int32_t last) {
-        return angle_source(frequencies, describe_angles(HALYARD_ANGLES_TABLE, first, last));
+    /// A row of cos and sin for each of n_positions positions from `first` on.
+    static angle_source table(const frequencies &frequencies, std::int32_t first, std::int64_t n_positions) {
+        return angle_source(frequencies, describe_angles(HALYARD_ANGLES_TABLE, first, n_positions));
     }
 
     /// No table: cos and sin by polynomials, by default at every int32 position.
     static angle_source phase(const frequencies &frequencies,
                               std::int32_t first = std::numeric_limits<std::int32_t>::min(),
-                              std::int32_t last = std::numeric_limits<std::int32_t>::max()) {
-        return angle_source(frequencies, describe_angles(HALYARD_ANGLES_PHASE, first, last));
+                              std::int64_t n_positions = all_positions) {
+        return angle_source(frequencies, describe_angles(HALYARD_ANGLES_PHASE, first, n_positions));
     }
 
     /// The caller's own rows: position p reads rotary_dim / 2 values of a dtype at row p of cos_rows and sin_rows. The

@@ -56,7 +56,7 @@ struct AngleOptions {
         const std::int32_t first = max_position ? 0 : Limits::min();
         const std::int32_t last = max_position ? static_cast<std::int32_t>(*max_position - 1) : Limits::max();
         if (kind == HALYARD_ANGLES_PHASE) {
-            auto desc = describe_angles(kind, map, first, last);
+            auto desc = describe_angles(kind, map, first, max_position.value_or(all_positions));
             desc.reference = reference;
             return angle_source(made, desc);
         }
@@ -103,11 +103,10 @@ private:
             for (end = i + 1; end < occur.size() && occur[end] == occur[end - 1] + 1;) {
                 ++end;
             }
-            auto desc = describe_angles(HALYARD_ANGLES_TABLE, axis_map(), static_cast<std::int32_t>(occur[i]),
-                                        static_cast<std::int32_t>(occur[end - 1]));
+            const auto n = static_cast<std::int64_t>(end - i);
+            auto desc = describe_angles(HALYARD_ANGLES_TABLE, axis_map(), static_cast<std::int32_t>(occur[i]), n);
             desc.reference = reference;
             const auto start = consecutive_positions(&occur[i], 1);
-            const auto n = static_cast<std::int64_t>(end - i);
             make_rows(maker, angle_source(made, desc), &start, 1, n, &rows_[i * static_cast<std::size_t>(rotary_dim)],
                       n * rotary_dim);
         }

@@ -63,16 +63,17 @@ public:
         }
     }
 
-    /// What the library takes, of this object's memory. Without a batch, one row serves every batch row. (Only now
-    /// consecutive positions are written out, so that a wrong count has been found before.)
+    /// What the library takes, of this object's memory. Without a batch, one row serves every batch row; where nothing
+    /// was given, one serves every axis. (Only now consecutive positions are written out, so that a wrong count has
+    /// been found before.)
     halyard_positions view(std::int32_t n_axes) {
         if (path_.empty()) {
             values_.resize(static_cast<std::size_t>(n_tokens()));
             std::iota(values_.begin(), values_.end(), start_);
         }
         auto view = positions(values_.data(), {n_batch(n_axes), n_tokens()});
-        view.n_axes = n_axes;
-        view.stride_axis = is_given() ? view.shape[0] * view.shape[1] : 0;  // 0, 1, 2, … on all axes
+        view.n_axes = is_given() ? n_axes : 1;
+        view.stride_axis = view.shape[0] * view.shape[1];
         return view;
     }
 

@@ -56,7 +56,8 @@ int main(int n_arguments, char **arguments) {
     if (status != HALYARD_OK) {
         return fail("frequencies", &error);
     }
-    const halyard_angle_source_desc source = {.size = sizeof(source), .kind = HALYARD_ANGLES_TABLE, .last = 4095};
+    const halyard_angle_source_desc source = {
+        .size = sizeof(source), .kind = HALYARD_ANGLES_TABLE, .n_positions = 4096};
     CALL(status, halyard_create_angle_source, frequencies, &source, &angles, &error);
     if (status != HALYARD_OK) {
         return fail("angles", &error);

@@ -15,7 +15,7 @@ int main() {
     halide_set_error_handler([](void *, const char *) { ++n_heard; });
     char context = 0;
     const auto queue = halyard::describe_queue(HALYARD_CUDA, &context, nullptr);
-    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, 4), 0, 7);
+    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, 4), 0, 8);
     const halyard::gpu_angles copied(queue, angles);
     const halyard::plan_desc desc(4, {halyard::describe_tensor(halyard::dtype::f32, 4, halyard::pairing::half)});
     const halyard::gpu_plan plan(queue, desc, copied);
