@@ -111,7 +111,8 @@ std::vector<float> Scene::make_rows() const {
         halyard_plan_desc desc = call.plan;
         desc.target = "reference";
         auto args = sized<halyard_rows_args>();
-        args.bad_position = call.args.bad_position;
+        // What a run takes has bad positions, if any, of tokens that nobody writes.
+        args.bad_position = call.args.bad_position == 0 ? HALYARD_BAD_POSITION_IDENTITY : call.args.bad_position;
         args.angles = call.args.angles;
         args.positions = call.args.positions;
         args.n_batch = call.n_batch();

@@ -390,13 +390,37 @@ void Scene::fill_positions() {
         for (std::int64_t i = 0; i < n; i++) {
             const std::int64_t t = i % view->shape[1], b = i / view->shape[1] % view->shape[0];
             const std::int64_t axis = i / view->shape[1] / view->shape[0];
-            const bool is_bad = i == lone || (how == 2 && draw_.one_in(5));
+            const bool is_bad =
+                i == lone || (how == 2 && draw_.one_in(5)) || (is_padding(*view, b, t) && draw_.one_in(2));
             const std::int64_t position = is_bad                     ? bad_position(view->type)
                                           : call.plan.rerotates == 0 ? good_position()
                                                                      : moved_position(view, axis, b, t);
             write_number(view->type, place_of_number(*view, axis, b, t), position);
         }
     }
+}
+
+/// Whether no tensor writes any token that has this position.
+bool Scene::is_padding(const halyard_positions &view, std::int64_t b, std::int64_t t) const {
+    const bool one_batch = view.shape[0] != 1, one_token = view.consecutive == 0;
+    for (std::int64_t batch = one_batch ? b : 0; batch < (one_batch ? b + 1 : n_batch_); batch++) {
+        for (std::int64_t token = one_token ? t : 0; token < (one_token ? t + 1 : n_tokens_); token++) {
+            if (is_written(batch, token)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+/// Whether a token has a slot, even a bad one, or an output that is a view.
+bool Scene::is_written(std::int64_t batch, std::int64_t token) const {
+    for (int i = 0; i < call.n(); i++) {
+        if (n_heads_[i] != 0 && (call.tensors[i].cache == nullptr || slot_of(call, batch, token) != -1)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /// One that keys go to or come from: near, so that differences can be alike, or anywhere.
@@ -432,9 +456,10 @@ std::int64_t Scene::bad_position(std::int32_t type) {
     return std::clamp<std::int64_t>(draw_.one_of(narrow), INT32_MIN, INT32_MAX);
 }
 
-/// One that angles do not cover; keys may move between all positions of 32 bits.
+/// One of a token that is written, and that angles do not cover; keys may move between all positions of 32 bits.
 bool Scene::has_bad_position(std::int64_t batch, std::int64_t token) const {
-    const bool moves = call.plan.rerotates != 0, are_read = call.rotates() && angles.desc.by_token == 0;
+    const bool moves = call.plan.rerotates != 0,
+               are_read = call.rotates() && angles.desc.by_token == 0 && is_written(batch, token);
     for (std::int64_t axis = 0; axis < angles.n_axes() && are_read; axis++) {
         const std::int64_t to = position_of(call.args.positions, axis, batch, token);
         const std::int64_t from = moves ? position_of(call.args.from_positions, axis, batch, token) : 0;

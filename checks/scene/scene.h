@@ -92,6 +92,8 @@ private:
     std::string check_bits(int i, const std::vector<float> &rows, const Images &after) const;
     std::string check_rest(const Images &after) const;
     bool is_kept(std::int64_t batch, std::int64_t token) const;
+    bool is_written(std::int64_t batch, std::int64_t token) const;
+    bool is_padding(const halyard_positions &view, std::int64_t b, std::int64_t t) const;
 };
 
 }  // namespace scenes

@@ -18,13 +18,15 @@ public:
         const Halide::RDom over({{0, positions.n_tokens()}, {0, positions.n_axes()}, {*in->word_offset, 1}}, "over");
         const Halide::RVar token = over.x;
         // The last block's spare threads store nothing, but read: of the last token.
-        const Expr position = positions.at(Halide::min(token, positions.n_tokens() - 1), over.y);
+        const Expr last = Halide::min(token, positions.n_tokens() - 1);
+        const Expr slot =
+            number_at(*in->slots_offset, *in->n_slot_words, [&](const Expr &at) { return (*in->slots)(at, last); });
         Halide::RDom bad = over;
-        bad.where(!positions.covers(position));
+        bad.where(!positions.covers(positions.at(last, over.y)) && (*in->has_slots == 0 || slot != -1));
         word(i) = Halide::undef<int32_t>();
         word(over.z) = Expr(*in->code);
         positions.constrain();
-        begin_at_zero(word);
+        begin_at_zero(*in->slots, word);
 
         const Var block("block"), thread("thread");
         word.gpu_tile(i, block, thread, 1);

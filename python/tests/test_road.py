@@ -182,6 +182,20 @@ def test_interleaved_cache_and_batches(angles, rng):
     assert np.array_equal(pages, expected)
 
 
+def test_padded_tokens(angles, rng):
+    k = rng.standard_normal((4, HEADS, DIM)).astype(np.float32)
+    slots, stored = np.array([0, 1, -1, -1]), []
+    for padding in (-1, 1 << 40), (0, 0):
+        positions = np.array([10, 11, *padding])
+        stored.append(np.zeros((PAGES, PAGE, HEADS, DIM), np.float32))
+        halyard.rotate(k, angles=angles, positions=positions, cache=stored[-1], slots=slots)
+        halyard.rerotate(stored[-1], angles=angles, from_positions=positions, positions=positions + 2, slots=slots)
+    assert np.array_equal(*stored) and stored[0].any()
+    with pytest.raises(halyard.Error, match=r"positions\[batch 0, token 3\] is 1099511627776"):  # q is written
+        halyard.rotate(k, k, angles=angles, positions=np.array([10, 11, 12, 1 << 40]), cache=(None, stored[0]),
+                       slots=slots)
+
+
 def test_ranges_of_slots(angles, rng):
     x = rng.standard_normal((3, 4, HEADS, DIM)).astype(np.float32)
     starts = np.array([[20], [-1], [3]])

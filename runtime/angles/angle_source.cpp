@@ -8,52 +8,11 @@
 
 using namespace halyard;
 
-namespace {
-
-halyard_status fail_position(const halyard_angle_source &source, std::int64_t position, std::int32_t axis,
-                             std::int64_t batch, std::int64_t token, halyard_error *error) noexcept {
-    char where[96];
-    Sentence sentence(where, sizeof(where));
-    sentence.add("positions[");
-    if (source.axes.n_axes > 1) {
-        sentence.add("axis ");
-        sentence.add(axis);
-        sentence.add(", ");
-    }
-    sentence.add("batch ");
-    sentence.add(batch);
-    sentence.add(", token ");
-    sentence.add(token);
-    sentence.add("]");
-    return fail(error, HALYARD_ERROR_POSITION, where, " is ", position, ", but the angle source covers ", source.first,
-                " to ", source.last);
-}
-
-}  // namespace
-
 halyard_status halyard::check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
-                                        BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
-                                        halyard_error *error) noexcept {
-    if (bad_position != BadPosition::error || n_batch == 0 || n_tokens == 0) {
-        return HALYARD_OK;
-    }
-    const std::int64_t n_distinct = positions.stride_batch == 0 ? 1 : n_batch;
-    for (std::int64_t i = 0; i < source.axes.n_axes * n_distinct; ++i) {
-        const auto axis = static_cast<std::int32_t>(i / n_distinct);
-        const std::int64_t batch = i % n_distinct;
-        // A range that holds both ends of consecutive positions holds them all.
-        if (positions.consecutive && source.covers(positions.at(batch, 0, axis)) &&
-            source.covers(positions.at(batch, n_tokens - 1, axis))) {
-            continue;
-        }
-        for (std::int64_t token = 0; token < n_tokens; ++token) {
-            const std::int64_t position = positions.at(batch, token, axis);
-            if (!source.covers(position)) {
-                return fail_position(source, position, axis, batch, token, error);
-            }
-        }
-    }
-    return HALYARD_OK;
+                                        BadPosition bad_position, const Tokens &tokens, halyard_error *error) noexcept {
+    return bad_position != BadPosition::error ? HALYARD_OK
+                                              : check_within({source.first, source.last, "the angle source covers "},
+                                                             positions, source.axes.n_axes, tokens, "positions", error);
 }
 
 const char *halyard::find_difference(const halyard_angle_source &a, const halyard_angle_source &b) noexcept {

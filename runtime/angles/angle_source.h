@@ -113,10 +113,9 @@ struct halyard_angle_source {
 
 namespace halyard {
 
-/// Fails, naming the first bad position, unless every token has a row under the policy.
+/// Fails, naming the first bad position, unless every token that is written has a row under the policy.
 halyard_status check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
-                               BadPosition bad_position, std::int64_t n_batch, std::int64_t n_tokens,
-                               halyard_error *error) noexcept;
+                               BadPosition bad_position, const Tokens &tokens, halyard_error *error) noexcept;
 
 /// In what two sources of given rows differ beside where these lie; NULL where in nothing.
 const char *find_difference(const halyard_angle_source &a, const halyard_angle_source &b) noexcept;

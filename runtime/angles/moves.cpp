@@ -2,8 +2,6 @@
 
 #include "base/error.h"
 
-#include <limits>
-
 namespace halyard {
 
 halyard_status check_source_of_moves(const halyard_angle_source &source, const char *name, std::int64_t rotary_dim,
@@ -20,34 +18,10 @@ halyard_status check_source_of_moves(const halyard_angle_source &source, const c
     return HALYARD_OK;
 }
 
-namespace {
-
-halyard_status check_are_int32(const CheckedPositions &positions, std::int32_t n_axes, std::int64_t n_batch,
-                               std::int64_t n_tokens, const char *name, halyard_error *error) {
-    using Position = std::numeric_limits<std::int32_t>;
-    const std::int64_t n_distinct = positions.stride_batch == 0 ? 1 : n_batch;
-    for (std::int32_t axis = 0; axis < n_axes; axis++) {
-        for (std::int64_t batch = 0; batch < n_distinct; batch++) {
-            for (std::int64_t token = 0; token < n_tokens; token++) {
-                const std::int64_t position = positions.at(batch, token, axis);
-                if (position < Position::min() || position > Position::max()) {
-                    return fail(error, HALYARD_ERROR_POSITION, name, n_axes > 1 ? "[axis " : "[",
-                                n_axes > 1 ? Part(axis) : Part(""), n_axes > 1 ? ", batch " : "batch ", batch,
-                                ", token ", token, "] is ", position, ", but positions of 32 bits are ",
-                                Position::min(), " to ", Position::max());
-                }
-            }
-        }
-    }
-    return HALYARD_OK;
-}
-
-}  // namespace
-
-halyard_status check_moves(const Moves &moves, std::int64_t n_batch, std::int64_t n_tokens,
-                           halyard_error *error) noexcept {
-    HALYARD_TRY(check_are_int32(*moves.to_positions, moves.to->axes.n_axes, n_batch, n_tokens, "positions", error));
-    return check_are_int32(*moves.from_positions, moves.from->axes.n_axes, n_batch, n_tokens, "from_positions", error);
+halyard_status check_moves(const Moves &moves, const Tokens &tokens, halyard_error *error) noexcept {
+    constexpr PositionRange all = {INT32_MIN, INT32_MAX, "positions of 32 bits are "};
+    HALYARD_TRY(check_within(all, *moves.to_positions, moves.to->axes.n_axes, tokens, "positions", error));
+    return check_within(all, *moves.from_positions, moves.from->axes.n_axes, tokens, "from_positions", error);
 }
 
 Move move_of(const Moves &moves, std::int64_t batch, std::int64_t token) noexcept {

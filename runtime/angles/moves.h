@@ -22,9 +22,8 @@ struct Moves {
 halyard_status check_source_of_moves(const halyard_angle_source &source, const char *name, std::int64_t rotary_dim,
                                      halyard_error *error) noexcept;
 
-/// Fails, naming the first bad one, unless all positions have 32 bits.
-halyard_status check_moves(const Moves &moves, std::int64_t n_batch, std::int64_t n_tokens,
-                           halyard_error *error) noexcept;
+/// Fails, naming the first bad one, unless the positions of all tokens that are written have 32 bits.
+halyard_status check_moves(const Moves &moves, const Tokens &tokens, halyard_error *error) noexcept;
 
 /// By how many positions a token's keys turn on each axis with the source that they go to and with that which they come
 /// from. With one source both are one difference, so that equal ones are seen.

@@ -7,6 +7,35 @@
 
 namespace halyard {
 
+halyard_status check_within(const PositionRange &range, const CheckedPositions &positions, std::int32_t n_axes,
+                            const Tokens &tokens, const char *name, halyard_error *error) noexcept {
+    const auto &[n_batch, n_tokens, slots] = tokens;
+    if (n_batch == 0 || n_tokens == 0) {
+        return HALYARD_OK;
+    }
+    // Of batch rows that share their positions, some may not write a token that others write.
+    const std::int64_t n_distinct = positions.stride_batch == 0 && slots == nullptr ? 1 : n_batch;
+    for (std::int64_t i = 0; i < n_axes * n_distinct; ++i) {
+        const auto axis = static_cast<std::int32_t>(i / n_distinct);
+        const std::int64_t batch = i % n_distinct;
+        // A range that holds both ends of consecutive positions holds them all.
+        if (positions.consecutive && range.has(positions.at(batch, 0, axis)) &&
+            range.has(positions.at(batch, n_tokens - 1, axis))) {
+            continue;
+        }
+        for (std::int64_t token = 0; token < n_tokens; ++token) {
+            const std::int64_t position = positions.at(batch, token, axis);
+            if (!range.has(position) && tokens.are_written(batch, token)) {
+                const bool has_axes = n_axes > 1;
+                return fail(error, HALYARD_ERROR_POSITION, name, has_axes ? "[axis " : "[",
+                            has_axes ? Part(axis) : Part(""), has_axes ? ", batch " : "batch ", batch, ", token ",
+                            token, "] is ", position, ", but ", range.whose, range.first, " to ", range.last);
+            }
+        }
+    }
+    return HALYARD_OK;
+}
+
 halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
                               std::int32_t n_axes, CheckedPositions *out, halyard_error *error,
                               const char *name) noexcept {

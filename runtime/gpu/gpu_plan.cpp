@@ -186,7 +186,7 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
                                           : load_roads(plan, launch, scratch, call);
     }
     if (status == 0) {
-        status = check_on_device(scratch.position_0, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
+        status = check_on_device(scratch.position_0, {}, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
                                  scratch.memory, call);
     }
     char last[4];

@@ -100,10 +100,15 @@ int enqueue_check(const GpuRun &arguments, Call &call) {
     RunTensor dense = {};
     dense.in.token = dense.out.token = 1;
     dense.in.batch = dense.out.batch = arguments.run.n_tokens;
-    const Block block = split(arguments.run, dense);
-    const bool is_shared = arguments.run.positions.stride_batch == 0 && !block.is_joined;
+    const Run &run = arguments.run;
+    const TokenNumbers *const slots = run.tokens().slots;
+    const bool are_dense =
+        slots == nullptr || run.n_tokens == 1 || slots->stride_batch == run.n_tokens * slots->stride_token;
+    const Block block = are_dense ? split(run, dense) : Block{run.n_batch, run.n_tokens, false};
+    const bool is_shared = slots == nullptr && run.positions.stride_batch == 0 && !block.is_joined;
     return in_steps(is_shared ? 1 : block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
-        return check_on_device(positions_of(arguments, block, batch), block.n_tokens,
+        const auto its_slots = slots == nullptr ? LaunchPositions{} : numbers_of(run, *slots, block, batch);
+        return check_on_device(positions_of(arguments, block, batch), its_slots, block.n_tokens,
                                positions_of_source(*arguments.launch.angles), HALYARD_ERROR_POSITION,
                                address_of(arguments.given.error_word), call);
     });

@@ -169,14 +169,19 @@ int copy_on_device(const DevicePiece &piece, std::int64_t n_columns, Call &call)
     });
 }
 
-int check_on_device(const LaunchPositions &positions, std::int64_t n_tokens, const Covered &covered, std::int32_t code,
-                    Address word, Call &call) noexcept {
-    return in_steps(n_tokens, most_positions(positions), [&](std::int64_t token, std::int64_t n) {
+int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
+                    const Covered &covered, std::int32_t code, Address word, Call &call) noexcept {
+    const bool has_slots = slots.place != 0;
+    const LaunchPositions &any_slots = has_slots ? slots : positions;
+    const std::int64_t at_once = std::min(most_positions(positions), most_positions(any_slots));
+    return in_steps(n_tokens, at_once, [&](std::int64_t token, std::int64_t n) {
         View out(word, halide_type<std::int32_t>);
         out.add(1, 1);
         Arguments all;
         Fields::Check fields{all};
         set_positions(fields.positions, from_token(token, positions), n, covered);
+        fields.has_slots = has_slots;
+        set_slots(fields, from_token(token, any_slots), n);
         fields.code = code;
         all.add(out);
         return gpu_helpers().check_positions(all.get(call));

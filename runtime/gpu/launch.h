@@ -84,9 +84,10 @@ inline Covered positions_of_source(const DeviceAngles &angles) {
     return {static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last), source.axes.n_axes};
 }
 
-/// Sets a word to the code of an error if some position, or slot, is not covered.
-int check_on_device(const LaunchPositions &positions, std::int64_t n_tokens, const Covered &covered, std::int32_t code,
-                    Address word, Call &call) noexcept;
+/// Sets a word to the code of an error if some position, or slot, is not covered: of all tokens or, where slots have a
+/// place, of those whose slot is not -1.
+int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
+                    const Covered &covered, std::int32_t code, Address word, Call &call) noexcept;
 
 /// Says in a few words why a piece cannot be enqueued; the string is empty where it can.
 const char *why_not(const DevicePiece &piece) noexcept;

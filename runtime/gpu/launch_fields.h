@@ -106,6 +106,9 @@ struct LaunchFields {
     struct Check {
         Owner &to;
         Positions positions{to};
+        Scalar<std::int32_t> has_slots{to, "has_slots"};  // 1: the positions of tokens with slot -1 are not checked
+        Array<std::int32_t, 2> slots{to, "slots"};        // [offset + word, token], or anything where there are none
+        Scalar<std::int32_t> slots_offset{to, "slots_offset"}, n_slot_words{to, "n_slot_words"};
         Scalar<std::int32_t> code{to, "code"};  // what the word is set to
         Scalar<std::int32_t> word_offset{to, "word_offset"};
     };

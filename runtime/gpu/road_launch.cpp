@@ -101,14 +101,6 @@ void set_tensor(Fields::Road &to, int i, const RoadTensor &tensor, const Flat &x
     }
 }
 
-/// Sets the slots of some tokens. Without slots the kernel loads other memory and ignores it.
-void set_slots(Fields::Road &to, const RoadPiece &piece) {
-    const LaunchPositions &given = piece.slots.place != 0 ? piece.slots : piece.positions;
-    to.slots.begin_at(given.place).add(given.n_words, 1).add(piece.n_tokens, given.stride_token * given.n_words);
-    to.n_slot_words = given.n_words;
-    to.n_slots = static_cast<std::int32_t>(piece.n_slots);
-}
-
 /// The kernel of a launch that is plain as a whole; NULL where there is none.
 const PlainRoadKernel *plain_kernel(const RoadPiece &piece) {
     const PlainRoadKernel *kernel = nullptr;
@@ -170,7 +162,9 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
     fields.has_roundings = has_roundings;
     fields.head_dim = static_cast<std::int32_t>(desc.head_dim);
     fields.n_tokens = static_cast<std::int32_t>(piece.n_tokens);
-    set_slots(fields, piece);
+    // Without slots the kernel loads other memory and ignores it.
+    set_slots(fields, piece.slots.place != 0 ? piece.slots : piece.positions, piece.n_tokens);
+    fields.n_slots = static_cast<std::int32_t>(piece.n_slots);
     for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
         set_tensor(fields, i, piece.tensors[std::min(i, piece.n_tensors - 1)], x, y, weights);
     }

@@ -153,7 +153,7 @@ Block block_of(const GpuRun &arguments) {
 int enqueue_slots_check(const GpuRun &arguments, const Block &block, Call &call) {
     const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1};
     return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
-        return check_on_device(slots_of(arguments, block, batch), block.n_tokens, covered, HALYARD_ERROR_SLOT,
+        return check_on_device(slots_of(arguments, block, batch), {}, block.n_tokens, covered, HALYARD_ERROR_SLOT,
                                address_of(arguments.given.error_word), call);
     });
 }

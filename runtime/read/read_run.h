@@ -60,10 +60,15 @@ struct RunFrame {
     Share share;    // the part of it that is done
     std::int64_t n_batch, n_tokens;
     bool is_empty;                 // no tensor has an element
+    bool writes_views;             // some output is no cache. Set where there are slots
     std::uintptr_t written_apart;  // bytes that out-of-place outputs span, an upper bound of what is written there
     halyard_executor executor;     // n_threads is 0 when there is none
     CheckedSlots slots;            // without data where no token is stored in a cache
 
+    /// Those that are not written have no slot, and no output that is a view.
+    Tokens tokens() const noexcept {
+        return {n_batch, n_tokens, slots.data == nullptr || writes_views ? nullptr : &slots};
+    }
     Moves moves() const noexcept { return {angles, from_angles, &positions, &from_positions}; }
 };
 

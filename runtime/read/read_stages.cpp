@@ -280,6 +280,7 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
                            halyard_error *error) noexcept {
     std::int64_t n_slots = INT64_MAX;
     bool has_cache = false, stores = false;
+    run.writes_views = false;
     static constexpr halyard_stages none = {};
     for (int i = 0; i < run.plan->n_tensors; i++) {
         const TensorDesc &desc = run.plan->tensors[i];
@@ -298,6 +299,7 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
         }
         if (run.tensors[i].n_heads != 0) {
             stores = stores || desc.cache;
+            run.writes_views = run.writes_views || !desc.cache;
             HALYARD_TRY(read_stages_of(*given, i, run, spans, error));
         }
     }

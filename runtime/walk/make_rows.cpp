@@ -45,7 +45,7 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     if (shared != nullptr) {
         return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with ", shared);
     }
-    HALYARD_TRY(check_positions(angles, checked, policy, args.n_batch, args.n_tokens, error));
+    HALYARD_TRY(check_positions(angles, checked, policy, {args.n_batch, args.n_tokens}, error));
     const std::int64_t n_pairs = angles.rotary_dim / 2;
     const std::int64_t end = end_of_share(args.n_batch * args.n_tokens, share);
     const RowBlock block = row_block(angles.rotary_dim);

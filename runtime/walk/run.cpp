@@ -196,7 +196,8 @@ void do_range(const Run &run, std::int64_t first, std::int64_t last, const Share
     for (std::int64_t at = first; at < last; at += max_piece_tokens) {
         const std::int64_t n = std::min(last - at, max_piece_tokens);
         if (!find_rows(run, run.positions, at, n, rows)) {
-            // They were checked, so another thread is writing the positions. Any row within bounds will do.
+            // They were checked, so such a token is not written, or another thread is writing the positions. Any row
+            // within bounds will do.
             std::replace_if(
                 rows, rows + n, [](std::int32_t row) { return row < 0; }, run.angles->identity_row);
         }
@@ -342,9 +343,9 @@ halyard_status do_run(const Run &run, halyard_error *error) noexcept {
         return HALYARD_OK;
     }
     if (run.plan->rotates) {
-        HALYARD_TRY(run.plan->rerotates ? check_moves(run.moves(), run.n_batch, run.n_tokens, error)
-                                        : check_positions(*run.angles, run.positions, run.bad_position, run.n_batch,
-                                                          run.n_tokens, error));
+        HALYARD_TRY(run.plan->rerotates
+                        ? check_moves(run.moves(), run.tokens(), error)
+                        : check_positions(*run.angles, run.positions, run.bad_position, run.tokens(), error));
     }
     for (int i = 0; i < run.plan->n_tensors && run.plan->rerotates; i++) {
         HALYARD_TRY(check_moved_scales(run, i, error));

@@ -15,7 +15,7 @@ struct MoveRun : ValidRun {
 
     MoveRun() : ValidRun(2) {
         frequencies = with_factor(halyard::frequencies::from_base(100.0, D), 1.25);
-        angles = halyard::angle_source::table(frequencies, 0, 9);
+        angles = halyard::angle_source::table(frequencies, 0, 10);
         args.angles = angles.get();
         plan.rerotates = 1;
         tensors[1] = halyard::describe_tensor(halyard::dtype::e4m3, D, halyard::pairing::half);
@@ -106,6 +106,11 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
         runs.accept({{position, INT32_MAX}});
         runs.refuse_each(HALYARD_ERROR_POSITION, {std::int64_t{INT32_MIN} - 1, std::int64_t{INT32_MAX} + 1},
                          {{name + std::string("[batch 1, token 1]"), position}});
+        // A token without a slot is padding, unless a view has it.
+        auto &padding = s.numbers(first)[2];
+        runs.refuse_each(HALYARD_ERROR_POSITION, {INT64_MIN, INT64_MAX},
+                         {{name + std::string("[batch 0, token 2]"), padding}});
+        runs.accept({{padding, INT64_MIN}, {s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}});
     }
     {
         auto desc = describe_source(HALYARD_ANGLES_PHASE);

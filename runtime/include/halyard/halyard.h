@@ -774,8 +774,9 @@ typedef struct halyard_executor {
 enum { HALYARD_SLOTS_CHECK = 0, HALYARD_SLOTS_RANGE_ONLY = 1 };
 
 /* Where tokens go in caches: one slot for each. -1: the token is not stored in caches; outputs that are views are still
- * written. Any other number that a cache of the plan does not have is a HALYARD_ERROR_SLOT, before anything is written.
- * If every tensor with a cache has 0 heads, the slots are not read. */
+ * written. If no output is a view, nobody looks at its positions, as of padding. Any other number that a cache of the
+ * plan does not have is a HALYARD_ERROR_SLOT, before anything is written. If every tensor with a cache has 0 heads, the
+ * slots are not read. */
 typedef struct halyard_slots {
     uint32_t size;
     int32_t type;          /* HALYARD_INT32 or HALYARD_INT64 */

@@ -97,8 +97,8 @@ typedef struct halyard_gpu_run_args {
     const halyard_tensor *x;            /* as in halyard_run_args, with device HALYARD_CUDA */
     const halyard_tensor *y;
     int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION and
-                                           a slot out of range to HALYARD_ERROR_SLOT, and nothing else does; policy
-                                           ERROR only */
+                                           a slot out of range to HALYARD_ERROR_SLOT, and nothing else does: not the
+                                           position of a token that is stored nowhere; policy ERROR only */
     const halyard_slots *slots;         /* as in halyard_run_args, see "The road" above: data in device memory, */
     const halyard_stages *stages;       /* weights, caches and scales of groups too, but other scales on the host */
     int32_t n_tensors;                  /* as in halyard_run_args */
