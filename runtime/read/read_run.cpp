@@ -53,8 +53,10 @@ halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int inde
                     ", which is no device");
     }
     if (tensor.device != asked.device) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "].device is ", tensor.device,
-                    ", but this call runs on device ", asked.device, " only");
+        const auto name_of_device = [](std::int32_t device) { return device == HALYARD_CPU ? "CPU" : "CUDA"; };
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "].device is HALYARD_",
+                    name_of_device(tensor.device), " (", tensor.device, "), but this call runs on HALYARD_",
+                    name_of_device(asked.device), " only");
     }
     for (int i = 0; i < 4; i++) {
         if (tensor.shape[i] < 0) {

@@ -256,9 +256,11 @@ halyard_status read_stages_of(const halyard_stages &given, int index, Run &run, 
     return check_position_scales(run, index, error);
 }
 
-[[gnu::cold]] halyard_status fail_no_stages(const TensorDesc &desc, int index, halyard_error *error) {
+[[gnu::cold]] halyard_status fail_no_stages(const TensorDesc &desc, int index, bool no_slots, halyard_error *error) {
     const bool has_scales_apart = desc.asks_for(group_scales_array) || desc.asks_for(from_group_scales_array);
-    return fail(error, HALYARD_ERROR_NULL_POINTER, "args.stages is NULL, but tensors[", index, "] has ",
+    return fail(error, HALYARD_ERROR_NULL_POINTER,
+                desc.cache && no_slots ? "args.stages and args.slots are NULL" : "args.stages is NULL",
+                ", but tensors[", index, "] has ",
                 desc.cache             ? "a cache"
                 : desc.scale           ? "a scale"
                 : desc.position_scales ? "scales by position"
@@ -291,7 +293,7 @@ halyard_status read_stages(const halyard_slots *slots, const halyard_stages *sta
                 return fail_stages(i, *given, error);
             }
         } else if (desc.asked != 0) {
-            return fail_no_stages(desc, i, error);
+            return fail_no_stages(desc, i, slots == nullptr, error);
         }
         if (desc.cache) {
             has_cache = true;

@@ -247,6 +247,9 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
     auto &stages = s.stages;
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.stages is NULL", "tensors[1] has a cache"}, {{s.args.stages, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER,
+         {"args.stages and args.slots are NULL, but tensors[1] has a cache"},
+         {{s.args.stages, nullptr}, {s.args.slots, nullptr}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"stages[2].size is 8"}, {{stages[2].size, 8}}},
         {HALYARD_ERROR_UNKNOWN_VALUE, {"stages[0].reserved is 1"}, {{stages[0].reserved, 1}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].weight is NULL"}, {{stages[1].weight, nullptr}}},

@@ -41,8 +41,10 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
     runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[0].cache is set", "tensors[0] does not have a cache"},
                 {{s.args.stages, s.stages}, {s.stages[0].cache, s.at(3000)}});
     runs.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1}, {{"args.reserved", s.args.reserved}});
-    runs.refuse_each(HALYARD_ERROR_UNSUPPORTED, {HALYARD_CUDA},
-                     {{"x[0].device", s.x[0].device}, {"y[1].device", s.y[1].device}});
+    runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
+                  {"x[0].device is HALYARD_CUDA (1), but this call runs on HALYARD_CPU only"},
+                  {{s.x[0].device, HALYARD_CUDA}}},
+                 {HALYARD_ERROR_UNSUPPORTED, {"y[1].device is HALYARD_CUDA (1)"}, {{s.y[1].device, HALYARD_CUDA}}}});
     runs.refuse_each(HALYARD_ERROR_THREADS, {0, -1, 1025, INT32_MAX, INT32_MIN},
                      {{"executor.n_threads", s.executor.n_threads}});
 
@@ -210,8 +212,6 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
                  {s.y[0].shape[1], 0},
                  {s.x[1].shape[1], 0},
                  {s.y[1].shape[1], 0}});
-    // The run is refused, but the other policies accept it.
-    const auto refuse = [&](const Words &words, std::vector<Set> changes) {
     // Of sequences of one token each, positions are not forgotten.
     std::vector<Set> one_token;
     for (const auto &tensors : {s.x, s.y}) {
@@ -230,6 +230,8 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
     const std::int64_t starts[] = {3, 9};
     const auto start = halyard::consecutive_positions(starts, 2);
     runs.accept(with({{s.args.positions, &start}}));
+    // The run is refused, but the other policies accept it.
+    const auto refuse = [&](const Words &words, std::vector<Set> changes) {
         runs.refuse(HALYARD_ERROR_POSITION, words, changes);
         for (const std::int32_t policy : {HALYARD_BAD_POSITION_CLAMP, HALYARD_BAD_POSITION_IDENTITY}) {
             auto with_policy = changes;
@@ -271,24 +273,22 @@ TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
         }
         CHECK(s.holds(before));
     };
-    const auto count = [&](const std::string &n, const halyard::tensors &x, const halyard::tensors &y,
+    const auto count = [&](const std::string &words, const halyard::tensors &x, const halyard::tensors &y,
                            const halyard::run_options &options = {}) {
-        refuses(HALYARD_ERROR_SHAPE, "args.n_tensors is " + n + ", but the plan's is 2",
-                [&] { halyard::run(plan, s.angles, x, y, options); });
-        refuses(HALYARD_ERROR_SHAPE, "args.n_tensors is " + n,
-                [&] { halyard::bound_run(plan, s.angles, x, y, options); });
+        refuses(HALYARD_ERROR_SHAPE, words, [&] { halyard::run(plan, s.angles, x, y, options); });
+        refuses(HALYARD_ERROR_SHAPE, words, [&] { halyard::bound_run(plan, s.angles, x, y, options); });
     };
-    count("1", s.x[0], s.y[0]);
-    count("-1", {s.x, 2}, s.y[0]);
-    count("3", {s.x[0], s.x[1], s.x[0]}, {s.y[0], s.y[1], s.y[0]});
-    count("-1", {s.x, 5}, {s.y, 5});
-    count("-1", {s.x, std::size_t{0}}, {s.y, std::size_t{0}});
+    count("args.n_tensors is 1, but the plan's is 2", s.x[0], s.y[0]);
+    count("x has 2 tensors, y 1, but all must have as many", {s.x, 2}, s.y[0]);
+    count("args.n_tensors is 3, but the plan's is 2", {s.x[0], s.x[1], s.x[0]}, {s.y[0], s.y[1], s.y[0]});
+    count("args.n_tensors is 5, but the plan's is 2", {s.x, 5}, {s.y, 5});
+    count("x has 0 tensors, y 0", {s.x, std::size_t{0}}, {s.y, std::size_t{0}});
     halyard::run_options three;
     three.stages = {halyard::stages(), halyard::stages(), halyard::stages()};
-    count("-1", {s.x, 2}, {s.y, 2}, three);
+    count("x has 2 tensors, y 2, stages 3", {s.x, 2}, {s.y, 2}, three);
     const std::vector<halyard_stages> many(9, halyard::stages());
     three.stages = many;
-    count("-1", {s.x, 2}, {s.y, 2}, three);
+    count("x has 2 tensors, y 2, stages 9", {s.x, 2}, {s.y, 2}, three);
 
     // Options keep what they are told: the descriptions were temporary.
     const std::int64_t numbers[] = {9, 8, 7, 6, 5, 4};

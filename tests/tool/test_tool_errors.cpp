@@ -96,6 +96,9 @@ TEST_CASE("tool: inputs that can't be had have exit status 1", "[tool]") {
           "big_endian.npy", "two.npy", "five.npy", "odd.npy", "no_columns.npy", "untyped.npy", "line\nbreak\x1b.npy"}) {
         dir.fail(1, Arguments{"rotate", input, "-o", "y.npy"});
     }
+    write<float>(dir, "bf16.npy", {3, 4, 8}, make_values(48), "<V2");
+    dir.fail(1, "rotate bf16.npy -o y.npy", "save its bits, x.view('<u2'), and say --dtype bf16");
+    dir.fail(1, "rotate x.npy -o y.npy --positions bf16.npy", "'<V2', but <i4 or <i8 is needed");
     write<float>(dir, "f2.npy", {3, 4, 8}, make_values(48), "<f2");
     dir.fail_each(1, "rotate f2.npy -o y.npy", {"--dtype f32", "--dtype bf16"});
 }

@@ -730,10 +730,14 @@ struct bound_stages {
 
 namespace detail {
 
-/// A number of tensors for the C ABI: -1, which it refuses, where not all arrays have it. Stages may be left out.
-inline std::int32_t count_tensors(const tensors &x, const tensors &y, std::size_t n_stages = 0) noexcept {
-    const bool agree = x.size() == y.size() && (n_stages == 0 || n_stages == x.size());
-    return agree && x.size() - 1 < HALYARD_MAX_TENSORS ? static_cast<std::int32_t>(x.size()) : -1;
+/// How many tensors all arrays of them have. Stages may be left out.
+inline std::int32_t count_tensors(std::size_t n_x, std::size_t n_y, std::size_t n_stages = 0) {
+    if (n_x == 0 || n_x != n_y || (n_stages != 0 && n_stages != n_x)) {
+        throw error(HALYARD_ERROR_SHAPE, "x has " + std::to_string(n_x) + " tensors, y " + std::to_string(n_y) +
+                                             (n_stages != 0 ? ", stages " + std::to_string(n_stages) : "") +
+                                             ", but all must have as many, and at least 1");
+    }
+    return static_cast<std::int32_t>(std::min<std::size_t>(n_x, std::numeric_limits<std::int32_t>::max()));
 }
 
 /// NULL where there is none.
@@ -743,12 +747,12 @@ const Struct *address_of(const std::optional<Struct> &option) noexcept {
 }
 
 inline halyard_run_args make_args(const angle_source &angles, const tensors &x, const tensors &y,
-                                  const run_options &options) noexcept {
+                                  const run_options &options) {
     auto args = make_struct<halyard_run_args>();
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.angles = angles.get();
     args.positions = address_of(options.positions);
-    args.n_tensors = count_tensors(x, y, options.stages.size());
+    args.n_tensors = count_tensors(x.size(), y.size(), options.stages.size());
     args.x = x.data();
     args.y = y.data();
     args.executor = options.executor;
@@ -797,7 +801,7 @@ public:
         auto args = make_struct<halyard_bound_run_args>();
         args.part = part.part;
         args.n_parts = part.n_parts;
-        args.n_tensors = x.size() == y.size() ? static_cast<std::int32_t>(x.size()) : -1;
+        args.n_tensors = detail::count_tensors(x.size(), y.size());
         args.positions = positions;
         args.x = x.begin();
         args.y = y.begin();

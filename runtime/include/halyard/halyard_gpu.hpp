@@ -58,7 +58,7 @@ inline void run(const gpu_plan &made, const tensors &x, const tensors &y, const 
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.stream = options.stream;
     args.positions = options.positions;
-    args.n_tensors = detail::count_tensors(x, y);
+    args.n_tensors = detail::count_tensors(x.size(), y.size());
     args.x = x.data();
     args.y = y.data();
     args.error_word = options.error_word;

@@ -194,8 +194,10 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
     array.shape = std::move(*header.shape);
     if (std::find(accepted.begin(), accepted.end(), array.descr) == accepted.end()) {
         const bool big_endian = array.descr.starts_with('>');
+        const bool bf16 = array.descr.ends_with("V2") && std::ranges::count(accepted, std::string_view("<u2")) != 0;
         refuse_input(path, "its type is '" + array.descr.substr(0, 40) + "'" + (big_endian ? " (big-endian)" : "") +
-                               ", but " + join(accepted) + " is needed");
+                               ", but " + join(accepted) + " is needed" +
+                               (bf16 ? "; for bfloat16 save its bits, x.view('<u2'), and say --dtype bf16" : ""));
     }
     if (*header.fortran_order) {
         refuse_input(path, "it is in Fortran order; numpy.ascontiguousarray makes it C order");
