@@ -15,7 +15,8 @@ namespace {
 /// Words that are looked up at each call, made once.
 struct Words {
     nb::object exchange = intern("__dlpack_c_exchange_api__"), dlpack = intern("__dlpack__"),
-               requires_grad = intern("requires_grad"),
+               requires_grad = intern("requires_grad"), is_neg = intern("is_neg"), level = intern("_current_level"),
+               forward_mode = intern("torch.autograd.forward_ad"),
                version_keyword = nb::steal(Py_BuildValue("(s)", "max_version")),
                version = nb::steal(Py_BuildValue("(ii)", 1, 1));
 
@@ -75,6 +76,36 @@ nb::object call_dlpack(nb::handle object) {
     return capsule;
 }
 
+/// A refusal in one sentence: PyTorch's go on with the calls that led there.
+std::string first_line(const nb::python_error &refusal) {
+    const std::string text = nb::str(refusal.value()).c_str();
+    return text.substr(0, text.find('\n'));
+}
+
+/// Why the memory of a tensor of PyTorch's is not what it computes with, or what Halyard makes of it would be lost to
+/// its derivatives; NULL where there is no such reason. (Its own __dlpack__ looks for gradients alone.)
+const char *find_mark(nb::handle object) {
+    static nb::handle forward_mode;  // lives as long as the process, once there is one
+    if (!forward_mode.is_valid()) {
+        forward_mode = PyImport_GetModule(words().forward_mode.ptr());
+    }
+    const auto is_true = [](nb::object found) {
+        PyErr_Clear();  // another library's arrays have no such names
+        return found.is_valid() && found.is(Py_True);
+    };
+    if (is_true(nb::steal(PyObject_GetAttr(object.ptr(), words().requires_grad.ptr())))) {
+        return " requires a gradient, which only halyard.torch follows: call that, or detach() it";
+    }
+    if (is_true(nb::steal(PyObject_CallMethodNoArgs(object.ptr(), words().is_neg.ptr())))) {
+        return " has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before";
+    }
+    if (forward_mode.is_valid() && nb::cast<int>(nb::getattr(forward_mode, words().level)) >= 0 &&
+        !forward_mode.attr("unpack_dual")(object).attr("tangent").is_none()) {
+        return " has a tangent, but Halyard has no forward-mode derivatives: detach() it";
+    }
+    return nullptr;
+}
+
 std::string name_of(std::int32_t device) {
     return device == Array::on_cpu ? "the CPU" : "CUDA device " + std::to_string(device);
 }
@@ -126,11 +157,11 @@ Array::Array(nb::handle object, std::string name, std::int32_t device)
         read_capsule(capsule);
         return;
     }
-    nb::python_error refusal;
+    const nb::python_error refusal;
     dlpack::Dtype dtype;
     const auto viewed = view_as_words(object, dtype);
     if (!viewed.is_valid()) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + nb::str(refusal.value()).c_str());
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + first_line(refusal));
     }
     owner_ = viewed;
     capsule = call_dlpack(viewed);
@@ -155,18 +186,13 @@ bool Array::read_by_exchange(nb::handle object) {
     if (exchange == nullptr) {
         return false;
     }
-    // PyTorch's __dlpack__ refuses these as well.
-    const auto gradient = nb::steal(PyObject_GetAttr(object.ptr(), words().requires_grad.ptr()));
-    if (!gradient.is_valid()) {
-        PyErr_Clear();
-    } else if (gradient.is(Py_True)) {
-        refuse(HALYARD_ERROR_UNSUPPORTED,
-               name_ + " requires a gradient, which only halyard.torch follows: call that, or detach() it");
+    if (const char *const mark = find_mark(object)) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + mark);
     }
     dlpack::Tensor tensor{};
     if (exchange->tensor_from_object(object.ptr(), &tensor) != 0) {
-        nb::python_error refusal;
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + nb::str(refusal.value()).c_str());
+        const nb::python_error refusal;
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + first_line(refusal));
     }
     exchange_ = exchange;
     read(tensor);

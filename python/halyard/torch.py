@@ -13,6 +13,8 @@
     rotate_, rotate_qk_                 in place; like road they are for torch.no_grad() and inference_mode()
     road                                from a projection to a cache, in place; see Road
 
+Gradients are for backward() and torch.autograd.grad: forward mode and torch.func's grad, vjp and jacrev are refused.
+
 ``how`` is what ``describe`` or ``Road`` has made: text that is the same in every process, so that a compiled graph with
 it is found on disk. The AngleSource that it names has to be alive. (Sources that are given or linear are memory of one
 process, and their graphs are not found in another.)
@@ -29,6 +31,8 @@ import pathlib
 from typing import Any, NoReturn
 
 import torch
+from torch._library.autograd import Info, make_autograd_impl
+from torch.autograd import forward_ad
 
 from . import _core
 from ._angles import AngleSource, find
@@ -108,6 +112,7 @@ class Road:
                  slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
                  q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
         """Turns q (and k and v, where they have no cache) in place, or q into out. It has no gradients."""
+        _refuse_derivatives(q, k, v, k_cache, v_cache, q_weight, k_weight, out)
         if torch.is_grad_enabled():
             for name, x in ("q", q), ("k", k), ("v", v):
                 if x is not None and x.requires_grad:
@@ -190,10 +195,36 @@ def _run_on_cuda(op: Any, *values: Any) -> Any:
 
 
 def _fake(op: Any, *values: Any, **others: Any) -> Any:
+    if forward_ad._current_level >= 0:  # as where graphs are made
+        raise Error(_NO_TANGENTS)
+    if len(devices := {x.device.type for x in (*values, *others.values()) if isinstance(x, Tensor)}) > 1:
+        raise Error(f"the tensors lie on {' and '.join(sorted(devices))}, but have to lie on one device")
     if "road" not in op.__name__:
         _check(*(x for x in values[:2] if isinstance(x, Tensor)))
     outputs = tuple(torch.empty_like(x) for x in values[:len(op._schema.returns)])
     return outputs[0] if len(outputs) == 1 else outputs or None
+
+
+_NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd): "
+                "take backward() or torch.autograd.grad")
+
+
+def _refuse_derivatives(*values: Any) -> None:
+    """Refuses what forward mode or a transform of torch.func differentiates, also inside other transforms."""
+    if torch.compiler.is_compiling():
+        if forward_ad._current_level >= 0:  # which guards graphs; whether x has a tangent is seen outside of them
+            raise Error(_NO_TANGENTS)
+        return
+    functorch: Any = torch._C._functorch
+    in_transform = torch._C._are_functorch_transforms_active()
+    for x in values if in_transform or forward_ad._current_level >= 0 else ():
+        while isinstance(x, Tensor):
+            if forward_ad._current_level >= 0 and not functorch.is_batchedtensor(x) and forward_ad.unpack_dual(x).tangent is not None:
+                raise Error(_NO_TANGENTS)
+            if in_transform and x.requires_grad and torch.is_grad_enabled():
+                raise Error("a tensor requires a gradient in a transform of torch.func (grad, vjp, jacrev), where "
+                            "halyard.torch has none: take backward() or torch.autograd.grad")
+            x = functorch.get_unwrapped(x) if functorch.is_functorch_wrapped_tensor(x) else None
 
 
 _library = torch.library.Library("halyard", "DEF")
@@ -231,8 +262,14 @@ def _backward_qk(ctx: Any, q_gradient: Tensor, k_gradient: Tensor) -> tuple[Tens
     return (*_OPS.rotate_qk(q_gradient, k_gradient, *_turn_back(ctx)), None, None, None)
 
 
-torch.library.register_autograd("halyard::rotate", _backward, setup_context=_keep, lib=_library)
-torch.library.register_autograd("halyard::rotate_qk", _backward_qk, setup_context=_keep, lib=_library)
+def _differentiate(kernel: Any, keyset: Any, *values: Any) -> Any:
+    _refuse_derivatives(*values)
+    return kernel(keyset, *values)
+
+
+for _name, _back in ("rotate", _backward), ("rotate_qk", _backward_qk):  # as register_autograd does, but for refusals
+    _kernel = make_autograd_impl(getattr(_OPS, _name).default, Info(_back, _keep))
+    _library.impl(_name, functools.partial(_differentiate, _kernel), "Autograd", with_keyset=True)
 
 
 def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions: Tensor | int | None = None,
@@ -256,6 +293,7 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
                        layout=layout, bad_position=bad_position, threads=threads)
     else:
         how = angles._key
+    _refuse_derivatives(q, k)
     start = positions if isinstance(positions, (int, torch.SymInt)) else 0
     given = positions if isinstance(positions, Tensor) else None
     follows = torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))

@@ -67,11 +67,35 @@ def test_torch_tensors_that_have_no_memory(angles):
     with pytest.raises(halyard.Error, match="gradient"):
         halyard.rotate(torch.zeros(1, 1, DIM, requires_grad=True), angles=angles)
     for bad in (torch.zeros(1, 1, DIM, device="meta"), torch.zeros(1, 1, DIM).to_sparse()):
-        with pytest.raises(halyard.Error):
-            halyard.rotate(bad, angles=angles)
+        for given in {"q": bad}, {"q": torch.zeros(1, 1, DIM), "out": bad}:
+            with pytest.raises(halyard.Error, match=r"\A(q|out of q) cannot be read by DLPack: [^\n]*\Z"):
+                halyard.rotate(**given, angles=angles, positions=0)
     from torch._subclasses.fake_tensor import FakeTensorMode
     with FakeTensorMode() as mode, pytest.raises(Exception):
         halyard.rotate(mode.from_tensor(torch.zeros(1, 1, DIM)), angles=angles)
+
+
+def test_torch_tensors_with_a_negative_bit(angles):
+    torch = pytest.importorskip("torch")
+    import halyard.torch
+    z = torch.arange(2.0 * DIM).reshape(2, 1, DIM) + 1j
+    z = torch.view_as_complex(torch.stack([z.real, z.real], -1))
+    negated, good, cache = z.conj().imag, z.real.clone(), torch.zeros(2, 1, DIM)
+    assert negated.is_neg() and torch.equal(
+        halyard.torch.rotate(negated, angles=angles, positions=0), halyard.rotate(-z.imag, angles=angles, positions=0))
+    marked = torch._neg_view
+    for given in (dict(q=negated), dict(q=good, out=negated), dict(q=good, positions=marked(torch.tensor([1, 2]))),
+                  dict(q=good, cache=marked(cache), slots=0), dict(q=good, cache=cache, slots=marked(torch.zeros(2).int())),
+                  dict(q=good, norm=halyard.Norm(marked(torch.ones(DIM)))), dict(q=good, scale=marked(torch.ones(1)))):
+        with pytest.raises(halyard.Error, match="has PyTorch's negative bit"):
+            halyard.rotate(**{"angles": angles, "positions": 0, **given})
+    with pytest.raises(halyard.Error, match="negative bit"):
+        halyard.rerotate(negated, angles=angles, from_positions=0, positions=1)
+    with pytest.raises(halyard.Error, match="complex64"):
+        halyard.rotate(z.conj(), angles=angles, positions=0)
+    with torch.no_grad():  # a view, whose tensor holds the negated result then
+        torch.ops.halyard.rotate_(negated, halyard.torch.describe(angles))
+    assert torch.equal(-z.imag, halyard.rotate(-good, angles=angles, positions=0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

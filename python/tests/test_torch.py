@@ -276,6 +276,56 @@ def test_compiled_in_one_graph(rng, angles):
         assert all(torch.allclose(a, b, rtol=1e-6) for a, b in zip(got, wanted))
 
 
+def ways_to_differentiate(f, x):
+    """By forward mode, and by torch.func: calls, by name."""
+    func, forward_ad, v = torch.func, torch.autograd.forward_ad, torch.ones_like(x)
+    compiled = torch.compile(f, backend="eager")
+    compiled(x)  # a graph from before there was a tangent
+
+    def dual(call=f, wants_gradient=False, mode=torch.enable_grad):
+        with forward_ad.dual_level(), mode():
+            return call(forward_ad.make_dual(x.clone().requires_grad_(wants_gradient), v))
+
+    def total(y):
+        return f(y).sum()
+
+    def pushed(y):
+        return func.jvp(f, (y,), (v,))[1]
+
+    return {
+        "dual": dual, "dual, no_grad": lambda: dual(mode=torch.no_grad), "dual, gradient": lambda: dual(f, True),
+        "dual, compiled": lambda: dual(compiled), "jvp": lambda: pushed(x), "jacfwd": lambda: func.jacfwd(f)(x),
+        "linearize": lambda: func.linearize(f, x), "jvp, compiled": lambda: torch.compile(pushed, backend="eager")(x),
+        "jvp of vmap": lambda: func.jvp(torch.vmap(f), (x[None],), (v[None],)),
+        "grad": lambda: func.grad(total)(x), "jacrev": lambda: func.jacrev(f)(x), "hessian": lambda: func.hessian(f)(x),
+        "vmap of grad": lambda: torch.vmap(func.grad(total))(x[None]),
+        "grad, compiled": lambda: torch.compile(func.grad(total), backend="eager")(x)}
+
+
+def test_other_derivatives_are_refused(angles):
+    """In one sentence; what is no derivative of Halyard's works within them."""
+    x, at, how = torch.ones(1, 1, DIM), torch.tensor([1]), halyard.torch.describe(angles)
+
+    def turned(q):
+        return halyard.torch.rotate(q, angles=angles, positions=at)
+
+    def in_place(q):
+        halyard.torch.Road(angles=angles)(y := q.clone(), positions=at)
+        return y
+
+    for f in (turned, lambda q: halyard.torch.rotate(x, q, angles=angles, positions=at)[1], in_place,
+              lambda q: torch.ops.halyard.rotate(q, how, at), lambda q: halyard.rotate(q, angles=angles, positions=at)):
+        for name, way in ways_to_differentiate(f, x).items():
+            with pytest.raises((halyard.Error, RuntimeError), match=r"\A.*(tangent|gradient|DLPack|out=).*\Z"):
+                pytest.fail(f"{name} gives {way()}")
+    y, tangent = torch.func.jvp(lambda w: (turned(x) * w).sum(), (x,), (x,))
+    assert torch.equal(torch.func.grad(lambda w: (turned(x) * w).sum())(x), turned(x)) and y == tangent
+    assert torch.equal(torch.autograd.functional.jvp(turned, x, x)[1], turned(x))  # by two backward passes
+    for vectorize in (False, True):
+        jacobian = torch.autograd.functional.jacobian(turned, x, vectorize=vectorize).reshape(DIM, DIM)
+        assert torch.allclose(jacobian @ x[0, 0], turned(x)[0, 0], rtol=1e-5)
+
+
 def test_bad_input(rng, angles):
     (q,) = tensors(rng, torch.float32, 3)
     for bad in (dict(positions=torch.zeros(5)), dict(positions=torch.zeros(6, dtype=torch.long)),
@@ -284,6 +334,8 @@ def test_bad_input(rng, angles):
             halyard.torch.rotate(q, angles=angles, **bad)
     with pytest.raises(halyard.Error):
         halyard.torch.rotate(q.double(), angles=angles)
+    with pytest.raises(halyard.Error, match="lie on cpu and meta"):
+        halyard.torch.rotate(q, angles=angles, positions=torch.arange(5, device="meta"))
     with pytest.raises(Exception):
         torch.compile(lambda x: halyard.torch.rotate(x, angles=angles), fullgraph=True, backend="eager")(q.double())
 
