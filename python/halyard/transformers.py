@@ -6,8 +6,8 @@
 
 A patched model makes no cos and sin. Where its layers turn q and k, Halyard does, with exact angles at any position,
 and with gradients. What is patched is checked first: the config is read, its frequencies are compared with those that
-the model holds, and q and k turned by both ways are compared. A model that does not pass is refused, and stays as it
-was.
+the model turns by now, and q and k turned by both ways are compared. A model that does not pass is refused, and stays
+as it was.
 
 Image encoders are left as they are. Models lie on the CPU. In f16 and bf16 stock models round cos, sin and products to
 these types; a patched one rounds each result once.
@@ -97,12 +97,13 @@ class _Embedding:
             kind = module.rope_type if layer_type is None else module.rope_type[layer_type]
             held, factor = ROPE_INIT_FUNCTIONS[kind](self.config, torch.device("cpu"), seq_len=seq_len,
                                                      layer_type=layer_type)
+            all_held = [held]
+        else:  # what a method changes as sequences grow is compared where the module turns by it
+            names = ("original_inv_freq",) if self.method[layer_type] in _CHANGING else ("original_inv_freq", "inv_freq")
+            all_held = [getattr(_unrounded(module), prefix + name) for name in names]
         own = torch.tensor(frequencies.inv_freq, dtype=torch.float64)
-        # model.to(bfloat16) rounds what the module holds, too, and stock models turn by that.
-        close = max(1e-5, torch.finfo(held.dtype).eps)
-        tiny = torch.finfo(held.dtype).smallest_normal
-        if (own.shape != held.shape or not torch.allclose(held.double(), own, rtol=close, atol=tiny * close)
-                or abs(factor - frequencies.attention_factor) > 1e-5 * factor):
+        if (any(own.shape != each.shape or not torch.allclose(each.double(), own, rtol=1e-5, atol=0)
+                for each in all_held) or abs(factor - frequencies.attention_factor) > 1e-5 * factor):
             raise Error(f"{_name(module)} holds other frequencies than its config tells")
         if self.reference == "exact":
             return _Source(AngleSource(frequencies), frequencies)
@@ -182,6 +183,16 @@ def _rotary_embeddings(model: torch.nn.Module) -> list[_Module]:
             if type(module).__name__.endswith("RotaryEmbedding") and "Vision" not in type(module).__name__]
 
 
+def _unrounded(module: _Module) -> _Module:
+    """A copy, in which buffers that model.to(bfloat16) has rounded are as the config has them; no others are touched."""
+    copied = copy.deepcopy(module)
+    for name, made in type(module)(module.config).named_buffers():
+        held = getattr(module, name)
+        if held.dtype != made.dtype and torch.equal(held, made.to(held.dtype)):
+            setattr(copied, name, made)
+    return copied
+
+
 def _check_kind(module: _Module) -> tuple[str, ...]:
     """The names of the functions that turn q and k; throws where the module is not of a kind that is known."""
     model_type = getattr(getattr(module, "config", None), "model_type", None)
@@ -216,10 +227,7 @@ def _check_results(module: _Module, names: tuple[str, ...]) -> None:
         positions = torch.randint(limit, (2, 5) if n_axes == 1 else (n_axes, 2, 5), generator=random)
         q, k = (torch.randn(2, heads, 5, width, generator=random) for heads in (3, 1))
         arguments = (q, positions) if layer_type is None else (q, positions, layer_type)
-        stock_module = copy.deepcopy(module)  # which the call may change
-        for name, value in type(module)(module.config).named_buffers():
-            setattr(stock_module, name, value)  # as they were before the model became one of 16 bits
-        stock = type(module).forward(stock_module, *arguments)
+        stock = _unrounded(module)(*arguments)  # a copy, which the call may change
         rows = stock if isinstance(stock, tuple) else (stock,)
         if module.config.model_type in _ALONE:
             expected = tuple(original(x, *rows) for x in (q, k))

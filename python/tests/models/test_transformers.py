@@ -235,6 +235,27 @@ def test_models_that_are_not_what_they_say_are_refused(monkeypatch, ids):
     refused(model, "does not lie on the CPU")
 
 
+@pytest.mark.parametrize("name", ["llama", "llama, llama3", "llama, dynamic", "qwen3", "gemma3", "llama4", "phi",
+                                  "qwen2_vl"])
+def test_models_that_turn_by_other_frequencies_now_are_refused(name):
+    """What a model has rounded to its dtype passes, see test_half_precision."""
+    for change in (lambda x: 4 * x, lambda x: 1.01 * x, lambda x: x ** 1.1, lambda x: x.flip(0),
+                   lambda x: x.half() if x.dtype == torch.float32 else x + 0.01):
+        for dtype in (torch.float32, torch.bfloat16):
+            model = small_models.make(name).to(dtype)
+            rotary = halyard.transformers._rotary_embeddings(model)[0]
+            held = next(key for key in rotary._buffers if key.endswith("inv_freq") and "original" not in key)
+            rotary._buffers[held] = change(rotary._buffers[held]).to(dtype)
+            refused(model, "RotaryEmbedding of .* (holds other frequencies|does not turn)")
+
+
+def test_forward_mode_of_a_patched_model_is_refused(ids):
+    model = halyard.transformers.patch(small_models.make("llama"))
+    embedded = model.get_input_embeddings()(ids).detach()
+    with pytest.raises(halyard.Error, match="forward-mode"):
+        torch.func.jvp(lambda x: model(inputs_embeds=x).logits, (embedded,), (torch.ones_like(embedded),))
+
+
 def test_axes_that_are_mixed_up_are_refused():
     model = small_models.make("qwen2_vl")
     rotary = next(module for module in model.modules() if type(module).__name__ == "Qwen2VLRotaryEmbedding")
