@@ -63,7 +63,7 @@ class Case:
 
 def halyard_jobs(case):
     """Name -> a function of q, k and v that returns what they become, in place or in caches; and whether it norms."""
-    angles = halyard.AngleSource(halyard.Frequencies.from_base(float(BASE), HEAD_DIM), first=0, last=POSITIONS - 1)
+    angles = halyard.AngleSource(halyard.Frequencies.from_base(float(BASE), HEAD_DIM), first=0, n_positions=POSITIONS)
     norm = halyard.Norm(case.weight, EPS)
     how = {"angles": angles, "positions": case.positions, "bad_position": "identity"}
 
