@@ -22,9 +22,10 @@ frequencies from_list(const std::vector<double> &inv_freq, double attention_fact
     return frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size()), attention_factor);
 }
 
-frequencies from_config(nb::bytes text, std::int64_t seq_len, const std::optional<std::string> &layer_type) {
+frequencies from_config(nb::bytes text, std::int64_t seq_len, const std::optional<std::string> &layer_type,
+                        const std::optional<std::int64_t> &layer) {
     return frequencies::from_config(text.c_str(), static_cast<std::int64_t>(text.size()), seq_len,
-                                    layer_type ? layer_type->c_str() : nullptr);
+                                    layer_type ? layer_type->c_str() : nullptr, layer ? &*layer : nullptr);
 }
 
 /// The axis map as (name, counts), or None where there is one axis.
@@ -90,7 +91,8 @@ void add_frequencies(nb::module_ &module) {
     nb::class_<frequencies>(module, "Frequencies")
         .def_static("from_base", &frequencies::from_base, nb::arg("base"), nb::arg("rotary_dim"))
         .def_static("from_list", from_list, nb::arg("inv_freq"), nb::arg("attention_factor"))
-        .def_static("from_config", from_config, nb::arg("text"), nb::arg("seq_len"), nb::arg("layer_type").none())
+        .def_static("from_config", from_config, nb::arg("text"), nb::arg("seq_len"), nb::arg("layer_type").none(),
+                    nb::arg("layer") = nb::none())
         .def("for_length", &frequencies::for_length, nb::arg("seq_len"))
         .def("tell", tell)
         .def("position_scales", position_scales, nb::arg("positions"), nb::arg("out"));

@@ -63,12 +63,13 @@ class Frequencies:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | str | os.PathLike[str] | Any, *, seq_len: int = 0,
-                    layer_type: str | None = None) -> "Frequencies":
+                    layer_type: str | None = None, layer: int | None = None) -> "Frequencies":
         """Those of a model with this Hugging Face config: the dict that ``config.json`` holds, its path (or its
         folder's), or a config of transformers.
 
         seq_len: in tokens, the context that dynamic NTK and LongRoPE are made for [a short one].
         layer_type: whose frequencies, such as "sliding_attention", or "vision", where not all layers share one.
+        layer: a layer's number, counted from 0, where the config lists bases, factors or types by layer.
 
         Nothing is guessed: a field that is missing, contradictory or of an unknown kind raises ``halyard.Error``. Other
         exceptions: OSError of a file, TypeError of what is none of these.
@@ -83,7 +84,8 @@ class Frequencies:
             text = config.to_json_string(use_diff=False).encode()
         else:
             raise TypeError(f"config is a {type(config).__name__}, not a dict, a path or a config of transformers")
-        return cls._wrap(_core.Frequencies.from_config(text, seq_len, layer_type), text, int(seq_len), layer_type)
+        return cls._wrap(_core.Frequencies.from_config(text, seq_len, layer_type, layer), text, int(seq_len), layer_type,
+                         layer)
 
     def for_length(self, seq_len: int) -> "Frequencies":
         """Those of the same model for a context of seq_len tokens, 0 … 2**53, without reading its config again.

@@ -39,6 +39,10 @@ def test_layer_types_and_axes(configs):
     with pytest.raises(halyard.Error, match="layer_type") as caught:
         halyard.Frequencies.from_config(gemma)
     assert caught.value.status == "HALYARD_ERROR_MISMATCH"
+    step = [halyard.Frequencies.from_config(configs / "step-3.5-flash.json", layer=layer) for layer in (0, 1)]
+    assert [(layer.base, layer.rotary_dim, layer.method) for layer in step] == [(5e6, 64, "llama3"), (1e4, 128, "default")]
+    with pytest.raises(halyard.Error, match="the model has 45"):
+        halyard.Frequencies.from_config(configs / "step-3.5-flash.json", layer=45)
     vl = halyard.Frequencies.from_config(configs / "qwen2-vl-7b.json")
     assert vl.axis_map == ("sections", (16, 24, 24))
 

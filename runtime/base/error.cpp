@@ -15,6 +15,7 @@ void Sentence::add(const Part &part) noexcept {
     case Part::Kind::natural: text = {digits, std::to_chars(digits, digits_end, part.natural_).ptr}; break;
     case Part::Kind::real:
         text = {digits, std::to_chars(digits, digits_end, part.real_, std::chars_format::general, 6).ptr};
+        text = text == "-nan" ? "nan" : text;  // a sign that nobody has written
         break;
     }
     next_ = std::copy_n(text.begin(), std::min<std::ptrdiff_t>(std::ssize(text), end_ - next_), next_);

@@ -42,22 +42,31 @@ void turn_back(halyard_frequencies &frequencies) noexcept {
 
 bool is_vision(const std::optional<std::string> &layer_type) { return layer_type == "vision"; }
 
-Rope read_text(std::string_view text, const std::optional<std::string> &layer_type, std::int64_t seq_len) {
+Rope read_text(std::string_view text, const AskedLayer &asked, std::int64_t seq_len) {
     const auto document = parse_json(text);
     const JsonObject root(document, "");
-    if (is_vision(layer_type)) {
+    if (is_vision(asked.type)) {
+        if (asked.number) {
+            refuse("layer is " + std::to_string(*asked.number) + ", but all layers of an image encoder are alike",
+                   HALYARD_ERROR_MISMATCH);
+        }
         return read_vision(root);
     }
     const auto model = find_model(root);
     check_keys(model);
-    return read_rope(model, choose_layer(model, layer_type), seq_len);
+    return read_rope(model, choose_layer(model, asked), seq_len);
 }
 
 halyard_status make_frequencies(std::string_view text, const halyard_config_options &options, halyard_frequencies **out,
                                 halyard_error *error) {
-    const auto layer_type =
-        options.layer_type != nullptr ? std::optional<std::string>(options.layer_type) : std::nullopt;
-    auto rope = read_text(text, layer_type, options.seq_len);
+    AskedLayer asked;
+    if (options.layer_type != nullptr) {
+        asked.type = options.layer_type;
+    }
+    if (options.layer != nullptr) {
+        asked.number = *options.layer;
+    }
+    auto rope = read_text(text, asked, options.seq_len);
     rope.scaling.short_factor = rope.short_factor.data();
     rope.scaling.long_factor = rope.long_factor.data();
     std::unique_ptr<halyard_frequencies> result;
@@ -73,7 +82,7 @@ halyard_status make_frequencies(std::string_view text, const halyard_config_opti
         }
         turn_back(*result);
     }
-    result = is_vision(layer_type) ? repeat(*result) : std::move(result);
+    result = is_vision(asked.type) ? repeat(*result) : std::move(result);
     if (result == nullptr) {
         throw std::bad_alloc();
     }
@@ -103,6 +112,9 @@ extern "C" halyard_status halyard_create_frequencies_from_config(const char *tex
     }
     if (copy.seq_len < 0 || copy.seq_len > max_tokens) {
         return fail(error, HALYARD_ERROR_SHAPE, "options.seq_len is ", copy.seq_len, ", but it must be in 0 to 2^53");
+    }
+    if (copy.layer != nullptr && *copy.layer < 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, "options.layer is ", *copy.layer, ", but layers count from 0");
     }
     char what[48];
     Sentence sentence(what, sizeof(what));

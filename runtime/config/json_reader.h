@@ -66,6 +66,7 @@ public:
     /// The field as messages call it: "text_config.rope_theta".
     std::string name_of(const char *key) const { return path_ + key; }
     bool has(const char *key) const { return find(key) != nullptr; }
+    bool is_list(const char *key) const { return has(key) && find(key)->is_array(); }
 
     std::optional<double> number(const char *key) const;
     /// A whole number, at least 1 and at most 2^53.

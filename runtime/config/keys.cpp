@@ -1,6 +1,7 @@
 #include "config/keys.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,7 +10,7 @@
 namespace halyard {
 namespace {
 
-enum class Kind { anything, count, counts, flag, number, numbers, word };
+enum class Kind { anything, count, counts, flag, number, numbers, word, words };
 
 /// Keys whose values are of one kind.
 struct Keys {
@@ -31,24 +32,17 @@ constexpr Keys scaling_keys[] = {
     {Kind::word, "rope_type type"},
 };
 
-// At the top, where they are read whatever the model is.
+// At the top, where they are read whatever the model is. indexer_rope_interleave is about the q and k by which GLM-5
+// chooses keys, and so means nothing here.
 constexpr Keys top_keys[] = {
     {Kind::anything, "rope_parameters rope_scaling rotary"},
-    {Kind::count, "no_rope_layer_interval qk_rope_head_dim rotary_dim"},
-    {Kind::flag, "rope_interleave rotary_emb_interleaved rotary_value"},
-    {Kind::number,
-     "partial_rotary_factor rope_pct rope_ratio rope_theta rotary_emb_base rotary_emb_fraction rotary_pct"},
-    {Kind::numbers, "layer_rope_theta no_rope_layers rope_scaling_layers"},
-};
-
-// At the top, where layers of two kinds have a base each.
-constexpr struct {
-    const char *name;
-    Layers layers;
-} bases[] = {
-    {"global_rope_theta", Layers::modernbert},
-    {"local_rope_theta", Layers::modernbert},
-    {"rope_local_base_freq", Layers::gemma3},
+    {Kind::count, "no_rope_layer_interval rotary_dim"},
+    {Kind::flag,
+     "indexer_rope_interleave rope_interleave rope_interleaved rotary_emb_interleaved rotary_value use_rope "
+     "use_rotary_pos_emb"},
+    {Kind::number, "partial_rotary_factor qk_rope_head_dim rope_pct rope_percent rope_ratio rope_theta "
+                   "rotary_emb_base rotary_emb_fraction rotary_pct"},
+    {Kind::numbers, "no_rope_layers rope_scaling_layers"},
 };
 
 // What rope_parameters may have an entry for: the layer_types of transformers with attention, and DeepSeek-V4's.
@@ -67,7 +61,6 @@ constexpr Meaningless meaningless[] = {
     {"compress_rope_theta", "DeepSeek-V4: rope_parameters states the base of each kind of layers"},
     {"original_rope", "ChatGLM: its code turns the same way whatever this says"},
     {"rope_deltas", "Qwen2-VL: what positions of images begin with"},
-    {"swa_rope_theta", "MiMo-V2: rope_parameters states the base of each kind of layers"},
     {"use_rotary_embedding", "CLVP, which is refused"},
 };
 
@@ -89,28 +82,62 @@ void check_type(const JsonObject &object, const std::string &key, Kind kind) {
     case Kind::number: object.number(name); break;
     case Kind::numbers: object.numbers(name); break;
     case Kind::word: object.word(name); break;
+    case Kind::words: object.words(name); break;
     }
 }
 
-/// Whether a word of the key, as in "layer_rope_theta", is one of RoPE's.
+/// Whether the key has one of RoPE's words, as "layer_rope_theta" does, and "property" not.
 bool speaks_of_rope(std::string_view key) {
     std::string name = "_";
     for (const char c : key) {
         name += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     }
-    return std::ranges::any_of(
-        std::initializer_list<const char *>{"_rope", "_mrope", "_xdrope", "_fope", "_rotary", "_theta"},
-        [&](const char *word) { return name.find(word) != name.npos; });
+    for (auto at = name.find("prope"); at != name.npos; at = name.find("prope")) {
+        name.erase(at, 5);
+    }
+    return std::ranges::any_of(std::initializer_list<const char *>{"rope", "_fope", "rotary", "theta", "yarn"},
+                               [&](const char *word) { return name.find(word) != name.npos; });
+}
+
+/// Whether the key has another part of a model, which has frequencies of its own.
+bool is_other_part(const Json::Field &field) {
+    const auto has = [&](const char *word) { return field.key.find(word) != field.key.npos; };
+    return field.value.is_object() &&
+           ((field.value.find("model_type") != nullptr && !field.value.find("model_type")->text.empty()) ||
+            std::ranges::any_of(std::initializer_list<const char *>{"vision", "visual", "image", "video", "audio",
+                                                                    "speech", "codec", "encoder", "talker", "2wav"},
+                                has));
 }
 
 /// The key's name, which may hold anything.
-std::string name_of(const JsonObject &object, const std::string &key) {
+std::string name_of(const std::string &path, const std::string &key) {
     const auto quoted = quote(key);
-    return object.name_of("") + (quoted.size() == key.size() + 2 ? quoted.substr(1, key.size()) : quoted);
+    return path + (quoted.size() == key.size() + 2 ? quoted.substr(1, key.size()) : quoted);
 }
 
-[[noreturn]] void refuse_key(const JsonObject &object, const std::string &key) {
-    refuse(name_of(object, key) + " is not known here, and might change the rotation");
+/// null is the same as not there, and an empty list says nothing either.
+bool is_nothing(const Json &value) {
+    return value.kind == Json::Kind::null || (value.is_array() && value.elements.empty());
+}
+
+[[noreturn]] void refuse_key(const std::string &path, const std::string &key) {
+    refuse(name_of(path, key) + " is not known here, and might change the rotation");
+}
+
+/// Refuses the keys of RoPE inside a value of which nothing here is read, or this one key.
+void check_inside(const Json &value, const std::string &path, const char *known = nullptr) {
+    for (std::size_t i = 0; i < value.elements.size(); ++i) {
+        check_inside(value.elements[i], path + "[" + std::to_string(i) + "]");
+    }
+    for (const auto &field : value.fields) {
+        const bool is_known = known != nullptr && field.key == known;
+        if (!is_nothing(field.value) && speaks_of_rope(field.key) && !is_known) {
+            refuse_key(path + ".", field.key);
+        }
+        if (!is_other_part(field)) {
+            check_inside(field.value, name_of(path + ".", field.key));
+        }
+    }
 }
 
 /// What rope_scaling or its like says of all layers, or of those of one kind.
@@ -118,7 +145,7 @@ void check_scaling(const JsonObject &scaling) {
     for (const auto &[key, value] : scaling.value().fields) {
         const auto kind = find_kind(scaling_keys, key);
         if (value.kind != Json::Kind::null && !kind) {
-            refuse_key(scaling, key);
+            refuse_key(scaling.name_of(""), key);
         }
         check_type(scaling, key, kind.value_or(Kind::anything));
     }
@@ -141,11 +168,12 @@ void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
             continue;
         }
         if (has_word(layer_types, key) || std::ranges::find(listed, key) != listed.end()) {
-            check_scaling(JsonObject(value, name_of(scaling, key) + "."));
+            check_scaling(JsonObject(value, name_of(scaling.name_of(""), key) + "."));
         } else if (!find_kind(scaling_keys, key)) {
-            refuse_key(scaling, key);
+            refuse_key(scaling.name_of(""), key);
         } else if (key != "rope_type" && key != "type" && key != "truncate") {
-            refuse(name_of(scaling, key) + " stands beside entries for kinds of layers, which do not read it");
+            refuse(name_of(scaling.name_of(""), key) +
+                   " stands beside entries for kinds of layers, which do not read it");
         }
     }
 }
@@ -153,9 +181,9 @@ void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
 /// Lists by layers. Longer ones are published with models that predict several tokens at once.
 void check_lengths(const JsonObject &config) {
     const auto n_layers = config.count("num_hidden_layers");
-    for (const char *key : {"layer_rope_theta", "layer_types", "no_rope_layers"}) {
-        const Json *found = config.value().find(key);
-        const auto n = found != nullptr && found->is_array() ? std::ssize(found->elements) : 0;
+    for (const char *key : {"hybrid_layer_pattern", "layer_rope_theta", "layer_types", "no_rope_layers",
+                            "partial_rotary_factors", "rope_theta"}) {
+        const auto n = config.is_list(key) ? std::ssize(config.value().find(key)->elements) : 0;
         if (n_layers && n != 0 && n < *n_layers) {
             refuse(config.name_of(key) + " has " + std::to_string(n) + " elements, but num_hidden_layers is " +
                    std::to_string(*n_layers));
@@ -163,49 +191,61 @@ void check_lengths(const JsonObject &config) {
     }
 }
 
+/// The kind of a key's value, where the model's code reads the key at the top.
+std::optional<Kind> find_kind(const Model &model, const std::string &key) {
+    const auto *const known = model.known;
+    if (known != nullptr && known->base_list != nullptr && key == known->base_list) {
+        return key == "rope_theta" && !model.config.is_list("rope_theta") ? Kind::number : Kind::numbers;
+    }
+    if (known != nullptr && known->sliding_key != nullptr && key == known->sliding_key) {
+        return Kind::number;
+    }
+    if (model.is_kind(Layers::modernbert) && key == "global_rope_theta") {
+        return Kind::number;
+    }
+    if (model.is_kind(Layers::step) && (key == "partial_rotary_factors" || key == "yarn_only_types")) {
+        return key == "yarn_only_types" ? Kind::words : Kind::numbers;
+    }
+    return model.type == "zamba2" && key == "use_mem_rope" ? Kind::flag : find_kind(top_keys, key);
+}
+
 void check_top(const JsonObject &config, const Model &model) {
+    const auto path = config.name_of("");
     for (const auto &field : config.value().fields) {
-        const auto &key = field.key;
-        const auto &value = field.value;
-        const auto kind = find_kind(top_keys, key);
-        const bool is_known = kind || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless) ||
-                              (model.type == "zamba2" && key == "use_mem_rope") ||
-                              std::ranges::any_of(bases, [&](const auto &base) {
-                                  return model.is_kind(base.layers) && key == base.name;
-                              });
-        if (value.kind != Json::Kind::null && speaks_of_rope(key) && !is_known) {
-            refuse_key(config, key);
+        const auto &[key, value] = field;
+        const auto kind = find_kind(model, key);
+        const bool is_known = kind || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless);
+        const bool is_part = &value == &model.config.value() ||
+                             std::ranges::any_of(model.around, [&](const auto &one) { return &value == &one.value(); });
+        if (!is_nothing(value) && speaks_of_rope(key) && !is_known) {
+            refuse_key(path, key);
         }
         check_type(config, key, kind.value_or(Kind::anything));
-    }
-    for (const auto &base : bases) {
-        config.number(base.name);
-    }
-    for (const char *key : {"rope_scaling", "rope_parameters"}) {
-        if (const auto scaling = config.object(key)) {
-            check_whole_scaling(*scaling, config);
+        if (!kind && !is_part && !is_other_part(field)) {
+            const bool has_base =
+                model.known != nullptr && model.known->attention != nullptr && key == model.known->attention;
+            check_inside(value, name_of(path, key), has_base ? "rope_theta" : nullptr);
         }
     }
-    const auto layers = config.object("per_layer_config").value_or(JsonObject::empty(""));
-    for (const auto &[layer, fields] : layers.value().fields) {
-        const JsonObject own(fields, name_of(layers, layer) + ".");
-        for (const auto &[key, value] : fields.fields) {
-            if (value.kind != Json::Kind::null && speaks_of_rope(key)) {
-                refuse_key(own, key);
-            }
+    for (const char *key : {"rope_scaling", "rope_parameters", "rotary"}) {
+        if (const Json *const scaling = config.value().find(key); scaling != nullptr && scaling->is_object()) {
+            check_whole_scaling(JsonObject(*scaling, config.name_of(key) + "."), config);
+        } else if (std::string_view(key) != "rotary") {
+            config.object(key);
         }
     }
 }
 
 /// What is stated around the language model's part must stand in it too, since nothing else is read.
-void check_around(const JsonObject &around, const JsonObject &config) {
+void check_around(const JsonObject &around, const Model &model) {
+    const auto &config = model.config;
     const auto type = around.word("model_type");
     if (type == "fuyu" || type == "musicflamingo") {
         return;  // transformers 5.19 writes defaults there that nothing reads; there it is about the audio
     }
     for (const auto &[key, outside] : around.value().fields) {
         const Json *const inside = config.value().find(key);
-        if (find_kind(top_keys, key) && outside.kind != Json::Kind::null && (inside == nullptr || *inside != outside)) {
+        if (find_kind(model, key) && outside.kind != Json::Kind::null && (inside == nullptr || *inside != outside)) {
             refuse(around.name_of(key.c_str()) + " is not what " + config.name_of(key.c_str()) +
                    " says, which is read");
         }
@@ -219,23 +259,41 @@ void check_keys(const Model &model) {
     check_lengths(model.config);
     for (const auto &around : model.around) {
         check_top(around, model);
-        check_around(around, model.config);
+        check_around(around, model);
     }
 }
 
 void check_vision_keys(const JsonObject &vision) {
     for (const auto &[key, value] : vision.value().fields) {
-        if (value.kind != Json::Kind::null && speaks_of_rope(key) && key != "rope_parameters") {
-            refuse_key(vision, key);
+        if (!is_nothing(value) && speaks_of_rope(key) && key != "rope_parameters") {
+            refuse_key(vision.name_of(""), key);
+        }
+        if (key != "rope_parameters") {
+            check_inside(value, name_of(vision.name_of(""), key));
         }
     }
     if (const auto parameters = vision.object("rope_parameters")) {
         for (const auto &[key, value] : parameters->value().fields) {
             if (value.kind != Json::Kind::null && key != "rope_theta" && key != "rope_type") {
-                refuse_key(*parameters, key);
+                refuse_key(parameters->name_of(""), key);
             }
         }
     }
+}
+
+std::string find_claim(const JsonObject &config) {
+    for (const auto &[key, value] : config.value().fields) {
+        if (has_word("rope rotary use_rope use_rotary_pos_emb", key) && value.flag) {
+            return config.name_of(key.c_str()) + " is true";
+        }
+        if (key == "position_embedding_type" && has_word("rope rotary", value.text)) {
+            return config.name_of("position_embedding_type") + " is " + quote(value.text);
+        }
+        if (key == "attn_config" && value.is_object()) {
+            return find_claim(JsonObject(value, config.name_of("attn_config.")));
+        }
+    }
+    return "";
 }
 
 }  // namespace halyard

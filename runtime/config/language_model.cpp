@@ -1,5 +1,7 @@
 #include "config/language_model.h"
 
+#include "config/keys.h"
+
 #include <algorithm>
 #include <string>
 
@@ -9,13 +11,13 @@ namespace {
 /// Refuses configs that say that the model learns of positions in another way.
 void check_uses_rope(const JsonObject &config, const std::string &type, const ModelType *known) {
     // Some models with RoPE have inherited this field from BERT with its "absolute", and don't read it.
-    const bool is_granite = type == "granitemoehybrid", reads_type = known == nullptr || is_granite || type == "esm";
+    const bool needs_type = type == "granitemoehybrid" || type == "esm", reads_type = known == nullptr || needs_type;
     const auto kind = config.word("position_embedding_type");
     if (reads_type && kind && *kind != "rope" && *kind != "rotary" && *kind != "default") {
         refuse(config.name_of("position_embedding_type") + " is " + quote(*kind) + ", so the model has no RoPE");
     }
-    if (is_granite && !kind) {
-        refuse(config.name_of("position_embedding_type") + " is not \"rope\", so the model has no RoPE");
+    if (needs_type && !kind) {
+        refuse(config.name_of("position_embedding_type") + " is missing, so the model has no RoPE");
     }
     if (type == "zamba2" && !config.flag("use_mem_rope").value_or(false)) {
         refuse(config.name_of("use_mem_rope") + " is not true, so model_type 'zamba2' has no RoPE");
@@ -29,9 +31,11 @@ void check_uses_rope(const JsonObject &config, const std::string &type, const Mo
             refuse(config.name_of(key) + " is true, so the model has no RoPE that is known here");
         }
     }
-    // InternLM's is an object.
-    if (config.has("rotary") && !config.value().find("rotary")->is_object() && !*config.flag("rotary")) {
-        refuse(config.name_of("rotary") + " is false, so the model has no RoPE");
+    for (const char *key : {"rotary", "use_rope", "use_rotary_pos_emb"}) {
+        // InternLM's rotary is an object.
+        if (config.has(key) && !config.value().find(key)->is_object() && !*config.flag(key)) {
+            refuse(config.name_of(key) + " is false, so the model has no RoPE");
+        }
     }
     // In spite of its name, 1 means a layer with RoPE.
     const auto has_rope = config.numbers("no_rope_layers").value_or(std::vector<double>());
@@ -40,8 +44,13 @@ void check_uses_rope(const JsonObject &config, const std::string &type, const Mo
     }
 }
 
-void check_type(const std::string &type) {
+void check_type(const JsonObject &config, const std::string &type) {
     if (const auto *const refusal = find_refusal(type)) {
+        // Others' code of such a type may have it nevertheless.
+        if (const auto claim = find_claim(config); !claim.empty() && refusal->status == HALYARD_ERROR_CONFIG) {
+            refuse(claim + ", but which RoPE models of model_type " + quote(type) + " have then is not known here",
+                   HALYARD_ERROR_UNSUPPORTED);
+        }
         refuse("model_type is " + quote(type) + ", which " + refusal->why, refusal->status);
     }
 }
@@ -64,18 +73,37 @@ const char *find_part(const JsonObject &config) {
 
 }  // namespace
 
+void check_needs(const ModelType &known, const std::string &type, const JsonObject &config, const JsonObject &scaling) {
+    for (const char *key : known.needs) {
+        const bool is_stated = key == nullptr || config.has(key) || scaling.has(key) ||
+                               (std::string_view(key) == "rope_parameters" && !scaling.value().fields.empty());
+        if (!is_stated) {
+            refuse_missing(config.name_of(key) + ", which model_type " + quote(type) + " needs,");
+        }
+    }
+}
+
 Model find_model(const JsonObject &root) {
     Model model = {root, root.word("model_type").value_or("")};
-    check_type(model.type);
+    check_type(root, model.type);
     // Models of several parts keep the language model inside, some of them two levels down.
     for (auto key = find_part(root); key != nullptr; key = find_part(model.config)) {
         const auto inner = *model.config.object(key);
+        if (const auto *const whole = find_model_type(model.type)) {
+            check_needs(*whole, model.type, inner, inner.object("rope_parameters").value_or(inner));
+        }
         model.around.push_back(model.config);
         model.config = inner;
         model.type = inner.word("model_type").value_or(model.type);
-        check_type(model.type);
+        check_type(inner, model.type);
+    }
+    if (model.type == "musicflamingo" && model.around.empty()) {
+        refuse_missing("text_config");  // what stands around it is about the audio
     }
     model.known = find_model_type(model.type);
+    if (model.known == nullptr && !model.around.empty() && !model.config.has("model_type") && !model.type.empty()) {
+        refuse_missing(model.config.name_of("model_type"));  // which the whole's type does not tell
+    }
     check_uses_rope(model.config, model.type, model.known);
     return model;
 }

@@ -19,6 +19,9 @@ struct Model {
     bool is_kind(Layers kind) const { return known != nullptr && known->layers == kind; }
 };
 
+/// Refuses a config that lacks what the type's code has numbers of its own for.
+void check_needs(const ModelType &known, const std::string &type, const JsonObject &config, const JsonObject &scaling);
+
 /// Throws Failure where the model has no RoPE, or one that is not supported.
 Model find_model(const JsonObject &root);
 

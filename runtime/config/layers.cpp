@@ -1,7 +1,6 @@
 #include "config/layers.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace halyard {
 namespace {
@@ -22,12 +21,25 @@ bool contains(const std::vector<std::string> &words, const std::string &word) {
 
 class LayerChooser {
 public:
-    LayerChooser(const Model &model, const std::optional<std::string> &layer_type)
-        : config_(model.config), type_(model.type), layer_type_(layer_type),
-          kind_(model.known ? model.known->layers : Layers::alike), scaling_(find_scaling()),
-          listed_(config_.words("layer_types").value_or(std::vector<std::string>())) {}
+    LayerChooser(const Model &model, const AskedLayer &asked)
+        : config_(model.config), type_(model.type), layer_type_(asked.type), number_(asked.number),
+          kind_(model.known ? model.known->layers : Layers::alike), scaling_(find_scaling()), listed_(find_types()),
+          n_layers_(config_.first_count({"num_hidden_layers", "n_layers", "n_layer", "num_layers"})) {
+        if (number_) {
+            name_type(model.known != nullptr ? model.known->unrotated_each : 0);
+        }
+    }
 
     Layer choose() const {
+        auto layer = choose_kind();
+        layer.types = listed_;
+        layer.number = number_;
+        layer.n_layers = n_layers_;
+        return layer;
+    }
+
+private:
+    Layer choose_kind() const {
         check_is_listed();
         if (scaling_) {
             for (const auto &[key, value] : scaling_->value().fields) {
@@ -40,7 +52,9 @@ public:
         case Layers::gemma3:
         case Layers::gemma4:
         case Layers::olmo3:
-        case Layers::modernbert: return choose_from_two();
+        case Layers::modernbert:
+        case Layers::mimo:
+        case Layers::step: return choose_from_two();
         case Layers::nested:
             refuse(config_.name_of("rope_parameters") + " has no entry for each kind of layers, which model_type " +
                    quote(type_) + " needs");
@@ -48,7 +62,42 @@ public:
         }
     }
 
-private:
+    std::vector<std::string> find_types() const {
+        std::vector<std::string> types;
+        if (kind_ == Layers::mimo) {
+            for (const double is_sliding : config_.numbers("hybrid_layer_pattern").value_or(std::vector<double>())) {
+                types.emplace_back(is_sliding != 0.0 ? "sliding_attention" : "full_attention");
+            }
+        }
+        return config_.words("layer_types").value_or(types);
+    }
+
+    /// Finds the type of the layer whose number is asked for, which must have RoPE.
+    void name_type(std::int64_t unrotated_each) {
+        const auto name = "layer " + std::to_string(*number_);
+        if (const auto n = n_layers_.value_or(std::ssize(listed_)); n != 0 && *number_ >= n) {
+            refuse_layer_type(name + " is not there: the model has " + std::to_string(n) + ", counted from 0");
+        }
+        const auto has_rope = config_.numbers("no_rope_layers").value_or(std::vector<double>());
+        const auto each = config_.count("no_rope_layer_interval").value_or(unrotated_each);
+        if (has_rope.empty() ? unrotated_each != 0 && (*number_ + 1) % each == 0
+                             : *number_ < std::ssize(has_rope) && has_rope[static_cast<std::size_t>(*number_)] == 0.0) {
+            refuse_layer_type(name + " has no RoPE in this model");
+        }
+        if (listed_.empty()) {
+            if (!layer_type_ && unrotated_each == 0 &&
+                (kind_ == Layers::not_full_attention || kind_ == Layers::not_full_if_sliding)) {
+                refuse_layer_type("the config has no layer_types, so layer_type is needed beside " + name);
+            }
+            return;
+        }
+        const auto &type = listed_[static_cast<std::size_t>(*number_)];
+        if (layer_type_ && *layer_type_ != type) {
+            refuse_layer_type(name + " is of type " + quote(type) + ", but layer_type is " + quote(*layer_type_));
+        }
+        layer_type_ = type;
+    }
+
     /// rope_scaling or rope_parameters.
     std::optional<JsonObject> find_scaling() const {
         auto old_form = config_.object("rope_scaling");
@@ -76,7 +125,7 @@ private:
             return;
         }
         const auto &type = *layer_type_;
-        const bool is_sliding = config_.has("sliding_window");
+        const bool is_sliding = slides(config_);
         if ((type == "full_attention" &&
              (kind_ == Layers::not_full_attention || (kind_ == Layers::not_full_if_sliding && is_sliding))) ||
             (contains(listed_, type) && (type == "linear_attention" || type == "conv" || type == "mamba"))) {
@@ -99,8 +148,11 @@ private:
         if (!layer_type_ && names.size() > 1 && !all_alike) {
             refuse_layer_type("the layers differ in their RoPE, so layer_type is needed: one of " + join(names));
         }
-        const auto type = layer_type_.value_or(names.front());
+        auto type = layer_type_.value_or(names.front());
         const auto &all = scaling_->value();
+        if (contains(names, "compress") && contains(listed_, type)) {  // DeepSeek-V4
+            type = type == "sliding_attention" ? "main" : "compress";
+        }
         if (contains(names, type)) {
             // Not by object(): a key may hold a zero, at which a C string ends.
             return {type, JsonObject(*all.find(type), scaling_->name_of(type.c_str()) + "."), true, true};
@@ -115,19 +167,20 @@ private:
     /// rope_parameters had an entry for each.
     Layer choose_from_two() const {
         const std::vector<std::string> names = {"full_attention", "sliding_attention"};
-        if (config_.has("rope_parameters") || (kind_ == Layers::gemma4 && scaling_)) {
+        if (config_.has("rope_parameters") || ((kind_ == Layers::gemma4 || kind_ == Layers::mimo) && scaling_)) {
             refuse(scaling_->name_of("full_attention") + " and " + scaling_->name_of("sliding_attention") +
                    " are missing");
         }
-        if (!layer_type_ && !(kind_ == Layers::olmo3 && !scaling_)) {
+        if (!layer_type_ && !((kind_ == Layers::olmo3 || kind_ == Layers::step) && !scaling_)) {
             refuse_layer_type("the layers differ in their RoPE, so layer_type is needed: one of " + join(names));
         }
-        const auto type = layer_type_.value_or(names.front());
-        if (!contains(names, type)) {
+        const auto type = layer_type_.value_or("");
+        if (layer_type_ && !contains(names, type)) {
             refuse_layer_type("layer_type is " + quote(type) + ", but the model knows " + join(names));
         }
-        const bool is_scaled = type == "full_attention" || kind_ == Layers::modernbert;
-        return make_layer(type, is_scaled);
+        const auto scaled = kind_ == Layers::step ? config_.words("yarn_only_types") : std::nullopt;
+        const bool is_scaled = scaled ? contains(*scaled, type) : type != "sliding_attention";
+        return make_layer(type, is_scaled || kind_ == Layers::modernbert);
     }
 
     Layer choose_alike() const {
@@ -149,16 +202,46 @@ private:
 
     const JsonObject &config_;
     const std::string &type_;
-    const std::optional<std::string> &layer_type_;
+    std::optional<std::string> layer_type_;
+    std::optional<std::int64_t> number_;
     Layers kind_;
     std::optional<JsonObject> scaling_;
     std::vector<std::string> listed_;
+    std::optional<std::int64_t> n_layers_;
 };
 
 }  // namespace
 
-Layer choose_layer(const Model &model, const std::optional<std::string> &layer_type) {
-    return LayerChooser(model, layer_type).choose();
+bool Layer::has(std::size_t i) const {
+    const auto at = static_cast<std::int64_t>(i);
+    return number ? at == *number
+                  : at < n_layers.value_or(at + 1) && (type.empty() || i >= types.size() || types[i] == type);
+}
+
+bool slides(const JsonObject &config) {
+    return config.value().find("sliding_window") == nullptr || config.has("sliding_window");
+}
+
+Layer choose_layer(const Model &model, const AskedLayer &asked) { return LayerChooser(model, asked).choose(); }
+
+std::optional<Stated> find_listed(const JsonObject &config, const char *key, const Layer &layer) {
+    const auto values = config.numbers(key);
+    std::optional<double> found;
+    for (std::size_t i = 0; values && i < values->size(); ++i) {
+        const double value = (*values)[i];
+        if (!layer.has(i) || value == 0.0) {
+            continue;
+        }
+        if (found && *found != value) {
+            refuse_layer_type("the layers differ in their RoPE, so layer is needed: " + config.name_of(key) + " has " +
+                              format_number(*found) + " and " + format_number(value));
+        }
+        found = value;
+    }
+    if (values && !found) {
+        refuse_layer_type(config.name_of(key) + " has no number but 0 for these layers, so they have no RoPE");
+    }
+    return found ? std::optional(Stated{config.name_of(key), *found}) : std::nullopt;
 }
 
 }  // namespace halyard

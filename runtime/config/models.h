@@ -15,6 +15,8 @@ enum class Layers : std::int32_t {
     gemma4,              // likewise, and full_attention: p-RoPE on wider heads
     olmo3,               // sliding_attention: no scaling
     modernbert,          // a base each
+    mimo,                // likewise, by hybrid_layer_pattern
+    step,                // lists by layer, and scaling of yarn_only_types
     nested,              // rope_parameters must have an entry for each kind
     not_full_attention,  // full_attention has no RoPE
     not_full_if_sliding  // likewise, in models with a sliding window
@@ -32,18 +34,23 @@ struct ModelType {
     double partial_factor = 1.0;
     std::int64_t head_dim = 0;    // 0: hidden_size / num_attention_heads
     std::int64_t rotary_dim = 0;  // 0: head_dim times the partial factor
+    std::int64_t mla_dim = 0;     // qk_rope_head_dim, where latent attention keeps the rotated columns apart
     Layers layers = Layers::alike;
     std::int64_t unrotated_each = 0;  // each so many layers one has no RoPE, unless no_rope_layers lists them
     QScale q_scale = QScale::none;
     std::int32_t axis_map = HALYARD_AXIS_MAP_NONE;
     std::int32_t axis_counts[3] = {};
-    std::int32_t n_equal_axes = 0;  // instead of axis_counts: as many pairs for each
-    bool splits_pairs = false;      // by its axes: not supported
-    bool needs_scaling = false;     // without rope_parameters its code scales by numbers of its own
-    bool is_backward = false;       // it turns by -position
-    bool has_vision = false;        // its image encoder is understood too
-    bool turns_whole = false;       // heads, whatever rotary_dim says, where no partial factor is stated
-    bool yarn_is_longrope = false;  // early Phi-3 configs say "yarn"
+    std::int32_t n_equal_axes = 0;      // instead of axis_counts: as many pairs for each
+    bool splits_pairs = false;          // by its axes: not supported
+    const char *needs[3] = {};          // keys without which its code has numbers that are not stated here
+    bool reads_inside_only = false;     // without rope_parameters its code heeds no rope_theta either
+    const char *attention = nullptr;    // the object with the base
+    const char *sliding_key = nullptr;  // of the base of sliding_attention, where that is another one
+    const char *base_list = nullptr;    // bases by layer, which count before rope_theta; 0: a layer without RoPE
+    bool is_backward = false;           // it turns by -position
+    bool has_vision = false;            // its image encoder is understood too
+    bool turns_whole = false;           // heads, whatever rotary_dim says, where no partial factor is stated
+    bool yarn_is_longrope = false;      // early Phi-3 configs say "yarn"
 };
 
 /// Whether a list of words that are apart by spaces has this one.

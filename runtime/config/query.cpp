@@ -42,8 +42,8 @@ bool has_unrotated_layers(const Model &model) {
         const auto each = config.count("no_rope_layer_interval").value_or(model.known->unrotated_each);
         return each <= config.count("num_hidden_layers").value_or(each);
     }
-    if (!is_listed && (model.is_kind(Layers::not_full_attention) ||
-                       (model.is_kind(Layers::not_full_if_sliding) && config.has("sliding_window")))) {
+    if (!is_listed &&
+        (model.is_kind(Layers::not_full_attention) || (model.is_kind(Layers::not_full_if_sliding) && slides(config)))) {
         return may_have_layers(config, "full_attention");
     }
     return has_zero(config, "no_rope_layers") || has_zero(config, "layer_rope_theta") || has_layers_of_null(config);

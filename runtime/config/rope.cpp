@@ -42,6 +42,10 @@ public:
     }
 
     Rope read() {
+        if (known_ != nullptr) {
+            check_needs(*known_, model_.type, config_, scaling_);
+        }
+        check_outside();
         read_method();
         read_widths();
         read_base();
@@ -57,8 +61,26 @@ public:
     }
 
 private:
+    /// Refuses what the model's code does not heed.
+    void check_outside() {
+        for (const char *key : {"rope_theta", "partial_rotary_factor"}) {
+            if (known_ != nullptr && known_->reads_inside_only && !layer_.is_scaled && config_.has(key)) {
+                refuse(config_.name_of(key) + " stands outside rope_parameters, where model_type " +
+                       quote(model_.type) + " does not read it");
+            }
+        }
+    }
+
     std::optional<std::string> read_type(const char *key) {
         auto word = scaling_.word(key);
+        if (word == "deepseek_yarn") {
+            // Its magnitude is YaRN's where both are stated, or neither.
+            const auto mscale = scaling_.number("mscale"), all = scaling_.number("mscale_all_dim");
+            if (mscale.value_or(1.0) != 1.0 && all.value_or(0.0) == 0.0) {
+                refuse_missing(scaling_.name_of("mscale_all_dim") + ", which deepseek_yarn's mscale needs,");
+            }
+            return "yarn";
+        }
         if (word == "mrope") {
             says_mrope_ = true;
             return "default";
@@ -77,9 +99,6 @@ private:
                                  quote(*old_name));
         }
         const auto stated = new_name ? new_name : old_name;
-        if (!layer_.is_scaled && known_ != nullptr && known_->needs_scaling) {
-            refuse_missing(config_.name_of("rope_parameters") + ", which model_type " + quote(model_.type) + " needs,");
-        }
         if (!stated) {
             for (const char *key : {"factor", "short_factor", "long_factor", "low_freq_factor", "beta_fast", "mscale",
                                     "attention_factor", "alpha"}) {
@@ -125,39 +144,36 @@ private:
         Agreement agreement;
         agreement.add(scaling_, "rope_theta");
         agreement.add(scaling_, "base");  // InternLM's "rotary"
+        const bool has_list = known_ != nullptr && known_->base_list != nullptr && !layer_.has_own_base &&
+                              config_.is_list(known_->base_list);
+        const bool is_local = known_ != nullptr && known_->sliding_key != nullptr && layer_.is_sliding();
         if (!(layer_.has_own_base && agreement.stated())) {
-            if (model_.is_kind(Layers::gemma3) && layer_.is_sliding()) {
-                agreement.add(config_, "rope_local_base_freq");
+            if (is_local) {
+                agreement.add(config_, known_->sliding_key);
             } else if (model_.is_kind(Layers::modernbert)) {
-                agreement.add(config_, layer_.is_sliding() ? "local_rope_theta" : "global_rope_theta");
-            } else {
+                agreement.add(config_, "global_rope_theta");
+            } else if (!has_list) {
                 agreement.add(config_, "rope_theta");
                 agreement.add(config_, "rotary_emb_base");
                 agreement.add(config_, "rope_ratio", 10000.0);  // ChatGLM
             }
+            if (known_ != nullptr && known_->attention != nullptr) {
+                agreement.add(config_.object(known_->attention).value_or(JsonObject::empty("")), "rope_theta");
+            }
         }
-        const auto &stated = agreement.stated();
+        const auto stated = has_list ? find_listed(config_, known_->base_list, layer_) : agreement.stated();
         if (!stated && known_ == nullptr) {
             refuse_missing(config_.name_of("rope_theta"));
         }
-        const bool has_local_base =
-            model_.is_kind(Layers::gemma3) || model_.is_kind(Layers::gemma4) || model_.is_kind(Layers::modernbert);
-        check_layers(stated ? stated->value : known_->base);
-        rope_.scaling.base = stated ? stated->value : has_local_base && layer_.is_sliding() ? 10000.0 : known_->base;
+        const bool has_usual_local = (is_local || model_.is_kind(Layers::gemma4)) && layer_.is_sliding();
+        rope_.scaling.base = stated ? stated->value : has_usual_local ? 10000.0 : known_->base;
         rope_.names.base = rope_.keep(stated ? stated->name : config_.name_of("rope_theta"));
         rope_.about.base = rope_.scaling.base;
+        check_scaled_layers();
     }
 
-    /// Refuses lists by which layers of one kind differ. A zero is a layer without RoPE.
-    void check_layers(double base) {
-        const auto bases = config_.numbers("layer_rope_theta").value_or(std::vector<double>());
-        for (const double own : bases) {
-            if (own != 0.0 && own != base) {
-                refuse(config_.name_of("layer_rope_theta") + " gives a layer a base of " + format_number(own) +
-                           ", but that of all layers must be " + format_number(base),
-                       HALYARD_ERROR_UNSUPPORTED);
-            }
-        }
+    /// Refuses a scaling that not all layers have.
+    void check_scaled_layers() {
         const auto scaled = config_.numbers("rope_scaling_layers");
         const auto n_layers = config_.count("num_hidden_layers");
         if (scaled && rope_.scaling.method != HALYARD_SCALING_DEFAULT && std::ssize(*scaled) != n_layers) {
@@ -343,7 +359,15 @@ private:
             rope_.about.pairing = *interleaved ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
             rope_.about.out_pairing = rope_.about.pairing;
         }
-        for (const char *key : {"rope_interleave", "rotary_emb_interleaved"}) {
+        if (!config_.flag("use_mla").value_or(true) && known_ != nullptr && known_->mla_dim != 0) {
+            if (!has_word("deepseek_v2 deepseek_vl_v2", model_.type)) {
+                refuse(config_.name_of("use_mla") + " is false, which model_type " + quote(model_.type) +
+                           " is not known to have",
+                       HALYARD_ERROR_UNSUPPORTED);
+            }
+            rope_.about.pairing = rope_.about.out_pairing = HALYARD_PAIRING_HALF;  // its code is then Llama's
+        }
+        for (const char *key : {"rope_interleave", "rope_interleaved", "rotary_emb_interleaved"}) {
             const auto stated = config_.flag(key);
             if (stated && known_ != nullptr && *stated != (rope_.about.pairing == HALYARD_PAIRING_INTERLEAVED)) {
                 refuse_contradiction(config_.name_of(key), *stated ? "true" : "false", "model_type",

@@ -19,11 +19,14 @@ public:
         : model_(model), config_(model.config), layer_(layer), is_proportional_(is_proportional) {}
 
     Widths find() const {
-        if (const auto rotary_dim = config_.count("qk_rope_head_dim")) {
-            // MLA keeps the rotated columns apart. What else speaks of widths is about the whole head.
-            return {.head_dim = *rotary_dim,
-                    .rotary_dim = *rotary_dim,
-                    .rotary_dim_name = config_.name_of("qk_rope_head_dim")};
+        if (config_.flag("use_mla").value_or(true)) {
+            const auto usual = model_.known != nullptr ? model_.known->mla_dim : 0;
+            if (const auto rotary_dim = config_.count("qk_rope_head_dim").value_or(usual); rotary_dim != 0) {
+                // MLA keeps the rotated columns apart. What else speaks of widths is about the whole head.
+                return {.head_dim = rotary_dim,
+                        .rotary_dim = rotary_dim,
+                        .rotary_dim_name = config_.name_of("qk_rope_head_dim")};
+            }
         }
         Widths widths = {};
         const auto head_dim = widths.head_dim = find_head_dim();
@@ -78,9 +81,15 @@ private:
     }
 
     std::int64_t find_head_dim() const {
-        // Zamba2's kv_channels are half of its attention_head_dim.
-        const auto common = config_.has("attention_head_dim") ? config_.common_count({"attention_head_dim", "head_dim"})
-                                                              : config_.common_count({"head_dim", "kv_channels"});
+        if (model_.type == "zamba2") {  // whose code makes heads that wide, of two hidden states, and reads no width
+            const auto stated = config_.count("attention_head_dim"), made = std::optional(2 * divide_hidden_size());
+            if (stated.value_or(*made) != *made) {
+                refuse_contradiction(config_.name_of("attention_head_dim"), std::to_string(*stated),
+                                     "2 * hidden_size / num_attention_heads", std::to_string(*made));
+            }
+            return *made;
+        }
+        const auto common = config_.common_count({"attention_head_dim", "head_dim", "kv_channels"});
         const auto usual = common                                                   ? *common
                            : model_.known != nullptr && model_.known->head_dim != 0 ? model_.known->head_dim
                                                                                     : divide_hidden_size();
@@ -89,6 +98,9 @@ private:
         }
         if (model_.is_kind(Layers::gemma4) && layer_.type == "full_attention") {
             return config_.count("global_head_dim").value_or(512);
+        }
+        if (model_.is_kind(Layers::mimo) && layer_.is_sliding()) {
+            return config_.count("swa_head_dim").value_or(usual);
         }
         return usual;
     }
@@ -133,11 +145,15 @@ private:
         Agreement agreement;
         agreement.add(layer_.scaling, "partial_rotary_factor");
         if (!(layer_.has_own_base && agreement.stated())) {
-            for (const char *key : {"partial_rotary_factor", "rotary_pct", "rope_pct", "rotary_emb_fraction"}) {
+            for (const char *key :
+                 {"partial_rotary_factor", "rotary_pct", "rope_pct", "rope_percent", "rotary_emb_fraction"}) {
                 agreement.add(config_, key);
             }
         }
-        const auto &stated = agreement.stated();
+        auto stated = agreement.stated();
+        if (model_.is_kind(Layers::step) && !layer_.has_own_base && config_.has("partial_rotary_factors")) {
+            stated = find_listed(config_, "partial_rotary_factors", layer_);
+        }
         if (stated && !(stated->value > 0.0 && stated->value <= 1.0)) {
             refuse(stated->name + " is " + format_number(stated->value) +
                    ", but it must be greater than 0 and at most 1");

@@ -36,6 +36,7 @@ TEST_CASE("frequencies: arguments are checked", "[angles]") {
     for (const double base : {0.0, -1.0, infinity, -infinity, not_a_number}) {
         refuse_base(HALYARD_ERROR_FREQUENCY, {"base is", "finite and greater than 0"}, base, 128);
     }
+    refuse_base(HALYARD_ERROR_FREQUENCY, {"base is nan"}, -not_a_number, 128);
     for (const double base : {1e-300, 5e-324}) {
         refuse_base(HALYARD_ERROR_FREQUENCY, {"base is"}, base, 128);
     }

@@ -27,8 +27,10 @@ struct Outcome {
     halyard_frequencies_info info = {};
 };
 
-inline Outcome read(const std::string &text, const char *layer_type = nullptr, std::int64_t seq_len = 0) {
+inline Outcome read(const std::string &text, const char *layer_type = nullptr, std::int64_t seq_len = 0,
+                    const std::int64_t *layer = nullptr) {
     auto options = sized<halyard_config_options>();
+    options.layer = layer;
     options.layer_type = layer_type;
     options.seq_len = seq_len;
     Outcome outcome;

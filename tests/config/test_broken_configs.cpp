@@ -82,7 +82,42 @@ TEST_CASE("config: broken configs are refused by name, keys that are not known",
         {json{{"rope_thetas", 1}, {"text_config", llama()}}.dump(), "rope_thetas is not known here"},
         {gemma3_with(R"({"rope_type": "linear", "rope_theta": 1e6, "factro": 8})"),
          "rope_parameters.full_attention.factro is not known here"},
+        // Inside other objects and lists.
+        {llama(R"({"attention": {"rope_theta": 500000.0}})").dump(), "attention.rope_theta is not known here"},
+        {llama(R"({"layers": [{"x": 1}, {"attention": {"RotaryBase": 5e5}}]})").dump(),
+         "layers[1].attention.RotaryBase is not known here"},
+        {llama(R"({"attn_config": {"model_type": "", "rope_theta": 1e4}})").dump(),
+         "attn_config.rope_theta is not known"},
+        {llama(R"({"a": {"b": [[{"mrope_section": [1]}]]}})").dump(), "a.b[0][0].mrope_section is not known here"},
+        {llama(R"({"base_theta": 5})").dump(), "base_theta is not known here"},
+        {json{{"model_type", "llava"}, {"extra", {{"rope_theta", 1}}}, {"text_config", llama()}}.dump(),
+         "extra.rope_theta is not known here"},
+        {json{{"model_type", "llava"}, {"text_config", llama(R"({"model_type": null})")}}.dump(),
+         "text_config.model_type is missing"},
+        {R"({"model_type": "dbrx", "d_model": 64, "n_heads": 1, "attn_config": {"rope_theta": 5, "rope_type": "x"}})",
+         "attn_config.rope_type is not known here"},
+        {R"({"model_type": "dbrx", "d_model": 64, "n_heads": 1, "rope_theta": 4, "attn_config": {"rope_theta": 5}})",
+         "attn_config.rope_theta is 5, but rope_theta is 4"},
+        {vision_with(R"("x": {"rope_theta": 5})"), "vision_config.x.rope_theta is not known here"},
+        {llama(R"({"rotary": {"bas": 1e4}})").dump(), "rotary.bas is not known here"},
+        {R"({"model_type": "llama", "head_dim": 64, "use_rotary_pos_emb": false})", "use_rotary_pos_emb is false"},
+        {R"({"model_type": "gemma4_text", "rope_theta": 5})", "rope_theta stands outside rope_parameters"},
+        {R"({"model_type": "esm", "head_dim": 64})", "position_embedding_type is missing"},
+        {R"({"model_type": "musicflamingo", "head_dim": 64, "rope_theta": 1e4})", "text_config is missing"},
+        // Types without RoPE in transformers, of which others' code has it.
+        {R"({"model_type": "mpt", "d_model": 64, "n_heads": 1, "attn_config": {"rope": true, "rope_theta": 1e4}})",
+         "attn_config.rope is true, but which RoPE"},
+        {R"({"model_type": "xlm-roberta", "position_embedding_type": "rotary", "rotary_emb_base": 2e4})",
+         "position_embedding_type is 'rotary', but which RoPE"},
     });
+    // Other parts of a model have frequencies of their own.
+    for (const char *part : {"vision_config", "audio_config", "protein_encoder_config"}) {
+        CHECK(is_same(
+            read_good(json{{"model_type", "llava"}, {"text_config", llama()}, {part, {{"rope_theta", 5}}}}.dump()),
+            read_good(llama().dump())));
+    }
+    CHECK(is_same(read_good(llama(R"({"drafter": {"model_type": "x", "rope_theta": 5}})").dump()),
+                  read_good(llama().dump())));
 }
 
 TEST_CASE("config: broken configs are refused by name, objects and layers in the wrong place", "[config]") {
@@ -90,7 +125,7 @@ TEST_CASE("config: broken configs are refused by name, objects and layers in the
     check_broken({
         {llama_scaled(R"("factor": {"value": 8})").dump(), "rope_scaling.factor"},
         {llama(R"({"rope_scaling": {"rope_type": {"rope_type": "yarn"}}})").dump(), "rope_type"},
-        {llama(R"({"layer_rope_theta": [500000, 0, 10000]})").dump(), "layer_rope_theta gives a layer a base of 10000"},
+        {llama(R"({"layer_rope_theta": [500000, 0, 10000]})").dump(), "layer_rope_theta is not known here"},
         {llama(R"({"rope_scaling_layers": [0, 1], "num_hidden_layers": 4})").dump(),
          "rope_scaling_layers leaves layers"},
         {llama(R"({"no_rope_layers": [0, 0, 0]})").dump(), "no_rope_layers leaves no layer with RoPE"},
@@ -139,7 +174,8 @@ TEST_CASE("config: broken configs are refused by name, lists by layers", "[confi
         {R"({"model_type": "smollm3", "hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 36,
             "no_rope_layers": [1, 1, 1, 0]})",
          "no_rope_layers has 4 elements"},
-        {llama(R"({"num_hidden_layers": 3, "layer_rope_theta": [500000, 500000]})").dump(), "layer_rope_theta has 2"},
+        {R"({"model_type": "granite_swa", "head_dim": 64, "num_hidden_layers": 3, "layer_rope_theta": [1, 1]})",
+         "layer_rope_theta has 2 elements"},
         {gemma4_with(R"({"2": {"head_dim": 512}})"), "per_layer_config.'2' is not the number of a layer"},
         {gemma4_with(R"({"one": {"head_dim": 512}})"), "per_layer_config.'one' is not the number of a layer"},
         {gemma4_with(R"({"": {"head_dim": 512}})"), "per_layer_config.'' is not the number of a layer"},

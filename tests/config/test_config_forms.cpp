@@ -11,7 +11,7 @@ TEST_CASE("config: other ways to say the same", "[config]") {
     CHECK(same(llama(R"({"rope_theta": null, "rope_scaling": {"rope_theta": 500000}})")));
     CHECK(same(llama(R"({"head_dim": 128, "hidden_size": null, "num_attention_heads": null})")));
     CHECK(same(llama(R"({"max_position_embeddings": 131072.0})")));
-    CHECK(same(llama(R"({"partial_rotary_factor": 1, "unknown": [{"rope_theta": 3}]})")));
+    CHECK(same(llama(R"({"partial_rotary_factor": 1, "unknown": [{"rope_theta": null, "property": 3}]})")));
     CHECK(same(llama(R"({"rope_scaling": {"mrope_interleaved": false}})")));
     CHECK(same(llama(R"({"partial_rotary_factor": 1.0, "rotary_dim": 128})")));
     CHECK(same(llama(R"({"num_hidden_layers": 3, "rope_scaling_layers": [0, 1, 2]})")));
@@ -106,7 +106,8 @@ TEST_CASE("config: layer types", "[config]") {
         mismatch(mixed.dump(), type, "no RoPE");
         mismatch(llama().dump(), type, "the config has no layer_types");
     }
-    const auto unslid = R"({"model_type": "exaone4", "head_dim": 64, "layer_types": ["full_attention"]})";
+    const auto unslid = R"({"model_type": "exaone4", "head_dim": 64, "sliding_window": null, "layer_types":
+        ["full_attention"]})";
     CHECK(read_good(unslid, "full_attention").info.rotary_dim == 64);
     CHECK(read_good(llama(R"({"layer_types": ["full_attention"]})").dump(), "full_attention").info.rotary_dim == 128);
     mismatch(llama(R"({"layer_types": ["full_attention"]})").dump(), "sliding_attention", "sliding_attention");
@@ -153,6 +154,98 @@ TEST_CASE("config: layer types", "[config]") {
     const std::string gemma4 = R"({"model_type": "gemma4_text"})";
     CHECK(is_same(read_good(gemma4, "full_attention"), read_good(read_fixture("gemma-4"), "full_attention")));
     CHECK(is_same(read_good(gemma4, "sliding_attention"), read_good(read_fixture("gemma-4"), "sliding_attention")));
+}
+
+TEST_CASE("config: the layer of a number", "[config]") {
+    const auto base = [](const std::string &text, std::int64_t layer, const char *layer_type = nullptr) {
+        INFO("layer " << layer);
+        const auto outcome = read(text, layer_type, 0, &layer);
+        INFO(outcome.message);
+        REQUIRE(outcome.status == HALYARD_OK);
+        return outcome.info.base;
+    };
+    const auto refused = [](const std::string &text, std::int64_t layer, const char *words,
+                            const char *layer_type = nullptr) {
+        check_outcome(read(text, layer_type, 0, &layer), HALYARD_ERROR_MISMATCH, {words});
+    };
+    const auto step = read_fixture("step-3.5-flash"), mimo = read_fixture("mimo-v2-flash");
+    for (std::int64_t layer = 0; layer < 45; ++layer) {
+        const char *const type = layer % 4 == 0 ? "full_attention" : "sliding_attention";
+        CHECK(is_same(read(step, nullptr, 0, &layer), read_good(step, type)));
+    }
+    refused(step, 45, "the model has 45");
+    refused(step, 1, "layer 1 is of type 'sliding_attention', but layer_type is 'full_attention'", "full_attention");
+    check_outcome(read(step), HALYARD_ERROR_MISMATCH, {"layer_type is needed"});
+    CHECK(base(mimo, 5) == 5e6);
+    CHECK(base(mimo, 6) == 1e4);
+    CHECK(base(mimo, 47, "full_attention") == 5e6);
+
+    // Bases by layer count before that of all; those of 0 have no RoPE. Layers of one type need not be alike.
+    const std::string granite = R"({"model_type": "granite_swa", "head_dim": 64, "rope_theta": 1e4, "layer_types":
+        ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"],
+        "layer_rope_theta": [0, 5e5, 5e5, )";
+    CHECK(read_good(granite + "0]}").info.base == 5e5);
+    CHECK(base(granite + "1e6]}", 2) == 5e5);
+    CHECK(base(granite + "1e6]}", 3) == 1e6);
+    refused(granite + "1e6]}", 0, "layer_rope_theta has no number but 0");
+    refused(granite + "1e6]}", 4, "the model has 4");
+    for (const char *type : {"sliding_attention", static_cast<const char *>(nullptr)}) {
+        check_outcome(read(granite + "1e6]}", type), HALYARD_ERROR_MISMATCH,
+                      {"layer is needed: layer_rope_theta has 500000 and 1000000"});
+    }
+    CHECK(read(granite + "0]}", "full_attention").status == HALYARD_ERROR_MISMATCH);
+
+    // What else a number says: the type of a layer, its width, and whether it has RoPE.
+    CHECK(base(read_fixture("gemma-3-4b"), 5, "full_attention") == 1e6);
+    CHECK(base(read_fixture("llama-2-7b"), 31) == 1e4);
+    refused(read_fixture("smollm3-3b"), 3, "layer 3 has no RoPE");
+    refused(R"({"model_type": "smollm3", "head_dim": 64})", 7, "layer 7 has no RoPE");
+    CHECK(base(R"({"model_type": "smollm3", "head_dim": 64})", 6) == 2e6);
+    refused(R"({"model_type": "cohere2", "head_dim": 64})", 6, "layer_type is needed beside layer 6");
+    refused(R"({"model_type": "cohere2", "head_dim": 64, "layer_types": ["sliding_attention", "full_attention"]})", 1,
+            "have no RoPE");
+    refused(read_fixture("gemma-4-12b"), 48, "the model has 48");
+    refused(read_fixture("qwen2-vl-7b"), 0, "all layers of an image encoder are alike", "vision");
+    const std::int64_t negative = -1;
+    check_outcome(read(mimo, nullptr, 0, &negative), HALYARD_ERROR_SHAPE, {"options.layer is -1"});
+    const auto v4 =
+        R"({"model_type": "deepseek_v4", "layer_types": ["sliding_attention", "compressed_sparse_attention"],
+        "rope_parameters": {"main": {"rope_theta": 1e4}, "compress": {"rope_theta": 16e4}}})";
+    CHECK(base(v4, 0) == 1e4);
+    CHECK(base(v4, 1) == 16e4);
+}
+
+TEST_CASE("config: what latent attention has without its keys, or turned off", "[config]") {
+    const std::string sizes = R"("hidden_size": 2048, "num_attention_heads": 16)";
+    const auto read_type = [&](const std::string &type, const std::string &more = "") {
+        return read(R"({"model_type": ")" + type + R"(", )" + sizes + more + "}");
+    };
+    CHECK(read_type("deepseek_v3", R"(, "rope_theta": 5e4)").info.rotary_dim == 64);
+    CHECK(read_type("deepseek_v2").info.pairing == HALYARD_PAIRING_INTERLEAVED);
+    CHECK(read_type("deepseek_v2", R"(, "use_mla": true)").info.rotary_dim == 64);
+    for (const char *width : {"", R"(, "qk_rope_head_dim": 0)", R"(, "qk_rope_head_dim": 64)"}) {
+        const auto info = read_type("deepseek_v2", R"(, "use_mla": false)" + std::string(width)).info;
+        CHECK(info.rotary_dim == 128);
+        CHECK(info.pairing == HALYARD_PAIRING_HALF);
+        CHECK(info.out_pairing == HALYARD_PAIRING_HALF);
+    }
+    check_outcome(read_type("deepseek_v3", R"(, "use_mla": false)"), HALYARD_ERROR_UNSUPPORTED, {"use_mla is false"});
+    check_outcome(read_type("deepseek_v2", R"(, "qk_rope_head_dim": 0)"), HALYARD_ERROR_SHAPE,
+                  {"qk_rope_head_dim is 0"});
+    // As DeepSeek-OCR is published: the part does not say its type.
+    auto ocr = json::parse(read_fixture("deepseek-ocr"));
+    ocr["language_config"].erase("model_type");
+    CHECK(is_same(read_good(ocr.dump()), read_good(read_fixture("deepseek-ocr"))));
+    CHECK(read_good(ocr.dump()).info.pairing == HALYARD_PAIRING_HALF);
+    // Its word for YaRN, whose magnitude differs where only one of two numbers is stated.
+    const auto yarn = [&](const char *word, const char *more) {
+        return read_type("sarvam_mla", R"(, "rope_scaling": {"type": ")" + std::string(word) +
+                                           R"(", "factor": 40, "original_max_position_embeddings": 4096)" + more + "}");
+    };
+    for (const char *more : {"", R"(, "mscale": 0.7, "mscale_all_dim": 0.7)"}) {
+        CHECK(is_same(yarn("deepseek_yarn", more), yarn("yarn", more)));
+    }
+    check_outcome(yarn("deepseek_yarn", R"(, "mscale": 0.7)"), HALYARD_ERROR_CONFIG, {"mscale_all_dim", "missing"});
 }
 
 TEST_CASE("config: image encoders", "[config]") {

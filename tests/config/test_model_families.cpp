@@ -57,6 +57,12 @@ halyard_scaling gpt_oss() {
     return scaling;
 }
 
+halyard_scaling step() {
+    auto scaling = llama3(5e6, 64, 2, 32.0);
+    scaling.original_max_position = 131072;
+    return scaling;
+}
+
 halyard_scaling olmo3() {
     auto scaling = scaled(HALYARD_SCALING_YARN, 500000, 128, 8, 8192);
     scaling.attention_factor = 1.2079441541679836;
@@ -132,6 +138,14 @@ const Family families[] = {
     {"minimax-m2", nullptr, half, half, 128, plain(5e6, 64)},
     {"starcoder2-7b", nullptr, half, half, 128, plain(1e6, 128)},
     {"hunyuan-7b", nullptr, half, half, 128, scaled(HALYARD_SCALING_NTK, 10000, 128, 1000)},
+    {"dbrx-base", nullptr, half, half, 128, plain(500000, 128)},
+    {"glm-5", nullptr, interleaved, half, 64, plain(8e6, 64)},
+    {"deepseek-ocr", nullptr, half, half, 128, plain(10000, 128)},
+    {"mimo-v2-flash", full, half, half, 192, plain(5e6, 64)},
+    {"mimo-v2-flash", sliding, half, half, 192, plain(10000, 64)},
+    {"step-3.5-flash", full, half, half, 128, step()},
+    {"step-3.5-flash", sliding, half, half, 128, plain(10000, 128)},
+    {"smollm2-135m", nullptr, half, half, 64, plain(100000, 64)},
     {"modernbert-base", full, half, half, 64, plain(160000, 64)},
     {"modernbert-base", sliding, half, half, 64, plain(10000, 64)},
 };

@@ -83,7 +83,9 @@ void check_lengths(const halyard_frequencies *frequencies, std::int64_t seq_len)
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size) {
     const char *const layer_types[] = {nullptr, "full_attention", "sliding_attention", "vision"};
     for (const char *layer_type : layer_types) {
-        halyard_config_options options = {sizeof(options), size % 3 == 0 ? 1 << 20 : 0, layer_type};
+        const auto layer = static_cast<std::int64_t>(size % 64);
+        halyard_config_options options = {sizeof(options), size % 3 == 0 ? 1 << 20 : 0, layer_type,
+                                          size % 2 == 0 ? &layer : nullptr};
         halyard_frequencies *frequencies = nullptr;
         WatchedError error;
         const halyard_status status = error.check(halyard_create_frequencies_from_config(

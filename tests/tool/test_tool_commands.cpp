@@ -135,6 +135,8 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
     CHECK(of("qwen3-vl-8b.json").at("axis_map") == "interleaved:24,20,20");
     CHECK(of("qwen2-vl-7b.json --layer-type vision").at("axis_map") == "sections:20,20");
     CHECK(of("gemma-3-4b.json --layer-type sliding_attention").at("method") == "default");
+    CHECK(of("step-3.5-flash.json --layer 4").at("rotary_dim") == 64);
+    CHECK(of("step-3.5-flash.json --layer 5").at("rotary_dim") == 128);
     json = of("phi-3-mini-128k.json --seq-len 4096");
     CHECK(json.at("seq_len") == 4096);
     CHECK(json.at("inv_freq") != of("phi-3-mini-128k.json --seq-len 4097").at("inv_freq"));

@@ -68,7 +68,8 @@ TEST_CASE("tool: options that are unknown, incomplete, given twice or at odds ha
     dir.fail_each(2, rotate,
                   {"--spin", "extra.npy", "--base", "--base 100 --base 100", "--base 100 --inv-freq f.npy",
                    "--base 100 --config config.json", "--inv-freq f.npy --config config.json", "--attention-factor 1.5",
-                   "--inv-freq f.npy --attention-factor much", "--seq-len 4096", "--layer-type full_attention",
+                    "--inv-freq f.npy --attention-factor much", "--seq-len 4096", "--layer-type full_attention",
+                    "--layer 0", "--config config.json --layer -1",
                    "--config config.json --seq-len 0", "--config config.json --layer-type ''",
                    "--config config.json --attention-factor 1"});
     dir.fail_each(2, rotate + " --cos-sin cs.npy",

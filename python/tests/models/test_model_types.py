@@ -3,10 +3,12 @@ it by name.
 
 A case is a rotary embedding class of a type, made from the type's default config, for each kind of layers. What Halyard
 makes of the same config is compared with the class's inverse frequencies and attention scaling, and with what the
-model's own function does to random q and k at random positions. `python test_model_types.py` prints the table;
+model's own function does to random q and k at random positions. Then the config lacks each of its fields in turn, and all
+but sizes: what is read is what the class makes of that, or a refusal says what is missing. `python test_model_types.py` prints the table;
 with --write, it renews tests/data/model_types.json, which tests without transformers read, and runtime/models.md.
 """
 
+import copy
 import dataclasses
 import importlib
 import inspect
@@ -61,7 +63,9 @@ CHANGED_IN = {"cohere_compass_text": (5, 21)}  # it had its axes in the order of
 KEPT = re.compile(r"rope|rotary|theta|head|^hidden_size$|^n_embd$|layer_types$|per_layer_config|sliding_window$|"
                   r"max_position|^n_positions$|^n_ctx$|^model_type$|^position_embedding|attn_temp|attn_scale|floor_scale|"
                   r"_config$|^num_hidden_layers$|^d_model$|^kv_channels$|embed_dim$")
-BARE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor", "head_dim", "layer_rope_theta")
+SIZES = {"model_type", "hidden_size", "num_attention_heads", "num_hidden_layers", "n_embd", "n_head", "d_model", "n_heads",
+         "position_embedding_type", "use_mem_rope"}
+PARTS = ("text_config", "thinker_config", "vlm_config")
 
 RIGHT, REFUSED, NONE, WRONG = "right", "refused", "no RoPE", "WRONG"
 TYPES = sorted(CONFIG_MAPPING.keys())
@@ -77,6 +81,7 @@ class Case:
     words: str  # what was read, why it was refused, or what is wrong
     config: dict[str, typing.Any] | None = None
     facts: dict[str, typing.Any] | None = None
+    is_partial: bool | None = None  # the config has sizes alone
 
 
 def default_config(model_type):
@@ -153,11 +158,11 @@ def embeddings(config):
     if text_config(config) is not None:
         return {}
     name, text = modeling_module(config)
-    if not re.search(r"^class \w*(Rotary|Rope|RoPE)", text, re.MULTILINE):
-        if not re.search(r"def create_sinusoidal_positions.*\n(.*\n)*def apply_rotary|class RoFormerSinusoidal", text):
-            return {}
+    if re.search(r"def create_sinusoidal_positions.*\n(.*\n)*def apply_rotary|class RoFormerSinusoidal", text):
         code = importlib.import_module(name)
         return {"sinusoids": lambda c: Sinusoids(c, code)}
+    if not re.search(r"^class \w*(Rotary|Rope|RoPE)", text, re.MULTILINE):
+        return {}
     code = importlib.import_module(name)
     own = [value for value in vars(code).values() if inspect.isclass(value) and value.__module__ == name]
     rotary = [value for value in own if is_rotary(value)]
@@ -259,7 +264,7 @@ def keep(fields):
         if value is None or not KEPT.search(key):
             continue
         if isinstance(value, dict) and key.endswith("_config") and key != "per_layer_config":
-            value = keep(value) if key in ("text_config", "thinker_config", "vlm_config") else None
+            value = keep(value) if key in PARTS else None
         elif key.endswith("layer_types") and not fields.get("per_layer_config"):
             value = sorted(set(value))
         elif key == "num_hidden_layers" and fields.get("layer_types") and not fields.get("per_layer_config"):
@@ -269,6 +274,49 @@ def keep(fields):
         if value is not None:
             kept[key] = value
     return kept
+
+
+def keep_sizes(fields, sizes):
+    return {key: keep_sizes(value, sizes) if key in PARTS else sizes.get(key, value) for key, value in fields.items()
+            if value is not None and key in (*SIZES, *PARTS)}
+
+
+def lacking(fields):
+    """The config without each of its fields, also without those of parts and of rope_parameters."""
+    for key, value in fields.items():
+        rest = {other: fields[other] for other in fields if other != key}
+        yield key, rest
+        if isinstance(value, dict) and (key in PARTS or not key.endswith("_config")):
+            yield from ((inner, {**rest, key: partial}) for inner, partial in lacking(value))
+
+
+def partial_configs(fields):
+    yield from ((key, partial) for key, partial in lacking(fields) if "model_type" in partial)
+    for hidden, heads in ((None, None), (2048, 16), (3072, 48)):
+        sizes = {key: size for keys, size in ((("hidden_size", "d_model", "n_embd"), hidden),
+                                              (("num_attention_heads", "n_heads", "n_head"), heads)) for key in keys if size}
+        yield f"all but sizes {sizes}", keep_sizes(fields, sizes)
+
+
+def wrong_of_partial(config, frequencies, lack, partial, layer_type, make):
+    """What is wrong with what is read of a config that lacks fields, or None."""
+    try:
+        own = type(config).from_dict(copy.deepcopy(partial))
+        module = make and make(own)
+    except Exception:  # noqa: BLE001: the class refuses it, too
+        return None
+    read_partial, words = read(json.dumps(partial), layer_type)
+    if read_partial is None:
+        says = re.search(rf"missing|need|has no layer_types|sums to|not read|\b{lack}\b", words)
+        return None if says else f"{words} without {lack}"
+    if module is not None:
+        wrong = compare_held(read_partial, *held(module, layer_type))
+        if read_partial.pairing != frequencies.pairing or read_partial.out_pairing != frequencies.out_pairing:
+            wrong = f"{describe(read_partial)}, but {describe(frequencies)}"
+    else:
+        whole = read(own.to_json_string(use_diff=False), layer_type)[0]
+        wrong = whole and describe(whole) != describe(read_partial) and f"{describe(read_partial)}, but {describe(whole)}"
+    return wrong and f"{wrong} without {lack}"
 
 
 def embedding_cases(config, name, make):
@@ -288,10 +336,11 @@ def embedding_cases(config, name, make):
             yield Case(model_type, name, layer_type, verdict, words, keep(fields))
             continue
         wrong = why if module is None else compare(frequencies, module, config, asked)
-        bare = json.dumps({key: value for key, value in fields.items() if key not in BARE})
-        if not wrong and (other := read(bare, layer_type)[0]):
-            wrong = compare_held(other, *held(module, asked))
-            wrong = wrong and f"{wrong} where the config leaves out {', '.join(k for k in BARE if fields.get(k))}"
+        for lack, partial in () if wrong else partial_configs(fields):
+            wrong = wrong or wrong_of_partial(config, frequencies, lack, partial, layer_type, make)
+            told = read(json.dumps(partial), layer_type)[0]
+            if lack.startswith("all but sizes {'") and told and not wrong:
+                yield Case(model_type, name, layer_type, RIGHT, describe(told), keep(partial), facts_of(told), True)
         reduced = read(json.dumps(keep(fields)), layer_type)[0]
         if not wrong and (reduced is None or facts_of(reduced) != facts_of(frequencies)):
             wrong = f"the fixture lacks a field: {keep(fields)}"
@@ -323,7 +372,10 @@ def plain_cases(config):
         if frequencies is None and expected is None:
             verdict, words = REFUSED if embeddings(inner) else NONE, f"as {inner.model_type}: {words}"
         elif told[0] == told[1]:
-            verdict, words = RIGHT, f"as {inner.model_type}"
+            wrong = frequencies and next(filter(None, (
+                wrong_of_partial(config, frequencies, lack, partial, layer_type, None)
+                for lack, partial in partial_configs(json.loads(text)))), None)
+            verdict, words = (WRONG, wrong) if wrong else (RIGHT, f"as {inner.model_type}")
         else:
             verdict, words = (REFUSED, words) if f"'{model_type}'" in words else (WRONG, " / ".join(told))
         yield Case(model_type, "", layer_type, verdict, words, fields, frequencies and facts_of(frequencies))

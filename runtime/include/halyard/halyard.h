@@ -251,6 +251,8 @@ typedef struct halyard_config_options {
     int64_t seq_len;        /* in tokens, 0 … 2^53: what DYNAMIC_NTK and LONGROPE are made for; 0: a short context */
     const char *layer_type; /* whose frequencies: one of the config's layer types, such as "sliding_attention", or
                                "vision" for the image encoder. NULL is enough where all layers with RoPE share one. */
+    const int64_t *layer;   /* the number of a layer, counted from 0, for configs that list bases, factors or types by
+                               layer; NULL: those of all layers of the type */
 } halyard_config_options;
 
 /* The frequencies of the model whose Hugging Face config.json this is: text in JSON (UTF-8), n_bytes long, no
@@ -261,14 +263,16 @@ typedef struct halyard_config_options {
  *   - the width from head_dim (or hidden_size / num_attention_heads) times partial_rotary_factor or rotary_pct, or from
  *     rotary_dim, or qk_rope_head_dim;
  *   - mrope_section and mrope_interleaved (of model types whose order of axes is known), text_config,
- *     rope_local_base_freq, global_head_dim, layer_types, and dual_chunk_attention_config (its first chunk).
+ *     rope_local_base_freq, global_head_dim, layer_types, lists by layer, and dual_chunk_attention_config (its first
+ *     chunk).
  * Fields for which the model_type documents a default may be absent. Those of an unknown model_type must be there, and
  * its pairing stays unknown. Otherwise nothing is guessed: what is missing, contradictory, of the wrong type or absurd
- * is an error that names the field. Fields that have nothing to do with RoPE are not looked at.
- * Errors: NULL_POINTER (text, out), STRUCT_SIZE, SHAPE (n_bytes or seq_len is negative or too large; a factor list's
- * length; a number of tokens), ROTARY_DIM, FREQUENCY (numbers out of range, as for from_scaling), CONFIG (the rest,
- * with line and column where it is not JSON), MISMATCH (layer_type is needed, not known, or has no RoPE), UNSUPPORTED
- * (RoPE, or a scale of q, of a kind that this version does not know), OUT_OF_MEMORY. */
+ * is an error that names the field. So is a key that speaks of RoPE and is not known, at any depth of what describes
+ * the model. Fields that have nothing to do with RoPE are not looked at.
+ * Errors: NULL_POINTER (text, out), STRUCT_SIZE, SHAPE (n_bytes or seq_len is negative or too large, layer is negative;
+ * a factor list's length; a number of tokens), ROTARY_DIM, FREQUENCY (numbers out of range, as for from_scaling),
+ * CONFIG (the rest, with line and column where it is not JSON), MISMATCH (layer_type or layer is needed, not known, or
+ * has no RoPE), UNSUPPORTED (RoPE, or a scale of q, of a kind that this version does not know), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_from_config(const char *text, int64_t n_bytes,
                                                                   const halyard_config_options *options,
                                                                   halyard_frequencies **out, halyard_error *error);

@@ -243,13 +243,14 @@ public:
         return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_from_scaling, &scaling));
     }
 
-    /// Those of the model whose Hugging Face config.json this is. seq_len 0: a short context; layer_type may be NULL
-    /// where all layers with RoPE share one.
+    /// Those of the model whose Hugging Face config.json this is. seq_len 0: a short context; layer_type and layer
+    /// may be NULL where all layers with RoPE share one.
     static frequencies from_config(const char *text, std::int64_t n_bytes, std::int64_t seq_len = 0,
-                                   const char *layer_type = nullptr) {
+                                   const char *layer_type = nullptr, const std::int64_t *layer = nullptr) {
         auto options = make_struct<halyard_config_options>();
         options.seq_len = seq_len;
         options.layer_type = layer_type;
+        options.layer = layer;
         return frequencies(
             detail::create<halyard_frequencies>(halyard_create_frequencies_from_config, text, n_bytes, &options));
     }

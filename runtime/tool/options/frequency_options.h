@@ -23,6 +23,7 @@ struct FrequencyOptions {
     std::string config;
     std::optional<std::int64_t> seq_len;
     std::string layer_type;
+    std::optional<std::int64_t> layer;
     std::optional<std::int64_t> rotary_dim;
     std::int32_t reference = HALYARD_REFERENCE_EXACT;
 
@@ -37,8 +38,9 @@ struct FrequencyOptions {
             add_file(app, "--config", config, "or: a model's Hugging Face config.json; - is the standard input");
         auto *length = add_integer(app, "--seq-len", seq_len,
                                    "context length in tokens, for the methods that depend on it, with --config", 1);
-        auto *layer = add_text(app, "--layer-type", layer_type,
-                               "whose frequencies, with --config: one of its layer types, or vision", "NAME");
+        auto *type = add_text(app, "--layer-type", layer_type,
+                              "whose frequencies, with --config: one of its layer types, or vision", "NAME");
+        auto *number = add_integer(app, "--layer", layer, "likewise: the number of a layer, counted from 0", 0);
         auto *width = add_integer(app, "--rotary-dim", rotary_dim, rotary_dim_help);
         auto *rounding = add_word(app, "--reference", reference,
                                   "whose rounding: exact, or hf_f32 as Hugging Face's float32, by tables only [exact]",
@@ -47,8 +49,10 @@ struct FrequencyOptions {
         from_file->excludes(from_model);
         factor->needs(from_file);
         length->needs(from_model);
-        layer->needs(from_model);
-        const std::vector<CLI::Option *> sources = {from_base, from_file, factor, from_model, length, layer, rounding};
+        type->needs(from_model);
+        number->needs(from_model);
+        const std::vector<CLI::Option *> sources = {from_base, from_file, factor, from_model,
+                                                    length,    type,      number, rounding};
         for (auto *option : sources) {
             option->group("Frequencies");
         }
@@ -87,11 +91,12 @@ private:
         const std::string name = is_piped ? "the standard input" : "'" + config + "'";
         frequencies made;
         try {
-            made = frequencies::from_config(text.data(), static_cast<std::int64_t>(text.size()), seq_len.value_or(0),
-                                            layer_type.empty() ? nullptr : layer_type.c_str());
+            made =
+                frequencies::from_config(text.data(), static_cast<std::int64_t>(text.size()), seq_len.value_or(0),
+                                         layer_type.empty() ? nullptr : layer_type.c_str(), layer ? &*layer : nullptr);
         } catch (const error &refused) {
             const bool is_layer = refused.status() == HALYARD_ERROR_MISMATCH;
-            throw Refusal(name + ": " + refused.what() + (is_layer ? " (see --layer-type)" : ""));
+            throw Refusal(name + ": " + refused.what() + (is_layer ? " (see --layer-type and --layer)" : ""));
         }
         const auto of_model = made.info().rotary_dim;
         if (rotary_dim && *rotary_dim != of_model) {
