@@ -75,7 +75,8 @@ private:
     /// Finds the type of the layer whose number is asked for, which must have RoPE.
     void name_type(std::int64_t unrotated_each) {
         const auto name = "layer " + std::to_string(*number_);
-        if (const auto n = n_layers_.value_or(std::ssize(listed_)); n != 0 && *number_ >= n) {
+        const auto n = std::min(n_layers_.value_or(INT64_MAX), listed_.empty() ? INT64_MAX : std::ssize(listed_));
+        if (*number_ >= n) {
             refuse_layer_type(name + " is not there: the model has " + std::to_string(n) + ", counted from 0");
         }
         const auto has_rope = config_.numbers("no_rope_layers").value_or(std::vector<double>());

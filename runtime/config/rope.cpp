@@ -61,12 +61,19 @@ public:
     }
 
 private:
-    /// Refuses what the model's code does not heed.
+    /// Refuses what the model's code heeds inside rope_parameters only, and what it has defaults for outside only.
     void check_outside() {
         for (const char *key : {"rope_theta", "partial_rotary_factor"}) {
-            if (known_ != nullptr && known_->reads_inside_only && !layer_.is_scaled && config_.has(key)) {
+            if (known_ == nullptr || !known_->reads_inside_only || layer_.is_scaled == config_.has(key)) {
+                continue;
+            }
+            if (!layer_.is_scaled) {
                 refuse(config_.name_of(key) + " stands outside rope_parameters, where model_type " +
                        quote(model_.type) + " does not read it");
+            }
+            if (!scaling_.has(key) && !model_.is_kind(Layers::gemma4) &&
+                (std::string_view(key) == "rope_theta" || known_->partial_factor != 1.0)) {
+                refuse_missing(scaling_.name_of(key));
             }
         }
     }
@@ -105,6 +112,9 @@ private:
                 if (scaling_.has(key)) {
                     refuse_missing(scaling_.name_of("rope_type") + ", which " + key + " needs,");
                 }
+            }
+            if ((model_.is_kind(Layers::gemma4) || model_.type == "lfm3") && scaling_.has("partial_rotary_factor")) {
+                refuse_missing(scaling_.name_of("rope_type"));  // these methods take a factor in two ways
             }
         }
         // Gemma 4 needs no word in the config.

@@ -27,12 +27,6 @@ std::string gemma3_with(const std::string &full) {
                 full);
 }
 
-std::string qwen2_vl_with(const std::string &sections) {
-    return fill(R"({"model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_scaling":
-        {"type": "mrope", "mrope_section": ?}})",
-                sections);
-}
-
 std::string gemma4_with(const std::string &layers) {
     return fill(R"({"model_type": "gemma4_text", "layer_types": ["sliding_attention", "full_attention"],
         "rope_parameters": {"sliding_attention": {}, "full_attention": {"rope_type": "proportional"}},
@@ -216,37 +210,6 @@ TEST_CASE("config: broken configs are refused by name, entries for kinds of laye
     });
 }
 
-TEST_CASE("config: broken configs are refused by name, values of the wrong type", "[config]") {
-    // Numbers that are none, also where the stated method does not read them.
-    check_broken({
-        {llama_scaled(R"("factor": true)").dump(), "rope_scaling.factor is of type boolean"},
-        {llama_scaled(R"("beta_fast": "32")").dump(), "rope_scaling.beta_fast is of type string"},
-        {llama_scaled(R"("max_position_embeddings": -3)").dump(), "rope_scaling.max_position_embeddings is -3"},
-        {llama_scaled(R"("truncate": 0)").dump(), "rope_scaling.truncate is of type number"},
-        {llama_scaled(R"("long_factor": [1, null])").dump(), "rope_scaling.long_factor[1] is of type null"},
-        {llama_scaled(R"("rope_type": ["yarn"])").dump(), "rope_scaling.rope_type is of type array"},
-        {llama_scaled(R"("rope_type": "yarnn")").dump(), "rope_scaling.rope_type is 'yarnn'"},
-        {llama(R"({"no_rope_layers": [1, "0"]})").dump(), "no_rope_layers[1] is of type string"},
-        {llama(R"({"no_rope_layers": 4})").dump(), "no_rope_layers is of type number"},
-        {llama(R"({"no_rope_layer_interval": "4"})").dump(), "no_rope_layer_interval is of type string"},
-        {llama(R"({"partial_rotary_factor": "0.5"})").dump(), "partial_rotary_factor is of type string"},
-        {llama_with("\"rope_theta\":", "\"rope_theta\":1e4,\"rope_theta\":"), "the field 'rope_theta' twice"},
-        {llama_with("\"factor\":", "\"factor\":4,\"factor\":"), "the field 'factor' twice"},
-    });
-}
-
-TEST_CASE("config: broken configs are refused by name, axes", "[config]") {
-    check_broken({
-        {qwen2_vl_with("[16, 24, 23]"), "rope_scaling.mrope_section sums to 63"},
-        {qwen2_vl_with("[16.5, 24, 23.5]"), "rope_scaling.mrope_section[0] is 16.5"},
-        {qwen2_vl_with("[true, 24, 39]"), "rope_scaling.mrope_section[0] is of type boolean"},
-        {qwen2_vl_with("[[16], [24], [24]]"), "rope_scaling.mrope_section[0] is of type array"},
-        {qwen2_vl_with("[]"), "rope_scaling.mrope_section has 0 numbers"},
-        {qwen2_vl_with("[64, 0, 0]"), "rope_scaling.mrope_section[1] is 0"},
-        {qwen2_vl_with("[16, 24, NaN]"), "rope_scaling.mrope_section[2] is infinite or no number"},
-    });
-}
-
 TEST_CASE("config: broken configs are refused by name, an image encoder's part", "[config]") {
     // An image encoder's part, which reads little.
     check_broken({
@@ -261,15 +224,6 @@ TEST_CASE("config: broken configs are refused by name, an image encoder's part",
          "vision_config.rope_parameters.partial_rotary_factor is not known"},
         {vision_with(R"("rope_parameters": {"rope_theta": "1e4"})"), "vision_config.rope_parameters.rope_theta is of"},
         {vision_with(R"("rope_parameters": {"rope_theta": 0})"), "vision_config.rope_parameters.rope_theta is 0"},
-    });
-}
-
-TEST_CASE("config: broken configs are refused by name, what is missing", "[config]") {
-    // Types that need what is missing.
-    check_broken({
-        {R"({"model_type": "mellum", "hidden_size": 2304, "num_attention_heads": 32, "rope_theta": 500000})",
-         "rope_parameters has no entry for each kind of layers"},
-        {R"({"model_type": "gpt_oss", "hidden_size": 2880, "num_attention_heads": 64})", "rope_parameters, which"},
     });
 }
 

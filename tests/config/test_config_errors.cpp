@@ -48,6 +48,8 @@ TEST_CASE("config: fields of the wrong type are named", "[config][errors]") {
         {llama_yarn(R"(, "truncate": 1)"), refused, {"truncate"}},
         {phi3(R"({"rope_scaling": {"short_factor": 1}})"), refused, {"short_factor"}},
         {phi3(R"({"rope_scaling": {"short_factor": ["1"]}})"), refused, {"short_factor[0]"}},
+        {llama_scaled(R"("long_factor": [1, null])"), refused, {"rope_scaling.long_factor[1] is of type null"}},
+        {llama_scaled(R"("max_position_embeddings": -3)"), shape, {"rope_scaling.max_position_embeddings is -3"}},
     });
 }
 
@@ -151,6 +153,8 @@ TEST_CASE("config: missing fields are named", "[config][errors]") {
         {phi3(R"({"rope_scaling": {"short_factor": null}})"), refused, {"short_factor"}},
         {phi3(R"({"rope_scaling": {"long_mscale": 1}})"), refused, {"short_mscale"}},
         {llama_scaled(R"("rope_type": "mrope")"), refused, {"mrope_section"}},
+        {type("mellum", R"(, "rope_theta": 5e5)"), refused, {"rope_parameters has no entry for each kind of layers"}},
+        {type("gpt_oss"), refused, {"rope_parameters, which"}},
     });
 }
 
@@ -179,6 +183,9 @@ TEST_CASE("config: axes that cannot be are named", "[config][errors]") {
         {llama_scaled(R"("mrope_section": [64])"), refused, {"mrope_section"}},
         {llama_scaled(R"("mrope_section": [16, 16, 16, 8, 8])"), refused, {"mrope_section"}},
         {llama_scaled(R"("mrope_section": [0, 32, 32])"), shape, {"mrope_section[0]"}},
+        {llama_scaled(R"("mrope_section": [])"), refused, {"mrope_section has 0 numbers"}},
+        {llama_scaled(R"("mrope_section": [16.5, 24, 23.5])"), shape, {"mrope_section[0] is 16.5"}},
+        {llama_scaled(R"("mrope_section": [[16], [24], [24]])"), refused, {"mrope_section[0] is of type array"}},
         {llama_scaled(R"("mrope_section": [-16, 40, 40])"), shape, {"mrope_section[0]"}},
         {llama_scaled(R"("mrope_section": "16,24,24")"), refused, {"mrope_section"}},
         {llama_scaled(R"("mrope_section": [9007199254740992, 9007199254740992])"), refused, {"mrope_section"}},

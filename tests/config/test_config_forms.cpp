@@ -157,62 +157,69 @@ TEST_CASE("config: layer types", "[config]") {
 }
 
 TEST_CASE("config: the layer of a number", "[config]") {
-    const auto base = [](const std::string &text, std::int64_t layer, const char *layer_type = nullptr) {
-        INFO("layer " << layer);
-        const auto outcome = read(text, layer_type, 0, &layer);
-        INFO(outcome.message);
-        REQUIRE(outcome.status == HALYARD_OK);
-        return outcome.info.base;
-    };
-    const auto refused = [](const std::string &text, std::int64_t layer, const char *words,
-                            const char *layer_type = nullptr) {
-        check_outcome(read(text, layer_type, 0, &layer), HALYARD_ERROR_MISMATCH, {words});
-    };
     const auto step = read_fixture("step-3.5-flash"), mimo = read_fixture("mimo-v2-flash");
     for (std::int64_t layer = 0; layer < 45; ++layer) {
         const char *const type = layer % 4 == 0 ? "full_attention" : "sliding_attention";
         CHECK(is_same(read(step, nullptr, 0, &layer), read_good(step, type)));
     }
-    refused(step, 45, "the model has 45");
-    refused(step, 1, "layer 1 is of type 'sliding_attention', but layer_type is 'full_attention'", "full_attention");
-    check_outcome(read(step), HALYARD_ERROR_MISMATCH, {"layer_type is needed"});
-    CHECK(base(mimo, 5) == 5e6);
-    CHECK(base(mimo, 6) == 1e4);
-    CHECK(base(mimo, 47, "full_attention") == 5e6);
-
     // Bases by layer count before that of all; those of 0 have no RoPE. Layers of one type need not be alike.
     const std::string granite = R"({"model_type": "granite_swa", "head_dim": 64, "rope_theta": 1e4, "layer_types":
         ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"],
-        "layer_rope_theta": [0, 5e5, 5e5, )";
-    CHECK(read_good(granite + "0]}").info.base == 5e5);
-    CHECK(base(granite + "1e6]}", 2) == 5e5);
-    CHECK(base(granite + "1e6]}", 3) == 1e6);
-    refused(granite + "1e6]}", 0, "layer_rope_theta has no number but 0");
-    refused(granite + "1e6]}", 4, "the model has 4");
-    for (const char *type : {"sliding_attention", static_cast<const char *>(nullptr)}) {
-        check_outcome(read(granite + "1e6]}", type), HALYARD_ERROR_MISMATCH,
-                      {"layer is needed: layer_rope_theta has 500000 and 1000000"});
+        "layer_rope_theta": [0, 5e5, 5e5, )",
+                      alike = granite + "0]}", differing = granite + "1e6]}";
+    const std::string v4 = R"({"model_type": "deepseek_v4", "rope_parameters": {"main": {"rope_theta": 1e4},
+        "compress": {"rope_theta": 16e4}}, "layer_types": ["sliding_attention", "compressed_sparse_attention"]})",
+                      smollm3 = R"({"model_type": "smollm3", "head_dim": 64})",
+                      cohere2 = R"({"model_type": "cohere2", "head_dim": 64)";
+    const struct {
+        std::string text;
+        std::int64_t layer;
+        double base;
+        const char *layer_type = nullptr;
+    } read_rightly[] = {{mimo, 5, 5e6},
+                        {mimo, 6, 1e4},
+                        {mimo, 47, 5e6, "full_attention"},
+                        {differing, 2, 5e5},
+                        {differing, 3, 1e6},
+                        {read_fixture("gemma-3-4b"), 5, 1e6, "full_attention"},
+                        {read_fixture("llama-2-7b"), 31, 1e4},
+                        {smollm3, 6, 2e6},
+                        {v4, 0, 1e4},
+                        {v4, 1, 16e4}};
+    for (const auto &one : read_rightly) {
+        INFO(one.text << ", layer " << one.layer);
+        CHECK(read(one.text, one.layer_type, 0, &one.layer).info.base == one.base);
     }
-    CHECK(read(granite + "0]}", "full_attention").status == HALYARD_ERROR_MISMATCH);
-
-    // What else a number says: the type of a layer, its width, and whether it has RoPE.
-    CHECK(base(read_fixture("gemma-3-4b"), 5, "full_attention") == 1e6);
-    CHECK(base(read_fixture("llama-2-7b"), 31) == 1e4);
-    refused(read_fixture("smollm3-3b"), 3, "layer 3 has no RoPE");
-    refused(R"({"model_type": "smollm3", "head_dim": 64})", 7, "layer 7 has no RoPE");
-    CHECK(base(R"({"model_type": "smollm3", "head_dim": 64})", 6) == 2e6);
-    refused(R"({"model_type": "cohere2", "head_dim": 64})", 6, "layer_type is needed beside layer 6");
-    refused(R"({"model_type": "cohere2", "head_dim": 64, "layer_types": ["sliding_attention", "full_attention"]})", 1,
-            "have no RoPE");
-    refused(read_fixture("gemma-4-12b"), 48, "the model has 48");
-    refused(read_fixture("qwen2-vl-7b"), 0, "all layers of an image encoder are alike", "vision");
+    CHECK(read_good(alike).info.base == 5e5);
+    const struct {
+        std::string text;
+        std::int64_t layer;
+        const char *words;
+        const char *layer_type = nullptr;
+    } refused[] = {
+        {step, 45, "the model has 45"},
+        {step, 1, "layer 1 is of type 'sliding_attention', but layer_type is 'full_attention'", "full_attention"},
+        {differing, 0, "layer_rope_theta has no number but 0"},
+        {differing, 4, "the model has 4"},
+        {R"({"model_type": "llama", "head_dim": 64, "n_layers": 9, "layer_types": ["full_attention"]})", 5,
+         "the model has 1"},
+        {read_fixture("smollm3-3b"), 3, "layer 3 has no RoPE"},
+        {smollm3, 7, "layer 7 has no RoPE"},
+        {cohere2 + "}", 6, "layer_type is needed beside layer 6"},
+        {cohere2 + R"(, "layer_types": ["sliding_attention", "full_attention"]})", 1, "have no RoPE"},
+        {read_fixture("gemma-4-12b"), 48, "the model has 48"},
+        {read_fixture("qwen2-vl-7b"), 0, "all layers of an image encoder are alike", "vision"}};
+    for (const auto &one : refused) {
+        INFO(one.text);
+        check_outcome(read(one.text, one.layer_type, 0, &one.layer), HALYARD_ERROR_MISMATCH, {one.words});
+    }
+    check_outcome(read(step), HALYARD_ERROR_MISMATCH, {"layer_type is needed"});
+    check_outcome(read(alike, "full_attention"), HALYARD_ERROR_MISMATCH, {"no number but 0"});
+    for (const char *type : {"sliding_attention", static_cast<const char *>(nullptr)}) {
+        check_outcome(read(differing, type), HALYARD_ERROR_MISMATCH, {"layer_rope_theta has 500000 and 1000000"});
+    }
     const std::int64_t negative = -1;
     check_outcome(read(mimo, nullptr, 0, &negative), HALYARD_ERROR_SHAPE, {"options.layer is -1"});
-    const auto v4 =
-        R"({"model_type": "deepseek_v4", "layer_types": ["sliding_attention", "compressed_sparse_attention"],
-        "rope_parameters": {"main": {"rope_theta": 1e4}, "compress": {"rope_theta": 16e4}}})";
-    CHECK(base(v4, 0) == 1e4);
-    CHECK(base(v4, 1) == 16e4);
 }
 
 TEST_CASE("config: what latent attention has without its keys, or turned off", "[config]") {

@@ -66,28 +66,6 @@ std::size_t check_cases(const std::string &file) {
     return n_right;
 }
 
-/// All that is read, as text.
-std::string tell(const Outcome &outcome) {
-    const auto &info = outcome.info;
-    const std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
-    const std::vector<std::int64_t> counts(info.axis_counts, info.axis_counts + info.n_axes);
-    return json({inv_freq, info.attention_factor, info.pairing, info.out_pairing, info.head_dim, info.axis_map, counts,
-                 info.q_scale, info.q_scale_length, info.q_scale_rule, info.has_unrotated_layers})
-        .dump();
-}
-
-/// Checks that the default config without some of its fields is what the whole is, or that a refusal says what lacks.
-void check_partial(const json &partial, const char *layer_type, const std::string &whole, const std::string &without) {
-    const auto outcome = read(partial.dump(), layer_type);
-    INFO("without " << without << ": " << outcome.message);
-    if (outcome.status == HALYARD_OK) {
-        CHECK(tell(outcome) == whole);
-        return;
-    }
-    const auto says = [&](const std::string &word) { return outcome.message.find(word) != std::string::npos; };
-    CHECK((says("missing") || says("need") || says("has no layer_types") || says("sums to") || says(without)));
-}
-
 std::string join(const std::set<std::string> &names, const char *between) {
     std::string text;
     for (const auto &name : names) {
@@ -133,41 +111,6 @@ std::string make_type_table() {
 }  // namespace
 
 TEST_CASE("config: the model types of transformers", "[config]") { CHECK(check_cases(types) > 200); }
-
-// A default config without one of its fields, or with little but sizes, is the default config again, except for what is
-// inside rope_parameters and inside parts: of these, python/tests/models/test_model_types.py asks the class itself.
-TEST_CASE("config: what the class of a type has as a default is read as that, or missed by name", "[config]") {
-    const std::set<std::string> sizes = {"model_type",        "hidden_size", "num_attention_heads",
-                                         "num_hidden_layers", "n_embd",      "n_head",
-                                         "d_model",           "n_heads",     "use_mem_rope" /* of Zamba2 */};
-    for (const auto &one : read_cases(types)) {
-        const std::string type = one.at("model_type"), layer_type = one.value("layer_type", "");
-        const auto &config = one.at("config");
-        if (one.at("verdict") != "right" || one.contains("is_partial")) {
-            continue;
-        }
-        INFO(type << ", " << layer_type);
-        const auto *const asked = layer_type.empty() ? nullptr : layer_type.c_str();
-        const auto whole = tell(read_good(config.dump(), asked));
-        auto bare = json::object(), flat = config.flatten();
-        for (const auto &[key, value] : config.items()) {
-            auto partial = config;
-            partial.erase(key);
-            check_partial(key == "model_type" ? config : partial, asked, whole, key);
-            if (sizes.contains(key)) {
-                bare[key] = value;
-            }
-        }
-        for (const auto &[path, value] : flat.items()) {
-            if (path.ends_with("_config/model_type")) {
-                auto partial = config;
-                partial[json::json_pointer(path).parent_pointer()].erase("model_type");
-                check_partial(partial, asked, whole, "model_type");
-            }
-        }
-        check_partial(bare, asked, whole, "all but sizes");
-    }
-}
 
 TEST_CASE("config: the RoPE classes of vLLM", "[config]") { CHECK(check_cases(classes) > 20); }
 

@@ -307,7 +307,7 @@ def wrong_of_partial(config, frequencies, lack, partial, layer_type, make):
         return None
     read_partial, words = read(json.dumps(partial), layer_type)
     if read_partial is None:
-        says = re.search(rf"missing|need|has no layer_types|sums to|not read|\b{lack}\b", words)
+        says = re.search(rf"missing|need|has no layer_types|sums to|be even|not read|\b{lack}\b", words)
         return None if says else f"{words} without {lack}"
     if module is not None:
         wrong = compare_held(read_partial, *held(module, layer_type))
