@@ -111,6 +111,12 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
         runs.refuse_each(HALYARD_ERROR_POSITION, {INT64_MIN, INT64_MAX},
                          {{name + std::string("[batch 0, token 2]"), padding}});
         runs.accept({{padding, INT64_MIN}, {s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}});
+        // Batch row 1, which may share it, stores its token 2.
+        runs.refuse(HALYARD_ERROR_POSITION, {name + std::string("[batch 1, token 2]")},
+                    {{padding, INT64_MIN},
+                     {s.x[0].shape[2], 0},
+                     {s.y[0].shape[2], 0},
+                     {(first == 2200 ? s.positions : from).shape[0], 1}});
     }
     {
         auto desc = describe_source(HALYARD_ANGLES_PHASE);
