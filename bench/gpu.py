@@ -1,9 +1,10 @@
 """Times Halyard on this machine's CUDA device, beside a copy and beside others: ./run bench cuda [--quick]
 
-One process calls halyard.rotate and the others on the same tensors of PyTorch, in interleaved rounds: 32 + 8 + 8 heads
-of 128 in one packed buffer of bf16, half pairing, positions scattered below 131,072. Warm: replays of a graph of a
-hundred calls; cold: single calls, each after 256 MiB were written; microseconds by the device's events. Host: what a call
-takes the host, by its clock. This takes Python with PyTorch, the package halyard, and rounds.py beside this file.
+One process calls halyard.rotate and the others on the same tensors of PyTorch, in interleaved rounds: 32 + 8 + 8
+heads of 128 in one packed buffer of bf16, half pairing, positions scattered below 131,072. Warm: replays of a graph
+of a hundred calls; cold: single calls, each after 256 MiB were written; microseconds by the device's events. Host:
+what a call takes the host, by its clock. This takes Python with PyTorch, the package halyard, and rounds.py beside
+this file.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Finds better schedules for this CPU: ./run tune [--kernels GLOB] [--minutes M] [--shapes NAME...] [--target NAME]
 
 The numbers of a kernel's schedule are varied, those of one group of loops after the other. Each variant is a
-libhalyard.so of its own. It is checked as the tests check kernels, and timed beside the default, in interleaved rounds on
-the same memory. One that wins beyond noise and loses nowhere goes into generators/schedules/<cpu>.json, which the next
-build takes. Run nothing else on the machine meanwhile. Exit status: 0 done; 1 something failed; 2 wrong usage;
-130 interrupted.
+libhalyard.so of its own. It is checked as the tests check kernels, and timed beside the default, in interleaved
+rounds on the same memory. One that wins beyond noise and loses nowhere goes into generators/schedules/<cpu>.json,
+which the next build takes. Run nothing else on the machine meanwhile. Exit status: 0 done; 1 something failed; 2
+wrong usage; 130 interrupted.
 """
 
 import argparse
@@ -218,8 +218,8 @@ class Tuner:
                 self.candidate = winner  # to say by how much it does not win
 
     def tune(self, until):
-        """The best candidate and its Gain over the default. The fastest of many was lucky too, so it is timed anew, three
-        times, and the least gain counts."""
+        """The best candidate and its Gain over the default. The fastest of many was lucky too, so it is timed anew,
+        three times, and the least gain counts."""
         # non_temporal_mib is no number of the kernel's loops, but of the library's table of kernels.
         loops = list(dict.fromkeys(self.listed.parameters[name].loops for name in self.kernel.parameters
                                    if name != "non_temporal_mib"))
@@ -301,8 +301,8 @@ def run(options):
     more = {"halide": recipe["halide"], "commit": find_commit(), "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "command": " ".join(["./run tune", *sys.argv[1:]])}
     print(f"{cpu['cpu']} ({name}), {cpu['caches']}; Halyard {more['commit']}, Halide {more['halide']}, {more['date']}")
-    print("Gains: medians over the rounds, and between what they lie in 999 of 1,000 cases. Noise is half of that, or by\n"
-          "how much two copies of the default differ.\n", flush=True)
+    print("Gains: medians over the rounds, and between what they lie in 999 of 1,000 cases. Noise is half of that,\n"
+          "or by how much two copies of the default differ.\n", flush=True)
     end, n_better = time.monotonic() + 60 * options.minutes, 0
     for i, kernel in enumerate(kernels):
         now = time.monotonic()

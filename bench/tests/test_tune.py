@@ -80,8 +80,8 @@ class Variants(unittest.TestCase):
         for name, parameter in listed.parameters.items():
             listed.parameters[name] = dataclasses.replace(parameter, values=few.get(name, (1,)))
         with tempfile.TemporaryDirectory(prefix="with a space ") as folder, io.StringIO() as said:
-            options = tune.parse(["--kernels", KERNEL, "--target", "x86_avx2", "--shapes", "llama-3-8b", "--output", folder,
-                                  "--build", str(BUILD)])
+            options = tune.parse(["--kernels", KERNEL, "--target", "x86_avx2", "--shapes", "llama-3-8b", "--output",
+                                  folder, "--build", str(BUILD)])
             with (mock.patch.object(tune, "PATIENCE", 3), contextlib.redirect_stdout(said),
                   mock.patch.object(tune.emit.Emitter, "emit", emit_broken),
                   mock.patch.object(tune.read_kernels, "read", lambda: listed)):

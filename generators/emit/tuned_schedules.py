@@ -1,8 +1,8 @@
 """Tuned schedules: numbers that ./run tune found on a CPU, in place of those of kernels.inc.
 
 schedules/<cpu>.json holds those of a CPU: {"cpu": {...}, "kernels": {name: {"parameters", "default_sha256", ...}}}.
-The entry of a kernel is used whole or not at all. It holds as long as the kernel's default does: `default_sha256` is the
-hash of what was emitted for the default when the schedule was measured.
+The entry of a kernel is used whole or not at all. It holds as long as the kernel's default does: `default_sha256` is
+the hash of what was emitted for the default when the schedule was measured.
 """
 
 import hashlib

@@ -70,8 +70,8 @@ def find_ratio(inv_freq):
 
 
 def find_decay(inv_freq, reach, ratio, n_points=300, n_samples=1024):
-    """⟨R_m q, R_n k⟩ of all-ones q and k over that at distance 0: the mean of the pairs' cosines. Columns of a distance,
-    the first and the last one around it, from one wave to the next, their mean, and the bounds of nine tenths of them."""
+    """⟨R_m q, R_n k⟩ of all-ones q and k over that at 0: the mean of the pairs' cosines. Columns of a distance,
+    the first and last around it, from one wave to the next, their mean, and the bounds of nine tenths of them."""
     n_samples = min(n_samples, max(2**26 // (n_points * len(inv_freq)), 16))  # so that wide heads take seconds
     points = np.unique(np.floor(float(reach) ** (np.arange(n_points + 1) / n_points)))
     columns = []
@@ -151,8 +151,9 @@ def draw_decay(axes, subject):
         axes.plot(distance, mean, **style)
     mark_contexts(subject, axes.axvline)
     axes.set(title="a  Decay of ⟨Rₘq, Rₙk⟩ with distance, all-ones q and k", xscale="log", xlim=(1, subject.reach),
-             xlabel=f"distance {'m − n, n = 0' if subject.reference == 'hf_f32' else '|m − n|'} (tokens); mean and 90 % "
-                    f"band, over distances within ±{100 * (ratio**0.5 - 1):.0f} %", ylabel="score / score at distance 0")
+             ylabel="score / score at distance 0",
+             xlabel=f"distance {'m − n, n = 0' if subject.reference == 'hf_f32' else '|m − n|'} (tokens); "
+                    f"mean and 90 % band, over distances within ±{100 * (ratio**0.5 - 1):.0f} %")
     axes.legend()
 
 
@@ -163,8 +164,8 @@ def draw_wavelengths(axes, subject):
     mark_contexts(subject, axes.axhline)
     tokens = subject.trained or subject.context
     n_slow = np.count_nonzero(find_wavelengths(subject.inv_freq) > tokens)
-    axes.set(title="b  Wavelength of each pair", yscale="log", ylabel="2π / inv_freq (tokens)",
-             xlabel=f"pair k; less than one turn in {say(tokens)} tokens: {say(n_slow)} of {say(subject.n_pairs)} pairs")
+    axes.set(title="b  Wavelength of each pair", yscale="log", ylabel="2π / inv_freq (tokens)", xlabel=
+             f"pair k; less than one turn in {say(tokens)} tokens: {say(n_slow)} of {say(subject.n_pairs)} pairs")
     axes.legend()
 
 
@@ -203,8 +204,7 @@ def find_format(path):
 
 def write(figure: Figure, path: str) -> None:
     """Writes a file, the same for the same figure, by its ending. "-" is an SVG to the standard output."""
-    ending = find_format(path)
-    data = io.BytesIO()
+    ending, data = find_format(path), io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(data, format=ending, dpi=144, metadata={"Title": figure.get_label()} | NO_DATE[ending])
     try:
