@@ -107,7 +107,7 @@ class Maker:
         done = subprocess.run(["sh", "-c", f'ulimit -t {PATIENCE} && exec "$@"', "sh", *map(str, command)], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | environment)
         said = re.search(rf"{self.kernel.name}:? ([^-].*?)(?= =====|$)", " ".join(done.stdout.split()))
-        return "" if done.returncode == 0 else said[1][:120] if said else f"failed with status {done.returncode}"
+        return "" if done.returncode == 0 else said[1][:250] if said else f"failed with status {done.returncode}"
 
     def make(self, numbers):
         folder = self.folder / str(next(self.made))
