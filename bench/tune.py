@@ -52,7 +52,11 @@ class Gain(typing.NamedTuple):
     shapes: tuple  # (low, median, high) of each
 
     def is_better(self):
-        return self.hot > 1 + max(self.noise, LEAST_GAIN) and all(high > 1 - MOST_LOSS for _, _, high in self.shapes)
+        return self.hot > 1 + max(self.noise, LEAST_GAIN) and not self.losses()
+
+    def losses(self):
+        """The indices of shapes that are slower."""
+        return [i for i, (_, _, high) in enumerate(self.shapes) if high <= 1 - MOST_LOSS]
 
 
 def find_gain(base, other, control, hot):
@@ -240,10 +244,12 @@ class Tuner:
 def say(tuner, candidate, gain):
     """A line for a kernel, and one for each shape."""
     what = label(candidate.numbers, tuner.default.numbers)
+    slower = ", ".join(tuner.rows[i].name for i in gain.losses())
     words = "gain {} by {}" if gain.is_better() else "default kept: best candidate {} by {}"
     show_progress()
     print(f"{tuner.kernel.name}: {words.format(f'{100 * (gain.hot - 1):+.1f} %', what)}, noise "
-          f"{100 * gain.noise:.1f} %; {tuner.tried} variants tried, {len(tuner.refused)} refused")
+          f"{100 * gain.noise:.1f} %{slower and f', slower on {slower}'}; {tuner.tried} variants tried, "
+          f"{len(tuner.refused)} refused")
     for row, shape in zip(tuner.rows, gain.shapes):
         low, gain_of_shape, high = (f"{100 * (ratio - 1):+.1f}" for ratio in shape)
         print(f"    {row.name:56} {gain_of_shape:>6} % ({low} … {high})")
