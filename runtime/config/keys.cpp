@@ -192,21 +192,20 @@ void check_lengths(const JsonObject &config) {
 }
 
 /// The kind of a key's value, where the model's code reads the key at the top.
-std::optional<Kind> find_kind(const Model &model, const std::string &key) {
-    const auto *const known = model.known;
-    if (known != nullptr && known->base_list != nullptr && key == known->base_list) {
-        return key == "rope_theta" && !model.config.is_list("rope_theta") ? Kind::number : Kind::numbers;
+std::optional<Kind> find_kind(const Model &model, std::string_view key) {
+    const bool is_step = model.is_kind(Layers::step), is_modernbert = model.is_kind(Layers::modernbert);
+    const auto is = [&](const char *name) { return name != nullptr && key == name; };
+    if (model.known != nullptr && is(model.known->base_list) &&
+        (key != "rope_theta" || model.config.is_list("rope_theta"))) {
+        return Kind::numbers;
     }
-    if (known != nullptr && known->sliding_key != nullptr && key == known->sliding_key) {
+    if ((model.known != nullptr && is(model.known->sliding_key)) || (is_modernbert && is("global_rope_theta"))) {
         return Kind::number;
     }
-    if (model.is_kind(Layers::modernbert) && key == "global_rope_theta") {
-        return Kind::number;
+    if (is_step && (is("partial_rotary_factors") || is("yarn_only_types"))) {
+        return is("yarn_only_types") ? Kind::words : Kind::numbers;
     }
-    if (model.is_kind(Layers::step) && (key == "partial_rotary_factors" || key == "yarn_only_types")) {
-        return key == "yarn_only_types" ? Kind::words : Kind::numbers;
-    }
-    return model.type == "zamba2" && key == "use_mem_rope" ? Kind::flag : find_kind(top_keys, key);
+    return model.type == "zamba2" && is("use_mem_rope") ? Kind::flag : find_kind(top_keys, key);
 }
 
 void check_top(const JsonObject &config, const Model &model) {

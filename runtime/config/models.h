@@ -43,7 +43,6 @@ struct ModelType {
     std::int32_t n_equal_axes = 0;      // instead of axis_counts: as many pairs for each
     bool splits_pairs = false;          // by its axes: not supported
     const char *needs[3] = {};          // keys without which its code has numbers that are not stated here
-    bool reads_inside_only = false;     // without rope_parameters its code heeds no rope_theta either
     const char *attention = nullptr;    // the object with the base
     const char *sliding_key = nullptr;  // of the base of sliding_attention, where that is another one
     const char *base_list = nullptr;    // bases by layer, which count before rope_theta; 0: a layer without RoPE

@@ -45,7 +45,6 @@ public:
         if (known_ != nullptr) {
             check_needs(*known_, model_.type, config_, scaling_);
         }
-        check_outside();
         read_method();
         read_widths();
         read_base();
@@ -61,23 +60,6 @@ public:
     }
 
 private:
-    /// Refuses what the model's code heeds inside rope_parameters only, and what it has defaults for outside only.
-    void check_outside() {
-        for (const char *key : {"rope_theta", "partial_rotary_factor"}) {
-            if (known_ == nullptr || !known_->reads_inside_only || layer_.is_scaled == config_.has(key)) {
-                continue;
-            }
-            if (!layer_.is_scaled) {
-                refuse(config_.name_of(key) + " stands outside rope_parameters, where model_type " +
-                       quote(model_.type) + " does not read it");
-            }
-            if (!scaling_.has(key) && !model_.is_kind(Layers::gemma4) &&
-                (std::string_view(key) == "rope_theta" || known_->partial_factor != 1.0)) {
-                refuse_missing(scaling_.name_of(key));
-            }
-        }
-    }
-
     std::optional<std::string> read_type(const char *key) {
         auto word = scaling_.word(key);
         if (word == "deepseek_yarn") {
@@ -162,7 +144,7 @@ private:
                 agreement.add(config_, known_->sliding_key);
             } else if (model_.is_kind(Layers::modernbert)) {
                 agreement.add(config_, "global_rope_theta");
-            } else if (!has_list) {
+            } else if (!has_list && !model_.is_kind(Layers::gemma4)) {  // whose code does not read what stands outside
                 agreement.add(config_, "rope_theta");
                 agreement.add(config_, "rotary_emb_base");
                 agreement.add(config_, "rope_ratio", 10000.0);  // ChatGLM

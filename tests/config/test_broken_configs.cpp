@@ -95,7 +95,6 @@ TEST_CASE("config: broken configs are refused by name, keys that are not known",
         {vision_with(R"("x": {"rope_theta": 5})"), "vision_config.x.rope_theta is not known here"},
         {llama(R"({"rotary": {"bas": 1e4}})").dump(), "rotary.bas is not known here"},
         {R"({"model_type": "llama", "head_dim": 64, "use_rotary_pos_emb": false})", "use_rotary_pos_emb is false"},
-        {R"({"model_type": "gemma4_text", "rope_theta": 5})", "rope_theta stands outside rope_parameters"},
         {R"({"model_type": "esm", "head_dim": 64})", "position_embedding_type is missing"},
         {R"({"model_type": "musicflamingo", "head_dim": 64, "rope_theta": 1e4})", "text_config is missing"},
         // Types without RoPE in transformers, of which others' code has it.
