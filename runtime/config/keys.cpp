@@ -288,8 +288,9 @@ std::string find_claim(const JsonObject &config) {
         if (key == "position_embedding_type" && has_word("rope rotary", value.text)) {
             return config.name_of("position_embedding_type") + " is " + quote(value.text);
         }
-        if (key == "attn_config" && value.is_object()) {
-            return find_claim(JsonObject(value, config.name_of("attn_config.")));
+        const auto inside = value.is_object() && key == "attn_config" ? find_claim({value, "attn_config."}) : "";
+        if (!inside.empty()) {
+            return inside;
         }
     }
     return "";
