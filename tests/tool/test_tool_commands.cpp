@@ -110,8 +110,8 @@ namespace {
 /// A folder with the configs that tests name.
 struct ConfigFolder : ToolFolder {
     ConfigFolder() {
-        for (const std::string name :
-             {"llama-2-7b", "gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k", "qwen3-vl-8b", "qwen2-vl-7b"}) {
+        for (const std::string name : {"llama-2-7b", "gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k",
+                                       "qwen3-vl-8b", "qwen2-vl-7b", "step-3.5-flash"}) {
             std::filesystem::create_symlink(places::configs() + "/" + name + ".json", *this / (name + ".json"));
         }
     }
