@@ -734,9 +734,10 @@ namespace detail {
 /// How many tensors all arrays of them have. Stages may be left out.
 inline std::int32_t count_tensors(std::size_t n_x, std::size_t n_y, std::size_t n_stages = 0) {
     if (n_x == 0 || n_x != n_y || (n_stages != 0 && n_stages != n_x)) {
-        throw error(HALYARD_ERROR_SHAPE, "x has " + std::to_string(n_x) + " tensors, y " + std::to_string(n_y) +
-                                             (n_stages != 0 ? ", stages " + std::to_string(n_stages) : "") +
-                                             ", but all must have as many, and at least 1");
+        HALYARD_THROW(error(HALYARD_ERROR_SHAPE,
+                            "x has " + std::to_string(n_x) + " tensors, y " + std::to_string(n_y) +
+                                (n_stages != 0 ? ", stages " + std::to_string(n_stages) : "") +
+                                ", but all must have as many, and at least 1"));
     }
     return static_cast<std::int32_t>(std::min<std::size_t>(n_x, std::numeric_limits<std::int32_t>::max()));
 }
