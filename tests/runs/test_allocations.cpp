@@ -268,7 +268,7 @@ private:
         }
         if (scene.call.plan.rerotates == 0 && scene.call.rotates() && scene.angles.desc.by_token == 0) {
             auto args = sized<halyard_rows_args>();
-            args.bad_position = scene.call.args.bad_position;
+            args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // positions of padding may be any
             args.angles = scene.call.args.angles;
             args.positions = scene.call.args.positions;
             args.n_batch = scene.call.n_batch();
