@@ -15,7 +15,7 @@ import tempfile
 
 import read_kernels
 
-ABI = pathlib.Path(__file__).parents[2] / "runtime/walk/kernel_abi.h"
+ABI = pathlib.Path(__file__).parents[2] / "runtime/core/kernel_abi.h"
 HEADER = """\
 /* The kernels of {library} for {triple}, Halyard {version}.{fallback} */
 #ifndef HALYARD_KERNELS_H

@@ -8,13 +8,6 @@
 
 using namespace halyard;
 
-halyard_status halyard::check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
-                                        BadPosition bad_position, const Tokens &tokens, halyard_error *error) noexcept {
-    return bad_position != BadPosition::error ? HALYARD_OK
-                                              : check_within({source.first, source.last, "the angle source covers "},
-                                                             positions, source.axes.n_axes, tokens, "positions", error);
-}
-
 const char *halyard::find_difference(const halyard_angle_source &a, const halyard_angle_source &b) noexcept {
     const auto n_pairs = static_cast<std::size_t>(a.rotary_dim / 2);
     const bool same_axes =

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "angles/pair_axes.h"
-#include "angles/positions.h"
 #include "base/overlap.h"
 #include "base/storage.h"
 #include "frequencies/frequencies.h"
@@ -87,35 +86,9 @@ struct halyard_angle_source {
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
 
     bool covers(std::int64_t position) const noexcept { return position >= first && position <= last; }
-
-    /// The row of a position under a policy; -1 where the policy is error and it is not covered.
-    /// For table and given.
-    std::int32_t find_row(std::int64_t position, halyard::BadPosition bad_position) const noexcept {
-        if (covers(position)) {
-            return static_cast<std::int32_t>(position - first);
-        }
-        if (bad_position == halyard::BadPosition::clamp) {
-            return position < first ? 0 : static_cast<std::int32_t>(last - first);
-        }
-        return bad_position == halyard::BadPosition::error ? -1 : identity_row;
-    }
-
-    /// The position that a position stands for under a policy: itself where it is covered, else the nearest or 0.
-    /// For phase.
-    std::int32_t find_position(std::int64_t position, halyard::BadPosition bad_position) const noexcept {
-        if (covers(position)) {
-            return static_cast<std::int32_t>(position);
-        }
-        return bad_position == halyard::BadPosition::clamp ? static_cast<std::int32_t>(position < first ? first : last)
-                                                           : 0;
-    }
 };
 
 namespace halyard {
-
-/// Fails, naming the first bad position, unless every token that is written has a row under the policy.
-halyard_status check_positions(const halyard_angle_source &source, const CheckedPositions &positions,
-                               BadPosition bad_position, const Tokens &tokens, halyard_error *error) noexcept;
 
 /// In what two sources of given rows differ beside where these lie; NULL where in nothing.
 const char *find_difference(const halyard_angle_source &a, const halyard_angle_source &b) noexcept;

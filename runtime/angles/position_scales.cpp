@@ -37,18 +37,6 @@ private:
     float scale_ = 1.0f;
 };
 
-/// Checks where the scales go: `out`, with room for n_floats.
-halyard_status check_out(const CheckedPositions &positions, std::int64_t n_batch, std::int64_t n_tokens,
-                         const float *out, std::int64_t n_floats, halyard_error *error) {
-    MemoryRange written = {0, 0};
-    const FloatsOut scales = {out, n_floats, "out", "n_floats", "scales"};
-    HALYARD_TRY(find_floats_out(scales, {n_batch, n_tokens, 1}, &written, error));
-    if (written.overlaps(positions.memory)) {
-        return fail(error, HALYARD_ERROR_OVERLAP, "out shares memory with positions.data");
-    }
-    return HALYARD_OK;
-}
-
 }  // namespace
 
 extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies *frequencies,
@@ -65,19 +53,30 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
         return fail(error, HALYARD_ERROR_SHAPE, "n_batch is ", n_batch, " and n_tokens is ", n_tokens,
                     ", but neither may be negative");
     }
-    CheckedPositions checked;
-    HALYARD_TRY(read_positions(positions, n_batch, n_tokens, 1, &checked, error));
-    HALYARD_TRY(check_out(checked, n_batch, n_tokens, out, n_floats, error));
+    Positions read;
+    HALYARD_TRY(bind_positions(positions, n_batch, n_tokens, 1, "positions", &read, error));
+    const void *const data = positions == nullptr ? nullptr : positions->data;
+    MemoryRange written = {0, 0}, span = {0, 0};
+    HALYARD_TRY(
+        find_floats_out({out, n_floats, "out", "n_floats", "scales"}, {n_batch, n_tokens, 1}, &written, error));
+    if (!place(data, read.reach, &span)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, "positions.data leaves the address space");
+    }
+    if (written.overlaps(span)) {
+        return fail(error, HALYARD_ERROR_OVERLAP, "out shares memory with positions.data");
+    }
     const auto is_good = [](std::int64_t position) { return position >= 0 && position <= INT32_MAX; };
-    for (std::int64_t i = 0; i < n_batch * n_tokens; ++i) {
-        if (const std::int64_t position = checked.at(i / n_tokens, i % n_tokens); !is_good(position)) {
-            return fail(error, HALYARD_ERROR_POSITION, "positions[batch ", i / n_tokens, ", token ", i % n_tokens,
-                        "] is ", position, ", but a scale by position needs 0 to 2^31 - 1");
+    for (std::int64_t i = 0; i < read.count(); ++i) {
+        const std::int64_t batch = i / read.n_tokens, token = i % read.n_tokens;
+        if (const std::int64_t position = read.at(data, batch, token); !is_good(position)) {
+            const TokenNumbers::Name name = read.name_of(batch, token);
+            return fail(error, HALYARD_ERROR_POSITION, "positions[batch ", name.batch, ", token ", name.token, "] is ",
+                        position, ", but a scale by position needs 0 to 2^31 - 1");
         }
     }
     Rule rule(about);
-    for (std::int64_t i = 0; i < n_batch * n_tokens; ++i) {
-        const std::int64_t position = checked.at(i / n_tokens, i % n_tokens);
+    for (std::int64_t i = 0; i < read.count(); ++i) {
+        const std::int64_t position = read.at(data, i / read.n_tokens, i % read.n_tokens);
         out[i] = rule.at(is_good(position) ? position : 0);  // else another thread is writing them
     }
     return HALYARD_OK;

@@ -1,88 +1,115 @@
 #include "angles/positions.h"
 
-#include "base/error.h"
 #include "base/versioned.h"
 
-#include <cstdint>
+#include <algorithm>
 
 namespace halyard {
 
-halyard_status check_within(const PositionRange &range, const CheckedPositions &positions, std::int32_t n_axes,
-                            const Tokens &tokens, const char *name, halyard_error *error) noexcept {
-    const auto &[n_batch, n_tokens, slots] = tokens;
-    if (n_batch == 0 || n_tokens == 0) {
-        return HALYARD_OK;
+namespace {
+
+/// Batch rows of one token have no consecutive positions: each has its start.
+void join_one_token_rows(Positions &positions) {
+    positions.join_one_token_rows();
+    positions.is_consecutive = positions.is_consecutive && !positions.one_token_rows;
+}
+
+halyard_status check_shape(const halyard_positions &given, std::int64_t n_batch, std::int64_t n_tokens,
+                           std::int32_t n_axes, const char *name, halyard_error *error) {
+    if (given.shape[0] < 0 || given.shape[1] < 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", given.shape[0], ", ", given.shape[1],
+                    "}, but neither may be negative");
     }
-    // Of batch rows that share their positions, some may not write a token that others write.
-    const std::int64_t n_distinct = positions.stride_batch == 0 && slots == nullptr ? 1 : n_batch;
-    for (std::int64_t i = 0; i < n_axes * n_distinct; ++i) {
-        const auto axis = static_cast<std::int32_t>(i / n_distinct);
-        const std::int64_t batch = i % n_distinct;
-        // A range that holds both ends of consecutive positions holds them all.
-        if (positions.consecutive && range.has(positions.at(batch, 0, axis)) &&
-            range.has(positions.at(batch, n_tokens - 1, axis))) {
-            continue;
-        }
-        for (std::int64_t token = 0; token < n_tokens; ++token) {
-            const std::int64_t position = positions.at(batch, token, axis);
-            if (!range.has(position) && tokens.are_written(batch, token)) {
+    const std::int64_t n_columns = given.consecutive != 0 ? 1 : n_tokens;
+    if ((given.shape[0] != 1 && given.shape[0] != n_batch) || given.shape[1] != n_columns) {
+        return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", given.shape[0], ", ", given.shape[1],
+                    n_batch == 1 ? "}, but it must be {" : "}, but it must be {1 or ", n_batch, ", ", n_columns,
+                    "}, batch and tokens, on ", n_axes == 1 ? "the one axis that there is" : "every axis");
+    }
+    if (given.n_axes != n_axes && given.n_axes != 0 && given.n_axes != 1) {
+        return fail(error, HALYARD_ERROR_SHAPE, name, ".n_axes is ", given.n_axes, ", but it must be ", n_axes,
+                    n_axes > 1 ? ", or 1 where all axes are equal" : "");
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+halyard_status check_within(const PositionRange &range, const Positions &positions, const void *data,
+                            std::int32_t n_axes, const TokenSet *tokens, const char *name,
+                            halyard_error *error) noexcept {
+    // Of batch rows that share their positions, some may not have a token that others have.
+    const std::int64_t n_rows =
+        positions.stride_batch == 0 && tokens == nullptr ? std::min<std::int64_t>(positions.n_batch, 1)
+                                                         : positions.n_batch;
+    for (std::int32_t axis = 0; axis < n_axes; axis++) {
+        for (std::int64_t batch = 0; batch < n_rows; batch++) {
+            // A range that holds both ends of consecutive positions holds them all.
+            if (positions.is_consecutive && range.has(positions.at(data, batch, 0, axis)) &&
+                range.has(positions.at(data, batch, positions.n_tokens - 1, axis))) {
+                continue;
+            }
+            for (std::int64_t token = 0; token < positions.n_tokens; token++) {
+                const std::int64_t position = positions.at(data, batch, token, axis);
+                if (range.has(position) ||
+                    (tokens != nullptr && !tokens->holds(tokens->context, batch * positions.n_tokens + token))) {
+                    continue;
+                }
+                const TokenNumbers::Name of = positions.name_of(batch, token);
                 const bool has_axes = n_axes > 1;
                 return fail(error, HALYARD_ERROR_POSITION, name, has_axes ? "[axis " : "[",
-                            has_axes ? Part(axis) : Part(""), has_axes ? ", batch " : "batch ", batch, ", token ",
-                            token, "] is ", position, ", but ", range.whose, range.first, " to ", range.last);
+                            has_axes ? Part(axis) : Part(""), has_axes ? ", batch " : "batch ", of.batch, ", token ",
+                            of.token, "] is ", position, ", but ", range.whose, range.first, " to ", range.last);
             }
         }
     }
     return HALYARD_OK;
 }
 
-halyard_status read_positions(const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens,
-                              std::int32_t n_axes, CheckedPositions *out, halyard_error *error,
-                              const char *name) noexcept {
-    if (positions == nullptr && n_batch > 1 && n_tokens == 1) {
+Positions positions_in_order(std::int64_t n_batch, std::int64_t n_tokens) noexcept {
+    Positions positions = {};
+    positions.n_batch = n_batch;
+    positions.n_tokens = n_tokens;
+    positions.is_consecutive = true;
+    join_one_token_rows(positions);
+    return positions;
+}
+
+halyard_status bind_positions(const halyard_positions *given, std::int64_t n_batch, std::int64_t n_tokens,
+                              std::int32_t n_axes, const char *name, Positions *out, halyard_error *error) noexcept {
+    if (given == nullptr && n_batch > 1 && n_tokens == 1) {
         return fail(error, HALYARD_ERROR_MISMATCH, name, " is NULL, but each of ", n_batch,
                     " sequences has one token: name each sequence's position, or a start");
     }
-    if (positions == nullptr) {
-        *out = positions_in_order;
+    if (given == nullptr) {
+        *out = positions_in_order(n_batch, n_tokens);
         return HALYARD_OK;
     }
-    out->memory.begin = out->memory.end = 0;
-    HALYARD_TRY(check_struct(positions, name, error));
-    const halyard_positions &read = *positions;
-    if (read.data == nullptr && read.shape[0] != 0 && read.shape[1] != 0) {
+    *out = {};
+    HALYARD_TRY(check_struct(given, name, error));
+    if (given->data == nullptr && given->shape[0] != 0 && given->shape[1] != 0) {
         return fail(error, HALYARD_ERROR_NULL_POINTER, name, ".data is NULL");
     }
-    HALYARD_TRY(read_form(read, name, out, error));
-    const std::int64_t n_columns = read.consecutive != 0 ? 1 : n_tokens;
-    if (read.shape[0] < 0 || read.shape[1] < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", read.shape[0], ", ", read.shape[1],
-                    "}, but neither may be negative");
+    HALYARD_TRY(read_form(*given, n_batch, n_tokens, name, out, error));
+    HALYARD_TRY(check_shape(*given, n_batch, n_tokens, n_axes, name, error));
+    const std::int64_t own_axes = given->n_axes > 1 ? n_axes : 1;
+    const std::int64_t shape[] = {given->shape[0], given->shape[1], own_axes};
+    const std::int64_t strides[] = {given->strides[0], given->strides[1], given->stride_axis};
+    const bool is_empty = shape[0] == 0 || shape[1] == 0;
+    bool unused = false;
+    if (!is_empty && !find_reach(shape, strides, out->element_bytes(), &out->reach, &unused)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, name, " of shape {", shape[0], ", ", shape[1], "}, strides {",
+                    strides[0], ", ", strides[1], "}, n_axes ", n_axes, " and stride_axis ", strides[2],
+                    " leave the address space");
     }
-    if ((read.shape[0] != 1 && read.shape[0] != n_batch) || read.shape[1] != n_columns) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", read.shape[0], ", ", read.shape[1],
-                    n_batch == 1 ? "}, but it must be {" : "}, but it must be {1 or ", n_batch, ", ", n_columns,
-                    "}, batch and tokens, on ", n_axes == 1 ? "the one axis that there is" : "every axis");
-    }
-    if (read.n_axes != n_axes && read.n_axes != 0 && read.n_axes != 1) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, ".n_axes is ", read.n_axes, ", but it must be ", n_axes,
-                    n_axes > 1 ? ", or 1 where all axes are equal" : "");
-    }
-    const std::int64_t own_axes = read.n_axes > 1 ? n_axes : 1;
-    const std::int64_t shape[] = {read.shape[0], read.shape[1], own_axes};
-    const std::int64_t strides[] = {read.strides[0], read.strides[1], read.stride_axis};
-    const bool is_empty = read.shape[0] == 0 || read.shape[1] == 0;
-    const bool is_single = read.shape[0] == 1 && read.shape[1] == 1 && own_axes == 1;  // a decoding step's
-    if (is_single) {
-        out->memory.begin = reinterpret_cast<std::uintptr_t>(read.data);
-        out->memory.end = out->memory.begin + static_cast<std::uintptr_t>(out->element_bytes());
-    } else if (!is_empty && !find_memory_range(read.data, shape, strides, out->element_bytes(), &out->memory)) {
-        return fail(error, HALYARD_ERROR_OVERFLOW, name, " of shape {", read.shape[0], ", ", read.shape[1],
-                    "}, strides {", read.strides[0], ", ", read.strides[1], "}, n_axes ", n_axes, " and stride_axis ",
-                    read.stride_axis, " leave the address space");
-    }
-    out->stride_axis = own_axes > 1 ? read.stride_axis : 0;
+    out->stride_axis = own_axes > 1 ? strides[2] : 0;
+    join_one_token_rows(*out);
     return HALYARD_OK;
+}
+
+void bind_rows_by_token(bool is_shared, Positions &positions) noexcept {
+    const std::int64_t stride = is_shared ? 0 : positions.one_token_rows ? 1 : positions.n_tokens;
+    (positions.one_token_rows ? positions.stride_token : positions.stride_batch) = stride;
 }
 
 }  // namespace halyard

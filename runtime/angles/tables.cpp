@@ -64,7 +64,7 @@ bool find_rows_memory(halyard_angle_source &source) noexcept {
 halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_source &source,
                           halyard_error *error) noexcept {
     const std::int64_t n_covered = source.last - source.first + 1;
-    const std::int32_t row_of_zero = source.find_row(0, BadPosition::error);
+    const std::int32_t row_of_zero = source.covers(0) ? static_cast<std::int32_t>(-source.first) : -1;
     source.n_rows = row_of_zero >= 0 ? n_covered : n_covered + 1;
     if (source.n_rows > max_rows) {
         return fail_rows(source.n_rows, error);

@@ -17,31 +17,53 @@ struct MemoryRange {
     bool overlaps(const MemoryRange &other) const noexcept { return begin < other.end && other.begin < end; }
 };
 
-/// The smallest range that holds every element of a strided array, by checked arithmetic; false where it leaves the
-/// address space. Sizes must be at least 1, strides are in elements. (Inline for the cost of a run.)
+/// How far an array reaches from its first element, in bytes. above is 0 where there is no array.
+struct Reach {
+    std::uintptr_t below, above;
+
+    std::uintptr_t n_bytes() const noexcept { return below + above; }
+};
+
+/// The reach of a strided array; false where no address space holds it. Sizes must be at least 1, strides are in
+/// elements, and those of dimensions of size 1 are not looked at. *is_descending becomes whether each stride steps over
+/// all that the later ones reach, so that all elements lie apart. (Inline for the cost of a run.)
 template <int n_dims>
-[[gnu::always_inline]] inline bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims],
-                                                     const std::int64_t (&strides)[n_dims], std::int64_t element_bytes,
-                                                     MemoryRange *out) noexcept {
-    // Beyond any machine's address space, and small enough that sums of a few reaches stay exact.
-    constexpr std::int64_t limit = std::int64_t(1) << 58;
-    std::int64_t below = 0, above = element_bytes;
-    for (int i = 0; i < n_dims; i++) {
+[[gnu::always_inline]] inline bool find_reach(const std::int64_t (&shape)[n_dims],
+                                              const std::int64_t (&strides)[n_dims], std::int64_t element_bytes,
+                                              Reach *out, bool *is_descending) noexcept {
+    std::uintptr_t below = 0, above = 0;  // in elements; they may wrap, where the result is false
+    std::int64_t magnitudes = 0;
+    bool overflows = false, descends = true;
+    for (int i = n_dims - 1; i >= 0; i--) {
         std::int64_t reach = 0;
-        if (shape[i] == 1) {
-            continue;
+        if (shape[i] != 1) {
+            descends = descends && strides[i] > static_cast<std::int64_t>(above);  // false from a negative stride on
+            overflows |= __builtin_mul_overflow(shape[i] - 1, strides[i], &reach);
+            above += static_cast<std::uintptr_t>(reach > 0 ? reach : 0);
+            below -= static_cast<std::uintptr_t>(reach < 0 ? reach : 0);
+            magnitudes |= reach ^ (reach >> 63);
         }
-        if (__builtin_mul_overflow(shape[i] - 1, strides[i], &reach) ||
-            __builtin_mul_overflow(reach, element_bytes, &reach) || reach > limit || reach < -limit) {
-            return false;
-        }
-        below -= reach < 0 ? reach : 0;
-        above += reach > 0 ? reach : 0;
     }
+    const auto bytes = static_cast<std::uintptr_t>(element_bytes);
+    *out = {below * bytes, (above + 1) * bytes};
+    *is_descending = descends;
+    return !overflows && magnitudes >> 57 == 0;  // so that sums of a few stay exact
+}
+
+/// The addresses of an array whose first element is at data; false where they leave the address space.
+inline bool place(const void *data, const Reach &reach, MemoryRange *out) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(data);
-    out->begin = address - static_cast<std::uintptr_t>(below);
-    out->end = address + static_cast<std::uintptr_t>(above);
+    *out = {address - reach.below, address + reach.above};
     return out->begin <= address && out->end >= address;
+}
+
+/// Both in one.
+template <int n_dims>
+bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims], const std::int64_t (&strides)[n_dims],
+                       std::int64_t element_bytes, MemoryRange *out) noexcept {
+    Reach reach = {0, 0};
+    bool unused = false;
+    return find_reach(shape, strides, element_bytes, &reach, &unused) && place(data, reach, out);
 }
 
 /// Whether all elements of a tensor lie apart from each other. Conservative: it asks that, ordered by size, each

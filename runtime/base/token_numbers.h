@@ -10,32 +10,59 @@
 
 namespace halyard {
 
-/// The caller's numbers, checked but for what they are. (No initializers: a run would pay for them.)
+/// Where the numbers lie: all but the address, which each call brings. Tokens are counted through all batch rows. Batch
+/// rows of one token each count as the tokens of one row, so that kernels can take many of them at once. (No
+/// initializers: a run would pay for them.)
 struct TokenNumbers {
-    const void *data;                         // NULL: there are none
-    bool is_int64;                            // else int32
-    bool consecutive;                         // data holds the first of each batch row
+    std::int64_t n_batch, n_tokens;
+    bool one_token_rows;  // the tokens are the caller's batch rows
+    bool is_given;        // else there is no array
+    bool is_int64;
+    bool is_consecutive;                      // the array holds the first number of each batch row
     std::int64_t stride_batch, stride_token;  // in elements; 0 where there is one
-    MemoryRange memory;
+    Reach reach;
 
     std::int64_t element_bytes() const noexcept { return is_int64 ? 8 : 4; }
+    std::int64_t count() const noexcept { return n_batch * n_tokens; }
 
     /// Number `index` of the array.
-    std::int64_t read(std::int64_t index) const noexcept {
+    std::int64_t read(const void *data, std::int64_t index) const noexcept {
+        std::int64_t number = 0;
         if (is_int64) {
-            std::int64_t number = 0;
             std::memcpy(&number, static_cast<const char *>(data) + index * 8, 8);
-            return number;
+        } else {
+            std::int32_t word = 0;
+            std::memcpy(&word, static_cast<const char *>(data) + index * 4, 4);
+            number = word;
         }
-        std::int32_t number = 0;
-        std::memcpy(&number, static_cast<const char *>(data) + index * 4, 4);
         return number;
+    }
+
+    /// A token as the caller counts it, for sentences: "batch b, token t".
+    struct Name {
+        std::int64_t batch, token;
+    };
+    Name name_of(std::int64_t batch, std::int64_t token) const noexcept {
+        return one_token_rows ? Name{token, batch} : Name{batch, token};
+    }
+
+    /// Has batch rows of one token each counted as tokens of one row.
+    void join_one_token_rows() noexcept {
+        one_token_rows = n_tokens == 1;
+        if (one_token_rows) {
+            n_tokens = n_batch;
+            n_batch = 1;
+            stride_token = stride_batch;
+            stride_batch = 0;
+        }
     }
 };
 
-/// Checks what positions and slots both say of their numbers, and sets that but for the memory.
+/// Checks how positions or slots store their numbers for a call of n_batch rows of n_tokens, and sets that, but for the
+/// reach.
 template <typename Given>
-halyard_status read_form(const Given &given, const char *name, TokenNumbers *out, halyard_error *error) noexcept {
+halyard_status read_form(const Given &given, std::int64_t n_batch, std::int64_t n_tokens, const char *name,
+                         TokenNumbers *out, halyard_error *error) noexcept {
     if (given.type != HALYARD_INT32 && given.type != HALYARD_INT64) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".type is ", given.type,
                     ", but it must be HALYARD_INT32 (0) or HALYARD_INT64 (1)");
@@ -44,9 +71,11 @@ halyard_status read_form(const Given &given, const char *name, TokenNumbers *out
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".consecutive is ", given.consecutive,
                     ", but it must be 0 or 1");
     }
-    out->data = given.data;
+    out->n_batch = n_batch;
+    out->n_tokens = n_tokens;
+    out->is_given = true;
     out->is_int64 = given.type == HALYARD_INT64;
-    out->consecutive = given.consecutive != 0;
+    out->is_consecutive = given.consecutive != 0;
     // The stride of a dimension that has one element is never walked, and may be anything.
     out->stride_batch = given.shape[0] > 1 ? given.strides[0] : 0;
     out->stride_token = given.shape[1] > 1 ? given.strides[1] : 0;

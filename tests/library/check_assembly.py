@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 Target = collections.namedtuple("Target", "march fused_vectors fused f16 roots")
-avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # what runtime/walk/cpu.cpp asks for
+avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # what runtime/core/cpu.cpp asks for
 avx512 = avx2 + "+avx512f+avx512cd+avx512dq+avx512bw+avx512vl"
 targets = {
     "x86_avx2": Target(avx2, "vfn?m(add|sub).*%ymm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"],

@@ -1,0 +1,92 @@
+// Plans: a description is read, and resolved to kernels.
+#include "base/error.h"
+#include "base/versioned.h"
+#include "core/plan.h"
+#include "kv/plan.h"
+
+#include <new>
+
+using namespace halyard;
+
+namespace {
+
+/// Reads a description with its stages.
+halyard_status read(const halyard_plan_desc *desc, halyard_plan *plan, PlanReading *given, std::shared_ptr<KvPlan> *kv,
+                    halyard_error *error) {
+    HALYARD_TRY(read_plan(desc, plan, given, error));
+    for (int i = 0; i < plan->n_tensors; i++) {
+        if (!plan->tensors[i].is_plain && *kv == nullptr) {
+            kv->reset(new (std::nothrow) KvPlan);
+            if (*kv == nullptr) {
+                return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the stages of a plan");
+            }
+        }
+    }
+    return *kv == nullptr ? HALYARD_OK : read_kv_plan(*given, plan, kv->get(), error);
+}
+
+}  // namespace
+
+extern "C" {
+
+halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out, halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(out, "out", error));
+    return guard(error, "a plan", [&] {
+        auto plan = std::make_unique<halyard_plan>();
+        PlanReading given;
+        std::shared_ptr<KvPlan> kv;
+        TargetSet allowed = 0;
+        HALYARD_TRY(read(desc, plan.get(), &given, &kv, error));
+        HALYARD_TRY(allowed_targets(given.desc.target, given.desc.max_target, &allowed, error));
+        choose_kernels(*plan, allowed);
+        if (kv != nullptr) {
+            HALYARD_TRY(resolve_kv_plan(*plan, allowed, kv.get(), error));
+        }
+        plan->kv = kv;
+        *out = plan.release();
+        return halyard_status{HALYARD_OK};
+    });
+}
+
+const char *halyard_get_plan_target(const halyard_plan *plan) {
+    return plan == nullptr ? nullptr : name_of(plan->target);
+}
+
+void halyard_destroy_plan(halyard_plan *plan) { delete plan; }
+
+halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, int64_t n_bytes, int64_t *n_needed,
+                                    halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_text(text, n_bytes, error));
+    halyard_plan plan;
+    PlanReading given;
+    std::shared_ptr<KvPlan> kv;
+    HALYARD_TRY(read(desc, &plan, &given, &kv, error));
+    TargetSet allowed = 0;
+    halyard_error reason = {sizeof(halyard_error), HALYARD_OK, ""};
+    halyard_status status = allowed_targets(given.desc.target, given.desc.max_target, &allowed, &reason);
+    if (status == HALYARD_ERROR_MISMATCH) {
+        return fail(error, status, reason.message);
+    }
+    if (status == HALYARD_OK && kv != nullptr) {
+        status = resolve_kv_plan(plan, allowed, kv.get(), &reason);
+    }
+    Text lines = {text, n_bytes};
+    if (status != HALYARD_OK) {
+        lines.add("no kernel can be taken: ");
+        lines.add(reason.message);
+        lines.add("\n");
+    }
+    for (int i = 0; status == HALYARD_OK && i < plan.n_tensors; i++) {
+        if (plan.tensors[i].is_plain) {
+            explain_tensor(lines, plan, i, allowed);
+        } else {
+            explain_steps(lines, plan, *kv, i, allowed);
+        }
+    }
+    lines.end(n_needed);
+    return HALYARD_OK;
+}
+
+}  // extern "C"

@@ -1,0 +1,179 @@
+// halyard_run is bind and call. halyard_bind_run is bind, halyard_run_bound is call.
+#include "base/error.h"
+#include "base/versioned.h"
+#include "core/call.h"
+#include "kv/program.h"
+
+#include <algorithm>
+#include <memory>
+
+using namespace halyard;
+
+/// A program that the caller keeps.
+struct halyard_bound_run {
+    Program program;
+    std::unique_ptr<KvProgram> kv;  // NULL for plain rotations
+};
+
+namespace {
+
+/// The pointers that are among the arguments of a run.
+struct RunPointers {
+    const void *x[HALYARD_MAX_TENSORS];
+    void *y[HALYARD_MAX_TENSORS];
+    Pointers all;
+
+    RunPointers(const Program &program, const halyard_run_args &args) noexcept {
+        for (int i = 0; i < program.plan->n_tensors; i++) {
+            x[i] = args.x[i].data;
+            y[i] = args.y[i].data;
+        }
+        all = {program.angles, args.positions == nullptr || program.angles == nullptr ? nullptr : args.positions->data,
+               x, y, false};
+    }
+};
+
+char *address(const void *data) { return static_cast<char *>(const_cast<void *>(data)); }
+
+/// The same for stages.
+KvPointers kv_pointers(const halyard_plan &plan, const halyard_run_args &args) {
+    KvPointers pointers = {};
+    for (int i = 0; i < plan.n_tensors && args.stages != nullptr; i++) {
+        const halyard_stages &given = args.stages[i];
+        const void *const arrays[n_arrays] = {given.weight,          given.bias,         given.scales,
+                                              given.scales_out,      given.cache,        given.position_scales,
+                                              given.group_scales,    given.from_group_scales};
+        std::transform(arrays, arrays + n_arrays, pointers.of_tensor[i], address);
+    }
+    if (args.slots != nullptr) {
+        pointers.slots = args.slots->data;
+        pointers.scratch = static_cast<unsigned char *>(args.slots->scratch);
+    }
+    pointers.from_positions = args.from_positions == nullptr ? nullptr : args.from_positions->data;
+    return pointers;
+}
+
+KvPointers kv_pointers(const halyard_plan &plan, const halyard_bound_run_args &given) {
+    KvPointers pointers = {};
+    const auto at = [](auto *array, int i) { return address(array == nullptr ? nullptr : array[i]); };
+    for (int i = 0; i < plan.n_tensors; i++) {
+        char *const arrays[n_arrays] = {at(given.weights, i),      at(given.biases, i),
+                                        at(given.scales, i),       at(given.scales_out, i),
+                                        at(given.caches, i),       at(given.position_scales, i),
+                                        at(given.group_scales, i), at(given.from_group_scales, i)};
+        std::copy_n(arrays, n_arrays, pointers.of_tensor[i]);
+    }
+    pointers.slots = given.slots;
+    pointers.scratch = static_cast<unsigned char *>(given.slots_scratch);
+    pointers.from_positions = given.from_positions;
+    return pointers;
+}
+
+/// What only plans with stages take.
+halyard_status check_plain(const halyard_run_args &args, halyard_error *error) {
+    if (args.from_positions != nullptr || args.from_angles != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.from_", args.from_positions != nullptr ? "positions" : "angles",
+                    " is set, but the plan does not rerotate");
+    }
+    if (args.slots != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.slots is set, but no tensor of the plan has a cache");
+    }
+    return HALYARD_OK;
+}
+
+/// A run of a plan with stages. (Not inlined, because it would make the stack frame of its caller large.)
+[[gnu::noinline]] halyard_status run_kv(const Program &program, const halyard_run_args &args, const Share &share,
+                                        halyard_error *error) {
+    KvProgram kv;
+    HALYARD_TRY(bind_kv(program, args, &kv, error));
+    return call_kv(program, kv, RunPointers(program, args).all, kv_pointers(*program.plan, args), share, error);
+}
+
+/// Which angles a bound call reads: those that it was bound with, or rows that lie elsewhere.
+halyard_status read_angles(const Program &program, const halyard_angle_source *given, const halyard_angle_source **out,
+                           halyard_error *error) {
+    *out = program.angles;
+    if (given == nullptr) {
+        return HALYARD_OK;
+    }
+    const char *const difference = *out == nullptr ? "kind" : find_difference(**out, *given);
+    if (difference != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.angles has another ", difference,
+                    " than the GIVEN source that a run has to be bound with then");
+    }
+    *out = given;
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    Program program;
+    Share share;
+    HALYARD_TRY(bind(plan, args, HALYARD_CPU, &program, error));
+    HALYARD_TRY(read_part(args->part, args->n_parts, args->executor != nullptr, &share, error));
+    if (plan->kv != nullptr || args->stages != nullptr) {
+        return run_kv(program, *args, share, error);
+    }
+    HALYARD_TRY(check_plain(*args, error));
+    return call(program, RunPointers(program, *args).all, share, error);
+}
+
+halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args, halyard_bound_run **out,
+                                halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(out, "out", error));
+    return guard(error, "a bound run", [&] {
+        auto bound = std::make_unique<halyard_bound_run>();
+        Program &program = bound->program;
+        Share share;
+        HALYARD_TRY(bind(plan, args, HALYARD_CPU, &program, error));
+        HALYARD_TRY(read_part(args->part, args->n_parts, args->executor != nullptr, &share, error));
+        if (share.count > 1) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", share.count,
+                        ", but a bound run is whole: each call says which part it does");
+        }
+        const RunPointers example(program, *args);
+        if (plan->kv != nullptr || args->stages != nullptr) {
+            bound->kv = std::make_unique<KvProgram>();
+            HALYARD_TRY(bind_kv(program, *args, bound->kv.get(), error));
+            HALYARD_TRY(check_kv_memory(program, *bound->kv, example.all, kv_pointers(*plan, *args), error));
+        } else {
+            HALYARD_TRY(check_plain(*args, error));
+            HALYARD_TRY(check_memory(program, example.all, error));
+        }
+        *out = bound.release();
+        return halyard_status{HALYARD_OK};
+    });
+}
+
+halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
+                                 halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(bound, "bound", error));
+    HALYARD_TRY(check_struct(args, "args", error));
+    HALYARD_TRY(check_given(args->x, "args.x", error));
+    HALYARD_TRY(check_given(args->y, "args.y", error));
+    const Program &program = bound->program;
+    if (args->n_tensors != program.plan->n_tensors) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", args->n_tensors, ", but the plan's is ",
+                    program.plan->n_tensors);
+    }
+    if (args->from_positions != nullptr && (bound->kv == nullptr || !bound->kv->rerotates)) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.from_positions is set, but the plan does not rerotate");
+    }
+    Pointers given = {nullptr, args->positions, args->x, args->y, true};
+    HALYARD_TRY(read_angles(program, args->angles, &given.angles, error));
+    Share share;
+    HALYARD_TRY(read_part(args->part, args->n_parts, program.executor.n_threads > 0, &share, error));
+    return bound->kv == nullptr
+               ? call(program, given, share, error)
+               : call_kv(program, *bound->kv, given, kv_pointers(*program.plan, *args), share, error);
+}
+
+void halyard_destroy_bound_run(halyard_bound_run *bound) { delete bound; }
+
+}  // extern "C"

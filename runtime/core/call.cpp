@@ -1,0 +1,85 @@
+#include "core/call.h"
+
+namespace halyard {
+
+namespace {
+
+constexpr Share all_heads = {0, 1};
+
+/// Rotates a share of the heads of all tensors.
+void rotate_tensors(const Program &program, const Pointers &given, const TokenBlock &tokens, Rows &rows,
+                    const Share &heads) {
+    const bool is_all = tokens.n_tokens == program.positions.count() && heads.count == 1 &&
+                        rows.n_pairs * 2 == program.plan->rotary_dim;
+    for (int i = 0; i < program.plan->n_tensors; i++) {
+        const ProgramTensor &tensor = program.tensors[i];
+        if (tensor.n_heads == 0) {
+            continue;
+        }
+        if (is_all && tensor.is_one_call) {
+            call_kernel(*tensor.kernel, program.plan->sin_sign, rows, tokens.row_of_token, tokens.n_tokens,
+                        tensor.in_place, {static_cast<const char *>(given.x[i]) + tensor.x.window, tensor.x.dims},
+                        {static_cast<char *>(given.y[i]) + tensor.y.window, tensor.y.dims});
+        } else {
+            rotate_heads(program, given, i, tokens, rows, heads);
+        }
+    }
+}
+
+/// Rotates a share of a call that was checked. Whole tokens keep each row of angles with one thread, but few would be
+/// shared unevenly.
+void rotate_share(const Program &program, const Pointers &given, const Share &share) {
+    const std::int64_t n = program.positions.count();
+    const bool by_heads = n < 4 * share.count;
+    for_each_token_block(program, given, by_heads ? 0 : first_of_share(n, share), by_heads ? n : end_of_share(n, share),
+                         [&](const TokenBlock &tokens, Rows &rows) {
+                             rotate_tensors(program, given, tokens, rows, by_heads ? share : all_heads);
+                         });
+}
+
+}  // namespace
+
+void rotate_heads(const Program &program, const Pointers &given, int index, const TokenBlock &tokens, Rows &rows,
+                  const Share &heads) noexcept {
+    const TensorPlan &desc = program.plan->tensors[index];
+    const ProgramTensor &tensor = program.tensors[index];
+    const Side &in = tensor.in(), &out = tensor.y;
+    const std::int64_t in_row = program.positions.n_tokens;
+    const std::int64_t head = first_of_share(tensor.n_heads, heads);
+    const std::int64_t n_heads = end_of_share(tensor.n_heads, heads) - head;
+    const char *const x = static_cast<const char *>(given.x[index]) + head * in.head * desc.bytes;
+    char *const y = static_cast<char *>(given.y[index]) + head * out.head * desc.bytes;
+    const bool past_caches = tensor.large != nullptr && reinterpret_cast<std::uintptr_t>(given.y[index]) % 64 == 0;
+    for (std::int64_t done = 0, n = 0; done < tokens.n_tokens && n_heads > 0; done += n) {
+        const std::int64_t batch = (tokens.first + done) / in_row, token = (tokens.first + done) % in_row;
+        n = tensor.is_even ? tokens.n_tokens - done : std::min(tokens.n_tokens - done, in_row - token);
+        rotate(*program.plan, desc, tensor,
+               {x + (batch * in.batch + token * in.token) * desc.bytes,
+                y + (batch * out.batch + token * out.token) * desc.bytes, tokens.row_of_token + done, n_heads, n,
+                in.token, out.token},
+               &rows, past_caches);
+    }
+}
+
+halyard_status call(const Program &program, const Pointers &given, const Share &share, halyard_error *error) noexcept {
+    if (program.is_empty) {
+        return HALYARD_OK;
+    }
+    HALYARD_TRY(check_memory(program, given, error));
+    const std::int64_t n = program.positions.count();
+    std::int32_t row_of_token[max_block_tokens];
+    if (program.reads_rows && n <= max_block_tokens && program.n_tasks == 1 && share.count == 1 &&
+        find_rows(row_input(program, given), 0, 0, n, row_of_token)) {
+        Rows rows = rows_in_memory(*given.angles);  // one look at each position has checked it, too
+        rotate_tensors(program, given, {0, n, row_of_token}, rows, all_heads);
+        return HALYARD_OK;
+    }
+    HALYARD_TRY(check_positions(row_input(program, given), nullptr, error));
+    if (program.n_tasks > 1) {
+        return on_executor(program, [&](const Share &part) { rotate_share(program, given, part); }, error);
+    }
+    rotate_share(program, given, share);
+    return HALYARD_OK;
+}
+
+}  // namespace halyard

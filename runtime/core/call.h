@@ -1,0 +1,80 @@
+// Does what a program says, with the pointers of one call.
+#pragma once
+
+#include "core/memory.h"
+#include "core/rotate.h"
+#include "core/rows.h"
+#include "core/threads.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace halyard {
+
+/// Checks the memory and the positions, and rotates: everything, or a share.
+halyard_status call(const Program &program, const Pointers &given, const Share &share, halyard_error *error) noexcept;
+
+/// The tokens whose rows are found or made at once.
+struct TokenBlock {
+    std::int64_t first, n_tokens;       // counted through all batch rows
+    const std::int32_t *row_of_token;   // [n_tokens]
+};
+
+inline RowInput row_input(const Program &program, const Pointers &given) noexcept {
+    return {given.angles, &program.positions, given.positions, program.bad_position};
+}
+
+/// Rows where they lie in memory.
+inline Rows rows_in_memory(const halyard_angle_source &angles) noexcept {
+    return Rows(angles.cos_rows, angles.sin_rows, angles.n_rows, angles.stride_row, 0, angles.rotary_dim / 2);
+}
+
+/// Of rows that were made for tokens in order.
+inline constexpr auto row_after_row = [] {
+    std::array<std::int32_t, max_block_tokens> rows{};
+    std::iota(rows.begin(), rows.end(), 0);
+    return rows;
+}();
+
+/// Calls function(tokens, rows) for blocks of the tokens first … last - 1, whose positions were checked, with rows that
+/// are made: if there is no room for all pairs, several times for the same tokens.
+template <typename Function>
+[[gnu::noinline]] void with_made_rows(const Program &program, const Pointers &given, std::int64_t first,
+                                      std::int64_t last, const Function &function) {
+    float made[made_floats];
+    const std::int64_t n_pairs = program.plan->rotary_dim / 2;
+    const RowBlock block = row_block(program.plan->rotary_dim);
+    for (std::int64_t at = first; at < last; at += block.n_tokens) {
+        const std::int64_t n_tokens = std::min(last - at, block.n_tokens);
+        for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
+            const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
+            make_rows(row_input(program, given), program.plan->row_kernels, at, n_tokens, pair, n, {made, 2 * n, n});
+            Rows rows(made, made + n, block.n_tokens, 2 * n, pair, n);
+            function(TokenBlock{at, n_tokens, row_after_row.data()}, rows);
+        }
+    }
+}
+
+/// The same with rows where they lie, or made.
+template <typename Function>
+void for_each_token_block(const Program &program, const Pointers &given, std::int64_t first, std::int64_t last,
+                          const Function &function) {
+    if (!program.reads_rows) {
+        with_made_rows(program, given, first, last, function);
+        return;
+    }
+    std::int32_t row_of_token[max_block_tokens];
+    Rows rows = rows_in_memory(*given.angles);
+    for (std::int64_t at = first; at < last; at += max_block_tokens) {
+        const std::int64_t n = std::min(last - at, max_block_tokens);
+        find_rows(row_input(program, given), 0, at, n, row_of_token);  // all are found, see make_band
+        function(TokenBlock{at, n, row_of_token}, rows);
+    }
+}
+
+/// Rotates a share of the heads of a plain tensor.
+void rotate_heads(const Program &program, const Pointers &given, int index, const TokenBlock &tokens, Rows &rows,
+                  const Share &heads) noexcept;
+
+}  // namespace halyard

@@ -1,0 +1,224 @@
+#include "core/plan.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/versioned.h"
+#include "frequencies/frequencies.h"
+
+#include <cstdio>
+
+namespace halyard {
+
+namespace {
+
+/// Whether a tensor has more to do than to be rotated from x to y.
+bool asks_for_kv(const halyard_tensor_desc &tensor) {
+    return tensor.out_dtype != tensor.dtype || tensor.no_rotation != 0 || tensor.norm != nullptr ||
+           tensor.scale != nullptr || tensor.cache != nullptr || tensor.position_scales != 0 || tensor.hadamard != 0 ||
+           tensor.groups != nullptr || tensor.from_groups != nullptr;
+}
+
+/// Fills in what a description leaves to the frequencies, which may be NULL, and to its own other fields.
+void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyard_tensor_desc &tensor) {
+    const bool from_frequencies = tensor.pairing == 0 && frequencies != nullptr;
+    if (from_frequencies) {  // keys that were rotated have the pairing that rotations write
+        tensor.pairing = rerotates ? frequencies->about.out_pairing : frequencies->about.pairing;
+    }
+    if (tensor.out_pairing == 0) {
+        tensor.out_pairing = from_frequencies ? frequencies->about.out_pairing : tensor.pairing;
+    }
+    if (tensor.head_dim == 0 && frequencies != nullptr) {
+        tensor.head_dim = frequencies->about.head_dim;
+    }
+    if (tensor.dtype == 0 && (tensor.from_groups != nullptr || (rerotates && tensor.groups != nullptr))) {
+        tensor.dtype = HALYARD_UINT8;
+    }
+    if (tensor.out_dtype == 0) {
+        tensor.out_dtype = tensor.groups != nullptr ? HALYARD_UINT8 : tensor.dtype;
+    }
+}
+
+halyard_status read_dtypes(const halyard_tensor_desc &tensor, int index, TensorPlan *out, halyard_error *error) {
+    if (tensor.dtype == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is not set");
+    }
+    if (!to_dtype(tensor.dtype)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
+                    ", which is no dtype");
+    }
+    if (!to_dtype(tensor.out_dtype)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].out_dtype is ", tensor.out_dtype,
+                    ", which is no dtype");
+    }
+    out->dtype = *to_dtype(tensor.dtype);
+    out->out_dtype = *to_dtype(tensor.out_dtype);
+    if (out->is_plain && is_8_bit(out->dtype)) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(out->dtype),
+                    ", which only outputs and keys that rerotate can have");
+    }
+    out->bytes = element_bytes(out->dtype);
+    out->out_bytes = element_bytes(out->out_dtype);
+    return HALYARD_OK;
+}
+
+halyard_status read_pairings(const halyard_tensor_desc &tensor, int index, TensorPlan *out, halyard_error *error) {
+    if (out->rotates && tensor.pairing == 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index,
+                    "].pairing is not set, and no frequencies tell it");
+    }
+    const std::int32_t unread = HALYARD_PAIRING_HALF;
+    const std::optional<Pairing> pairing = to_pairing(out->rotates ? tensor.pairing : unread);
+    const std::optional<Pairing> out_pairing = to_pairing(out->rotates ? tensor.out_pairing : unread);
+    if (!pairing || !out_pairing) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].", pairing ? "out_pairing" : "pairing",
+                    " is ", pairing ? tensor.out_pairing : tensor.pairing, ", which is no pairing");
+    }
+    out->pairing = *pairing;
+    out->out_pairing = *out_pairing;
+    return HALYARD_OK;
+}
+
+halyard_status read_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim, TensorPlan *out,
+                           halyard_error *error) {
+    if (tensor.no_rotation != 0 && tensor.no_rotation != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].no_rotation is ", tensor.no_rotation,
+                    ", but must be 0 or 1");
+    }
+    out->rotates = tensor.no_rotation == 0;
+    HALYARD_TRY(read_dtypes(tensor, index, out, error));
+    HALYARD_TRY(read_pairings(tensor, index, out, error));
+    if (tensor.head_dim <= 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].head_dim is ", tensor.head_dim,
+                    ", but must be at least 1");
+    }
+    if (out->rotates && (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset)) {
+        return fail(error, HALYARD_ERROR_WINDOW, "tensors[", index, "].rotary_offset is ", tensor.rotary_offset, ": ",
+                    rotary_dim, " elements from there are not inside a head_dim of ", tensor.head_dim);
+    }
+    out->head_dim = out->in_dim = out->out_dim = tensor.head_dim;
+    out->rotary_offset = out->rotates ? tensor.rotary_offset : 0;
+    out->reads_x = out->writes_y = true;
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanReading *reading,
+                         halyard_error *error) noexcept {
+    halyard_plan_desc &given = reading->desc;
+    HALYARD_TRY(read_struct(desc, "desc", &given, error));
+    if (given.direction != HALYARD_FORWARD && given.direction != HALYARD_INVERSE) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is ", given.direction, ", which is no direction");
+    }
+    if (given.rerotates != 0 && given.rerotates != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rerotates is ", given.rerotates, ", but must be 0 or 1");
+    }
+    if (const halyard_frequencies *const frequencies = given.frequencies) {
+        if (given.rotary_dim != 0 && given.rotary_dim != 2 * frequencies->n_pairs) {
+            return fail(error, HALYARD_ERROR_MISMATCH, "rotary_dim is ", given.rotary_dim,
+                        ", but the frequencies' is ", 2 * frequencies->n_pairs);
+        }
+        given.rotary_dim = 2 * frequencies->n_pairs;
+    }
+    if (given.n_tensors < 1 || given.n_tensors > HALYARD_MAX_TENSORS) {
+        return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is ", given.n_tensors, ", but must be 1 to ",
+                    HALYARD_MAX_TENSORS);
+    }
+    HALYARD_TRY(check_given(given.tensors, "desc.tensors", error));
+    bool rotates = false;
+    for (int i = 0; i < given.n_tensors; i++) {
+        const char name[] = {'t', 'e', 'n', 's', 'o', 'r', 's', '[', static_cast<char>('0' + i), ']', '\0'};
+        halyard_tensor_desc &tensor = reading->tensors[i];
+        HALYARD_TRY(read_struct(&given.tensors[i], name, &tensor, error));
+        set_defaults(given.frequencies, given.rerotates != 0, tensor);
+        rotates = rotates || tensor.no_rotation == 0;
+    }
+    if (given.rotary_dim < 0 || given.rotary_dim % 2 != 0 || (given.rotary_dim == 0 && rotates)) {
+        return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", given.rotary_dim,
+                    ", but must be even and at least 2");
+    }
+    out->rotary_dim = rotates ? given.rotary_dim : 0;
+    out->sin_sign = given.direction == HALYARD_INVERSE ? 0x80000000u : 0u;
+    out->n_tensors = given.n_tensors;
+    for (int i = 0; i < given.n_tensors; i++) {
+        TensorPlan &tensor = out->tensors[i];
+        tensor.is_plain = given.rerotates == 0 && !asks_for_kv(reading->tensors[i]);
+        HALYARD_TRY(read_tensor(reading->tensors[i], i, given.rotary_dim, &tensor, error));
+    }
+    return HALYARD_OK;
+}
+
+Task task_for(const TensorPlan &tensor, Dtype dtype, std::int64_t rotary_dim, Place place, Layout layout) noexcept {
+    // Kernels may read words of two elements. bind checks strides; the distance of a pair's members is known here.
+    const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
+    const bool keeps = layout == Layout::strided || (layout == Layout::even && even_halves);
+    return {dtype, tensor.pairing, tensor.out_pairing, place, keeps ? layout : Layout::dense};
+}
+
+void choose_kernels(halyard_plan &plan, TargetSet allowed) noexcept {
+    plan.target = best_of(allowed);
+    plan.row_kernels = select_row_kernels(allowed);
+    for (int i = 0; i < plan.n_tensors; i++) {
+        TensorPlan &tensor = plan.tensors[i];
+        for (std::int32_t place = 0; place < n_places; place++) {
+            for (std::int32_t layout = 0; layout < n_layouts; layout++) {
+                tensor.kernels[place][layout] =
+                    &select(task_for(tensor, tensor.dtype, plan.rotary_dim, Place(place), Layout(layout)), allowed);
+            }
+        }
+    }
+}
+
+namespace {
+
+const char *words_for(Place place) {
+    switch (place) {
+    case Place::out_of_place: return "out of place";
+    case Place::in_place: return "in place";
+    case Place::non_temporal: return "out of place past the caches";
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+void explain_task(Text &text, const Task &task, TargetSet allowed) noexcept {
+    const Kernel &taken = select(task, allowed);
+    for (const Kernel &kernel : kernels()) {
+        const bool is_reference = kernel.function == nullptr;
+        if (!is_reference &&
+            (kernel.dtype != task.dtype || (kernel.place == Place::in_place) != (task.place == Place::in_place))) {
+            continue;  // no candidate, so explaining it would say nothing
+        }
+        const char *reason = why_not(kernel, task);
+        text.add(&kernel == &taken ? "  * " : "    ");
+        text.add(kernel.name);
+        text.add(": ");
+        text.add(&kernel == &taken                     ? "taken"
+                 : reason != nullptr                   ? reason
+                 : (allowed & bit(kernel.target)) == 0 ? why_not(kernel.target)
+                                                       : "comes after the one that is taken");
+        text.add("\n");
+        text.add_schedule(kernel.schedule);
+    }
+}
+
+void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet allowed) noexcept {
+    const TensorPlan &tensor = plan.tensors[index];
+    for (const Place place : {Place::out_of_place, Place::non_temporal, Place::in_place}) {
+        for (const Layout layout : {Layout::even, Layout::strided}) {
+            const Task task = task_for(tensor, tensor.dtype, plan.rotary_dim, place, layout);
+            const bool is_none = place == Place::in_place && tensor.pairing != tensor.out_pairing;
+            if (is_none || (place == Place::non_temporal && select(task, allowed).place != place)) {
+                continue;  // it cannot be, or is as for smaller outputs
+            }
+            char heading[128];
+            std::snprintf(heading, sizeof(heading), "tensor %d, %s, %s heads:\n", index, words_for(place),
+                          layout == Layout::strided ? "strided" : "dense");
+            text.add(heading);
+            explain_task(text, task, allowed);
+        }
+    }
+}
+
+}  // namespace halyard

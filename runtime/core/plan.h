@@ -1,0 +1,69 @@
+// A plan: a checked description, resolved to kernels.
+#pragma once
+
+#include "base/text.h"
+#include "core/kernels.h"
+#include "halyard/halyard.h"
+
+#include <cstdint>
+#include <memory>
+
+namespace halyard {
+
+/// What the KV path does with the tensors of a plan: see kv/plan.h.
+struct KvPlan;
+
+/// A tensor of a plan, with a kernel for each way in which the tensor of a run can lie.
+struct TensorPlan {
+    Dtype dtype, out_dtype;  // of x and y
+    Pairing pairing, out_pairing;
+    std::int64_t bytes, out_bytes;  // of an element of x and y
+    std::int64_t head_dim, rotary_offset;
+    std::int64_t in_dim, out_dim;  // last dimensions of x and y: head_dim, or the bytes of a record
+    bool rotates;
+    // A tensor is plain if it is only rotated, from x to y. All others are done by the KV path:
+    bool is_plain;
+    bool reads_x, writes_y;  // else x only tells dtype and shape, or y is not looked at
+    const Kernel *kernels[n_places][n_layouts];
+
+    const Kernel &kernel(Place place, Layout layout) const noexcept {
+        return *kernels[static_cast<int>(place)][static_cast<int>(layout)];
+    }
+};
+
+}  // namespace halyard
+
+struct halyard_plan {
+    std::int64_t rotary_dim = 0;  // 0 if no tensor is rotated
+    std::uint32_t sin_sign = 0;   // 0x80000000 for the inverse
+    std::int32_t n_tensors = 0;
+    halyard::TensorPlan tensors[HALYARD_MAX_TENSORS] = {};
+    halyard::RowKernels row_kernels = {};
+    halyard::Target target = {};                // the best one that is allowed
+    std::shared_ptr<const halyard::KvPlan> kv;  // NULL if all tensors are plain
+};
+
+namespace halyard {
+
+/// The plain part of a description: fills in all of a plan but its kernels and kv, and `given` with a copy of the
+/// description in which defaults are set.
+struct PlanReading {
+    halyard_plan_desc desc;
+    halyard_tensor_desc tensors[HALYARD_MAX_TENSORS];
+};
+halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanReading *given,
+                         halyard_error *error) noexcept;
+
+/// Chooses the kernels of plain tensors, and of rows.
+void choose_kernels(halyard_plan &plan, TargetSet allowed) noexcept;
+
+/// What a kernel has to serve that rotates a tensor of this dtype.
+Task task_for(const TensorPlan &tensor, Dtype dtype, std::int64_t rotary_dim, Place place, Layout layout) noexcept;
+
+/// Tells each kernel that could serve a task, and why it was taken or not.
+void explain_task(Text &text, const Task &task, TargetSet allowed) noexcept;
+
+/// The same for all ways in which a plain tensor can lie.
+void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet allowed) noexcept;
+
+}  // namespace halyard

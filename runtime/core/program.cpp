@@ -1,0 +1,362 @@
+#include "core/program.h"
+
+#include "base/error.h"
+#include "base/versioned.h"
+#include "core/rotate.h"
+#include "core/rows.h"
+
+#include <algorithm>
+
+namespace halyard {
+
+namespace {
+
+// ---- Tensors: what they must be ------------------------------------------------------------------------------------
+
+/// What a tensor's plan and its partners ask of it.
+struct Asked {
+    Dtype dtype;
+    std::int32_t device;
+    std::int64_t shape[4];
+};
+
+bool fits(const halyard_tensor &tensor, const Asked &asked) {
+    return tensor.dtype == static_cast<std::int32_t>(asked.dtype) && tensor.device == asked.device &&
+           tensor.reserved == 0 && tensor.shape[0] == asked.shape[0] && tensor.shape[1] == asked.shape[1] &&
+           tensor.shape[2] == asked.shape[2] && tensor.shape[3] == asked.shape[3] &&
+           (asked.shape[0] | asked.shape[1] | asked.shape[2]) >= 0;
+}
+
+/// Says why a tensor does not fit.
+halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const Asked &asked,
+                        halyard_error *error) {
+    if (tensor.reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].reserved is ", tensor.reserved,
+                    ", but must be 0");
+    }
+    if (!to_dtype(tensor.dtype)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].dtype is ", tensor.dtype,
+                    ", which is no dtype");
+    }
+    if (tensor.dtype != static_cast<std::int32_t>(asked.dtype)) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", name_of_dtype(tensor.dtype),
+                    ", but the plan's is ", name_of(asked.dtype));
+    }
+    if (tensor.device < HALYARD_CPU || tensor.device > HALYARD_CUDA) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].device is ", tensor.device,
+                    ", which is no device");
+    }
+    if (tensor.device != asked.device) {
+        const auto name_of_device = [](std::int32_t device) { return device == HALYARD_CPU ? "CPU" : "CUDA"; };
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "].device is HALYARD_",
+                    name_of_device(tensor.device), " (", tensor.device, "), but this call runs on HALYARD_",
+                    name_of_device(asked.device), " only");
+    }
+    for (int i = 0; i < 4; i++) {
+        if (tensor.shape[i] < 0) {
+            return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "].shape[", i, "] is ", tensor.shape[i],
+                        ", but must not be negative");
+        }
+    }
+    if (tensor.shape[3] != asked.shape[3]) {
+        const bool is_record = asked.dtype == Dtype::uint8;
+        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].shape[3] is ", tensor.shape[3],
+                    is_record ? ", but a record of the plan's has " : ", but the plan's head_dim is ", asked.shape[3],
+                    is_record ? " bytes" : "");
+    }
+    int i = 0;
+    while (i < 2 && tensor.shape[i] == asked.shape[i]) {
+        i++;
+    }
+    return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "].shape[", i, "] is ", tensor.shape[i], ", but must be ",
+                asked.shape[i], " as in ", i < 2 ? "x[0]" : "its input");
+}
+
+/// Checks the sizes of all tensors that are read. Of one whose size is not set nothing else may be there to read.
+halyard_status check_sizes(const halyard_plan &plan, const halyard_run_args &given, halyard_error *error) {
+    for (int i = 0; i < plan.n_tensors; i++) {
+        const bool is_x = given.x[i].size != sizeof(halyard_tensor);
+        if (is_x || (plan.tensors[i].writes_y && given.y[i].size != sizeof(halyard_tensor))) {
+            const char name[] = {is_x ? 'x' : 'y', '[', static_cast<char>('0' + i), ']', '\0'};
+            return fail_size(is_x ? given.x[i] : given.y[i], name, error);
+        }
+    }
+    return HALYARD_OK;
+}
+
+// ---- Tensors: how they lie -----------------------------------------------------------------------------------------
+
+[[gnu::always_inline]] inline void set_strides(const halyard_tensor &tensor, Side &side) {
+    const auto &shape = tensor.shape, &strides = tensor.strides;
+    const std::int64_t batch = shape[0] > 1 ? strides[0] : 0;
+    side.batch = shape[1] == 1 ? 0 : batch;  // batch rows of one token are tokens of one row, see Positions
+    side.token = shape[1] == 1 ? batch : strides[1];
+    side.head = shape[2] > 1 ? strides[2] : 0;
+    side.element = shape[3] > 1 ? strides[3] : 1;  // as if dense
+}
+
+halyard_status fail_reach(const halyard_tensor &tensor, const char *name, int index, halyard_error *error) {
+    const auto &shape = tensor.shape, &strides = tensor.strides;
+    return fail(error, HALYARD_ERROR_OVERFLOW, name, "[", index, "] leaves the address space: shape {", shape[0], ", ",
+                shape[1], ", ", shape[2], ", ", shape[3], "}, strides {", strides[0], ", ", strides[1], ", ",
+                strides[2], ", ", strides[3], "}");
+}
+
+bool lie_alike(const Side &a, const Side &b) {
+    return ((a.batch ^ b.batch) | (a.token ^ b.token) | (a.head ^ b.head) | (a.element ^ b.element)) == 0;
+}
+
+Layout layout_of(const ProgramTensor &tensor) {
+    const Side &out = tensor.y, &in = tensor.in();
+    // A kernel may read a word of two elements at any address, so only the strides from head to head must be even.
+    const std::int64_t steps = in.batch | in.token | in.head | out.batch | out.token | out.head;
+    return in.element != 1 || out.element != 1 ? Layout::strided : (steps & 1) == 0 ? Layout::even : Layout::dense;
+}
+
+/// Chooses the kernel of a plain tensor, and fills in what it reads.
+[[gnu::always_inline]] inline void bind_kernel(const halyard_plan &plan, const TensorPlan &desc,
+                                               const Positions &positions, ProgramTensor &tensor) {
+    const std::int64_t n_pairs = plan.rotary_dim / 2;
+    const std::int64_t n_together = tensor.is_even ? positions.count() : positions.n_tokens;
+    tensor.kernel = &desc.kernel(tensor.in_place ? Place::in_place : Place::out_of_place, layout_of(tensor));
+    set_view(*tensor.kernel, desc.out_pairing, n_pairs, tensor.n_heads, n_together, tensor.y);
+    if (!tensor.in_place) {
+        set_view(*tensor.kernel, desc.pairing, n_pairs, tensor.n_heads, n_together, tensor.x);
+    }
+    tensor.is_one_call = tensor.is_even && n_together <= max_block_tokens && tensor.within_int32 &&
+                         (tensor.in_place || desc.head_dim == plan.rotary_dim) && tensor.kernel->function != nullptr;
+}
+
+/// Fills in how the sides of a tensor lie.
+[[gnu::always_inline]] inline halyard_status bind_sides(const halyard_tensor &x, const halyard_tensor &y, int index,
+                                                        const TensorPlan &desc, const Positions &positions,
+                                                        ProgramTensor &tensor, halyard_error *error) {
+    bool is_descending = false, unused = false, are_alike = false;
+    tensor.x.reach = tensor.y.reach = {0, 0};
+    tensor.in_place = !desc.reads_x && !desc.writes_y;  // the KV path reads what it writes
+    if (desc.writes_y) {
+        set_strides(y, tensor.y);
+        if (!find_reach(y.shape, y.strides, desc.out_bytes, &tensor.y.reach, &is_descending)) {
+            return fail_reach(y, "y", index, error);
+        }
+        if (!is_descending && !elements_are_apart_in_some_order(y)) {
+            return fail(error, HALYARD_ERROR_STRIDE, "y[", index, "] has strides ", y.strides[0], ", ", y.strides[1],
+                        ", ", y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
+        }
+        tensor.y.window = desc.rotary_offset * tensor.y.element * desc.out_bytes;
+    }
+    if (desc.reads_x) {
+        set_strides(x, tensor.x);
+        are_alike = desc.writes_y && lie_alike(tensor.x, tensor.y) && desc.bytes == desc.out_bytes &&
+                    desc.in_dim == desc.out_dim;
+        tensor.x.reach = tensor.y.reach;
+        if (!are_alike && !find_reach(x.shape, x.strides, desc.bytes, &tensor.x.reach, &unused)) {
+            return fail_reach(x, "x", index, error);
+        }
+        tensor.x.window = desc.rotary_offset * tensor.x.element * desc.bytes;
+        tensor.in_place =
+            are_alike && x.data == y.data && desc.pairing == desc.out_pairing && desc.dtype == desc.out_dtype;
+    }
+    tensor.within_int32 =
+        std::max(tensor.x.reach.n_bytes(), tensor.y.reach.n_bytes()) <= static_cast<std::uintptr_t>(max_offset);
+    tensor.is_even = positions.n_batch == 1 || (tensor.x.batch == positions.n_tokens * tensor.x.token &&
+                                                tensor.y.batch == positions.n_tokens * tensor.y.token);
+    return HALYARD_OK;
+}
+
+halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, Program &program,
+                            halyard_error *error) {
+    const halyard_plan &plan = *program.plan;
+    HALYARD_TRY(check_sizes(plan, given, error));
+    const std::int64_t *const first = given.x[0].shape;
+    // Tokens are counted here as positions count them: batch rows of one token are tokens of one row.
+    program.positions.n_batch = first[1] == 1 ? 1 : first[0];
+    program.positions.n_tokens = first[1] == 1 ? first[0] : first[1];
+    program.is_empty = true;
+    for (int i = 0; i < plan.n_tensors; i++) {
+        const TensorPlan &desc = plan.tensors[i];
+        const halyard_tensor &x = given.x[i], &y = given.y[i];
+        Asked asked = {desc.dtype, device, {first[0], first[1], x.shape[2], desc.in_dim}};
+        if (!fits(x, asked)) {
+            return fail_fit(x, "x", i, asked, error);
+        }
+        asked.dtype = desc.out_dtype;
+        asked.shape[3] = desc.out_dim;
+        if (desc.writes_y && !fits(y, asked)) {
+            return fail_fit(y, "y", i, asked, error);
+        }
+        ProgramTensor &tensor = program.tensors[i];
+        tensor.n_heads = first[0] != 0 && first[1] != 0 ? x.shape[2] : 0;
+        if (tensor.n_heads == 0) {
+            continue;
+        }
+        program.is_empty = false;
+        HALYARD_TRY(bind_sides(x, y, i, desc, program.positions, tensor, error));
+        tensor.kernel = tensor.large = nullptr;
+        tensor.is_one_call = false;
+        if (desc.is_plain && device == HALYARD_CPU) {
+            bind_kernel(plan, desc, program.positions, tensor);
+        }
+    }
+    return HALYARD_OK;
+}
+
+// ---- Large outputs -------------------------------------------------------------------------------------------------
+
+/// Whether all heads and their halves begin on a cache line if y does: then a kernel stores whole lines.
+bool is_on_cache_lines(const TensorPlan &desc, const Side &y, std::int64_t rotary_dim) {
+    const std::int64_t half = desc.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
+    const std::int64_t steps = y.batch | y.token | y.head | half | (desc.rotary_offset * y.element);
+    return (steps * desc.bytes & 63) == 0;
+}
+
+/// Has outputs stored non-temporally if together they are as large as a kernel says. Such outputs would evict each
+/// other from the caches anyway, and a non-temporal store does not read a line before it overwrites it. f32 4096 x 40 x
+/// 128 takes .72 of the time. With a reader of the whole output behind it, it takes 1.11 at 8 MiB, .89 at 16, .87 at 32
+/// and .76 at 128 (half, AVX2; Zen 4, 32 MiB of third-level cache, 2026-11).
+void choose_large_kernels(Program &program) {
+    const halyard_plan &plan = *program.plan;
+    std::uint64_t written = 0;  // inputs of stride 0 on their way to a cache may have more elements than int64 can count
+    for (int i = 0; i < plan.n_tensors; i++) {
+        const ProgramTensor &tensor = program.tensors[i];
+        const TensorPlan &desc = plan.tensors[i];
+        if (tensor.n_heads != 0 && !tensor.in_place) {
+            written += static_cast<std::uint64_t>(program.positions.count()) *
+                       static_cast<std::uint64_t>(tensor.n_heads * desc.out_dim * desc.out_bytes);
+        }
+    }
+    const std::uint64_t n_mib = written >> 20;
+    for (int i = 0; n_mib >= std::uint64_t{least_non_temporal_mib} && i < plan.n_tensors; i++) {
+        ProgramTensor &tensor = program.tensors[i];
+        const TensorPlan &desc = plan.tensors[i];
+        if (tensor.n_heads == 0 || tensor.in_place || tensor.kernel == nullptr || tensor.kernel->function == nullptr) {
+            continue;
+        }
+        const Kernel &large = desc.kernel(Place::non_temporal, layout_of(tensor));
+        if (n_mib >= static_cast<std::uint64_t>(large.non_temporal_mib) && large.packed == tensor.kernel->packed &&
+            is_on_cache_lines(desc, tensor.y, plan.rotary_dim)) {
+            tensor.large = &large;
+            tensor.is_one_call = false;
+        }
+    }
+}
+
+// ---- Angles and threads --------------------------------------------------------------------------------------------
+
+/// Checks that it is clear which of the caller's rows a token reads. Rows by token belong to one shape of run. Others
+/// are found by position: without positions several batch rows would all read the same rows, which is not what a caller
+/// of rows for [batch, 1] tokens means.
+halyard_status bind_given_rows(const halyard_angle_source &angles, std::int64_t n_batch, std::int64_t n_tokens,
+                               Program &program, halyard_error *error) {
+    const bool has_positions = program.positions.is_given;
+    if (!angles.by_token && !has_positions && n_batch > 1 && !program.is_empty) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is NULL, but ", n_batch,
+                    " batch rows need positions to find given rows by, or rows that are given by_token");
+    }
+    if (!angles.by_token) {
+        return HALYARD_OK;
+    }
+    if (has_positions) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.positions is set, but the angle source's rows are by_token");
+    }
+    const std::int64_t n_own = angles.is_shared ? 1 : n_batch;
+    if (!program.is_empty && (angles.n_rows % n_own != 0 || angles.n_rows / n_own != n_tokens)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "the angle source has ", angles.n_rows, " rows by_token",
+                    angles.is_shared ? " that batch rows share" : "", ", but the run ", n_batch, " x ", n_tokens,
+                    " tokens");
+    }
+    bind_rows_by_token(angles.is_shared, program.positions);
+    return HALYARD_OK;
+}
+
+/// Below this much data for each thread, handing work over (2.5 us) costs more than it saves. Two threads of a spinning
+/// pool against one, in place, heads of 128 in the L2 cache: f32 0.78 times as fast with 128 KiB each and 1.12 times
+/// with 256 KiB, bf16 and f16 0.9 and 0.8 times with 16 KiB and 1.5 and 1.3 times with 64 KiB (Zen 4, x86_avx2,
+/// 2026-11).
+constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) { return (dtype == Dtype::f32 ? 256 : 48) << 10; }
+
+halyard_status bind_executor(const halyard_executor *executor, Program &program, halyard_error *error) {
+    HALYARD_TRY(read_struct(executor, "executor", &program.executor, error));
+    HALYARD_TRY(check_given(executor->parallel_for, "executor.parallel_for", error));
+    if (executor->n_threads < 1 || executor->n_threads > 1024) {
+        return fail(error, HALYARD_ERROR_THREADS, "executor.n_threads is ", executor->n_threads,
+                    ", but must be 1 to 1024");
+    }
+    const auto n_tokens = static_cast<double>(program.positions.n_batch) * static_cast<double>(program.positions.n_tokens);
+    double threads = 0.0;
+    for (int i = 0; i < program.plan->n_tensors && !program.is_empty; i++) {
+        const TensorPlan &desc = program.plan->tensors[i];
+        const std::int64_t width = desc.is_plain ? program.plan->rotary_dim : desc.head_dim;
+        threads += n_tokens * static_cast<double>(program.tensors[i].n_heads * width * desc.bytes) /
+                   static_cast<double>(bytes_worth_a_thread(desc.dtype));
+    }
+    program.n_tasks = std::clamp(static_cast<std::int64_t>(std::min(threads, 1024.0)), std::int64_t{1},
+                                 std::int64_t{executor->n_threads});
+    return HALYARD_OK;
+}
+
+/// Checks the fields of args that are neither tensors nor positions.
+halyard_status check_args(const halyard_plan &plan, const halyard_run_args &given, halyard_error *error) {
+    const bool rotates = plan.rotary_dim != 0;
+    if (rotates) {
+        HALYARD_TRY(check_given(given.angles, "args.angles", error));
+    }
+    HALYARD_TRY(check_given(given.x, "args.x", error));
+    HALYARD_TRY(check_given(given.y, "args.y", error));
+    if (given.n_tensors != 0 && given.n_tensors != plan.n_tensors) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", given.n_tensors, ", but the plan's is ",
+                    plan.n_tensors);
+    }
+    if (given.reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "args.reserved is ", given.reserved, ", but must be 0");
+    }
+    if (!to_bad_position(given.bad_position)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
+    }
+    if (rotates && given.angles->rotary_dim != plan.rotary_dim) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", given.angles->rotary_dim,
+                    ", but the plan's is ", plan.rotary_dim);
+    }
+    return HALYARD_OK;
+}
+
+/// Reads the positions by which a run rotates.
+halyard_status bind_angles(const halyard_run_args &given, Program &program, halyard_error *error) {
+    const halyard_angle_source &angles = *given.angles;
+    const std::int64_t n_batch = given.x->shape[0], n_tokens = given.x->shape[1];
+    program.reads_rows = angles.is_direct && angles.n_rows * angles.stride_row <= max_offset;
+    if (given.positions == nullptr && (program.is_empty || angles.kind == AngleKind::given)) {
+        program.positions = positions_in_order(n_batch, n_tokens);
+    } else {
+        HALYARD_TRY(bind_positions(given.positions, n_batch, n_tokens, angles.axes.n_axes, "positions",
+                                   &program.positions, error));
+    }
+    return angles.kind == AngleKind::given ? bind_given_rows(angles, n_batch, n_tokens, program, error) : HALYARD_OK;
+}
+
+}  // namespace
+
+halyard_status bind(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Program *program,
+                    halyard_error *error) noexcept {
+    HALYARD_TRY(check_given(plan, "plan", error));
+    HALYARD_TRY(check_struct(args, "args", error));
+    HALYARD_TRY(check_args(*plan, *args, error));
+    program->plan = plan;
+    program->angles = plan->rotary_dim != 0 ? args->angles : nullptr;
+    program->bad_position = BadPosition(args->bad_position);
+    program->reads_rows = false;
+    program->executor.n_threads = 0;
+    program->n_tasks = 1;
+    HALYARD_TRY(bind_tensors(*args, device, *program, error));
+    if (program->angles != nullptr) {
+        HALYARD_TRY(bind_angles(*args, *program, error));
+    } else {
+        program->positions = positions_in_order(args->x->shape[0], args->x->shape[1]);
+    }
+    if (!program->is_empty) {
+        choose_large_kernels(*program);
+    }
+    return args->executor == nullptr ? HALYARD_OK : bind_executor(args->executor, *program, error);
+}
+
+}  // namespace halyard

@@ -1,0 +1,86 @@
+// The portable reference. It gives the same bits as every target. Compiled without contraction.
+#include "angles/phase.h"
+#include "core/rotate.h"
+
+#include <cmath>
+
+namespace halyard {
+
+namespace {
+
+/// The arithmetic of phase.h on numbers.
+struct PortableMath {
+    using Float = float;
+    using Word = std::uint32_t;
+    using Int = std::int32_t;
+
+    static float fma(float a, float b, float c) noexcept { return std::fma(a, b, c); }
+    static float times(float a, float b) noexcept { return a * b; }
+    static float plus(float a, float b) noexcept { return a + b; }
+    static float flip_sign(float x, std::uint32_t sign) noexcept {
+        return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) ^ sign);
+    }
+    template <typename T>
+    static T select(bool condition, T a, T b) noexcept {
+        return condition ? a : b;
+    }
+    static std::uint32_t upper_product(std::uint32_t a, std::uint32_t b) noexcept {
+        return static_cast<std::uint32_t>((std::uint64_t{a} * b) >> 32);
+    }
+    static std::uint32_t to_word(std::int32_t i) noexcept { return static_cast<std::uint32_t>(i); }
+    static std::int32_t to_int(std::uint32_t word) noexcept { return static_cast<std::int32_t>(word); }
+    static float to_float(std::int32_t i) noexcept { return static_cast<float>(i); }
+};
+
+/// Rotates a head. x and y are at the first pair, and may be one.
+template <typename Storage>
+void rotate_head(const Side &in, const Side &out, std::uint32_t sin_sign, const char *x, char *y, const char *cos_row,
+                 const char *sin_row, std::int64_t n_pairs) {
+    using Word = typename Storage::Word;
+    constexpr std::int64_t bytes = sizeof(Word);
+    for (std::int64_t k = 0; k < n_pairs; k++) {
+        const auto at = k * std::int64_t{sizeof(float)};
+        const auto cos = read_word<float>(cos_row + at);
+        const auto sin = std::bit_cast<float>(read_word<std::uint32_t>(sin_row + at) ^ sin_sign);
+        const float x0 = Storage::widen(read_word<Word>(x + k * in.pair * bytes));
+        const float x1 = Storage::widen(read_word<Word>(x + (k * in.pair + in.member) * bytes));
+        const Word y0 = Storage::narrow(std::fma(x0, cos, -(x1 * sin)));
+        const Word y1 = Storage::narrow(std::fma(x1, cos, x0 * sin));
+        std::memcpy(y + k * out.pair * bytes, &y0, sizeof(Word));
+        std::memcpy(y + (k * out.pair + out.member) * bytes, &y1, sizeof(Word));
+    }
+}
+
+}  // namespace
+
+void rotate_reference(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor,
+                      const Stretch &stretch, const Rows &rows) noexcept {
+    const Side &in = tensor.in(), &out = tensor.y;
+    const char *const cos = reinterpret_cast<const char *>(rows.cos.host);
+    const char *const sin = reinterpret_cast<const char *>(rows.sin.host);
+    with_storage(desc.dtype, [&](auto storage) {
+        for (std::int64_t token = 0; token < stretch.n_tokens; token++) {
+            const std::int64_t row = stretch.row_of_token[token] * rows.dims[1].stride * std::int64_t{sizeof(float)};
+            for (std::int64_t head = 0; head < stretch.n_heads; head++) {
+                const std::int64_t of_x = token * stretch.in_token + head * in.head + rows.first_pair * in.pair;
+                const std::int64_t of_y = token * stretch.out_token + head * out.head + rows.first_pair * out.pair;
+                rotate_head<decltype(storage)>(in, out, plan.sin_sign, stretch.x + in.window + of_x * desc.bytes,
+                                               stretch.y + out.window + of_y * desc.bytes, cos + row, sin + row,
+                                               rows.n_pairs);
+            }
+        }
+    });
+}
+
+void phase_row_reference(std::int32_t position, const Phases &phases, std::int64_t n_pairs, float *cos_row,
+                         float *sin_row) noexcept {
+    const auto &[turns_high, turns_low, scale_high, scale_low] = phases;
+    for (std::int64_t k = 0; k < n_pairs; k++) {
+        const CosAndSin<float> angle =
+            phase_angle(PortableMath(), position, turns_high[k], turns_low[k], scale_high, scale_low);
+        cos_row[k] = angle.cos;
+        sin_row[k] = angle.sin;
+    }
+}
+
+}  // namespace halyard

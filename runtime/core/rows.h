@@ -1,0 +1,61 @@
+// Finds the row of cos and sin of each token, and makes rows where a kernel cannot read the source's from memory.
+#pragma once
+
+#include "angles/angle_source.h"
+#include "angles/positions.h"
+#include "core/kernels.h"
+
+#include <cstdint>
+
+namespace halyard {
+
+/// Tokens that are looked at together at most: enough to make a kernel's call cheap, few enough for their rows to be on
+/// the stack.
+inline constexpr std::int64_t max_block_tokens = 256;
+
+/// Room for made rows on the stack: 16 KiB, half a first-level cache, so that they are still cached when they are read.
+inline constexpr std::int64_t made_floats = 4096;
+
+/// What tells the rows of a call's tokens.
+struct RowInput {
+    const halyard_angle_source *angles;
+    const Positions *positions;
+    const void *position_data;
+    BadPosition bad_position;
+};
+
+/// Finds the rows of tokens first … first + n - 1 on an axis: numbers of rows, or of a source of phases the positions
+/// that count. False where a position has none under the policy; it gets that of position 0 then.
+bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first, std::int64_t n,
+               std::int32_t *found) noexcept;
+
+/// Fails, naming the first bad position, unless every token of the set has a row under the policy. NULL: all tokens.
+halyard_status check_positions(const RowInput &input, const TokenSet *tokens, halyard_error *error) noexcept;
+
+/// How many tokens and pairs of rows are made at once.
+struct RowBlock {
+    std::int64_t n_tokens, n_pairs;
+};
+RowBlock row_block(std::int64_t rotary_dim) noexcept;
+
+/// Where rows go: cos of pair k of token t is at data[t * stride_token + k], sin is stride_sin further.
+struct RowOutput {
+    float *data;
+    std::int64_t stride_token, stride_sin;
+};
+
+/// Frequencies and attention_factor as a source of phases has them.
+struct Phases {
+    const std::uint32_t *turns_high, *turns_low;
+    float scale_high, scale_low;
+};
+
+/// Makes the rows of n tokens from their positions and some pairs' frequencies.
+void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std::int32_t *positions,
+                     std::int64_t n_tokens, std::int64_t n_pairs, const RowOutput &out) noexcept;
+
+/// Makes pairs first_pair … first_pair + n_pairs - 1 of the rows of n tokens, at most a RowBlock.
+void make_rows(const RowInput &input, const RowKernels &kernels, std::int64_t first, std::int64_t n,
+               std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept;
+
+}  // namespace halyard

@@ -1,0 +1,86 @@
+// A block: some heads of some tokens on their way through a tensor's steps, in floats that stay in the first-level
+// cache.
+#pragma once
+
+#include "core/call.h"
+#include "kv/operands.h"
+#include "kv/plan.h"
+#include "kv/program.h"
+
+namespace halyard {
+
+/// A thread's memory for blocks.
+struct Workspace {
+    alignas(64) float floats[block_floats];  // [token][head][head_dim], dense
+    alignas(64) float spare[block_floats];   // what a step needs beside them: windows, words, elements of groups
+    alignas(64) float numbers[block_heads];  // one for each head of each token, or those of groups
+    alignas(64) float weights[block_floats]; // a norm's, if they are no floats; in the second half its biases
+    std::int64_t weights_of = -1;            // the head from which on they are loaded
+    RowFactor row;                           // of a norm of rows that are longer than a block
+};
+
+struct Block {
+    int index;                    // of the tensor
+    std::int64_t batch, token;    // its first token; batch rows of one token count as one row
+    std::int64_t head;            // its first head
+    std::int64_t n_tokens, n_heads;
+    Rows *rows;                       // NULL if nothing is rotated
+    const std::int32_t *row_of_token; // likewise; [n_tokens]
+    Workspace *work;                  // NULL if it is not needed
+    ElementStrides strides;           // of floats
+    Elements<const float> factors;    // by which the elements are multiplied when they are stored
+
+    Extents extents(std::int64_t n_elements) const noexcept { return {n_elements, n_heads, n_tokens}; }
+    Elements<float> floats() const noexcept { return {work->floats, strides}; }
+    /// The first token, counted through all batch rows.
+    std::int64_t first(const KvCall &call) const noexcept;
+};
+
+/// A call of a plan that has stages.
+struct KvCall {
+    const Program &program;
+    const KvProgram &kv;
+    const Pointers &given;
+    const KvPointers &arrays;
+
+    const halyard_plan &plan() const noexcept { return *program.plan; }
+    const KvPlan &kv_plan() const noexcept { return kv_of(*program.plan); }
+    const StageKernels &kernels() const noexcept { return *program.plan->kv->kernels; }
+    const TensorPlan &desc(const Block &block) const noexcept { return program.plan->tensors[block.index]; }
+    const KvTensor &stages(const Block &block) const noexcept { return kv_plan().tensors[block.index]; }
+    const ProgramTensor &tensor(const Block &block) const noexcept { return program.tensors[block.index]; }
+
+    /// The slot of the block's token `token`; -1 if it is not stored.
+    std::int64_t slot_of(const Block &block, std::int64_t token) const noexcept {
+        return kv.slots.of_token(arrays.slots, block.first(*this) + token);
+    }
+
+    /// Where an array begins that the run brings for a tensor.
+    char *data(const Block &block, Array array) const noexcept {
+        return arrays.of_tensor[block.index][static_cast<int>(array)];
+    }
+    const BoundArray &bound(const Block &block, Array array) const noexcept {
+        return kv.tensors[block.index].arrays[static_cast<int>(array)];
+    }
+
+    /// The first element of the block in x or y, which is no cache.
+    const char *x(const Block &block) const noexcept {
+        const Side &side = tensor(block).in();
+        const void *const data = tensor(block).in_place ? given.y[block.index] : given.x[block.index];
+        return static_cast<const char *>(data) + offset(side, block) * desc(block).bytes;
+    }
+    char *y(const Block &block) const noexcept {
+        return static_cast<char *>(given.y[block.index]) + offset(tensor(block).y, block) * desc(block).out_bytes;
+    }
+
+private:
+    static std::int64_t offset(const Side &side, const Block &block) noexcept {
+        return block.batch * side.batch + block.token * side.token + block.head * side.head;
+    }
+};
+
+inline std::int64_t Block::first(const KvCall &call) const noexcept {
+    return batch * call.program.positions.n_tokens + token;
+}
+
+}  // namespace halyard

@@ -1,0 +1,133 @@
+#include "kv/cache.h"
+
+#include "base/error.h"
+#include "base/transpose.h"
+#include "base/versioned.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace halyard {
+
+namespace {
+
+/// The greatest of (i / tile) * stride_tile + (i % tile) * stride for i in 0 … count - 1, with strides that are not
+/// negative, and inside the address space.
+std::int64_t reach_of(std::int64_t count, std::int64_t tile, std::int64_t stride_tile, std::int64_t stride) {
+    // That is at the last index, or at the end of the last tile that is whole.
+    const std::int64_t last = count - 1, last_whole = std::max<std::int64_t>(count / tile * tile - 1, 0);
+    return std::max(last / tile * stride_tile + last % tile * stride,
+                    last_whole / tile * stride_tile + last_whole % tile * stride);
+}
+
+/// Checks the numbers of a description whose defaults are filled in, each by itself.
+halyard_status check_counts(const halyard_cache_desc &given, const char *name, halyard_error *error) {
+    struct Field {
+        const char *name;
+        std::int64_t value, least;
+    };
+    for (const Field &field :
+         {Field{"n_slots", given.n_slots, 1}, Field{"block_size", given.block_size, 1},
+          Field{"tile_tokens", given.tile_tokens, 1}, Field{"stride_tile_tokens", given.stride_tile_tokens, 0},
+          Field{"stride_token", given.stride_token, 0}, Field{"tile_elements", given.tile_elements, 1},
+          Field{"stride_tile_elements", given.stride_tile_elements, 0},
+          Field{"stride_element", given.stride_element, 0}, Field{"extent", given.extent, 0}}) {
+        if (field.value < field.least) {
+            return fail(error, HALYARD_ERROR_SHAPE, name, "->", field.name, " is ", field.value,
+                        ", but must be at least ", field.least);
+        }
+    }
+    if (given.n_slots % given.block_size != 0) {
+        return fail(error, HALYARD_ERROR_SHAPE, name, "->n_slots is ", given.n_slots,
+                    ", but must be a multiple of block_size, ", given.block_size);
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+Scatter CacheDesc::scatter(std::int64_t head_dim, std::int64_t element_bytes) const noexcept {
+    std::int64_t element = 0;
+    if (is_linear(head_dim, &element)) {
+        return element == 1 ? Scatter::none : Scatter::single;
+    }
+    return stride_element != 1                       ? Scatter::single
+           : is_unit(tile_elements * element_bytes) ? Scatter::tiles
+                                                    : Scatter::none;
+}
+
+Lattice CacheDesc::elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept {
+    return {data,
+            element_bytes(dtype),
+            {n_slots / block_size, n_heads, (block_size - 1) / tile_tokens + 1, std::min(tile_tokens, block_size),
+             (head_dim - 1) / tile_elements + 1, tile_elements},
+            {stride_block, stride_head, stride_tile_tokens, stride_token, stride_tile_elements, stride_element}};
+}
+
+halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64_t head_dim, CacheDesc *out,
+                          halyard_error *error) noexcept {
+    char name[32];
+    std::snprintf(name, sizeof(name), "tensors[%d].cache", index);
+    *out = {};
+    halyard_cache_desc &given = *out;
+    HALYARD_TRY(read_struct(cache, name, &given, error));
+    if (given.reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "->reserved is ", given.reserved, ", but must be 0");
+    }
+    given.block_size = given.block_size == 0 ? given.n_slots : given.block_size;
+    given.tile_tokens = given.tile_tokens == 0 ? given.block_size : given.tile_tokens;
+    given.tile_elements = given.tile_elements == 0 ? head_dim : std::min(given.tile_elements, head_dim);
+    given.stride_element = given.stride_element == 0 ? 1 : given.stride_element;
+    HALYARD_TRY(check_counts(given, name, error));
+    // At an address that is far from both ends, and never looked at.
+    const Lattice one_head =
+        out->elements(reinterpret_cast<const void *>(std::uintptr_t{1} << 62), Dtype::f32, 1, head_dim);
+    MemoryRange range = {0, 0};
+    if (!find_memory_range(one_head, &range)) {
+        return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space, with ", given.n_slots,
+                    " slots in blocks that lie ", given.stride_block, " elements apart");
+    }
+    const std::int64_t reach =
+        reach_of(given.block_size, given.tile_tokens, given.stride_tile_tokens, given.stride_token) +
+        reach_of(head_dim, given.tile_elements, given.stride_tile_elements, given.stride_element);
+    std::int64_t whole_reach = 0;
+    for (int i = 2; i < 6; i++) {
+        whole_reach += (one_head.shape[i] - 1) * one_head.strides[i];
+    }
+    out->overhang = whole_reach - reach;
+    if (given.extent != 0 && reach >= given.extent) {
+        return fail(error, HALYARD_ERROR_STRIDE, name, "->extent is ", given.extent,
+                    ", but a block's tiles reach element ", reach);
+    }
+    if (!elements_are_apart(one_head)) {
+        return fail(error, HALYARD_ERROR_STRIDE, name, " has strides by which two of its elements could meet");
+    }
+    return HALYARD_OK;
+}
+
+Stored find_stored(const Slots &slots, const void *data, const CacheDesc &cache, std::int64_t first,
+                   std::int64_t n) noexcept {
+    Stored stored = {0, 0, 0, 0};
+    std::int64_t slot = -1;
+    while (stored.first < n && (slot = slots.of_token(data, first + stored.first)) < 0) {
+        stored.first++;
+    }
+    if (slot < 0) {
+        return stored;
+    }
+    stored.offset = cache.offset_of(slot);
+    std::int64_t last = stored.offset;
+    for (stored.n_tokens = 1; stored.first + stored.n_tokens < n; stored.n_tokens++) {
+        slot = slots.of_token(data, first + stored.first + stored.n_tokens);
+        const std::int64_t offset = slot < 0 ? last : cache.offset_of(slot), step = offset - last;
+        // Two tokens with one slot take two calls, so that the later one is kept.
+        if (step == 0 || (stored.n_tokens > 1 && step != stored.stride_token)) {
+            break;
+        }
+        stored.stride_token = step;
+        last = offset;
+    }
+    return stored;
+}
+
+}  // namespace halyard

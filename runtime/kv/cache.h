@@ -1,0 +1,69 @@
+// A cache: its description, where the elements of a slot lie, and the stretches of tokens that lie evenly apart there.
+#pragma once
+
+#include "base/overlap.h"
+#include "base/storage.h"
+#include "halyard/halyard.h"
+#include "kv/slots.h"
+
+#include <cstdint>
+
+namespace halyard {
+
+/// How elements of an output lie that are not all neighbours: in tiles of a few bytes, or single.
+enum class Scatter { none, tiles, single };
+
+/// A checked halyard_cache_desc with its defaults filled in.
+struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
+    std::int64_t overhang;  // by how many elements elements() reaches beyond the last one, in partial tiles
+
+    /// Where element 0 of a slot's head 0 lies, in elements.
+    std::int64_t offset_of(std::int64_t slot) const noexcept {
+        const std::int64_t block = slot / block_size, t = slot - block * block_size;
+        const std::int64_t tile = t / tile_tokens;
+        return block * stride_block + tile * stride_tile_tokens + (t - tile * tile_tokens) * stride_token;
+    }
+
+    /// Whether the elements of a head lie one stride apart, which *stride then is.
+    bool is_linear(std::int64_t head_dim, std::int64_t *stride) const noexcept {
+        *stride = tile_elements == 1 && head_dim > 1 ? stride_tile_elements : stride_element;
+        return tile_elements == 1 || tile_elements == head_dim ||
+               stride_tile_elements == tile_elements * stride_element;
+    }
+
+    Scatter scatter(std::int64_t head_dim, std::int64_t element_bytes) const noexcept;
+
+    /// All elements, as if partial tiles were whole: see overhang.
+    Lattice elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept;
+};
+
+/// Checks all that does not depend on the number of heads.
+halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64_t head_dim, CacheDesc *out,
+                          halyard_error *error) noexcept;
+
+/// Tokens that are stored and lie evenly apart in a cache.
+struct Stored {
+    std::int64_t first, n_tokens;       // first is counted from where the search began; n_tokens is 0 where there is none
+    std::int64_t offset, stride_token;  // in elements, from slot 0 on
+};
+
+/// Finds the next of them among n tokens from `first` on, counted through all batch rows. data are the slots'.
+Stored find_stored(const Slots &slots, const void *data, const CacheDesc &cache, std::int64_t first,
+                   std::int64_t n) noexcept;
+
+/// Calls function(token, stored) for all tokens that are stored among n tokens from `first` on. token counts from
+/// `first`.
+template <typename Function>
+void for_each_stored(const Slots &slots, const void *data, const CacheDesc &cache, std::int64_t first, std::int64_t n,
+                     const Function &function) {
+    for (std::int64_t token = 0; token < n;) {
+        const Stored stored = find_stored(slots, data, cache, first + token, n - token);
+        token += stored.first;
+        if (stored.n_tokens > 0) {
+            function(token, stored);
+        }
+        token += stored.n_tokens;
+    }
+}
+
+}  // namespace halyard

@@ -1,0 +1,372 @@
+#include "kv/norm.h"
+
+#include "base/versioned.h"
+#include "kv/block.h"
+#include "kv/convert.h"
+#include "kv/names.h"
+#include "kv/padding.h"
+#include "kv/rotation.h"
+#include "kv/walk.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace halyard {
+
+// ---- The description -----------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Checks what is one of a few numbers.
+halyard_status check_choices(const halyard_norm_desc &given, const StageName &name, halyard_error *error) {
+    struct Field {
+        const char *name;
+        std::int32_t value, last;
+    };
+    for (const Field &field :
+         {Field{"kind", given.kind, 1}, Field{"width", given.width, 1}, Field{"order", given.order, 1},
+          Field{"unit_offset", given.unit_offset, 1}, Field{"rounding", given.rounding, 3},
+          Field{"no_eps", given.no_eps, 1}, Field{"has_bias", given.has_bias, 1},
+          Field{"weight_per_head", given.weight_per_head, 1}}) {
+        if (!is_within(field.value, field.last)) {
+            return fail_value(name, field.name, field.value, field.last, error);
+        }
+    }
+    return HALYARD_OK;
+}
+
+/// Reads which weights a norm has, and checks what needs them.
+halyard_status check_weight(const halyard_norm_desc &given, const StageName &name, std::optional<Dtype> *weight,
+                            halyard_error *error) {
+    *weight = to_dtype(given.weight_dtype);
+    if (given.weight_dtype != 0 && !is_input_dtype(*weight)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, "->weight_dtype is ", given.weight_dtype,
+                    ", which is no dtype", *weight ? " of weights" : "");
+    }
+    if (const char *const field = given.unit_offset != 0       ? "unit_offset"
+                                  : given.has_bias != 0        ? "has_bias"
+                                  : given.weight_per_head != 0 ? "weight_per_head"
+                                                               : nullptr;
+        field != nullptr && !*weight) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->", field,
+                    " is 1, but there is no weight: weight_dtype is 0");
+    }
+    if ((given.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && !*weight) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->rounding is ", given.rounding,
+                    ", with HALYARD_NORM_ROUND_AFTER_WEIGHT (2), but there is no weight: weight_dtype is 0");
+    }
+    if (given.has_bias != 0 && given.kind != HALYARD_NORM_LAYER) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text,
+                    "->has_bias is 1, but kind is HALYARD_NORM_RMS (0): only layer norms have a bias");
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t head_dim, NormDesc *out,
+                         halyard_error *error) noexcept {
+    const StageName name(index, "norm");
+    halyard_norm_desc given = {};
+    HALYARD_TRY(read_struct(norm, name.text, &given, error));
+    HALYARD_TRY(check_choices(given, name, error));
+    HALYARD_TRY(check_weight(given, name, &out->weight, error));
+    const auto eps = static_cast<float>(given.eps);
+    if (!(given.eps >= 0.0) || eps - eps != 0.0f) {
+        return fail(error, HALYARD_ERROR_SCALE, name.text, "->eps is ", given.eps,
+                    ", but must be at least 0, and finite in f32");
+    }
+    if (given.no_eps != 0 && given.eps != 0.0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->eps is ", given.eps, ", but no_eps is 1");
+    }
+    const bool begins_inside = given.window_offset >= 0 && given.window_offset < head_dim;
+    const std::int64_t rest = begins_inside ? head_dim - given.window_offset : 0;
+    if (!begins_inside || given.window_size < 0 || given.window_size > rest) {
+        return fail(error, HALYARD_ERROR_WINDOW, name.text, "->window_offset is ", given.window_offset,
+                    " and window_size ", given.window_size, ", which is not inside a head_dim of ", head_dim);
+    }
+    out->row = given.width == HALYARD_NORM_ROW;
+    if (out->row && (given.window_offset != 0 || given.window_size != 0)) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->window_", given.window_offset != 0 ? "offset" : "size",
+                    " is ", given.window_offset != 0 ? given.window_offset : given.window_size,
+                    ", but a norm of rows has no window");
+    }
+    if (out->row && given.weight_per_head != 0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text,
+                    "->weight_per_head is 1, but a norm of rows has a weight for each element anyway");
+    }
+    out->after = given.order == HALYARD_NORM_AFTER;
+    out->unit_offset = given.unit_offset != 0;
+    out->rounding = given.rounding;
+    out->eps = given.no_eps == 0 && given.eps == 0.0 ? 1e-6f : eps;
+    out->offset = given.window_offset;
+    out->size = given.window_size == 0 ? rest : given.window_size;
+    out->layer = given.kind == HALYARD_NORM_LAYER;
+    out->has_bias = given.has_bias != 0;
+    out->per_head = given.weight_per_head != 0;
+    return HALYARD_OK;
+}
+
+// ---- Weights -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A norm's weights and biases for the heads of a block. bias is NULL of an RMS norm.
+struct Numbers {
+    const float *weight, *bias;
+    std::int64_t stride_head;  // 0 where heads share them
+};
+
+/// Weights or biases if they are floats where the caller has them, else NULL.
+const float *find_floats(const NormDesc &norm, const char *data) {
+    const bool are_floats = norm.weight == Dtype::f32 && reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0;
+    return are_floats ? reinterpret_cast<const float *>(data) : nullptr;
+}
+
+/// Widens n weights or biases from number `first` on. Where there are none they are n times `neutral`.
+void load_numbers(const KvCall &call, const NormDesc &norm, const char *numbers, float neutral, std::int64_t first,
+                  std::int64_t n, float *out) {
+    if (numbers == nullptr) {
+        std::fill_n(out, n, neutral);
+        return;
+    }
+    const char *const from = numbers + first * element_bytes(*norm.weight);
+    widen(call.kernels(), *norm.weight, {n, 1, 1}, {from, {1, 0, 0}}, {out, {1, 0, 0}});
+}
+
+void load_weights(const KvCall &call, const Block &block, std::int64_t first, std::int64_t n, float *out) {
+    const NormDesc &norm = *call.stages(block).norm;
+    load_numbers(call, norm, call.data(block, Array::weight), 1.0f, first, n, out);
+    for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
+        out[i] = 1.0f + out[i];
+    }
+}
+
+/// Finds the weights and biases of a block's heads where the caller has them as floats, or has them loaded.
+Numbers numbers_of(const KvCall &call, Block &block) {
+    const NormDesc &norm = *call.stages(block).norm;
+    const bool are_of_heads = norm.row || norm.per_head;
+    const std::int64_t first = are_of_heads ? block.head * norm.size : 0, n = norm.n_weights(block.n_heads);
+    const char *const biases = norm.has_bias ? call.data(block, Array::bias) : nullptr;
+    const float *const weight = norm.unit_offset ? nullptr : find_floats(norm, call.data(block, Array::weight));
+    const float *const bias = find_floats(norm, biases);
+    Workspace &work = *block.work;
+    float *const second_half = work.weights + block_floats / 2;
+    const std::int64_t wanted = are_of_heads ? block.head : 0;
+    if (work.weights_of != wanted) {
+        work.weights_of = wanted;
+        if (weight == nullptr) {
+            load_weights(call, block, first, n, work.weights);
+        }
+        if (norm.layer && bias == nullptr) {
+            load_numbers(call, norm, biases, -0.0f, first, n, second_half);  // adding that changes not even a -0
+        }
+    }
+    return {weight == nullptr ? work.weights : weight + first,
+            !norm.layer       ? nullptr
+            : bias == nullptr ? second_half
+                              : bias + first,
+            norm.per_head ? norm.size : 0};
+}
+
+/// Copies of the numbers of some heads that are padded as these are.
+Numbers pad(const Numbers &numbers, std::int64_t n_elements, std::int64_t first_head, std::int64_t n_heads,
+            float *weight, float *bias) {
+    const std::int64_t first = first_head * numbers.stride_head;
+    copy_padded(Padding::zeros, n_elements, n_heads, numbers.stride_head, numbers.weight + first, weight);
+    if (numbers.bias != nullptr) {
+        copy_padded(Padding::zeros, n_elements, n_heads, numbers.stride_head, numbers.bias + first, bias);
+    }
+    return {weight, numbers.bias == nullptr ? nullptr : bias, padded(n_elements)};
+}
+
+// ---- Norms ---------------------------------------------------------------------------------------------------------
+
+/// Calls the kernel on heads of whole vectors, of which n elements count.
+template <typename T>
+void call_norm(const KvCall &call, const Block &block, const Numbers &numbers, std::int64_t n_elements,
+               const Extents &extents, const Elements<T> &x, std::int64_t bytes, const Elements<float> &y) {
+    const NormDesc &norm = *call.stages(block).norm;
+    const StageKernels &kernels = call.kernels();
+    const Dtype dtype = call.desc(block).dtype;
+    const std::size_t rounds_to = norm.rounding == 0 ? 0 : index_of(dtype);
+    StageOperand weight(Elements<const float>{numbers.weight, {1, numbers.stride_head, 0}}, sizeof(float)),
+        bias(Elements<const float>{numbers.bias, {1, numbers.stride_head, 0}}, sizeof(float)), from(x, bytes),
+        to(y, sizeof(float));
+    StageCall<4> all = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&weight, &bias, &from, &to}};
+    all.join(1, 2);
+    const auto n = static_cast<float>(n_elements);
+    const bool widens = sizeof(T) == 1 && dtype != Dtype::f32;
+    all.for_each_part([&](halyard_buffer *(&buffers)[4]) {
+        if (norm.layer) {
+            kernels.layer_norm[rounds_to](buffers[0], n, norm.eps, norm.rounding, buffers[1], buffers[2], buffers[3]);
+        } else {
+            (widens ? kernels.widen_norm[index_of(dtype)] : kernels.norm[rounds_to])(buffers[0], n, norm.eps,
+                                                                                    norm.rounding, buffers[2],
+                                                                                    buffers[3]);
+        }
+    });
+}
+
+// ---- Rows that are longer than a block -----------------------------------------------------------------------------
+// This file is compiled without contraction, so nothing is fused but what std::fma fuses.
+
+/// A sum over the elements of a row that come in pieces, in the order of kernels: partial sum i of 16 takes elements i,
+/// i + 16 and so on.
+struct RowSum {
+    float sums[16] = {};
+    std::int64_t n = 0;
+
+    template <typename Add>
+    void take(const float *elements, std::int64_t n_elements, Add add) {
+        for (std::int64_t e = 0; e < n_elements; e++) {
+            float &sum = sums[n++ % 16];
+            sum = add(sum, elements[e]);
+        }
+    }
+    float mean() {
+        for (int half = 8; half >= 1; half /= 2) {
+            for (int i = 0; i < half; i++) {
+                sums[i] += sums[i + half];
+            }
+        }
+        return sums[0] / static_cast<float>(n);
+    }
+};
+
+float rounded(Dtype dtype, float value) {
+    with_storage(dtype, [&](auto storage) { value = storage.widen(storage.narrow(value)); });
+    return value;
+}
+
+void apply_row_factor(const KvCall &call, const Block &block, const Numbers &numbers) {
+    const NormDesc &norm = *call.stages(block).norm;
+    const Dtype dtype = call.desc(block).dtype;
+    const RowFactor &row = block.work->row;
+    for (std::int64_t e = 0; e < block.n_heads * norm.size; e++) {
+        float &element = block.work->floats[e];
+        float v = (norm.layer ? element - row.mean : element) * row.factor;
+        v = (norm.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 ? rounded(dtype, v) : v;
+        v *= numbers.weight[e];
+        v = norm.layer ? v + numbers.bias[e] : v;
+        element = (norm.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 ? rounded(dtype, v) : v;
+    }
+}
+
+}  // namespace
+
+std::int64_t most_heads_in_block(const KvTensor &stages, std::int64_t head_dim) noexcept {
+    // Weights of heads may need as much room as the heads, and biases too.
+    const bool are_many = stages.norm && stages.norm->layer && (stages.norm->row || stages.norm->per_head);
+    return std::clamp<std::int64_t>((are_many ? block_floats / 2 : block_floats) / head_dim, 1, block_heads);
+}
+
+void find_row_factor(const KvCall &call, const Block &first, std::int64_t n_heads) noexcept {
+    const NormDesc &norm = *call.stages(first).norm;
+    const std::int64_t head_dim = call.desc(first).head_dim;
+    RowFactor &row = first.work->row;
+    row = {};
+    const auto sum_up = [&](auto add) {
+        RowSum sum;
+        Block block = first;
+        for (block.head = 0; block.head < n_heads; block.head += first.n_heads) {
+            block.n_heads = std::min(first.n_heads, n_heads - block.head);
+            block.strides = {1, head_dim, block.n_heads * head_dim};
+            run_steps_before_norm(call, block);
+            sum.take(block.work->floats, block.n_heads * head_dim, add);
+        }
+        return sum.mean();
+    };
+    if (norm.layer) {
+        row.mean = sum_up([](float sum, float element) { return sum + element; });
+    }
+    const float mean = sum_up([&](float sum, float element) {
+        const float v = norm.layer ? element - row.mean : element;
+        return std::fma(v, v, sum);
+    });
+    row.factor = 1.0f / std::sqrt(mean + norm.eps);
+    row.is_found = true;
+}
+
+// ---- Steps ---------------------------------------------------------------------------------------------------------
+
+void norm(const KvCall &call, Block &block) noexcept {
+    const NormDesc &norm = *call.stages(block).norm;
+    const Numbers numbers = numbers_of(call, block);
+    if (block.work->row.is_found) {
+        apply_row_factor(call, block, numbers);
+        return;
+    }
+    const Extents extents =
+        norm.row ? Extents{block.n_heads * norm.size, 1, block.n_tokens} : block.extents(norm.size);
+    const Elements<float> window = {block.work->floats + norm.offset, block.strides};
+    with_whole_vectors(Padding::zeros, true, extents, window,
+                       [&](const Extents &whole, const Elements<float> &heads, std::int64_t first_head, std::int64_t) {
+                           Numbers its = numbers;
+                           alignas(64) float padded_weight[padded_floats], padded_bias[padded_floats];
+                           if (whole.n_elements != extents.n_elements) {
+                               its = pad(numbers, extents.n_elements, first_head, whole.n_heads, padded_weight,
+                                         padded_bias);
+                           }
+                           call_norm(call, block, its, extents.n_elements, whole, heads, sizeof(float), heads);
+                       });
+}
+
+void load_and_norm(const KvCall &call, Block &block) noexcept {
+    const Side &in = call.tensor(block).in();
+    const TensorPlan &desc = call.desc(block);
+    call_norm(call, block, numbers_of(call, block), desc.head_dim, block.extents(desc.head_dim),
+              Elements<const char>{call.x(block), {in.element, in.head, in.token}}, desc.bytes, block.floats());
+}
+
+namespace {
+
+/// Norms and rotates tokens that lie evenly apart on both sides.
+void norm_and_rotate(const KvCall &call, const Block &block, const float *weight, const Stretch &stretch) {
+    const ProgramTensor &direct = call.kv.tensors[block.index].direct;
+    const TensorPlan &desc = call.desc(block);
+    const std::int64_t n_pairs = call.plan().rotary_dim / 2;
+    halyard_buffer of_weight, of_tokens, x, y;
+    halyard_dimension weight_dims[2], token_dim[1], x_dims[4], y_dims[4];
+    set_buffer(of_weight, weight, weight_dims);
+    set_dimension(weight_dims[0], n_pairs, 1);
+    set_dimension(weight_dims[1], 2, n_pairs);
+    for_each_part(desc, direct, stretch, find_limits(direct, stretch, n_pairs), [&](const Stretch &part) {
+        set_buffer(of_tokens, part.row_of_token, token_dim);
+        set_dimension(token_dim[0], part.n_tokens, 1);
+        set_buffer(x, part.x, x_dims);
+        set_buffer(y, part.y, y_dims);
+        set_part(direct.in(), *direct.kernel, n_pairs, part, part.in_token, x_dims);
+        set_part(direct.y, *direct.kernel, n_pairs, part, part.out_token, y_dims);
+        call.kernels().norm_rotate[index_of(desc.dtype)](&of_weight, call.stages(block).norm->eps, &of_tokens,
+                                                         &block.rows->cos, &block.rows->sin, call.plan().sin_sign, &x,
+                                                         &y);
+    });
+}
+
+/// The same to the output with weights that have to be widened. (Not inlined, because it would make the stack frame of
+/// its caller large. A model's weights evict the stack from the cache, so small calls must not touch such frames.)
+[[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
+    alignas(64) float weight[max_head];
+    load_weights(call, block, 0, call.desc(block).head_dim, weight);
+    for_each_stretch(call, block, [&](const Stretch &stretch) { norm_and_rotate(call, block, weight, stretch); });
+}
+
+}  // namespace
+
+void norm_and_rotate(const KvCall &call, Block &block) noexcept {
+    const NormDesc &norm = *call.stages(block).norm;
+    const float *const weight = norm.unit_offset ? nullptr : find_floats(norm, call.data(block, Array::weight));
+    if (weight == nullptr) {
+        widen_weights_and_rotate(call, block);
+        return;
+    }
+    for_each_stretch(call, block, [&](const Stretch &stretch) { norm_and_rotate(call, block, weight, stretch); });
+}
+
+void norm_and_rotate_to_words(const KvCall &call, Block &block) noexcept {
+    const Numbers numbers = numbers_of(call, block);
+    norm_and_rotate(call, block, numbers.weight, words_of(call, block));
+}
+
+}  // namespace halyard

@@ -1,0 +1,102 @@
+// Elements of heads as the kernels of stages read and write them.
+#pragma once
+
+#include "core/rotate.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+
+namespace halyard {
+
+/// Strides of whole heads, in elements of their own dtype.
+struct ElementStrides {
+    std::int64_t element, head, token;
+};
+
+/// Some elements (a head, or a window of it) of some heads of some tokens. None is 0.
+struct Extents {
+    std::int64_t n_elements, n_heads, n_tokens;
+};
+
+/// Where such elements lie: the first of the first head of the first token. T is char where their dtype stands beside.
+template <typename T>
+struct Elements {
+    T *data;
+    ElementStrides strides;
+};
+
+/// An operand of a kernel: elements, heads and tokens. (Not initialised: see set_buffer.)
+struct StageOperand {
+    const void *data;
+    std::int64_t bytes;  // of an element
+    std::int64_t strides[3];
+    halyard_buffer buffer;
+    halyard_dimension dims[3];
+
+    template <typename T>
+    StageOperand(const Elements<T> &elements, std::int64_t element_bytes)  // NOLINT(*UninitializedObject)
+        : data(elements.data), bytes(element_bytes),
+          strides{elements.strides.element, elements.strides.head, elements.strides.token} {}
+    StageOperand(const StageOperand &) = delete;
+    StageOperand &operator=(const StageOperand &) = delete;
+};
+
+/// A call of a kernel with operands of one shape.
+template <std::size_t n>
+struct StageCall {
+    std::int64_t extents[3];  // of elements, heads and tokens
+    StageOperand *operands[n];
+
+    /// Joins two dimensions into one where all strides allow it, for longer loops and larger groups of heads.
+    void join(int inner, int outer) noexcept {
+        const bool fits = std::all_of(operands, operands + n, [&](const StageOperand *operand) {
+            return operand->strides[outer] == operand->strides[inner] * extents[inner];
+        });
+        if (fits || extents[outer] == 1) {
+            extents[inner] *= extents[outer];
+            extents[outer] = 1;
+        }
+    }
+    void join_all() noexcept {
+        join(0, 1);
+        join(extents[1] == 1 ? 0 : 1, 2);
+    }
+
+    /// Calls function(buffers) for all of it: once, or for one token or head after the other where 32-bit offsets do
+    /// not reach more. A head's elements are neighbours, so that they always do.
+    template <typename Function>
+    void for_each_part(const Function &function) noexcept {
+        const std::int64_t n_tokens = fits() ? 1 : std::exchange(extents[2], 1);
+        const std::int64_t n_heads = fits() ? 1 : std::exchange(extents[1], 1);
+        for (std::int64_t token = 0; token < n_tokens; token++) {
+            for (std::int64_t head = 0; head < n_heads; head++) {
+                halyard_buffer *buffers[n];
+                for (std::size_t i = 0; i < n; i++) {
+                    StageOperand &of = *operands[i];
+                    const std::int64_t offset = token * of.strides[2] + head * of.strides[1];
+                    set_buffer(of.buffer, static_cast<const char *>(of.data) + offset * of.bytes, of.dims);
+                    for (int dim = 0; dim < 3; dim++) {
+                        set_dimension(of.dims[dim], extents[dim], of.strides[dim]);
+                    }
+                    buffers[i] = &of.buffer;
+                }
+                function(buffers);
+            }
+        }
+    }
+
+private:
+    bool fits() const noexcept {
+        return std::all_of(operands, operands + n, [&](const StageOperand *operand) {
+            std::int64_t sum = 0;
+            for (int i = 0; i < 3; i++) {
+                sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand->strides[i]);  // one's may be any
+            }
+            return sum <= max_offset;
+        });
+    }
+};
+
+}  // namespace halyard

@@ -1,0 +1,331 @@
+#include "kv/plan.h"
+
+#include "base/error.h"
+#include "kv/convert.h"
+#include "kv/hadamard.h"
+#include "kv/padding.h"
+#include "kv/rotation.h"
+
+#include <cstdio>
+
+namespace halyard {
+
+namespace {
+
+// ---- The description -----------------------------------------------------------------------------------------------
+
+halyard_status fail_long_head(const TensorPlan &desc, int index, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", desc.head_dim,
+                ", but stages beside the rotation work on heads of at most ", max_head, " elements");
+}
+
+/// Refuses what keys cannot have that move from where they are, as they are.
+halyard_status check_rerotated(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
+    if (tensor.out_dtype != tensor.dtype) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_dtype is ",
+                    name_of_dtype(tensor.out_dtype), ", but a plan that rerotates keeps the dtype, ",
+                    name_of_dtype(tensor.dtype));
+    }
+    if (tensor.out_pairing != tensor.pairing) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_pairing is ", tensor.out_pairing,
+                    ", but a plan that rerotates keeps the pairing, ", tensor.pairing);
+    }
+    if (tensor.no_rotation != 0 || tensor.norm != nullptr || tensor.position_scales != 0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].",
+                    tensor.norm != nullptr        ? "norm"
+                    : tensor.position_scales != 0 ? "position_scales"
+                                                  : "no_rotation",
+                    " is set, but a plan that rerotates does nothing but rotate");
+    }
+    return HALYARD_OK;
+}
+
+/// Checks that a tensor has records where its dtypes are those of records, and reads these.
+halyard_status read_groups_of(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorPlan &desc,
+                              KvTensor *out, halyard_error *error) {
+    const bool reads = tensor.from_groups != nullptr || (rerotates && tensor.groups != nullptr);
+    const bool writes = tensor.groups != nullptr;
+    if ((reads || writes) && desc.head_dim > max_head) {
+        return fail_long_head(desc, index, error);
+    }
+    if (rerotates && tensor.from_groups != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
+                    "].from_groups is set, but a plan that rerotates has groups alone, for what it reads and writes");
+    }
+    const bool wrong_in = reads != (desc.dtype == Dtype::uint8), wrong_out = writes != (desc.out_dtype == Dtype::uint8);
+    if (wrong_in || wrong_out) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].", wrong_in ? "dtype" : "out_dtype", " is ",
+                    name_of(wrong_in ? desc.dtype : desc.out_dtype), ", but ",
+                    wrong_in && !rerotates ? "from_groups" : "groups",
+                    (wrong_in ? reads : writes) ? " is set" : " is NULL", ": uint8 is for records");
+    }
+    if (tensor.scale != nullptr && (reads || writes)) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
+                    "].scale is set, but groups have scales of their own");
+    }
+    if (writes) {
+        HALYARD_TRY(read_groups(tensor.groups, index, "groups", desc.head_dim, &out->groups.emplace(), error));
+        desc.out_dim = out->groups->record_bytes;
+    }
+    if (reads && rerotates) {
+        out->from_groups = out->groups;
+    } else if (reads) {
+        HALYARD_TRY(
+            read_groups(tensor.from_groups, index, "from_groups", desc.head_dim, &out->from_groups.emplace(), error));
+    }
+    desc.in_dim = out->from_groups ? out->from_groups->record_bytes : desc.head_dim;
+    return HALYARD_OK;
+}
+
+halyard_status read_cache_of(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorPlan &desc,
+                             KvTensor *out, halyard_error *error) {
+    if (tensor.cache == nullptr) {
+        return HALYARD_OK;
+    }
+    HALYARD_TRY(read_cache(tensor.cache, index, desc.out_dim, &out->cache.emplace(), error));
+    std::int64_t stride = 0;
+    if (out->groups && (!out->cache->is_linear(desc.out_dim, &stride) || (stride != 1 && desc.out_dim > 1))) {
+        return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index,
+                    "].cache has elements that are apart, but the bytes of a record lie one after the other");
+    }
+    desc.writes_y = false;
+    desc.reads_x = !rerotates;
+    return HALYARD_OK;
+}
+
+/// The arrays that a run has to bring for a tensor.
+std::uint8_t list_arrays(const KvTensor &stages, bool rerotates) {
+    unsigned arrays = 0;
+    const auto ask_if = [&](bool condition, Array array) { arrays |= unsigned{condition} << static_cast<int>(array); };
+    ask_if(stages.norm && stages.norm->weight, Array::weight);
+    ask_if(stages.norm && stages.norm->has_bias, Array::bias);
+    ask_if(stages.scale && !stages.scale->dynamic, Array::scales);
+    ask_if(stages.scale && stages.scale->dynamic, Array::scales_out);
+    ask_if(stages.cache.has_value(), Array::cache);
+    ask_if(stages.position_scales, Array::position_scales);
+    ask_if(stages.groups && stages.groups->scales_apart, Array::group_scales);
+    ask_if(stages.from_groups && stages.from_groups->scales_apart && !rerotates, Array::from_group_scales);
+    return static_cast<std::uint8_t>(arrays);
+}
+
+halyard_status read_stages(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorPlan &desc,
+                           KvTensor *out, halyard_error *error) {
+    if (is_8_bit(desc.dtype) && !rerotates && tensor.from_groups == nullptr) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(desc.dtype),
+                    ", which only outputs and keys that rerotate can have");
+    }
+    if (rerotates) {
+        HALYARD_TRY(check_rerotated(tensor, index, error));
+    }
+    HALYARD_TRY(read_groups_of(tensor, index, rerotates, desc, out, error));
+    if (tensor.norm != nullptr) {
+        HALYARD_TRY(read_norm(tensor.norm, index, desc.head_dim, &out->norm.emplace(), error));
+    }
+    if (tensor.scale != nullptr) {
+        HALYARD_TRY(read_scale(tensor.scale, index, desc.out_dtype, &out->scale.emplace(), error));
+    }
+    if (tensor.position_scales != 0 && tensor.position_scales != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].position_scales is ",
+                    tensor.position_scales, ", but must be 0 or 1");
+    }
+    out->position_scales = tensor.position_scales != 0;
+    const std::int64_t n = out->hadamard = tensor.hadamard;
+    if (n != 0 && (n < 2 || (n & (n - 1)) != 0 || desc.head_dim % n != 0)) {
+        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].hadamard is ", n,
+                    ", but must be 0 or a power of two from 2 on that divides head_dim, ", desc.head_dim);
+    }
+    HALYARD_TRY(read_cache_of(tensor, index, rerotates, desc, out, error));
+    if (out->from_groups && out->norm && out->norm->rounding != 0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].norm->rounding is ", out->norm->rounding,
+                    ", but records have no dtype to round to");
+    }
+    out->asked = list_arrays(*out, rerotates);
+    return HALYARD_OK;
+}
+
+// ---- The steps -----------------------------------------------------------------------------------------------------
+
+/// Whether a tensor is only rotated or copied: what is stored has the dtype of what is loaded, which rotates.
+bool is_only_rotated(const TensorPlan &desc, const KvTensor &stages) {
+    return desc.dtype == desc.out_dtype && !is_8_bit(desc.dtype) && !stages.norm && !stages.scale && !stages.groups &&
+           !stages.from_groups && !stages.position_scales && stages.hadamard == 0;
+}
+
+/// Whether one kernel norms whole heads, rotates and stores them.
+bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &desc, const KvTensor &stages) {
+    const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
+    return norm != nullptr && !norm->layer && !norm->per_head && !norm->after && !norm->row &&
+           (norm->rounding == 0 || desc.dtype == Dtype::f32) && norm->size == desc.head_dim && desc.rotates &&
+           plan.rotary_dim == desc.head_dim && plan.rotary_dim / 2 % whole_vectors == 0 &&
+           desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
+           !stages.scale && !stages.groups && !stages.from_groups && !stages.position_scales && stages.hadamard == 0;
+}
+
+/// Whether a step can load and norm at once: whole heads of whole vectors, as floats or by an RMS norm.
+bool is_loaded_and_normed(const TensorPlan &desc, const NormDesc &norm) {
+    return !norm.after && !norm.row && norm.size == desc.head_dim && norm.size % whole_vectors == 0 &&
+           (!norm.layer || desc.dtype == Dtype::f32);
+}
+
+/// The stages of a tensor in the order in which they happen.
+Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, bool x_is_scattered, bool y_is_scattered) {
+    const TensorPlan &desc = plan.tensors[index];
+    const KvTensor &stages = kv.tensors[index];
+    const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
+    Steps steps;
+    std::int64_t stride = 0;
+    const bool is_linear = !stages.cache || stages.cache->is_linear(desc.head_dim, &stride);
+    if (is_only_rotated(desc, stages) && is_linear &&
+        (kv.rerotates || !y_is_scattered || !stages.cache || desc.head_dim > max_head)) {
+        steps.direct = Steps::Direct::to_output;
+        steps.add(desc.rotates ? "rotate to the output" : "copy to the output", rotate_to_output);
+        return steps;
+    }
+    if (is_only_rotated(desc, stages) && !kv.rerotates) {
+        steps.direct = Steps::Direct::to_words;
+        steps.in_blocks = true;
+        steps.add(desc.rotates ? "rotate" : "copy", rotate_to_words);
+        steps.add("scatter", store_words);
+        return steps;
+    }
+    if (is_normed_and_rotated(plan, desc, stages) && !x_is_scattered && (y_is_scattered || is_linear)) {
+        steps.direct = y_is_scattered ? Steps::Direct::to_words : Steps::Direct::to_output;
+        steps.in_blocks = y_is_scattered;
+        if (y_is_scattered) {
+            steps.add("norm and rotate", norm_and_rotate_to_words);
+            steps.add("scatter", store_words);
+        } else {
+            steps.add("norm and rotate to the output", norm_and_rotate);
+        }
+        return steps;
+    }
+    steps.in_blocks = true;
+    const bool loads_view = !stages.from_groups && !(stages.cache && kv.rerotates);
+    const bool joins = loads_view && !x_is_scattered && norm != nullptr && is_loaded_and_normed(desc, *norm);
+    steps.add(stages.from_groups ? "load records"
+              : !loads_view      ? "load from the cache"
+              : joins            ? "load and norm"
+                                 : "load",
+              stages.from_groups ? load_records
+              : !loads_view      ? load_from_cache
+              : joins            ? load_and_norm
+              : x_is_scattered   ? load_scattered
+                                 : load);
+    const auto add_norm = [&] {
+        steps.n_before_norm = steps.n;
+        steps.add("norm", halyard::norm);
+    };
+    if (norm != nullptr && !norm->after && !joins) {
+        add_norm();
+    }
+    if (stages.hadamard != 0 && kv.rerotates) {  // the transform is its own inverse
+        steps.add("Hadamard", hadamard);
+    }
+    if (desc.rotates) {
+        steps.add("rotate", rotate_block);
+    }
+    if (norm != nullptr && norm->after) {
+        add_norm();
+    }
+    if (stages.position_scales && (stages.scale || stages.groups || stages.hadamard != 0)) {
+        steps.add("scale by position", multiply_by_position_scales);
+    } else if (stages.position_scales) {
+        steps.add("scale by position", take_position_scales);
+    }
+    if (stages.hadamard != 0) {
+        steps.add("Hadamard", hadamard);
+    }
+    if (stages.groups) {
+        steps.add("store records", store_records);
+        return steps;
+    }
+    if (stages.scale && stages.scale->dynamic) {
+        steps.add("make dynamic scales", make_dynamic_scales);
+    } else if (stages.scale && !kv.rerotates) {
+        steps.add("scale", take_static_scales);
+    }
+    steps.add(stages.cache ? "store in the cache" : "store",
+              y_is_scattered ? store_scattered
+              : stages.cache ? store_in_cache
+                             : store);
+    return steps;
+}
+
+/// The kernel that rotates blocks of floats, whose heads follow each other.
+Task block_task(const halyard_plan &plan, const TensorPlan &desc) {
+    const bool converts = desc.pairing != desc.out_pairing;
+    return task_for(desc, Dtype::f32, plan.rotary_dim, converts ? Place::out_of_place : Place::in_place,
+                    desc.head_dim % 2 == 0 && plan.rotary_dim % 2 == 0 ? Layout::even : Layout::dense);
+}
+
+}  // namespace
+
+halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, KvPlan *out, halyard_error *error) noexcept {
+    out->rerotates = given.desc.rerotates != 0;
+    for (int i = 0; i < plan->n_tensors; i++) {
+        TensorPlan &desc = plan->tensors[i];
+        KvTensor &stages = out->tensors[i];
+        if (desc.is_plain) {
+            continue;
+        }
+        HALYARD_TRY(read_stages(given.tensors[i], i, out->rerotates, desc, &stages, error));
+        bool needs_blocks = false;
+        for (const bool x : {false, true}) {
+            for (const bool y : {false, true}) {
+                const bool y_is_scattered = stages.cache ? stages.cache->scatter(desc.head_dim, desc.out_bytes) !=
+                                                               Scatter::none
+                                                         : y;
+                stages.steps[x][y] = list_steps(*plan, *out, i, x, y_is_scattered);
+                needs_blocks = needs_blocks || stages.steps[x][y].in_blocks;
+            }
+        }
+        if (needs_blocks && desc.head_dim > max_head) {
+            return fail_long_head(desc, i, error);
+        }
+    }
+    return HALYARD_OK;
+}
+
+halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPlan *out,
+                               halyard_error *error) noexcept {
+    out->kernels = find_stage_kernels(allowed);
+    for (int i = 0; i < plan.n_tensors; i++) {
+        if (plan.tensors[i].is_plain) {
+            continue;
+        }
+        if (out->kernels == nullptr) {
+            return fail(error, HALYARD_ERROR_TARGET_UNSUPPORTED, "tensors[", i,
+                        "] has more stages than its rotation, which need x86_avx2, arm_neon or a better target, "
+                        "but the target is ",
+                        name_of(best_of(allowed)));
+        }
+        out->tensors[i].in_blocks = &select(block_task(plan, plan.tensors[i]), allowed);
+    }
+    return HALYARD_OK;
+}
+
+void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv, int index, TargetSet allowed) noexcept {
+    const TensorPlan &desc = plan.tensors[index];
+    const Steps &steps = kv.tensors[index].steps[0][0];
+    char heading[32];
+    std::snprintf(heading, sizeof(heading), "tensor %d", index);
+    text.add(heading);
+    const char *separator = steps.in_blocks ? ", in blocks: " : ": ";
+    for (int i = 0; i < steps.n; i++) {
+        text.add(separator);
+        text.add(steps.list[i].name);
+        separator = ", ";
+    }
+    text.add("\n");
+    if (!desc.rotates) {
+        return;
+    }
+    if (steps.direct == Steps::Direct::no) {
+        explain_task(text, block_task(plan, desc), allowed);
+    } else if (!kv.tensors[index].norm) {
+        const Place place = kv.rerotates ? Place::in_place : Place::out_of_place;
+        explain_task(text, task_for(desc, desc.dtype, plan.rotary_dim, place, Layout::even), allowed);
+    }
+}
+
+}  // namespace halyard

@@ -1,0 +1,89 @@
+// What the KV path does with the tensors of a plan: each tensor's stages, as a list of steps.
+#pragma once
+
+#include "base/text.h"
+#include "core/plan.h"
+#include "kv/cache.h"
+#include "kv/groups.h"
+#include "kv/norm.h"
+#include "kv/scale.h"
+#include "kv/stage_kernels.h"
+
+#include <optional>
+
+namespace halyard {
+
+struct Block;
+struct KvCall;
+
+/// The longest head that goes through blocks, the elements of a thread's block, and the heads of one.
+inline constexpr std::int64_t max_head = 2048, block_floats = 8192, block_heads = 2048;
+
+/// A step does something to a block of heads and tokens.
+struct Step {
+    const char *name;  // for explanations
+    void (*run)(const KvCall &call, Block &block);
+};
+
+/// The steps of a tensor, in the order in which they are done. One that is done in blocks needs a thread's workspace;
+/// else a step takes all tokens at once.
+struct Steps {
+    static constexpr int most = 10;
+    Step list[most];
+    int n = 0, n_before_norm = 0;  // that come before a norm of rows
+    bool in_blocks = false;
+    enum class Direct { no, to_output, to_words } direct = Direct::no;  // one kernel does all but copies
+
+    void add(const char *name, void (*run)(const KvCall &, Block &)) noexcept { list[n++] = {name, run}; }
+};
+
+/// The arrays that a run brings for a tensor's stages.
+enum class Array : std::uint8_t {
+    weight,
+    bias,
+    scales,
+    scales_out,
+    cache,
+    position_scales,
+    group_scales,
+    from_group_scales
+};
+inline constexpr int n_arrays = 8;
+
+/// The stages of one tensor.
+struct KvTensor {
+    std::optional<NormDesc> norm;
+    bool position_scales = false;  // the run brings factors of its tokens
+    std::int64_t hadamard = 0;     // elements that are transformed together, or 0
+    std::optional<ScaleDesc> scale;
+    std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
+    std::optional<CacheDesc> cache;
+    std::uint8_t asked = 0;              // a bit for each Array
+    const Kernel *in_blocks = nullptr;   // rotates blocks of floats, in place if the pairings are one
+    Steps steps[2][2];                   // [elements of x are scattered][those of y, or of the cache, are]
+
+    bool asks_for(Array array) const noexcept { return (asked >> static_cast<int>(array) & 1) != 0; }
+};
+
+struct KvPlan {
+    bool rerotates = false;  // keys move from one position to another
+    const StageKernels *kernels = nullptr;
+    KvTensor tensors[HALYARD_MAX_TENSORS];
+};
+
+/// The stages of a plan, which may be none.
+inline const KvPlan &kv_of(const halyard_plan &plan) noexcept {
+    static const KvPlan none = {};
+    return plan.kv != nullptr ? *plan.kv : none;
+}
+
+/// Reads the stages of the tensors of a plan whose plain part was read, and sets what they change in that.
+halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, KvPlan *out, halyard_error *error) noexcept;
+
+/// Chooses kernels and lists the steps. Fails if no allowed target has stages.
+halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPlan *out, halyard_error *error) noexcept;
+
+/// Tells the steps of a tensor that is not plain.
+void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv, int index, TargetSet allowed) noexcept;
+
+}  // namespace halyard

@@ -1,0 +1,128 @@
+#include "kv/rerotate.h"
+
+#include "base/versioned.h"
+
+#include <array>
+
+namespace halyard {
+
+namespace {
+
+/// Fails unless keys can move by a source of the plan's rotary_dim. name is for the message.
+halyard_status check_source_of_moves(const halyard_angle_source &source, const char *name, std::int64_t rotary_dim,
+                                     halyard_error *error) {
+    if (source.rotary_dim != rotary_dim) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name, " has a rotary_dim of ", source.rotary_dim,
+                    ", but the plan's is ", rotary_dim);
+    }
+    if (source.turns_high == nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name,
+                    source.kind == AngleKind::given ? " has given rows, which do not tell by how much a key has to turn"
+                                                    : " has another reference than EXACT, by which keys do not move");
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace
+
+halyard_status bind_moves(const Program &program, const halyard_run_args &args, KvProgram *out,
+                          halyard_error *error) noexcept {
+    out->rerotates = kv_of(*program.plan).rerotates;
+    if (!out->rerotates) {
+        return args.from_positions == nullptr && args.from_angles == nullptr
+                   ? HALYARD_OK
+                   : fail(error, HALYARD_ERROR_MISMATCH, "args.from_",
+                          args.from_positions != nullptr ? "positions" : "angles",
+                          " is set, but the plan does not rerotate");
+    }
+    HALYARD_TRY(check_given(args.from_positions, "args.from_positions", error));
+    if (program.bad_position != BadPosition::error) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "bad_position is ", args.bad_position,
+                    ", but keys move from and to every position of 32 bits, so that it must be 0");
+    }
+    out->from_angles = args.from_angles != nullptr ? args.from_angles : program.angles;
+    HALYARD_TRY(check_source_of_moves(*program.angles, "angles", program.plan->rotary_dim, error));
+    HALYARD_TRY(check_source_of_moves(*out->from_angles, "from_angles", program.plan->rotary_dim, error));
+    return bind_positions(args.from_positions, args.x->shape[0], args.x->shape[1], out->from_angles->axes.n_axes,
+                          "from_positions", &out->from_positions, error);
+}
+
+halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_error *error) noexcept {
+    constexpr PositionRange all = {INT32_MIN, INT32_MAX, "positions of 32 bits are "};
+    HALYARD_TRY(check_within(all, call.program.positions, call.given.positions, call.given.angles->axes.n_axes, tokens,
+                             "positions", error));
+    return check_within(all, call.kv.from_positions, call.arrays.from_positions, call.kv.from_angles->axes.n_axes,
+                        tokens, "from_positions", error);
+}
+
+namespace {
+
+/// By how many positions a token's keys turn on each axis with the source that they go to and with that which they come
+/// from. With one source both are one difference, so that equal ones are seen.
+struct Move {
+    std::array<std::uint64_t, HALYARD_MAX_AXES> to{}, from{};
+    bool operator==(const Move &) const = default;
+};
+
+Move move_of(const KvCall &call, std::int64_t at) {
+    const halyard_angle_source &to = *call.given.angles, &from = *call.kv.from_angles;
+    const Positions &positions = call.program.positions;
+    const std::int64_t batch = at / positions.n_tokens, token = at - batch * positions.n_tokens;
+    Move move;
+    for (std::int32_t axis = 0; axis < to.axes.n_axes; axis++) {
+        move.to[std::size_t(axis)] =
+            static_cast<std::uint64_t>(positions.at(call.given.positions, batch, token, axis));
+    }
+    auto &back = &to == &from ? move.to : move.from;
+    for (std::int32_t axis = 0; axis < from.axes.n_axes; axis++) {
+        back[std::size_t(axis)] -= static_cast<std::uint64_t>(
+            call.kv.from_positions.at(call.arrays.from_positions, batch, token, axis));
+    }
+    return move;
+}
+
+/// What some positions of a pair's axis come to, in 2^-64 turns.
+std::uint64_t turns_of(const halyard_angle_source &source, const decltype(Move::to) &positions, std::int64_t pair) {
+    const std::uint64_t turns = std::uint64_t{source.turns_high.get()[pair]} << 32 | source.turns_low.get()[pair];
+    return turns * positions[std::size_t(source.axes.of(pair))];
+}
+
+/// Makes the row of a move. Whole turns are lost, as they may.
+void make_row(const KvCall &call, const Move &move, const MovedBlock &block, float *row) {
+    const halyard_angle_source &to = *call.given.angles, &from = *call.kv.from_angles;
+    std::uint32_t turns[made_floats / 2];  // in 2^-32
+    for (std::int64_t i = 0; i < block.n_pairs; i++) {
+        const std::int64_t pair = block.first_pair + i;
+        turns[i] = static_cast<std::uint32_t>((turns_of(to, move.to, pair) + turns_of(from, move.from, pair)) >> 32);
+    }
+    // attention_factor was applied before.
+    const double factor = &to == &from ? 1.0 : to.attention_factor / from.attention_factor;
+    const auto high = static_cast<float>(factor), low = static_cast<float>(factor - static_cast<double>(high));
+    const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
+    make_phase_rows({turns, turns, high, low}, call.plan().row_kernels, &once, 1, block.n_pairs,
+                    {row, 2 * block.n_pairs, block.n_pairs});
+}
+
+}  // namespace
+
+std::int64_t make_moved_rows(const KvCall &call, std::int64_t first, std::int64_t last, MovedBlock &block) noexcept {
+    const std::int64_t most_rows = row_block(call.plan().rotary_dim).n_tokens;
+    const std::int64_t most_tokens = std::min(last - first, max_block_tokens);
+    Move move;
+    std::int64_t n_rows = 0, n_tokens = 0;
+    for (; n_tokens < most_tokens; n_tokens++) {
+        const Move next = move_of(call, first + n_tokens);
+        if (n_rows == 0 || next != move) {
+            if (n_rows == most_rows) {
+                break;
+            }
+            move = next;
+            make_row(call, move, block, block.rows + n_rows * 2 * block.n_pairs);
+            n_rows++;
+        }
+        block.row_of_token[n_tokens] = static_cast<std::int32_t>(n_rows - 1);
+    }
+    return n_tokens;
+}
+
+}  // namespace halyard
