@@ -2,11 +2,14 @@
 
 namespace halyard {
 
-Lattice lattice_of(const Program &program, int index, const Side &side, std::int64_t dim, std::int64_t element_bytes,
-                   const void *data) noexcept {
+Lattice lattice_of(const Program &program, int index, bool is_y, const void *data) noexcept {
+    const TensorPlan &desc = program.plan->tensors[index];
+    const ProgramTensor &tensor = program.tensors[index];
+    const Side &side = is_y ? tensor.y : tensor.x;
     return {data,
-            element_bytes,
-            {program.positions.n_batch, program.positions.n_tokens, program.tensors[index].n_heads, dim, 1, 1},
+            is_y ? desc.out_bytes : desc.bytes,
+            {program.positions.n_batch, program.positions.n_tokens, tensor.n_heads, is_y ? desc.out_dim : desc.in_dim,
+             1, 1},
             {side.batch, side.token, side.head, side.element, 0, 0}};
 }
 

@@ -41,62 +41,69 @@ private:
     char text_[40];
 };
 
-/// The elements of a tensor that begins at data.
-Lattice lattice_of(const Program &program, int index, const Side &side, std::int64_t dim, std::int64_t element_bytes,
-                   const void *data) noexcept;
+/// The elements of x or y of a tensor, which begins at data.
+Lattice lattice_of(const Program &program, int index, bool is_y, const void *data) noexcept;
 
-/// Calls add(is_written, name, tensor, span, lattice) for all memory of a plain call, for the KV path too: what is read
-/// first. lattice() tells the elements of what may have gaps; where it is NULL, the memory is all of its span. (Inline,
-/// so that the check of spans costs a few comparisons.)
+/// Calls add(is_written, name, tensor, is_there, span, lattice) for all memory of a plain call, for the KV path too: what
+/// is read first. is_there: the pointer is as it has to be, and the array does not leave the address space. lattice()
+/// tells the elements of what may have gaps; where it is NULL, the memory is all of its span. (Inline, so that the check
+/// of spans costs a few comparisons.)
 template <typename Add>
 [[gnu::always_inline]] inline void list_memory(const Program &program, const Pointers &given, const Add &add) {
-    const halyard_plan &plan = *program.plan;
-    const auto add_tensors = [&](bool is_written) {
-        for (int i = 0; i < plan.n_tensors; i++) {
-            const TensorPlan &desc = plan.tensors[i];
-            const ProgramTensor &tensor = program.tensors[i];
-            if (tensor.n_heads == 0 || !(is_written ? desc.writes_y : desc.reads_x && !tensor.in_place)) {
-                continue;  // in place, y is the same
-            }
-            const Side &side = is_written ? tensor.y : tensor.x;
-            const void *const data = is_written ? given.y[i] : given.x[i];
+    const int n_tensors = program.plan->n_tensors;
+    for (int i = 0; i < n_tensors; i++) {
+        const ProgramTensor &tensor = program.tensors[i];
+        if (tensor.lists_x) {
             MemoryRange span;
-            place(data, side.reach, &span);
-            add(is_written, is_written ? y_name : x_name, i, span, [&] {
-                return is_written ? lattice_of(program, i, side, desc.out_dim, desc.out_bytes, data)
-                                  : lattice_of(program, i, side, desc.in_dim, desc.bytes, data);
-            });
+            const bool is_there = place(given.x[i], tensor.x.reach, &span) && given.x[i] != nullptr;
+            add(false, x_name, i, is_there, span,
+                [&] { return lattice_of(program, i, false, given.x[i]); });
         }
-    };
-    add_tensors(false);
-    if (program.positions.is_given) {
-        MemoryRange span;
-        place(given.positions, program.positions.reach, &span);
-        add(false, positions_name, 0, span, nullptr);
     }
     if (given.angles != nullptr) {
-        add(false, cos_name, 0, given.angles->cos_memory, nullptr);
-        add(false, sin_name, 0, given.angles->sin_memory, nullptr);
+        const bool is_given = program.positions.is_given;
+        MemoryRange span = {0, 0};
+        bool is_there = (given.positions != nullptr) == is_given;
+        if (is_given) {
+            is_there &= place(given.positions, program.positions.reach, &span);
+        }
+        add(false, positions_name, 0, is_there, span, nullptr);
+        add(false, cos_name, 0, true, given.angles->cos_memory, nullptr);
+        add(false, sin_name, 0, true, given.angles->sin_memory, nullptr);
     }
-    add_tensors(true);
+    for (int i = 0; i < n_tensors; i++) {
+        const ProgramTensor &tensor = program.tensors[i];
+        if (tensor.lists_y) {
+            MemoryRange span;
+            const bool is_there = place(given.y[i], tensor.y.reach, &span) && given.y[i] != nullptr &&
+                                  (!tensor.in_place || given.x[i] == given.y[i]);
+            add(true, y_name, i, is_there, span,
+                [&] { return lattice_of(program, i, true, given.y[i]); });
+        }
+    }
 }
 
-/// Whether spans that are written meet any other. `list` is called with a function as list_memory is.
+/// What one look at a list finds.
+struct Look {
+    bool is_missing;  // something is not there, or leaves the address space
+    bool meets;       // the span of something written meets another
+};
+
+/// Looks at a list: `list` is called with a function as list_memory is.
 template <int most, typename List>
-[[gnu::always_inline]] inline bool any_spans_meet(const List &list) {
+[[gnu::always_inline]] inline Look look_at(const List &list) {
     MemoryRange spans[most];
     int n = 0;
-    unsigned meets = 0;  // no branches, for the cost of a run
-    list([&](bool is_written, const ArgumentName &, int, const MemoryRange &span, const auto &) {
-        if (is_written) {
-            for (int j = 0; j < n; j++) {
-                meets |=
-                    static_cast<unsigned>(span.begin < spans[j].end) & static_cast<unsigned>(spans[j].begin < span.end);
-            }
+    unsigned meets = 0, missing = 0;  // no branches, for the cost of a run
+    list([&](bool is_written, const ArgumentName &, int, bool is_there, const MemoryRange &span, const auto &) {
+        missing |= static_cast<unsigned>(!is_there);
+        for (int j = 0; j < n && is_written; j++) {
+            meets |=
+                static_cast<unsigned>(span.begin < spans[j].end) & static_cast<unsigned>(spans[j].begin < span.end);
         }
         spans[n++] = span;
     });
-    return meets != 0;
+    return {missing != 0, meets != 0};
 }
 
 /// Memory of a call whose spans meet, with what its elements are.
@@ -116,7 +123,8 @@ template <int most, typename List>
 [[gnu::noinline]] halyard_status check_listed_elements(const List &list, bool is_bound, halyard_error *error) {
     Area areas[most];
     int n = 0;
-    list([&](bool is_written, const ArgumentName &name, int tensor, const MemoryRange &span, const auto &lattice) {
+    list([&](bool is_written, const ArgumentName &name, int tensor, bool, const MemoryRange &span,
+             const auto &lattice) {
         Area &area = areas[n++];
         area = {&name, tensor, is_written, false, span, {}};
         if constexpr (!std::is_null_pointer_v<std::decay_t<decltype(lattice)>>) {
@@ -130,19 +138,22 @@ template <int most, typename List>
 /// How many areas a plain call has at most.
 inline constexpr int most_plain_areas = 2 * HALYARD_MAX_TENSORS + 3;
 
-/// Checks that pointers are there and in place as they were bound, and that arrays do not leave the address space.
-halyard_status check_pointers(const Program &program, const Pointers &given, halyard_error *error) noexcept;
+/// Says what is wrong with the pointers of a plain call, or of the KV path's; OK if nothing is.
+[[gnu::cold]] halyard_status check_pointers(const Program &program, const Pointers &given,
+                                            halyard_error *error) noexcept;
 
-/// The same, and that nothing written by a plain call shares elements with anything else.
+/// Checks that pointers are there and in place as they were bound, that arrays do not leave the address space, and that
+/// nothing written by a plain call shares elements with anything else.
 inline halyard_status check_memory(const Program &program, const Pointers &given, halyard_error *error) noexcept {
     if (program.is_empty) {
         return HALYARD_OK;
     }
-    HALYARD_TRY(check_pointers(program, given, error));
     const auto list = [&](const auto &add) { list_memory(program, given, add); };
-    return any_spans_meet<most_plain_areas>(list)
-               ? check_listed_elements<most_plain_areas>(list, given.is_bound, error)
-               : HALYARD_OK;
+    const Look look = look_at<most_plain_areas>(list);
+    if (look.is_missing) {
+        return check_pointers(program, given, error);
+    }
+    return look.meets ? check_listed_elements<most_plain_areas>(list, given.is_bound, error) : HALYARD_OK;
 }
 
 }  // namespace halyard

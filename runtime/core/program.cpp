@@ -187,11 +187,14 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
         }
         ProgramTensor &tensor = program.tensors[i];
         tensor.n_heads = first[0] != 0 && first[1] != 0 ? x.shape[2] : 0;
+        tensor.lists_x = tensor.lists_y = false;
         if (tensor.n_heads == 0) {
             continue;
         }
         program.is_empty = false;
         HALYARD_TRY(bind_sides(x, y, i, desc, program.positions, tensor, error));
+        tensor.lists_x = desc.reads_x && !tensor.in_place;
+        tensor.lists_y = desc.writes_y;
         tensor.kernel = tensor.large = nullptr;
         tensor.is_one_call = false;
         if (desc.is_plain && device == HALYARD_CPU) {

@@ -12,55 +12,50 @@ constexpr ArgumentName slots_name = {"slots.data", "args.slots"}, scratch_name =
                        from_positions_name = {"from_positions.data", "args.from_positions"};
 constexpr int most_areas = most_plain_areas + n_arrays * HALYARD_MAX_TENSORS + 3;
 
-/// All memory of a call, in any order.
+/// The arrays that are written, a bit for each.
+constexpr unsigned written_arrays = 1u << static_cast<int>(Array::scales_out) | 1u << static_cast<int>(Array::cache) |
+                                    1u << static_cast<int>(Array::group_scales);
+
+/// Lists the arrays of all stages that are written, or that are only read.
 template <typename Add>
-void list_all_memory(const KvCall &call, const Add &add) {
-    list_memory(call.program, call.given, add);
-    const auto add_span = [&](bool is_written, const ArgumentName &name, const void *data, const Reach &reach) {
-        MemoryRange span;
-        place(data, reach, &span);
-        add(is_written, name, 0, span, nullptr);
-    };
+void list_arrays(const KvCall &call, bool is_written, const Add &add) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        const unsigned asked = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].asked;
-        for (unsigned left = asked; left != 0; left &= left - 1) {
+        unsigned left = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].asked;
+        for (left &= is_written ? written_arrays : ~written_arrays; left != 0; left &= left - 1) {
             const int array = std::countr_zero(left);
-            const ArrayWords &words = words_of(Array(array));
             const BoundArray &bound = call.kv.tensors[i].arrays[array];
             const void *const data = call.arrays.of_tensor[i][array];
             MemoryRange span;
-            place(data, bound.reach, &span);
-            if (words.has_gaps) {
-                add(words.is_written, words.name, i, span, [&] {
-                    Lattice elements = bound.elements;
-                    elements.data = data;
-                    return elements;
-                });
-            } else {
-                add(words.is_written, words.name, i, span, nullptr);
-            }
+            const bool is_there = place(data, bound.reach, &span) && data != nullptr;
+            add(is_written, words_of(Array(array)).name, i, is_there, span, [&] {
+                Lattice elements = bound.elements;
+                elements.data = data;
+                return elements;
+            });
         }
-    }
-    if (call.kv.rerotates) {
-        add_span(false, from_positions_name, call.arrays.from_positions, call.kv.from_positions.reach);
-    }
-    if (call.kv.slots.is_given) {
-        add_span(false, slots_name, call.arrays.slots, call.kv.slots.reach);
-        add_span(true, scratch_name, call.arrays.scratch,
-                 {0, static_cast<std::uintptr_t>(call.kv.slots.scratch_bytes)});
     }
 }
 
-/// The same as list_memory lists it: what is read first.
+/// All memory of a call, as list_memory lists it: what is read first.
 template <typename Add>
 void list_kv_memory(const KvCall &call, const Add &add) {
-    for (const bool wanted : {false, true}) {
-        list_all_memory(call, [&](bool is_written, const ArgumentName &name, int tensor, const MemoryRange &span,
-                                  const auto &lattice) {
-            if (is_written == wanted) {
-                add(is_written, name, tensor, span, lattice);
-            }
-        });
+    const auto add_numbers = [&](bool is_written, const ArgumentName &name, const void *data, const Reach &reach) {
+        MemoryRange span;
+        const bool is_there = place(data, reach, &span) && data != nullptr;
+        add(is_written, name, 0, is_there, span, nullptr);
+    };
+    list_arrays(call, false, add);
+    if (call.kv.rerotates && call.kv.from_positions.is_given) {
+        add_numbers(false, from_positions_name, call.arrays.from_positions, call.kv.from_positions.reach);
+    }
+    if (call.kv.slots.is_given) {
+        add_numbers(false, slots_name, call.arrays.slots, call.kv.slots.reach);
+    }
+    list_memory(call.program, call.given, add);
+    list_arrays(call, true, add);
+    if (call.kv.slots.is_given && call.kv.slots.scratch_bytes != 0) {
+        add_numbers(true, scratch_name, call.arrays.scratch,
+                    {0, static_cast<std::uintptr_t>(call.kv.slots.scratch_bytes)});
     }
 }
 
@@ -74,40 +69,37 @@ void list_kv_memory(const KvCall &call, const Add &add) {
                 ", but tensors[", index, is_needed ? "] has " : "] does not have ", words_of(first).asked_by);
 }
 
-halyard_status check_arrays(const KvCall &call, halyard_error *error) {
-    for (int i = 0; i < call.plan().n_tensors; i++) {
-        if (call.program.tensors[i].n_heads == 0) {
-            continue;
-        }
-        unsigned brought = 0;
-        for (int array = 0; array < n_arrays; array++) {
-            brought |= unsigned{call.arrays.of_tensor[i][array] != nullptr} << array;
-        }
-        if (brought != call.kv_plan().tensors[i].asked) {
-            return fail_arrays(call, brought, i, error);
-        }
-        for (unsigned left = brought; left != 0; left &= left - 1) {
-            const int array = std::countr_zero(left);
-            MemoryRange unused;
-            if (!place(call.arrays.of_tensor[i][array], call.kv.tensors[i].arrays[array].reach, &unused)) {
-                return fail(error, HALYARD_ERROR_OVERFLOW,
-                            NameText(words_of(Array(array)).name, call.given.is_bound, i),
-                            " leaves the address space");
-            }
-        }
+/// Whether a call brings just the arrays that stages ask for.
+[[gnu::always_inline]] inline unsigned find_brought(const KvCall &call, int index) {
+    unsigned brought = 0;
+    for (int array = 0; array < n_arrays; array++) {
+        brought |= unsigned{call.arrays.of_tensor[index][array] != nullptr} << array;
     }
-    return HALYARD_OK;
+    return brought;
 }
 
-halyard_status check_numbers(const KvCall &call, const ArgumentName &name, const void *data, const Reach &reach,
-                             halyard_error *error) {
-    MemoryRange unused;
-    const NameText text(name, call.given.is_bound, 0);
-    if (data == nullptr) {
-        return fail(error, HALYARD_ERROR_NULL_POINTER, text, " is NULL");
+/// Says what is wrong with the pointers of a call that lacks some.
+[[gnu::cold]] halyard_status fail_pointers(const KvCall &call, halyard_error *error) {
+    HALYARD_TRY(check_pointers(call.program, call.given, error));
+    for (int i = 0; i < call.plan().n_tensors; i++) {
+        const unsigned brought = find_brought(call, i);
+        if (call.program.tensors[i].n_heads != 0 && brought != call.kv_plan().tensors[i].asked) {
+            return fail_arrays(call, brought, i, error);
+        }
     }
-    return place(data, reach, &unused) ? HALYARD_OK
-                                       : fail(error, HALYARD_ERROR_OVERFLOW, text, " leaves the address space");
+    halyard_status status = HALYARD_OK;
+    list_kv_memory(call, [&](bool, const ArgumentName &name, int tensor, bool is_there, const MemoryRange &,
+                             const auto &) {
+        if (!is_there && status == HALYARD_OK) {
+            const NameText text(name, call.given.is_bound, tensor);
+            const bool is_null = (&name == &slots_name && call.arrays.slots == nullptr) ||
+                                 (&name == &scratch_name && call.arrays.scratch == nullptr) ||
+                                 (&name == &from_positions_name && call.arrays.from_positions == nullptr);
+            status = is_null ? fail(error, HALYARD_ERROR_NULL_POINTER, text, " is NULL")
+                             : fail(error, HALYARD_ERROR_OVERFLOW, text, " leaves the address space");
+        }
+    });
+    return status;
 }
 
 /// Whether any tensor writes a token: a view does, and a cache that has a slot for it.
@@ -129,19 +121,14 @@ halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
 }
 
 halyard_status check_call(const KvCall &call, halyard_error *error) {
-    HALYARD_TRY(check_pointers(call.program, call.given, error));
-    HALYARD_TRY(check_arrays(call, error));
-    if (call.kv.rerotates && call.kv.from_positions.is_given) {
-        HALYARD_TRY(
-            check_numbers(call, from_positions_name, call.arrays.from_positions, call.kv.from_positions.reach, error));
+    bool is_as_asked = true;
+    for (int i = 0; i < call.plan().n_tensors; i++) {
+        is_as_asked &= call.program.tensors[i].n_heads == 0 || find_brought(call, i) == call.kv_plan().tensors[i].asked;
     }
-    const Slots &slots = call.kv.slots;
-    if (slots.is_given) {
-        HALYARD_TRY(check_numbers(call, slots_name, call.arrays.slots, slots.reach, error));
-    }
-    if (slots.is_given && slots.scratch_bytes != 0) {
-        HALYARD_TRY(check_numbers(call, scratch_name, call.arrays.scratch,
-                                  {0, static_cast<std::uintptr_t>(slots.scratch_bytes)}, error));
+    const auto list = [&](const auto &add) { list_kv_memory(call, add); };
+    const Look look = look_at<most_areas>(list);
+    if (look.is_missing || !is_as_asked) {
+        return fail_pointers(call, error);
     }
     for (int i = 0; i < call.plan().n_tensors; i++) {
         if (call.program.tensors[i].n_heads != 0) {
@@ -149,9 +136,7 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
             HALYARD_TRY(check_position_scales(call, i, error));
         }
     }
-    const auto list = [&](const auto &add) { list_kv_memory(call, add); };
-    return any_spans_meet<most_areas>(list) ? check_listed_elements<most_areas>(list, call.given.is_bound, error)
-                                            : HALYARD_OK;
+    return look.meets ? check_listed_elements<most_areas>(list, call.given.is_bound, error) : HALYARD_OK;
 }
 
 }  // namespace

@@ -12,17 +12,14 @@ namespace halyard {
 
 const ArrayWords &words_of(Array array) noexcept {
     static constexpr ArrayWords words[n_arrays] = {
-        {{"stages[%d].weight", "args.weights[%d]"}, "a norm with a weight", false, false},
-        {{"stages[%d].bias", "args.biases[%d]"}, "a norm with a bias", false, false},
-        {{"stages[%d].scales", "args.scales[%d]"}, "static scales", false, false},
-        {{"stages[%d].scales_out", "args.scales_out[%d]"}, "dynamic scales", true, true},
-        {{"stages[%d].cache", "args.caches[%d]"}, "a cache", true, true},
-        {{"stages[%d].position_scales", "args.position_scales[%d]"}, "scales by position", false, false},
-        {{"stages[%d].group_scales", "args.group_scales[%d]"}, "groups with scales apart", true, true},
-        {{"stages[%d].from_group_scales", "args.from_group_scales[%d]"},
-         "from_groups with scales apart",
-         false,
-         true}};
+        {{"stages[%d].weight", "args.weights[%d]"}, "a norm with a weight"},
+        {{"stages[%d].bias", "args.biases[%d]"}, "a norm with a bias"},
+        {{"stages[%d].scales", "args.scales[%d]"}, "static scales"},
+        {{"stages[%d].scales_out", "args.scales_out[%d]"}, "dynamic scales"},
+        {{"stages[%d].cache", "args.caches[%d]"}, "a cache"},
+        {{"stages[%d].position_scales", "args.position_scales[%d]"}, "scales by position"},
+        {{"stages[%d].group_scales", "args.group_scales[%d]"}, "groups with scales apart"},
+        {{"stages[%d].from_group_scales", "args.from_group_scales[%d]"}, "from_groups with scales apart"}};
     return words[static_cast<int>(array)];
 }
 

@@ -20,7 +20,6 @@ struct BoundArray {
 struct ArrayWords {
     ArgumentName name;
     const char *asked_by;
-    bool is_written, has_gaps;
 };
 const ArrayWords &words_of(Array array) noexcept;
 

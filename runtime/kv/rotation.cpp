@@ -7,26 +7,40 @@ namespace halyard {
 void bind_direct(const Program &program, int index, bool to_words, ProgramTensor *out) noexcept {
     const halyard_plan &plan = *program.plan;
     const TensorPlan &desc = plan.tensors[index];
+    const ProgramTensor &tensor = program.tensors[index];
     const std::optional<CacheDesc> &cache = kv_of(plan).tensors[index].cache;
-    *out = program.tensors[index];
-    std::int64_t steps_of_tokens = out->y.token | out->y.batch;
-    if (to_words) {
-        out->y = {0, 0, desc.head_dim, 1, 0, 0, desc.rotary_offset * desc.bytes, {0, 0}, {}};
-        steps_of_tokens = desc.head_dim;
-        out->in_place = false;
-    } else if (cache) {
-        std::int64_t element = 1;
-        cache->is_linear(desc.head_dim, &element);
-        out->y = {0,       0, out->n_heads > 1 ? cache->stride_head : 0,        element, 0, 0, desc.rotary_offset * element * desc.bytes,
-                  {0, 0}, {}};
-        steps_of_tokens = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // any sum of these
-        out->within_int32 = false;
+    out->n_heads = tensor.n_heads;
+    out->in_place = tensor.in_place && !to_words;
+    out->large = nullptr;
+    out->within_int32 = tensor.within_int32 && !cache;
+    const auto copy_side = [](const Side &from, Side &to) {
+        to.batch = from.batch;
+        to.token = from.token;
+        to.head = from.head;
+        to.element = from.element;
+        to.window = from.window;
+    };
+    std::int64_t steps_of_tokens = desc.head_dim;
+    if (desc.reads_x) {
+        copy_side(tensor.in(), out->x);
     }
-    const Side &in = out->in();
-    const std::int64_t steps = in.batch | in.token | in.head | steps_of_tokens | out->y.head;
-    const Layout layout = in.element != 1 || out->y.element != 1 ? Layout::strided
-                          : (steps & 1) == 0                     ? Layout::even
-                                                                 : Layout::dense;
+    if (to_words) {
+        out->y.head = desc.head_dim;
+        out->y.element = 1;
+    } else if (cache) {
+        cache->is_linear(desc.head_dim, &out->y.element);
+        out->y.head = out->n_heads > 1 ? cache->stride_head : 0;
+        steps_of_tokens = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // any sum of these
+    } else {
+        copy_side(tensor.y, out->y);
+        steps_of_tokens = out->y.token | out->y.batch;
+    }
+    out->y.window = desc.rotary_offset * out->y.element * desc.bytes;
+    const Side &in = out->in_place ? out->y : out->x;
+    const std::int64_t of_input = out->in_place ? 0 : in.batch | in.token | in.head;
+    const Layout layout = in.element != 1 || out->y.element != 1                    ? Layout::strided
+                          : ((of_input | steps_of_tokens | out->y.head) & 1) == 0 ? Layout::even
+                                                                                    : Layout::dense;
     out->kernel = &desc.kernel(out->in_place ? Place::in_place : Place::out_of_place, layout);
     const std::int64_t n_pairs = plan.rotary_dim / 2;
     set_view(*out->kernel, desc.out_pairing, n_pairs, out->n_heads, 1, out->y);
