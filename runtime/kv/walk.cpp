@@ -117,7 +117,8 @@ void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *
     }
 }
 
-// Only plain rotations have more pairs than one block of rows holds.
+// Heads that go through blocks have no more pairs than one block of rows holds. Longer ones are rotated without blocks,
+// some pairs after the other.
 static_assert(max_head <= made_floats);
 
 void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads, TensorSet set) {
@@ -127,7 +128,7 @@ void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, cons
         }
         if (call.plan().tensors[i].is_plain) {
             rotate_heads(call.program, call.given, i, tokens, *rows, heads);
-        } else if (rows == nullptr || rows->first_pair == 0) {
+        } else if (rows == nullptr || rows->first_pair == 0 || call.plan().tensors[i].rotates) {
             walk_tensor(call, i, tokens, rows, heads);
         }
     }
