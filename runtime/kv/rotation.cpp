@@ -8,7 +8,8 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
     const halyard_plan &plan = *program.plan;
     const TensorPlan &desc = plan.tensors[index];
     const ProgramTensor &tensor = program.tensors[index];
-    const std::optional<CacheDesc> &cache = kv_of(plan).tensors[index].cache;
+    const KvTensor &stages = kv_of(plan).tensors[index];
+    const std::optional<CacheDesc> &cache = stages.cache;
     out->n_heads = tensor.n_heads;
     out->in_place = tensor.in_place && !to_words;
     out->large = nullptr;
@@ -41,7 +42,9 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
     const Layout layout = in.element != 1 || out->y.element != 1                    ? Layout::strided
                           : ((of_input | steps_of_tokens | out->y.head) & 1) == 0 ? Layout::even
                                                                                     : Layout::dense;
-    out->kernel = &desc.kernel(out->in_place ? Place::in_place : Place::out_of_place, layout);
+    static constexpr Kernel norms_too = {};  // those of norms, which read no words of two
+    out->kernel =
+        stages.norm ? &norms_too : &desc.kernel(out->in_place ? Place::in_place : Place::out_of_place, layout);
     const std::int64_t n_pairs = plan.rotary_dim / 2;
     set_view(*out->kernel, desc.out_pairing, n_pairs, out->n_heads, 1, out->y);
     if (!out->in_place) {
