@@ -50,6 +50,9 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     if (shared != nullptr) {
         return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with ", shared);
     }
+    if (args.n_batch == 0 || args.n_tokens == 0) {
+        return HALYARD_OK;
+    }
     HALYARD_TRY(check_positions(input, nullptr, error));
     const std::int64_t n_pairs = angles.rotary_dim / 2, end = end_of_share(positions.count(), share);
     const RowBlock block = row_block(angles.rotary_dim);
