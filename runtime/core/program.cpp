@@ -137,7 +137,8 @@ Layout layout_of(const ProgramTensor &tensor) {
     if (desc.writes_y) {
         set_strides(y, tensor.y);
         if (!find_reach(y.shape, y.strides, desc.out_bytes, &tensor.y.reach, &is_descending)) {
-            return fail_reach(y, "y", index, error);
+            const bool is_of_both = desc.reads_x && std::equal(x.strides, x.strides + 4, y.strides);
+            return fail_reach(is_of_both ? x : y, is_of_both ? "x" : "y", index, error);
         }
         if (!is_descending && !elements_are_apart_in_some_order(y)) {
             return fail(error, HALYARD_ERROR_STRIDE, "y[", index, "] has strides ", y.strides[0], ", ", y.strides[1],

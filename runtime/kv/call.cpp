@@ -93,10 +93,11 @@ void list_kv_memory(const KvCall &call, const Add &add) {
         if (!is_there && status == HALYARD_OK) {
             const NameText text(name, call.given.is_bound, tensor);
             const bool is_null = (&name == &slots_name && call.arrays.slots == nullptr) ||
-                                 (&name == &scratch_name && call.arrays.scratch == nullptr) ||
-                                 (&name == &from_positions_name && call.arrays.from_positions == nullptr);
+                                 (&name == &scratch_name && call.arrays.scratch == nullptr);
             status = is_null ? fail(error, HALYARD_ERROR_NULL_POINTER, text, " is NULL")
-                             : fail(error, HALYARD_ERROR_OVERFLOW, text, " leaves the address space");
+                     : &name == &from_positions_name && call.arrays.from_positions == nullptr
+                         ? fail(error, HALYARD_ERROR_MISMATCH, text, " is NULL, but the run was bound with positions")
+                         : fail(error, HALYARD_ERROR_OVERFLOW, text, " leaves the address space");
         }
     });
     return status;
