@@ -59,8 +59,8 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
                         std::int64_t n_tokens, bool in_place, const Operand &x, const Operand &y) noexcept {
     halyard_buffer tokens, from, to;
     halyard_dimension of_tokens[1];
-    set_buffer(tokens, row_of_token, of_tokens);
     set_dimension(of_tokens[0], n_tokens, 1);
+    set_buffer(tokens, row_of_token, of_tokens);
     set_buffer(to, y.data, y.dims);
     if (!in_place) {
         set_buffer(from, x.data, x.dims);
