@@ -4,7 +4,7 @@
 #include "checks/oracle.h"
 #include "checks/sized.h"
 #include "halyard/halyard.hpp"
-#include "walk/plan.h"
+#include "core/plan.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 namespace {
@@ -57,6 +58,15 @@ struct Spy {
     }
 };
 
+/// Whether two kernels serve the same tasks, and so differ only in their schedules.
+bool serve_the_same(const Kernel &a, const Kernel &b) {
+    const auto tasks = [](const Kernel &kernel) {
+        return std::tuple(kernel.target, kernel.pairing, kernel.out_pairing, kernel.dtype, kernel.place, kernel.packed,
+                          kernel.function == nullptr);
+    };
+    return tasks(a) == tasks(b);
+}
+
 /// Plans that call the kernel through Spy wherever the runtime would choose it, and only there.
 class PlanMaker {
 public:
@@ -72,20 +82,22 @@ public:
         halyard::plan_desc desc(rotary_dim, {tensor},
                                 inverse ? halyard::direction::inverse : halyard::direction::forward);
         desc.target = listed_ ? halyard::name_of(kernel_.target) : "reference";
-        const halyard::plan chosen(desc);
-        halyard_plan plan = *chosen.get();
-        halyard::replace_kernels(plan, [&](const Kernel &, Place place, Layout layout) {
-            // Trials are small, so that the runtime would never choose a non-temporal kernel for them.
-            const bool is_large = kernel_.place == Place::non_temporal && place == Place::out_of_place;
-            const Kernel &own = chosen.get()->chosen[0].kernel(is_large ? Place::non_temporal : place, layout);
-            return serve_the_same(own, kernel_) || !listed_ ? &watched_ : &other_;
-        });
+        halyard_plan plan = *halyard::plan(desc).get();
+        auto &[out_of_place, in_place, non_temporal] = plan.tensors[0].kernels;
+        if (kernel_.place == Place::non_temporal) {  // trials are small, so that the runtime would never choose it
+            std::copy(std::begin(non_temporal), std::end(non_temporal), out_of_place);
+        }
+        for (auto *const kernels : {&out_of_place, &in_place, &non_temporal}) {
+            for (const Kernel *&kernel : *kernels) {
+                kernel = serve_the_same(*kernel, kernel_) || !listed_ ? &watched_ : &other_;
+            }
+        }
         return plan;
     }
 
     bool is_chosen(const halyard_plan &plan, bool in_place, Layout layout) const {
         const Place place = in_place ? Place::in_place : Place::out_of_place;
-        return &plan.chosen[0].kernel(place, layout) == &watched_;
+        return &plan.tensors[0].kernel(place, layout) == &watched_;
     }
 
     bool is_reference() const { return kernel_.function == nullptr; }

@@ -1,7 +1,7 @@
 // Tests a kernel that rotates, between guard pages and against the oracle.
 #pragma once
 
-#include "walk/dispatch.h"
+#include "core/kernels.h"
 
 #include <cstdint>
 #include <functional>

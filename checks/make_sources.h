@@ -4,8 +4,8 @@
 #include "angles/angle_source.h"
 #include "checks/sized.h"
 #include "frequencies/frequencies.h"
-#include "walk/dispatch.h"
-#include "walk/rows.h"
+#include "core/kernels.h"
+#include "core/rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -128,15 +128,16 @@ inline std::vector<float> rows_by(const halyard_angle_source &source, const haly
     const std::int64_t rotary_dim = source.rotary_dim, n_pairs = rotary_dim / 2;
     const auto n_tokens = static_cast<std::int64_t>(positions.size());
     std::vector<float> rows(static_cast<std::size_t>(n_tokens * rotary_dim), NAN);
-    halyard::CheckedPositions view{};
-    view.data = positions.data();
-    view.stride_token = 1;
+    halyard::Positions view{};
+    view.n_batch = view.stride_token = 1;
+    view.n_tokens = n_tokens;
+    view.is_given = true;
+    const halyard::RowInput input = {&source, &view, positions.data(), halyard::BadPosition::error};
     const halyard::RowBlock block = halyard::row_block(rotary_dim);
     for (std::int64_t at = 0; at < n_tokens; at += block.n_tokens) {
         const std::int64_t n = std::min(block.n_tokens, n_tokens - at);
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
-            halyard::make_rows(source, kernels, {&view, halyard::BadPosition::error, n_tokens, at, n}, pair,
-                               std::min(block.n_pairs, n_pairs - pair),
+            halyard::make_rows(input, kernels, at, n, pair, std::min(block.n_pairs, n_pairs - pair),
                                {rows.data() + at * rotary_dim + pair, rotary_dim, n_pairs});
         }
     }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "checks/oracle.h"
+#include "core/kernels.h"
 #include "halyard/halyard.hpp"
-#include "walk/dispatch.h"
 
 #include <array>
 #include <cstring>
@@ -17,6 +17,13 @@ inline std::vector<const char *> targets_here() {
             names.push_back(target.name);
         }
     }
+    return names;
+}
+
+/// The same of those that have stages beside the rotation: all but the reference.
+inline std::vector<const char *> stage_targets_here() {
+    std::vector<const char *> names = targets_here();
+    names.pop_back();
     return names;
 }
 

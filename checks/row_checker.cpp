@@ -1,7 +1,7 @@
 #include "checks/row_checker.h"
 
 #include "checks/guarded_memory.h"
-#include "walk/reference.h"
+#include "core/rotate.h"
 
 #include <algorithm>
 #include <bit>

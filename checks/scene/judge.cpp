@@ -1,4 +1,5 @@
 // What is right of all that a scene's run has left.
+#include "checks/model.h"
 #include "checks/scene/scene.h"
 
 #include <cmath>
@@ -108,18 +109,15 @@ std::vector<float> Scene::make_rows() const {
                 static_cast<float>(call.plan.direction == HALYARD_INVERSE ? -value.sin : value.sin);
         }
     } else {
-        halyard_plan_desc desc = call.plan;
-        desc.target = "reference";
         auto args = sized<halyard_rows_args>();
-        // What a run takes has bad positions, if any, of tokens that nobody writes.
-        args.bad_position = call.args.bad_position == 0 ? HALYARD_BAD_POSITION_IDENTITY : call.args.bad_position;
+        args.bad_position = accepting_policy();
         args.angles = call.args.angles;
         args.positions = call.args.positions;
         args.n_batch = call.n_batch();
         args.n_tokens = call.n_tokens();
         args.rows = rows.data();
         args.n_floats = static_cast<std::int64_t>(rows.size());
-        if (halyard_make_rows(halyard::plan(desc).get(), &args, nullptr) != HALYARD_OK) {
+        if (halyard_make_rows(model::make_plan(call.plan).get(), &args, nullptr) != HALYARD_OK) {
             throw std::runtime_error("what a run takes, halyard_make_rows does not" + text());
         }
     }

@@ -1,4 +1,5 @@
 // Records of groups: which a scene has, and what is right of those that its run has left.
+#include "checks/model.h"
 #include "checks/require.h"
 #include "checks/scene/scene.h"
 
@@ -147,6 +148,19 @@ void Scene::fill_hard_groups(int i, const Head &at) {
 
 // ---- What is right -------------------------------------------------------------------------------------------------
 
+/// The positions of keys that moved: those of keys that are stored nowhere may be any.
+halyard_positions Scene::accepted(const halyard_positions *given, std::vector<std::int32_t> &numbers) const {
+    const std::int64_t n_batch = call.n_batch(), n_tokens = call.n_tokens(), n_axes = angles.n_axes();
+    for (std::int64_t at = 0; at < n_axes * n_batch * n_tokens; at++) {
+        const std::int64_t row = at / n_tokens;
+        numbers.push_back(static_cast<std::int32_t>(position_of(given, row / n_batch, row % n_batch, at % n_tokens)));
+    }
+    halyard_positions positions = halyard::positions(numbers.data(), {n_batch, n_tokens});
+    positions.n_axes = static_cast<std::int32_t>(n_axes);
+    positions.stride_axis = n_batch * n_tokens;
+    return positions;
+}
+
 /// What a tensor's records are made from, [batch, tokens, heads, head_dim]: a run of its own leaves it in f32.
 std::vector<float> Scene::floats_of(int i) const {
     memory.restore(before);
@@ -189,7 +203,6 @@ std::vector<float> Scene::floats_of(int i) const {
     halyard_plan_desc plan_desc = call.plan;
     plan_desc.n_tensors = 1;
     plan_desc.tensors = &desc;
-    plan_desc.target = "reference";
     halyard_run_args args = call.args;
     args.n_tensors = 1;
     args.x = &x;
@@ -197,8 +210,17 @@ std::vector<float> Scene::floats_of(int i) const {
     args.stages = &stages;
     args.slots = nullptr;
     args.executor = nullptr;
+    std::vector<std::int32_t> to, from;
+    const halyard_positions positions = accepted(args.positions, to);
+    const halyard_positions from_positions = accepted(args.from_positions, from);
+    if (call.plan.rerotates != 0) {
+        args.positions = &positions;
+        args.from_positions = &from_positions;
+    } else {
+        args.bad_position = accepting_policy();
+    }
     WatchedError error;
-    if (halyard_run(halyard::plan(plan_desc).get(), &args, &error.error) != HALYARD_OK) {
+    if (halyard_run(model::make_plan(plan_desc).get(), &args, &error.error) != HALYARD_OK) {
         throw std::runtime_error(
             "what a run takes for records, it does not for floats: " + std::string(error.error.message) + text());
     }

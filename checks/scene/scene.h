@@ -27,6 +27,11 @@ public:
     bool has_bad_slot(std::int64_t batch, std::int64_t token) const;
     /// Whether a run is refused for its positions or slots.
     bool is_refused() const;
+    /// Gives all tokens of an accepted run the rows that it gave those that are stored, and the others some.
+    std::int32_t accepting_policy() const {
+        const std::int32_t policy = call.args.bad_position;
+        return policy == HALYARD_BAD_POSITION_ERROR ? HALYARD_BAD_POSITION_IDENTITY : policy;
+    }
 
     /// What is wrong with what a run of some target has left, in words, or nothing: each output is within the bounds of
     /// halyard.h, or has the very bits where a tensor is rotated only, and nothing else was written.
@@ -86,6 +91,7 @@ private:
     std::string check_head(int i, const Head &at, const oracle::RoadValues &values, const Images &after) const;
     std::string check_scale(int i, const Head &at, const oracle::RoadValues &values, float scale) const;
     std::vector<long double> read_head(int i, const Head &at) const;
+    halyard_positions accepted(const halyard_positions *given, std::vector<std::int32_t> &numbers) const;
     std::vector<float> floats_of(int i) const;
     std::string check_records(int i, const Images &after) const;
     std::vector<float> make_rows() const;

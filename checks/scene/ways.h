@@ -21,11 +21,14 @@ halyard_status run(const halyard_plan *plan, const Call &call, Way way, std::int
 /// What a scene's run leaves in memory. Throws where it is refused.
 Images run(Scene &scene, const char *target, Way way, std::int32_t n_parts = 3);
 
+/// The same by the model, whose bits all targets have.
+Images run_model(Scene &scene);
+
 /// The same of runs of one token each: to the same bits.
 Images run_each_token(Scene &scene);
 
 /// What is wrong with what any way leaves on any target that this machine can run, or its tokens one by one, in words,
-/// or nothing. The portable reference is judged by the oracle; all others have its bits.
+/// or nothing. The model is judged by the oracle; all targets have its bits.
 std::string fault_of_ways(Scene &scene);
 
 }  // namespace scenes

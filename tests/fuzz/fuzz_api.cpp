@@ -1,5 +1,6 @@
 // Fuzzes the API with scenes of rotations, roads and keys that move, sensible or not. A call does what the formula says
 // and what the portable reference does, to the bit, or fails; and it touches nothing but what it describes.
+#include "checks/model.h"
 #include "checks/scene/ways.h"
 #include "wild.h"
 
@@ -43,15 +44,15 @@ halyard::plan make_plan(const Draw &draw, const Call &of, const char *target) {
     return halyard::plan(plan);
 }
 
-/// Runs on the best target in some way, and as a whole on the reference.
-void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard::plan &reference) {
+/// Runs on the best target in some way, and as a whole by the model.
+void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard::plan &by_model) {
     const Way way = draw.one_of(all_ways);
     const auto n_parts = static_cast<std::int32_t>(draw.in(1, 6));
     WatchedError error, other;
     const halyard_status status = run(plan.get(), scene.call, way, n_parts, error);
     const Images result = scene.memory.image();
     scene.memory.restore(scene.before);
-    require(run(reference.get(), scene.call, Way::whole, 1, other) == status, "all targets return the same status",
+    require(run(by_model.get(), scene.call, Way::whole, 1, other) == status, "all targets return the same status",
             status != HALYARD_OK ? error.error.message : other.error.message);
     const Images expected = scene.memory.image();
     if (status != HALYARD_OK) {
@@ -65,7 +66,7 @@ void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard:
     require(absurd.empty(), "what has no memory is refused", absurd.c_str());
     const std::string fault = scene.fault(expected), difference = scene.difference(expected, result);
     require(fault.empty(), "outputs are what the formula says, and nothing else is written", fault.c_str());
-    require(difference.empty(), "outputs are the reference's", difference.c_str());
+    require(difference.empty(), "outputs are the model's", difference.c_str());
     n_compared++;
 }
 
@@ -154,12 +155,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     make_wild(draw, fields_of_plan(scene.call));
     static const char *const targets[] = {nullptr, "reference", "x86_avx2", "x86_avx512", "no_such"};
     const char *const target = draw.wild && draw.one_in(8) ? draw.one_of(targets) : nullptr;
-    const halyard::plan plan = make_plan(draw, scene.call, target),
-                        reference = make_plan(draw, scene.call, "reference");
-    require(target != nullptr || !plan == !reference, "a plan does not depend on the target");
-    if (!plan || !reference) {
+    const halyard::plan plan = make_plan(draw, scene.call, target);
+    if (!plan) {
         return 0;
     }
+    const halyard::plan by_model = model::make_plan(scene.call.plan);
     scene.draw_run();
     if (scene.angles.kind == Angles::table && scene.call.plan.rerotates == 0 && draw.one_in(4)) {
         scene.angles.desc.reference = static_cast<std::int32_t>(draw.in(0, HALYARD_REFERENCE_HF_F32));
@@ -172,7 +172,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     make_wild_contents(draw, scene);
     make_wild(draw, fields_of_run(scene.call));
     if (fits(scene)) {
-        compare(draw, scene, plan, reference);
+        compare(draw, scene, plan, by_model);
     }
     ask(draw, scene);
     ask_for_linear_rows(draw);

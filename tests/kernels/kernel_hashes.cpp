@@ -1,9 +1,10 @@
 // Prints a hash of what each kernel makes of one set of random bits: a line for each kernel, named without its target.
-// All targets of this machine must agree with the reference. Two machines agree where they print the same.
+// All targets of this machine must agree with the model. Two machines agree where they print the same.
 #include "checks/make_sources.h"
+#include "checks/model.h"
 #include "checks/oracle.h"
+#include "core/rotate.h"
 #include "stage_calls.h"
-#include "walk/piece.h"
 
 #include <bit>
 #include <cinttypes>
@@ -45,18 +46,23 @@ std::vector<std::int64_t> counts_of_pairs() {
 }
 
 /// Elements of a head, and gaps behind it that stay as they are.
-halyard::PairStrides strides_of(std::optional<Pairing> pairing, std::int64_t n_pairs, std::int64_t n_heads) {
-    const std::int64_t head = (pairing ? 2 : 3) * n_pairs + 2;
-    const std::int64_t token = n_heads * head + 4;
-    if (!pairing) {
-        return {3, 1, head, token};
-    }
-    return *pairing == Pairing::half ? halyard::PairStrides{1, n_pairs, head, token}
-                                     : halyard::PairStrides{2, 1, head, token};
+halyard::Side side_of(const Kernel &kernel, std::optional<Pairing> pairing, std::int64_t n_pairs, std::int64_t n_heads,
+                      std::int64_t n_tokens) {
+    halyard::Side side = {};
+    side.element = pairing ? 1 : 2;
+    side.head = (pairing ? 2 : 4) * n_pairs + 2;
+    side.token = n_heads * side.head + 4;
+    set_view(kernel, pairing.value_or(Pairing::interleaved), n_pairs, n_heads, n_tokens, side);
+    return side;
 }
 
-/// Hashes what a kernel makes. The reference stands in for one that has no function.
-std::uint64_t hash_of(const Kernel &kernel) {
+/// Hashes what a kernel makes, or the model in its place.
+std::uint64_t hash_of(const Kernel &kernel, bool by_model) {
+    Kernel called = kernel;
+    if (by_model) {
+        called.function = model::rotations[halyard::index_of(kernel.dtype)];
+        called.packed = false;
+    }
     static constexpr Values of_x[] = {Values::any_bits, Values::ordinary, Values::special, Values::short_mantissa};
     static constexpr Values of_rows[] = {Values::ordinary, Values::ordinary, Values::any_bits, Values::special};
     const bool in_place = kernel.place == halyard::Place::in_place;
@@ -68,37 +74,30 @@ std::uint64_t hash_of(const Kernel &kernel) {
             continue;  // a kernel that reads words of two elements can't serve odd halves
         }
         for (int i = 0; i < 4; i++) {
-            halyard::Piece piece = {};
-            piece.dtype = kernel.dtype;
-            piece.n_pairs = n_pairs;
-            piece.n_heads = random.in(1, 5);
-            piece.n_tokens = random.in(1, 4);
-            piece.n_rows = random.in(1, 6);
-            piece.stride_row = n_pairs + random.in(0, 3);
-            piece.in = strides_of(kernel.pairing, n_pairs, piece.n_heads);
-            piece.out = strides_of(kernel.out_pairing, n_pairs, piece.n_heads);
-            piece.sin_sign = random.one_in(2) ? 0x80000000u : 0;
-            piece.within_int32 = true;
-            std::vector<std::int32_t> rows;
-            for (std::int64_t token = 0; token < piece.n_tokens; token++) {
-                rows.push_back(static_cast<std::int32_t>(random.in(0, piece.n_rows - 1)));
+            const std::int64_t n_heads = random.in(1, 5), n_tokens = random.in(1, 4), n_rows = random.in(1, 6);
+            const std::int64_t stride_row = n_pairs + random.in(0, 3);
+            const halyard::Side in = side_of(called, kernel.pairing, n_pairs, n_heads, n_tokens);
+            const halyard::Side out = side_of(called, kernel.out_pairing, n_pairs, n_heads, n_tokens);
+            const std::uint32_t sin_sign = random.one_in(2) ? 0x80000000u : 0;
+            std::vector<std::int32_t> row_of_token;
+            for (std::int64_t token = 0; token < n_tokens; token++) {
+                row_of_token.push_back(static_cast<std::int32_t>(random.in(0, n_rows - 1)));
             }
-            piece.row_of_token = rows.data();
             const Values values = of_rows[random.in(0, 3)];
-            const auto cos = oracle::random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
-            const auto sin = oracle::random_elements(random, HALYARD_F32, values, piece.n_rows * piece.stride_row);
-            piece.cos_rows = cos.data();
-            piece.sin_rows = sin.data();
-            const auto x = oracle::random_elements(random, dtype, of_x[i], piece.n_tokens * piece.in.token);
+            const auto cos = oracle::random_elements(random, HALYARD_F32, values, n_rows * stride_row);
+            const auto sin = oracle::random_elements(random, HALYARD_F32, values, n_rows * stride_row);
+            halyard::Rows rows(cos.data(), sin.data(), n_rows, stride_row, 0, n_pairs);
+            const auto x = oracle::random_elements(random, dtype, of_x[i], n_tokens * in.token);
             std::vector<char> y = x;
             if (!in_place) {
-                y.assign(static_cast<std::size_t>(piece.n_tokens * piece.out.token) *
-                             static_cast<std::size_t>(oracle::element_bytes(dtype)),
-                         '\x2a');
+                y.assign(static_cast<std::size_t>(n_tokens * out.token * oracle::element_bytes(dtype)), '\x2a');
             }
-            piece.x = in_place ? y.data() : x.data();
-            piece.y = y.data();
-            halyard::rotate_piece(kernel, piece);
+            halyard_buffer tokens = {}, from = {}, to = {};
+            const halyard_dimension of_tokens = {0, static_cast<std::int32_t>(n_tokens), 1, 0};
+            halyard::set_buffer(tokens, row_of_token.data(), &of_tokens);
+            halyard::set_buffer(from, x.data(), in.dims);
+            halyard::set_buffer(to, y.data(), out.dims);
+            called.function(&tokens, &rows.cos, &rows.sin, sin_sign, in_place ? &to : &from, &to);
             for (std::size_t at = 0; at < y.size(); at += static_cast<std::size_t>(oracle::element_bytes(dtype))) {
                 hash.add(dtype, oracle::read_word(dtype, y.data() + at));
             }
@@ -138,12 +137,12 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow
     Hash hash;
     for (int i = 0; i < 100; i++) {
         StageTrial trial(row, random);
-        const bool is_done = trial.call.run_by(kernels);
-        for (const auto &[name, operand] : trial.operands) {
-            const auto dtype = static_cast<std::int32_t>(operand->dtype);
-            const bool is_left_anyhow = !is_done && operand->data() != trial.call.x.data;
-            operand->for_each_element(
-                [&](std::uint32_t word, std::uint32_t) { hash.add(dtype, is_left_anyhow ? 0 : word); });
+        trial.run_by(kernels, false);
+        for (const auto &operand : trial.operands) {
+            const bool is_of_use = trial.is_of_use(*operand);
+            operand->for_each_element([&](std::uint32_t word, std::uint32_t) {
+                hash.add(static_cast<std::int32_t>(operand->dtype), is_of_use ? word : 0);
+            });
         }
     }
     return hash.value();
@@ -187,11 +186,7 @@ int main() {
         }
         const std::string name = kernel.name;
         hashes.add(name.substr(0, name.size() - std::strlen(halyard::name_of(kernel.target)) - 1), kernel.target,
-                   [&](Target target) {
-                       Kernel made = kernel;
-                       made.function = target == Target::reference ? nullptr : kernel.function;
-                       return hash_of(made);
-                   });
+                   [&](Target target) { return hash_of(kernel, target == Target::reference); });
     }
     const auto only = [](Target target) { return target == Target::reference ? 0 : halyard::bit(target); };
     for (const RowMaker &maker : row_makers()) {
@@ -200,7 +195,10 @@ int main() {
     }
     for (const StageRow &row : stage_rows) {
         hashes.add(row.name, row.target,
-                   [&](Target target) { return hash_of_stage(halyard::select_stage_kernels(only(target)), row); });
+                   [&](Target target) {
+                       const halyard::StageKernels *const kernels = halyard::find_stage_kernels(only(target));
+                       return hash_of_stage(kernels == nullptr ? model::stage_kernels : *kernels, row);
+                   });
     }
     return hashes.print() ? 0 : 1;
 }

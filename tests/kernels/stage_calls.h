@@ -3,11 +3,10 @@
 
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
-#include "read/stage_desc.h"
-#include "walk/dispatch.h"
-#include "walk/stages.h"
+#include "kv/stage_kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -18,9 +17,6 @@
 #include <vector>
 
 using halyard::Dtype;
-using halyard::ElementStrides;
-using halyard::Extents;
-using halyard::Quantisation;
 using oracle::Random;
 using oracle::Values;
 
@@ -51,19 +47,6 @@ struct StageRow {
     bool is_one_of(std::initializer_list<Stage> stages) const {
         return std::find(stages.begin(), stages.end(), stage) != stages.end();
     }
-    bool rotates() const { return stage == Stage::norm_rotate; }
-    bool has_weights() const { return is_one_of({Stage::norm, Stage::widen_norm, Stage::layer_norm, Stage::norm_rotate}); }
-    bool knows_groups() const { return is_one_of({Stage::store_groups, Stage::load_groups}); }
-    bool transforms() const { return is_one_of({Stage::hadamard, Stage::butterfly}); }
-    /// Other stages read f32, or write it.
-    Dtype dtype_in() const {
-        return is_one_of({Stage::widen, Stage::widen_norm, Stage::norm_rotate, Stage::load_groups}) ? dtype
-                                                                                                    : Dtype::f32;
-    }
-    Dtype dtype_out() const {
-        return is_one_of({Stage::narrow, Stage::quantise, Stage::norm_rotate, Stage::store_groups}) ? dtype
-                                                                                                    : Dtype::f32;
-    }
 };
 
 inline constexpr StageRow stage_rows[] = {
@@ -73,103 +56,60 @@ inline constexpr StageRow stage_rows[] = {
 #include "built_kernels.inc"
 };
 
-/// What stages read and write. Each takes what it needs.
-struct StageCall {
-    StageRow row;
-    Extents extents;
-    halyard::Elements<char> x, y;           // the same, for a norm
-    halyard::Elements<const float> r = {};  // what narrow and quantise multiply by
-    const float *z = nullptr;               // zero points
-    float *greatest = nullptr;              // y takes the least
-    halyard::Norm norm = {};                // a bias is for layer_norm, a rounding not for norm_rotate
-    Quantisation how = {};
-    halyard::Piece rows = {};  // with rows of cos and sin, and nothing else
-    std::int64_t n_transformed = 0;
-    halyard::Q8 q8 = {};
-    halyard::Elements<char> scales = {};  // of q8
-
-    /// False where store_groups says so.
-    bool run_by(const halyard::StageKernels &kernels) const {
-        if (row.stage == Stage::store_groups) {
-            const auto *const heads = reinterpret_cast<const float *>(x.data);
-            return store_q8(kernels, q8, extents, heads, y, scales);
-        }
-        run_others_by(kernels);
-        return true;
-    }
-
-private:
-    void run_others_by(const halyard::StageKernels &kernels) const {
-        const auto floats_of = [](const halyard::Elements<char> &bytes) {
-            return halyard::Elements<float>{reinterpret_cast<float *>(bytes.data), bytes.strides};
-        };
-        const halyard::Elements<const char> from = {x.data, x.strides};
-        const halyard::Elements<float> floats = floats_of(y);
-        const halyard::Elements<const float> block = {floats_of(x).data, x.strides};
-        switch (row.stage) {
-        case Stage::widen: return widen(kernels, row.dtype, extents, from, floats);
-        case Stage::widen_norm: return widen_and_normalise(kernels, row.dtype, norm, extents, from, floats);
-        case Stage::norm:
-        case Stage::layer_norm:
-            return x.data == y.data ? normalise(kernels, norm, extents, floats)
-                                    : widen_and_normalise(kernels, Dtype::f32, norm, extents, from, floats);
-        case Stage::norm_rotate: return norm_and_rotate(kernels, norm, piece());
-        case Stage::narrow: return narrow(kernels, row.dtype, extents, block, r, y);
-        case Stage::quantise:
-            return quantise(kernels, how, extents, block, r.data, z, reinterpret_cast<unsigned char *>(y.data));
-        case Stage::store_groups: return;
-        case Stage::load_groups: return load_q8(kernels, extents, from, {scales.data, scales.strides}, floats.data);
-        case Stage::largest: return find_largest(kernels, extents, block, floats.data);
-        case Stage::range: return find_range(kernels, extents, block, floats.data, greatest);
-        case Stage::hadamard:
-        case Stage::butterfly: return transform(kernels, n_transformed, extents.n_elements, floats.data);
-        }
-    }
-
-    halyard::Piece piece() const {
-        halyard::Piece piece = rows;
-        piece.dtype = row.dtype;
-        piece.x = x.data;
-        piece.y = y.data;
-        piece.n_pairs = extents.n_elements / 2;
-        piece.n_heads = extents.n_heads;
-        piece.n_tokens = extents.n_tokens;
-        const auto pairs_of = [&](const ElementStrides &s) {
-            return halyard::PairStrides{s.element, piece.n_pairs * s.element, s.head, s.token};
-        };
-        piece.in = pairs_of(x.strides);
-        piece.out = pairs_of(y.strides);
-        piece.within_int32 = true;
-        return piece;
-    }
+/// A dimension of an operand, whose strides are in its elements.
+struct Dimension {
+    std::int64_t extent, stride;
 };
+using Dimensions = std::vector<Dimension>;
 
-/// An operand in guarded memory: from its first byte to its last.
+/// An operand in guarded memory, from its first byte to its last; and an image of what it ought to hold: what it held,
+/// until somebody writes there.
 class Operand {
 public:
-    Operand(Random &random, Dtype type, const Extents &extents, const ElementStrides &s, Values values)
-        : dtype(type), strides(s), bytes_(halyard::element_bytes(type)) {
-        const std::int64_t last =
-            (extents.n_elements - 1) * s.element + (extents.n_heads - 1) * s.head + (extents.n_tokens - 1) * s.token;
-        const auto n_bytes = static_cast<std::size_t>((last + 1) * bytes_);
+    Operand(Random &random, const char *with_name, Dtype type, const Dimensions &dimensions, Values values)
+        : name(with_name), dtype(type), dims(dimensions), bytes_(halyard::element_bytes(type)) {
+        std::int64_t n_elements = 1;
+        for (const Dimension &dim : dims) {
+            n_elements += (dim.extent - 1) * dim.stride;
+        }
+        const auto n_bytes = static_cast<std::size_t>(n_elements * bytes_);
         memory_ = std::make_unique<GuardedMemory>(n_bytes / GuardedMemory::page + 1);
         first_ = random.one_in(4) ? memory_->begin() : memory_->end() - n_bytes;
-        const std::vector<char> filled = oracle::random_elements(
-            random, static_cast<std::int32_t>(std::min(type, Dtype::bf16)), values, n_elements(n_bytes));
+        const std::vector<char> filled =
+            oracle::random_elements(random, static_cast<std::int32_t>(std::min(type, Dtype::bf16)), values,
+                                    static_cast<std::int64_t>(n_bytes) / std::min<std::int64_t>(bytes_, 2) + 1);
         std::memcpy(first_, filled.data(), n_bytes);
         image_.assign(first_, first_ + n_bytes);
     }
 
+    const char *const name;
     const Dtype dtype;
-    const ElementStrides strides;
+    const Dimensions dims;
 
-    char *data() { return first_; }
     float *floats() { return reinterpret_cast<float *>(first_); }
-    /// What it ought to hold: what it held, until somebody writes there.
-    char *image() { return image_.data(); }
-    float *float_image() { return reinterpret_cast<float *>(image_.data()); }
+    void set(std::int64_t i, float value) {
+        for (char *const at : {first_, image_.data()}) {
+            std::memcpy(at + i * bytes_, &value, sizeof(value));
+        }
+    }
+    void set_zero(std::int64_t i) {
+        for (char *const at : {first_, image_.data()}) {
+            std::memset(at + i * bytes_, 0, static_cast<std::size_t>(bytes_));
+        }
+    }
+    void set_row(std::int64_t i, std::int32_t row) { set(i, std::bit_cast<float>(row)); }
+    std::int64_t n_elements() const { return static_cast<std::int64_t>(image_.size()) / bytes_; }
 
-    void set(std::ptrdiff_t i, float value) { floats()[i] = float_image()[i] = value; }
+    /// What a kernel reads of it, or of the image.
+    halyard_buffer *buffer(bool is_image) {
+        header_.host = reinterpret_cast<std::uint8_t *>(is_image ? image_.data() : first_);
+        header_.dim = dimensions_;
+        for (std::size_t i = 0; i < dims.size(); i++) {
+            dimensions_[i] = {0, static_cast<std::int32_t>(dims[i].extent), static_cast<std::int32_t>(dims[i].stride),
+                              0};
+        }
+        return &header_;
+    }
 
     /// Calls see(word, what it ought to be) for each element.
     template <typename See>
@@ -185,253 +125,299 @@ private:
     std::unique_ptr<GuardedMemory> memory_;
     char *first_;
     std::vector<char> image_;
-
-    std::int64_t n_elements(std::size_t n_bytes) const {
-        return static_cast<std::int64_t>(n_bytes) / std::min<std::int64_t>(bytes_, 2) + 1;
-    }
+    halyard_buffer header_ = {};
+    halyard_dimension dimensions_[4] = {};
 };
 
-inline Extents random_extents(Random &random) {
-    static constexpr std::int64_t usual[] = {64, 80, 96, 128, 192, 256, 512};
-    Extents extents = {};
-    extents.n_elements = random.one_in(3) ? random.one_of(usual) : random.in(1, 70);
-    extents.n_heads = random.one_in(8) ? random.in(30, 70) : random.in(1, 10);
-    extents.n_tokens = random.in(1, extents.n_heads > 10 ? 2 : 5);
-    if (random.one_in(40)) {
-        extents = {random.in(2000, 2200), 2, 1};
-    }
-    return extents;
-}
+/// A random call of a stage.
+class StageTrial {
+public:
+    std::vector<std::unique_ptr<Operand>> operands;
 
-/// Heads one after the other with gaps or without, or tokens inside of heads. Seldom elements lie apart.
-inline ElementStrides random_strides(Random &random, const Extents &extents) {
-    const std::int64_t gap = random.one_in(2) ? 0 : random.in(1, 5);
-    ElementStrides strides = {random.one_in(12) ? random.in(2, 3) : 1, 0, 0};
-    const std::int64_t head = (extents.n_elements - 1) * strides.element + 1 + gap;
-    if (random.one_in(4)) {
-        strides.token = head;
-        strides.head = extents.n_tokens * head + gap;
-    } else {
-        strides.head = head;
-        strides.token = extents.n_heads * head + gap;
-    }
-    return strides;
-}
-
-inline Values random_values(Random &random) {
-    static constexpr Values all[] = {Values::ordinary, Values::any_bits, Values::special, Values::short_mantissa};
-    return random.one_of(all);
-}
-
-/// Dense, strided, or the same for some.
-inline ElementStrides random_scale_strides(Random &random, const Extents &extents) {
-    const ElementStrides strides = random_strides(random, extents);
-    const auto some = [&](std::int64_t stride) { return random.one_in(2) ? stride : 0; };
-    return random.one_in(2) ? ElementStrides{some(strides.element), some(strides.head), some(strides.token)}
-                            : ElementStrides{0, 0, 0};
-}
-
-/// Rows of cos and sin, more of them than tokens.
-struct RandomRows {
-    const std::int64_t n_pairs, n_rows;
-    Operand cos_and_sin;
-    std::vector<std::int32_t> row_of_token;
-    halyard::Piece piece = {};
-
-    RandomRows(Random &random, const Extents &extents, Values values)
-        : n_pairs(extents.n_elements / 2), n_rows(extents.n_tokens + 2),
-          cos_and_sin(random, Dtype::f32, {2 * n_pairs, n_rows, 1}, {1, 2 * n_pairs + random.in(0, 3), 0}, values) {
-        for (std::int64_t token = 0; token < extents.n_tokens; token++) {
-            row_of_token.push_back(static_cast<std::int32_t>(random.in(0, n_rows - 1)));
-        }
-        piece.cos_rows = cos_and_sin.data();
-        piece.sin_rows = cos_and_sin.data() + n_pairs * std::int64_t{sizeof(float)};
-        piece.n_rows = n_rows;
-        piece.stride_row = cos_and_sin.strides.head;
-        piece.row_of_token = row_of_token.data();
-        piece.sin_sign = extents.n_heads % 2 == 0 ? 0 : 0x80000000;
-    }
-    RandomRows(const RandomRows &) = delete;
-};
-
-inline Quantisation random_quantisation(Random &random, Dtype dtype) {
-    static constexpr float ends[][2] = {{-127, 127}, {-128, 127}, {-7, 7}, {0, 15}, {0, 255}, {-32768, 65536}};
-    const auto &end = ends[random.in(0, 5)];
-    return {dtype, static_cast<Quantisation::Mode>(random.in(0, 2)), end[0], end[1]};
-}
-
-/// Reciprocals or zero points: finite ones of any size, and zeros. Most are such that results are within the ends.
-inline void fill_with_finite(Random &random, Operand &operand, std::int64_t n, float usual) {
-    static constexpr float hard[] = {0.0f, -0.0f, 0x1p-149f, 0x1.fffffep127f, -0x1.fffffep127f, 8.5f, 0.5f, 1.0f};
-    for (std::int64_t i = 0; i < n; i++) {
-        const float any = random.one_in(8) ? random.one_of(hard) : static_cast<float>(random.unit()) * usual;
-        operand.set(i, any);
-    }
-}
-
-/// Puts halves between integers, and their neighbours, where an operand has elements of some heads.
-inline void put_ties(Random &random, const Extents &extents, const float *r, const float *z, Operand &x) {
-    for (std::int64_t i = 0; i < extents.n_tokens * extents.n_heads * extents.n_elements; i++) {
-        const std::int64_t e = i % extents.n_elements, group = i / extents.n_elements;
-        const std::int64_t h = group % extents.n_heads, t = group / extents.n_heads;
-        const auto at = static_cast<std::ptrdiff_t>(e * x.strides.element + h * x.strides.head + t * x.strides.token);
-        const auto half = static_cast<float>(random.in(-140, 270)) + 0.5f;
-        const float tie = (half - (z == nullptr ? 0.0f : z[group])) / r[group];
-        if (random.one_in(4) && std::isfinite(tie)) {
-            const float near = random.one_in(2) ? tie : std::nextafter(tie, random.one_in(2) ? INFINITY : -INFINITY);
-            x.set(at, near);
+    StageTrial(const StageRow &row, Random &random) : row_(row), random_(random) {
+        switch (row.stage) {
+        case Stage::quantise: draw_quantise(); break;
+        case Stage::store_groups:
+        case Stage::load_groups: draw_groups(); break;
+        case Stage::hadamard:
+        case Stage::butterfly: draw_transform(); break;
+        case Stage::norm_rotate: draw_norm_rotate(); break;
+        default: draw();
         }
     }
-}
+    StageTrial(const StageTrial &) = delete;
+    StageTrial &operator=(const StageTrial &) = delete;
 
-/// Groups of zeros, subnormal numbers, halves between integers, and now and then a scale that just overflows.
-inline void fill_with_groups(Random &random, Operand &floats, std::int64_t n_groups) {
-    for (std::int64_t i = 0; i < n_groups; i++) {
-        static constexpr float sizes[] = {0.0f, 0x1p-149f, 0x1p-130f, 0x1p-20f, 1.0f, 8319007.5f};
-        const float size = random.one_in(500) ? 8319008.0f : random.one_of(sizes);
-        const bool has_ties = random.one_in(2);
-        for (std::int64_t e = 0; e < halyard::q8_group; e++) {
-            const double part = has_ties ? static_cast<double>(random.in(-254, 254)) / 254 : 2 * random.unit() - 1;
-            floats.set(i * halyard::q8_group + e, e == 3 ? -size : static_cast<float>(part * double{size}));
+    /// Calls a kernel on the operands, or on their images.
+    void run_by(const halyard::StageKernels &kernels, bool on_images) {
+        const std::size_t i = halyard::index_of(row_.dtype);
+        halyard_buffer *b[7] = {};
+        std::transform(operands.begin(), operands.end(), b, [&](const auto &operand) {
+            return operand->buffer(on_images);
+        });
+        switch (row_.stage) {
+        case Stage::widen: kernels.widen[i](b[0], b[last_]); break;
+        case Stage::norm: kernels.norm[i](b[1], n_, eps_, mode_, b[0], b[last_]); break;
+        case Stage::widen_norm: kernels.widen_norm[i](b[1], n_, eps_, mode_, b[0], b[last_]); break;
+        case Stage::layer_norm: kernels.layer_norm[i](b[1], n_, eps_, mode_, b[2], b[0], b[last_]); break;
+        case Stage::norm_rotate: kernels.norm_rotate[i](b[1], eps_, b[2], b[3], b[4], sign_, b[0], b[last_]); break;
+        case Stage::narrow: kernels.narrow[i](b[0], b[1], b[last_]); break;
+        case Stage::quantise: kernels.quantise[i](mode_, low_, high_, b[0], b[1], b[2], b[3]); break;
+        case Stage::store_groups: kernels.store_groups[i](mode_, away_, b[0], b[1], b[2], b[3]); break;
+        case Stage::load_groups: kernels.load_groups[i](b[0], b[1], b[2]); break;
+        case Stage::largest: kernels.largest[i](b[0], b[1]); break;
+        case Stage::range: kernels.range[i](b[0], b[1], b[2]); break;
+        case Stage::hadamard: kernels.hadamard[i](scale_, b[0], b[last_]); break;
+        case Stage::butterfly: kernels.butterfly[i](b[0], b[last_]); break;
         }
     }
-}
 
-/// A random call of a stage on operands in memory, and the same call on what these ought to hold.
-struct StageTrial {
-    std::string text;
-    std::vector<std::pair<const char *, std::unique_ptr<Operand>>> operands;
-    StageCall call, on_images;
+    /// Whether an operand holds anything of use after a call: groups do not where a scale overflows.
+    bool is_of_use(const Operand &operand) const {
+        constexpr float overflow = 127.0f * 65504.0f;
+        const bool is_output = &operand == operands[1].get() || &operand == operands[2].get();
+        return row_.stage != Stage::store_groups || !is_output || *operands[3]->floats() < overflow;
+    }
 
-    StageTrial(const StageRow &row, Random &random) : call{row, {}, {}, {}}, on_images(call) {
-        row.stage == Stage::quantise ? draw_quantise(random) : row.knows_groups() ? draw_groups(random) : draw(random);
+    std::string text() const {
+        std::string all;
+        for (const auto &operand : operands) {
+            all += operand->name;
+            for (const Dimension &dim : operand->dims) {
+                all += ' ' + std::to_string(dim.extent) + " by " + std::to_string(dim.stride);
+            }
+            all += "; ";
+        }
+        return all + "mode " + std::to_string(mode_) + ", n " + std::to_string(n_) + ", eps " + std::to_string(eps_) +
+               ", " + std::to_string(low_) + " to " + std::to_string(high_) + (away_ != 0 ? ", away" : "");
     }
 
 private:
-    std::unique_ptr<RandomRows> rows_;
+    const StageRow row_;
+    Random &random_;
+    std::size_t last_ = 0;   // the operand that is y; 0 where that is x
+    std::int32_t mode_ = 0;  // or rounding, or reciprocal
+    std::int32_t away_ = 0;
+    std::uint32_t sign_ = 0;
+    float n_ = 0, eps_ = 0, low_ = 0, high_ = 0, scale_ = 1;
 
-    template <typename... Arguments>
-    Operand &add(const char *name, Arguments &&...arguments) {
-        operands.emplace_back(name, std::make_unique<Operand>(std::forward<Arguments>(arguments)...));
-        return *operands.back().second;
+    Operand &add(const char *name, Dtype dtype, const Dimensions &dims, Values values) {
+        operands.push_back(std::make_unique<Operand>(random_, name, dtype, dims, values));
+        return *operands.back();
     }
-    std::string describe() const {
-        std::string all = std::to_string(call.extents.n_elements) + " elements, " +
-                          std::to_string(call.extents.n_heads) + " heads, " + std::to_string(call.extents.n_tokens) +
-                          " tokens";
-        for (const auto &[name, operand] : operands) {
-            all += std::string("; ") + name + " " + std::to_string(operand->strides.element) + " " +
-                   std::to_string(operand->strides.head) + " " + std::to_string(operand->strides.token);
+    /// y, or x in its place.
+    void add_output(bool in_place, Dtype dtype, const Dimensions &dims) {
+        if (!in_place) {
+            last_ = operands.size();
+            add("y", dtype, dims, Values::any_bits);
         }
-        return all;
     }
+    Values any_values() {
+        static constexpr Values all[] = {Values::ordinary, Values::any_bits, Values::special, Values::short_mantissa};
+        return random_.one_of(all);
+    }
+    std::int64_t gap() { return random_.one_in(2) ? 0 : random_.in(1, 5); }
 
-    /// Of any stage but those of groups. Draws come one after the other, so that all compilers make the same call.
-    void draw(Random &random) {
-        const StageRow &row = call.row;
-        Extents extents = random_extents(random);
-        if (row.rotates()) {
-            extents.n_elements = std::min<std::int64_t>((extents.n_elements + 1) / 2 * 2, halyard::max_staged_head);
+    struct Extents {
+        std::int64_t elements, heads, tokens;
+    };
+    Extents draw_extents() {
+        static constexpr std::int64_t usual[] = {64, 80, 96, 128, 192, 256, 512};
+        Extents extents = {};
+        extents.elements = random_.one_in(3) ? random_.one_of(usual) : random_.in(1, 70);
+        extents.heads = random_.one_in(8) ? random_.in(30, 70) : random_.in(1, 10);
+        extents.tokens = random_.in(1, extents.heads > 10 ? 2 : 5);
+        return random_.one_in(40) ? Extents{random_.in(2000, 2200), 2, 1} : extents;
+    }
+    static std::int64_t whole_vectors(std::int64_t n) { return (n + 15) / 16 * 16; }
+
+    /// Heads one after the other with gaps or without, or tokens inside of heads.
+    Dimensions spread(const Extents &extents) {
+        const std::int64_t between = gap(), head = extents.elements + between;
+        return random_.one_in(4) ? Dimensions{{extents.elements, 1},
+                                              {extents.heads, extents.tokens * head + between},
+                                              {extents.tokens, head}}
+                                 : Dimensions{{extents.elements, 1},
+                                              {extents.heads, head},
+                                              {extents.tokens, extents.heads * head + between}};
+    }
+    /// Numbers of which some are one: of all elements, heads or tokens.
+    Dimensions spread_numbers(const Extents &extents) {
+        Dimensions dims = spread(extents);
+        const bool is_one = random_.one_in(2), is_apart = random_.one_in(6);
+        for (Dimension &dim : dims) {
+            dim.stride = is_one || random_.one_in(2) ? 0 : is_apart ? 3 * dim.stride : dim.stride;
         }
-        call.n_transformed = std::int64_t{1} << (row.stage == Stage::hadamard ? 6 : random.in(1, 11));
-        if (row.transforms()) {
-            const std::int64_t most = std::max<std::int64_t>(2048 / call.n_transformed, 1);
-            extents = {call.n_transformed * random.in(1, most), 1, 1};
+        return dims;
+    }
+
+    void draw() {
+        const bool is_norm = row_.is_one_of({Stage::norm, Stage::widen_norm, Stage::layer_norm});
+        const bool reduces = row_.is_one_of({Stage::largest, Stage::range});
+        const bool widens = row_.is_one_of({Stage::widen, Stage::widen_norm});
+        Extents extents = draw_extents();
+        const std::int64_t count = extents.elements;
+        extents.elements = is_norm || reduces ? whole_vectors(count) : count;
+        Operand &x = add("x", widens ? row_.dtype : Dtype::f32, spread(extents), any_values());
+        if (is_norm) {
+            draw_norm(extents, count, x);
+            add_output(row_.stage != Stage::widen_norm && random_.one_in(2), Dtype::f32, spread(extents));
+        } else if (reduces) {
+            for (const char *const name : {"least", "greatest"}) {
+                add(name, Dtype::f32, {{extents.heads, 1}, {extents.tokens, extents.heads}}, Values::any_bits);
+            }
+        } else {
+            if (row_.stage == Stage::narrow) {
+                add("r", Dtype::f32, spread_numbers(extents), random_.one_in(2) ? Values::ordinary : any_values());
+            }
+            add_output(false, widens ? Dtype::f32 : row_.dtype, spread(extents));
         }
-        const Extents of_heads = {extents.n_heads * extents.n_tokens, 1, 1};
-        const bool makes_heads = row.is_one_of({Stage::largest, Stage::range});
-        const bool in_place = row.stage == Stage::norm || row.transforms() ||
-                              (row.is_one_of({Stage::layer_norm, Stage::norm_rotate}) && random.one_in(2));
-        const Values values = random_values(random);
-        const auto strides = [&] { return random_strides(random, extents); };
-        const auto if_read = [&](bool is_read, const Extents &all) { return is_read ? all : Extents{2, 1, 1}; };
-        const ElementStrides dense = {1, 0, 0};
-        Operand &x = add("x", random, row.dtype_in(), extents, strides(), values);
-        Operand &y = add("y", random, row.dtype_out(), makes_heads ? of_heads : extents,
-                         makes_heads || row.transforms() ? dense : strides(), in_place ? values : Values::any_bits);
-        Operand &greatest = add("greatest", random, Dtype::f32, of_heads, dense, Values::any_bits);
-        const ElementStrides of_scales = random_scale_strides(random, extents);
-        Operand &r =
-            add("scales", random, Dtype::f32, if_read(row.stage == Stage::narrow, extents), of_scales,
-                random.one_in(2) ? Values::ordinary : values);
-        const Extents of_weight = if_read(row.has_weights(), {extents.n_elements, extents.n_heads, 1});
-        const ElementStrides by_head = {1, random.one_in(2) ? 0 : extents.n_elements + random.in(0, 3), 0};
-        Operand &weight = add("weights", random, Dtype::f32, of_weight, by_head, Values::ordinary);
-        Operand &bias = add("biases", random, Dtype::f32, of_weight, by_head, Values::ordinary);
-        rows_ = std::make_unique<RandomRows>(random, if_read(row.rotates(), extents),
-                                             random.one_in(2) ? Values::ordinary : values);
-        call.extents = extents;
-        call.norm = {random.one_in(2) ? 1e-6f : 0.0f, weight.floats(), by_head.head,
-                     row.rotates() ? 0 : static_cast<std::int32_t>(random.in(0, 3)), row.dtype};
-        call.norm.bias = row.stage == Stage::layer_norm ? bias.floats() : nullptr;
-        call.y = {y.data(), y.strides};
-        call.x = in_place ? call.y : halyard::Elements<char>{x.data(), x.strides};
-        call.r = {r.floats(), r.strides};
-        call.greatest = greatest.floats();
-        call.rows = rows_->piece;
-        on_images = call;
-        on_images.y.data = y.image();
-        on_images.x = in_place ? on_images.y : call.x;
-        on_images.greatest = greatest.float_image();
-        text = describe() + (in_place ? "; in place, eps " : "; eps ") + std::to_string(call.norm.eps) + ", rounding " +
-               std::to_string(call.norm.rounding) + ", values " + std::to_string(static_cast<int>(values));
     }
 
-    void draw_quantise(Random &random) {
-        static constexpr std::int64_t groups[] = {16, 32, 64, 128};
-        Extents extents = random_extents(random);
-        extents.n_elements = random.one_in(2) ? random.one_of(groups) : extents.n_elements;
-        const std::int64_t n_groups = extents.n_heads * extents.n_tokens;
-        const ElementStrides dense = {1, 0, 0};
-        call.extents = extents;
-        call.how = random_quantisation(random, call.row.dtype);
-        const ElementStrides of_x = random_strides(random, extents);
-        Operand &x = add("x", random, Dtype::f32, extents, of_x, random_values(random));
-        Operand &r = add("r", random, Dtype::f32, Extents{n_groups, 1, 1}, dense, Values::ordinary);
-        Operand &z = add("z", random, Dtype::f32, Extents{n_groups, 1, 1}, dense, Values::ordinary);
-        Operand &y =
-            add("y", random, Dtype::int8, Extents{n_groups * extents.n_elements, 1, 1}, dense, Values::any_bits);
-        fill_with_finite(random, r, n_groups, random.one_in(2) ? 127.0f : 1.0f);
-        fill_with_finite(random, z, n_groups, call.how.high);
-        call.z = random.one_in(3) ? nullptr : z.floats();
-        put_ties(random, extents, r.floats(), call.z, x);
-        call.x = {x.data(), x.strides};
-        call.y = {y.data(), y.strides};
-        call.r.data = r.floats();
-        on_images = call;
-        on_images.y.data = y.image();
-        text = "mode " + std::to_string(static_cast<int>(call.how.mode)) + ", " + std::to_string(call.how.low) +
-               " to " + std::to_string(call.how.high) + ", " + describe() +
-               (call.z == nullptr ? ", no zero points" : "");
+    void draw_norm(const Extents &extents, std::int64_t count, Operand &x) {
+        n_ = static_cast<float>(random_.one_in(2) ? extents.elements : count);
+        const auto n = static_cast<std::int64_t>(n_);
+        for (std::int64_t token = 0; token < extents.tokens; token++) {
+            for (std::int64_t head = 0; head < extents.heads; head++) {
+                for (std::int64_t e = n; e < extents.elements; e++) {
+                    x.set_zero(e + head * x.dims[1].stride + token * x.dims[2].stride);
+                }
+            }
+        }
+        eps_ = random_.one_in(2) ? 1e-6f : 0.0f;
+        mode_ = static_cast<std::int32_t>(random_.in(0, 3));
+        const Dimensions of_weights = {{extents.elements, 1},
+                                       {extents.heads, random_.one_in(2) ? 0 : extents.elements + random_.in(0, 3)}};
+        add("weight", Dtype::f32, of_weights, Values::ordinary);
+        if (row_.stage == Stage::layer_norm) {
+            add("bias", Dtype::f32, of_weights, Values::ordinary);
+        }
     }
 
-    void draw_groups(Random &random) {
-        const bool stores = call.row.stage == Stage::store_groups;
-        const std::int64_t n = halyard::q8_group, n_groups = random.in(1, 8), n_heads = random.in(1, 256 / n_groups);
-        const auto strides_of = [&](std::int64_t least) {
-            const std::int64_t group = least + (random.one_in(2) ? 0 : random.in(1, 5));
-            return ElementStrides{1, group, n_groups * group + (random.one_in(2) ? 0 : random.in(1, 5))};
+    void draw_norm_rotate() {
+        const Extents extents = draw_extents();
+        const std::int64_t pairs = whole_vectors((extents.elements + 1) / 2), n_rows = extents.tokens + 2;
+        const auto spread_pairs = [&] {
+            const Dimensions heads = spread({2 * pairs, extents.heads, extents.tokens});
+            return Dimensions{{pairs, 1}, {2, pairs}, heads[1], heads[2]};
         };
-        const bool any = random.one_in(8);
-        call.extents = {n, n_groups, n_heads};
-        Operand &floats = add("floats", random, Dtype::f32, call.extents, ElementStrides{1, n, n * n_groups},
-                              any ? random_values(random) : Values::short_mantissa);
-        Operand &integers = add("integers", random, Dtype::int8, call.extents, strides_of(n), Values::any_bits);
-        const ElementStrides of_scales = strides_of(1);
-        Operand &scales = add("scales", random, Dtype::f16, Extents{1, n_groups, n_heads}, of_scales,
-                              stores ? Values::any_bits : random_values(random));
-        call.q8 = {static_cast<halyard::Q8::Reciprocal>(random.in(0, 2)), random.one_in(2)};
-        if (stores && !any) {
-            fill_with_groups(random, floats, n_groups * n_heads);
+        eps_ = random_.one_in(2) ? 1e-6f : 0.0f;
+        sign_ = random_.one_in(2) ? 0x80000000u : 0;
+        add("x", row_.dtype, spread_pairs(), any_values());
+        add("weight", Dtype::f32, {{pairs, 1}, {2, pairs}}, Values::ordinary);
+        Operand &row_of_token = add("row_of_token", Dtype::f32, {{extents.tokens, 1}}, Values::ordinary);
+        for (std::int64_t token = 0; token < extents.tokens; token++) {
+            row_of_token.set_row(token, static_cast<std::int32_t>(random_.in(0, n_rows - 1)));
         }
-        Operand &x = stores ? floats : integers, &y = stores ? integers : floats;
-        call.x = {x.data(), x.strides};
-        call.y = {y.data(), y.strides};
-        call.scales = {scales.data(), scales.strides};
-        on_images = call;
-        on_images.y.data = y.image();
-        on_images.scales.data = scales.image();
-        text = "reciprocal " + std::to_string(call.q8.reciprocal) + (call.q8.away ? ", away" : ", even") + ", " +
-               describe();
+        const Dimensions of_rows = {{pairs, 1}, {n_rows, pairs + random_.in(0, 3)}};
+        const Values values = random_.one_in(2) ? Values::ordinary : any_values();
+        add("cos", Dtype::f32, of_rows, values);
+        add("sin", Dtype::f32, of_rows, values);
+        add_output(random_.one_in(2), row_.dtype, spread_pairs());
     }
+
+    void draw_transform() {
+        const bool in_place = random_.one_in(2);
+        Dimensions dims = {{64, 1}, {random_.in(1, 40), 64}};
+        if (row_.stage == Stage::butterfly) {
+            const std::int64_t distance = std::int64_t{16} << random_.in(0, 6);
+            dims = {{distance, 1}, {2, distance}, {random_.in(1, 3), 2 * distance}};
+        } else {
+            scale_ = random_.one_in(2) ? 0.125f : 0.01f + static_cast<float>(std::fabs(random_.unit()));
+        }
+        add("x", Dtype::f32, dims, any_values());
+        add_output(in_place, Dtype::f32, dims);
+    }
+
+    void draw_quantise() {
+        static constexpr std::int64_t groups[] = {16, 32, 64, 128};
+        static constexpr float ends[][2] = {{-127, 127}, {-128, 127}, {-7, 7}, {0, 15}, {0, 255}, {-32768, 65536}};
+        Extents extents = draw_extents();
+        extents.elements = random_.one_in(2) ? random_.one_of(groups) : std::max<std::int64_t>(extents.elements, 16);
+        mode_ = static_cast<std::int32_t>(random_.in(0, 2));
+        const auto &end = ends[random_.in(0, 5)];
+        low_ = end[0];
+        high_ = end[1];
+        const Dimensions of_groups = {{extents.heads, 1}, {extents.tokens, extents.heads}};
+        Operand &x = add("x", Dtype::f32, spread(extents), any_values());
+        Operand &r = add("r", Dtype::f32, of_groups, Values::ordinary);
+        const bool has_zeros = !random_.one_in(3);
+        Operand &z = add("z", Dtype::f32, has_zeros ? of_groups : Dimensions{{extents.heads, 0}, {extents.tokens, 0}},
+                         Values::ordinary);
+        fill_with_finite(r, random_.one_in(2) ? 127.0f : 1.0f);
+        fill_with_finite(z, high_);
+        put_ties(extents, r.floats(), has_zeros ? z.floats() : nullptr, x);
+        add("y", Dtype::int8,
+            {{extents.elements, 1}, {extents.heads, extents.elements}, {extents.tokens, extents.elements * extents.heads}},
+            Values::any_bits);
+    }
+
+    /// Reciprocals or zero points: finite ones of any size, and zeros. Most are such that results are within the ends.
+    void fill_with_finite(Operand &operand, float usual) {
+        static constexpr float hard[] = {0.0f, -0.0f, 0x1p-149f, 0x1.fffffep127f, -0x1.fffffep127f, 8.5f, 0.5f, 1.0f};
+        for (std::int64_t i = 0; i < operand.n_elements(); i++) {
+            operand.set(i, random_.one_in(8) ? random_.one_of(hard) : static_cast<float>(random_.unit()) * usual);
+        }
+    }
+
+    /// Puts halves between integers, and their neighbours, where an operand has elements of some heads.
+    void put_ties(const Extents &extents, const float *r, const float *z, Operand &x) {
+        for (std::int64_t i = 0; i < extents.tokens * extents.heads * extents.elements; i++) {
+            const std::int64_t e = i % extents.elements, group = i / extents.elements;
+            const std::int64_t h = group % extents.heads, t = group / extents.heads;
+            const auto half = static_cast<float>(random_.in(-140, 270)) + 0.5f;
+            const float tie = (half - (z == nullptr ? 0.0f : z[group])) / r[group];
+            if (random_.one_in(4) && std::isfinite(tie)) {
+                const float infinity = random_.one_in(2) ? INFINITY : -INFINITY;
+                x.set(e + h * x.dims[1].stride + t * x.dims[2].stride,
+                      random_.one_in(2) ? tie : std::nextafter(tie, infinity));
+            }
+        }
+    }
+
+    void draw_groups() {
+        const bool stores = row_.stage == Stage::store_groups, any = random_.one_in(8);
+        const std::int64_t n_groups = random_.in(1, 8), n_heads = random_.in(1, 256 / n_groups);
+        const auto spread_groups = [&](std::int64_t least) {
+            const std::int64_t group = least + gap(), head = n_groups * group + gap();
+            return Dimensions{{n_groups, group}, {n_heads, head}};
+        };
+        const auto of_elements = [&] {
+            const Dimensions groups = spread_groups(q8_group);
+            return Dimensions{{q8_group, 1}, groups[0], groups[1]};
+        };
+        mode_ = static_cast<std::int32_t>(random_.in(0, 2));
+        away_ = random_.one_in(2) ? 1 : 0;
+        if (stores) {
+            Operand &floats = add("x", Dtype::f32, {{q8_group, 1}, {n_groups * n_heads, q8_group}},
+                                  any ? any_values() : Values::short_mantissa);
+            if (!any) {
+                fill_with_groups(floats, n_groups * n_heads);
+            }
+            add("y", Dtype::int8, of_elements(), Values::any_bits);
+            add("scales", Dtype::f16, spread_groups(1), Values::any_bits);
+            add("largest", Dtype::f32, {}, Values::any_bits);
+        } else {
+            add("x", Dtype::int8, of_elements(), Values::any_bits);
+            add("scales", Dtype::f16, spread_groups(1), any_values());
+            add("y", Dtype::f32, {{q8_group, 1}, {n_groups, q8_group}, {n_heads, q8_group * n_groups}},
+                Values::any_bits);
+        }
+    }
+
+    /// Groups of zeros, subnormal numbers, halves between integers, and now and then a scale that just overflows.
+    void fill_with_groups(Operand &floats, std::int64_t n_groups) {
+        for (std::int64_t i = 0; i < n_groups; i++) {
+            static constexpr float sizes[] = {0.0f, 0x1p-149f, 0x1p-130f, 0x1p-20f, 1.0f, 8319007.5f};
+            const float size = random_.one_in(500) ? 8319008.0f : random_.one_of(sizes);
+            const bool has_ties = random_.one_in(2);
+            for (std::int64_t e = 0; e < q8_group; e++) {
+                const double part =
+                    has_ties ? static_cast<double>(random_.in(-254, 254)) / 254 : 2 * random_.unit() - 1;
+                floats.set(i * q8_group + e, e == 3 ? -size : static_cast<float>(part * double{size}));
+            }
+        }
+    }
+
+    static constexpr std::int64_t q8_group = 32;
 };

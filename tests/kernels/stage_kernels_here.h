@@ -1,19 +1,17 @@
 #pragma once
 
-#include "halyard/halyard.hpp"
-#include "walk/dispatch.h"
+#include "checks/model.h"
 
 #include <vector>
 
-/// The stage kernels of every target that this machine has, the reference included.
+/// The stage kernels of every target that this machine has, and the model.
 inline std::vector<halyard::StageKernels> stage_kernels_here() {
-    std::vector<halyard::StageKernels> all;
-    int target = 0;
-    for (const halyard_target_info &info : halyard::targets()) {
-        if (info.built != 0 && info.supported != 0) {
-            all.push_back(halyard::select_stage_kernels(halyard::bit(halyard::Target(target))));
+    std::vector<halyard::StageKernels> all = {model::stage_kernels};
+    for (std::int32_t i = 0; i < halyard::n_targets; i++) {
+        const halyard::TargetSet target = halyard::supported_targets() & halyard::bit(halyard::Target(i));
+        if (const halyard::StageKernels *const kernels = halyard::find_stage_kernels(target)) {
+            all.push_back(*kernels);
         }
-        target++;
     }
     return all;
 }

@@ -1,9 +1,9 @@
-// How floats are rounded to each dtype, and elements widened: kernels of every target and the portable conversions,
+// How floats are rounded to each dtype, and elements widened: kernels of every target and the model,
 // against tables of all values.
 #include "checks/nearest.h"
 #include "checks/oracle.h"
 #include "kernels/stage_kernels_here.h"
-#include "walk/stages.h"
+#include "kv/convert.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -146,7 +146,7 @@ TEST_CASE("conversions: the tables are those of the formats", "[stages]") {
 }
 
 TEST_CASE("conversions: a table finds what is rounded wrongly", "[stages]") {
-    StageKernels wrong = halyard::select_stage_kernels(0);
+    StageKernels wrong = model::stage_kernels;
     wrong.narrow[halyard::index_of(Dtype::bf16)] = [](halyard_buffer *x, halyard_buffer *, halyard_buffer *y) {
         for (std::int32_t i = 0; i < x->dim[0].extent; i++) {  // ties go up
             const auto bits = reinterpret_cast<const std::uint32_t *>(x->host)[i];

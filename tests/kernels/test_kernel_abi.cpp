@@ -1,5 +1,5 @@
 // Compares the runtime's buffer structs with Halide's. The runtime has its own, so that it does not need Halide.
-#include "walk/kernel_abi.h"
+#include "core/kernel_abi.h"
 
 #include <HalideRuntime.h>
 

@@ -1,13 +1,13 @@
 // Tests what the other tests rely on: the kernel checker must catch broken kernels, and the oracle must round right.
 #include "checks/kernel_checker.h"
+#include "checks/model.h"
 #include "checks/oracle.h"
-#include "walk/piece.h"
-#include "walk/reference.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators_all.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -20,60 +20,64 @@ namespace {
 
 using halyard::Kernel;
 using halyard::Pairing;
-using halyard::Piece;
 
-// ---- Kernels made of the reference ---------------------------------------------------------------------------------
+// ---- Kernels made of the model -------------------------------------------------------------------------------------
 
-/// A kernel's arguments as a piece of work, which bugs can change.
+/// A kernel's arguments, which bugs can change.
 struct Call {
-    Piece piece;
     std::vector<std::int32_t> rows;
+    halyard_dimension of_rows[2], in[4], out[4];  // pairs, members, heads and tokens of x and y
+    halyard_buffer row_of_token, cos_rows, sin_rows, x, y;
+    std::uint32_t sin_sign;
 
-    Call(halyard::Dtype dtype, const halyard_buffer *row_of_token, const halyard_buffer *cos, const halyard_buffer *sin,
-         std::uint32_t sin_sign, const halyard_buffer *x, const halyard_buffer *y) {
-        const auto *first = reinterpret_cast<const std::int32_t *>(row_of_token->host);
-        rows.assign(first, first + row_of_token->dim[0].extent);
-        piece.dtype = dtype;
-        piece.x = reinterpret_cast<const char *>(x->host);
-        piece.y = reinterpret_cast<char *>(y->host);
-        piece.in = {x->dim[0].stride, x->dim[1].stride, x->dim[2].stride, x->dim[3].stride};
-        piece.out = {y->dim[0].stride, y->dim[1].stride, y->dim[2].stride, y->dim[3].stride};
-        piece.n_pairs = y->dim[0].extent;
-        piece.n_heads = y->dim[2].extent;
-        piece.n_tokens = y->dim[3].extent;
-        piece.cos_rows = reinterpret_cast<const char *>(cos->host);
-        piece.sin_rows = reinterpret_cast<const char *>(sin->host);
-        piece.n_rows = cos->dim[1].extent;
-        piece.stride_row = cos->dim[1].stride;
-        piece.row_of_token = rows.data();
-        piece.sin_sign = sin_sign;
+    Call(const halyard_buffer *tokens, const halyard_buffer *cos, const halyard_buffer *sin, std::uint32_t sign,
+         const halyard_buffer *from, const halyard_buffer *to)
+        : row_of_token(*tokens), cos_rows(*cos), sin_rows(*sin), x(*from), y(*to), sin_sign(sign) {
+        const auto *first = reinterpret_cast<const std::int32_t *>(tokens->host);
+        rows.assign(first, first + tokens->dim[0].extent);
+        row_of_token.host = reinterpret_cast<std::uint8_t *>(rows.data());
+        std::copy_n(cos->dim, 2, of_rows);
+        std::copy_n(from->dim, 4, in);
+        std::copy_n(to->dim, 4, out);
+        cos_rows.dim = sin_rows.dim = of_rows;
+        x.dim = in;
+        y.dim = out;
     }
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
+
+    std::int64_t n_pairs() const { return out[0].extent; }
+    std::int64_t n_heads() const { return out[2].extent; }
+    std::int64_t n_tokens() const { return out[3].extent; }
 
     /// Rows may lie at any address.
-    float cos(std::int64_t token, std::int64_t k) const { return read_row(piece.cos_rows, token, k); }
+    float cos(std::int64_t token, std::int64_t k) const { return read_row(cos_rows, token, k); }
     float sin(std::int64_t token, std::int64_t k) const {
-        const float value = read_row(piece.sin_rows, token, k);
-        return piece.sin_sign != 0 ? -value : value;
+        const float value = read_row(sin_rows, token, k);
+        return sin_sign != 0 ? -value : value;
     }
 
-    char *output(std::int64_t token, std::int64_t head, std::int64_t k, int member) const {
-        const halyard::PairStrides &s = piece.out;
-        return piece.y + 4 * (token * s.token + head * s.head + k * s.pair + member * s.member);
+    static char *element(const halyard_buffer &of, std::int64_t bytes, std::int64_t token, std::int64_t head,
+                         std::int64_t k, int member) {
+        return reinterpret_cast<char *>(of.host) + bytes * (token * of.dim[3].stride + head * of.dim[2].stride +
+                                                            k * of.dim[0].stride + member * of.dim[1].stride);
     }
 
     template <typename Function>
     void for_each_output(Function function) const {
-        const std::int64_t n = 2 * piece.n_pairs;
-        for (std::int64_t i = 0; i < piece.n_tokens * piece.n_heads * n; i++) {
-            char *const at = output(i / n / piece.n_heads, i / n % piece.n_heads, i % n / 2, i % 2);
+        const std::int64_t n = 2 * n_pairs();
+        for (std::int64_t i = 0; i < n_tokens() * n_heads() * n; i++) {
+            char *const at =
+                element(y, 4, i / n / n_heads(), i / n % n_heads(), i % n / 2, static_cast<int>(i % 2));
             const float value = function(halyard::read_word<float>(at));
             std::memcpy(at, &value, sizeof(value));
         }
     }
 
 private:
-    float read_row(const char *values, std::int64_t token, std::int64_t k) const {
-        return halyard::read_word<float>(values + 4 * (piece.row_of_token[token] * piece.stride_row + k));
+    float read_row(const halyard_buffer &of, std::int64_t token, std::int64_t k) const {
+        const std::int64_t row = rows[static_cast<std::size_t>(token)];
+        return halyard::read_word<float>(reinterpret_cast<const char *>(of.host) + 4 * (row * of_rows[1].stride + k));
     }
 };
 
@@ -83,39 +87,36 @@ struct NoBug {
     static void after(const Call &) {}
 };
 struct SwappedSign : NoBug {
-    static void before(Call &call) { call.piece.sin_sign ^= 0x80000000u; }
+    static void before(Call &call) { call.sin_sign ^= 0x80000000u; }
 };
 struct ForwardOnly : NoBug {
-    static void before(Call &call) { call.piece.sin_sign = 0; }
+    static void before(Call &call) { call.sin_sign = 0; }
 };
 struct ShortTail : NoBug {
-    static void before(Call &call) { call.piece.n_pairs -= call.piece.n_pairs % 8 == 1 ? 1 : 0; }
+    static void before(Call &call) { call.out[0].extent -= call.n_pairs() % 8 == 1 ? 1 : 0; }
 };
 struct SkipsLastHead : NoBug {
-    static void before(Call &call) { call.piece.n_heads -= call.piece.n_heads > 1 ? 1 : 0; }
+    static void before(Call &call) { call.out[2].extent -= call.n_heads() > 1 ? 1 : 0; }
 };
 struct IgnoresTokenStride : NoBug {
-    static void before(Call &call) { call.piece.in.token = call.piece.in.head * call.piece.n_heads; }
+    static void before(Call &call) { call.in[3].stride = call.in[2].stride * call.out[2].extent; }
 };
 struct IgnoresRows : NoBug {
     static void before(Call &call) {
-        for (std::int64_t i = 0; i < call.piece.n_tokens; i++) {
-            call.rows[static_cast<std::size_t>(i)] = 0;
-        }
+        std::fill(call.rows.begin(), call.rows.end(), 0);
     }
 };
 struct WritesOnePast : NoBug {
     static void after(const Call &call) {
-        char *const past = call.output(call.piece.n_tokens - 1, call.piece.n_heads - 1, call.piece.n_pairs, 0);
-        if (call.piece.out.pair == 2) {  // in interleaved heads this is no output of this head
+        char *const past = Call::element(call.y, 4, call.n_tokens() - 1, call.n_heads() - 1, call.n_pairs(), 0);
+        if (call.out[0].stride == 2) {  // in interleaved heads this is no output of this head
             std::memset(past, 0, 1);
         }
     }
 };
 struct WritesItsInput : NoBug {
     static void after(const Call &call) {
-        char *const input = const_cast<char *>(call.piece.x);
-        input[0] = static_cast<char>(input[0] ^ 1);
+        call.x.host[0] = static_cast<std::uint8_t>(call.x.host[0] ^ 1);
     }
 };
 struct LosesNaN : NoBug {
@@ -142,36 +143,35 @@ struct OffByOneUlp : NoBug {
 /// Reads beyond its last pair, as a vector without a mask does; the result isn't used.
 struct ReadsOnePast : NoBug {
     static void after(const Call &call) {
-        const Piece &p = call.piece;
-        for (std::int64_t token = 0; token < p.n_tokens; token++) {
-            volatile const char *const past =
-                p.x + (token * p.in.token + (p.n_heads - 1) * p.in.head + p.n_pairs * p.in.pair) * 4;
-            (void)*past;
+        for (std::int64_t token = 0; token < call.n_tokens(); token++) {
+            (void)*static_cast<volatile const char *>(
+                Call::element(call.x, 4, token, call.n_heads() - 1, call.n_pairs(), 0));
         }
     }
 };
 
 struct ReadsOneBefore : NoBug {
-    static void after(const Call &call) { (void)*static_cast<volatile const char *>(call.piece.x - 1); }
+    static void after(const Call &call) { (void)*static_cast<volatile const std::uint8_t *>(call.x.host - 1); }
 };
 struct ReadsOneRowMore : NoBug {
     static void after(const Call &call) {
-        (void)*static_cast<volatile const char *>(call.piece.cos_rows + 4 * call.piece.n_rows * call.piece.stride_row);
+        const std::int64_t n = std::int64_t{call.of_rows[1].extent} * call.of_rows[1].stride;
+        (void)*static_cast<volatile const std::uint8_t *>(call.cos_rows.host + 4 * n);
     }
 };
 struct WrongPair : NoBug {
     static void before(Call &call) {
-        for (halyard::PairStrides *strides : {&call.piece.in, &call.piece.out}) {
-            std::swap(strides->pair, strides->member);
+        for (halyard_dimension *const dims : {call.in, call.out}) {
+            std::swap(dims[0].stride, dims[1].stride);
         }
     }
 };
 struct WrongAngle : NoBug {
-    static void before(Call &call) { call.piece.cos_rows += call.piece.n_pairs > 1 ? 4 : 0; }
+    static void before(Call &call) { call.cos_rows.host += call.n_pairs() > 1 ? 4 : 0; }
 };
 struct WrongOnMisaligned : NoBug {
     static void after(const Call &call) {
-        if (reinterpret_cast<std::uintptr_t>(call.piece.x) % 4 == 3) {
+        if (reinterpret_cast<std::uintptr_t>(call.x.host) % 4 == 3) {
             call.for_each_output([](float y) { return -y; });
         }
     }
@@ -180,12 +180,13 @@ struct WrongOnMisaligned : NoBug {
 template <halyard::Dtype dtype, typename Bug>
 int broken(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
            halyard_buffer *x, halyard_buffer *y) {
-    Call call(dtype, row_of_token, cos, sin, sin_sign, x, y);
-    if (call.piece.n_tokens == 0 || call.piece.n_heads == 0) {
+    Call call(row_of_token, cos, sin, sin_sign, x, y);
+    if (call.n_tokens() == 0 || call.n_heads() == 0) {
         return 0;
     }
     Bug::before(call);
-    halyard::rotate_reference(call.piece);
+    model::rotations[halyard::index_of(dtype)](&call.row_of_token, &call.cos_rows, &call.sin_rows, call.sin_sign,
+                                               &call.x, &call.y);
     Bug::after(call);
     return 0;
 }
@@ -213,18 +214,17 @@ template <std::int32_t dtype, oracle::Pair<float> (*rotate)(oracle::Pair<float>,
           std::uint32_t (*narrow)(float)>
 int rotate_by_oracle(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
                      halyard_buffer *x, halyard_buffer *y) {
-    const Call call(static_cast<halyard::Dtype>(dtype), row_of_token, cos, sin, sin_sign, x, y);
-    const Piece &p = call.piece;
-    const std::int64_t bytes = oracle::element_bytes(dtype);
-    for (std::int64_t n = 0; n < p.n_tokens * p.n_heads * p.n_pairs; n++) {
-        const std::int64_t k = n % p.n_pairs, head = n / p.n_pairs % p.n_heads, token = n / p.n_pairs / p.n_heads;
-        const char *from = p.x + bytes * (token * p.in.token + head * p.in.head + k * p.in.pair);
-        char *to = p.y + bytes * (token * p.out.token + head * p.out.head + k * p.out.pair);
+    const Call call(row_of_token, cos, sin, sin_sign, x, y);
+    const std::int64_t bytes = oracle::element_bytes(dtype), n_pairs = call.n_pairs(), n_heads = call.n_heads();
+    for (std::int64_t n = 0; n < call.n_tokens() * n_heads * n_pairs; n++) {
+        const std::int64_t k = n % n_pairs, head = n / n_pairs % n_heads, token = n / n_pairs / n_heads;
+        const char *from = Call::element(call.x, bytes, token, head, k, 0);
+        char *to = Call::element(call.y, bytes, token, head, k, 0);
         const auto read = [&](const char *at) { return oracle::widen(dtype, oracle::read_word(dtype, at)); };
         const auto turned =
-            rotate({read(from), read(from + bytes * p.in.member)}, call.cos(token, k), call.sin(token, k));
+            rotate({read(from), read(from + bytes * call.in[1].stride)}, call.cos(token, k), call.sin(token, k));
         oracle::write_word(dtype, to, narrow(turned.x0));
-        oracle::write_word(dtype, to + bytes * p.out.member, narrow(turned.x1));
+        oracle::write_word(dtype, to + bytes * call.out[1].stride, narrow(turned.x1));
     }
     return 0;
 }

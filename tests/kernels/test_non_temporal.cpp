@@ -1,7 +1,7 @@
 // Which runs store non-temporally, past the caches, and that this changes no bit.
 #include "checks/sized.h"
 #include "halyard/halyard.hpp"
-#include "walk/plan.h"
+#include "core/plan.h"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -71,8 +71,8 @@ struct Request {
         auto desc = describe();
         desc.target = name.c_str();
         halyard_plan plan = *halyard::plan(desc).get();
-        Kernel ordinary = plan.chosen[0].kernel(Place::out_of_place, Layout::even);
-        Kernel non_temporal = plan.chosen[0].kernel(Place::non_temporal, Layout::even);
+        Kernel ordinary = plan.tensors[0].kernel(Place::out_of_place, Layout::even);
+        Kernel non_temporal = plan.tensors[0].kernel(Place::non_temporal, Layout::even);
         REQUIRE(ordinary.place == Place::out_of_place);
         REQUIRE(non_temporal.place == Place::non_temporal);
         Kernel in_place = ordinary;
@@ -80,9 +80,12 @@ struct Request {
         in_place.function = Calls::call<&Calls::in_place>;
         non_temporal.function = Calls::call<&Calls::non_temporal>;
         non_temporal.non_temporal_mib = non_temporal_mib;
-        halyard::replace_kernels(plan, [&](const Kernel &, Place place, Layout) {
-            return place == Place::out_of_place ? &ordinary : place == Place::in_place ? &in_place : &non_temporal;
-        });
+        const Kernel *const counted[] = {&ordinary, &in_place, &non_temporal};
+        for (halyard::TensorPlan &tensor : plan.tensors) {
+            for (int place = 0; place < halyard::n_places; place++) {
+                std::fill_n(tensor.kernels[place], halyard::n_layouts, counted[place]);
+            }
+        }
         // Nothing is read or written at these addresses, but for the columns outside the window.
         std::vector<float> memory(
             offset == 0 && rotary_dim == head_dim ? 0 : static_cast<std::size_t>(n_tokens * stride_token) + 64);

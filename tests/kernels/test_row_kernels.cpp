@@ -3,7 +3,7 @@
 #include "checks/oracle.h"
 #include "checks/row_checker.h"
 #include "data/golden.h"
-#include "walk/reference.h"
+#include "core/rotate.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

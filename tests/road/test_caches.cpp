@@ -163,7 +163,7 @@ TEST_CASE("caches: heads in tiles of many elements, behind a norm and a rotation
     const std::int32_t slot_values[n_tokens] = {3, 0, 7, 1, 6};
     oracle::Random random(Catch::getSeed());
     Elements x = Elements::random(HALYARD_F32, {1, n_tokens, H, D}, random);
-    for (const char *target : targets_here()) {
+    for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         std::vector<float> stored[2];
         for (const bool is_tiled : {false, true}) {
@@ -338,7 +338,7 @@ TEST_CASE("caches: blocks further apart than 32 bits reach, and inputs with any 
     const auto one = halyard::describe_static_scales();
     const float scale = 1.0f;
     for (const bool staged : {false, true}) {
-        for (const char *target : targets_here()) {
+        for (const char *target : stage_targets_here()) {
             CAPTURE(staged, target);
             head.scale = staged ? &one : nullptr;
             halyard::plan_desc desc(D, {head});

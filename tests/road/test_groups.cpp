@@ -106,7 +106,7 @@ constexpr unsigned char minus(int n) { return static_cast<unsigned char>(256 - n
 }  // namespace
 
 TEST_CASE("groups: the records of ggml", "[road][groups]") {
-    for (const char *target : targets_here()) {
+    for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         // block_q8_0: f16 d, int8 qs[32]. With 127 as the largest, d and its reciprocal are 1.
         const auto head = head_of(64, {{0, 127.0f}, {1, -127.0f}, {2, 62.5f}, {3, 63.5f}, {31, -0.75f}, {40, -254.0f}});
@@ -140,7 +140,7 @@ TEST_CASE("groups: the records of ggml", "[road][groups]") {
 
 TEST_CASE("groups: the records of vLLM and OpenVINO", "[road][groups]") {
     const Bytes one = {0x00, 0x00, 0x80, 0x3f};
-    for (const char *target : targets_here()) {
+    for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         // A f32 scale for each head, apart: the largest / 127 or 448, at least 1e-6, which is 0x358637bd.
         const std::vector<float> ints = {127.0f, -1.5f, 0.5f, 2.5f, 0.0f, 0.0f, 0.0f, -1e-5f};
@@ -163,7 +163,7 @@ TEST_CASE("groups: the records of vLLM and OpenVINO", "[road][groups]") {
 }
 
 TEST_CASE("groups: the records of DeepSeek and of OCP", "[road][groups]") {
-    for (const char *target : targets_here()) {
+    for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         // V3.2: 512 e4m3, the f32 scales of each 128, 64 bf16. A group of zeros has 1e-4 / 448.
         const auto v32 =
@@ -202,7 +202,7 @@ TEST_CASE("groups: the records of DeepSeek and of OCP", "[road][groups]") {
 }
 
 TEST_CASE("groups: what is not finite, zeros, and scales beyond their dtype", "[road][groups]") {
-    for (const char *target : targets_here()) {
+    for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         const auto q8 = [&](const std::vector<std::pair<std::size_t, float>> &elements) {
             return store(preset(HALYARD_GROUPS_GGML_Q8_0), head_of(32, elements), 32, target).record;
@@ -282,7 +282,7 @@ TEST_CASE("groups: hard groups of every preset, on every target", "[road][groups
                 fill_hard(random, &heads[static_cast<std::size_t>(at)], record.group);
             }
         }
-        for (const char *target : targets_here()) {
+        for (const char *target : stage_targets_here()) {
             CAPTURE(target);
             const Stored stored = store(groups, heads, head_dim, target);
             Stored expected = {Bytes(stored.record.size(), 0xa5), Bytes(stored.scales.size(), 0xa5)};
@@ -327,7 +327,7 @@ TEST_CASE("groups: records of heads that lie further apart than 32 bits reach", 
     auto loads = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
     loads.from_groups = &groups;
     loads.out_dtype = HALYARD_F32;
-    for (const char *target : targets_here()) {
+    for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         const Stored stored = store(groups, x, head_dim, target);
         pass(stores, halyard::stages(), view(x), records, target);

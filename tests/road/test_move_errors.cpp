@@ -2,7 +2,7 @@
 // written. Beside each bad value stands a good one.
 #include "checks/make_sources.h"
 #include "valid_run.h"
-#include "walk/plan.h"
+#include "core/plan.h"
 
 #include <limits>
 

@@ -20,7 +20,7 @@ TEST_CASE("moves: the bits of phases at the difference", "[road][moves]") {
         const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
         const auto angles = halyard::angle_source::table(frequencies, 0, 1);
         const auto phases = halyard::angle_source::phase(frequencies);
-        for (const char *target : targets_here()) {
+        for (const char *target : stage_targets_here()) {
             for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
                 CAPTURE(head_dim, target, dtype);
                 std::vector<std::int32_t> from, to, difference;

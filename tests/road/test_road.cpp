@@ -210,7 +210,7 @@ using Bits = std::vector<std::uint32_t>;
 
 TEST_CASE("road: the ends of the numbers", "[road]") {
     const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
-    for (const char *target : targets_here()) {
+    for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         CHECK((take(nullptr, nullptr, HALYARD_INT8, {nan, inf, -inf, 127.5f, -200.0f, 2.5f, -3.5f, -0.0f}, target) ==
                Bits{0, 127, 128, 127, 128, 2, 252, 0}));
@@ -250,7 +250,7 @@ TEST_CASE("road: the ends of the numbers", "[road]") {
 
 TEST_CASE("road: layer norms of equal numbers, of zeros, and of too large ones", "[road]") {
     const float most = std::numeric_limits<float>::max();
-    for (const char *target : targets_here()) {
+    for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         auto norm = sized<halyard_norm_desc>();
         norm.kind = HALYARD_NORM_LAYER;

@@ -214,8 +214,12 @@ public:
     bool allocate() {
         oracle::Random random(1);
         for (int round = 0; round < 120; round++) {
-            scenes::Choice choice = random.one_in(2) ? scenes::Choice::of_rotations() : scenes::Choice();
-            choice.moves = random.one_in(3);
+            const bool is_any = target_ != std::string("reference");  // which rotates and nothing else
+            scenes::Choice choice =
+                !is_any || random.one_in(2) ? scenes::Choice::of_rotations() : scenes::Choice();
+            choice.moves = is_any && random.one_in(3);
+            choice.n_tensors = is_any ? 0 : 1;
+            choice.level[scenes::of_turn] = is_any ? -1 : round % 4;
             if (random.one_in(4)) {  // worth several threads
                 choice.shape = {1, 120, 8};
                 choice.head_dim = 512;

@@ -2,7 +2,7 @@
 // accepted.
 #include "rotation_run.h"
 
-#include "walk/plan.h"
+#include "core/plan.h"
 
 TEST_CASE("errors: plans", "[errors]") {
     RotationRun s;

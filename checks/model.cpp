@@ -1,0 +1,379 @@
+#include "checks/model.h"
+
+#include "core/plan.h"
+#include "kv/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace model {
+
+namespace {
+
+using namespace halyard;
+
+// ---- Elements of buffers -------------------------------------------------------------------------------------------
+
+template <typename Word, typename... Indices>
+char *place(const halyard_buffer *buffer, Indices... indices) {
+    std::int64_t offset = 0;
+    const halyard_dimension *dim = buffer->dim;
+    ((offset += std::int64_t{indices} * dim++->stride), ...);
+    return reinterpret_cast<char *>(buffer->host) + offset * std::int64_t{sizeof(Word)};
+}
+
+template <typename Storage, typename... Indices>
+float get(const halyard_buffer *buffer, Indices... indices) {
+    return Storage::widen(read_word<typename Storage::Word>(place<typename Storage::Word>(buffer, indices...)));
+}
+
+template <typename Word, typename... Indices>
+void set_word(Word word, const halyard_buffer *buffer, Indices... indices) {
+    std::memcpy(place<Word>(buffer, indices...), &word, sizeof(word));
+}
+
+template <typename Storage, typename... Indices>
+void set(float value, const halyard_buffer *buffer, Indices... indices) {
+    set_word<typename Storage::Word>(Storage::narrow(value), buffer, indices...);
+}
+
+template <typename Storage>
+float rounded(float value) {
+    return Storage::widen(Storage::narrow(value));
+}
+
+/// Calls function(head, token) for the heads of a buffer [elements, heads, tokens].
+template <typename Function>
+void for_each_head(const halyard_buffer *buffer, Function function) {
+    for (std::int32_t token = 0; token < buffer->dim[2].extent; token++) {
+        for (std::int32_t head = 0; head < buffer->dim[1].extent; head++) {
+            function(head, token);
+        }
+    }
+}
+
+/// Calls function(element, head, token) for the elements of such a buffer.
+template <typename Function>
+void for_each_element(const halyard_buffer *buffer, Function function) {
+    for_each_head(buffer, [&](std::int32_t head, std::int32_t token) {
+        for (std::int32_t element = 0; element < buffer->dim[0].extent; element++) {
+            function(element, head, token);
+        }
+    });
+}
+
+// ---- Rotations and conversions -------------------------------------------------------------------------------------
+
+struct Pair {
+    float x0, x1;
+};
+
+Pair rotate_pair(const Pair &x, float cos, float sin, std::uint32_t sin_sign) {
+    const auto signed_sin = std::bit_cast<float>(std::bit_cast<std::uint32_t>(sin) ^ sin_sign);
+    return {std::fma(x.x0, cos, -(x.x1 * signed_sin)), std::fma(x.x1, cos, x.x0 * signed_sin)};
+}
+
+/// y = what is made of each head of x, turned. make(x0, x1, pair, head, token) makes both members.
+template <typename Storage, typename Make>
+void rotate_heads(const halyard_buffer *row_of_token, const halyard_buffer *cos_rows, const halyard_buffer *sin_rows,
+                  std::uint32_t sin_sign, const halyard_buffer *x, const halyard_buffer *y, Make make) {
+    for (std::int32_t token = 0; token < y->dim[3].extent; token++) {
+        const auto row = read_word<std::int32_t>(place<std::int32_t>(row_of_token, token));
+        for (std::int32_t head = 0; head < y->dim[2].extent; head++) {
+            const auto made = make(head, token);
+            for (std::int32_t k = 0; k < y->dim[0].extent; k++) {
+                const Pair turned =
+                    rotate_pair({made(get<Storage>(x, k, 0, head, token), k, 0),
+                                 made(get<Storage>(x, k, 1, head, token), k, 1)},
+                                get<F32>(cos_rows, k, row), get<F32>(sin_rows, k, row), sin_sign);
+                set<Storage>(turned.x0, y, k, 0, head, token);
+                set<Storage>(turned.x1, y, k, 1, head, token);
+            }
+        }
+    }
+}
+
+template <typename Storage>
+int rotate(halyard_buffer *row_of_token, halyard_buffer *cos_rows, halyard_buffer *sin_rows, std::uint32_t sin_sign,
+           halyard_buffer *x, halyard_buffer *y) {
+    rotate_heads<Storage>(row_of_token, cos_rows, sin_rows, sin_sign, x, y, [](std::int32_t, std::int32_t) {
+        return [](float value, std::int32_t, std::int32_t) { return value; };
+    });
+    return 0;
+}
+
+template <typename Storage>
+int widen(halyard_buffer *x, halyard_buffer *y) {
+    for_each_element(y, [&](auto... at) { set<F32>(get<Storage>(x, at...), y, at...); });
+    return 0;
+}
+
+template <typename Storage>
+int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
+    for_each_element(y, [&](auto... at) { set<Storage>(get<F32>(x, at...) * get<F32>(r, at...), y, at...); });
+    return 0;
+}
+
+// ---- Norms ---------------------------------------------------------------------------------------------------------
+
+/// The mean of n elements. add(sum, e) is a partial sum with element e, of which 16 take turns.
+template <typename Add>
+float mean_of(std::int32_t n_elements, float n, Add add) {
+    float sums[16] = {};
+    for (std::int32_t e = 0; e < n_elements; e++) {
+        sums[e % 16] = add(sums[e % 16], e);
+    }
+    for (int half = 8; half >= 1; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            sums[i] += sums[i + half];
+        }
+    }
+    return sums[0] / n;
+}
+
+/// An RMS norm, or with a bias a layer norm, of an X. Values are rounded to `Rounded`.
+template <typename X, typename Rounded>
+int normalise(const halyard_buffer *weight, float n, float eps, std::int32_t rounding, const halyard_buffer *bias,
+              const halyard_buffer *x, const halyard_buffer *y) {
+    const std::int32_t n_elements = y->dim[0].extent;
+    const bool rounds_before = (rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0,
+               rounds_after = (rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0;
+    for_each_head(y, [&](std::int32_t head, std::int32_t token) {
+        const auto element = [&](std::int32_t e) { return get<X>(x, e, head, token); };
+        const float mean = bias == nullptr ? 0.0f : mean_of(n_elements, n, [&](float sum, std::int32_t e) {
+            return sum + element(e);
+        });
+        const float mean_square = mean_of(n_elements, n, [&](float sum, std::int32_t e) {
+            const float v = element(e) - mean;
+            return static_cast<float>(e) < n ? std::fma(v, v, sum) : sum;
+        });
+        const float scale = 1.0f / std::sqrt(mean_square + eps);
+        for (std::int32_t e = 0; e < n_elements; e++) {
+            float v = (element(e) - mean) * scale;
+            v = rounds_before ? rounded<Rounded>(v) : v;
+            v *= get<F32>(weight, e, head);
+            v = bias == nullptr ? v : v + get<F32>(bias, e, head);
+            set<F32>(rounds_after ? rounded<Rounded>(v) : v, y, e, head, token);
+        }
+    });
+    return 0;
+}
+
+template <typename X, typename Rounded>
+int norm(halyard_buffer *weight, float n, float eps, std::int32_t rounding, halyard_buffer *x, halyard_buffer *y) {
+    return normalise<X, Rounded>(weight, n, eps, rounding, nullptr, x, y);
+}
+
+template <typename Rounded>
+int layer_norm(halyard_buffer *weight, float n, float eps, std::int32_t rounding, halyard_buffer *bias,
+               halyard_buffer *x, halyard_buffer *y) {
+    return normalise<F32, Rounded>(weight, n, eps, rounding, bias, x, y);
+}
+
+template <typename Storage>
+int norm_rotate(halyard_buffer *weight, float eps, halyard_buffer *row_of_token, halyard_buffer *cos_rows,
+                halyard_buffer *sin_rows, std::uint32_t sin_sign, halyard_buffer *x, halyard_buffer *y) {
+    const std::int32_t n_pairs = y->dim[0].extent;
+    rotate_heads<Storage>(row_of_token, cos_rows, sin_rows, sin_sign, x, y, [&](std::int32_t head, std::int32_t token) {
+        const float mean_square =
+            mean_of(2 * n_pairs, static_cast<float>(2 * n_pairs), [&](float sum, std::int32_t e) {
+                const float v = get<Storage>(x, e % n_pairs, e / n_pairs, head, token);
+                return std::fma(v, v, sum);
+            });
+        const float scale = 1.0f / std::sqrt(mean_square + eps);
+        return [weight, scale](float value, std::int32_t pair, std::int32_t member) {
+            return value * scale * get<F32>(weight, pair, member);
+        };
+    });
+    return 0;
+}
+
+// ---- Reductions and the Hadamard transform -------------------------------------------------------------------------
+
+/// Calls see(element, head, token) for the finite elements.
+template <typename See>
+void for_each_finite(const halyard_buffer *x, See see) {
+    for_each_element(x, [&](std::int32_t e, std::int32_t head, std::int32_t token) {
+        const float v = get<F32>(x, e, head, token);
+        if (std::isfinite(v)) {
+            see(v, head, token);
+        }
+    });
+}
+
+int largest(halyard_buffer *x, halyard_buffer *y) {
+    for_each_head(x, [&](auto... at) { set<F32>(0.0f, y, at...); });
+    for_each_finite(x, [&](float v, auto... at) { set<F32>(std::max(get<F32>(y, at...), std::fabs(v)), y, at...); });
+    return 0;
+}
+
+int range(halyard_buffer *x, halyard_buffer *least, halyard_buffer *greatest) {
+    for_each_head(x, [&](auto... at) {
+        set<F32>(INFINITY, least, at...);
+        set<F32>(-INFINITY, greatest, at...);
+    });
+    for_each_finite(x, [&](float v, auto... at) {
+        set<F32>(std::min(get<F32>(least, at...), v), least, at...);
+        set<F32>(std::max(get<F32>(greatest, at...), v), greatest, at...);
+    });
+    for_each_head(x, [&](auto... at) {
+        for (const halyard_buffer *const end : {least, greatest}) {
+            const float found = get<F32>(end, at...);
+            set<F32>(found == 0.0f || std::isinf(found) ? 0.0f : found, end, at...);
+        }
+    });
+    return 0;
+}
+
+void butterfly_of(float *u, float *v) {
+    const float sum = *u + *v, difference = *u - *v;
+    *u = sum;
+    *v = difference;
+}
+
+int hadamard(float scale, halyard_buffer *x, halyard_buffer *y) {
+    constexpr std::int32_t n = 64;
+    for (std::int32_t block = 0; block < y->dim[1].extent; block++) {
+        float elements[n];
+        for (std::int32_t e = 0; e < n; e++) {
+            elements[e] = get<F32>(x, e, block) * scale;
+        }
+        for (std::int32_t distance = 1; distance < n; distance *= 2) {
+            for (std::int32_t e = 0; e < n; e++) {
+                if ((e & distance) == 0) {
+                    butterfly_of(elements + e, elements + e + distance);
+                }
+            }
+        }
+        for (std::int32_t e = 0; e < n; e++) {
+            set<F32>(elements[e], y, e, block);
+        }
+    }
+    return 0;
+}
+
+int butterfly(halyard_buffer *x, halyard_buffer *y) {
+    for (std::int32_t blocks = 0; blocks < y->dim[2].extent; blocks++) {
+        for (std::int32_t e = 0; e < y->dim[0].extent; e++) {
+            float u = get<F32>(x, e, 0, blocks), v = get<F32>(x, e, 1, blocks);
+            butterfly_of(&u, &v);
+            set<F32>(u, y, e, 0, blocks);
+            set<F32>(v, y, e, 1, blocks);
+        }
+    }
+    return 0;
+}
+
+// ---- Groups --------------------------------------------------------------------------------------------------------
+
+/// An integer before it is clamped: see halyard_quantise_kernel for the mode.
+float integer_of(std::int32_t mode, float v, float r, float z) {
+    return mode == 0 ? std::nearbyint(std::fma(v, r, z)) : mode == 1 ? std::round(v * r) : std::trunc(v * r + z);
+}
+
+template <bool is_e4m3>
+int quantise(std::int32_t mode, float low, float high, halyard_buffer *x, halyard_buffer *r, halyard_buffer *z,
+             halyard_buffer *y) {
+    for_each_element(y, [&](std::int32_t e, std::int32_t group, std::int32_t token) {
+        const float by = get<F32>(r, group, token), element = get<F32>(x, e, group, token);
+        const float v = std::isnan(element) || by == 0.0f ? 0.0f : element;
+        if (is_e4m3) {
+            set<E4M3>(v * by, y, e, group, token);
+            return;
+        }
+        float q = integer_of(mode, v, by, get<F32>(z, group, token));
+        q = q >= low ? q : low;  // of a NaN too
+        q = q <= high ? q : high;
+        set_word(static_cast<std::uint8_t>(static_cast<std::int32_t>(q)), y, e, group, token);
+    });
+    return 0;
+}
+
+/// Leaves groups alone whose scale is not finite.
+int store_groups(std::int32_t reciprocal, std::int32_t away, halyard_buffer *x, halyard_buffer *y,
+                 halyard_buffer *scales, halyard_buffer *largest) {
+    const std::int32_t n_groups = y->dim[1].extent, n_elements = y->dim[0].extent;
+    std::uint32_t largest_bits = 0;  // in whose order NaN is the largest
+    for (std::int32_t i = 0; i < x->dim[1].extent; i++) {
+        const std::int32_t head = i / n_groups, group = i % n_groups;
+        std::uint32_t bits = 0;
+        for (std::int32_t e = 0; e < n_elements; e++) {
+            bits = std::max(bits, std::bit_cast<std::uint32_t>(get<F32>(x, e, i)) & 0x7fffffffu);
+        }
+        largest_bits = std::max(largest_bits, bits);
+        const float most = std::bit_cast<float>(bits), scale = most / 127.0f, stored = rounded<F16>(scale);
+        if (!std::isfinite(stored)) {
+            continue;
+        }
+        set<F16>(scale, scales, group, head);
+        const float quotient = reciprocal == 2 ? 127.0f / most : 1.0f / (reciprocal == 1 ? scale : stored);
+        const float r = std::isfinite(quotient) ? quotient : 0.0f;
+        for (std::int32_t e = 0; e < n_elements; e++) {
+            const float q = integer_of(away != 0 ? 1 : 0, get<F32>(x, e, i), r, 0.0f);
+            set_word(static_cast<std::int8_t>(std::clamp(q, -128.0f, 127.0f)), y, e, group, head);
+        }
+    }
+    std::memcpy(largest->host, &largest_bits, sizeof(largest_bits));
+    return 0;
+}
+
+int load_groups(halyard_buffer *x, halyard_buffer *scales, halyard_buffer *y) {
+    for_each_element(y, [&](std::int32_t e, std::int32_t group, std::int32_t head) {
+        set<F32>(get<Int8>(x, e, group, head) * get<F16>(scales, group, head), y, e, group, head);
+    });
+    return 0;
+}
+
+const Kernel rotation_of_floats = [] {
+    Kernel kernel = kernels().back();
+    kernel.function = rotate<F32>;
+    return kernel;
+}();
+
+}  // namespace
+
+const StageKernels stage_kernels = {
+    .target = Target::reference,
+    .widen = {widen<F32>, widen<F16>, widen<BF16>, widen<E4M3>, widen<E5M2>, widen<Int8>},
+    .norm = {norm<F32, F32>, norm<F32, F16>, norm<F32, BF16>},
+    .widen_norm = {nullptr, norm<F16, F16>, norm<BF16, BF16>},
+    .layer_norm = {layer_norm<F32>, layer_norm<F16>, layer_norm<BF16>},
+    .norm_rotate = {norm_rotate<F32>, norm_rotate<F16>, norm_rotate<BF16>},
+    .narrow = {narrow<F32>, narrow<F16>, narrow<BF16>, narrow<E4M3>, narrow<E5M2>, narrow<Int8>},
+    .largest = {largest},
+    .range = {range},
+    .quantise = {nullptr, nullptr, nullptr, quantise<true>, nullptr, quantise<false>},
+    .store_groups = {nullptr, nullptr, nullptr, nullptr, nullptr, store_groups},
+    .load_groups = {nullptr, nullptr, nullptr, nullptr, nullptr, load_groups},
+    .hadamard = {hadamard},
+    .butterfly = {butterfly},
+};
+
+halyard_rotate_kernel *const rotations[n_input_dtypes] = {rotate<F32>, rotate<F16>, rotate<BF16>};
+
+halyard::plan make_plan(halyard_plan_desc desc) {
+    desc.target = nullptr;
+    halyard::plan made(desc);
+    auto &plan = const_cast<halyard_plan &>(*made.get());
+    for (TensorPlan &tensor : plan.tensors) {
+        for (auto &of_place : tensor.kernels) {
+            std::fill(std::begin(of_place), std::end(of_place), &kernels().back());
+        }
+    }
+    plan.row_kernels = select_row_kernels(0);
+    if (plan.kv != nullptr) {
+        const auto kv = std::make_shared<KvPlan>(*plan.kv);
+        kv->kernels = &stage_kernels;
+        for (KvTensor &tensor : kv->tensors) {
+            tensor.in_blocks = &rotation_of_floats;
+        }
+        plan.kv = kv;
+    }
+    return made;
+}
+
+}  // namespace model
