@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 namespace model {
 
@@ -66,45 +65,7 @@ void for_each_element(const halyard_buffer *buffer, Function function) {
     });
 }
 
-// ---- Rotations and conversions -------------------------------------------------------------------------------------
-
-struct Pair {
-    float x0, x1;
-};
-
-Pair rotate_pair(const Pair &x, float cos, float sin, std::uint32_t sin_sign) {
-    const auto signed_sin = std::bit_cast<float>(std::bit_cast<std::uint32_t>(sin) ^ sin_sign);
-    return {std::fma(x.x0, cos, -(x.x1 * signed_sin)), std::fma(x.x1, cos, x.x0 * signed_sin)};
-}
-
-/// y = what is made of each head of x, turned. make(x0, x1, pair, head, token) makes both members.
-template <typename Storage, typename Make>
-void rotate_heads(const halyard_buffer *row_of_token, const halyard_buffer *cos_rows, const halyard_buffer *sin_rows,
-                  std::uint32_t sin_sign, const halyard_buffer *x, const halyard_buffer *y, Make make) {
-    for (std::int32_t token = 0; token < y->dim[3].extent; token++) {
-        const auto row = read_word<std::int32_t>(place<std::int32_t>(row_of_token, token));
-        for (std::int32_t head = 0; head < y->dim[2].extent; head++) {
-            const auto made = make(head, token);
-            for (std::int32_t k = 0; k < y->dim[0].extent; k++) {
-                const Pair turned =
-                    rotate_pair({made(get<Storage>(x, k, 0, head, token), k, 0),
-                                 made(get<Storage>(x, k, 1, head, token), k, 1)},
-                                get<F32>(cos_rows, k, row), get<F32>(sin_rows, k, row), sin_sign);
-                set<Storage>(turned.x0, y, k, 0, head, token);
-                set<Storage>(turned.x1, y, k, 1, head, token);
-            }
-        }
-    }
-}
-
-template <typename Storage>
-int rotate(halyard_buffer *row_of_token, halyard_buffer *cos_rows, halyard_buffer *sin_rows, std::uint32_t sin_sign,
-           halyard_buffer *x, halyard_buffer *y) {
-    rotate_heads<Storage>(row_of_token, cos_rows, sin_rows, sin_sign, x, y, [](std::int32_t, std::int32_t) {
-        return [](float value, std::int32_t, std::int32_t) { return value; };
-    });
-    return 0;
-}
+// ---- Conversions ---------------------------------------------------------------------------------------------------
 
 template <typename Storage>
 int widen(halyard_buffer *x, halyard_buffer *y) {
@@ -118,7 +79,7 @@ int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
     return 0;
 }
 
-// ---- Norms ---------------------------------------------------------------------------------------------------------
+// ---- Norms and rotations -------------------------------------------------------------------------------------------
 
 /// The mean of n elements. add(sum, e) is a partial sum with element e, of which 16 take turns.
 template <typename Add>
@@ -174,22 +135,43 @@ int layer_norm(halyard_buffer *weight, float n, float eps, std::int32_t rounding
     return normalise<F32, Rounded>(weight, n, eps, rounding, bias, x, y);
 }
 
+/// Without a weight it is a rotation alone.
 template <typename Storage>
 int norm_rotate(halyard_buffer *weight, float eps, halyard_buffer *row_of_token, halyard_buffer *cos_rows,
                 halyard_buffer *sin_rows, std::uint32_t sin_sign, halyard_buffer *x, halyard_buffer *y) {
-    const std::int32_t n_pairs = y->dim[0].extent;
-    rotate_heads<Storage>(row_of_token, cos_rows, sin_rows, sin_sign, x, y, [&](std::int32_t head, std::int32_t token) {
-        const float mean_square =
-            mean_of(2 * n_pairs, static_cast<float>(2 * n_pairs), [&](float sum, std::int32_t e) {
-                const float v = get<Storage>(x, e % n_pairs, e / n_pairs, head, token);
-                return std::fma(v, v, sum);
-            });
+    const std::int32_t n_pairs = y->dim[0].extent, n = 2 * n_pairs;
+    const auto rotate_head = [&](std::int32_t head, std::int32_t token) {
+        const auto element = [&](std::int32_t k, int member) { return get<Storage>(x, k, member, head, token); };
+        const float mean_square = weight == nullptr ? 0.0f : mean_of(n, static_cast<float>(n), [&](float sum, int e) {
+            const float v = element(e % n_pairs, e / n_pairs);
+            return std::fma(v, v, sum);
+        });
         const float scale = 1.0f / std::sqrt(mean_square + eps);
-        return [weight, scale](float value, std::int32_t pair, std::int32_t member) {
-            return value * scale * get<F32>(weight, pair, member);
+        const auto normed = [&](std::int32_t k, int member) {
+            const float v = element(k, member);
+            return weight == nullptr ? v : v * scale * get<F32>(weight, k, member);
         };
-    });
+        const auto row = read_word<std::int32_t>(place<std::int32_t>(row_of_token, token));
+        for (std::int32_t k = 0; k < n_pairs; k++) {
+            const float x0 = normed(k, 0), x1 = normed(k, 1), cos = get<F32>(cos_rows, k, row);
+            const auto bits = std::bit_cast<std::uint32_t>(get<F32>(sin_rows, k, row));
+            const auto sin = std::bit_cast<float>(bits ^ sin_sign);
+            set<Storage>(std::fma(x0, cos, -(x1 * sin)), y, k, 0, head, token);
+            set<Storage>(std::fma(x1, cos, x0 * sin), y, k, 1, head, token);
+        }
+    };
+    for (std::int32_t token = 0; token < y->dim[3].extent; token++) {
+        for (std::int32_t head = 0; head < y->dim[2].extent; head++) {
+            rotate_head(head, token);
+        }
+    }
     return 0;
+}
+
+template <typename Storage>
+int rotate(halyard_buffer *row_of_token, halyard_buffer *cos_rows, halyard_buffer *sin_rows, std::uint32_t sin_sign,
+           halyard_buffer *x, halyard_buffer *y) {
+    return norm_rotate<Storage>(nullptr, 0.0f, row_of_token, cos_rows, sin_rows, sin_sign, x, y);
 }
 
 // ---- Reductions and the Hadamard transform -------------------------------------------------------------------------
@@ -229,40 +211,30 @@ int range(halyard_buffer *x, halyard_buffer *least, halyard_buffer *greatest) {
     return 0;
 }
 
-void butterfly_of(float *u, float *v) {
-    const float sum = *u + *v, difference = *u - *v;
-    *u = sum;
-    *v = difference;
-}
-
-int hadamard(float scale, halyard_buffer *x, halyard_buffer *y) {
-    constexpr std::int32_t n = 64;
-    for (std::int32_t block = 0; block < y->dim[1].extent; block++) {
-        float elements[n];
-        for (std::int32_t e = 0; e < n; e++) {
-            elements[e] = get<F32>(x, e, block) * scale;
-        }
-        for (std::int32_t distance = 1; distance < n; distance *= 2) {
-            for (std::int32_t e = 0; e < n; e++) {
-                if ((e & distance) == 0) {
-                    butterfly_of(elements + e, elements + e + distance);
-                }
-            }
-        }
-        for (std::int32_t e = 0; e < n; e++) {
-            set<F32>(elements[e], y, e, block);
+int butterfly(halyard_buffer *x, halyard_buffer *y) {
+    for (std::int32_t blocks = 0; blocks < y->dim[2].extent; blocks++) {
+        for (std::int32_t e = 0; e < y->dim[0].extent; e++) {
+            const float u = get<F32>(x, e, 0, blocks), v = get<F32>(x, e, 1, blocks);
+            set<F32>(u + v, y, e, 0, blocks);
+            set<F32>(u - v, y, e, 1, blocks);
         }
     }
     return 0;
 }
 
-int butterfly(halyard_buffer *x, halyard_buffer *y) {
-    for (std::int32_t blocks = 0; blocks < y->dim[2].extent; blocks++) {
-        for (std::int32_t e = 0; e < y->dim[0].extent; e++) {
-            float u = get<F32>(x, e, 0, blocks), v = get<F32>(x, e, 1, blocks);
-            butterfly_of(&u, &v);
-            set<F32>(u, y, e, 0, blocks);
-            set<F32>(v, y, e, 1, blocks);
+int hadamard(float scale, halyard_buffer *x, halyard_buffer *y) {
+    const std::int32_t n_elements = y->dim[0].extent, n_blocks = y->dim[1].extent;
+    for (std::int32_t i = 0; i < n_blocks * n_elements; i++) {
+        set<F32>(get<F32>(x, i % n_elements, i / n_elements) * scale, y, i % n_elements, i / n_elements);
+    }
+    for (std::int32_t block = 0; block < n_blocks; block++) {
+        for (std::int32_t distance = 1; distance < n_elements; distance *= 2) {
+            halyard_dimension dims[] = {
+                {0, distance, 1, 0}, {0, 2, distance, 0}, {0, n_elements / distance / 2, 2 * distance, 0}};
+            halyard_buffer pairs = *y;
+            pairs.host = reinterpret_cast<std::uint8_t *>(place<float>(y, 0, block));
+            pairs.dim = dims;
+            butterfly(&pairs, &pairs);
         }
     }
     return 0;

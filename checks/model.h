@@ -1,5 +1,5 @@
-// The bit-exact model of the kernels: what each computes, as a loop in plain C++ with std::fma. Its functions are called
-// as kernels are: see core/kernel_abi.h.
+// The bit-exact model of the kernels: what each computes, as a loop in plain C++ with std::fma. Its functions are
+// called as kernels are: see core/kernel_abi.h.
 #pragma once
 
 #include "core/kernels.h"

@@ -82,7 +82,7 @@ struct halyard_angle_source {
     bool by_token = false;   // given: the rows are those of a run's tokens, in order,
     bool is_shared = false;  // or those of each of its batch rows
 
-    /// Whether each position has a row in memory, so that find_row serves it; else find_position does.
+    /// Whether each position has a row in memory.
     bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
 
     bool covers(std::int64_t position) const noexcept { return position >= first && position <= last; }

@@ -44,8 +44,8 @@ namespace {
         return fail(error, HALYARD_ERROR_MISMATCH, y, " is not ", x, ", but the tensor was bound in place");
     }
     const bool has_both = desc.reads_x && desc.writes_y;
-    return fail(error, HALYARD_ERROR_OVERFLOW, desc.reads_x ? x : y, has_both ? " or " : "", has_both ? Part(y) : Part(""),
-                " leaves the address space");
+    return fail(error, HALYARD_ERROR_OVERFLOW, desc.reads_x ? x : y, has_both ? " or " : "",
+                has_both ? Part(y) : Part(""), " leaves the address space");
 }
 
 [[gnu::cold]] halyard_status fail_positions(const Program &program, const Pointers &given, halyard_error *error) {

@@ -59,11 +59,18 @@ TEST_CASE("tables: which row serves a position", "[angles]") {
     } in_range[] = {{-3, 0, 0, 0},         {0, 3, 3, 3},          {5, 8, 8, 8},          {-4, -1, 0, 3},
                     {6, -1, 8, 3},         {INT32_MIN, -1, 0, 3}, {INT32_MAX, -1, 8, 3}, {INT64_MIN, -1, 0, 3},
                     {INT64_MAX, -1, 8, 3}, {4294967296, -1, 8, 3}};
+    halyard::Positions one = {};
+    one.n_batch = one.n_tokens = 1;
+    one.is_given = one.is_int64 = true;
     for (const auto &entry : in_range) {
         CAPTURE(entry.position);
-        CHECK(range.get()->find_row(entry.position, error) == entry.error);
-        CHECK(range.get()->find_row(entry.position, clamp) == entry.clamp);
-        CHECK(range.get()->find_row(entry.position, identity) == entry.identity);
+        const auto find = [&](halyard::BadPosition policy) {
+            std::int32_t row = -1;
+            return halyard::find_rows({range.get(), &one, &entry.position, policy}, 0, 0, 1, &row) ? row : -1;
+        };
+        CHECK(find(error) == entry.error);
+        CHECK(find(clamp) == entry.clamp);
+        CHECK(find(identity) == entry.identity);
     }
 }
 

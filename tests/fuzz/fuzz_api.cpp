@@ -1,5 +1,5 @@
 // Fuzzes the API with scenes of rotations, roads and keys that move, sensible or not. A call does what the formula says
-// and what the portable reference does, to the bit, or fails; and it touches nothing but what it describes.
+// and what the model does, to the bit, or fails; and it touches nothing but what it describes.
 #include "checks/model.h"
 #include "checks/scene/ways.h"
 #include "wild.h"
@@ -16,7 +16,7 @@ using namespace scenes;
 long n_compared = 0;
 
 void print_counts() {
-    std::fprintf(stderr, "%ld calls of the API, %ld runs of them compared with the reference\n", n_calls, n_compared);
+    std::fprintf(stderr, "%ld calls of the API, %ld runs of them compared with the model\n", n_calls, n_compared);
 }
 
 /// Small ones, so that many can be tried.

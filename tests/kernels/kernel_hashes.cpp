@@ -150,7 +150,7 @@ std::uint64_t hash_of_stage(const halyard::StageKernels &kernels, const StageRow
 
 class Hashes {
 public:
-    /// Takes hash_of(target): of the reference once for each name, and of a target of this machine.
+    /// Takes hash_of(target): of the reference, or the model, once for each name, and of a target of this machine.
     template <typename HashOf>
     void add(const std::string &name, Target target, HashOf hash_of) {
         if (!hashes_.contains(name)) {

@@ -347,8 +347,8 @@ private:
         fill_with_finite(r, random_.one_in(2) ? 127.0f : 1.0f);
         fill_with_finite(z, high_);
         put_ties(extents, r.floats(), has_zeros ? z.floats() : nullptr, x);
-        add("y", Dtype::int8,
-            {{extents.elements, 1}, {extents.heads, extents.elements}, {extents.tokens, extents.elements * extents.heads}},
+        const std::int64_t of_token = extents.elements * extents.heads;
+        add("y", Dtype::int8, {{extents.elements, 1}, {extents.heads, extents.elements}, {extents.tokens, of_token}},
             Values::any_bits);
     }
 

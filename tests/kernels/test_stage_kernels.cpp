@@ -127,7 +127,7 @@ TEST_CASE("stage kernels: the check catches what is wrong, what writes elsewhere
 
 // ---- Reductions ----------------------------------------------------------------------------------------------------
 
-TEST_CASE("stage kernels: largest magnitude and range pass over NaN and infinities, and zeros have no sign", "[stages]") {
+TEST_CASE("stage kernels: largest and range pass over NaN and infinities, and zeros have no sign", "[stages]") {
     constexpr std::int32_t n = 64, n_heads = 5;
     std::vector<float> heads(n_heads * n, NAN), largest(n_heads), least(n_heads), greatest(n_heads);
     const auto head = [&](std::int64_t i) { return heads.begin() + i * n; };
