@@ -165,19 +165,28 @@ Images run_each_token(Scene &scene) {
     return scene.memory.image();
 }
 
+std::vector<const char *> targets_of(const Call &call) {
+    const bool has_stages = halyard::plan(call.plan).get()->kv != nullptr;
+    std::vector<const char *> names;
+    for (const halyard_target_info &target : halyard::targets()) {
+        if (target.built != 0 && target.supported != 0 &&
+            !(has_stages && target.name == std::string("reference"))) {
+            names.push_back(target.name);
+        }
+    }
+    return names;
+}
+
 std::string fault_of_ways(Scene &scene) {
     const Images expected = run_model(scene);
-    const halyard::plan plan(scene.call.plan);
-    const bool has_stages = plan.get()->kv != nullptr;  // which the reference does not have
     std::string fault = scene.fault(expected);
-    for (const halyard_target_info &target : halyard::targets()) {
-        if (target.built == 0 || target.supported == 0 || !fault.empty() ||
-            (has_stages && target.name == std::string("reference"))) {
-            continue;
+    for (const char *const target : targets_of(scene.call)) {
+        if (fault.empty()) {
+            fault = scene.difference(expected, run(scene, target, Way::whole));
+            fault = fault.empty() ? "" : std::string(target) + ": " + fault;
         }
-        fault = scene.difference(expected, run(scene, target.name, Way::whole));
-        fault = fault.empty() ? "" : std::string(target.name) + ": " + fault;
     }
+    const halyard::plan plan(scene.call.plan);
     for (const Way way : all_ways) {
         fault = fault.empty() ? scene.difference(expected, run(scene, nullptr, way, 5)) : fault;
     }

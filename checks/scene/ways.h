@@ -27,6 +27,9 @@ Images run_model(Scene &scene);
 /// The same of runs of one token each: to the same bits.
 Images run_each_token(Scene &scene);
 
+/// The targets of this machine that can make a run: the reference has no stages beside the rotation.
+std::vector<const char *> targets_of(const Call &call);
+
 /// What is wrong with what any way leaves on any target that this machine can run, or its tokens one by one, in words,
 /// or nothing. The model is judged by the oracle; all targets have its bits.
 std::string fault_of_ways(Scene &scene);

@@ -66,7 +66,7 @@ TEST_CASE("sources: splits over threads change no bit", "[sources][threads]") {
         for (int kind = 0; kind < of_roads[of_source]; kind++) {
             Draw draw(random);
             Scene scene(draw, choose(kind, rotary_dim, {n_batch, n_tokens, n_heads}, random));
-            for (const char *target : targets_here()) {
+            for (const char *target : targets_of(scene.call)) {
                 const Images whole = run(scene, target, Way::whole);
                 for (const int n_threads : {2, 3, 5}) {
                     INFO(target << ", " << n_threads << " threads");

@@ -142,7 +142,9 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     CHECK(gathered == want);
     halyard::run(rotation.plan(), angles, sparse, sparse, options);
     CHECK(gather(sparse, large.shape) == want);
-    check_stages(rotation, angles, x, sparse);
+    if (rotation.target != std::string("reference")) {  // which has no stages
+        check_stages(rotation, angles, x, sparse);
+    }
 }
 
 TEST_CASE("rows of cos and sin beyond 32 bits", "[large]") {
