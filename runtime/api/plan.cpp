@@ -4,8 +4,6 @@
 #include "core/plan.h"
 #include "kv/plan.h"
 
-#include <new>
-
 using namespace halyard;
 
 namespace {
@@ -14,15 +12,7 @@ namespace {
 halyard_status read(const halyard_plan_desc *desc, halyard_plan *plan, PlanReading *given, std::shared_ptr<KvPlan> *kv,
                     halyard_error *error) {
     HALYARD_TRY(read_plan(desc, plan, given, error));
-    for (int i = 0; i < plan->n_tensors; i++) {
-        if (!plan->tensors[i].is_plain && *kv == nullptr) {
-            kv->reset(new (std::nothrow) KvPlan);
-            if (*kv == nullptr) {
-                return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the stages of a plan");
-            }
-        }
-    }
-    return *kv == nullptr ? HALYARD_OK : read_kv_plan(*given, plan, kv->get(), error);
+    return read_kv_plan(*given, plan, kv, error);
 }
 
 }  // namespace

@@ -17,45 +17,10 @@ struct halyard_bound_run {
 
 namespace {
 
-/// The pointers that are among the arguments of a run.
-struct RunPointers {
-    const void *x[HALYARD_MAX_TENSORS];
-    void *y[HALYARD_MAX_TENSORS];
-    Pointers all;
-
-    RunPointers(const Program &program, const halyard_run_args &args) noexcept {
-        for (int i = 0; i < program.plan->n_tensors; i++) {
-            x[i] = args.x[i].data;
-            y[i] = args.y[i].data;
-        }
-        all = {program.angles, args.positions == nullptr || program.angles == nullptr ? nullptr : args.positions->data,
-               x, y, false};
-    }
-};
-
-char *address(const void *data) { return static_cast<char *>(const_cast<void *>(data)); }
-
-/// The same for stages.
-KvPointers kv_pointers(const halyard_plan &plan, const halyard_run_args &args) {
+/// The pointers that a bound call brings for stages.
+KvPointers bound_kv_pointers(const halyard_plan &plan, const halyard_bound_run_args &given) {
     KvPointers pointers = {};
-    for (int i = 0; i < plan.n_tensors && args.stages != nullptr; i++) {
-        const halyard_stages &given = args.stages[i];
-        const void *const arrays[n_arrays] = {given.weight,          given.bias,         given.scales,
-                                              given.scales_out,      given.cache,        given.position_scales,
-                                              given.group_scales,    given.from_group_scales};
-        std::transform(arrays, arrays + n_arrays, pointers.of_tensor[i], address);
-    }
-    if (args.slots != nullptr) {
-        pointers.slots = args.slots->data;
-        pointers.scratch = static_cast<unsigned char *>(args.slots->scratch);
-    }
-    pointers.from_positions = args.from_positions == nullptr ? nullptr : args.from_positions->data;
-    return pointers;
-}
-
-KvPointers kv_pointers(const halyard_plan &plan, const halyard_bound_run_args &given) {
-    KvPointers pointers = {};
-    const auto at = [](auto *array, int i) { return address(array == nullptr ? nullptr : array[i]); };
+    const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : address(array[i]); };
     for (int i = 0; i < plan.n_tensors; i++) {
         char *const arrays[n_arrays] = {at(given.weights, i),      at(given.biases, i),
                                         at(given.scales, i),       at(given.scales_out, i),
@@ -171,7 +136,7 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     HALYARD_TRY(read_part(args->part, args->n_parts, program.executor.n_threads > 0, &share, error));
     return bound->kv == nullptr
                ? call(program, given, share, error)
-               : call_kv(program, *bound->kv, given, kv_pointers(*program.plan, *args), share, error);
+               : call_kv(program, *bound->kv, given, bound_kv_pointers(*program.plan, *args), share, error);
 }
 
 void halyard_destroy_bound_run(halyard_bound_run *bound) { delete bound; }

@@ -20,6 +20,24 @@ struct Pointers {
     bool is_bound;         // the arguments are those of halyard_run_bound, and have other names
 };
 
+/// The pointers that are among the arguments of a run.
+struct RunPointers {
+    const void *x[HALYARD_MAX_TENSORS];
+    void *y[HALYARD_MAX_TENSORS];
+    Pointers all;
+
+    RunPointers(const Program &program, const halyard_run_args &args) noexcept {
+        for (int i = 0; i < program.plan->n_tensors; i++) {
+            x[i] = args.x[i].data;
+            y[i] = args.y[i].data;
+        }
+        all = {program.angles, args.positions == nullptr || program.angles == nullptr ? nullptr : args.positions->data,
+               x, y, false};
+    }
+    RunPointers(const RunPointers &) = delete;
+    RunPointers &operator=(const RunPointers &) = delete;
+};
+
 /// What the caller calls an argument; %d is the number of the tensor.
 struct ArgumentName {
     const char *of_run, *of_bound_run;

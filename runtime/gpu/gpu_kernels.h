@@ -1,7 +1,7 @@
 // The table of GPU kernels, and the choice of one.
 #pragma once
 
-#include "walk/dispatch.h"
+#include "core/kernels.h"
 
 #include <span>
 

@@ -59,29 +59,33 @@ Plans &plans() {
 }
 
 /// Reads a description, of which a device decides the target.
-halyard_status read_gpu_desc(const halyard_plan_desc *desc, PlanDesc *out, halyard_error *error) {
-    halyard_plan_desc given = {};
-    HALYARD_TRY(read_plan_desc(desc, out, &given, error));
-    if (given.target != nullptr || given.max_target != nullptr) {
+halyard_status read_gpu_desc(const halyard_plan_desc *desc, halyard_plan *out, halyard_error *error) {
+    PlanReading given;
+    std::shared_ptr<KvPlan> kv;
+    HALYARD_TRY(read_plan(desc, out, &given, error));
+    HALYARD_TRY(read_kv_plan(given, out, &kv, error));
+    out->kv = kv;
+    if (given.desc.target != nullptr || given.desc.max_target != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "desc names a target, but the device decides");
     }
     return check_road_plan(*out, error);
 }
 
 /// Whether some tensor of a plan is stored as records.
-bool has_records(const PlanDesc &plan) {
-    return std::any_of(plan.tensors, plan.tensors + plan.n_tensors,
-                       [](const TensorDesc &tensor) { return tensor.groups.has_value(); });
+bool has_records(const KvPlan &kv) {
+    return std::any_of(std::begin(kv.tensors), std::end(kv.tensors),
+                       [](const KvTensor &stages) { return stages.groups.has_value(); });
 }
 
 /// The kernel of plain tensors that a tensor's launches may go by; NULL where there is none, or where a tensor before
 /// it has the same.
-const PlainRoadKernel *next_plain_road(const PlanDesc &plan, int index) {
-    const auto kernel_of = [&](const TensorDesc &desc) { return plain_road_of(desc, plan.rotary_dim); };
-    const TensorDesc *const desc = plan.tensors + index;
-    const PlainRoadKernel *const kernel = kernel_of(*desc);
-    const auto is_the_same = [&](const TensorDesc &other) { return kernel_of(other) == kernel; };
-    return std::any_of(plan.tensors, desc, is_the_same) ? nullptr : kernel;
+const PlainRoadKernel *next_plain_road(const halyard_plan &plan, int index) {
+    const auto kernel_of = [&](int i) { return plain_road_of(plan.tensors[i], plan.kv->tensors[i], plan.rotary_dim); };
+    const PlainRoadKernel *kernel = kernel_of(index);
+    for (int i = 0; i < index && kernel != nullptr; i++) {
+        kernel = kernel_of(i) == kernel ? nullptr : kernel;
+    }
+    return kernel;
 }
 
 /// Memory for the first run of each kernel, which loads it.
@@ -94,7 +98,7 @@ struct Scratch {
 /// The rotations that a plan may need.
 int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
     for (std::int32_t i = 0; i < plan.checks.n_tensors; i++) {
-        const TensorDesc &desc = plan.checks.tensors[i];
+        const TensorPlan &desc = plan.checks.tensors[i];
         const bool converts = desc.pairing != desc.out_pairing;
         for (const bool in_place : {false, true}) {
             for (const std::int64_t stride_head : {std::int64_t(16), std::int64_t(18), std::int64_t(17)}) {
@@ -109,7 +113,7 @@ int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scr
                 piece.in_place = in_place;
                 piece.x = scratch.memory;
                 piece.y = moved(scratch.memory, in_place ? 0 : 128);
-                piece.in = piece.out = {0, 0, stride_head, 1};
+                piece.in = piece.out = {0, stride_head, 1};
                 piece.rotary_dim = std::min<std::int64_t>(plan.checks.rotary_dim, 16);
                 piece.n_heads = piece.n_tokens = 1;
                 piece.positions = scratch.position_0;
@@ -126,16 +130,24 @@ int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scr
     return 0;
 }
 
-/// The kernel of the road that takes a tensor of one head, in place if it stores no records.
-int load_road(const Launch &launch, const Scratch &scratch, const TensorDesc &desc, Call &call) {
+/// The kernel of the road that takes a tensor of one head that is not rotated, in place if it stores no records.
+int load_road(const Launch &launch, const Scratch &scratch, Dtype dtype, std::int64_t head_dim, const KvTensor &stages,
+              Call &call) {
+    TensorPlan desc = {};
+    desc.dtype = dtype;
+    desc.out_dtype = stages.groups ? Dtype::uint8 : dtype;
+    desc.bytes = element_bytes(desc.dtype);
+    desc.out_bytes = element_bytes(desc.out_dtype);
+    desc.head_dim = head_dim;
     RoadPiece piece = {};
     RoadTensor &tensor = piece.tensors[0];
     tensor.desc = &desc;
+    tensor.stages = &stages;
     tensor.x = tensor.x_begin = tensor.y_begin = scratch.memory;
-    tensor.y = moved(scratch.memory, desc.groups ? 128 : 0);
+    tensor.y = moved(scratch.memory, stages.groups ? 128 : 0);
     tensor.n_heads = 1;
     tensor.reciprocal = 1.0f;
-    piece.rotary_dim = std::min(desc.head_dim, launch.angles->source.rotary_dim);
+    piece.rotary_dim = std::min(head_dim, launch.angles->source.rotary_dim);
     piece.n_tensors = 1;
     piece.n_tokens = 1;
     piece.positions = scratch.position_0;
@@ -144,26 +156,19 @@ int load_road(const Launch &launch, const Scratch &scratch, const TensorDesc &de
 
 /// The kernels of the road that a plan may need: for any tensors, for plain ones, and for records.
 int load_roads(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    TensorDesc any = {};
-    any.dtype = any.out_dtype = Dtype::f32;
-    any.head_dim = 16;
-    int status = load_road(launch, scratch, any, call);
+    int status = load_road(launch, scratch, Dtype::f32, 16, {}, call);
     for (std::int32_t i = 0; i < plan.checks.n_tensors && status == 0; i++) {
         if (const auto *const kernel = next_plain_road(plan.checks, i)) {
-            TensorDesc plain = {};
-            plain.dtype = plain.out_dtype = kernel->dtype;
-            plain.head_dim = kernel->head_dim;
-            status = load_road(launch, scratch, plain, call);
+            status = load_road(launch, scratch, kernel->dtype, kernel->head_dim, {}, call);
         }
     }
-    if (status == 0 && has_records(plan.checks)) {
-        TensorDesc records = any;
+    if (status == 0 && has_records(*plan.checks.kv)) {
+        KvTensor records;
         GroupsDesc &groups = records.groups.emplace();
         groups.element = Dtype::e4m3;
         groups.n_groups = 1;
         groups.group = groups.scale_offset = 16;
-        records.out_dtype = Dtype::uint8;
-        status = load_road(launch, scratch, records, call);
+        status = load_road(launch, scratch, Dtype::f32, 16, records, call);
     }
     return status;
 }
@@ -182,8 +187,8 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
     const Launch launch = {&angles, 0, true};
     int status = copy_in(plan.queue, memory, zeros, Scratch::n_bytes);
     if (status == 0) {
-        status = plan.checks.only_rotates ? load_rotations(plan, launch, scratch, call)
-                                          : load_roads(plan, launch, scratch, call);
+        status = plan.checks.kv == nullptr ? load_rotations(plan, launch, scratch, call)
+                                           : load_roads(plan, launch, scratch, call);
     }
     if (status == 0) {
         status = check_on_device(scratch.position_0, {}, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
@@ -202,7 +207,7 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
 }
 
 /// The kernels that serve a tensor, in a line each.
-void explain_tensor(Text &text, const TensorDesc &tensor, bool in_place) {
+void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
     for (const GpuKernel &kernel : gpu_kernels()) {
         const bool is_strided = kernel.layout == any_layout;
         if (kernel.dtype != tensor.dtype || kernel.in_place != in_place ||
@@ -248,7 +253,7 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
     HALYARD_TRY(check_error(error));
     HALYARD_TRY(check_device("device", device, error));
     HALYARD_TRY(check_text(text, n_bytes, error));
-    PlanDesc checked;
+    halyard_plan checked;
     HALYARD_TRY(read_gpu_desc(desc, &checked, error));
     Text lines = {text, n_bytes};
     if (const char *const reason = why_no_cuda(); reason[0] != '\0') {
@@ -256,7 +261,7 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add(reason);
         lines.add("\n");
     }
-    if (!checked.only_rotates) {
+    if (checked.kv != nullptr) {
         lines.add("all tensors:\n  * halyard_road_cuda_sm80: taken for any angles\n");
         for (std::int32_t i = 0; i < checked.n_tensors; i++) {
             if (const auto *const plain = next_plain_road(checked, i)) {
@@ -265,12 +270,12 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
                 lines.add(": taken instead by launches of plain tensors (runtime/README.md)\n");
             }
         }
-        if (has_records(checked)) {
+        if (has_records(*checked.kv)) {
             lines.add("  * halyard_road_records_cuda_sm80: taken instead by launches in which a tensor has groups\n");
         }
     }
-    for (std::int32_t i = 0; i < checked.n_tensors && checked.only_rotates; i++) {
-        const TensorDesc &tensor = checked.tensors[i];
+    for (std::int32_t i = 0; i < checked.n_tensors && checked.kv == nullptr; i++) {
+        const TensorPlan &tensor = checked.tensors[i];
         for (const bool in_place : {false, true}) {
             if (in_place && tensor.pairing != tensor.out_pairing) {
                 continue;
@@ -304,7 +309,7 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     plans().add(*plan);  // halyard_destroy_gpu_plan removes it
     plan->angles = angles;
     HALYARD_TRY(read_gpu_desc(desc, &plan->checks, error));
-    if (plan->checks.rotates && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
+    if (plan->checks.rotary_dim != 0 && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
                     ", but the plan's is ", plan->checks.rotary_dim);
     }

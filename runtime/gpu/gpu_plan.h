@@ -2,13 +2,11 @@
 #pragma once
 
 #include "gpu/gpu_angles.h"
-#include "read/plan_desc.h"
-
-#include <cstdint>
+#include "kv/plan.h"
 
 struct halyard_gpu_plan {
     halyard_gpu_queue queue;
     const halyard_gpu_angles *angles;
-    halyard::PlanDesc checks;  // what a run checks its tensors against
-    halyard_gpu_plan *next;    // in the list of all plans
+    halyard_plan checks;     // what a run checks its tensors against; it has none of the CPU's kernels
+    halyard_gpu_plan *next;  // in the list of all plans
 };

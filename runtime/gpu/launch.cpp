@@ -26,13 +26,13 @@ bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t ac
 }
 
 /// From one pair of a head to the next.
-std::int64_t pair_stride(Pairing pairing, const RunTensor::Strides &strides) {
+std::int64_t pair_stride(Pairing pairing, const Strides &strides) {
     return pairing == Pairing::half ? strides.element : 2 * strides.element;
 }
 
 /// Where some pairs of a head begin.
 Address begin_of(const PairRange &pairs, Address tensor, const DevicePiece &piece, Pairing pairing,
-                 const RunTensor::Strides &strides) {
+                 const Strides &strides) {
     return moved(tensor, pairs.first * pair_stride(pairing, strides) * element_bytes(piece.dtype));
 }
 
@@ -59,8 +59,8 @@ std::uint32_t type_of(const GpuKernel &kernel) {
 
 /// A tensor as a rotation kernel sees it: [pair, member, head, token, 1]. In a kernel that takes words of two, a word
 /// has two members, of one pair if it is interleaved, or of two.
-void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairing pairing,
-               const RunTensor::Strides &strides, std::uint32_t type) {
+void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairing pairing, const Strides &strides,
+               std::uint32_t type) {
     const int halve = type == halide_type<std::uint32_t> ? 1 : 0;
     if (pairing == Pairing::half) {
         view.add(n_pairs >> halve, strides.element).add(2, (piece.rotary_dim / 2 * strides.element) >> halve);

@@ -2,9 +2,9 @@
 // takes several launches. why_not refuses what no launch can reach.
 #pragma once
 
+#include "core/program.h"
 #include "gpu/gpu_angles.h"
 #include "gpu/halide_runtime.h"
-#include "read/read_run.h"
 
 #include <algorithm>
 
@@ -39,13 +39,20 @@ inline LaunchPositions from_token(std::int64_t token, LaunchPositions positions)
     return positions;
 }
 
-/// Some heads of some tokens of one tensor, like a Piece on the CPU. Strides are in elements.
+/// How heads lie, in elements.
+struct Strides {
+    std::int64_t token, head, element;
+};
+
+inline Strides strides_of(const Side &side) { return {side.token, side.head, side.element}; }
+
+/// Some heads of some tokens of one tensor.
 struct DevicePiece {
     Dtype dtype;
     Pairing pairing, out_pairing;
     bool in_place;
-    Address x, y;                // element 0 of the window of the first head of the first token
-    RunTensor::Strides in, out;  // batch is not looked at
+    Address x, y;  // element 0 of the window of the first head of the first token
+    Strides in, out;
     std::int64_t rotary_dim, n_heads, n_tokens;
     LaunchPositions positions;
 };

@@ -38,7 +38,13 @@ halyard_status read_as_on_cpu(const halyard_gpu_plan &plan, GpuRun &out, halyard
     checked.stages = given.stages;
     checked.n_tensors = given.n_tensors;
     checked.reserved = given.reserved;
-    return read_run(&plan.checks, &checked, HALYARD_CUDA, &out.run, &out.spans, error);
+    HALYARD_TRY(bind(&plan.checks, &checked, HALYARD_CUDA, &out.program, error));
+    HALYARD_TRY(bind_kv(out.program, checked, &out.kv, error));
+    if (out.program.angles == nullptr) {
+        out.program.positions.is_consecutive = false;  // nothing looks at positions, so that batch rows may be joined
+    }
+    out.arrays = kv_pointers(plan.checks, checked);
+    return check_kv_memory(out.program, out.kv, out.pointers.emplace(out.program, checked).all, out.arrays, error);
 }
 
 /// Checks that memory is the plan's device's, as the driver knows it.
@@ -46,13 +52,12 @@ class MemoryCheck {
 public:
     explicit MemoryCheck(const halyard_gpu_plan &plan) : queries_(plan.queue) {}
 
-    /// What is not touched has an empty range.
-    halyard_status check(const char *name, int index, const void *first, const MemoryRange &touched,
-                         halyard_error *error) {
-        if (touched.begin == touched.end) {
+    /// touched: what is there; NULL where nothing is touched.
+    halyard_status check(const char *name, int index, const void *touched, halyard_error *error) {
+        if (touched == nullptr) {
             return HALYARD_OK;
         }
-        const MemoryInfo info = queries_.describe(const_cast<void *>(first));
+        const MemoryInfo info = queries_.describe(const_cast<void *>(touched));
         if (!info.is_known) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index,
                         "] is memory that the CUDA driver does not know");
@@ -66,25 +71,26 @@ private:
     MemoryQueries queries_;
 };
 
-halyard_status check_memory(const halyard_gpu_plan &plan, const GpuRun &arguments, halyard_error *error) {
-    const Run &run = arguments.run;
+halyard_status check_device_memory(const halyard_gpu_plan &plan, const GpuRun &run, halyard_error *error) {
     MemoryCheck memory(plan);
     for (int i = 0; i < plan.checks.n_tensors; i++) {
-        const RunTensor &tensor = run.tensors[i];
-        const RunStages &stages = run.stages[i];
-        HALYARD_TRY(memory.check("x", i, tensor.x, arguments.spans.x[i], error));
-        HALYARD_TRY(memory.check(plan.checks.tensors[i].cache ? "stages.cache" : "y", i, tensor.y,
-                                 tensor.in_place ? MemoryRange{} : arguments.spans.y[i], error));
-        HALYARD_TRY(memory.check("stages.weight", i, stages.data(weight_array), stages.memory(weight_array), error));
-        HALYARD_TRY(memory.check("stages.group_scales", i, stages.data(group_scales_array),
-                                 stages.memory(group_scales_array), error));
+        const ProgramTensor &tensor = run.program.tensors[i];
+        if (tensor.n_heads == 0) {
+            continue;
+        }
+        HALYARD_TRY(memory.check("x", i, run.pointers->x[i], error));
+        HALYARD_TRY(memory.check("stages.cache", i, run.data(i, Array::cache), error));
+        if (plan.checks.tensors[i].writes_y && !tensor.in_place) {
+            HALYARD_TRY(memory.check("y", i, run.pointers->y[i], error));
+        }
+        HALYARD_TRY(memory.check("stages.weight", i, run.data(i, Array::weight), error));
+        HALYARD_TRY(memory.check("stages.group_scales", i, run.data(i, Array::group_scales), error));
     }
-    HALYARD_TRY(
-        memory.check("positions", 0, run.positions.data, run.is_empty ? MemoryRange{} : run.positions.memory, error));
-    HALYARD_TRY(memory.check("slots", 0, run.slots.data, run.slots.memory, error));
-    const std::int32_t *const word = arguments.given.error_word;
-    const auto begin = reinterpret_cast<std::uintptr_t>(word);
-    return memory.check("error_word", 0, word, {begin, word != nullptr ? begin + 4 : begin}, error);
+    if (!run.program.is_empty) {
+        HALYARD_TRY(memory.check("positions", 0, run.pointers->all.positions, error));
+        HALYARD_TRY(memory.check("slots", 0, run.kv.slots.is_given ? run.arrays.slots : nullptr, error));
+    }
+    return memory.check("error_word", 0, run.given.error_word, error);
 }
 
 }  // namespace
@@ -105,7 +111,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     }
     out->launch = {&plan.angles->device, plan.checks.sin_sign, given.bad_position == HALYARD_BAD_POSITION_CLAMP};
     HALYARD_TRY(read_as_on_cpu(plan, *out, error));
-    return check_memory(plan, *out, error);
+    return check_device_memory(plan, *out, error);
 }
 
 }  // namespace halyard::gpu

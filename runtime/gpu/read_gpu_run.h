@@ -1,18 +1,28 @@
-// A run's arguments, checked as the CPU's are (read_run.h), and the memory that they name.
+// A run's arguments, checked as the CPU's are, and the memory that they name.
 #pragma once
 
+#include "core/memory.h"
 #include "gpu/gpu_plan.h"
 #include "gpu/launch.h"
-#include "read/read_run.h"
+#include "kv/program.h"
+
+#include <optional>
 
 namespace halyard::gpu {
 
 /// A run's arguments once they are checked. Its addresses are those of the device.
 struct GpuRun {
     halyard_gpu_run_args given;
-    Run run;
     Launch launch;
-    Spans spans;
+    Program program;
+    KvProgram kv;
+    std::optional<RunPointers> pointers;
+    KvPointers arrays;
+
+    const char *data(int tensor, Array array) const { return arrays.of_tensor[tensor][static_cast<int>(array)]; }
+    const BoundArray &bound(int tensor, Array array) const {
+        return kv.tensors[tensor].arrays[static_cast<int>(array)];
+    }
 };
 
 /// Fills in *out or fails.

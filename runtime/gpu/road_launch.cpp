@@ -31,18 +31,18 @@ private:
 };
 
 /// The bytes that the kernel counts a tensor's places in y by.
-std::int64_t unit_of(const TensorDesc &desc) {
-    return desc.groups && place_of(*desc.groups) == GroupPlace::by_bytes ? 1 : quad;
+std::int64_t unit_of(const RoadTensor &tensor) {
+    const auto &groups = tensor.stages->groups;
+    return groups && place_of(*groups) == GroupPlace::by_bytes ? 1 : quad;
 }
 
 /// Where the kernel begins to count a tensor's places in y.
-std::int64_t y_at_of(const RoadTensor &tensor, const Flat &y) { return y.to(tensor.y) / unit_of(*tensor.desc); }
+std::int64_t y_at_of(const RoadTensor &tensor, const Flat &y) { return y.to(tensor.y) / unit_of(tensor); }
 
 /// Sets the scalars of a tensor's records, of which `bytes` is the memory of what is stored by bytes. Places in y are
 /// set.
 void set_records(Fields::Records &to, int i, const RoadTensor &tensor, std::int64_t y_at, const Flat &bytes) {
-    const TensorDesc &desc = *tensor.desc;
-    const GroupsDesc &groups = *desc.groups;
+    const GroupsDesc &groups = *tensor.stages->groups;
     const GroupPlace place = place_of(groups);
     const bool by_bytes = place == GroupPlace::by_bytes;
     const ScaleForm form = groups.scale == GroupScale::f32        ? ScaleForm::f32
@@ -58,11 +58,11 @@ void set_records(Fields::Records &to, int i, const RoadTensor &tensor, std::int6
                                                        : (groups.raw_offset - groups.data_offset) / quad);
     if (place == GroupPlace::scales_apart) {
         to.scale_at[i] = bytes.to(tensor.scales);
-        to.scale_head[i] = static_cast<std::int32_t>(tensor.scale_strides.head);
-        to.scale_token[i] = static_cast<std::int32_t>(tensor.scale_strides.token);
-        to.scale_block[i] = static_cast<std::int32_t>(tensor.scale_strides.batch);
+        to.scale_head[i] = static_cast<std::int32_t>(tensor.scale_head);
+        to.scale_token[i] = static_cast<std::int32_t>(tensor.scale_token);
+        to.scale_block[i] = static_cast<std::int32_t>(tensor.scale_block);
     } else {
-        to.scale_at[i] = bytes.to(tensor.y) + groups.scale_offset - y_at * unit_of(desc);
+        to.scale_at[i] = bytes.to(tensor.y) + groups.scale_offset - y_at * unit_of(tensor);
     }
     const std::int64_t strides = (groups.n_groups > 1 ? groups.scale_stride : 0) |
                                  (by_bytes && groups.n_groups > 1 ? groups.data_stride : 0) << GroupBits::stride_bits;
@@ -71,32 +71,32 @@ void set_records(Fields::Records &to, int i, const RoadTensor &tensor, std::int6
 
 /// Sets the scalars of a tensor.
 void set_tensor(Fields::Road &to, int i, const RoadTensor &tensor, const Flat &x, const Flat &y, const Flat &weights) {
-    const TensorDesc &desc = *tensor.desc;
-    const std::int64_t in_bytes = element_bytes(desc.dtype), out_bytes = element_bytes(desc.out_dtype);
+    const TensorPlan &desc = *tensor.desc;
+    const auto &norm = tensor.stages->norm;
+    const auto &cache = tensor.stages->cache;
     to.end[i] = (i == 0 ? 0 : to.end[i - 1]) + static_cast<std::int32_t>(tensor.n_heads);
     to.x_at[i] = x.to(tensor.x) / quad;
-    to.x_head[i] = tensor.in.head * in_bytes / quad;
-    to.x_token[i] = tensor.in.token * in_bytes / quad;
-    const std::int64_t unit = unit_of(desc);
+    to.x_head[i] = tensor.in.head * desc.bytes / quad;
+    to.x_token[i] = tensor.in.token * desc.bytes / quad;
+    const std::int64_t unit = unit_of(tensor);
     to.y_at[i] = y_at_of(tensor, y);
-    to.y_head[i] = (desc.cache ? desc.cache->stride_head : tensor.out.head) * out_bytes / unit;
-    to.y_token[i] = (desc.cache ? desc.cache->stride_token : tensor.out.token) * out_bytes / unit;
-    to.y_block[i] = desc.cache ? desc.cache->stride_block * out_bytes / unit : 0;
-    to.block_size[i] = desc.cache ? static_cast<std::int32_t>(desc.cache->block_size) : 0;
-    to.out[i] = number_of(desc.groups ? Dtype::bf16 : desc.out_dtype);
+    to.y_head[i] = (cache ? cache->stride_head : tensor.out.head) * desc.out_bytes / unit;
+    to.y_token[i] = (cache ? cache->stride_token : tensor.out.token) * desc.out_bytes / unit;
+    to.y_block[i] = cache ? cache->stride_block * desc.out_bytes / unit : 0;
+    to.block_size[i] = cache ? static_cast<std::int32_t>(cache->block_size) : 0;
+    to.out[i] = number_of(tensor.stages->groups ? Dtype::bf16 : desc.out_dtype);
     to.reciprocal[i] = tensor.reciprocal;
     to.rotary_offset[i] = desc.rotates ? static_cast<std::int32_t>(desc.rotary_offset) : -1;
     to.interleaves[i] = (desc.pairing == Pairing::interleaved ? Fields::Road::input_interleaves : 0) |
                         (desc.out_pairing == Pairing::interleaved ? Fields::Road::output_interleaves : 0);
-    if (desc.norm) {
-        to.norm_offset[i] = static_cast<std::int32_t>(desc.norm->offset);
-        to.norm_size[i] = static_cast<std::int32_t>(desc.norm->size);
-        to.eps[i] = desc.norm->eps;
-        to.rounding[i] = desc.norm->rounding;
+    if (norm) {
+        to.norm_offset[i] = static_cast<std::int32_t>(norm->offset);
+        to.norm_size[i] = static_cast<std::int32_t>(norm->size);
+        to.eps[i] = norm->eps;
+        to.rounding[i] = norm->rounding;
     }
-    if (desc.norm && desc.norm->weight) {
-        to.weight_kind[i] =
-            Fields::Road::kind_of(*desc.norm->weight) | (desc.norm->unit_offset ? Fields::Road::adds_one : 0);
+    if (norm && norm->weight) {
+        to.weight_kind[i] = Fields::Road::kind_of(*norm->weight) | (norm->unit_offset ? Fields::Road::adds_one : 0);
         to.weight_at[i] = weights.to(tensor.weight) / 2;
     }
 }
@@ -106,7 +106,7 @@ const PlainRoadKernel *plain_kernel(const RoadPiece &piece) {
     const PlainRoadKernel *kernel = nullptr;
     for (int i = 0; i < piece.n_tensors; i++) {
         const RoadTensor &tensor = piece.tensors[i];
-        kernel = plain_road_of(*tensor.desc, piece.rotary_dim);
+        kernel = plain_road_of(*tensor.desc, *tensor.stages, piece.rotary_dim);
         if (kernel == nullptr || tensor.weight % quad != 0) {
             return nullptr;
         }
@@ -119,7 +119,7 @@ void set_all_records(Fields::Records &to, const RoadPiece &piece, const Flat &y,
     std::int64_t most_groups = 0, most_bytes = 0;
     for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
         const RoadTensor &tensor = piece.tensors[std::min(i, piece.n_tensors - 1)];
-        if (const std::optional<GroupsDesc> &groups = tensor.desc->groups) {
+        if (const std::optional<GroupsDesc> &groups = tensor.stages->groups) {
             set_records(to, i, tensor, y_at_of(tensor, y), bytes);
             const std::int64_t by_bytes = place_of(*groups) == GroupPlace::by_bytes ? groups->n_grouped : 0;
             most_groups = std::max(most_groups, groups->n_groups);
@@ -140,17 +140,19 @@ int launch_road(const Launch &launch, const RoadPiece &piece, Call &call) {
         if (tensor.weight != 0) {
             weights.include(tensor.weight);
         }
-        if (tensor.desc->groups) {
-            bytes.include(tensor.desc->groups->scales_apart ? tensor.scales_begin : tensor.y_begin);
+        const auto &norm = tensor.stages->norm;
+        const auto &groups = tensor.stages->groups;
+        if (groups) {
+            bytes.include(groups->scales_apart ? tensor.scales_begin : tensor.y_begin);
         }
-        has_norms = has_norms || tensor.desc->norm;
-        has_roundings = has_roundings || (tensor.desc->norm && tensor.desc->norm->rounding != 0);
+        has_norms = has_norms || norm;
+        has_roundings = has_roundings || (norm && norm->rounding != 0);
     }
     if (weights.is_empty()) {
         // A norm without weights loads weights all the same, by ld.global.nc: so from memory that no kernel writes.
         weights.include(address_of(launch.angles->axis_of_pair));
     }
-    const TensorDesc &desc = *piece.tensors[0].desc;
+    const TensorPlan &desc = *piece.tensors[0].desc;
     Arguments all;
     Fields::Road fields{all};
     set_angles(fields.angles, launch, piece.positions, piece.n_tokens, {0, launch.angles->source.rotary_dim / 2});
@@ -195,14 +197,14 @@ GroupPlace place_of(const GroupsDesc &groups) noexcept {
                                : GroupPlace::by_bytes;
 }
 
-const PlainRoadKernel *plain_road_of(const TensorDesc &desc, std::int64_t rotary_dim) noexcept {
+const PlainRoadKernel *plain_road_of(const TensorPlan &desc, const KvTensor &stages, std::int64_t rotary_dim) noexcept {
     const bool by_halves = desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
     const auto is_plain = [&](const auto &norm) {
         return norm.size == desc.head_dim && norm.rounding == 0 && !norm.unit_offset &&
                (!norm.weight || *norm.weight == desc.dtype);
     };
-    const bool can_be = rotary_dim == desc.head_dim && !desc.scale && desc.out_dtype == desc.dtype &&
-                        (!desc.rotates || by_halves) && (!desc.norm || is_plain(*desc.norm));
+    const bool can_be = rotary_dim == desc.head_dim && !stages.scale && desc.out_dtype == desc.dtype &&
+                        (!desc.rotates || by_halves) && (!stages.norm || is_plain(*stages.norm));
     return can_be ? select_plain_road(desc.dtype, desc.head_dim) : nullptr;
 }
 
@@ -216,10 +218,10 @@ int take_road_on_device(const Launch &launch, const RoadPiece &whole, Call &call
         piece.slots = from_token(token, whole.slots);
         for (int i = 0; i < piece.n_tensors; i++) {
             RoadTensor &tensor = piece.tensors[i];
-            tensor.x = moved(tensor.x, token * tensor.in.token * element_bytes(tensor.desc->dtype));
-            if (!tensor.desc->cache) {
-                tensor.y = moved(tensor.y, token * tensor.out.token * element_bytes(tensor.desc->out_dtype));
-                tensor.scales = moved(tensor.scales, token * tensor.scale_strides.token);
+            tensor.x = moved(tensor.x, token * tensor.in.token * tensor.desc->bytes);
+            if (!tensor.stages->cache) {
+                tensor.y = moved(tensor.y, token * tensor.out.token * tensor.desc->out_bytes);
+                tensor.scales = moved(tensor.scales, token * tensor.scale_token);
             }
         }
         return launch_road(launch, piece, call);
@@ -228,25 +230,25 @@ int take_road_on_device(const Launch &launch, const RoadPiece &whole, Call &call
 
 const char *why_not(const RoadTensor &tensor) noexcept {
     constexpr std::int64_t most_heads = most_blocks * road_heads_in_block / HALYARD_MAX_TENSORS;  // of all tensors
-    const TensorDesc &desc = *tensor.desc;
-    const std::int64_t in_bytes = element_bytes(desc.dtype), out_bytes = element_bytes(desc.out_dtype);
-    const bool by_bytes = desc.groups && place_of(*desc.groups) == GroupPlace::by_bytes;
-    std::int64_t steps = (tensor.in.token | tensor.in.head) * in_bytes;
+    const TensorPlan &desc = *tensor.desc;
+    const auto &cache = tensor.stages->cache;
+    const bool by_bytes = unit_of(tensor) == 1;
+    std::int64_t steps = (tensor.in.token | tensor.in.head) * desc.bytes;
     if (!by_bytes) {
-        steps |= desc.cache
-                     ? (desc.cache->stride_block | desc.cache->stride_head | desc.cache->stride_token) * out_bytes
-                     : (tensor.out.token | tensor.out.head) * out_bytes;
+        steps |= (cache ? cache->stride_block | cache->stride_head | cache->stride_token
+                        : tensor.out.token | tensor.out.head) *
+                 desc.out_bytes;
     }
     const auto bits = tensor.x | (by_bytes ? 0 : tensor.y) | static_cast<std::uint64_t>(steps);
-    if (tensor.in.element != 1 || tensor.out.element != 1 || bits % wide_bytes != 0) {
+    if (tensor.in.element != 1 || (!cache && tensor.out.element != 1) || bits % wide_bytes != 0) {
         return "has heads that are not dense or do not begin on 16 bytes, in x or where they go: a device does no more "
                "than rotate those";
     }
-    if (tensor.weight != 0 && tensor.weight % static_cast<std::uint64_t>(element_bytes(*desc.norm->weight)) != 0) {
+    if (tensor.weight != 0 &&
+        tensor.weight % static_cast<std::uint64_t>(element_bytes(*tensor.stages->norm->weight)) != 0) {
         return "has a weight that is not aligned to its elements";
     }
-    const RunTensor::Strides &scales = tensor.scale_strides;
-    for (const std::int64_t stride : {scales.batch, scales.token, scales.head}) {
+    for (const std::int64_t stride : {tensor.scale_block, tensor.scale_token, tensor.scale_head}) {
         if (stride < INT32_MIN || stride > INT32_MAX) {
             return "has scales of groups that lie more than 2^31 bytes apart from block, token or head to the next";
         }

@@ -4,7 +4,7 @@
 #include "gpu/gpu_kernels.h"
 #include "gpu/launch.h"
 #include "gpu/launch_fields.h"
-#include "read/plan_desc.h"
+#include "kv/plan.h"
 
 namespace halyard::gpu {
 
@@ -12,20 +12,21 @@ namespace halyard::gpu {
 /// pairs take 33 of the 48 KiB of shared memory that any device has.
 inline constexpr std::int64_t most_road_elements = 640;
 
-/// One tensor of a launch. Strides are in elements.
+/// One tensor of a launch.
 struct RoadTensor {
-    const TensorDesc *desc;
-    Address x, y, weight;        // y: the first head of the first token, or of a cache's slot 0
-    RunTensor::Strides in, out;  // batch is not looked at, and of a cache just head is
+    const TensorPlan *desc;
+    const KvTensor *stages;
+    Address x, y, weight;  // y: the first head of the first token, or of a cache's slot 0
+    Strides in, out;       // out is not looked at where there is a cache
     std::int64_t n_heads;
     float reciprocal;  // of the scale; 1 where there is none
     Address x_begin;   // where the memory that it reads begins; and that it writes
     Address y_begin;
-    // Of groups that lie apart from their scales, where those are. Strides are in bytes; batch is a cache's from block
-    // to block, and 0 of a view.
+    // Of groups that lie apart from their scales, where those are. Strides are in bytes; that from block to block is 0
+    // of a view.
     Address scales;
     Address scales_begin;
-    RunTensor::Strides scale_strides;
+    std::int64_t scale_token, scale_head, scale_block;
 };
 
 /// Where a tensor's groups and their scales lie.
@@ -44,7 +45,7 @@ struct RoadPiece {
 /// The kernel that takes launches of such tensors alone, if their weights lie on 16 bytes; NULL where there is none. It
 /// looks up angles of whole heads, even if it rotates none. (Groups have out_dtype uint8, and what is normed from an
 /// offset is less than the head.)
-const PlainRoadKernel *plain_road_of(const TensorDesc &desc, std::int64_t rotary_dim) noexcept;
+const PlainRoadKernel *plain_road_of(const TensorPlan &desc, const KvTensor &stages, std::int64_t rotary_dim) noexcept;
 
 /// Enqueues a piece, in as many launches as its tokens take: one, but for 2^31 words of positions. Returns 0 or what a
 /// kernel returned.

@@ -57,27 +57,26 @@ const char *why_not(const CacheDesc &cache, std::int64_t n_elements) {
                                      : nullptr;
 }
 
-const char *why_not(const TensorDesc &desc) {
-    const auto divides = [&](Dtype dtype) {
-        return desc.head_dim * element_bytes(dtype) % std::int64_t{wide_bytes} == 0;
-    };
-    if (desc.from_groups) {
+const char *why_not(const TensorPlan &desc, const KvTensor &stages) {
+    if (stages.from_groups) {
         return ".from_groups is set, but no kernel of a device reads records";
     }
-    if (desc.hadamard != 0) {
+    if (stages.hadamard != 0) {
         return ".hadamard is set, but no kernel of a device transforms";
     }
     for (const char *const reason :
-         {desc.groups ? why_not(*desc.groups) : nullptr, desc.norm ? why_not(*desc.norm) : nullptr,
-          desc.scale ? why_not(*desc.scale) : nullptr, desc.cache ? why_not(*desc.cache, desc.out_dim()) : nullptr}) {
+         {stages.groups ? why_not(*stages.groups) : nullptr, stages.norm ? why_not(*stages.norm) : nullptr,
+          stages.scale ? why_not(*stages.scale) : nullptr,
+          stages.cache ? why_not(*stages.cache, desc.out_dim) : nullptr}) {
         if (reason != nullptr) {
             return reason;
         }
     }
-    if (desc.position_scales) {
+    if (stages.position_scales) {
         return ".position_scales is 1, but on a device nothing is scaled by position";
     }
-    if (!divides(desc.dtype) || !divides(desc.groups ? desc.dtype : desc.out_dtype)) {
+    const std::int64_t out_bytes = stages.groups ? desc.bytes : desc.out_bytes;
+    if (desc.head_dim * std::min(desc.bytes, out_bytes) % std::int64_t{wide_bytes} != 0) {  // one divides the other
         return ".head_dim is no multiple of 16 bytes, in dtype or out_dtype, by which a device loads and stores heads";
     }
     return desc.head_dim > most_road_elements
@@ -85,156 +84,147 @@ const char *why_not(const TensorDesc &desc) {
                : nullptr;
 }
 
-RoadTensor tensor_of(const GpuRun &arguments, int index) {
-    const RunTensor &tensor = arguments.run.tensors[index];
+/// Where memory begins that reaches from `data` on.
+Address begin_of(const void *data, const Reach &reach) { return address_of(data) - reach.below; }
+
+RoadTensor tensor_of(const GpuRun &run, int index, std::int64_t batch) {
+    const ProgramTensor &tensor = run.program.tensors[index];
     RoadTensor road = {};
-    road.desc = &arguments.run.plan->tensors[index];
-    road.x = address_of(tensor.x);
-    road.y = address_of(tensor.y);
-    road.in = strides_in_block(arguments.run, tensor.in);
-    road.out = strides_in_block(arguments.run, tensor.out);
-    road.out.element = road.desc->cache ? 1 : tensor.out.element;
+    road.desc = &run.program.plan->tensors[index];
+    road.stages = &run.program.plan->kv->tensors[index];
+    const void *const x = run.pointers->x[index];
+    road.x = moved(address_of(x), batch * tensor.x.batch * road.desc->bytes);
+    road.x_begin = begin_of(x, tensor.x.reach);
+    road.in = strides_of(tensor.x);
+    if (road.stages->cache) {
+        road.y = address_of(run.data(index, Array::cache));
+        road.y_begin = begin_of(run.data(index, Array::cache), run.bound(index, Array::cache).reach);
+    } else {
+        const void *const y = run.pointers->y[index];
+        road.y = moved(address_of(y), batch * tensor.y.batch * road.desc->out_bytes);
+        road.y_begin = begin_of(y, tensor.y.reach);
+        road.out = strides_of(tensor.y);
+    }
     road.n_heads = tensor.n_heads;
-    road.x_begin = arguments.spans.x[index].begin;
-    road.y_begin = arguments.spans.y[index].begin;
-    if (road.desc->groups && road.desc->groups->scales_apart) {
-        const RunStages &stages = arguments.run.stages[index];
-        const GroupStrides &scales = stages.group_scales;
-        const bool has_blocks = road.desc->cache && road.desc->cache->n_slots > road.desc->cache->block_size;
-        const std::int64_t head = road.n_heads > 1 ? scales.stride_head : 0;
-        const RunTensor::Strides of_view = {scales.stride_batch, scales.stride_token, head, 0};
-        road.scales = address_of(stages.data(group_scales_array));
-        road.scales_begin = stages.memory(group_scales_array).begin;
-        road.scale_strides = road.desc->cache ? of_view : strides_in_block(arguments.run, of_view);
-        road.scale_strides.batch = has_blocks ? scales.stride_batch : 0;
+    if (const char *const scales = run.data(index, Array::group_scales)) {
+        const BoundArray &bound = run.bound(index, Array::group_scales);
+        const auto walked = [&](int dim) { return bound.elements.shape[dim] > 1 ? bound.elements.strides[dim] : 0; };
+        road.scales = moved(address_of(scales), road.stages->cache ? 0 : batch * walked(0));
+        road.scales_begin = begin_of(scales, bound.reach);
+        road.scale_block = road.stages->cache ? walked(0) : 0;
+        road.scale_token = walked(1);
+        road.scale_head = walked(2);
     }
-    if (road.desc->norm && road.desc->norm->weight) {
-        road.weight = address_of(arguments.run.stages[index].data(weight_array));
-    }
-    const char *const scale = arguments.run.stages[index].data(scales_array);
-    road.reciprocal = road.desc->scale ? 1.0f / read_word<float>(scale) : 1.0f;  // checked before
+    road.weight = address_of(run.data(index, Array::weight));
+    road.reciprocal = road.stages->scale ? 1.0f / read_word<float>(run.data(index, Array::scales)) : 1.0f;
     return road;
 }
 
-LaunchPositions slots_of(const GpuRun &arguments, const Block &block, std::int64_t batch) {
-    const CheckedSlots &slots = arguments.run.slots;
-    return slots.data == nullptr ? LaunchPositions{} : numbers_of(arguments.run, slots, block, batch);
+LaunchPositions slots_of(const GpuRun &run, std::int64_t batch) {
+    const Slots &slots = run.kv.slots;
+    return slots.is_given ? numbers_of(slots, address_of(run.arrays.slots), batch) : LaunchPositions{};
 }
 
 /// Tokens that one launch can take, of all tensors.
-Block block_of(const GpuRun &arguments) {
-    const Run &run = arguments.run;
-    const CheckedSlots &slots = run.slots;
-    const bool has_dense_slots = slots.data == nullptr || slots.stride_batch == run.n_tokens * slots.stride_token;
-    const Block one_by_one = {run.n_batch, run.n_tokens, false};
-    Block block = one_by_one;
-    for (int i = 0; i < run.plan->n_tensors; i++) {
-        RunTensor tensor = run.tensors[i];
+Block block_of(const GpuRun &run) {
+    const Positions &positions = run.program.positions;
+    const Slots &slots = run.kv.slots;
+    bool can_join = !slots.is_given || rows_follow(positions, slots.stride_batch, slots.stride_token);
+    for (int i = 0; i < run.program.plan->n_tensors; i++) {
+        const ProgramTensor &tensor = run.program.tensors[i];
         if (tensor.n_heads == 0) {
             continue;
         }
-        const TensorDesc &desc = run.plan->tensors[i];
-        if (desc.cache) {
-            tensor.out.token = 1;
-            tensor.out.batch = run.n_tokens;
+        can_join = can_join && rows_follow(positions, tensor.x.batch, tensor.x.token);
+        if (run.program.plan->kv->tensors[i].cache) {
+            continue;  // slots say where tokens go
         }
-        const GroupStrides &scales = run.stages[i].group_scales;
-        const bool has_dense_scales = desc.cache || !desc.groups || !desc.groups->scales_apart || run.n_tokens == 1 ||
-                                      scales.stride_batch == run.n_tokens * scales.stride_token;
-        block = split(run, tensor);
-        if (!block.is_joined || !has_dense_scales || (run.n_tokens > 1 && !has_dense_slots)) {
-            return one_by_one;
+        can_join = can_join && rows_follow(positions, tensor.y.batch, tensor.y.token);
+        if (run.data(i, Array::group_scales) != nullptr) {
+            const std::int64_t *const strides = run.bound(i, Array::group_scales).elements.strides;
+            can_join = can_join && rows_follow(positions, strides[0], strides[1]);
         }
     }
-    return block;
+    return split(positions, can_join);
 }
 
 /// Enqueues a check that sets the error word if a slot is out of range.
-int enqueue_slots_check(const GpuRun &arguments, const Block &block, Call &call) {
-    const Covered covered = {-1, static_cast<std::int32_t>(arguments.run.slots.n_slots - 1), 1};
+int enqueue_slots_check(const GpuRun &run, const Block &block, Call &call) {
+    const Covered covered = {-1, static_cast<std::int32_t>(run.kv.slots.n_slots - 1), 1};
     return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
-        return check_on_device(slots_of(arguments, block, batch), {}, block.n_tokens, covered, HALYARD_ERROR_SLOT,
-                               address_of(arguments.given.error_word), call);
+        return check_on_device(slots_of(run, batch), {}, block.n_tokens, covered, HALYARD_ERROR_SLOT,
+                               address_of(run.given.error_word), call);
     });
 }
 
 /// The tensors of one launch for each batch row.
-int enqueue_together(const GpuRun &arguments, const Block &block, const int *indices, int n, Call &call) {
-    const Run &run = arguments.run;
+int enqueue_together(const GpuRun &run, const Block &block, const int *indices, int n, Call &call) {
     return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
         RoadPiece piece = {};
         piece.n_tensors = n;
         for (int i = 0; i < n; i++) {
-            const RunTensor &tensor = run.tensors[indices[i]];
-            RoadTensor &road = piece.tensors[i] = tensor_of(arguments, indices[i]);
-            road.x = moved(road.x, batch * tensor.in.batch * element_bytes(road.desc->dtype));
-            if (!road.desc->cache) {
-                road.y = moved(road.y, batch * tensor.out.batch * element_bytes(road.desc->out_dtype));
-                road.scales = moved(road.scales, batch * run.stages[indices[i]].group_scales.stride_batch);
-            }
+            piece.tensors[i] = tensor_of(run, indices[i], batch);
         }
-        piece.rotary_dim = run.plan->rotary_dim;
+        piece.rotary_dim = run.program.plan->rotary_dim;
         piece.n_tokens = block.n_tokens;
-        piece.positions = positions_of(arguments, block, batch);
-        piece.slots = slots_of(arguments, block, batch);
-        piece.n_slots = run.slots.data == nullptr ? 0 : run.slots.n_slots;
-        piece.stores_bad = !run.plan->rotates || run.bad_position != BadPosition::error;
-        return take_road_on_device(arguments.launch, piece, call);
+        piece.positions = positions_of(run, batch);
+        piece.slots = slots_of(run, batch);
+        piece.n_slots = run.kv.slots.is_given ? run.kv.slots.n_slots : 0;
+        piece.stores_bad = run.program.angles == nullptr || run.program.bad_position != BadPosition::error;
+        return take_road_on_device(run.launch, piece, call);
     });
 }
 
 }  // namespace
 
-halyard_status check_road_plan(const PlanDesc &plan, halyard_error *error) noexcept {
-    if (plan.rerotates) {
+halyard_status check_road_plan(const halyard_plan &plan, halyard_error *error) noexcept {
+    if (kv_of(plan).rerotates) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "rerotates is 1, but on a device this version moves no keys from position to position");
     }
-    for (int i = 0; i < plan.n_tensors && !plan.only_rotates; i++) {
-        if (const char *const reason = why_not(plan.tensors[i])) {
+    for (int i = 0; i < plan.n_tensors && plan.kv != nullptr; i++) {
+        if (const char *const reason = why_not(plan.tensors[i], plan.kv->tensors[i])) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "]", reason);
         }
     }
     return HALYARD_OK;
 }
 
-halyard_status check_road(const GpuRun &arguments, halyard_error *error) noexcept {
-    const Block block = block_of(arguments);
-    for (int i = 0; i < arguments.run.plan->n_tensors; i++) {
-        const char *const reason = arguments.run.tensors[i].n_heads == 0 ? "" : why_not(tensor_of(arguments, i));
+halyard_status check_road(const GpuRun &run, halyard_error *error) noexcept {
+    for (int i = 0; i < run.program.plan->n_tensors; i++) {
+        const char *const reason = run.program.tensors[i].n_heads == 0 ? "" : why_not(tensor_of(run, i, 0));
         if (reason[0] != '\0') {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
     }
-    HALYARD_TRY(check_positions_of(arguments, block, error));
-    const LaunchPositions slots = slots_of(arguments, block, 0);
-    const char *const reason = slots.place != 0 ? why_not(slots, 1) : "";
+    HALYARD_TRY(check_positions_of(run, error));
+    const char *const reason = run.kv.slots.is_given ? why_not(slots_of(run, 0), 1) : "";
     return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "slots ", reason);
 }
 
-int enqueue_road(const GpuRun &arguments, Call &call) noexcept {
-    const Run &run = arguments.run;
-    const Block block = block_of(arguments);
+int enqueue_road(const GpuRun &run, Call &call) noexcept {
+    const halyard_plan &plan = *run.program.plan;
+    const Block block = block_of(run);
     int status = 0;
-    if (arguments.given.error_word != nullptr && run.slots.data != nullptr) {
-        status = enqueue_slots_check(arguments, block, call);
+    if (run.given.error_word != nullptr && run.kv.slots.is_given) {
+        status = enqueue_slots_check(run, block, call);
     }
     bool is_done[HALYARD_MAX_TENSORS] = {};
-    for (int i = 0; i < run.plan->n_tensors && status == 0; i++) {
+    for (int i = 0; i < plan.n_tensors && status == 0; i++) {
         int together[HALYARD_MAX_TENSORS], n = 0;
-        for (int j = i; j < run.plan->n_tensors; j++) {
-            const TensorDesc &desc = run.plan->tensors[j];
+        for (int j = i; j < plan.n_tensors; j++) {
+            const TensorPlan &desc = plan.tensors[j];
             const auto shares = [&](int other) {
-                const TensorDesc &its = run.plan->tensors[other];
+                const TensorPlan &its = plan.tensors[other];
                 return its.dtype == desc.dtype && its.head_dim == desc.head_dim;
             };
-            if (run.tensors[j].n_heads != 0 && !is_done[j] && std::all_of(together, together + n, shares)) {
+            if (run.program.tensors[j].n_heads != 0 && !is_done[j] && std::all_of(together, together + n, shares)) {
                 together[n++] = j;
                 is_done[j] = true;
             }
         }
         if (n != 0) {
-            status = enqueue_together(arguments, block, together, n, call);
+            status = enqueue_together(run, block, together, n, call);
         }
     }
     return status;

@@ -5,13 +5,13 @@
 
 namespace halyard::gpu {
 
-/// Refuses what no kernel of a device does: `plan` is a description that was checked.
-halyard_status check_road_plan(const PlanDesc &plan, halyard_error *error) noexcept;
+/// Refuses what no kernel of a device does, of a plan that was read.
+halyard_status check_road_plan(const halyard_plan &plan, halyard_error *error) noexcept;
 
 /// Refuses what cannot be launched.
-halyard_status check_road(const GpuRun &arguments, halyard_error *error) noexcept;
+halyard_status check_road(const GpuRun &run, halyard_error *error) noexcept;
 
 /// Enqueues all tensors: in one launch for each batch row that needs its own, if they can share it.
-int enqueue_road(const GpuRun &arguments, Call &call) noexcept;
+int enqueue_road(const GpuRun &run, Call &call) noexcept;
 
 }  // namespace halyard::gpu

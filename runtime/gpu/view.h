@@ -1,8 +1,8 @@
 // What kernels see of an array: Halide's buffers.
 #pragma once
 
+#include "core/kernel_abi.h"
 #include "gpu/launch.h"
-#include "walk/kernel_abi.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -111,12 +111,8 @@ bool is_written(const void *context, std::int64_t token) {
 
 /// Checks positions, but not of tokens that are stored nowhere.
 halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
-    bool all_in_caches = call.kv.slots.is_given;
-    for (int i = 0; i < call.plan().n_tensors; i++) {
-        all_in_caches = all_in_caches && (call.program.tensors[i].n_heads == 0 || call.kv_plan().tensors[i].cache);
-    }
     const TokenSet written = {is_written, &call};
-    const TokenSet *const tokens = all_in_caches ? &written : nullptr;
+    const TokenSet *const tokens = stores_in_caches_only(call.program, call.kv) ? &written : nullptr;
     return call.kv.rerotates ? check_moves(call, tokens, error)
                              : check_positions(row_input(call.program, call.given), tokens, error);
 }

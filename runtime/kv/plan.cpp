@@ -260,22 +260,29 @@ Task block_task(const halyard_plan &plan, const TensorPlan &desc) {
 
 }  // namespace
 
-halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, KvPlan *out, halyard_error *error) noexcept {
-    out->rerotates = given.desc.rerotates != 0;
+halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::shared_ptr<KvPlan> *out,
+                            halyard_error *error) noexcept {
     for (int i = 0; i < plan->n_tensors; i++) {
         TensorPlan &desc = plan->tensors[i];
-        KvTensor &stages = out->tensors[i];
         if (desc.is_plain) {
             continue;
         }
-        HALYARD_TRY(read_stages(given.tensors[i], i, out->rerotates, desc, &stages, error));
+        if (*out == nullptr) {
+            HALYARD_TRY(guard(error, "the stages of a plan", [&] {
+                *out = std::make_shared<KvPlan>();
+                return halyard_status{HALYARD_OK};
+            }));
+        }
+        KvPlan &kv = **out;
+        KvTensor &stages = kv.tensors[i];
+        kv.rerotates = given.desc.rerotates != 0;
+        HALYARD_TRY(read_stages(given.tensors[i], i, kv.rerotates, desc, &stages, error));
         bool needs_blocks = false;
         for (const bool x : {false, true}) {
             for (const bool y : {false, true}) {
-                const bool y_is_scattered = stages.cache ? stages.cache->scatter(desc.head_dim, desc.out_bytes) !=
-                                                               Scatter::none
-                                                         : y;
-                stages.steps[x][y] = list_steps(*plan, *out, i, x, y_is_scattered);
+                const bool y_is_scattered =
+                    stages.cache ? stages.cache->scatter(desc.head_dim, desc.out_bytes) != Scatter::none : y;
+                stages.steps[x][y] = list_steps(*plan, kv, i, x, y_is_scattered);
                 needs_blocks = needs_blocks || stages.steps[x][y].in_blocks;
             }
         }

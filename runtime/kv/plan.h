@@ -77,8 +77,10 @@ inline const KvPlan &kv_of(const halyard_plan &plan) noexcept {
     return plan.kv != nullptr ? *plan.kv : none;
 }
 
-/// Reads the stages of the tensors of a plan whose plain part was read, and sets what they change in that.
-halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, KvPlan *out, halyard_error *error) noexcept;
+/// Reads the stages of the tensors of a plan whose plain part was read, and sets what they change in that. *out stays
+/// NULL if all tensors are plain.
+halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::shared_ptr<KvPlan> *out,
+                            halyard_error *error) noexcept;
 
 /// Chooses kernels and lists the steps. Fails if no allowed target has stages.
 halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPlan *out, halyard_error *error) noexcept;

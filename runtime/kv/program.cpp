@@ -226,7 +226,8 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
         return HALYARD_OK;
     }
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];
-    if (to.out.steps->direct != Steps::Direct::no) {
+    const bool has_kernels = desc.kernels[0][0] != nullptr;  // else the plan is a device's, which takes no steps
+    if (has_kernels && to.out.steps->direct != Steps::Direct::no) {
         bind_direct(to.program, to.index, to.out.steps->direct == Steps::Direct::to_words, &to.out.direct);
     }
     return HALYARD_OK;
@@ -254,6 +255,23 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
 }
 
 }  // namespace
+
+KvPointers kv_pointers(const halyard_plan &plan, const halyard_run_args &args) noexcept {
+    KvPointers pointers = {};
+    for (int i = 0; i < plan.n_tensors && args.stages != nullptr; i++) {
+        const halyard_stages &given = args.stages[i];
+        const void *const arrays[n_arrays] = {
+            given.weight,          given.bias,         given.scales,           given.scales_out, given.cache,
+            given.position_scales, given.group_scales, given.from_group_scales};
+        std::transform(arrays, arrays + n_arrays, pointers.of_tensor[i], address);
+    }
+    if (args.slots != nullptr) {
+        pointers.slots = args.slots->data;
+        pointers.scratch = static_cast<unsigned char *>(args.slots->scratch);
+    }
+    pointers.from_positions = args.from_positions == nullptr ? nullptr : args.from_positions->data;
+    return pointers;
+}
 
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept {
@@ -296,6 +314,14 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
                     "rotated twice, which HALYARD_SLOTS_CHECK makes sure of");
     }
     return HALYARD_OK;
+}
+
+bool stores_in_caches_only(const Program &program, const KvProgram &kv) noexcept {
+    bool all = kv.slots.is_given;
+    for (int i = 0; i < program.plan->n_tensors; i++) {
+        all = all && (program.tensors[i].n_heads == 0 || kv_of(*program.plan).tensors[i].cache);
+    }
+    return all;
 }
 
 }  // namespace halyard

@@ -45,9 +45,17 @@ struct KvPointers {
     const void *from_positions;
 };
 
+/// Those that are among the arguments of a run.
+KvPointers kv_pointers(const halyard_plan &plan, const halyard_run_args &args) noexcept;
+
+inline char *address(const void *data) noexcept { return static_cast<char *>(const_cast<void *>(data)); }
+
 /// Checks a run's stages, slots and moves, all but pointers, for a program that was bound.
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept;
+
+/// Whether a run writes tokens to caches only, so that those without a slot are written nowhere.
+bool stores_in_caches_only(const Program &program, const KvProgram &kv) noexcept;
 
 /// Checks that all arrays are there, scales that are only read, and that nothing written shares elements with anything
 /// else.
