@@ -127,9 +127,7 @@ Images run_on_host(Scene &scene) {
             }
         }
     }
-    halyard_plan_desc desc = call.plan;
-    desc.target = "reference";
-    const halyard::plan plan(desc);
+    const halyard::plan plan(call.plan);
     WatchedError error;
     call.args.bad_position = is_told ? HALYARD_BAD_POSITION_IDENTITY : policy;
     const halyard_status status = run(plan.get(), call, Way::whole, 1, error);

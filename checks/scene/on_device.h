@@ -7,9 +7,8 @@
 
 namespace scenes {
 
-/// What is wrong with what a scene's run leaves on a device, in words, or nothing. It is to be what the portable
-/// reference leaves on the CPU, where a token with a bad position or slot is not stored; and the error word tells of
-/// it.
+/// What is wrong with what a scene's run leaves on a device, in words, or nothing. It is to be what it
+/// leaves on the CPU, where a token with a bad position or slot is not stored; and the error word tells of it.
 std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue);
 
 /// The same of one random run that a kernel serves, in any layout and with any kind of positions. n_tokens is the count

@@ -42,7 +42,7 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[gpu][cuda]") {
         {HALYARD_ERROR_SHAPE, {"positions.shape is {1, 3}"}, {{w.positions.shape[1], 3}}},
         {HALYARD_ERROR_UNKNOWN_VALUE, {"positions.type is 5"}, {{w.positions.type, 5}}},
         {HALYARD_ERROR_SHAPE, {"positions.n_axes is 3"}, {{w.positions.n_axes, 3}}},
-        {HALYARD_ERROR_OVERLAP, {"y[0] shares elements with positions.data"}, {{w.positions.data, w.y.data}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0].data shares elements with positions.data"}, {{w.positions.data, w.y.data}}},
     });
     check_refused(HALYARD_ERROR_NULL_POINTER, {},
                   [&](auto *error) { return halyard_run_gpu(nullptr, &w.args, error); });

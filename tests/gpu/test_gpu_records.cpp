@@ -7,7 +7,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 // Of each kind and dtype some runs, beside whatever comes.
-TEST_CASE("cuda device: records have the reference's bytes, beside plain tensors too", "[gpu][cuda]") {
+TEST_CASE("cuda device: records have the CPU's bytes, beside plain tensors too", "[gpu][cuda]") {
     const halyard_gpu_queue &queue = gpu_test::device_queue();
     oracle::Random random(Catch::getSeed());
     struct Kind {

@@ -1,4 +1,4 @@
-// Roads on a device: the bits of the CPU's reference, whatever the stages, and nothing else is written.
+// Roads on a device: the bits of the CPU, whatever the stages, and nothing else is written.
 #include "checks/cuda/driver.h"
 #include "checks/gpu_device.h"
 #include "checks/scene/on_device.h"
@@ -38,7 +38,7 @@ void test_some_roads(int n_runs, std::int32_t dtype, std::int32_t out_dtype, boo
 
 }  // namespace
 
-TEST_CASE("cuda device: roads have the reference's bits", "[gpu][cuda]") {
+TEST_CASE("cuda device: roads have the CPU's bits", "[gpu][cuda]") {
     for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
         test_some_roads(40, dtype, 0, false);
     }
@@ -48,7 +48,7 @@ TEST_CASE("cuda device: roads have the reference's bits", "[gpu][cuda]") {
     test_some_roads(60, 0, 0, true);
 }
 
-TEST_CASE("cuda device: roads of plain tensors have the reference's bits", "[gpu][cuda]") {
+TEST_CASE("cuda device: roads of plain tensors have the CPU's bits", "[gpu][cuda]") {
     const halyard_gpu_queue &queue = gpu_test::device_queue();
     oracle::Random random(Catch::getSeed());
     for (const std::int32_t dtype : {HALYARD_F16, HALYARD_BF16}) {
