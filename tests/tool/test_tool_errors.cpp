@@ -211,7 +211,7 @@ TEST_CASE("tool: what is said names the argument and its value", "[tool]") {
          {"--axis-map sections:2,-1,3 --positions axes.npy", "axis_counts[1] is -1"},
          {"--axis-map interleaved:0,0,4 --positions axes.npy", "axis_counts[2] is 4"},
          {"--reference hf_f32 --angles phase", "reference is HALYARD_REFERENCE_HF_F32"},
-         {"--in-place --out-pairing interleaved", "y[0] shares elements with x[0]"}});
+         {"--in-place --out-pairing interleaved", "y[0].data shares elements with x[0].data"}});
     dir.fail_saying(
         1, "",
         {{"rotate b.npy -o y.npy --max-position 7 --positions rows.npy", "token 1 of batch row 1 has position 7 in"},
