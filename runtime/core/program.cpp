@@ -160,8 +160,6 @@ Layout layout_of(const ProgramTensor &tensor) {
     }
     tensor.within_int32 =
         std::max(tensor.x.reach.n_bytes(), tensor.y.reach.n_bytes()) <= static_cast<std::uintptr_t>(max_offset);
-    tensor.is_even = positions.n_batch == 1 || (tensor.x.batch == positions.n_tokens * tensor.x.token &&
-                                                tensor.y.batch == positions.n_tokens * tensor.y.token);
     return HALYARD_OK;
 }
 
@@ -197,7 +195,12 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
         tensor.lists_x = desc.reads_x && !tensor.in_place;
         tensor.lists_y = desc.writes_y;
         tensor.kernel = tensor.large = nullptr;
-        tensor.is_one_call = false;
+        tensor.is_one_call = tensor.is_even = false;
+        if (desc.is_plain) {
+            const std::int64_t n_tokens = program.positions.n_tokens;
+            tensor.is_even = program.positions.n_batch == 1 || (tensor.x.batch == n_tokens * tensor.x.token &&
+                                                                tensor.y.batch == n_tokens * tensor.y.token);
+        }
         if (desc.is_plain && device == HALYARD_CPU) {
             bind_kernel(plan, desc, program.positions, tensor);
         }
@@ -225,8 +228,12 @@ void choose_large_kernels(Program &program) {
         const ProgramTensor &tensor = program.tensors[i];
         const TensorPlan &desc = plan.tensors[i];
         if (tensor.n_heads != 0 && !tensor.in_place) {
-            written += static_cast<std::uint64_t>(program.positions.count()) *
-                       static_cast<std::uint64_t>(tensor.n_heads * desc.out_dim * desc.out_bytes);
+            std::uint64_t n_bytes = static_cast<std::uint64_t>(desc.out_bytes);
+            for (const std::int64_t n :
+                 {program.positions.n_batch, program.positions.n_tokens, tensor.n_heads, desc.out_dim}) {
+                n_bytes *= static_cast<std::uint64_t>(n);
+            }
+            written += n_bytes;
         }
     }
     const std::uint64_t n_mib = written >> 20;

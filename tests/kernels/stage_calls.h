@@ -175,8 +175,11 @@ public:
     /// Whether an operand holds anything of use after a call: groups do not where a scale overflows.
     bool is_of_use(const Operand &operand) const {
         constexpr float overflow = 127.0f * 65504.0f;
+        if (row_.stage != Stage::store_groups) {
+            return true;
+        }
         const bool is_output = &operand == operands[1].get() || &operand == operands[2].get();
-        return row_.stage != Stage::store_groups || !is_output || *operands[3]->floats() < overflow;
+        return !is_output || *operands[3]->floats() < overflow;
     }
 
     std::string text() const {
