@@ -211,7 +211,8 @@ std::optional<Kind> find_kind(const Model &model, std::string_view key) {
 void check_top(const JsonObject &config, const Model &model) {
     const auto path = config.name_of("");
     for (const auto &field : config.value().fields) {
-        const auto &[key, value] = field;
+        const auto &key = field.key;
+        const auto &value = field.value;
         const auto kind = find_kind(model, key);
         const bool is_known = kind || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless);
         const bool is_part = &value == &model.config.value() ||

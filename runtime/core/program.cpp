@@ -129,8 +129,8 @@ Layout layout_of(const ProgramTensor &tensor) {
 
 /// Fills in how the sides of a tensor lie.
 [[gnu::always_inline]] inline halyard_status bind_sides(const halyard_tensor &x, const halyard_tensor &y, int index,
-                                                        const TensorPlan &desc, const Positions &positions,
-                                                        ProgramTensor &tensor, halyard_error *error) {
+                                                        const TensorPlan &desc, ProgramTensor &tensor,
+                                                        halyard_error *error) {
     bool is_descending = false, unused = false, are_alike = false;
     tensor.x.reach = tensor.y.reach = {0, 0};
     tensor.in_place = !desc.reads_x && !desc.writes_y;  // the KV path reads what it writes
@@ -191,7 +191,7 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
             continue;
         }
         program.is_empty = false;
-        HALYARD_TRY(bind_sides(x, y, i, desc, program.positions, tensor, error));
+        HALYARD_TRY(bind_sides(x, y, i, desc, tensor, error));
         tensor.lists_x = desc.reads_x && !tensor.in_place;
         tensor.lists_y = desc.writes_y;
         tensor.kernel = tensor.large = nullptr;
