@@ -129,7 +129,8 @@ private:
     halyard_dimension dimensions_[4] = {};
 };
 
-/// A random call of a stage.
+/// A random call of a stage. (Numbers that are drawn are no arguments of one call together: compilers take these in any
+/// order, and calls are to be the same on all machines.)
 class StageTrial {
 public:
     std::vector<std::unique_ptr<Operand>> operands;
@@ -261,17 +262,20 @@ private:
         Extents extents = draw_extents();
         const std::int64_t count = extents.elements;
         extents.elements = is_norm || reduces ? whole_vectors(count) : count;
-        Operand &x = add("x", widens ? row_.dtype : Dtype::f32, spread(extents), any_values());
+        const Dimensions of_x = spread(extents);
+        Operand &x = add("x", widens ? row_.dtype : Dtype::f32, of_x, any_values());
         if (is_norm) {
             draw_norm(extents, count, x);
-            add_output(row_.stage != Stage::widen_norm && random_.one_in(2), Dtype::f32, spread(extents));
+            const bool in_place = row_.stage != Stage::widen_norm && random_.one_in(2);
+            add_output(in_place, Dtype::f32, spread(extents));
         } else if (reduces) {
             for (const char *const name : {"least", "greatest"}) {
                 add(name, Dtype::f32, {{extents.heads, 1}, {extents.tokens, extents.heads}}, Values::any_bits);
             }
         } else {
             if (row_.stage == Stage::narrow) {
-                add("r", Dtype::f32, spread_numbers(extents), random_.one_in(2) ? Values::ordinary : any_values());
+                const Dimensions of_r = spread_numbers(extents);
+                add("r", Dtype::f32, of_r, random_.one_in(2) ? Values::ordinary : any_values());
             }
             add_output(false, widens ? Dtype::f32 : row_.dtype, spread(extents));
         }
@@ -306,7 +310,8 @@ private:
         };
         eps_ = random_.one_in(2) ? 1e-6f : 0.0f;
         sign_ = random_.one_in(2) ? 0x80000000u : 0;
-        add("x", row_.dtype, spread_pairs(), any_values());
+        const Dimensions of_x = spread_pairs();
+        add("x", row_.dtype, of_x, any_values());
         add("weight", Dtype::f32, {{pairs, 1}, {2, pairs}}, Values::ordinary);
         Operand &row_of_token = add("row_of_token", Dtype::f32, {{extents.tokens, 1}}, Values::ordinary);
         for (std::int64_t token = 0; token < extents.tokens; token++) {
@@ -316,7 +321,8 @@ private:
         const Values values = random_.one_in(2) ? Values::ordinary : any_values();
         add("cos", Dtype::f32, of_rows, values);
         add("sin", Dtype::f32, of_rows, values);
-        add_output(random_.one_in(2), row_.dtype, spread_pairs());
+        const bool in_place = random_.one_in(2);
+        add_output(in_place, row_.dtype, spread_pairs());
     }
 
     void draw_transform() {
@@ -342,7 +348,8 @@ private:
         low_ = end[0];
         high_ = end[1];
         const Dimensions of_groups = {{extents.heads, 1}, {extents.tokens, extents.heads}};
-        Operand &x = add("x", Dtype::f32, spread(extents), any_values());
+        const Dimensions of_x = spread(extents);
+        Operand &x = add("x", Dtype::f32, of_x, any_values());
         Operand &r = add("r", Dtype::f32, of_groups, Values::ordinary);
         const bool has_zeros = !random_.one_in(3);
         Operand &z = add("z", Dtype::f32, has_zeros ? of_groups : Dimensions{{extents.heads, 0}, {extents.tokens, 0}},
@@ -402,7 +409,8 @@ private:
             add("largest", Dtype::f32, {}, Values::any_bits);
         } else {
             add("x", Dtype::int8, of_elements(), Values::any_bits);
-            add("scales", Dtype::f16, spread_groups(1), any_values());
+            const Dimensions of_scales = spread_groups(1);
+            add("scales", Dtype::f16, of_scales, any_values());
             add("y", Dtype::f32, {{q8_group, 1}, {n_groups, q8_group}, {n_heads, q8_group * n_groups}},
                 Values::any_bits);
         }
