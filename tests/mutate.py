@@ -12,7 +12,7 @@ is tried. Those that notice it go to build/mutations/values.tsv, and in the end 
 
 All mutants of a kind are in one build, in build/mutations, where HALYARD_MUTANT says which is broken. One is tried by
 the tests that reach it with nothing broken. FILE restricts what is tried, but changes no choice: it is a file or folder
-such as base/overlap.h or walk, within runtime/, or generators/arithmetic.
+such as base/overlap.h or core, within runtime/, or generators/arithmetic.
 """
 
 import argparse
@@ -102,46 +102,19 @@ OPERATORS
 # What is indented further goes on with the line above.
 EQUIVALENT = r"""
 takes another way, to the same bits
-    angle_source.cpp deleted: positions.consecutive && source.covers(positions.at(batch, 0, axis)) &&
-        source.covers(positions.at(batch, n_tokens - 1, axis))
     angle_source.h deleted: kind == halyard::AngleKind::given
-    blocks.cpp deleted: desc.norm->rounding == 0; desc.dtype == Dtype::f32; tensor.in.element == 1; stride_element == 1;
-        desc.cache->is_linear(desc.head_dim, &stride_element)
-    blocks.cpp inverted: desc.norm; !desc.groups; tensor.in.element == 1; stride_element == 1
-    bound_run.cpp deleted: count_tasks(run) > 1; given.n_parts == 0; given.n_parts == 1; brought.is_apart &&
-        bound->is_prepared && given.part == 0 && (given.n_parts == 0 || given.n_parts == 1) && find_rows(bound->run,
-        brought.positions, 0, bound->rows[0].extent, rows)
-    bound_run.cpp inverted: given.part == 0; find_rows(bound->run, brought.positions, 0, bound->rows[0].extent, rows)
-    overlap.h deleted: shape[i] == 1
     pair_axes.cpp deleted: desc.n_axes == 1
-    read_run.cpp deleted: !is_same
     road_run.cpp deleted: tensor.n_heads == 0
     road_run.cpp inverted: tensor.n_heads == 0
-    run.cpp deleted: n <= max_piece_tokens && n_tasks <= 1 && run.share.count == 1 && run.plan->rotates &&
-        !run.plan->rerotates && run.angles->is_direct && find_rows(run, run.positions, 0, n, rows)
-    run.h deleted: (tensor.in.batch == run.n_tokens * tensor.in.token && tensor.out.batch == run.n_tokens *
-        tensor.out.token); run.n_tokens == 1; run.n_batch == 1
-    stages.cpp deleted: layer != nullptr; rms != nullptr; extents.n_elements % whole_vectors == 0
-    stages.cpp inverted: block.strides.element != 1
 looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)
-    blocks.cpp deleted: desc.norm; !desc.cache
-    bound_run.cpp deleted: run.is_empty; tensor.n_heads == 0
-    choose.cpp deleted: desc.is_staged; tensor.n_heads == 0
-    gpu_run.cpp deleted: arguments.run.tensors[i].n_heads == 0
-    plan_desc.cpp deleted: out->norm
-    read_bound.cpp deleted: run.tensors[i].n_heads == 0
-    run.cpp deleted: slot >= 0; tensor.n_heads == 0
-says the same a little later, or by a slower way
-    read_bound.cpp inverted: !move_if_brought(given[array], reach[array], &stages.arrays[array].range);
-        (data != nullptr) == (reach.above != 0); move_to(data, reach, out)
+    walk.cpp deleted: slot >= 0
 shows where a device or a target is missing, and all are here
-    dispatch.cpp deleted: (supported_targets() & bit(*found)) == 0; (supported_targets() & bit(target)) == 0
+    targets.cpp deleted: (supported_targets() & bit(*found)) == 0; (supported_targets() & bit(target)) == 0
     driver.cpp deleted: reason[0] == '\0'; require_device(error)
 shows only where threads write at once (ThreadSanitizer may notice)
-    run.cpp deleted: slot / together % share.count == share.index
-    run.cpp inverted: slot / together % share.count == share.index
+    walk.cpp deleted: slot / together % share.count == share.index
+    walk.cpp inverted: slot / together % share.count == share.index
     slots.cpp deleted: slot >= slots.n_slots
-    token_records.cpp deleted: g == groups.n_groups - 1
 joins heads that lie backwards too, which is as right
     gpu_run.cpp deleted: step > 0
 """
