@@ -8,12 +8,6 @@ namespace halyard {
 
 namespace {
 
-/// Batch rows of one token have no consecutive positions: each has its start.
-void join_one_token_rows(Positions &positions) {
-    positions.join_one_token_rows();
-    positions.is_consecutive = positions.is_consecutive && !positions.one_token_rows;
-}
-
 halyard_status check_shape(const halyard_positions &given, std::int64_t n_batch, std::int64_t n_tokens,
                            std::int32_t n_axes, const char *name, halyard_error *error) {
     if (given.shape[0] < 0 || given.shape[1] < 0) {
@@ -71,7 +65,7 @@ Positions positions_in_order(std::int64_t n_batch, std::int64_t n_tokens) noexce
     positions.n_batch = n_batch;
     positions.n_tokens = n_tokens;
     positions.is_consecutive = true;
-    join_one_token_rows(positions);
+    positions.join_one_token_rows();
     return positions;
 }
 
@@ -103,7 +97,7 @@ halyard_status bind_positions(const halyard_positions *given, std::int64_t n_bat
                     " leave the address space");
     }
     out->stride_axis = own_axes > 1 ? strides[2] : 0;
-    join_one_token_rows(*out);
+    out->join_one_token_rows();
     return HALYARD_OK;
 }
 

@@ -72,9 +72,7 @@ bool are_apart(const std::int64_t (&shape)[n_dims], const std::int64_t (&given)[
 
 }  // namespace
 
-bool elements_are_apart_in_some_order(const halyard_tensor &tensor) noexcept {
-    return are_apart(tensor.shape, tensor.strides);
-}
+bool elements_are_apart(const halyard_tensor &tensor) noexcept { return are_apart(tensor.shape, tensor.strides); }
 
 bool elements_are_apart(const Lattice &lattice) noexcept { return are_apart(lattice.shape, lattice.strides); }
 

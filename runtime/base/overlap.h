@@ -68,21 +68,7 @@ bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims], co
 
 /// Whether all elements of a tensor lie apart from each other. Conservative: it asks that, ordered by size, each
 /// stride steps over all that the smaller ones reach. The tensor must have a memory range.
-bool elements_are_apart_in_some_order(const halyard_tensor &tensor) noexcept;
-
-inline bool elements_are_apart(const halyard_tensor &tensor) noexcept {
-    // Mostly the dimensions are in descending order of stride, which takes no sorting. The memory range is in bounds.
-    std::int64_t reach = 0;
-    for (int i = 3; i >= 0; i--) {
-        if (tensor.shape[i] > 1) {
-            if (tensor.strides[i] <= reach) {
-                return elements_are_apart_in_some_order(tensor);
-            }
-            reach += tensor.strides[i] * (tensor.shape[i] - 1);
-        }
-    }
-    return true;
-}
+bool elements_are_apart(const halyard_tensor &tensor) noexcept;
 
 /// Whether two tensors, whose dtypes were checked, may share a byte. Conservative, but exact for the layouts of the
 /// field (slices of one packed buffer, and transposes of such).

@@ -46,7 +46,8 @@ struct TokenNumbers {
         return one_token_rows ? Name{token, batch} : Name{batch, token};
     }
 
-    /// Has batch rows of one token each counted as tokens of one row.
+    /// Has batch rows of one token each counted as tokens of one row, whose numbers are not consecutive: each of the
+    /// caller's rows begins at a number of its own.
     void join_one_token_rows() noexcept {
         one_token_rows = n_tokens == 1;
         if (one_token_rows) {
@@ -54,6 +55,7 @@ struct TokenNumbers {
             n_batch = 1;
             stride_token = stride_batch;
             stride_batch = 0;
+            is_consecutive = false;
         }
     }
 };

@@ -140,7 +140,7 @@ Layout layout_of(const ProgramTensor &tensor) {
             const bool is_of_both = desc.reads_x && std::equal(x.strides, x.strides + 4, y.strides);
             return fail_reach(is_of_both ? x : y, is_of_both ? "x" : "y", index, error);
         }
-        if (!is_descending && !elements_are_apart_in_some_order(y)) {
+        if (!is_descending && !elements_are_apart(y)) {
             return fail(error, HALYARD_ERROR_STRIDE, "y[", index, "] has strides ", y.strides[0], ", ", y.strides[1],
                         ", ", y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
         }

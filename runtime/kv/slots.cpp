@@ -39,7 +39,6 @@ halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std:
                     ", but must be at least ", out->scratch_bytes, " for ", n_slots, " slots");
     }
     out->join_one_token_rows();
-    out->is_consecutive = out->is_consecutive && !out->one_token_rows;
     return HALYARD_OK;
 }
 
