@@ -108,9 +108,8 @@ bool lie_alike(const Side &a, const Side &b) {
 
 Layout layout_of(const ProgramTensor &tensor) {
     const Side &out = tensor.y, &in = tensor.in();
-    // A kernel may read a word of two elements at any address, so only the strides from head to head must be even.
     const std::int64_t steps = in.batch | in.token | in.head | out.batch | out.token | out.head;
-    return in.element != 1 || out.element != 1 ? Layout::strided : (steps & 1) == 0 ? Layout::even : Layout::dense;
+    return choose_layout(in.element, out.element, steps);
 }
 
 /// Chooses the kernel of a plain tensor, and fills in what it reads.

@@ -39,9 +39,7 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
     out->y.window = desc.rotary_offset * out->y.element * desc.bytes;
     const Side &in = out->in_place ? out->y : out->x;
     const std::int64_t of_input = out->in_place ? 0 : in.batch | in.token | in.head;
-    const Layout layout = in.element != 1 || out->y.element != 1                    ? Layout::strided
-                          : ((of_input | steps_of_tokens | out->y.head) & 1) == 0 ? Layout::even
-                                                                                    : Layout::dense;
+    const Layout layout = choose_layout(in.element, out->y.element, of_input | steps_of_tokens | out->y.head);
     static constexpr Kernel norms_too = {};  // those of norms, which read no words of two
     out->kernel =
         stages.norm ? &norms_too : &desc.kernel(out->in_place ? Place::in_place : Place::out_of_place, layout);
