@@ -1,7 +1,7 @@
 // Plans: a description is read, and resolved to kernels.
+#include "core/plan.h"
 #include "base/error.h"
 #include "base/versioned.h"
-#include "core/plan.h"
 #include "kv/plan.h"
 
 using namespace halyard;

@@ -17,41 +17,35 @@ struct halyard_bound_run {
 
 namespace {
 
-/// The pointers that a bound call brings for stages.
-KvPointers bound_kv_pointers(const halyard_plan &plan, const halyard_bound_run_args &given) {
-    KvPointers pointers = {};
-    const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : address(array[i]); };
-    for (int i = 0; i < plan.n_tensors; i++) {
-        char *const arrays[n_arrays] = {at(given.weights, i),      at(given.biases, i),
-                                        at(given.scales, i),       at(given.scales_out, i),
-                                        at(given.caches, i),       at(given.position_scales, i),
-                                        at(given.group_scales, i), at(given.from_group_scales, i)};
-        std::copy_n(arrays, n_arrays, pointers.of_tensor[i]);
-    }
-    pointers.slots = given.slots;
-    pointers.scratch = static_cast<unsigned char *>(given.slots_scratch);
-    pointers.from_positions = given.from_positions;
-    return pointers;
+/// Whether a run has more to read than a plain rotation's, or what only such a run may have.
+bool has_stages(const halyard_plan &plan, const halyard_run_args &args) {
+    return plan.kv != nullptr || args.stages != nullptr || args.slots != nullptr || args.from_positions != nullptr ||
+           args.from_angles != nullptr;
 }
 
-/// What only plans with stages take.
-halyard_status check_plain(const halyard_run_args &args, halyard_error *error) {
-    if (args.from_positions != nullptr || args.from_angles != nullptr) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.from_", args.from_positions != nullptr ? "positions" : "angles",
-                    " is set, but the plan does not rerotate");
-    }
-    if (args.slots != nullptr) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.slots is set, but no tensor of the plan has a cache");
-    }
-    return HALYARD_OK;
-}
+// Runs with stages are not inlined, because they would make the stack frames of their callers large.
 
-/// A run of a plan with stages. (Not inlined, because it would make the stack frame of its caller large.)
 [[gnu::noinline]] halyard_status run_kv(const Program &program, const halyard_run_args &args, const Share &share,
                                         halyard_error *error) {
     KvProgram kv;
     HALYARD_TRY(bind_kv(program, args, &kv, error));
     return call_kv(program, kv, RunPointers(program, args).all, kv_pointers(*program.plan, args), share, error);
+}
+
+[[gnu::noinline]] halyard_status run_bound_kv(const halyard_bound_run &bound, const halyard_bound_run_args &args,
+                                              const Pointers &given, const Share &share, halyard_error *error) {
+    KvPointers pointers;
+    const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : address(array[i]); };
+    for (int i = 0; i < bound.program.plan->n_tensors; i++) {
+        char *const arrays[n_arrays] = {
+            at(args.weights, i), at(args.biases, i),          at(args.scales, i),       at(args.scales_out, i),
+            at(args.caches, i),  at(args.position_scales, i), at(args.group_scales, i), at(args.from_group_scales, i)};
+        std::copy_n(arrays, n_arrays, pointers.of_tensor[i]);
+    }
+    pointers.slots = args.slots;
+    pointers.scratch = static_cast<unsigned char *>(args.slots_scratch);
+    pointers.from_positions = args.from_positions;
+    return call_kv(bound.program, *bound.kv, given, pointers, share, error);
 }
 
 /// Which angles a bound call reads: those that it was bound with, or rows that lie elsewhere.
@@ -80,10 +74,9 @@ halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *arg
     Share share;
     HALYARD_TRY(bind(plan, args, HALYARD_CPU, &program, error));
     HALYARD_TRY(read_part(args->part, args->n_parts, args->executor != nullptr, &share, error));
-    if (plan->kv != nullptr || args->stages != nullptr) {
+    if (has_stages(*plan, *args)) {
         return run_kv(program, *args, share, error);
     }
-    HALYARD_TRY(check_plain(*args, error));
     return call(program, RunPointers(program, *args).all, share, error);
 }
 
@@ -102,12 +95,11 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
                         ", but a bound run is whole: each call says which part it does");
         }
         const RunPointers example(program, *args);
-        if (plan->kv != nullptr || args->stages != nullptr) {
+        if (has_stages(*plan, *args)) {
             bound->kv = std::make_unique<KvProgram>();
             HALYARD_TRY(bind_kv(program, *args, bound->kv.get(), error));
             HALYARD_TRY(check_kv_memory(program, *bound->kv, example.all, kv_pointers(*plan, *args), error));
         } else {
-            HALYARD_TRY(check_plain(*args, error));
             HALYARD_TRY(check_memory(program, example.all, error));
         }
         *out = bound.release();
@@ -134,9 +126,7 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     HALYARD_TRY(read_angles(program, args->angles, &given.angles, error));
     Share share;
     HALYARD_TRY(read_part(args->part, args->n_parts, program.executor.n_threads > 0, &share, error));
-    return bound->kv == nullptr
-               ? call(program, given, share, error)
-               : call_kv(program, *bound->kv, given, bound_kv_pointers(*program.plan, *args), share, error);
+    return bound->kv == nullptr ? call(program, given, share, error) : run_bound_kv(*bound, *args, given, share, error);
 }
 
 void halyard_destroy_bound_run(halyard_bound_run *bound) { delete bound; }

@@ -4,18 +4,14 @@
 
 namespace halyard {
 
-halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Share *out,
-                         halyard_error *error) noexcept {
-    *out = {part, n_parts == 0 ? 1 : n_parts};
-    if (part == 0 && out->count == 1) {
-        return HALYARD_OK;
-    }
+halyard_status check_part(std::int32_t part, std::int32_t n_parts, bool has_executor, halyard_error *error) noexcept {
     if (n_parts < 0 || n_parts > 1024) {
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_parts is ", n_parts, ", but must be 0 to 1024");
     }
-    if (part < 0 || part >= out->count) {
+    const std::int32_t count = std::max(n_parts, 1);
+    if (part < 0 || part >= count) {
         return fail(error, HALYARD_ERROR_SHAPE, "args.part is ", part, ", but must be 0",
-                    out->count == 1 ? Part("") : Part(" to "), out->count == 1 ? Part("") : Part(out->count - 1));
+                    count == 1 ? Part("") : Part(" to "), count == 1 ? Part("") : Part(count - 1));
     }
     if (has_executor) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", n_parts,

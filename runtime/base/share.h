@@ -22,8 +22,14 @@ constexpr std::int64_t end_of_share(std::int64_t n, const Share &share) noexcept
     return first_of_share(n, {share.index + 1, share.count});
 }
 
+/// Checks a part of several.
+halyard_status check_part(std::int32_t part, std::int32_t n_parts, bool has_executor, halyard_error *error) noexcept;
+
 /// Reads which part of a call is to be done; 0 parts are one. An executor shares the call out itself.
-halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Share *out,
-                         halyard_error *error) noexcept;
+inline halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Share *out,
+                                halyard_error *error) noexcept {
+    *out = {part, n_parts == 0 ? 1 : n_parts};
+    return part == 0 && out->count == 1 ? HALYARD_OK : check_part(part, n_parts, has_executor, error);
+}
 
 }  // namespace halyard

@@ -17,8 +17,8 @@ halyard_status call(const Program &program, const Pointers &given, const Share &
 
 /// The tokens whose rows are found or made at once.
 struct TokenBlock {
-    std::int64_t first, n_tokens;       // counted through all batch rows
-    const std::int32_t *row_of_token;   // [n_tokens]
+    std::int64_t first, n_tokens;      // counted through all batch rows
+    const std::int32_t *row_of_token;  // [n_tokens]
 };
 
 inline RowInput row_input(const Program &program, const Pointers &given) noexcept {

@@ -62,10 +62,10 @@ private:
 /// The elements of x or y of a tensor, which begins at data.
 Lattice lattice_of(const Program &program, int index, bool is_y, const void *data) noexcept;
 
-/// Calls add(is_written, name, tensor, is_there, span, lattice) for all memory of a plain call, for the KV path too: what
-/// is read first. is_there: the pointer is as it has to be, and the array does not leave the address space. lattice()
-/// tells the elements of what may have gaps; where it is NULL, the memory is all of its span. (Inline, so that the check
-/// of spans costs a few comparisons.)
+/// Calls add(is_written, name, tensor, is_there, span, lattice) for all memory of a plain call, for the KV path too:
+/// what is read first. is_there: the pointer is as it has to be, and the array does not leave the address space.
+/// lattice() tells the elements of what may have gaps; where it is NULL, the memory is all of its span. (Inline, so
+/// that the check of spans costs a few comparisons.)
 template <typename Add>
 [[gnu::always_inline]] inline void list_memory(const Program &program, const Pointers &given, const Add &add) {
     const int n_tensors = program.plan->n_tensors;
@@ -74,8 +74,7 @@ template <typename Add>
         if (tensor.lists_x) {
             MemoryRange span;
             const bool is_there = place(given.x[i], tensor.x.reach, &span) && given.x[i] != nullptr;
-            add(false, x_name, i, is_there, span,
-                [&] { return lattice_of(program, i, false, given.x[i]); });
+            add(false, x_name, i, is_there, span, [&] { return lattice_of(program, i, false, given.x[i]); });
         }
     }
     if (given.angles != nullptr) {
@@ -95,8 +94,7 @@ template <typename Add>
             MemoryRange span;
             const bool is_there = place(given.y[i], tensor.y.reach, &span) && given.y[i] != nullptr &&
                                   (!tensor.in_place || given.x[i] == given.y[i]);
-            add(true, y_name, i, is_there, span,
-                [&] { return lattice_of(program, i, true, given.y[i]); });
+            add(true, y_name, i, is_there, span, [&] { return lattice_of(program, i, true, given.y[i]); });
         }
     }
 }
@@ -110,16 +108,16 @@ struct Look {
 /// Looks at a list: `list` is called with a function as list_memory is.
 template <int most, typename List>
 [[gnu::always_inline]] inline Look look_at(const List &list) {
-    MemoryRange spans[most];
+    std::uintptr_t begins[most], ends[most];
     int n = 0;
     unsigned meets = 0, missing = 0;  // no branches, for the cost of a run
     list([&](bool is_written, const ArgumentName &, int, bool is_there, const MemoryRange &span, const auto &) {
         missing |= static_cast<unsigned>(!is_there);
         for (int j = 0; j < n && is_written; j++) {
-            meets |=
-                static_cast<unsigned>(span.begin < spans[j].end) & static_cast<unsigned>(spans[j].begin < span.end);
+            meets |= static_cast<unsigned>(span.begin < ends[j]) & static_cast<unsigned>(begins[j] < span.end);
         }
-        spans[n++] = span;
+        begins[n] = span.begin;
+        ends[n++] = span.end;
     });
     return {missing != 0, meets != 0};
 }
@@ -141,15 +139,15 @@ template <int most, typename List>
 [[gnu::noinline]] halyard_status check_listed_elements(const List &list, bool is_bound, halyard_error *error) {
     Area areas[most];
     int n = 0;
-    list([&](bool is_written, const ArgumentName &name, int tensor, bool, const MemoryRange &span,
-             const auto &lattice) {
-        Area &area = areas[n++];
-        area = {&name, tensor, is_written, false, span, {}};
-        if constexpr (!std::is_null_pointer_v<std::decay_t<decltype(lattice)>>) {
-            area.has_gaps = true;
-            area.elements = lattice();
-        }
-    });
+    list(
+        [&](bool is_written, const ArgumentName &name, int tensor, bool, const MemoryRange &span, const auto &lattice) {
+            Area &area = areas[n++];
+            area = {&name, tensor, is_written, false, span, {}};
+            if constexpr (!std::is_null_pointer_v<std::decay_t<decltype(lattice)>>) {
+                area.has_gaps = true;
+                area.elements = lattice();
+            }
+        });
     return check_elements(areas, n, is_bound, error);
 }
 

@@ -115,8 +115,8 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
     }
     if (const halyard_frequencies *const frequencies = given.frequencies) {
         if (given.rotary_dim != 0 && given.rotary_dim != 2 * frequencies->n_pairs) {
-            return fail(error, HALYARD_ERROR_MISMATCH, "rotary_dim is ", given.rotary_dim,
-                        ", but the frequencies' is ", 2 * frequencies->n_pairs);
+            return fail(error, HALYARD_ERROR_MISMATCH, "rotary_dim is ", given.rotary_dim, ", but the frequencies' is ",
+                        2 * frequencies->n_pairs);
         }
         given.rotary_dim = 2 * frequencies->n_pairs;
     }

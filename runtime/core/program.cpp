@@ -131,15 +131,15 @@ Layout layout_of(const ProgramTensor &tensor) {
                                                         const TensorPlan &desc, ProgramTensor &tensor,
                                                         halyard_error *error) {
     bool is_descending = false, unused = false, are_alike = false;
-    tensor.x.reach = tensor.y.reach = {0, 0};
+    Reach reach_of_x = {0, 0}, reach_of_y = {0, 0};     // in registers: what was just stored would be slow to copy
     tensor.in_place = !desc.reads_x && !desc.writes_y;  // the KV path reads what it writes
     if (desc.writes_y) {
         set_strides(y, tensor.y);
-        if (!find_reach(y.shape, y.strides, desc.out_bytes, &tensor.y.reach, &is_descending)) {
+        if (!find_reach(y.shape, y.strides, desc.out_bytes, &reach_of_y, &is_descending)) {
             const bool is_of_both = desc.reads_x && std::equal(x.strides, x.strides + 4, y.strides);
             return fail_reach(is_of_both ? x : y, is_of_both ? "x" : "y", index, error);
         }
-        if (!is_descending && !elements_are_apart(y)) {
+        if (!is_descending && !elements_are_apart(lattice_of(y))) {
             return fail(error, HALYARD_ERROR_STRIDE, "y[", index, "] has strides ", y.strides[0], ", ", y.strides[1],
                         ", ", y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
         }
@@ -149,16 +149,18 @@ Layout layout_of(const ProgramTensor &tensor) {
         set_strides(x, tensor.x);
         are_alike = desc.writes_y && lie_alike(tensor.x, tensor.y) && desc.bytes == desc.out_bytes &&
                     desc.in_dim == desc.out_dim;
-        tensor.x.reach = tensor.y.reach;
-        if (!are_alike && !find_reach(x.shape, x.strides, desc.bytes, &tensor.x.reach, &unused)) {
+        reach_of_x = reach_of_y;
+        if (!are_alike && !find_reach(x.shape, x.strides, desc.bytes, &reach_of_x, &unused)) {
             return fail_reach(x, "x", index, error);
         }
         tensor.x.window = desc.rotary_offset * tensor.x.element * desc.bytes;
         tensor.in_place =
             are_alike && x.data == y.data && desc.pairing == desc.out_pairing && desc.dtype == desc.out_dtype;
     }
+    tensor.x.reach = reach_of_x;
+    tensor.y.reach = reach_of_y;
     tensor.within_int32 =
-        std::max(tensor.x.reach.n_bytes(), tensor.y.reach.n_bytes()) <= static_cast<std::uintptr_t>(max_offset);
+        std::max(reach_of_x.n_bytes(), reach_of_y.n_bytes()) <= static_cast<std::uintptr_t>(max_offset);
     return HALYARD_OK;
 }
 
@@ -222,7 +224,8 @@ bool is_on_cache_lines(const TensorPlan &desc, const Side &y, std::int64_t rotar
 /// and .76 at 128 (half, AVX2; Zen 4, 32 MiB of third-level cache, 2026-11).
 void choose_large_kernels(Program &program) {
     const halyard_plan &plan = *program.plan;
-    std::uint64_t written = 0;  // inputs of stride 0 on their way to a cache may have more elements than int64 can count
+    std::uint64_t written =
+        0;  // inputs of stride 0 on their way to a cache may have more elements than int64 can count
     for (int i = 0; i < plan.n_tensors; i++) {
         const ProgramTensor &tensor = program.tensors[i];
         const TensorPlan &desc = plan.tensors[i];
@@ -292,7 +295,8 @@ halyard_status bind_executor(const halyard_executor *executor, Program &program,
         return fail(error, HALYARD_ERROR_THREADS, "executor.n_threads is ", executor->n_threads,
                     ", but must be 1 to 1024");
     }
-    const auto n_tokens = static_cast<double>(program.positions.n_batch) * static_cast<double>(program.positions.n_tokens);
+    const auto n_tokens =
+        static_cast<double>(program.positions.n_batch) * static_cast<double>(program.positions.n_tokens);
     double threads = 0.0;
     for (int i = 0; i < program.plan->n_tensors && !program.is_empty; i++) {
         const TensorPlan &desc = program.plan->tensors[i];

@@ -26,11 +26,11 @@ struct ProgramTensor {
     std::int64_t n_heads;  // 0 where the tensor has no elements; nothing else is set then
     bool in_place;
     bool lists_x, lists_y;  // whether the memory of x and of y is looked at; in place, y is the same
-    bool is_even;          // all tokens, also those of different batch rows, follow each other with one stride
-    bool is_one_call;      // one call of kernel, with dims as they are here, does all tokens that a block can have
-    bool within_int32;     // a kernel's 32-bit offsets reach all of it
-    const Kernel *kernel;  // its function is NULL where the reference does it
-    const Kernel *large;   // NULL, or what serves as kernel where y begins on a cache line, with non-temporal stores
+    bool is_even;           // all tokens, also those of different batch rows, follow each other with one stride
+    bool is_one_call;       // one call of kernel, with dims as they are here, does all tokens that a block can have
+    bool within_int32;      // a kernel's 32-bit offsets reach all of it
+    const Kernel *kernel;   // its function is NULL where the reference does it
+    const Kernel *large;    // NULL, or what serves as kernel where y begins on a cache line, with non-temporal stores
     Side x, y;
 
     const Side &in() const noexcept { return in_place ? y : x; }

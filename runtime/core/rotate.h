@@ -120,8 +120,8 @@ void for_each_part(const TensorPlan &desc, const ProgramTensor &tensor, const St
 void set_part(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part, std::int64_t token,
               halyard_dimension (&dims)[4]) noexcept;
 
-/// Rotates a stretch, in several calls where one would reach too far, and copies what is beside the window. rows is NULL
-/// for a tensor that is not rotated but copied.
+/// Rotates a stretch, in several calls where one would reach too far, and copies what is beside the window. rows is
+/// NULL for a tensor that is not rotated but copied.
 void rotate(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor, const Stretch &stretch,
             Rows *rows, bool past_caches) noexcept;
 

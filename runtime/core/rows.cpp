@@ -8,30 +8,6 @@
 
 namespace halyard {
 
-bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first, std::int64_t n,
-               std::int32_t *found) noexcept {
-    const halyard_angle_source &angles = *input.angles;
-    const Positions &positions = *input.positions;
-    const std::int64_t origin = angles.has_rows() ? angles.first : 0;  // the position whose number is 0
-    std::int64_t batch = first < positions.n_tokens ? 0 : first / positions.n_tokens;
-    std::int64_t token = first - batch * positions.n_tokens;
-    bool all = true;
-    for (std::int64_t i = 0; i < n; i++) {
-        std::int64_t position = positions.at(input.position_data, batch, token, axis);
-        if (position < angles.first || position > angles.last) {
-            all = all && input.bad_position != BadPosition::error;
-            position = input.bad_position == BadPosition::clamp ? std::clamp(position, angles.first, angles.last)
-                                                                : origin + angles.identity_row;
-        }
-        found[i] = static_cast<std::int32_t>(position - origin);
-        if (++token == positions.n_tokens) {
-            token = 0;
-            batch++;
-        }
-    }
-    return all;
-}
-
 halyard_status check_positions(const RowInput &input, const TokenSet *tokens, halyard_error *error) noexcept {
     const halyard_angle_source &angles = *input.angles;
     return input.bad_position != BadPosition::error

@@ -5,6 +5,7 @@
 #include "angles/positions.h"
 #include "core/kernels.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace halyard {
@@ -26,8 +27,29 @@ struct RowInput {
 
 /// Finds the rows of tokens first … first + n - 1 on an axis: numbers of rows, or of a source of phases the positions
 /// that count. False where a position has none under the policy; it gets that of position 0 then.
-bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first, std::int64_t n,
-               std::int32_t *found) noexcept;
+[[gnu::always_inline]] inline bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first,
+                                             std::int64_t n, std::int32_t *found) noexcept {
+    const halyard_angle_source &angles = *input.angles;
+    const Positions &positions = *input.positions;
+    const std::int64_t origin = angles.has_rows() ? angles.first : 0;  // the position whose number is 0
+    std::int64_t batch = first < positions.n_tokens ? 0 : first / positions.n_tokens;
+    std::int64_t token = first - batch * positions.n_tokens;
+    bool all = true;
+    for (std::int64_t i = 0; i < n; i++) {
+        std::int64_t position = positions.at(input.position_data, batch, token, axis);
+        if (position < angles.first || position > angles.last) {
+            all = all && input.bad_position != BadPosition::error;
+            position = input.bad_position == BadPosition::clamp ? std::clamp(position, angles.first, angles.last)
+                                                                : origin + angles.identity_row;
+        }
+        found[i] = static_cast<std::int32_t>(position - origin);
+        if (++token == positions.n_tokens) {
+            token = 0;
+            batch++;
+        }
+    }
+    return all;
+}
 
 /// Fails, naming the first bad position, unless every token of the set has a row under the policy. NULL: all tokens.
 halyard_status check_positions(const RowInput &input, const TokenSet *tokens, halyard_error *error) noexcept;

@@ -26,9 +26,7 @@ struct SharedCall {
 template <typename Function>
 halyard_status on_executor(const Program &program, const Function &function, halyard_error *error) noexcept {
     SharedCall shared;
-    shared.function = [](const void *context, const Share &share) {
-        (*static_cast<const Function *>(context))(share);
-    };
+    shared.function = [](const void *context, const Share &share) { (*static_cast<const Function *>(context))(share); };
     shared.context = &function;
     shared.n_tasks = program.n_tasks;
     return shared.run(program.executor, error);

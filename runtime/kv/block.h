@@ -11,24 +11,24 @@ namespace halyard {
 
 /// A thread's memory for blocks.
 struct Workspace {
-    alignas(64) float floats[block_floats];  // [token][head][head_dim], dense
-    alignas(64) float spare[block_floats];   // what a step needs beside them: windows, words, elements of groups
-    alignas(64) float numbers[block_heads];  // one for each head of each token, or those of groups
-    alignas(64) float weights[block_floats]; // a norm's, if they are no floats; in the second half its biases
-    std::int64_t weights_of = -1;            // the head from which on they are loaded
-    RowFactor row;                           // of a norm of rows that are longer than a block
+    alignas(64) float floats[block_floats];   // [token][head][head_dim], dense
+    alignas(64) float spare[block_floats];    // what a step needs beside them: windows, words, elements of groups
+    alignas(64) float numbers[block_heads];   // one for each head of each token, or those of groups
+    alignas(64) float weights[block_floats];  // a norm's, if they are no floats; in the second half its biases
+    std::int64_t weights_of = -1;             // the head from which on they are loaded
+    RowFactor row;                            // of a norm of rows that are longer than a block
 };
 
 struct Block {
-    int index;                    // of the tensor
-    std::int64_t batch, token;    // its first token; batch rows of one token count as one row
-    std::int64_t head;            // its first head
+    int index;                  // of the tensor
+    std::int64_t batch, token;  // its first token; batch rows of one token count as one row
+    std::int64_t head;          // its first head
     std::int64_t n_tokens, n_heads;
-    Rows *rows;                       // NULL if nothing is rotated
-    const std::int32_t *row_of_token; // likewise; [n_tokens]
-    Workspace *work;                  // NULL if it is not needed
-    ElementStrides strides;           // of floats
-    Elements<const float> factors;    // by which the elements are multiplied when they are stored
+    Rows *rows;                        // NULL if nothing is rotated
+    const std::int32_t *row_of_token;  // likewise; [n_tokens]
+    Workspace *work;                   // NULL if it is not needed
+    ElementStrides strides;            // of floats
+    Elements<const float> factors;     // by which the elements are multiplied when they are stored
 
     Extents extents(std::int64_t n_elements) const noexcept { return {n_elements, n_heads, n_tokens}; }
     Elements<float> floats() const noexcept { return {work->floats, strides}; }

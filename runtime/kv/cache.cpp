@@ -51,7 +51,7 @@ Scatter CacheDesc::scatter(std::int64_t head_dim, std::int64_t element_bytes) co
     if (is_linear(head_dim, &element)) {
         return element == 1 ? Scatter::none : Scatter::single;
     }
-    return stride_element != 1                       ? Scatter::single
+    return stride_element != 1                      ? Scatter::single
            : is_unit(tile_elements * element_bytes) ? Scatter::tiles
                                                     : Scatter::none;
 }
@@ -82,8 +82,9 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     // At an address that is far from both ends, and never looked at.
     const Lattice one_head =
         out->elements(reinterpret_cast<const void *>(std::uintptr_t{1} << 62), Dtype::f32, 1, head_dim);
-    MemoryRange range = {0, 0};
-    if (!find_memory_range(one_head, &range)) {
+    MemoryRange unused_range = {0, 0};
+    bool unused = false;
+    if (!find_memory_range(one_head, &unused_range)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space, with ", given.n_slots,
                     " slots in blocks that lie ", given.stride_block, " elements apart");
     }
@@ -94,13 +95,20 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     for (int i = 2; i < 6; i++) {
         whole_reach += (one_head.shape[i] - 1) * one_head.strides[i];
     }
-    out->overhang = whole_reach - reach;
+    halyard::find_reach(one_head.shape, one_head.strides, 1, &out->of_one_head, &unused);
+    out->of_one_head.above -= static_cast<std::uintptr_t>(whole_reach - reach);
     if (given.extent != 0 && reach >= given.extent) {
         return fail(error, HALYARD_ERROR_STRIDE, name, "->extent is ", given.extent,
                     ", but a block's tiles reach element ", reach);
     }
     if (!elements_are_apart(one_head)) {
         return fail(error, HALYARD_ERROR_STRIDE, name, " has strides by which two of its elements could meet");
+    }
+    out->most_heads = 1;
+    std::int64_t too_many = given.stride_head == 0 ? 2 : std::abs((std::int64_t{1} << 57) / given.stride_head) + 2;
+    while (too_many - out->most_heads > 1) {
+        const std::int64_t n = out->most_heads + (too_many - out->most_heads) / 2;
+        (elements_are_apart(out->elements(nullptr, Dtype::f32, n, head_dim)) ? out->most_heads : too_many) = n;
     }
     return HALYARD_OK;
 }

@@ -15,7 +15,8 @@ enum class Scatter { none, tiles, single };
 
 /// A checked halyard_cache_desc with its defaults filled in.
 struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
-    std::int64_t overhang;  // by how many elements elements() reaches beyond the last one, in partial tiles
+    Reach of_one_head;                   // in elements
+    std::int64_t most_heads;             // of so many, no two elements meet
 
     /// Where element 0 of a slot's head 0 lies, in elements.
     std::int64_t offset_of(std::int64_t slot) const noexcept {
@@ -33,7 +34,19 @@ struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
 
     Scatter scatter(std::int64_t head_dim, std::int64_t element_bytes) const noexcept;
 
-    /// All elements, as if partial tiles were whole: see overhang.
+    /// How far so many heads reach, in bytes; false where no address space holds them.
+    bool find_reach(std::int64_t n_heads, std::int64_t element_bytes, Reach *out) const noexcept {
+        std::int64_t heads = 0;
+        if (__builtin_mul_overflow(n_heads - 1, stride_head, &heads) || (heads ^ (heads >> 63)) >> 57 != 0) {
+            return false;
+        }
+        const auto bytes = static_cast<std::uintptr_t>(element_bytes);
+        *out = {(of_one_head.below + static_cast<std::uintptr_t>(heads < 0 ? -heads : 0)) * bytes,
+                (of_one_head.above + static_cast<std::uintptr_t>(heads > 0 ? heads : 0)) * bytes};
+        return true;
+    }
+
+    /// All elements, as if partial tiles were whole.
     Lattice elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept;
 };
 
@@ -43,7 +56,7 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
 
 /// Tokens that are stored and lie evenly apart in a cache.
 struct Stored {
-    std::int64_t first, n_tokens;       // first is counted from where the search began; n_tokens is 0 where there is none
+    std::int64_t first, n_tokens;  // first is counted from where the search began; n_tokens is 0 where there is none
     std::int64_t offset, stride_token;  // in elements, from slot 0 on
 };
 

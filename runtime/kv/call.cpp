@@ -8,7 +8,8 @@ namespace halyard {
 
 namespace {
 
-constexpr ArgumentName slots_name = {"slots.data", "args.slots"}, scratch_name = {"slots.scratch", "args.slots_scratch"},
+constexpr ArgumentName slots_name = {"slots.data", "args.slots"},
+                       scratch_name = {"slots.scratch", "args.slots_scratch"},
                        from_positions_name = {"from_positions.data", "args.from_positions"};
 constexpr int most_areas = most_plain_areas + n_arrays * HALYARD_MAX_TENSORS + 3;
 
@@ -16,9 +17,22 @@ constexpr int most_areas = most_plain_areas + n_arrays * HALYARD_MAX_TENSORS + 3
 constexpr unsigned written_arrays = 1u << static_cast<int>(Array::scales_out) | 1u << static_cast<int>(Array::cache) |
                                     1u << static_cast<int>(Array::group_scales);
 
+/// The elements of an array, where it lies.
+Lattice elements_of(const KvCall &call, int index, Array array) {
+    const TensorPlan &desc = call.plan().tensors[index];
+    const void *const data = call.arrays.of_tensor[index][static_cast<int>(array)];
+    if (array == Array::cache) {
+        return call.kv_plan().tensors[index].cache->elements(data, desc.out_dtype, call.program.tensors[index].n_heads,
+                                                             desc.out_dim);
+    }
+    Lattice elements = call.kv.tensors[index].arrays[static_cast<int>(array)].elements;
+    elements.data = data;
+    return elements;
+}
+
 /// Lists the arrays of all stages that are written, or that are only read.
 template <typename Add>
-void list_arrays(const KvCall &call, bool is_written, const Add &add) {
+[[gnu::always_inline]] inline void list_arrays(const KvCall &call, bool is_written, const Add &add) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
         unsigned left = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].asked;
         for (left &= is_written ? written_arrays : ~written_arrays; left != 0; left &= left - 1) {
@@ -27,11 +41,8 @@ void list_arrays(const KvCall &call, bool is_written, const Add &add) {
             const void *const data = call.arrays.of_tensor[i][array];
             MemoryRange span;
             const bool is_there = place(data, bound.reach, &span) && data != nullptr;
-            add(is_written, words_of(Array(array)).name, i, is_there, span, [&] {
-                Lattice elements = bound.elements;
-                elements.data = data;
-                return elements;
-            });
+            add(is_written, words_of(Array(array)).name, i, is_there, span,
+                [&] { return elements_of(call, i, Array(array)); });
         }
     }
 }
@@ -87,19 +98,24 @@ void list_kv_memory(const KvCall &call, const Add &add) {
             return fail_arrays(call, brought, i, error);
         }
     }
+    const auto name = [&](const ArgumentName &of) { return NameText(of, call.given.is_bound, 0); };
+    const Slots &slots = call.kv.slots;
+    if (call.kv.rerotates && call.kv.from_positions.is_given && call.arrays.from_positions == nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, name(from_positions_name),
+                    " is NULL, but the run was bound with positions");
+    }
+    const bool lacks_slots = slots.is_given && call.arrays.slots == nullptr;
+    if (lacks_slots || (slots.is_given && slots.scratch_bytes != 0 && call.arrays.scratch == nullptr)) {
+        return fail(error, HALYARD_ERROR_NULL_POINTER, name(lacks_slots ? slots_name : scratch_name), " is NULL");
+    }
     halyard_status status = HALYARD_OK;
-    list_kv_memory(call, [&](bool, const ArgumentName &name, int tensor, bool is_there, const MemoryRange &,
-                             const auto &) {
-        if (!is_there && status == HALYARD_OK) {
-            const NameText text(name, call.given.is_bound, tensor);
-            const bool is_null = (&name == &slots_name && call.arrays.slots == nullptr) ||
-                                 (&name == &scratch_name && call.arrays.scratch == nullptr);
-            status = is_null ? fail(error, HALYARD_ERROR_NULL_POINTER, text, " is NULL")
-                     : &name == &from_positions_name && call.arrays.from_positions == nullptr
-                         ? fail(error, HALYARD_ERROR_MISMATCH, text, " is NULL, but the run was bound with positions")
-                         : fail(error, HALYARD_ERROR_OVERFLOW, text, " leaves the address space");
-        }
-    });
+    list_kv_memory(call,
+                   [&](bool, const ArgumentName &of, int tensor, bool is_there, const MemoryRange &, const auto &) {
+                       if (!is_there && status == HALYARD_OK) {
+                           status = fail(error, HALYARD_ERROR_OVERFLOW, NameText(of, call.given.is_bound, tensor),
+                                         " leaves the address space");
+                       }
+                   });
     return status;
 }
 
@@ -128,7 +144,8 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
         return fail_pointers(call, error);
     }
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        if (call.program.tensors[i].n_heads != 0) {
+        const KvTensor &stages = call.kv_plan().tensors[i];
+        if (call.program.tensors[i].n_heads != 0 && (stages.scale || stages.position_scales)) {
             HALYARD_TRY(check_static_scales(call, i, error));
             HALYARD_TRY(check_position_scales(call, i, error));
         }
@@ -163,7 +180,8 @@ halyard_status call_kv(const Program &program, const KvProgram &kv, const Pointe
         }
     }
     if (program.n_tasks > 1) {
-        return on_executor(program, [&](const Share &part) { walk_share(call, part); }, error);
+        return on_executor(
+            program, [&](const Share &part) { walk_share(call, part); }, error);
     }
     walk_share(call, share);
     return HALYARD_OK;

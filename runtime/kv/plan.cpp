@@ -244,10 +244,9 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, bool x_i
     } else if (stages.scale && !kv.rerotates) {
         steps.add("scale", take_static_scales);
     }
-    steps.add(stages.cache ? "store in the cache" : "store",
-              y_is_scattered ? store_scattered
-              : stages.cache ? store_in_cache
-                             : store);
+    steps.add(stages.cache ? "store in the cache" : "store", y_is_scattered ? store_scattered
+                                                             : stages.cache ? store_in_cache
+                                                                            : store);
     return steps;
 }
 

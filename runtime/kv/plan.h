@@ -58,9 +58,9 @@ struct KvTensor {
     std::optional<ScaleDesc> scale;
     std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
     std::optional<CacheDesc> cache;
-    std::uint8_t asked = 0;              // a bit for each Array
-    const Kernel *in_blocks = nullptr;   // rotates blocks of floats, in place if the pairings are one
-    Steps steps[2][2];                   // [elements of x are scattered][those of y, or of the cache, are]
+    std::uint8_t asked = 0;             // a bit for each Array
+    const Kernel *in_blocks = nullptr;  // rotates blocks of floats, in place if the pairings are one
+    Steps steps[2][2];                  // [elements of x are scattered][those of y, or of the cache, are]
 
     bool asks_for(Array array) const noexcept { return (asked >> static_cast<int>(array) & 1) != 0; }
 };

@@ -10,20 +10,9 @@
 
 namespace halyard {
 
-const ArrayWords &words_of(Array array) noexcept {
-    static constexpr ArrayWords words[n_arrays] = {
-        {{"stages[%d].weight", "args.weights[%d]"}, "a norm with a weight"},
-        {{"stages[%d].bias", "args.biases[%d]"}, "a norm with a bias"},
-        {{"stages[%d].scales", "args.scales[%d]"}, "static scales"},
-        {{"stages[%d].scales_out", "args.scales_out[%d]"}, "dynamic scales"},
-        {{"stages[%d].cache", "args.caches[%d]"}, "a cache"},
-        {{"stages[%d].position_scales", "args.position_scales[%d]"}, "scales by position"},
-        {{"stages[%d].group_scales", "args.group_scales[%d]"}, "groups with scales apart"},
-        {{"stages[%d].from_group_scales", "args.from_group_scales[%d]"}, "from_groups with scales apart"}};
-    return words[static_cast<int>(array)];
-}
-
 namespace {
+
+constexpr halyard_stages no_stages = {};
 
 /// What stages are bound by: the shape of a run and what the caller brings for one tensor.
 struct Binding {
@@ -54,10 +43,14 @@ struct Binding {
         bound.elements = elements;
         bool is_descending = false;
         if (!find_reach(elements.shape, elements.strides, elements.element_bytes, &bound.reach, &is_descending)) {
-            return fail(error, HALYARD_ERROR_OVERFLOW, NameText(words_of(array).name, false, index),
-                        " leaves the address space");
+            return fail_reach(array, error);
         }
         return HALYARD_OK;
+    }
+
+    [[gnu::cold]] halyard_status fail_reach(Array array, halyard_error *error) const {
+        return fail(error, HALYARD_ERROR_OVERFLOW, NameText(words_of(array).name, false, index),
+                    " leaves the address space");
     }
 };
 
@@ -89,17 +82,17 @@ halyard_status bind_scales(const Binding &to, halyard_error *error) {
     const std::int64_t n = is_static ? to.stages.scale->count(to.n_heads()) : 0;
     HALYARD_TRY(check_count(to.given.n_scales, n, "n_scales", to.index, error));
     if (is_static) {
-        HALYARD_TRY(
-            to.add(Array::scales, {nullptr, sizeof(float), {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}}, error));
+        HALYARD_TRY(to.add(Array::scales, {nullptr, sizeof(float), {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}}, error));
     }
     if (to.stages.asks_for(Array::scales_out)) {
         const std::int64_t(&strides)[3] = to.given.stride_scales;
         const auto &cache = to.stages.cache;
         const Binding::ViewStrides view = to.view(strides);
-        const Lattice elements = {nullptr,
-                                  sizeof(float),
-                                  {cache ? 1 : to.n_batch(), cache ? cache->n_slots : to.n_tokens(), to.n_heads(), 1, 1, 1},
-                                  {cache ? 0 : view.batch, cache ? strides[1] : view.token, view.head, 0, 0, 0}};
+        const Lattice elements = {
+            nullptr,
+            sizeof(float),
+            {cache ? 1 : to.n_batch(), cache ? cache->n_slots : to.n_tokens(), to.n_heads(), 1, 1, 1},
+            {cache ? 0 : view.batch, cache ? strides[1] : view.token, view.head, 0, 0, 0}};
         HALYARD_TRY(to.add(Array::scales_out, elements, error));
         if (!elements_are_apart(elements)) {
             return fail(error, HALYARD_ERROR_STRIDE, "stages[", to.index, "].stride_scales is ", strides[0], ", ",
@@ -133,8 +126,7 @@ Lattice group_scales(const Binding &to, const GroupsDesc &groups, bool is_in_cac
             strides.stride_batch = INT64_MAX;
         }
     } else if (!is_in_cache) {
-        const Binding::ViewStrides view =
-            to.view({strides.stride_batch, strides.stride_token, strides.stride_head});
+        const Binding::ViewStrides view = to.view({strides.stride_batch, strides.stride_token, strides.stride_head});
         strides = {view.batch, view.token, strides.stride_head};
     }
     return {nullptr,
@@ -163,12 +155,10 @@ halyard_status bind_cache(const Binding &to, halyard_error *error) {
         return HALYARD_OK;
     }
     const CacheDesc &cache = *to.stages.cache;
-    const TensorPlan &desc = to.desc();
-    const Lattice elements = cache.elements(nullptr, desc.out_dtype, to.n_heads(), desc.out_dim);
-    HALYARD_TRY(to.add(Array::cache, elements, error));
-    to.out.arrays[static_cast<int>(Array::cache)].reach.above -=
-        static_cast<std::uintptr_t>(cache.overhang * desc.out_bytes);
-    if (!elements_are_apart(elements)) {
+    if (!cache.find_reach(to.n_heads(), to.desc().out_bytes, &to.out.arrays[static_cast<int>(Array::cache)].reach)) {
+        return to.fail_reach(Array::cache, error);
+    }
+    if (to.n_heads() > cache.most_heads) {
         return fail(error, HALYARD_ERROR_STRIDE, "x[", to.index, "] has ", to.n_heads(),
                     " heads, but two elements of so many could meet in tensors[", to.index,
                     "].cache, whose stride_head is ", cache.stride_head, ", stride_token ", cache.stride_token,
@@ -179,18 +169,20 @@ halyard_status bind_cache(const Binding &to, halyard_error *error) {
 
 /// Refuses strides of scales that nothing asks for.
 halyard_status check_unasked_strides(const Binding &to, halyard_error *error) {
+    const std::int64_t(&scales)[3] = to.given.stride_scales, (&by_position)[3] = to.given.stride_position_scales;
+    if ((scales[0] | scales[1] | scales[2] | by_position[0] | by_position[1] | by_position[2]) == 0) {
+        return HALYARD_OK;
+    }
     const bool writes_scales = to.stages.asks_for(Array::scales_out);
     for (int i = 0; i < 3; i++) {
-        if (to.given.stride_scales[i] != 0 && (!writes_scales || (i == 0 && to.stages.cache))) {
-            return fail(error, HALYARD_ERROR_MISMATCH, "stages[", to.index, "].stride_scales[", i, "] is ",
-                        to.given.stride_scales[i], ", but ",
-                        !writes_scales ? "no scales are written"
-                                       : "in a cache scales have no batch: theirs are 0, slot, head");
+        if (scales[i] != 0 && (!writes_scales || (i == 0 && to.stages.cache))) {
+            return fail(
+                error, HALYARD_ERROR_MISMATCH, "stages[", to.index, "].stride_scales[", i, "] is ", scales[i], ", but ",
+                !writes_scales ? "no scales are written" : "in a cache scales have no batch: theirs are 0, slot, head");
         }
-        if (to.given.stride_position_scales[i] != 0 && !to.stages.position_scales) {
+        if (by_position[i] != 0 && !to.stages.position_scales) {
             return fail(error, HALYARD_ERROR_MISMATCH, "stages[", to.index, "].stride_position_scales[", i, "] is ",
-                        to.given.stride_position_scales[i], ", but tensors[", to.index,
-                        "] does not have scales by position");
+                        by_position[i], ", but tensors[", to.index, "] does not have scales by position");
         }
     }
     return HALYARD_OK;
@@ -233,8 +225,7 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     return HALYARD_OK;
 }
 
-[[gnu::cold]] halyard_status fail_no_stages(const KvTensor &stages, int index, bool no_slots,
-                                             halyard_error *error) {
+[[gnu::cold]] halyard_status fail_no_stages(const KvTensor &stages, int index, bool no_slots, halyard_error *error) {
     const bool has_scales_apart = stages.asks_for(Array::group_scales) || stages.asks_for(Array::from_group_scales);
     return fail(error, HALYARD_ERROR_NULL_POINTER,
                 stages.cache && no_slots ? "args.stages and args.slots are NULL" : "args.stages is NULL",
@@ -257,18 +248,16 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
 }  // namespace
 
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_run_args &args) noexcept {
-    KvPointers pointers = {};
-    for (int i = 0; i < plan.n_tensors && args.stages != nullptr; i++) {
-        const halyard_stages &given = args.stages[i];
+    KvPointers pointers;
+    for (int i = 0; i < plan.n_tensors; i++) {
+        const halyard_stages &given = args.stages == nullptr ? no_stages : args.stages[i];
         const void *const arrays[n_arrays] = {
             given.weight,          given.bias,         given.scales,           given.scales_out, given.cache,
             given.position_scales, given.group_scales, given.from_group_scales};
         std::transform(arrays, arrays + n_arrays, pointers.of_tensor[i], address);
     }
-    if (args.slots != nullptr) {
-        pointers.slots = args.slots->data;
-        pointers.scratch = static_cast<unsigned char *>(args.slots->scratch);
-    }
+    pointers.slots = args.slots == nullptr ? nullptr : args.slots->data;
+    pointers.scratch = args.slots == nullptr ? nullptr : static_cast<unsigned char *>(args.slots->scratch);
     pointers.from_positions = args.from_positions == nullptr ? nullptr : args.from_positions->data;
     return pointers;
 }
@@ -280,10 +269,9 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
     HALYARD_TRY(bind_moves(program, args, out, error));
     std::int64_t n_slots = INT64_MAX;
     bool has_cache = false, stores = false;
-    static constexpr halyard_stages none = {};
     for (int i = 0; i < program.plan->n_tensors; i++) {
         const KvTensor &stages = kv.tensors[i];
-        const halyard_stages *const given = args.stages == nullptr ? &none : &args.stages[i];
+        const halyard_stages *const given = args.stages == nullptr ? &no_stages : &args.stages[i];
         if (args.stages != nullptr && (given->size != sizeof(halyard_stages) || given->reserved != 0)) {
             return fail_stages(i, *given, error);
         }
@@ -300,9 +288,9 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
         }
     }
     if (has_cache != (args.slots != nullptr)) {
-        return has_cache ? fail_null(error, "args.slots")
-                         : fail(error, HALYARD_ERROR_MISMATCH,
-                                "args.slots is set, but no tensor of the plan has a cache");
+        return has_cache
+                   ? fail_null(error, "args.slots")
+                   : fail(error, HALYARD_ERROR_MISMATCH, "args.slots is set, but no tensor of the plan has a cache");
     }
     if (!stores) {
         return HALYARD_OK;

@@ -12,7 +12,7 @@ namespace halyard {
 
 /// An array that a tensor's stages read or write.
 struct BoundArray {
-    Lattice elements;  // without its address
+    Lattice elements;  // without its address; a cache's are CacheDesc::elements
     Reach reach;
 };
 
@@ -21,12 +21,22 @@ struct ArrayWords {
     ArgumentName name;
     const char *asked_by;
 };
-const ArrayWords &words_of(Array array) noexcept;
+inline constexpr ArrayWords array_words[n_arrays] = {
+    {{"stages[%d].weight", "args.weights[%d]"}, "a norm with a weight"},
+    {{"stages[%d].bias", "args.biases[%d]"}, "a norm with a bias"},
+    {{"stages[%d].scales", "args.scales[%d]"}, "static scales"},
+    {{"stages[%d].scales_out", "args.scales_out[%d]"}, "dynamic scales"},
+    {{"stages[%d].cache", "args.caches[%d]"}, "a cache"},
+    {{"stages[%d].position_scales", "args.position_scales[%d]"}, "scales by position"},
+    {{"stages[%d].group_scales", "args.group_scales[%d]"}, "groups with scales apart"},
+    {{"stages[%d].from_group_scales", "args.from_group_scales[%d]"}, "from_groups with scales apart"}};
+
+inline const ArrayWords &words_of(Array array) noexcept { return array_words[static_cast<int>(array)]; }
 
 struct KvTensorProgram {
     const Steps *steps;
     BoundArray arrays[n_arrays];  // those that are asked for
-    ProgramTensor direct;         // the tensor as a kernel rotates it without blocks: from x to y, to a cache or to words
+    ProgramTensor direct;  // the tensor as a kernel rotates it without blocks: from x to y, to a cache or to words
 };
 
 struct KvProgram {

@@ -70,13 +70,12 @@ Move move_of(const KvCall &call, std::int64_t at) {
     const std::int64_t batch = at / positions.n_tokens, token = at - batch * positions.n_tokens;
     Move move;
     for (std::int32_t axis = 0; axis < to.axes.n_axes; axis++) {
-        move.to[std::size_t(axis)] =
-            static_cast<std::uint64_t>(positions.at(call.given.positions, batch, token, axis));
+        move.to[std::size_t(axis)] = static_cast<std::uint64_t>(positions.at(call.given.positions, batch, token, axis));
     }
     auto &back = &to == &from ? move.to : move.from;
     for (std::int32_t axis = 0; axis < from.axes.n_axes; axis++) {
-        back[std::size_t(axis)] -= static_cast<std::uint64_t>(
-            call.kv.from_positions.at(call.arrays.from_positions, batch, token, axis));
+        back[std::size_t(axis)] -=
+            static_cast<std::uint64_t>(call.kv.from_positions.at(call.arrays.from_positions, batch, token, axis));
     }
     return move;
 }

@@ -36,6 +36,9 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
         copy_side(tensor.y, out->y);
         steps_of_tokens = out->y.token | out->y.batch;
     }
+    if (!desc.rotates) {
+        return;
+    }
     out->y.window = desc.rotary_offset * out->y.element * desc.bytes;
     const Side &in = out->in_place ? out->y : out->x;
     const std::int64_t of_input = out->in_place ? 0 : in.batch | in.token | in.head;

@@ -31,7 +31,8 @@ void run_steps(const KvCall &call, Block &block, int n) {
 Block size_of_blocks(const KvCall &call, const Block &all) {
     const TensorPlan &desc = call.desc(all);
     const KvTensor &stages = call.stages(all);
-    const bool norms_rows = stages.norm && stages.norm->row, is_scattered = scatter_of_output(call, all) != Scatter::none;
+    const bool norms_rows = stages.norm && stages.norm->row,
+               is_scattered = scatter_of_output(call, all) != Scatter::none;
     const std::int64_t most_heads = most_heads_in_block(stages, desc.head_dim);
     Block block = all;
     block.n_heads = std::min(all.n_heads, most_heads);
@@ -55,9 +56,8 @@ Block size_of_blocks(const KvCall &call, const Block &all) {
     const Block size = size_of_blocks(call, all);
     const std::int64_t head_dim = call.desc(all).head_dim;
     // Rows that are longer than a block, or no whole vectors.
-    const bool has_long_rows =
-        call.stages(all).norm && call.stages(all).norm->row &&
-        (size.n_heads < all.n_heads || all.n_heads * head_dim % whole_vectors != 0);
+    const bool has_long_rows = call.stages(all).norm && call.stages(all).norm->row &&
+                               (size.n_heads < all.n_heads || all.n_heads * head_dim % whole_vectors != 0);
     Block block = all;
     block.work = &work;
     const auto walk_heads = [&](std::int64_t token, std::int64_t n_tokens) {
@@ -98,11 +98,18 @@ void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *
     const ProgramTensor &tensor = call.program.tensors[index];
     const Steps &steps = *call.kv.tensors[index].steps;
     const std::int64_t in_row = call.program.positions.n_tokens;
-    Block block = {};
-    block.index = index;
-    block.head = first_of_share(tensor.n_heads, heads);
-    block.n_heads = end_of_share(tensor.n_heads, heads) - block.head;
-    block.rows = call.plan().tensors[index].rotates ? rows : nullptr;
+    const std::int64_t head = first_of_share(tensor.n_heads, heads);
+    Block block = {index,
+                   0,
+                   0,
+                   head,
+                   0,
+                   end_of_share(tensor.n_heads, heads) - head,
+                   call.plan().tensors[index].rotates ? rows : nullptr,
+                   nullptr,
+                   nullptr,
+                   {0, 0, 0},
+                   {nullptr, {0, 0, 0}}};
     for (std::int64_t done = 0; done < tokens.n_tokens && block.n_heads > 0; done += block.n_tokens) {
         const std::int64_t at = tokens.first + done;
         block.batch = at < in_row ? 0 : at / in_row;
