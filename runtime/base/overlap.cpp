@@ -43,21 +43,22 @@ bool can_reach(const Axis *axes, int n_axes, std::int64_t rest, std::int64_t tar
     return false;
 }
 
-template <int n_dims>
-bool are_apart(const std::int64_t (&shape)[n_dims], const std::int64_t (&given)[n_dims]) {
-    std::uint64_t strides[n_dims], steps[n_dims];
+}  // namespace
+
+bool elements_are_apart(const Lattice &lattice) noexcept {
+    std::uint64_t strides[Lattice::n_dims], steps[Lattice::n_dims];
     int n = 0;
-    for (int i = 0; i < n_dims; i++) {
-        if (shape[i] > 1) {
+    for (int i = 0; i < Lattice::n_dims; i++) {
+        if (lattice.shape[i] > 1) {
             // Insertion by size: six dimensions at most.
-            const std::uint64_t stride = magnitude(given[i]);
+            const std::uint64_t stride = magnitude(lattice.strides[i]);
             int at = n++;
             for (; at > 0 && strides[at - 1] > stride; at--) {
                 strides[at] = strides[at - 1];
                 steps[at] = steps[at - 1];
             }
             strides[at] = stride;
-            steps[at] = static_cast<std::uint64_t>(shape[i] - 1);
+            steps[at] = static_cast<std::uint64_t>(lattice.shape[i] - 1);
         }
     }
     std::uint64_t reach = 0;
@@ -70,12 +71,6 @@ bool are_apart(const std::int64_t (&shape)[n_dims], const std::int64_t (&given)[
     return true;
 }
 
-}  // namespace
-
-bool elements_are_apart(const halyard_tensor &tensor) noexcept { return are_apart(tensor.shape, tensor.strides); }
-
-bool elements_are_apart(const Lattice &lattice) noexcept { return are_apart(lattice.shape, lattice.strides); }
-
 Lattice lattice_of(const halyard_tensor &tensor) noexcept {
     return {tensor.data,
             element_bytes(Dtype(tensor.dtype)),
@@ -83,26 +78,23 @@ Lattice lattice_of(const halyard_tensor &tensor) noexcept {
             {tensor.strides[0], tensor.strides[1], tensor.strides[2], tensor.strides[3], 0, 0}};
 }
 
-namespace {
-
-/// Elements of tensors or lattices: n_dims is 4 or 6, and data and sizes are as theirs.
-template <int n_dims, typename Array>
-bool may_share(const Array &a, std::int64_t bytes_a, const Array &b, std::int64_t bytes_b) {
-    // The bytes meet where (a's element) - (b's element) is more than -bytes_a and less than bytes_b, so this asks
-    // which differences the two lattices of offsets can make. All steps are made positive by moving the starting
-    // points.
+bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
+    constexpr int n_dims = Lattice::n_dims;
+    // Bytes meet where (a's element) - (b's element) is more than -a.element_bytes and less than b.element_bytes, so
+    // this asks which differences the two lattices of offsets can make. All steps are made positive by moving the
+    // starting points.
     Axis axes[2 * n_dims];
     int n = 0;
     std::int64_t target =
         static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(b.data) - reinterpret_cast<std::uintptr_t>(a.data));
     std::int64_t rest = 0;
     for (int i = 0; i < 2 * n_dims; i++) {
-        const Array &array = i < n_dims ? a : b;
-        const std::int64_t count = array.shape[i % n_dims];
-        if (count < 2 || array.strides[i % n_dims] == 0) {
+        const Lattice &lattice = i < n_dims ? a : b;
+        const std::int64_t count = lattice.shape[i % n_dims], stride = lattice.strides[i % n_dims];
+        if (count < 2 || stride == 0) {
             continue;  // never walked, so its stride may be anything
         }
-        const std::int64_t step = (i < n_dims ? bytes_a : -bytes_b) * array.strides[i % n_dims];
+        const std::int64_t step = (i < n_dims ? a.element_bytes : -b.element_bytes) * stride;
         Axis axis = {step, count};
         if (step < 0) {
             target -= step * (count - 1);
@@ -125,17 +117,7 @@ bool may_share(const Array &a, std::int64_t bytes_a, const Array &b, std::int64_
         }
     }
     int budget = 1000;
-    return can_reach(axes, merged, rest, target, bytes_a, bytes_b, budget);
-}
-
-}  // namespace
-
-bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept {
-    return may_share<4>(a, element_bytes(Dtype(a.dtype)), b, element_bytes(Dtype(b.dtype)));
-}
-
-bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
-    return may_share<Lattice::n_dims>(a, a.element_bytes, b, b.element_bytes);
+    return can_reach(axes, merged, rest, target, a.element_bytes, b.element_bytes, budget);
 }
 
 }  // namespace halyard

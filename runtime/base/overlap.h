@@ -66,14 +66,6 @@ bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims], co
     return find_reach(shape, strides, element_bytes, &reach, &unused) && place(data, reach, out);
 }
 
-/// Whether all elements of a tensor lie apart from each other. Conservative: it asks that, ordered by size, each
-/// stride steps over all that the smaller ones reach. The tensor must have a memory range.
-bool elements_are_apart(const halyard_tensor &tensor) noexcept;
-
-/// Whether two tensors, whose dtypes were checked, may share a byte. Conservative, but exact for the layouts of the
-/// field (slices of one packed buffer, and transposes of such).
-bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) noexcept;
-
 /// Elements in up to six dimensions, as those of tensors and of caches with tiles are. Sizes are at least 1.
 struct Lattice {
     static constexpr int n_dims = 6;
@@ -87,7 +79,13 @@ Lattice lattice_of(const halyard_tensor &tensor) noexcept;
 inline bool find_memory_range(const Lattice &lattice, MemoryRange *out) noexcept {
     return find_memory_range(lattice.data, lattice.shape, lattice.strides, lattice.element_bytes, out);
 }
+
+/// Whether all elements lie apart from each other. Conservative: it asks that, ordered by size, each stride steps over
+/// all that the smaller ones reach. They must have a memory range.
 bool elements_are_apart(const Lattice &lattice) noexcept;
+
+/// Whether elements of two lattices may share a byte. Conservative, but exact for the layouts of the field (slices of
+/// one packed buffer, and transposes of such).
 bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept;
 
 }  // namespace halyard
