@@ -167,41 +167,57 @@ bool is_loaded_and_normed(const TensorPlan &desc, const NormDesc &norm) {
            (!norm.layer || desc.dtype == Dtype::f32);
 }
 
-/// The stages of a tensor in the order in which they happen.
-Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, bool x_is_scattered, bool y_is_scattered) {
+/// Which elements of a tensor are not neighbours: x's, and those of y or of the cache.
+struct Scattered {
+    bool x, y;
+};
+
+/// The steps of a tensor for which one kernel does all but copies; false if there is none.
+bool list_direct_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered,
+                       Steps &steps) {
     const TensorPlan &desc = plan.tensors[index];
     const KvTensor &stages = kv.tensors[index];
-    const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
-    Steps steps;
     std::int64_t stride = 0;
     const bool is_linear = !stages.cache || stages.cache->is_linear(desc.head_dim, &stride);
     if (is_only_rotated(desc, stages) && is_linear &&
-        (kv.rerotates || !y_is_scattered || !stages.cache || desc.head_dim > max_head)) {
+        (kv.rerotates || !scattered.y || !stages.cache || desc.head_dim > max_head)) {
         steps.direct = Steps::Direct::to_output;
         steps.add(desc.rotates ? "rotate to the output" : "copy to the output", rotate_to_output);
-        return steps;
+        return true;
     }
     if (is_only_rotated(desc, stages) && !kv.rerotates) {
         steps.direct = Steps::Direct::to_words;
         steps.in_blocks = true;
         steps.add(desc.rotates ? "rotate" : "copy", rotate_to_words);
         steps.add("scatter", store_words);
-        return steps;
+        return true;
     }
-    if (is_normed_and_rotated(plan, desc, stages) && !x_is_scattered && (y_is_scattered || is_linear)) {
-        steps.direct = y_is_scattered ? Steps::Direct::to_words : Steps::Direct::to_output;
-        steps.in_blocks = y_is_scattered;
-        if (y_is_scattered) {
-            steps.add("norm and rotate", norm_and_rotate_to_words);
-            steps.add("scatter", store_words);
-        } else {
-            steps.add("norm and rotate to the output", norm_and_rotate);
-        }
+    if (!is_normed_and_rotated(plan, desc, stages) || scattered.x || !(scattered.y || is_linear)) {
+        return false;
+    }
+    steps.direct = scattered.y ? Steps::Direct::to_words : Steps::Direct::to_output;
+    steps.in_blocks = scattered.y;
+    if (scattered.y) {
+        steps.add("norm and rotate", norm_and_rotate_to_words);
+        steps.add("scatter", store_words);
+    } else {
+        steps.add("norm and rotate to the output", norm_and_rotate);
+    }
+    return true;
+}
+
+/// The stages of a tensor in the order in which they happen.
+Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered) {
+    const TensorPlan &desc = plan.tensors[index];
+    const KvTensor &stages = kv.tensors[index];
+    const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
+    Steps steps;
+    if (list_direct_steps(plan, kv, index, scattered, steps)) {
         return steps;
     }
     steps.in_blocks = true;
     const bool loads_view = !stages.from_groups && !(stages.cache && kv.rerotates);
-    const bool joins = loads_view && !x_is_scattered && norm != nullptr && is_loaded_and_normed(desc, *norm);
+    const bool joins = loads_view && !scattered.x && norm != nullptr && is_loaded_and_normed(desc, *norm);
     steps.add(stages.from_groups ? "load records"
               : !loads_view      ? "load from the cache"
               : joins            ? "load and norm"
@@ -209,7 +225,7 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, bool x_i
               stages.from_groups ? load_records
               : !loads_view      ? load_from_cache
               : joins            ? load_and_norm
-              : x_is_scattered   ? load_scattered
+              : scattered.x      ? load_scattered
                                  : load);
     const auto add_norm = [&] {
         steps.n_before_norm = steps.n;
@@ -244,7 +260,7 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, bool x_i
     } else if (stages.scale && !kv.rerotates) {
         steps.add("scale", take_static_scales);
     }
-    steps.add(stages.cache ? "store in the cache" : "store", y_is_scattered ? store_scattered
+    steps.add(stages.cache ? "store in the cache" : "store", scattered.y    ? store_scattered
                                                              : stages.cache ? store_in_cache
                                                                             : store);
     return steps;
@@ -281,7 +297,7 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
             for (const bool y : {false, true}) {
                 const bool y_is_scattered =
                     stages.cache ? stages.cache->scatter(desc.head_dim, desc.out_bytes) != Scatter::none : y;
-                stages.steps[x][y] = list_steps(*plan, kv, i, x, y_is_scattered);
+                stages.steps[x][y] = list_steps(*plan, kv, i, {x, y_is_scattered});
                 needs_blocks = needs_blocks || stages.steps[x][y].in_blocks;
             }
         }
