@@ -83,7 +83,7 @@ int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
 
 /// The mean of n elements. add(sum, e) is a partial sum with element e, of which 16 take turns.
 template <typename Add>
-float mean_of(std::int32_t n_elements, float n, Add add) {
+float mean_of(std::int32_t n_elements, Add add) {
     float sums[16] = {};
     for (std::int32_t e = 0; e < n_elements; e++) {
         sums[e % 16] = add(sums[e % 16], e);
@@ -93,24 +93,24 @@ float mean_of(std::int32_t n_elements, float n, Add add) {
             sums[i] += sums[i + half];
         }
     }
-    return sums[0] / n;
+    return sums[0] / static_cast<float>(n_elements);
 }
 
 /// An RMS norm, or with a bias a layer norm, of an X. Values are rounded to `Rounded`.
 template <typename X, typename Rounded>
-int normalise(const halyard_buffer *weight, float n, float eps, std::int32_t rounding, const halyard_buffer *bias,
+int normalise(const halyard_buffer *weight, float eps, std::int32_t rounding, const halyard_buffer *bias,
               const halyard_buffer *x, const halyard_buffer *y) {
     const std::int32_t n_elements = y->dim[0].extent;
     const bool rounds_before = (rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0,
                rounds_after = (rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0;
     for_each_head(y, [&](std::int32_t head, std::int32_t token) {
         const auto element = [&](std::int32_t e) { return get<X>(x, e, head, token); };
-        const float mean = bias == nullptr ? 0.0f : mean_of(n_elements, n, [&](float sum, std::int32_t e) {
+        const float mean = bias == nullptr ? 0.0f : mean_of(n_elements, [&](float sum, std::int32_t e) {
             return sum + element(e);
         });
-        const float mean_square = mean_of(n_elements, n, [&](float sum, std::int32_t e) {
+        const float mean_square = mean_of(n_elements, [&](float sum, std::int32_t e) {
             const float v = element(e) - mean;
-            return static_cast<float>(e) < n ? std::fma(v, v, sum) : sum;
+            return std::fma(v, v, sum);
         });
         const float scale = 1.0f / std::sqrt(mean_square + eps);
         for (std::int32_t e = 0; e < n_elements; e++) {
@@ -125,14 +125,14 @@ int normalise(const halyard_buffer *weight, float n, float eps, std::int32_t rou
 }
 
 template <typename X, typename Rounded>
-int norm(halyard_buffer *weight, float n, float eps, std::int32_t rounding, halyard_buffer *x, halyard_buffer *y) {
-    return normalise<X, Rounded>(weight, n, eps, rounding, nullptr, x, y);
+int norm(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_buffer *x, halyard_buffer *y) {
+    return normalise<X, Rounded>(weight, eps, rounding, nullptr, x, y);
 }
 
 template <typename Rounded>
-int layer_norm(halyard_buffer *weight, float n, float eps, std::int32_t rounding, halyard_buffer *bias,
-               halyard_buffer *x, halyard_buffer *y) {
-    return normalise<F32, Rounded>(weight, n, eps, rounding, bias, x, y);
+int layer_norm(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_buffer *bias, halyard_buffer *x,
+               halyard_buffer *y) {
+    return normalise<F32, Rounded>(weight, eps, rounding, bias, x, y);
 }
 
 /// Without a weight it is a rotation alone.
@@ -142,7 +142,7 @@ int norm_rotate(halyard_buffer *weight, float eps, halyard_buffer *row_of_token,
     const std::int32_t n_pairs = y->dim[0].extent, n = 2 * n_pairs;
     const auto rotate_head = [&](std::int32_t head, std::int32_t token) {
         const auto element = [&](std::int32_t k, int member) { return get<Storage>(x, k, member, head, token); };
-        const float mean_square = weight == nullptr ? 0.0f : mean_of(n, static_cast<float>(n), [&](float sum, int e) {
+        const float mean_square = weight == nullptr ? 0.0f : mean_of(n, [&](float sum, int e) {
             const float v = element(e % n_pairs, e / n_pairs);
             return std::fma(v, v, sum);
         });

@@ -21,7 +21,7 @@ public:
     Input<int32_t> mode{"mode"};  // of integers, as all up to x
     Input<float> low{"low"};
     Input<float> high{"high"};
-    Input<Buffer<float, 3>> x{"x"};     // [element, head, token], 16 elements or more
+    Input<Buffer<float, 3>> x{"x"};     // [element, head, token]
     Input<Buffer<float, 2>> r{"r"};     // [head, token]
     Input<Buffer<float, 2>> z{"z"};     // likewise, of any strides
     Output<Buffer<uint8_t, 3>> y{"y"};  // [element, head, token]
@@ -43,7 +43,8 @@ public:
         }
         in_vectors(Halide::Func(y));
         // In registers: a vector of more of them is compared as a whole and chosen from in parts, which takes longer.
-        q.compute_at(y, vectors).vectorize(e, natural_vector_size<float>()).unroll(e);
+        q.compute_at(y, vectors);
+        q.specialize(has_vectors()).vectorize(e, natural_vector_size<float>()).unroll(e);
     }
 
 private:
@@ -68,8 +69,12 @@ private:
                 .unroll(vectors)
                 .vectorize(e);
         }
-        stage.split(e, vectors, e, lanes, Halide::TailStrategy::ShiftInwards).vectorize(e);
+        stage.specialize(has_vectors()).split(e, vectors, e, lanes, Halide::TailStrategy::ShiftInwards).vectorize(e);
+        // Heads in the innermost loop: of one head's elements where r is 0, LLVM would make a call to memset.
+        stage.split(h, h, vectors, 1).reorder(vectors, h, e, t);
     }
+
+    Expr has_vectors() const { return y.dim(0).extent() >= lanes; }
 };
 
 /// Elements in a group of ggml's q8_0, which llama.cpp's caches have most often. Records of it are written and read in

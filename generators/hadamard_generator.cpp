@@ -51,7 +51,7 @@ private:
     Var e{"e"}, b{"b"};
 };
 
-/// One distance, in whole vectors.
+/// One distance: in whole vectors, but for the shortest distances, which no cache that we know has.
 class Butterfly : public Halide::Generator<Butterfly> {
 public:
     Input<Buffer<float, 3>> x{"x"};   // [element, u or v, pair of blocks]
@@ -63,8 +63,11 @@ public:
         y(e, m, b) = select(m == 0, both(e, b)[0], both(e, b)[1]);
         begin_at_zero(x, y);
 
-        y.bound(m, 0, 2).reorder(m, e, b).unroll(m).vectorize(e, lanes, Halide::TailStrategy::RoundUp);
-        both.compute_at(y, e).vectorize(e);
+        y.bound(m, 0, 2).reorder(m, e, b).unroll(m);
+        const Expr is_whole = y.dim(0).extent() % lanes == 0;
+        y.specialize(is_whole).vectorize(e, lanes, Halide::TailStrategy::RoundUp);
+        both.compute_at(y, e);
+        both.specialize(is_whole).vectorize(e, lanes);
     }
 
 private:

@@ -56,7 +56,8 @@ inline void in_groups(Halide::Stage stage, const Halide::Var &head, const Halide
 inline Halide::Expr fills_steps(const Halide::Expr &n_elements) { return n_elements % (4 * lanes) == 0; }
 
 /// What is reduced to 16 lanes per head, for a group of heads at once. Were it for one head, LLVM would not store the
-/// vector, and reduce its halves apart from the first element on.
+/// vector, and reduce its halves apart from the first element on. The elements behind the last whole vector join what is
+/// kept: a guarded store to `reduced` would keep that in memory for all steps.
 inline void reduce_in_groups(Halide::Func reduced, Halide::Func kept, Halide::Func in, const StageLoops &loops,
                              const Halide::Expr &unrolls, int heads) {
     using namespace Halide;
@@ -65,6 +66,7 @@ inline void reduce_in_groups(Halide::Func reduced, Halide::Func kept, Halide::Fu
     reduced.update().specialize(unrolls).unroll(reduced.rvars()[0], 4);
     kept.compute_at(in, loops.group).store_in(MemoryType::Stack).bound_storage(loops.head, heads);
     kept.bound_extent(loops.element, lanes).vectorize(loops.element);
+    kept.update().reorder(loops.element, loops.head, kept.rvars()[0]).vectorize(loops.element);
 }
 
 /// Half the lanes are joined with the other half, until one is left.
@@ -79,10 +81,21 @@ inline void join_halves(const std::vector<Halide::Func> &halves, Halide::Func in
 
 // ---- The stages ----------------------------------------------------------------------------------------------------
 
-/// The vectors of a head: at least one, else LLVM would make a call to memset for heads that have none.
-inline Halide::RDom vectors_of(const Expr &n_elements) {
-    return Halide::RDom(0, Halide::max(n_elements / lanes, 1), "steps");
-}
+/// The whole vectors of a head, and once or never, what is left of it: lane e of that is an element if the predicate
+/// holds.
+struct Vectors {
+    Halide::RDom steps, rest;
+    Expr element, element_of_rest;  // in lane e
+
+    Vectors(const Expr &n_elements, const Halide::Var &e)
+        : steps(0, n_elements / lanes, "steps"), rest(0, Halide::min(n_elements % lanes, 1), "rest"),
+          element(e + steps * lanes), element_of_rest(e + (n_elements / lanes + rest) * lanes) {
+        rest.where(e < n_elements % lanes);
+    }
+};
+
+/// 0, which LLVM must not know: for heads without a whole vector it would make calls to memset.
+inline Expr zero_of(const Expr &n_elements) { return cast<int32_t>(cast<uint32_t>(n_elements) >> 31); }
 
 /// Joins the lanes of each head. The last Func has one element.
 template <typename Join>
@@ -155,12 +168,14 @@ public:
 
     Func number;  // [head, token]
 
-    /// add(sum, e, h, t) is what lane e of the sum becomes in a step, finish(sum) the number.
+    /// add(sum, element, h, t) is what a partial sum becomes with one more element, finish(sum) the number.
     template <typename Add, typename Finish>
-    void define(Add add, Finish finish, const Expr &n_heads) {
+    void define(Add add, Finish finish, const Expr &n_elements, const Expr &n_heads) {
+        const Vectors vectors(n_elements, e);
         sum(e, h, t) = 0.0f;
-        sum(e, h, t) = add(sum(e, h, t), e, h, t);
+        sum(e, h, t) = add(sum(e, h, t), vectors.element, h, t);
         sums(e, h, t) = sum(e, h, t);
+        sums(e, h, t) = add(sums(e, h, t), vectors.element_of_rest, h, t);
         tree = tree_of(sums, e, h, t, [](const Expr &x, const Expr &y) { return Halide::strict_float(x + y); });
         // The last vector of numbers may have lanes beyond the last head.
         number(h, t) = finish(tree.back()(0, Halide::min(h, n_heads - 1), t));
@@ -180,9 +195,6 @@ public:
         number.vectorize(h, 8, Halide::TailStrategy::RoundUp);
     }
 
-    /// Has code of its own for sums where a condition holds that `add` looks at.
-    void specialize(const Expr &condition) { sum.update().specialize(condition); }
-
     static constexpr int heads_per_group = 32;
 
 private:
@@ -199,11 +211,10 @@ public:
     GeneratorParam<bool> centres{"centres", false};            // takes the mean off, and adds a bias
 
     Input<Buffer<float, 2>> weight{"weight"};  // [element, head]
-    Input<float> n{"n"};                       // elements of a head that count; any others are zero
     Input<float> eps{"eps"};
     Input<int32_t> rounding{"rounding"};  // 1: before the weight, 2: after it and the bias, 3: both
     Input<Buffer<float, 2>> *bias;        // [element, head]
-    Input<Buffer<void>> *x;               // [element, head, token], whole vectors
+    Input<Buffer<void>> *x;               // [element, head, token]
     Output<Buffer<float, 3>> y{"y"};      // likewise; x may be y: an element is read only before it is written
 
     void configure() {
@@ -212,21 +223,19 @@ public:
     }
 
     void generate() {
-        const Expr n_elements = y.dim(0).extent(), n_heads = y.dim(1).extent();
-        const Halide::RDom steps = vectors_of(n_elements);
+        const Expr n_elements = y.dim(0).extent(), n_heads = y.dim(1).extent(), n = cast<float>(n_elements);
         if (centres) {
             mean.define(
-                [&](const Expr &sum, const Var &i, const Var &head, const Var &token) {
-                    return Halide::strict_float(sum + widened(i + steps * lanes, head, token));
+                [&](const Expr &sum, const Expr &element, const Var &head, const Var &token) {
+                    return Halide::strict_float(sum + widened(element, head, token));
                 },
-                [&](const Expr &sum) { return mean_of(target, sum, n); }, n_heads);
+                [&](const Expr &sum) { return mean_of(target, sum, n); }, n_elements, n_heads);
         }
         scale.define(
-            [&](const Expr &sum, const Var &i, const Var &head, const Var &token) {
-                const Expr at = i + steps * lanes, v = value(at, head, token);
-                return add_square(sum, centres ? select(is_whole() || at < cast<int>(n), v, 0.0f) : v);
+            [&](const Expr &sum, const Expr &element, const Var &head, const Var &token) {
+                return add_square(sum, value(element, head, token));
             },
-            [&](const Expr &sum) { return scale_of_norm(target, sum, n, eps); }, n_heads);
+            [&](const Expr &sum) { return scale_of_norm(target, sum, n, eps); }, n_elements, n_heads);
         y(e, h, t) = norm_element(
             value(e, h, t), scale.number(h, t), weight(e, h), [&](const Expr &v, int flag) { return rounded(v, flag); },
             centres ? (*bias)(e, h) : Expr());
@@ -235,17 +244,17 @@ public:
         if (centres) {
             begin_at_zero(*bias);
             mean.schedule(y, group, fills_steps(n_elements));
-            scale.schedule(y, group, is_whole() && fills_steps(n_elements));
-            scale.specialize(is_whole());
-        } else {
-            scale.schedule(y, group, fills_steps(n_elements));
         }
+        scale.schedule(y, group, fills_steps(n_elements));
         // Layer norms round where torch does, or seldom.
+        Halide::Stage whole = y.specialize(n_elements % lanes == 0);
         for (int flags = centres ? HALYARD_NORM_ROUND_AFTER_WEIGHT : 0; flags < (dtype == Dtype::f32 ? 0 : 3);
              flags++) {
-            multiply_in_groups(Halide::Func(y).specialize(rounding == flags));
+            multiply_in_groups(whole.specialize(rounding == flags));
         }
-        multiply_in_groups(Halide::Func(y));
+        multiply_in_groups(whole);
+        in_groups(y, h, group, one, NumberOfHead::heads_per_group, false);
+        y.vectorize(e, lanes, Halide::TailStrategy::GuardWithIf);
     }
 
 private:
@@ -259,9 +268,6 @@ private:
         const Expr v = widened(element, head, token);
         return centres ? Halide::strict_float(v - mean.number(head, token)) : v;
     }
-
-    /// Whether all elements count.
-    Expr is_whole() const { return cast<int>(n) == y.dim(0).extent(); }
 
     Dtype storage_of_x() const { return widens ? dtype : Dtype::f32; }
 
@@ -302,12 +308,13 @@ public:
 
     void generate() {
         const Expr n_pairs = y.dim(0).extent(), n_heads = y.dim(2).extent();
-        const Halide::RDom steps(0, Halide::max(n_pairs / lanes, 1), 0, 2, "steps");  // elements in order
+        // Pairs are whole vectors, and the second members follow the first ones.
         scale.define(
-            [&](const Expr &sum, const Var &i, const Var &head, const Var &token) {
-                return add_square(sum, widen(dtype, (*x)(i + steps.x * lanes, steps.y, head, token)));
+            [&](const Expr &sum, const Expr &element, const Var &head, const Var &token) {
+                return add_square(sum, widen(dtype, (*x)(element, 0, head, token)));
             },
-            [&](const Expr &sum) { return scale_of_norm(target, sum, cast<float>(2 * n_pairs), eps); }, n_heads);
+            [&](const Expr &sum) { return scale_of_norm(target, sum, cast<float>(2 * n_pairs), eps); },
+            Halide::max(n_pairs / lanes, 1) * (2 * lanes), n_heads);
 
         const Format format = {target, dtype, in_words(),
                                rounding_of(target, rounds_by_test(), *sin_sign & 0x7fffffff)};
@@ -402,15 +409,17 @@ public:
     /// take(so far, element, head, token) is what a lane becomes by one more element, join what two lanes become.
     template <typename Value, typename Take, typename Join>
     Func define(const Value &none, const Expr &n_elements, Take take, Join join) {
-        const Halide::RDom steps = vectors_of(n_elements);
+        const Vectors vectors(n_elements, e);
         most(e, h, t) = none;
-        most(e, h, t) = take(most(e, h, t), e + steps * lanes, h, t);
+        most(e, h, t) = take(most(e, h, t), vectors.element, h, t);
         mosts(e, h, t) = most(e, h, t);
+        mosts(e, h, t) = take(mosts(e, h, t), vectors.element_of_rest, h, t);
         tree = tree_of(mosts, e, h, t, join);
         return tree.back();
     }
 
     void schedule(Func y, const Var &head, const Expr &n_elements) {
+        in_groups(y.specialize(n_elements % lanes == 0), head, group, one, heads_per_group, false);
         in_groups(y, head, group, one, heads_per_group, false);
         reduce_in_groups(most, mosts, y, {e, h, group, one}, fills_steps(n_elements), heads_per_group);
         join_halves(tree, y, one, e);
@@ -426,13 +435,13 @@ private:
 /// The largest magnitude of the finite elements of each head, or 0.
 class Largest : public Halide::Generator<Largest> {
 public:
-    Input<Buffer<float, 3>> x{"x"};   // [element, head, token], whole vectors
+    Input<Buffer<float, 3>> x{"x"};   // [element, head, token]
     Output<Buffer<float, 2>> y{"y"};  // [head, token]
 
     void generate() {
         const Expr n_elements = x.dim(0).extent();
         Halide::Func of_head = most.define(
-            Expr(0), n_elements,
+            zero_of(n_elements), n_elements,
             [&](const Expr &so_far, const Expr &element, const Var &head, const Var &token) {
                 const Expr magnitude = reinterpret<int32_t>(x(element, head, token)) & 0x7fffffff;
                 return Halide::max(so_far, select(magnitude < 0x7f800000, magnitude, 0));
@@ -451,7 +460,7 @@ private:
 /// The least and the greatest of the finite elements of each head, or 0.
 class Range : public Halide::Generator<Range> {
 public:
-    Input<Buffer<float, 3>> x{"x"};                                          // [element, head, token], whole vectors
+    Input<Buffer<float, 3>> x{"x"};                                          // [element, head, token]
     Output<Halide::Func> y{"y", {Halide::Float(32), Halide::Float(32)}, 2};  // [head, token] -> least, greatest
 
     void generate() {

@@ -4,7 +4,6 @@
 #include "kv/block.h"
 #include "kv/convert.h"
 #include "kv/names.h"
-#include "kv/padding.h"
 #include "kv/rotation.h"
 #include "kv/walk.h"
 
@@ -169,23 +168,11 @@ Numbers numbers_of(const KvCall &call, Block &block) {
             norm.per_head ? norm.size : 0};
 }
 
-/// Copies of the numbers of some heads that are padded as these are.
-Numbers pad(const Numbers &numbers, std::int64_t n_elements, std::int64_t first_head, std::int64_t n_heads,
-            float *weight, float *bias) {
-    const std::int64_t first = first_head * numbers.stride_head;
-    copy_padded(Padding::zeros, n_elements, n_heads, numbers.stride_head, numbers.weight + first, weight);
-    if (numbers.bias != nullptr) {
-        copy_padded(Padding::zeros, n_elements, n_heads, numbers.stride_head, numbers.bias + first, bias);
-    }
-    return {weight, numbers.bias == nullptr ? nullptr : bias, padded(n_elements)};
-}
-
 // ---- Norms ---------------------------------------------------------------------------------------------------------
 
-/// Calls the kernel on heads of whole vectors, of which n elements count.
 template <typename T>
-void call_norm(const KvCall &call, const Block &block, const Numbers &numbers, std::int64_t n_elements,
-               const Extents &extents, const Elements<T> &x, std::int64_t bytes, const Elements<float> &y) {
+void call_norm(const KvCall &call, const Block &block, const Numbers &numbers, const Extents &extents,
+               const Elements<T> &x, std::int64_t bytes, const Elements<float> &y) {
     const NormDesc &norm = *call.stages(block).norm;
     const StageKernels &kernels = call.kernels();
     const Dtype dtype = call.desc(block).dtype;
@@ -193,15 +180,14 @@ void call_norm(const KvCall &call, const Block &block, const Numbers &numbers, s
     StageOperand weight(Elements<const float>{numbers.weight, {1, numbers.stride_head, 0}}, sizeof(float)),
         bias(Elements<const float>{numbers.bias, {1, numbers.stride_head, 0}}, sizeof(float)), from(x, bytes),
         to(y, sizeof(float));
-    StageCall<4> all = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&weight, &bias, &from, &to}};
+    StageCall<4> all(extents, weight, bias, from, to);
     all.join(1, 2);
-    const auto n = static_cast<float>(n_elements);
     const bool widens = sizeof(T) == 1 && dtype != Dtype::f32;
     all.for_each_part([&](halyard_buffer *(&buffers)[4]) {
         if (norm.layer) {
-            kernels.layer_norm[rounds_to](buffers[0], n, norm.eps, norm.rounding, buffers[1], buffers[2], buffers[3]);
+            kernels.layer_norm[rounds_to](buffers[0], norm.eps, norm.rounding, buffers[1], buffers[2], buffers[3]);
         } else {
-            (widens ? kernels.widen_norm[index_of(dtype)] : kernels.norm[rounds_to])(buffers[0], n, norm.eps,
+            (widens ? kernels.widen_norm[index_of(dtype)] : kernels.norm[rounds_to])(buffers[0], norm.eps,
                                                                                     norm.rounding, buffers[2],
                                                                                     buffers[3]);
         }
@@ -300,22 +286,13 @@ void norm(const KvCall &call, Block &block) noexcept {
     const Extents extents =
         norm.row ? Extents{block.n_heads * norm.size, 1, block.n_tokens} : block.extents(norm.size);
     const Elements<float> window = {block.work->floats + norm.offset, block.strides};
-    with_whole_vectors(Padding::zeros, true, extents, window,
-                       [&](const Extents &whole, const Elements<float> &heads, std::int64_t first_head, std::int64_t) {
-                           Numbers its = numbers;
-                           alignas(64) float padded_weight[padded_floats], padded_bias[padded_floats];
-                           if (whole.n_elements != extents.n_elements) {
-                               its = pad(numbers, extents.n_elements, first_head, whole.n_heads, padded_weight,
-                                         padded_bias);
-                           }
-                           call_norm(call, block, its, extents.n_elements, whole, heads, sizeof(float), heads);
-                       });
+    call_norm(call, block, numbers, extents, window, sizeof(float), window);
 }
 
 void load_and_norm(const KvCall &call, Block &block) noexcept {
     const Side &in = call.tensor(block).in();
     const TensorPlan &desc = call.desc(block);
-    call_norm(call, block, numbers_of(call, block), desc.head_dim, block.extents(desc.head_dim),
+    call_norm(call, block, numbers_of(call, block), block.extents(desc.head_dim),
               Elements<const char>{call.x(block), {in.element, in.head, in.token}}, desc.bytes, block.floats());
 }
 

@@ -27,18 +27,23 @@ struct Elements {
     ElementStrides strides;
 };
 
-/// An operand of a kernel: elements, heads and tokens. (Not initialised: see set_buffer.)
+/// An operand of a kernel: elements, heads and tokens, or numbers of heads: heads and tokens. (Not initialised: see
+/// set_buffer.)
 struct StageOperand {
     const void *data;
     std::int64_t bytes;  // of an element
     std::int64_t strides[3];
+    int first_dim;  // 1: of numbers of heads, whose kernels see no dimension of elements
     halyard_buffer buffer;
     halyard_dimension dims[3];
 
     template <typename T>
-    StageOperand(const Elements<T> &elements, std::int64_t element_bytes)  // NOLINT(*UninitializedObject)
+    StageOperand(const Elements<T> &elements, std::int64_t element_bytes, int first = 0)  // NOLINT(*UninitializedObject)
         : data(elements.data), bytes(element_bytes),
-          strides{elements.strides.element, elements.strides.head, elements.strides.token} {}
+          strides{elements.strides.element, elements.strides.head, elements.strides.token}, first_dim(first) {}
+    /// Numbers of heads that are dense.
+    StageOperand(const float *numbers, std::int64_t n_heads)
+        : StageOperand(Elements<const float>{numbers, {0, 1, n_heads}}, sizeof(float), 1) {}
     StageOperand(const StageOperand &) = delete;
     StageOperand &operator=(const StageOperand &) = delete;
 };
@@ -48,6 +53,10 @@ template <std::size_t n>
 struct StageCall {
     std::int64_t extents[3];  // of elements, heads and tokens
     StageOperand *operands[n];
+
+    template <typename... Operands>
+    explicit StageCall(const Extents &of, Operands &...with)
+        : extents{of.n_elements, of.n_heads, of.n_tokens}, operands{&with...} {}
 
     /// Joins two dimensions into one where all strides allow it, for longer loops and larger groups of heads.
     void join(int inner, int outer) noexcept {
@@ -80,6 +89,7 @@ struct StageCall {
                     for (int dim = 0; dim < 3; dim++) {
                         set_dimension(of.dims[dim], extents[dim], of.strides[dim]);
                     }
+                    of.buffer.dim += of.first_dim;
                     buffers[i] = &of.buffer;
                 }
                 function(buffers);

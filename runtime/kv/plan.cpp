@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "kv/convert.h"
 #include "kv/hadamard.h"
-#include "kv/padding.h"
 #include "kv/rotation.h"
 
 #include <cstdio>
@@ -151,19 +150,19 @@ bool is_only_rotated(const TensorPlan &desc, const KvTensor &stages) {
            !stages.from_groups && !stages.position_scales && stages.hadamard == 0;
 }
 
-/// Whether one kernel norms whole heads, rotates and stores them.
+/// Whether one kernel norms whole heads, rotates and stores them: pairs of whole vectors.
 bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &desc, const KvTensor &stages) {
     const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
     return norm != nullptr && !norm->layer && !norm->per_head && !norm->after && !norm->row &&
            (norm->rounding == 0 || desc.dtype == Dtype::f32) && norm->size == desc.head_dim && desc.rotates &&
-           plan.rotary_dim == desc.head_dim && plan.rotary_dim / 2 % whole_vectors == 0 &&
+           plan.rotary_dim == desc.head_dim && plan.rotary_dim % 32 == 0 &&
            desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
            !stages.scale && !stages.groups && !stages.from_groups && !stages.position_scales && stages.hadamard == 0;
 }
 
-/// Whether a step can load and norm at once: whole heads of whole vectors, as floats or by an RMS norm.
+/// Whether a step can load and norm at once: whole heads, as floats or by an RMS norm.
 bool is_loaded_and_normed(const TensorPlan &desc, const NormDesc &norm) {
-    return !norm.after && !norm.row && norm.size == desc.head_dim && norm.size % whole_vectors == 0 &&
+    return !norm.after && !norm.row && norm.size == desc.head_dim &&
            (!norm.layer || desc.dtype == Dtype::f32);
 }
 

@@ -222,7 +222,7 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
 /// from zero; v r + z, each rounded to float, and then towards zero.
 enum Mode : std::int32_t { even = 0, away = 1, offset = 2 };
 
-/// Makes the elements of groups of at least whole_vectors elements, one byte each, dense.
+/// Makes the elements of groups, one byte each, dense.
 void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
               const Elements<float> &heads, const Numbers &numbers, unsigned char *elements) {
     const bool is_signed_largest = groups.rule == GroupRule::signed_largest;
@@ -230,32 +230,13 @@ void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Exten
     const float low = is_signed_largest || groups.has_zero() ? 0.0f : -128.0f;
     const float high = is_signed_largest ? 15.0f : groups.greatest();
     const Dtype dtype = groups.element == Dtype::e4m3 ? Dtype::e4m3 : Dtype::int8;
-    const ElementStrides of_group = {0, 1, extents.n_heads};
-    StageOperand x(heads, sizeof(float)), r(Elements<const float>{numbers.r, of_group}, sizeof(float)),
-        z(Elements<const float>{numbers.z, of_group}, sizeof(float)),
+    StageOperand x(heads, sizeof(float)), r(numbers.r, extents.n_heads), z(numbers.z, extents.n_heads),
         y(Elements<unsigned char>{elements, {1, extents.n_elements, extents.n_elements * extents.n_heads}}, 1);
-    StageCall<4> call = {{extents.n_elements, extents.n_heads, extents.n_tokens}, {&x, &r, &z, &y}};
+    StageCall<4> call(extents, x, r, z, y);
     call.join(1, 2);
     call.for_each_part([&](halyard_buffer *(&buffers)[4]) {
-        buffers[1]->dim++;  // these are [heads, tokens]
-        buffers[2]->dim++;
         kernels.quantise[index_of(dtype)](mode, low, high, buffers[0], buffers[1], buffers[2], buffers[3]);
     });
-}
-
-/// The same for shorter groups, of which a head has one, by padded copies.
-void quantise_short(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
-                    const Elements<float> &heads, const Numbers &numbers, unsigned char *elements) {
-    for (std::int64_t i = 0; i < extents.n_tokens; i++, elements += extents.n_elements) {
-        float copy[whole_vectors];
-        unsigned char quantised[whole_vectors];
-        Numbers its = numbers;
-        its.r += i;
-        its.z += i;
-        copy_padded(Padding::zeros, extents.n_elements, 1, 0, heads.data + i * heads.strides.token, copy);
-        quantise(kernels, groups, {whole_vectors, 1, 1}, {copy, {1, whole_vectors, 0}}, its, quantised);
-        std::copy_n(quantised, extents.n_elements, elements);
-    }
 }
 
 /// Calls function(byte, low, high) for each byte of a group: the elements whose nibbles it holds.
@@ -425,7 +406,7 @@ struct Q8Places {
                    1),
           scales(Elements<const char>{records.scales + groups.scale_offset,
                                       {0, groups.scale_stride / 2, records.scales_stride_head / 2}},
-                 2),
+                 2, 1),
           fits(records.scales_stride_head % 2 == 0) {}
 };
 
@@ -438,8 +419,7 @@ void store_heads(const KvCall &call, Block &block, const Heads &heads) {
     const Extents extents = {groups.group, groups.n_groups, heads.count()};
     const Elements<float> floats = {heads.floats, {1, groups.group, desc.head_dim}};
     make_numbers(kernels, groups, extents, floats, numbers);
-    (groups.group < whole_vectors ? quantise_short : quantise)(kernels, groups, extents, floats, numbers,
-                                                               elements_of(block));
+    quantise(kernels, groups, extents, floats, numbers, elements_of(block));
     for (std::int64_t token = 0; token < heads.n_tokens; token++) {
         const TokenRecords records = written_records(call, block.index, heads.first + token, heads.head);
         for (std::int64_t head = 0; records.bytes != nullptr && head < heads.n_heads; head++) {
@@ -463,7 +443,7 @@ void store_heads(const KvCall &call, Block &block, const Heads &heads) {
 bool store_q8(const KvCall &call, const GroupsDesc &groups, const Heads &heads, Q8Places &places) {
     constexpr float overflow = 127.0f * 65504.0f;  // of the largest magnitude: from here on its scale overflows
     StageOperand from(Elements<const float>{heads.floats, {1, groups.group, 0}}, sizeof(float));
-    StageCall<2> parts = {{groups.group, groups.n_groups, heads.n_heads}, {&places.elements, &places.scales}};
+    StageCall<2> parts({groups.group, groups.n_groups, heads.n_heads}, places.elements, places.scales);
     float most = 0.0f;
     bool is_finite = true;
     parts.for_each_part([&](halyard_buffer *(&buffers)[2]) {
@@ -473,7 +453,6 @@ bool store_q8(const KvCall &call, const GroupsDesc &groups, const Heads &heads, 
         set_buffer(from.buffer, from.data, from.dims);
         set_dimension(from.dims[0], groups.group, 1);
         set_dimension(from.dims[1], groups.n_groups * parts.extents[2], groups.group);
-        buffers[1]->dim++;  // it is [groups, heads]
         call.kernels().store_groups[index_of(Dtype::int8)](groups.by_largest ? of_largest : of_scale,
                                                            groups.rounds_away ? 1 : 0, &from.buffer, buffers[0],
                                                            buffers[1], &found);
@@ -516,9 +495,8 @@ void load_heads(const KvCall &call, Block &block, const Heads &heads) {
 
 void load_q8(const KvCall &call, const GroupsDesc &groups, const Heads &heads, Q8Places &places) {
     StageOperand to(Elements<float>{heads.floats, {1, groups.group, groups.group * groups.n_groups}}, sizeof(float));
-    StageCall<3> parts = {{groups.group, groups.n_groups, heads.n_heads}, {&places.elements, &places.scales, &to}};
+    StageCall<3> parts({groups.group, groups.n_groups, heads.n_heads}, places.elements, places.scales, to);
     parts.for_each_part([&](halyard_buffer *(&buffers)[3]) {
-        buffers[1]->dim++;  // it is [groups, heads]
         call.kernels().load_groups[index_of(Dtype::int8)](buffers[0], buffers[1], buffers[2]);
     });
 }

@@ -1,7 +1,6 @@
 #include "kv/walk.h"
 
 #include "kv/convert.h"
-#include "kv/padding.h"
 #include "kv/rerotate.h"
 
 #include <algorithm>
@@ -55,9 +54,7 @@ Block size_of_blocks(const KvCall &call, const Block &all) {
     Workspace work;
     const Block size = size_of_blocks(call, all);
     const std::int64_t head_dim = call.desc(all).head_dim;
-    // Rows that are longer than a block, or no whole vectors.
-    const bool has_long_rows = call.stages(all).norm && call.stages(all).norm->row &&
-                               (size.n_heads < all.n_heads || all.n_heads * head_dim % whole_vectors != 0);
+    const bool has_long_rows = call.stages(all).norm && call.stages(all).norm->row && size.n_heads < all.n_heads;
     Block block = all;
     block.work = &work;
     const auto walk_heads = [&](std::int64_t token, std::int64_t n_tokens) {

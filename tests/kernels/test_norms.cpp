@@ -2,7 +2,6 @@
 #include "checks/nearest.h"
 #include "checks/oracle.h"
 #include "kernels/stage_kernels_here.h"
-#include "kv/padding.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -18,26 +17,23 @@ using oracle::Random;
 
 namespace {
 
-/// Norms a head by the kernel, in place and padded. Its bias is NULL of an RMS norm.
+/// Norms a head by the kernel, in place. Its bias is NULL of an RMS norm.
 void normalise(const StageKernels &kernels, float eps, const std::vector<float> &weight, const std::vector<float> *bias,
                std::vector<float> &head, std::int32_t rounding = 0, Dtype dtype = Dtype::f32) {
-    const auto n = static_cast<float>(head.size()), zero = 0.0f;
     std::vector<float> operands[] = {head, weight, bias == nullptr ? head : *bias};
-    halyard_dimension dims[3] = {{0, static_cast<std::int32_t>(halyard::padded(std::ssize(head))), 1, 0},
-                                 {0, 1, 0, 0}, {0, 1, 0, 0}};
+    halyard_dimension dims[3] = {{0, static_cast<std::int32_t>(head.size()), 1, 0}, {0, 1, 0, 0}, {0, 1, 0, 0}};
     halyard_buffer buffers[3] = {};
     for (int i = 0; i < 3; i++) {
-        operands[i].resize(static_cast<std::size_t>(dims[0].extent), zero);
         buffers[i].host = reinterpret_cast<std::uint8_t *>(operands[i].data());
         buffers[i].dim = dims;
     }
     const std::size_t to = halyard::index_of(dtype);
     if (bias == nullptr) {
-        kernels.norm[to](&buffers[1], n, eps, rounding, &buffers[0], &buffers[0]);
+        kernels.norm[to](&buffers[1], eps, rounding, &buffers[0], &buffers[0]);
     } else {
-        kernels.layer_norm[to](&buffers[1], n, eps, rounding, &buffers[2], &buffers[0], &buffers[0]);
+        kernels.layer_norm[to](&buffers[1], eps, rounding, &buffers[2], &buffers[0], &buffers[0]);
     }
-    std::copy_n(operands[0].begin(), head.size(), head.begin());
+    head = operands[0];
 }
 
 /// The mean of what add(sum, element) adds up, in the order that kernel_abi.h states, written out.
