@@ -113,7 +113,11 @@ inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, c
         return;
     }
     angle.compute_at(y, Var("step")).store_in(MemoryType::Stack);
-    angle.bound_storage(loops.element, loops.gathered ? steps.any : std::max(steps.fixed, steps.any));
+    int most = std::max(steps.fixed, steps.any);
+    for (const int extent : known_extents(loops)) {
+        most = std::max(most, fit(steps.fixed, extent, steps));  // which may be the extent, if nothing divides it
+    }
+    angle.bound_storage(loops.element, loops.gathered ? steps.any : most);
     if (loops.by_member) {
         angle.reorder_storage(loops.lane, loops.element, loops.token);
     } else {
