@@ -59,9 +59,6 @@ struct KvCall {
     char *data(const Block &block, Array array) const noexcept {
         return arrays.of_tensor[block.index][static_cast<int>(array)];
     }
-    const BoundArray &bound(const Block &block, Array array) const noexcept {
-        return kv.tensors[block.index].arrays[static_cast<int>(array)];
-    }
 
     /// The first element of the block in x or y, which is no cache.
     const char *x(const Block &block) const noexcept {

@@ -26,6 +26,15 @@ void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, co
         [&](halyard_buffer *(&buffers)[3]) { kernels.narrow[index_of(dtype)](buffers[0], buffers[1], buffers[2]); });
 }
 
+void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char *from, float *to) noexcept {
+    widen(kernels, dtype, {n, 1, 1}, {from, {1, 0, 0}}, {to, {1, 0, 0}});
+}
+
+void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const float *from, char *to) noexcept {
+    static constexpr float one = 1.0f;
+    narrow(kernels, dtype, {n, 1, 1}, {from, {1, 0, 0}}, {&one, {0, 0, 0}}, {to, {1, 0, 0}});
+}
+
 Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
     const auto &cache = call.stages(block).cache;

@@ -18,6 +18,10 @@ void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, con
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &x,
             const Elements<const float> &r, const Elements<char> &y) noexcept;
 
+/// The same of n numbers that lie one after the other.
+void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char *from, float *to) noexcept;
+void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const float *from, char *to) noexcept;
+
 /// How the elements of a block's output lie.
 Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept;
 

@@ -130,7 +130,7 @@ void load_numbers(const KvCall &call, const NormDesc &norm, const char *numbers,
         return;
     }
     const char *const from = numbers + first * element_bytes(*norm.weight);
-    widen(call.kernels(), *norm.weight, {n, 1, 1}, {from, {1, 0, 0}}, {out, {1, 0, 0}});
+    widen(call.kernels(), *norm.weight, n, from, out);
 }
 
 void load_weights(const KvCall &call, const Block &block, std::int64_t first, std::int64_t n, float *out) {
@@ -244,7 +244,7 @@ void apply_row_factor(const KvCall &call, const Block &block, const Numbers &num
 std::int64_t most_heads_in_block(const KvTensor &stages, std::int64_t head_dim) noexcept {
     // Weights of heads may need as much room as the heads, and biases too.
     const bool are_many = stages.norm && stages.norm->layer && (stages.norm->row || stages.norm->per_head);
-    return std::clamp<std::int64_t>((are_many ? block_floats / 2 : block_floats) / head_dim, 1, block_heads);
+    return std::clamp<std::int64_t>((are_many ? block_floats / 2 : block_floats) / head_dim, 1, stages.most_heads);
 }
 
 void find_row_factor(const KvCall &call, const Block &first, std::int64_t n_heads) noexcept {

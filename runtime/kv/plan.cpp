@@ -72,6 +72,9 @@ halyard_status read_groups_of(const halyard_tensor_desc &tensor, int index, bool
         HALYARD_TRY(
             read_groups(tensor.from_groups, index, "from_groups", desc.head_dim, &out->from_groups.emplace(), error));
     }
+    for (const auto &groups : {out->groups, out->from_groups}) {
+        out->most_heads = std::min(out->most_heads, groups ? block_groups / groups->n_groups : block_heads);
+    }
     desc.in_dim = out->from_groups ? out->from_groups->record_bytes : desc.head_dim;
     return HALYARD_OK;
 }

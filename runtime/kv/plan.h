@@ -16,8 +16,8 @@ namespace halyard {
 struct Block;
 struct KvCall;
 
-/// The longest head that goes through blocks, the elements of a thread's block, and the heads of one.
-inline constexpr std::int64_t max_head = 2048, block_floats = 8192, block_heads = 2048;
+/// The longest head that goes through blocks, the elements of a thread's block, and the heads or groups of one.
+inline constexpr std::int64_t max_head = 2048, block_floats = 8192, block_heads = 2048, block_groups = 256;
 
 /// A step does something to a block of heads and tokens.
 struct Step {
@@ -57,6 +57,7 @@ struct KvTensor {
     std::int64_t hadamard = 0;     // elements that are transformed together, or 0
     std::optional<ScaleDesc> scale;
     std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
+    std::int64_t most_heads = block_heads;          // of a block: as many as there is room for their numbers
     std::optional<CacheDesc> cache;
     std::uint8_t asked = 0;             // a bit for each Array
     const Kernel *in_blocks = nullptr;  // rotates blocks of floats, in place if the pairings are one

@@ -25,56 +25,46 @@ struct TokenRecords {
     std::int64_t scales_stride_head;
 };
 
-TokenRecords records_at(const KvCall &call, int index, Array scales_array, char *bytes, std::int64_t stride_head,
-                        std::int64_t block, std::int64_t token, std::int64_t head) {
-    bytes += head * stride_head;
-    char *const apart = call.arrays.of_tensor[index][static_cast<int>(scales_array)];
-    if (apart == nullptr) {
-        return {bytes, stride_head, bytes, stride_head};
-    }
-    const std::int64_t *const strides = call.kv.tensors[index].arrays[static_cast<int>(scales_array)].elements.strides;
-    return {bytes, stride_head, apart + block * strides[0] + token * strides[1] + head * strides[2], strides[2]};
-}
-
-/// Those of x or y, which is no cache.
-TokenRecords records_of_view(const KvCall &call, int index, Array scales_array, const Side &side, const void *data,
-                             std::int64_t batch, std::int64_t token, std::int64_t head) {
-    char *const bytes =
-        static_cast<char *>(const_cast<void *>(data)) + batch * side.batch + token * side.token;
-    return records_at(call, index, scales_array, bytes, side.head, batch, token, head);
-}
-
-/// The records that are written of a token, from a head on. at: the token, counted through all batch rows.
-TokenRecords written_records(const KvCall &call, int index, std::int64_t at, std::int64_t head) {
-    const auto &cache = call.kv_plan().tensors[index].cache;
-    if (!cache) {
-        const std::int64_t n = call.program.positions.n_tokens;
-        return records_of_view(call, index, Array::group_scales, call.program.tensors[index].y, call.given.y[index],
-                               at / n, at % n, head);
-    }
-    const std::int64_t slot = call.kv.slots.of_token(call.arrays.slots, at);
-    if (slot < 0) {
-        return {nullptr, 0, nullptr, 0};
-    }
-    char *const bytes = call.arrays.of_tensor[index][static_cast<int>(Array::cache)] + cache->offset_of(slot);
-    return records_at(call, index, Array::group_scales, bytes, cache->stride_head, slot / cache->block_size,
-                      slot % cache->block_size, head);
-}
-
-/// Those that are read.
-TokenRecords read_records(const KvCall &call, int index, std::int64_t at, std::int64_t head) {
-    if (call.kv.rerotates && call.kv_plan().tensors[index].cache) {
-        return written_records(call, index, at, head);
-    }
-    const std::int64_t n = call.program.positions.n_tokens;
+/// The records of a token from a head on: those that are written, or those that are read. Keys that move are read where
+/// they are written. at: the token, counted through all batch rows.
+TokenRecords records_of(const KvCall &call, int index, bool are_written, std::int64_t at, std::int64_t head) {
     const ProgramTensor &tensor = call.program.tensors[index];
-    return records_of_view(call, index, call.kv.rerotates ? Array::group_scales : Array::from_group_scales, tensor.in(),
-                           tensor.in_place ? call.given.y[index] : call.given.x[index], at / n, at % n, head);
+    const auto &cache = call.kv_plan().tensors[index].cache;
+    const auto &arrays = call.arrays.of_tensor[index];
+    const bool are_kept = are_written || call.kv.rerotates;
+    const std::int64_t n_tokens = call.program.positions.n_tokens;
+    std::int64_t block = at / n_tokens, token = at % n_tokens;
+    TokenRecords records = {};
+    if (cache && are_kept) {
+        const std::int64_t slot = call.kv.slots.of_token(call.arrays.slots, at);
+        if (slot < 0) {
+            return records;
+        }
+        block = slot / cache->block_size;
+        token = slot % cache->block_size;
+        records.stride_head = cache->stride_head;
+        records.bytes = arrays[static_cast<int>(Array::cache)] + cache->offset_of(slot);
+    } else {
+        const Side &side = are_written ? tensor.y : tensor.in();
+        const void *const data = are_written || tensor.in_place ? call.given.y[index] : call.given.x[index];
+        records.stride_head = side.head;
+        records.bytes = static_cast<char *>(const_cast<void *>(data)) + block * side.batch + token * side.token;
+    }
+    records.bytes += head * records.stride_head;
+    const auto scales = static_cast<int>(are_kept ? Array::group_scales : Array::from_group_scales);
+    if (arrays[scales] == nullptr) {
+        records.scales = records.bytes;
+        records.scales_stride_head = records.stride_head;
+    } else {
+        const std::int64_t *const strides = call.kv.tensors[index].arrays[scales].elements.strides;
+        records.scales = arrays[scales] + block * strides[0] + token * strides[1] + head * strides[2];
+        records.scales_stride_head = strides[2];
+    }
+    return records;
 }
 
-/// How many groups are worked on at once. Their elements have room in a block, and a head has at most 64 groups.
-constexpr std::int64_t max_groups = 256, numbers_of_groups = 6;
-static_assert(block_heads >= numbers_of_groups * max_groups);
+constexpr std::int64_t numbers_of_groups = 6;
+static_assert(block_heads >= numbers_of_groups * block_groups && sizeof(Workspace::spare) >= block_floats);
 
 /// The scale of a group, as stored.
 float load_group_scale(const GroupsDesc &groups, const char *at) {
@@ -96,8 +86,8 @@ struct Numbers {
     char *words;  // scales as they are stored
 
     explicit Numbers(float *memory)
-        : least(memory), most(memory + max_groups), s(memory + 2 * max_groups), r(memory + 3 * max_groups),
-          z(memory + 4 * max_groups), words(reinterpret_cast<char *>(memory + 5 * max_groups)) {}
+        : least(memory), most(memory + block_groups), s(memory + 2 * block_groups), r(memory + 3 * block_groups),
+          z(memory + 4 * block_groups), words(reinterpret_cast<char *>(memory + 5 * block_groups)) {}
 };
 
 // ---- Scales --------------------------------------------------------------------------------------------------------
@@ -157,8 +147,7 @@ void round_to_powers(const GroupsDesc &groups, std::int64_t n, const Numbers &nu
 /// Rounds numbers to f16. What overflows becomes the largest finite number, and `number` that too; true where that was
 /// so.
 bool round_to_f16(const StageKernels &kernels, std::int64_t n, float *numbers, char *words) {
-    static constexpr float one = 1.0f;
-    narrow(kernels, Dtype::f16, {n, 1, 1}, {numbers, {1, 0, 0}}, {&one, {0, 0, 0}}, {words, {1, 0, 0}});
+    narrow(kernels, Dtype::f16, n, numbers, words);
     constexpr std::uint32_t infinity = 0x7c00;
     std::uint32_t overflows = 0;  // no branch, for the cost of a head
     for (std::int64_t i = 0; i < n; i++) {
@@ -270,25 +259,20 @@ void unpack(const GroupsDesc &groups, const char *__restrict in, unsigned char *
 }
 
 /// Copies groups to or from their places in a record, whose strides may leave gaps. Most have a size that is known.
-template <std::int64_t n>
-void copy_groups_of(std::int64_t n_groups, const char *from, std::int64_t from_stride, char *to,
-                    std::int64_t to_stride) {
-    for (std::int64_t g = 0; g < n_groups; g++) {
-        std::memcpy(to + g * to_stride, from + g * from_stride, n);
-    }
-}
 void copy_groups(std::int64_t n_groups, std::int64_t bytes, const char *from, std::int64_t from_stride, char *to,
                  std::int64_t to_stride) {
-    switch (bytes) {
-    case 1: copy_groups_of<1>(n_groups, from, from_stride, to, to_stride); return;
-    case 2: copy_groups_of<2>(n_groups, from, from_stride, to, to_stride); return;
-    case 4: copy_groups_of<4>(n_groups, from, from_stride, to, to_stride); return;
-    case 32: copy_groups_of<32>(n_groups, from, from_stride, to, to_stride); return;
-    case 64: copy_groups_of<64>(n_groups, from, from_stride, to, to_stride); return;
-    default:
+    const auto copy = [=](auto n) {
         for (std::int64_t g = 0; g < n_groups; g++) {
-            std::memcpy(to + g * to_stride, from + g * from_stride, static_cast<std::size_t>(bytes));
+            std::memcpy(to + g * to_stride, from + g * from_stride, n);
         }
+    };
+    switch (bytes) {
+    case 1: copy(std::integral_constant<std::size_t, 1>()); break;
+    case 2: copy(std::integral_constant<std::size_t, 2>()); break;
+    case 4: copy(std::integral_constant<std::size_t, 4>()); break;
+    case 32: copy(std::integral_constant<std::size_t, 32>()); break;
+    case 64: copy(std::integral_constant<std::size_t, 64>()); break;
+    default: copy(static_cast<std::size_t>(bytes));
     }
 }
 
@@ -358,35 +342,66 @@ void load_head(const GroupsDesc &groups, std::int64_t first, const char *record,
 
 // ---- Steps ---------------------------------------------------------------------------------------------------------
 
-/// Some heads of tokens that follow each other without a gap.
-struct Heads {
-    std::int64_t first, n_tokens;  // counted through all batch rows
-    std::int64_t head, n_heads;    // counted through the tensor
-    float *floats;
+unsigned char *elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
 
-    std::int64_t count() const { return n_tokens * n_heads; }
-    /// One of the tokens.
-    Heads of_token(std::int64_t token, std::int64_t head_dim) const {
-        return {first + token, 1, head, n_heads, floats + token * n_heads * head_dim};
-    }
-};
-
-/// Calls function(heads) for all heads of a block, as many as there is memory for at once.
+/// Calls function(i, record, scales) for head i of a block. A record is NULL where its token has no slot.
 template <typename Function>
-void for_each_heads(const KvCall &call, const Block &block, const GroupsDesc &groups, const Function &function) {
-    const std::int64_t room = std::min(max_groups / groups.n_groups, block_floats / groups.n_grouped);
-    const std::int64_t n_heads = std::min(block.n_heads, room);
-    const std::int64_t n_tokens = block.n_heads <= room ? std::max<std::int64_t>(room / block.n_heads, 1) : 1;
-    for (std::int64_t token = 0; token < block.n_tokens; token += n_tokens) {
-        for (std::int64_t head = 0; head < block.n_heads; head += n_heads) {
-            function(Heads{block.first(call) + token, std::min(n_tokens, block.n_tokens - token), block.head + head,
-                           std::min(n_heads, block.n_heads - head),
-                           block.work->floats + token * block.strides.token + head * block.strides.head});
+void for_each_record(const KvCall &call, const Block &block, bool are_written, const Function &function) {
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        const TokenRecords records =
+            records_of(call, block.index, are_written, block.first(call) + token, block.head);
+        for (std::int64_t head = 0; head < block.n_heads; head++) {
+            function(token * block.n_heads + head, records.bytes + head * records.stride_head,
+                     records.scales + head * records.scales_stride_head);
         }
     }
 }
 
-unsigned char *elements_of(Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
+/// Makes the groups of a block and stores them, but for tokens without a slot.
+void store_groups(const KvCall &call, const Block &block) {
+    const std::int64_t head_dim = call.desc(block).head_dim;
+    const GroupsDesc &groups = *call.stages(block).groups;
+    const StageKernels &kernels = call.kernels();
+    const Numbers numbers(block.work->numbers);
+    const Extents extents = {groups.group, groups.n_groups, block.n_tokens * block.n_heads};
+    const Elements<float> floats = {block.work->floats, {1, groups.group, head_dim}};
+    make_numbers(kernels, groups, extents, floats, numbers);
+    quantise(kernels, groups, extents, floats, numbers, elements_of(block));
+    for_each_record(call, block, true, [&](std::int64_t i, char *record, char *scales) {
+        if (record == nullptr) {
+            return;
+        }
+        store_head(groups, i * groups.n_groups, elements_of(block), numbers, record, scales);
+        if (groups.n_raw != 0) {
+            const float *const raw = block.work->floats + i * head_dim + groups.n_grouped;
+            narrow(kernels, Dtype::bf16, groups.n_raw, raw, record + groups.raw_offset);
+        }
+    });
+}
+
+/// Makes floats of a block's records; zeros of tokens without a slot.
+void load_groups(const KvCall &call, const Block &block) {
+    const std::int64_t head_dim = call.desc(block).head_dim;
+    const GroupsDesc &groups = *call.stages(block).from_groups;
+    const Numbers numbers(block.work->numbers);
+    unsigned char *const elements = elements_of(block);
+    for_each_record(call, block, false, [&](std::int64_t i, const char *record, const char *scales) {
+        const std::int64_t first = i * groups.n_groups;
+        float *const raw = block.work->floats + i * head_dim + groups.n_grouped;
+        if (record == nullptr) {
+            std::fill_n(elements + first * groups.group, groups.n_grouped, 0);
+            std::fill_n(numbers.s + first, groups.n_groups, 0.0f);
+            std::fill_n(numbers.z + first, groups.n_groups, 0.0f);
+            std::fill_n(raw, groups.n_raw, 0.0f);
+            return;
+        }
+        load_head(groups, first, record, scales, elements, numbers);
+        if (groups.n_raw != 0) {
+            widen(call.kernels(), Dtype::bf16, groups.n_raw, record + groups.raw_offset, raw);
+        }
+    });
+    dequantise(call.kernels(), groups, elements, numbers, block.n_tokens * block.n_heads, head_dim, block.work->floats);
+}
 
 /// Whether records are those of ggml's q8_0, which most caches of llama.cpp have: groups of 32 integers with an f16
 /// scale each. Kernels store and load such groups where they lie.
@@ -410,144 +425,77 @@ struct Q8Places {
           fits(records.scales_stride_head % 2 == 0) {}
 };
 
-/// Makes groups of some heads and stores them; those of tokens without a slot are not stored.
-void store_heads(const KvCall &call, Block &block, const Heads &heads) {
-    const TensorPlan &desc = call.desc(block);
-    const GroupsDesc &groups = *call.stages(block).groups;
-    const StageKernels &kernels = call.kernels();
-    const Numbers numbers(block.work->numbers);
-    const Extents extents = {groups.group, groups.n_groups, heads.count()};
-    const Elements<float> floats = {heads.floats, {1, groups.group, desc.head_dim}};
-    make_numbers(kernels, groups, extents, floats, numbers);
-    quantise(kernels, groups, extents, floats, numbers, elements_of(block));
-    for (std::int64_t token = 0; token < heads.n_tokens; token++) {
-        const TokenRecords records = written_records(call, block.index, heads.first + token, heads.head);
-        for (std::int64_t head = 0; records.bytes != nullptr && head < heads.n_heads; head++) {
-            const std::int64_t at = token * heads.n_heads + head;
-            char *const record = records.bytes + head * records.stride_head;
-            store_head(groups, at * groups.n_groups, elements_of(block), numbers, record,
-                       records.scales + head * records.scales_stride_head);
-            if (groups.n_raw != 0) {
-                static constexpr float one = 1.0f;
-                narrow(kernels, Dtype::bf16, {groups.n_raw, 1, 1},
-                       {heads.floats + at * desc.head_dim + groups.n_grouped, {1, 0, 0}}, {&one, {0, 0, 0}},
-                       {record + groups.raw_offset, {1, 0, 0}});
-            }
-        }
-    }
-}
-
-/// Stores the groups of some heads of one token by the kernel of q8_0. False where a NaN, an infinity or a scale that
-/// overflows is among them: then everything has to be written again, by store_heads. Both give the same bits where this
-/// says true.
-bool store_q8(const KvCall &call, const GroupsDesc &groups, const Heads &heads, Q8Places &places) {
+/// False where scales do not fit, or where a NaN, an infinity or a scale that overflows is among the groups of a block:
+/// then store_groups has to write all of it again. Both give the same bits where this says true.
+bool store_q8(const KvCall &call, const Block &block) {
     constexpr float overflow = 127.0f * 65504.0f;  // of the largest magnitude: from here on its scale overflows
-    StageOperand from(Elements<const float>{heads.floats, {1, groups.group, 0}}, sizeof(float));
-    StageCall<2> parts({groups.group, groups.n_groups, heads.n_heads}, places.elements, places.scales);
-    float most = 0.0f;
+    const GroupsDesc &groups = *call.stages(block).groups;
     bool is_finite = true;
-    parts.for_each_part([&](halyard_buffer *(&buffers)[2]) {
-        std::int32_t largest = 0;
-        halyard_buffer found;
-        set_buffer(found, &largest, nullptr);
-        set_buffer(from.buffer, from.data, from.dims);
-        set_dimension(from.dims[0], groups.group, 1);
-        set_dimension(from.dims[1], groups.n_groups * parts.extents[2], groups.group);
-        call.kernels().store_groups[index_of(Dtype::int8)](groups.by_largest ? of_largest : of_scale,
-                                                           groups.rounds_away ? 1 : 0, &from.buffer, buffers[0],
-                                                           buffers[1], &found);
-        most = std::bit_cast<float>(largest);
-        is_finite = is_finite && most < overflow;  // not of a NaN
-        from.data = static_cast<const float *>(from.data) + groups.n_groups * groups.group * parts.extents[2];
-    });
+    for (std::int64_t token = 0; token < block.n_tokens && is_finite; token++) {
+        const TokenRecords records = records_of(call, block.index, true, block.first(call) + token, block.head);
+        if (records.bytes == nullptr) {
+            continue;
+        }
+        Q8Places places(groups, records);
+        if (!places.fits) {
+            return false;
+        }
+        const float *floats = block.work->floats + token * block.strides.token;
+        StageCall<2> parts({groups.group, groups.n_groups, block.n_heads}, places.elements, places.scales);
+        parts.for_each_part([&](halyard_buffer *(&buffers)[2]) {
+            const std::int64_t n_groups = groups.n_groups * parts.extents[2];
+            std::int32_t largest = 0;
+            halyard_buffer from, found;
+            halyard_dimension dims[2];
+            set_buffer(found, &largest, nullptr);
+            set_buffer(from, floats, dims);
+            set_dimension(dims[0], groups.group, 1);
+            set_dimension(dims[1], n_groups, groups.group);
+            call.kernels().store_groups[index_of(Dtype::int8)](groups.by_largest ? of_largest : of_scale,
+                                                               groups.rounds_away ? 1 : 0, &from, buffers[0],
+                                                               buffers[1], &found);
+            is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // not of a NaN
+            floats += n_groups * groups.group;
+        });
+    }
     return is_finite;
 }
 
-/// Makes floats of the records of some heads; zeros of tokens without a slot.
-void load_heads(const KvCall &call, Block &block, const Heads &heads) {
-    const TensorPlan &desc = call.desc(block);
+/// False where scales do not fit.
+bool load_q8(const KvCall &call, const Block &block) {
     const GroupsDesc &groups = *call.stages(block).from_groups;
-    const StageKernels &kernels = call.kernels();
-    const Numbers numbers(block.work->numbers);
-    unsigned char *const elements = elements_of(block);
-    for (std::int64_t token = 0; token < heads.n_tokens; token++) {
-        const TokenRecords records = read_records(call, block.index, heads.first + token, heads.head);
-        for (std::int64_t head = 0; head < heads.n_heads; head++) {
-            const std::int64_t at = token * heads.n_heads + head, first = at * groups.n_groups;
-            float *const raw = heads.floats + at * desc.head_dim + groups.n_grouped;
-            if (records.bytes == nullptr) {
-                std::fill_n(elements + first * groups.group, groups.n_grouped, 0);
-                std::fill_n(numbers.s + first, groups.n_groups, 0.0f);
-                std::fill_n(numbers.z + first, groups.n_groups, 0.0f);
-                std::fill_n(raw, groups.n_raw, 0.0f);
-                continue;
-            }
-            const char *const record = records.bytes + head * records.stride_head;
-            load_head(groups, first, record, records.scales + head * records.scales_stride_head, elements, numbers);
-            if (groups.n_raw != 0) {
-                widen(kernels, Dtype::bf16, {groups.n_raw, 1, 1}, {record + groups.raw_offset, {1, 0, 0}},
-                      {raw, {1, 0, 0}});
-            }
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        const TokenRecords records = records_of(call, block.index, false, block.first(call) + token, block.head);
+        float *const floats = block.work->floats + token * block.strides.token;
+        if (records.bytes == nullptr) {
+            std::fill_n(floats, block.strides.token, 0.0f);
+            continue;
         }
+        Q8Places places(groups, records);
+        if (!places.fits) {
+            return false;
+        }
+        StageOperand to(Elements<float>{floats, {1, groups.group, block.strides.head}}, sizeof(float));
+        StageCall<3> parts({groups.group, groups.n_groups, block.n_heads}, places.elements, places.scales, to);
+        parts.for_each_part([&](halyard_buffer *(&buffers)[3]) {
+            call.kernels().load_groups[index_of(Dtype::int8)](buffers[0], buffers[1], buffers[2]);
+        });
     }
-    dequantise(kernels, groups, elements, numbers, heads.count(), desc.head_dim, heads.floats);
-}
-
-void load_q8(const KvCall &call, const GroupsDesc &groups, const Heads &heads, Q8Places &places) {
-    StageOperand to(Elements<float>{heads.floats, {1, groups.group, groups.group * groups.n_groups}}, sizeof(float));
-    StageCall<3> parts({groups.group, groups.n_groups, heads.n_heads}, places.elements, places.scales, to);
-    parts.for_each_part([&](halyard_buffer *(&buffers)[3]) {
-        call.kernels().load_groups[index_of(Dtype::int8)](buffers[0], buffers[1], buffers[2]);
-    });
+    return true;
 }
 
 }  // namespace
 
 void store_records(const KvCall &call, Block &block) noexcept {
-    const GroupsDesc &groups = *call.stages(block).groups;
-    const std::int64_t head_dim = call.desc(block).head_dim;
-    for_each_heads(call, block, groups, [&](const Heads &heads) {
-        if (!is_q8(groups)) {
-            store_heads(call, block, heads);
-            return;
-        }
-        for (std::int64_t token = 0; token < heads.n_tokens; token++) {
-            const Heads its = heads.of_token(token, head_dim);
-            const TokenRecords records = written_records(call, block.index, its.first, its.head);
-            if (records.bytes == nullptr) {
-                continue;
-            }
-            Q8Places places(groups, records);
-            if (!places.fits || !store_q8(call, groups, its, places)) {
-                store_heads(call, block, its);
-            }
-        }
-    });
+    if (!is_q8(*call.stages(block).groups) || !store_q8(call, block)) {
+        store_groups(call, block);
+    }
 }
 
 void load_records(const KvCall &call, Block &block) noexcept {
-    const GroupsDesc &groups = *call.stages(block).from_groups;
-    const std::int64_t head_dim = call.desc(block).head_dim;
-    for_each_heads(call, block, groups, [&](const Heads &heads) {
-        if (!is_q8(groups)) {
-            load_heads(call, block, heads);
-            return;
-        }
-        for (std::int64_t token = 0; token < heads.n_tokens; token++) {
-            const Heads its = heads.of_token(token, head_dim);
-            const TokenRecords records = read_records(call, block.index, its.first, its.head);
-            if (records.bytes == nullptr) {
-                std::fill_n(its.floats, its.n_heads * head_dim, 0.0f);
-                continue;
-            }
-            Q8Places places(groups, records);
-            if (places.fits) {
-                load_q8(call, groups, its, places);
-            } else {
-                load_heads(call, block, its);
-            }
-        }
-    });
+    if (!is_q8(*call.stages(block).from_groups) || !load_q8(call, block)) {
+        load_groups(call, block);
+    }
 }
 
 // ---- Keys that move ------------------------------------------------------------------------------------------------
@@ -579,30 +527,33 @@ halyard_status check_moved_records(const KvCall &call, int index, halyard_error 
     const KvTensor &stages = call.kv_plan().tensors[index];
     const GroupsDesc &groups = *stages.groups;
     const TokenNumbers &tokens = call.program.positions;
-    for (std::int64_t at = 0; at < tokens.count(); at++) {
-        const TokenRecords records = read_records(call, index, at, 0);
-        for (std::int64_t head = 0; records.bytes != nullptr && head < call.program.tensors[index].n_heads; head++) {
-            const char *const scales = records.scales + head * records.scales_stride_head + groups.scale_offset;
-            const char *const zero = records.bytes + head * records.stride_head + groups.zero_offset;
-            if (are_finite(groups, scales) && !(groups.has_zero() && !are_finite(groups, zero))) {
-                continue;
-            }
-            std::int64_t g = 0;
-            float s = load_group_scale(groups, scales);
-            const float z = groups.has_zero() ? read_word<float>(zero) : 0.0f;
-            while (s - s == 0.0f && z - z == 0.0f && g < groups.n_groups - 1) {
-                s = load_group_scale(groups, scales + ++g * groups.scale_stride);
-            }
-            const bool is_scale = s - s != 0.0f;
-            const std::int64_t token = tokens.name_of(at / tokens.n_tokens, at % tokens.n_tokens).token;
-            return fail(error, HALYARD_ERROR_SCALE, "the record of ", stages.cache ? "slot " : "token ",
-                        stages.cache ? call.kv.slots.of_token(call.arrays.slots, at) : token, ", head ", head,
-                        ", of tensor ", index, " has ", double(is_scale ? s : z), " as the ",
-                        is_scale ? "scale" : "zero point", " of group ", g,
-                        ", but it must be finite: no key was stored there");
+    Block all = {};
+    all.index = index;
+    all.n_tokens = tokens.count();
+    all.n_heads = call.program.tensors[index].n_heads;
+    halyard_status status = HALYARD_OK;
+    for_each_record(call, all, false, [&](std::int64_t i, const char *record, const char *scales) {
+        const char *const zero = record + groups.zero_offset;
+        scales += groups.scale_offset;
+        if (record == nullptr || status != HALYARD_OK ||
+            (are_finite(groups, scales) && !(groups.has_zero() && !are_finite(groups, zero)))) {
+            return;
         }
-    }
-    return HALYARD_OK;
+        std::int64_t g = 0;
+        float s = load_group_scale(groups, scales);
+        const float z = groups.has_zero() ? read_word<float>(zero) : 0.0f;
+        while (s - s == 0.0f && z - z == 0.0f && g < groups.n_groups - 1) {
+            s = load_group_scale(groups, scales + ++g * groups.scale_stride);
+        }
+        const bool is_scale = s - s != 0.0f;
+        const std::int64_t at = i / all.n_heads, token = tokens.name_of(at / tokens.n_tokens, at % tokens.n_tokens).token;
+        status = fail(error, HALYARD_ERROR_SCALE, "the record of ", stages.cache ? "slot " : "token ",
+                      stages.cache ? call.kv.slots.of_token(call.arrays.slots, at) : token, ", head ",
+                      i % all.n_heads, ", of tensor ", index, " has ", double(is_scale ? s : z), " as the ",
+                      is_scale ? "scale" : "zero point", " of group ", g,
+                      ", but it must be finite: no key was stored there");
+    });
+    return status;
 }
 
 }  // namespace halyard

@@ -42,7 +42,7 @@ Block size_of_blocks(const KvCall &call, const Block &all) {
     }
     const std::int64_t n_floats = stages.groups ? block_floats / 4 : block_floats;
     const std::int64_t words_bytes = block_floats;  // of scattered outputs: a quarter of the memory for them
-    block.n_tokens = std::min({n_floats / (block.n_heads * desc.head_dim), block_heads / block.n_heads,
+    block.n_tokens = std::min({n_floats / (block.n_heads * desc.head_dim), stages.most_heads / block.n_heads,
                                is_scattered ? words_bytes / (desc.head_dim * desc.out_bytes) : block_floats});
     block.n_tokens = std::clamp<std::int64_t>(block.n_tokens, 1, all.n_tokens);
     return block;
