@@ -56,8 +56,9 @@ inline void in_groups(Halide::Stage stage, const Halide::Var &head, const Halide
 inline Halide::Expr fills_steps(const Halide::Expr &n_elements) { return n_elements % (4 * lanes) == 0; }
 
 /// What is reduced to 16 lanes per head, for a group of heads at once. Were it for one head, LLVM would not store the
-/// vector, and reduce its halves apart from the first element on. The elements behind the last whole vector join what is
-/// kept: a guarded store to `reduced` would keep that in memory for all steps.
+/// vector, and reduce its halves apart from the first element on. The elements behind the last whole vector join what
+/// is kept: a guarded store to `reduced` would keep that in memory for all steps. Lanes without an element stay as they
+/// are; adding 0 would give the same bits, since no partial sum is -0.
 inline void reduce_in_groups(Halide::Func reduced, Halide::Func kept, Halide::Func in, const StageLoops &loops,
                              const Halide::Expr &unrolls, int heads) {
     using namespace Halide;

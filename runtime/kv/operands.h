@@ -38,7 +38,8 @@ struct StageOperand {
     halyard_dimension dims[3];
 
     template <typename T>
-    StageOperand(const Elements<T> &elements, std::int64_t element_bytes, int first = 0)  // NOLINT(*UninitializedObject)
+    // NOLINTNEXTLINE(*UninitializedObject)
+    StageOperand(const Elements<T> &elements, std::int64_t element_bytes, int first = 0)
         : data(elements.data), bytes(element_bytes),
           strides{elements.strides.element, elements.strides.head, elements.strides.token}, first_dim(first) {}
     /// Numbers of heads that are dense.

@@ -546,7 +546,8 @@ halyard_status check_moved_records(const KvCall &call, int index, halyard_error 
             s = load_group_scale(groups, scales + ++g * groups.scale_stride);
         }
         const bool is_scale = s - s != 0.0f;
-        const std::int64_t at = i / all.n_heads, token = tokens.name_of(at / tokens.n_tokens, at % tokens.n_tokens).token;
+        const std::int64_t at = i / all.n_heads;
+        const std::int64_t token = tokens.name_of(at / tokens.n_tokens, at % tokens.n_tokens).token;
         status = fail(error, HALYARD_ERROR_SCALE, "the record of ", stages.cache ? "slot " : "token ",
                       stages.cache ? call.kv.slots.of_token(call.arrays.slots, at) : token, ", head ",
                       i % all.n_heads, ", of tensor ", index, " has ", double(is_scale ? s : z), " as the ",
