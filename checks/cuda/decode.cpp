@@ -282,6 +282,12 @@ private:
             instruction.flow = opcode == "trap" ? Flow::trap : Flow::exit;
         } else if (opcode == "bar.sync" && operands.size() == 1 && operands[0] == "0") {
             instruction.flow = Flow::barrier;
+        } else if (opcode == "shfl.sync.idx.b32" && operands.size() == 5) {
+            instruction.flow = Flow::shuffle;
+            instruction.operands[0] = require_width(destination(operands[0]), 4, operands[0]);
+            for (std::size_t i = 1; i < 5; i++) {
+                instruction.operands[i] = source(operands[i], 4);
+            }
         } else if (opcode.starts_with("ld.") || opcode.starts_with("st.")) {
             add_access(instruction, opcode, operands);
         } else if (opcode.starts_with("mov.b") && operands.size() == 2 &&

@@ -289,7 +289,9 @@ DRIVER(cuDeviceGet, int *device, int ordinal) {
 }
 
 DRIVER(cuDeviceGetAttribute, int *value, int attribute, int) {
-    *value = attribute == 75 ? 8 : 0;  // compute capability 8.0
+    const char *const given = std::getenv("EMULATED_CUDA_CAPABILITY");
+    const int capability = given == nullptr ? 80 : std::atoi(given);
+    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
     return record("cuDeviceGetAttribute");
 }
 

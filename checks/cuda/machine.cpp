@@ -211,6 +211,9 @@ Region &Block::region_of(const Instruction &instruction, Address at, unsigned n)
 /// behind catch up. Now and then it is another place, or some of them alone.
 std::uint32_t Block::gather(std::uint64_t &random) {
     std::uint32_t first = UINT32_MAX;
+    if (std::find(states_.begin(), states_.end(), State::running) == states_.end()) {
+        throw Fault("waits for threads of its warp that do not come");
+    }
     for (unsigned i = 0; i < n_threads_; i++) {
         first = states_[i] == State::running ? std::min(first, at_[i]) : first;
     }
@@ -297,6 +300,10 @@ bool Block::flow(const Instruction &instruction, std::uint32_t &at) {
         n_waiting_ += n;
         stand(at + 1, State::waiting);
         break;
+    case Flow::shuffle:
+        stand(at, State::shuffling);
+        shuffle(instruction, at);
+        return false;
     case Flow::exit:
         n_ended_ += n;
         stand(at, State::ended);
@@ -311,6 +318,48 @@ bool Block::flow(const Instruction &instruction, std::uint32_t &at) {
         leave_barrier();
     }
     return false;
+}
+
+/// Exchanges values within the warps whose threads have all come: PTX ISA, shfl.sync. It has all members of a warp, and
+/// stays within parts of it, as Halide has it.
+void Block::shuffle(const Instruction &instruction, std::uint32_t at) {
+    const Threads all = {*this, together_.data(), 1, false};
+    const auto *const values = all.values<const std::uint32_t>(instruction.operands[1]);
+    const auto *const lanes = all.values<const std::uint32_t>(instruction.operands[2]);
+    const auto *const parts = all.values<const std::uint32_t>(instruction.operands[3]);
+    const auto *const members = all.values<const std::uint32_t>(instruction.operands[4]);
+    const auto *const undefined = all.undefined(instruction.operands[1]);
+    for (unsigned warp = 0; warp < n_threads_; warp += 32) {
+        const unsigned end = std::min(warp + 32, n_threads_);
+        unsigned n_come = 0;
+        for (unsigned i = warp; i < end; i++) {
+            n_come += states_[i] == State::shuffling && at_[i] == at ? 1 : 0;
+        }
+        if (n_come != end - warp) {
+            continue;
+        }
+        std::array<std::uint32_t, 32> result = {};
+        std::array<std::uint8_t, 32> is_undefined = {};
+        for (unsigned i = warp; i < end; i++) {
+            const unsigned lane = i - warp, part = parts[i] >> 8 & 31;
+            const unsigned from = (lane & part) | (lanes[i] & 31 & ~part);
+            last_thread_ = i;
+            if (members[i] != UINT32_MAX) {
+                throw Fault("shuffles with some of its warp");
+            }
+            if (from > ((lane & part) | (parts[i] & 31 & ~part)) || warp + from >= end) {
+                throw Fault("shuffles from a lane that there is not");
+            }
+            result[lane] = values[warp + from];
+            is_undefined[lane] = undefined[warp + from];
+        }
+        for (unsigned i = warp; i < end; i++) {
+            all.values<std::uint32_t>(instruction.operands[0])[i] = result[i - warp];
+            all.undefined(instruction.operands[0])[i] = is_undefined[i - warp];
+            at_[i] = at + 1;
+            states_[i] = State::running;
+        }
+    }
 }
 
 void Block::leave_barrier() {

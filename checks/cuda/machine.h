@@ -50,7 +50,7 @@ struct Threads {
 
 using Execute = void (*)(const Instruction &, const Threads &);
 
-enum class Flow : std::uint8_t { next, branch, branch_if, branch_if_not, barrier, exit, trap };
+enum class Flow : std::uint8_t { next, branch, branch_if, branch_if_not, barrier, shuffle, exit, trap };
 enum class Space : std::uint8_t { parameter, shared, global };
 
 struct Instruction {

@@ -278,6 +278,21 @@ void add_conversion(Table &to, const std::string &name) {
     to["cvt." + name] = form<To(From), [](From a) { return static_cast<To>(a); }, Moves<1>>();
 }
 
+/// To the nearest element, or 448 of what is larger, by looking at all (PTX ISA, cvt.rn.satfinite.e4m3x2.f32).
+u32 to_e4m3(f32 x) {
+    constexpr u32 nan = 0x7f;
+    u32 best = 0;
+    for (u32 code = 1; code < nan; code++) {
+        const auto off_by = [&](u32 of) {
+            const int exponent = static_cast<int>(of >> 3), fraction = static_cast<int>(of & 7);
+            return std::fabs(std::ldexp(exponent == 0 ? fraction : 8 + fraction, std::max(exponent, 1) - 10) -
+                             std::fabs(static_cast<double>(x)));
+        };
+        best = off_by(code) < off_by(best) || (off_by(code) == off_by(best) && code % 2 == 0) ? code : best;
+    }
+    return std::isnan(x) ? nan : best | (std::signbit(x) ? 0x80u : 0u);
+}
+
 void add_floats(Table &to) {
     for (const char *const rounding : {"", ".rn"}) {
         const std::string type = rounding + std::string(".f32");
@@ -299,6 +314,8 @@ void add_floats(Table &to) {
         form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); }, Joined>();
     to["cvt.rn.bf16x2.f32"] =
         form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_bf16(a)} << 16 | to_bf16(b); }, Joined>();
+    to["cvt.rn.satfinite.e4m3x2.f32"] =
+        form<u16(f32, f32), [](f32 a, f32 b) { return static_cast<u16>(to_e4m3(a) << 8 | to_e4m3(b)); }>();
     to["cvt.rzi.s32.f32"] = form<s32(f32), to_integer>();
     to["cvt.rn.f32.s32"] = form<f32(s32), [](s32 a) { return static_cast<f32>(a); }>();
     to["cvt.rn.f32.u32"] = form<f32(u32), [](u32 a) { return static_cast<f32>(a); }>();

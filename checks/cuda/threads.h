@@ -5,7 +5,7 @@
 
 namespace emulated_cuda {
 
-enum class State : std::uint8_t { running, waiting, ended };
+enum class State : std::uint8_t { running, waiting, shuffling, ended };
 
 class Block {
 public:
@@ -52,6 +52,7 @@ private:
     bool flow(const Instruction &instruction, std::uint32_t &at);
     void stand(std::uint32_t at, State state);
     void leave_barrier();
+    void shuffle(const Instruction &instruction, std::uint32_t at);
     [[noreturn]] void fail(const Instruction &instruction, const char *what) const;
 };
 

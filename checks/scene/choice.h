@@ -8,6 +8,10 @@
 #include <set>
 #include <vector>
 
+namespace halyard::gpu {
+struct KvKernel;
+}
+
 namespace scenes {
 
 enum Factor {
@@ -44,7 +48,7 @@ using Levels = std::array<int, n_factors>;
 /// How many levels each factor has, on a CPU, of keys that move there, and on a device.
 inline constexpr Levels of_roads = {3, 7, 5, 11, 2, 4, 4, 10, 3, 2, 2, 12, 9, 4, 6, 4, 1, 1, 5, 2, 2, 4, 2, 2, 2};
 inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 4, 10, 3, 1, 2, 12, 9, 4, 2, 4, 2, 4, 5, 2, 1, 1, 2, 2, 1};
-inline constexpr Levels of_device = {3, 7, 5, 6, 1, 4, 2, 4, 2, 2, 2, 11, 5, 4, 5, 4, 1, 1, 4, 2, 2, 1, 1, 2, 1};
+inline constexpr Levels of_device = {3, 1, 5, 1, 1, 1, 1, 4, 2, 2, 2, 11, 5, 4, 5, 4, 1, 1, 4, 2, 2, 1, 1, 1, 1};
 
 /// What a test fixes of a scene: levels that are not -1, and what is not 0. The rest is drawn.
 struct Choice {
@@ -55,7 +59,7 @@ struct Choice {
     std::optional<bool> in_place;
     std::int64_t step = 1;  // in bytes, what addresses and strides are multiples of, or 1
     bool moves = false, on_device = false;
-    bool are_plain = false;  // tensors that a device takes by kernels of plain ones, if their dtypes are of 16 bits
+    const halyard::gpu::KvKernel *kernel = nullptr;  // of a device, which takes all tensors
     bool has_bad = false;    // some positions and slots
     bool any_range = false;  // the angle source covers any number of positions
 

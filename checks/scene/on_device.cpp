@@ -53,7 +53,6 @@ public:
             stages_[i] = call_.stages[i];
             stages_[i].weight = mirror.data(call_.stages[i].weight);
             stages_[i].cache = mirror.data(call_.stages[i].cache);
-            stages_[i].group_scales = mirror.data(call_.stages[i].group_scales);
         }
         args_.n_tensors = scene.call.args.n_tensors;
         args_.x = x_;
@@ -212,6 +211,20 @@ std::string fault_of_kernel(const halyard::gpu::GpuKernel &kernel, const halyard
     }
     const std::int64_t most_heads = is_large ? 9 : n_tokens > 70 ? 2 : random.one_in(4) ? 70 : 9;
     choice.shape = {random.in(1, 3), n_tokens, random.in(1, most_heads)};
+    Draw draw(random);
+    Scene scene(draw, choice);
+    return fault_on_device(scene, queue);
+}
+
+std::string fault_of_kernel(const halyard::gpu::KvKernel &kernel, const halyard_gpu_queue &queue,
+                            oracle::Random &random, int number) {
+    Choice choice;
+    choice.on_device = true;
+    choice.kernel = &kernel;
+    choice.step = 16;
+    choice.has_bad = number % 2 == 1;
+    choice.n_tensors = number % 3 == 0 ? HALYARD_MAX_TENSORS : 0;
+    choice.level[of_layout] = number % 4 == 1 ? 1 + number / 4 % 3 : -1;
     Draw draw(random);
     Scene scene(draw, choice);
     return fault_on_device(scene, queue);

@@ -16,4 +16,8 @@ std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue);
 std::string fault_of_kernel(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue,
                             oracle::Random &random, std::int64_t n_tokens = 0);
 
+/// The same of a kernel of the KV path. Every second run has bad positions and slots.
+std::string fault_of_kernel(const halyard::gpu::KvKernel &kernel, const halyard_gpu_queue &queue,
+                            oracle::Random &random, int number);
+
 }  // namespace scenes

@@ -9,12 +9,6 @@
 
 namespace scenes {
 
-namespace {
-
-std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
-
-}  // namespace
-
 // ---- What is drawn -------------------------------------------------------------------------------------------------
 
 void Scene::draw_records(int i) {
@@ -38,15 +32,13 @@ void Scene::draw_records(int i) {
     }
 }
 
-/// A preset that has such heads, any or this one. On a device: such as its kernel stores.
+/// A preset that has such heads, any or this one.
 std::int32_t Scene::draw_preset(std::int64_t head_dim, std::int32_t given) {
     std::vector<std::int32_t> fitting;
     for (std::int32_t preset = HALYARD_GROUPS_GGML_Q8_0; preset <= HALYARD_GROUPS_MX; preset++) {
-        const bool is_there =
-            preset >= HALYARD_GROUPS_MLA_V32 || preset == HALYARD_GROUPS_VLLM_INT8 || preset == HALYARD_GROUPS_VLLM_FP8;
         auto info = sized<halyard_groups_info>();
         if (halyard_get_groups_info(preset, head_dim, &info, nullptr) == HALYARD_OK &&
-            (!choice_.on_device || is_there) && (given == 0 || preset == given)) {
+            (given == 0 || preset == given)) {
             fitting.push_back(preset);
         }
     }
@@ -76,16 +68,8 @@ void Scene::draw_group_scales(int i, bool is_input) {
     groups.scales_stride_block = block + draw_.in(0, 3);
     if (cache != nullptr && cache->block_size != 0 && cache->stride_block > 0 && draw_.one_in(2)) {
         page_scales_[i] = cache->stride_block + draw_.in(0, 3);
-        cache->stride_block = groups.scales_stride_block =
-            round_up(page_scales_[i] + block, choice_.on_device ? step_of_output(i) : 1);
+        cache->stride_block = groups.scales_stride_block = page_scales_[i] + block;
     }
-}
-
-/// In bytes, what places and strides of an output are multiples of. A device stores records at any byte that it does
-/// not store by quads.
-std::int64_t Scene::step_of_output(int i) const {
-    const halyard_groups_desc *const groups = call.tensors[i].groups;
-    return choice_.on_device && groups != nullptr && groups->preset == HALYARD_GROUPS_MX ? 1 : choice_.step;
 }
 
 /// Returns whether there are any.
@@ -124,25 +108,6 @@ void Scene::fill_record(int i, const Head &at) {
     for (std::int64_t g = 0; !are_numbers_ && g < record.n_groups(); g++) {
         char *const data = place_of_input(call, i, at, 0) + record.data_offset + g * record.data_stride;
         std::generate(data, data + record.data_bytes(), [&] { return static_cast<char>(contents_.bits()); });
-    }
-}
-
-/// Makes some groups of a head hard: zeros, one value alone, halves between integers, those of e4m3, and subnormals.
-void Scene::fill_hard_groups(int i, const Head &at) {
-    const halyard_tensor_desc &desc = call.tensors[i];
-    for (std::int64_t first = 0; first < desc.head_dim; first += 32) {
-        const std::int64_t how = contents_.in(0, 11);
-        const double power = std::ldexp(1.0, static_cast<int>(contents_.in(-14, 5)));
-        for (std::int64_t d = first; how < 5 && d < std::min(first + 32, desc.head_dim); d++) {
-            const double half = static_cast<double>(contents_.in(-254, 254)) / 2;
-            const double of_e4m3 =
-                std::ldexp(static_cast<double>(contents_.in(-31, 31)), static_cast<int>(contents_.in(-12, 4)));
-            const double values[] = {0.0, d == first + 16 ? power : 0.0, d == first ? 127 * power : half * power,
-                                     d == first ? -448 * power : of_e4m3 * power,
-                                     std::ldexp(half, desc.dtype == HALYARD_F16 ? -24 : -133)};
-            oracle::write_word(desc.dtype, place_of_input(call, i, at, d),
-                               oracle::narrow(desc.dtype, static_cast<float>(values[how])));
-        }
     }
 }
 

@@ -59,7 +59,7 @@ void Scene::draw_view(int i) {
                           (desc.no_rotation != 0 || call.out_pairing(i) == desc.pairing);
     in_place_[i] = could_be && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
     draw_strides(x, choice_.step, !in_place_[i]);
-    draw_strides(y, step_of_output(i), false);
+    draw_strides(y, choice_.step, false);
 }
 
 /// From the innermost dimension outwards.
@@ -133,7 +133,7 @@ void Scene::place_tensors() {
             std::copy(x.strides, x.strides + 4, y.strides);
             memory.add_beside(y.data, x.data, 0);
         } else if (!is_cached) {
-            const std::int64_t own = step_of_output(i);
+            const std::int64_t own = choice_.step;
             memory.add(y.data, is_apart ? memory.new_region() : outputs, extent_of(y),
                        std::max<std::int64_t>(own, choice_.on_device ? bytes_of(y.dtype) : 1), gap_of(own));
         }
@@ -156,9 +156,11 @@ void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
         const auto add = [&](const void *&array) {
             const std::int64_t bytes = bytes_of(norm.weight_dtype);
             Extent extent(bytes, stages.n_weights);
-            extent.low -= bytes * draw_.in(0, 3);                          // what lies in front
-            const bool is_aligned = choice_.on_device || draw_.one_in(2);  // then floats are read where they lie
-            memory.add(array, weights, extent, is_aligned ? bytes : 1, is_aligned ? 0 : draw_.in(0, 3));
+            const std::int64_t step = choice_.on_device     ? choice_.step
+                                      : draw_.one_in(2) ? bytes  // then floats are read where they lie
+                                                        : 1;
+            extent.low -= std::max(step, bytes) * draw_.in(0, 3);  // what lies in front
+            memory.add(array, weights, extent, step, step == 1 ? draw_.in(0, 3) : 0);
         };
         add(stages.weight);
         if (norm.has_bias != 0) {
@@ -179,7 +181,7 @@ void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
     if (desc.cache != nullptr) {
         Extent extent = extent_of_cache(call, i);
         extent.high += page_scales_[i] != 0 ? desc.cache->stride_block : 0;  // of the last page, those behind records
-        const std::int64_t step = step_of_output(i);
+        const std::int64_t step = choice_.step;
         memory.add(stages.cache, caches, extent, step, step * draw_.in(0, 3));
     }
     if (desc.position_scales != 0) {
@@ -262,9 +264,6 @@ void Scene::fill_input(int i) {
             do {
                 *element = static_cast<char>(contents_.bits());
             } while (are_numbers_ && !std::isfinite(oracle::decode(dtype, oracle::read_word(dtype, element))));
-        }
-        if (choice_.on_device && call.groups_of(i, false) != nullptr) {
-            fill_hard_groups(i, at);
         }
         if (call.plan.rerotates != 0 && call.is_dynamic(i)) {  // is read first
             const float scale = 0.03f + 0.02f * static_cast<float>(contents_.unit());

@@ -1,10 +1,14 @@
 #include "checks/scene/scene.h"
 
+#include "gpu/gpu_kernels.h"
+
 namespace scenes {
 
 namespace {
 
 constexpr std::int64_t elements_of_block = 8192;  // norms go over longer rows piece by piece
+
+std::int32_t number_of(halyard::Dtype dtype) { return static_cast<std::int32_t>(dtype); }
 
 }  // namespace
 
@@ -48,9 +52,10 @@ void Scene::draw_plan() {
     const auto width = static_cast<std::size_t>(choice_.head_dim == 0 ? level(of_head_dim) : 0);
     halyard_tensor_desc &head = call.tensors[0];
     call.plan.rotary_dim = choice_.rotary_dim;
-    if (choice_.are_plain) {
-        head.head_dim = draw_.one_of<std::int64_t>({64, 128, 256});
-        call.plan.rotary_dim = draw_.one_in(8) ? head.head_dim / 2 : head.head_dim;  // half of it is not plain
+    if (choice_.kernel != nullptr) {
+        head.head_dim = choice_.kernel->head_dim;
+        head.rotary_offset = choice_.kernel->rotary_offset;
+        call.plan.rotary_dim = choice_.kernel->rotary_dim;
     } else if (choice_.head_dim != 0) {
         head.head_dim = choice_.head_dim;
         head.rotary_offset = choice_.rotary_offset;
@@ -81,11 +86,18 @@ void Scene::draw_tensor(int i) {
         const halyard_tensor_desc &first = call.tensors[0];
         const bool is_alike = choice_.on_device || draw_.one_in(2);
         tensor.head_dim = is_alike ? first.head_dim : call.plan.rotary_dim + draw_.in(0, 20);
-        tensor.rotary_offset = draw_.in(0, tensor.head_dim - call.plan.rotary_dim);
+        tensor.rotary_offset = choice_.kernel != nullptr ? first.rotary_offset
+                                                         : draw_.in(0, tensor.head_dim - call.plan.rotary_dim);
     }
     tensor.dtype = choice_.on_device && !is_first ? call.tensors[0].dtype : level(of_dtype, is_first) + HALYARD_F32;
     tensor.out_dtype = level(of_out_dtype, is_first);
-    draw_turn(tensor, !choice_.are_plain ? level(of_turn, is_first) : draw_.one_in(is_first ? 4 : 2) ? 4 : 0);
+    if (const auto *const kernel = choice_.kernel) {
+        tensor.dtype = number_of(kernel->dtype);
+        tensor.out_dtype = kernel->out_dtype == kernel->dtype ? 0 : number_of(kernel->out_dtype);
+        draw_turn(tensor, draw_.one_in(is_first ? 6 : 3) ? 4 : kernel->pairing == halyard::Pairing::half ? 0 : 1);
+    } else {
+        draw_turn(tensor, level(of_turn, is_first));
+    }
     const int heads = level(of_heads, is_first);
     static constexpr std::int64_t head_counts[] = {1, 3, 8};
     n_heads_[i] = is_first && choice_.shape[2] != 0 ? choice_.shape[2]
@@ -116,7 +128,8 @@ void Scene::draw_turn(halyard_tensor_desc &tensor, int turn) {
 }
 
 void Scene::draw_norm(int i) {
-    const int kind = !choice_.are_plain ? level(of_norm, i == 0) : draw_.one_in(3) ? 0 : draw_.one_of({1, 3, 5});
+    const auto *const kernel = choice_.kernel;
+    const int kind = kernel == nullptr ? level(of_norm, i == 0) : draw_.one_in(3) ? 0 : draw_.one_of({1, 1, 3, 5});
     if (kind == 0) {
         return;
     }
@@ -129,11 +142,12 @@ void Scene::draw_norm(int i) {
     norm.order = level(of_order, i == 0);
     const bool has_weight = kind != 3 && (kind != 7 || draw_.one_in(2));
     norm.rounding = level(of_rounding, i == 0) & (has_weight ? 3 : HALYARD_NORM_ROUND_BEFORE_WEIGHT);
-    norm.rounding = tensor.from_groups == nullptr && !choice_.are_plain ? norm.rounding : 0;  // to a dtype
+    norm.rounding = tensor.from_groups == nullptr && kernel == nullptr ? norm.rounding : 0;  // to a dtype
     norm.weight_dtype = !has_weight         ? 0
-                        : choice_.are_plain ? tensor.dtype
+                        : kernel != nullptr ? number_of(kernel->weight)
                                             : static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16));
-    norm.unit_offset = kind == 2 || (kind == 8 && draw_.one_in(4)) ? 1 : 0;
+    norm.unit_offset = kernel != nullptr ? has_weight && kernel->unit_offset
+                                         : kind == 2 || (kind == 8 && draw_.one_in(4));
     norm.has_bias = kind == 8 || (norm.kind == HALYARD_NORM_LAYER && kind > 8 && draw_.one_in(2)) ? 1 : 0;
     norm.weight_per_head = kind == 10 ? 1 : 0;
     norm.eps = kind == 5 ? 0.25 : 0;
@@ -142,7 +156,7 @@ void Scene::draw_norm(int i) {
         norm.window_offset = draw_.one_in(3) ? 0 : draw_.in(0, tensor.head_dim - 1);
         norm.window_size = draw_.one_in(3) ? 0 : draw_.in(1, tensor.head_dim - norm.window_offset);
     }
-    if (is_row && choice_.shape[2] == 0 && !choice_.on_device && n_batch_ * n_tokens_ <= 6 && draw_.one_in(4)) {
+    if (is_row && choice_.shape[2] == 0 && n_batch_ * n_tokens_ <= 6 && draw_.one_in(4)) {
         n_heads_[i] = elements_of_block / (is_layer ? 2 : 1) / tensor.head_dim + draw_.in(0, 3);
     }
 }
@@ -157,7 +171,10 @@ void Scene::draw_hadamard(halyard_tensor_desc &tensor) {
 }
 
 void Scene::draw_scale(int i) {
-    const int kind = level(of_scale, i == 0);
+    const auto *const kernel = choice_.kernel;
+    const int kind = kernel == nullptr ? level(of_scale, i == 0)
+                     : kernel->out_dtype == halyard::Dtype::e4m3 && !draw_.one_in(4) ? 1
+                                                                                     : 0;
     halyard_tensor_desc &tensor = call.tensors[i];
     if (kind == 0 || tensor.groups != nullptr || tensor.from_groups != nullptr ||
         (kind == 3 && choice_.moves && tensor.dtype < HALYARD_E4M3)) {
@@ -179,7 +196,7 @@ void Scene::draw_cache(int i, int layout) {
     const std::int64_t width = call.width_of(i, false);
     const bool fits = tensor.groups != nullptr ? layout == packed_v : width % 16 == 0;  // records lie in one piece
     const bool is_row_major = layout <= hnd;
-    const std::int64_t unit = choice_.on_device ? step_of_output(i) / bytes_of(call.out_dtype(i)) : 1;
+    const std::int64_t unit = choice_.on_device ? choice_.step / bytes_of(call.out_dtype(i)) : 1;
     const std::int64_t gap = is_row_major && draw_.one_in(2) ? draw_.in(1, 2) * unit : 0;
     describe_layout(is_row_major || fits ? layout : hnd, n_slots_ / bs, bs, std::max<std::int64_t>(n_heads_[i], 1),
                     (width + unit - 1) / unit * unit + gap, cache);

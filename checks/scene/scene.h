@@ -65,7 +65,6 @@ private:
     std::int32_t draw_preset(std::int64_t head_dim, std::int32_t given = 0);
     void draw_group_scales(int i, bool is_input);
     bool add_group_scales(int i);
-    std::int64_t step_of_output(int i) const;
     void draw_view(int i);
     void draw_strides(halyard_tensor &tensor, std::int64_t step, bool is_input);
     void pack_inputs();
@@ -84,7 +83,6 @@ private:
     void fill_stages(int i);
     void fill_input(int i);
     void fill_record(int i, const Head &at);
-    void fill_hard_groups(int i, const Head &at);
 
     oracle::Road road_of(int i) const;
     std::string check_token(int i, std::int64_t batch, std::int64_t token, const Images &after) const;

@@ -53,8 +53,9 @@ class Product:
             return f"HALYARD_STAGE_KERNEL({k.name}, {k.op}, {k.dtype}, {k.target.name})"
         if k.op == "rows_phase":
             return f"HALYARD_ROW_KERNEL({k.name}, {k.target.name})"
-        if k.op == "plain_road":
-            return f"HALYARD_GPU_PLAIN_ROAD_KERNEL({k.name}, {k.target.name}, {k.dtype}, {k.arguments['n_elements']})"
+        if k.op == "kv_path":
+            cells = [k.arguments[name] for name in read_kernels.KV_ARGUMENTS]
+            return f"HALYARD_GPU_KV_KERNEL({', '.join([k.name, k.target.name, *cells])})"
         if k.op != "rotate":
             return None
         if k.target.is_gpu:

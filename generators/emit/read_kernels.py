@@ -11,6 +11,7 @@ STAGES_OF_ONE_DTYPE = ["store_groups", "load_groups", "largest", "range", "hadam
 STAGES = ["widen", "norm", "widen_norm", "layer_norm", "norm_rotate", "narrow", "quantise"] + STAGES_OF_ONE_DTYPE
 PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = {"out_of_place": ["out_of_place"], "in_place": ["in_place"], "both": ["out_of_place", "in_place"]}
+KV_ARGUMENTS = ("dtype", "stored", "head_dim", "pairing", "rotary_dim", "rotary_offset", "weight", "unit_offset")
 FLAGS = {"true": True, "false": False}
 LIST = pathlib.Path(__file__).parents[1] / "kernels.inc"
 
@@ -57,7 +58,7 @@ class Parameter:
 class Kernel:
     name: str
     target: Target
-    op: str  # rotate, rows_phase, a stage, road, plain_road, check_positions or copy
+    op: str  # rotate, rows_phase, a stage, kv_path, check_positions or copy
     generator: str
     arguments: dict[str, str]  # what the generator is told besides the parameters
     parameters: dict[str, int]  # the numbers of its schedule; a kernel that has none cannot be tuned
@@ -67,11 +68,10 @@ class Kernel:
     dtype: str | None = None
     packed: bool = False
     bits: int = 0  # GPU: of an access; 0: any layout
-    features: str = ""  # Halide's, beside the target's
 
     def halide(self, triple):
         """What a generator is told about the target."""
-        return self.target.halide(triple) + (f"-{self.features}" if self.features else "")
+        return self.target.halide(triple)
 
     @property
     def is_non_temporal(self):
@@ -175,7 +175,7 @@ class _Reader:
     def _targets(self, cell, is_gpu):
         """The targets that a cell names."""
         known = {n: t for n, t in self.targets.items() if t.is_gpu == is_gpu}
-        every = [] if is_gpu else ["cpus"]
+        every = ["gpus" if is_gpu else "cpus"]
         return list(known.values()) if cell in every else [self._one_of("target", cell, known | dict.fromkeys(every))]
 
     def _kernels(self, name, targets, **fields):
@@ -258,17 +258,21 @@ class _Reader:
                      generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments, parameters={},
                      dtype=dtype)
 
-    def gpu_road(self, records, target, features):
-        name = "halyard_road" + ("_records" if self._one_of("records", records, FLAGS) else "")
-        self._kernels(name, self._targets(target, True), op="road", generator="road", arguments={"records": records},
-                      parameters={}, features=features)
-
-    def gpu_plain_road(self, dtype, head_dim, target, features):
-        self._one_of("dtype", dtype, ["f16", "bf16"])
-        self._one_of("head_dim", head_dim, ["64", "128", "256"])
-        self._kernels(f"halyard_road_plain_{dtype}_{head_dim}", self._targets(target, True), op="plain_road",
-                      generator="plain_road", arguments={"element": dtype, "n_elements": head_dim}, parameters={},
-                      dtype=dtype, features=features)
+    def gpu_kv(self, dtype, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset, target):
+        self._one_of("dtype", dtype, DTYPES)
+        self._one_of("out_dtype", out_dtype, [dtype, "e4m3"])
+        self._one_of("pairing", pairing, ["half", "interleaved"])
+        self._one_of("weight", weight, DTYPES)
+        plus_one = self._one_of("unit_offset", unit_offset, FLAGS)
+        name = "_".join(["halyard_kv", dtype, *([out_dtype] if out_dtype != dtype else []), head_dim,
+                         *(["interleaved"] if pairing != "half" else []),
+                         *([f"{rotary_dim}_at_{rotary_offset}"] if rotary_dim != head_dim else []),
+                         *([f"w_{weight}"] if weight != dtype else []), *(["plus_one"] if plus_one else [])])
+        cells = (dtype, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset)
+        for each in self._targets(target, True):
+            by_sm89 = str(each.name == "cuda_sm89").lower()
+            self._kernels(name, [each], op="kv_path", generator="kv_path", dtype=dtype, parameters={},
+                          arguments=dict(zip(KV_ARGUMENTS, cells)) | {"by_sm89": by_sm89})
 
     def gpu_check_positions(self, target):
         self._kernels("halyard_check_positions", self._targets(target, True), op="check_positions",

@@ -4,12 +4,24 @@
 #include "Halide.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace halyard {
+
+/// The statements of a block, and of the blocks in it.
+inline std::vector<Halide::Internal::Stmt> statements_of(const Halide::Internal::Stmt &stmt) {
+    const auto *const block = stmt.as<Halide::Internal::Block>();
+    if (block == nullptr) {
+        return {stmt};
+    }
+    std::vector<Halide::Internal::Stmt> all = statements_of(block->first), rest = statements_of(block->rest);
+    all.insert(all.end(), rest.begin(), rest.end());
+    return all;
+}
 
 /// Takes apart dense loads and stores of eight words: Halide 21 makes accesses of 128 bits just of four. Every second
 /// word of eight is loaded with those between, too.
@@ -99,23 +111,197 @@ private:
     }
 };
 
-/// Says of dense loads of two halves of a word from an input that they are aligned, which makes one load of them.
-/// Halide 21 does not find that out of indices of 64 bits.
-class AlignPairs : public Halide::Internal::IRMutator {
+/// Says of dense accesses of some buffers that they are aligned to their whole width, which Halide 21 does not find out
+/// of indices of 64 bits.
+class AlignVectors : public Halide::Internal::IRMutator {
 public:
-    explicit AlignPairs(std::string input) : input_(std::move(input)) {}
+    explicit AlignVectors(std::set<std::string> buffers) : buffers_(std::move(buffers)) {}
 
 private:
     using Load = Halide::Internal::Load;
+    using Store = Halide::Internal::Store;
     using IRMutator::visit;
 
-    std::string input_;
+    std::set<std::string> buffers_;
 
+    /// How many elements; 1 where it is no such access.
+    int count(const std::string &buffer, const Halide::Expr &index) const {
+        const auto *const ramp = index.as<Halide::Internal::Ramp>();
+        const bool is_dense = ramp != nullptr && Halide::Internal::is_const_one(ramp->stride);
+        return is_dense && buffers_.count(buffer) != 0 ? ramp->lanes : 1;
+    }
     Halide::Expr visit(const Load *op) override {
-        const auto *const ramp = op->index.as<Halide::Internal::Ramp>();
-        return op->name == input_ && ramp != nullptr && ramp->lanes == 2
-                   ? Load::make(op->type, op->name, mutate(op->index), op->image, op->param, op->predicate, {2, 0})
-                   : IRMutator::visit(op);
+        const int n = count(op->name, op->index);
+        return n == 1 ? IRMutator::visit(op)
+                      : Load::make(op->type, op->name, mutate(op->index), op->image, op->param, op->predicate, {n, 0});
+    }
+    Halide::Internal::Stmt visit(const Store *op) override {
+        const int n = count(op->name, op->index);
+        return n == 1 ? IRMutator::visit(op)
+                      : Store::make(op->name, mutate(op->value), mutate(op->index), op->param, op->predicate, {n, 0});
+    }
+};
+
+/// Makes indices of some buffers of 64 bits. Generators count in 32, of which Halide 21's warp shuffles want them to be,
+/// and say cast<int32_t>() of what has 64: that is what this takes away.
+class WideIndices : public Halide::Internal::IRMutator {
+public:
+    explicit WideIndices(std::set<std::string> buffers) : buffers_(std::move(buffers)) {}
+
+private:
+    using Expr = Halide::Expr;
+    using Load = Halide::Internal::Load;
+    using Store = Halide::Internal::Store;
+    using Let = Halide::Internal::Let;
+    using LetStmt = Halide::Internal::LetStmt;
+    using IRMutator::visit;
+
+    std::set<std::string> buffers_;
+    std::map<std::string, Expr> lets_;
+
+    Expr widen(const Expr &e) const {
+        using namespace Halide::Internal;
+        const Halide::Type wide = Halide::Int(64).with_lanes(e.type().lanes());
+        if (const auto *op = e.as<Cast>(); op != nullptr && op->value.type().bits() == 64) {
+            return Cast::make(wide, op->value);
+        } else if (const auto *op = e.as<Add>()) {
+            return Add::make(widen(op->a), widen(op->b));
+        } else if (const auto *op = e.as<Sub>()) {
+            return Sub::make(widen(op->a), widen(op->b));
+        } else if (const auto *op = e.as<Mul>()) {
+            return Mul::make(widen(op->a), widen(op->b));
+        } else if (const auto *op = e.as<Ramp>()) {
+            return Ramp::make(widen(op->base), widen(op->stride), op->lanes);
+        } else if (const auto *op = e.as<Broadcast>()) {
+            return Broadcast::make(widen(op->value), op->lanes);
+        } else if (const auto *op = e.as<Variable>()) {
+            const auto found = lets_.find(op->name);
+            if (found != lets_.end() && found->second.type().bits() == 32) {
+                return widen(found->second);
+            }
+        }
+        return Halide::cast(wide, e);
+    }
+    Expr visit(const Let *op) override {
+        lets_[op->name] = op->value;
+        return IRMutator::visit(op);
+    }
+    Halide::Internal::Stmt visit(const LetStmt *op) override {
+        lets_[op->name] = op->value;
+        return IRMutator::visit(op);
+    }
+    Expr visit(const Load *op) override {
+        return buffers_.count(op->name) == 0 ? IRMutator::visit(op)
+                                             : Load::make(op->type, op->name, widen(op->index), op->image, op->param,
+                                                          op->predicate, op->alignment);
+    }
+    Halide::Internal::Stmt visit(const Store *op) override {
+        return buffers_.count(op->name) == 0 ? IRMutator::visit(op)
+                                             : Store::make(op->name, mutate(op->value), widen(op->index), op->param,
+                                                           op->predicate, op->alignment);
+    }
+};
+
+/// Warp shuffles need all threads of a warp, which has several heads of one token (thread_id_z). So what is done for
+/// some heads only and shuffles is done for all of them, under a condition `instead` that holds for a whole launch, and
+/// y alone is stored by head. Neighbours with one condition are joined: nothing behind the barriers stores what
+/// conditions load. And registers are allocated unconditionally, because Halide 21 hoists them out of what defines
+/// their condition.
+class KeepWarpsTogether : public Halide::Internal::IRMutator {
+public:
+    explicit KeepWarpsTogether(Halide::Expr instead) : instead_(std::move(instead)) {}
+
+private:
+    using Expr = Halide::Expr;
+    using Allocate = Halide::Internal::Allocate;
+    using Block = Halide::Internal::Block;
+    using IfThenElse = Halide::Internal::IfThenElse;
+    using LetStmt = Halide::Internal::LetStmt;
+    using Store = Halide::Internal::Store;
+    using Stmt = Halide::Internal::Stmt;
+    using IRMutator::visit;
+
+    Expr instead_;
+    std::set<std::string> varying_;  // within a warp
+    std::vector<Expr> stored_if_;
+
+    struct Finds : Halide::Internal::IRGraphVisitor {
+        const std::set<std::string> &varying;
+        bool shuffles = false, varies = false, stores = false;
+        explicit Finds(const std::set<std::string> &names) : varying(names) {}
+        using IRGraphVisitor::visit;
+        void visit(const Halide::Internal::Call *op) override {
+            shuffles = shuffles || op->name.find("shfl") != std::string::npos;
+            IRGraphVisitor::visit(op);
+        }
+        void visit(const Store *op) override {
+            stores = stores || op->name == "y";
+            IRGraphVisitor::visit(op);
+        }
+        void visit(const Halide::Internal::Load *op) override {
+            varies = true;
+            IRGraphVisitor::visit(op);
+        }
+        void visit(const Halide::Internal::Variable *op) override {
+            varies = varies || op->name.find("thread_id_x") != std::string::npos ||
+                     op->name.find("thread_id_y") != std::string::npos || varying.count(op->name) != 0;
+        }
+    };
+    template <typename Node>
+    Finds find(const Node &in) const {
+        Finds found(varying_);
+        in.accept(&found);
+        return found;
+    }
+
+    Stmt visit(const LetStmt *op) override {
+        if (find(op->value).varies) {
+            varying_.insert(op->name);
+        }
+        return IRMutator::visit(op);
+    }
+    Stmt visit(const IfThenElse *op) override {
+        const Finds inside = find(op->then_case);
+        if (op->else_case.defined() || !inside.shuffles || !find(op->condition).varies) {
+            return IRMutator::visit(op);
+        }
+        if (!inside.stores) {
+            return IfThenElse::make(instead_, mutate(op->then_case));
+        }
+        stored_if_.push_back(op->condition);
+        const Stmt body = mutate(op->then_case);
+        stored_if_.pop_back();
+        return body;
+    }
+    Stmt visit(const Store *op) override {
+        Stmt store = IRMutator::visit(op);
+        for (const Expr &condition : stored_if_) {
+            store = op->name == "y" ? IfThenElse::make(condition, store) : store;
+        }
+        return store;
+    }
+    Stmt visit(const Block *op) override {
+        std::vector<Stmt> joined;
+        for (const Stmt &each : statements_of(op)) {
+            const auto *const one = each.as<IfThenElse>();
+            const auto *const before = joined.empty() ? nullptr : joined.back().as<IfThenElse>();
+            if (one != nullptr && before != nullptr && !one->else_case.defined() && !before->else_case.defined() &&
+                Halide::Internal::equal(one->condition, before->condition)) {
+                joined.back() = IfThenElse::make(one->condition, Block::make(before->then_case, one->then_case));
+            } else {
+                joined.push_back(each);
+            }
+        }
+        for (Stmt &each : joined) {
+            each = mutate(each);
+        }
+        return Block::make(joined);
+    }
+    Stmt visit(const Allocate *op) override {
+        return op->memory_type != Halide::MemoryType::Register
+                   ? IRMutator::visit(op)
+                   : Allocate::make(op->name, op->type, op->memory_type, op->extents, Halide::Internal::const_true(),
+                                    mutate(op->body));
     }
 };
 
@@ -152,18 +338,9 @@ private:
         using IRGraphVisitor::visit;
     };
 
-    static void list(const Stmt &stmt, std::vector<Stmt> &to) {
-        if (const auto *const block = stmt.as<Block>()) {
-            list(block->first, to);
-            list(block->rest, to);
-        } else {
-            to.push_back(stmt);
-        }
-    }
-
     Stmt visit(const Block *op) override {
-        std::vector<Stmt> all, kept;
-        list(op, all);
+        const std::vector<Stmt> all = statements_of(op);
+        std::vector<Stmt> kept;
         if (std::none_of(all.begin(), all.end(), is_barrier)) {
             return IRMutator::visit(op);
         }

@@ -14,6 +14,7 @@ namespace halyard {
 /// What a kernel has besides, for which Halide 21 has no word.
 struct DeviceCode {
     bool stores_bf16 = false;  // pairs that are rounded to f16 are rounded to bf16 instead
+    bool stores_e4m3 = false;  // and so are those that become two e4m3 in the lower half of a word; needs sm_89
     int most_registers = 0;    // of a thread; 0: 64, which Halide's runtime tells the driver
 };
 
@@ -24,6 +25,12 @@ struct DeviceCode {
 inline std::string complete_ptx(std::string ptx, const DeviceCode &code) {
     if (code.stores_bf16) {
         ptx = std::regex_replace(ptx, std::regex(R"(\bcvt\.rn\.f16x2\.f32\b)"), "cvt.rn.bf16x2.f32");
+        _halide_user_assert(ptx.find("cvt.rn.f16.") == std::string::npos) << "Not all is rounded by pairs.";
+    }
+    if (code.stores_e4m3) {
+        ptx = std::regex_replace(ptx, std::regex(R"(\bcvt\.rn\.f16x2\.f32\s+(%\w+), (%\w+), (%\w+);)"),
+                                 "cvt.rn.satfinite.e4m3x2.f32 \t%halyard_pair, $2, $3;\n\tcvt.u32.u16 \t$1, %halyard_pair;");
+        ptx = std::regex_replace(ptx, std::regex(R"(\.version 7\.\d\n\.target sm_8\d)"), ".version 8.1\n.target sm_89");
         _halide_user_assert(ptx.find("cvt.rn.f16.") == std::string::npos) << "Not all is rounded by pairs.";
     }
     static const std::regex rounded(R"(\b(add|mul|sub)\.f32\b)");
@@ -45,7 +52,8 @@ inline std::string complete_ptx(std::string ptx, const DeviceCode &code) {
         } else if (code.most_registers > 0 && line.rfind(")", 0) == 0) {
             complete << ".maxnreg " << code.most_registers << "\n";
         } else if (has_shared && line == "{") {
-            complete << "\t.reg .b64 \t%shared<2>;\n\tmov.b64 \t%shared0, halyard_shared;\n";
+            complete << (code.stores_e4m3 ? "\t.reg .b16 \t%halyard_pair;\n" : "")
+                     << "\t.reg .b64 \t%shared<2>;\n\tmov.b64 \t%shared0, halyard_shared;\n";
         }
     }
     return complete.str();

@@ -83,6 +83,7 @@ bool runs(Target target, const CpuFeatures &cpu) {
     case Target::x86_avx512: return cpu.avx512;
     case Target::x86_avx2: return cpu.avx2;
     case Target::arm_neon: return cpu.neon;
+    case Target::cuda_sm89:
     case Target::cuda_sm80: return false;
     case Target::reference: return true;
     }

@@ -41,7 +41,7 @@ halyard_status find_target(const char *name, const char *source, Target *found, 
             continue;
         }
         *found = Target(i);
-        if (*found == Target::cuda_sm80) {
+        if (*found == Target::cuda_sm89 || *found == Target::cuda_sm80) {
             return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, source, " is ", name,
                         ", which is for a device's memory: see halyard_gpu.h");
         }

@@ -91,7 +91,7 @@ inline void set_positions(Fields::Positions &to, const LaunchPositions &given, s
     to.last = covered.last;
 }
 
-/// Sets the slots of some tokens: those of a check, or of the road.
+/// Sets the slots of some tokens: those of a check, or of the KV path.
 template <typename AnyFields>
 void set_slots(AnyFields &to, const LaunchPositions &given, std::int64_t n_tokens) {
     to.slots.begin_at(given.place).add(given.n_words, 1).add(n_tokens, given.stride_token * given.n_words);

@@ -61,10 +61,11 @@ struct Cuda {
     Function<CudaResult(CudaAddress, const void *, std::size_t)> copy_in{library, "cuMemcpyHtoD_v2"};
     Function<CudaResult(void *, CudaAddress, std::size_t)> copy_out{library, "cuMemcpyDtoH_v2"};
     Function<CudaResult(void *)> synchronize{library, "cuStreamSynchronize"};
+    int capability = 0;
     char why_not[96] = {};
 };
 
-constexpr int compute_capability_major = 75;  // CU_DEVICE_ATTRIBUTE_…
+constexpr int compute_capability_major = 75, compute_capability_minor = 76;  // CU_DEVICE_ATTRIBUTE_…
 constexpr int pointer_device = 9;             // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 Cuda load_cuda() {
@@ -78,16 +79,18 @@ Cuda load_cuda() {
                       cuda.library.missing());
         return cuda;
     }
-    int count = 0, device = 0, major = 0;
+    int count = 0, device = 0, major = 0, minor = 0;
     const CudaResult started = cuda.init(0);
     if (started != 0) {
         std::snprintf(cuda.why_not, sizeof(cuda.why_not), "the driver does not start: cuInit returns %d", started);
     } else if (cuda.get_count(&count) != 0 || count == 0) {
         std::snprintf(cuda.why_not, sizeof(cuda.why_not), "no device: the CUDA driver finds none");
     } else if (cuda.get_device(&device, 0) != 0 || cuda.get_attribute(&major, compute_capability_major, device) != 0 ||
-               major < 8) {
+               cuda.get_attribute(&minor, compute_capability_minor, device) != 0 || major < 8) {
         std::snprintf(cuda.why_not, sizeof(cuda.why_not), "the first device has compute capability %d.x, below 8.0",
                       major);
+    } else {
+        cuda.capability = 10 * major + minor;
     }
     return cuda;
 }
@@ -107,6 +110,8 @@ halyard_status require_device(halyard_error *error) noexcept {
 }  // namespace
 
 const char *why_no_cuda() noexcept { return cuda().why_not; }
+
+int compute_capability() noexcept { return cuda().capability; }
 
 halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept {
     return device == HALYARD_CUDA

@@ -14,6 +14,9 @@ namespace halyard::gpu {
 /// Says in a few words why CUDA cannot be used; the string is empty where it can. The answer is looked up once.
 const char *why_no_cuda() noexcept;
 
+/// The compute capability of the first device, 80 for 8.0; 0 where CUDA cannot be used.
+int compute_capability() noexcept;
+
 /// Fails if a number is not HALYARD_CUDA. The message calls the argument `name`.
 halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept;
 

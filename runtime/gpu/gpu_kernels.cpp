@@ -8,10 +8,9 @@ using kernel_function = std::remove_pointer_t<KernelFunction>;
 
 extern "C" {
 #define HALYARD_GPU_KERNEL(name, ...) kernel_function name##_argv;
-#define HALYARD_GPU_PLAIN_ROAD_KERNEL(name, ...) kernel_function name##_argv;
+#define HALYARD_GPU_KV_KERNEL(name, ...) kernel_function name##_argv;
 #include "built_kernels.inc"
-kernel_function halyard_check_positions_cuda_sm80_argv, halyard_road_cuda_sm80_argv,
-    halyard_road_records_cuda_sm80_argv, halyard_copy_16_cuda_sm80_argv, halyard_copy_32_cuda_sm80_argv,
+kernel_function halyard_check_positions_cuda_sm80_argv, halyard_copy_16_cuda_sm80_argv, halyard_copy_32_cuda_sm80_argv,
     halyard_copy_128_cuda_sm80_argv;
 }
 
@@ -25,27 +24,24 @@ constexpr GpuKernel table[] = {
 #include "built_kernels.inc"
 };
 
-constexpr PlainRoadKernel plain_roads[] = {
-#define HALYARD_GPU_PLAIN_ROAD_KERNEL(name, target, dtype, head_dim) {#name, dtype, head_dim, name##_argv},
+constexpr int cuda_sm80 = 80, cuda_sm89 = 89;
+
+constexpr KvKernel kv_table[] = {
+#define HALYARD_GPU_KV_KERNEL(name, target, dtype, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight,    \
+                              unit_offset)                                                                             \
+    {#name,      target,        dtype,  out_dtype,   head_dim,   Pairing::pairing,                                     \
+     rotary_dim, rotary_offset, weight, unit_offset, name##_argv},
 #include "built_kernels.inc"
 };
 
-constexpr GpuHelpers helpers = {halyard_check_positions_cuda_sm80_argv, halyard_road_cuda_sm80_argv,
-                                halyard_road_records_cuda_sm80_argv,    halyard_copy_16_cuda_sm80_argv,
-                                halyard_copy_32_cuda_sm80_argv,         halyard_copy_128_cuda_sm80_argv};
+constexpr GpuHelpers helpers = {halyard_check_positions_cuda_sm80_argv, halyard_copy_16_cuda_sm80_argv,
+                                halyard_copy_32_cuda_sm80_argv, halyard_copy_128_cuda_sm80_argv};
 
 }  // namespace
 
 std::span<const GpuKernel> gpu_kernels() noexcept { return table; }
 
-const PlainRoadKernel *select_plain_road(Dtype dtype, std::int64_t head_dim) noexcept {
-    for (const PlainRoadKernel &kernel : plain_roads) {
-        if (kernel.dtype == dtype && kernel.head_dim == head_dim) {
-            return &kernel;
-        }
-    }
-    return nullptr;
-}
+std::span<const KvKernel> kv_kernels() noexcept { return kv_table; }
 
 const GpuHelpers &gpu_helpers() noexcept { return helpers; }
 

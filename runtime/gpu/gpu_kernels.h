@@ -35,22 +35,27 @@ std::span<const GpuKernel> gpu_kernels() noexcept;
 
 /// The kernels that do not rotate.
 struct GpuHelpers {
-    KernelFunction check_positions, road, road_records;
+    KernelFunction check_positions;
     KernelFunction copy_16, copy_32, copy_128;  // by bits of an element
 };
 
 const GpuHelpers &gpu_helpers() noexcept;
 
-/// The kernel of the road of plain tensors: see generators/gpu/plain_road_generator.cpp.
-struct PlainRoadKernel {
+/// A kernel of the KV path: HALYARD_GPU_KV in generators/kernels.inc says what its fields mean.
+struct KvKernel {
     const char *name;
-    Dtype dtype;
+    int capability;  // of the devices that it runs on, at least: 80 is 8.0
+    Dtype dtype, out_dtype;
     std::int64_t head_dim;
+    Pairing pairing;
+    std::int64_t rotary_dim, rotary_offset;
+    Dtype weight;
+    bool unit_offset;
     KernelFunction function;
 };
 
-/// The kernel for plain tensors; NULL where there is none.
-const PlainRoadKernel *select_plain_road(Dtype dtype, std::int64_t head_dim) noexcept;
+/// All of them, those of newer devices first.
+std::span<const KvKernel> kv_kernels() noexcept;
 
 /// The kernel for a layout; NULL where there is none.
 const GpuKernel *select_gpu_kernel(Dtype dtype, const GpuLayout &layout, bool in_place) noexcept;

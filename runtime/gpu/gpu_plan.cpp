@@ -7,8 +7,6 @@
 #include "gpu/gpu_kernels.h"
 #include "gpu/halide_runtime.h"
 #include "gpu/launch.h"
-#include "gpu/road_launch.h"
-#include "gpu/road_run.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -68,29 +66,21 @@ halyard_status read_gpu_desc(const halyard_plan_desc *desc, halyard_plan *out, h
     if (given.desc.target != nullptr || given.desc.max_target != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "desc names a target, but the device decides");
     }
-    return check_road_plan(*out, error);
-}
-
-/// Whether some tensor of a plan is stored as records.
-bool has_records(const KvPlan &kv) {
-    return std::any_of(std::begin(kv.tensors), std::end(kv.tensors),
-                       [](const KvTensor &stages) { return stages.groups.has_value(); });
-}
-
-/// The kernel of plain tensors that a tensor's launches may go by; NULL where there is none, or where a tensor before
-/// it has the same.
-const PlainRoadKernel *next_plain_road(const halyard_plan &plan, int index) {
-    const auto kernel_of = [&](int i) { return plain_road_of(plan.tensors[i], plan.kv->tensors[i], plan.rotary_dim); };
-    const PlainRoadKernel *kernel = kernel_of(index);
-    for (int i = 0; i < index && kernel != nullptr; i++) {
-        kernel = kernel_of(i) == kernel ? nullptr : kernel;
+    if (out->kv != nullptr && kv->rerotates) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "rerotates is 1, but on a device this version moves no keys from position to position");
     }
-    return kernel;
+    for (int i = 0; i < out->n_tensors && out->kv != nullptr; i++) {
+        if (const char *const reason = why_never(*out, i)) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "]", reason);
+        }
+    }
+    return HALYARD_OK;
 }
 
 /// Memory for the first run of each kernel, which loads it.
 struct Scratch {
-    static constexpr std::size_t n_bytes = 1024;
+    static constexpr std::size_t n_bytes = 4096;
     Address memory;
     LaunchPositions position_0;
 };
@@ -130,47 +120,26 @@ int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scr
     return 0;
 }
 
-/// The kernel of the road that takes a tensor of one head that is not rotated, in place if it stores no records.
-int load_road(const Launch &launch, const Scratch &scratch, Dtype dtype, std::int64_t head_dim, const KvTensor &stages,
-              Call &call) {
-    TensorPlan desc = {};
-    desc.dtype = dtype;
-    desc.out_dtype = stages.groups ? Dtype::uint8 : dtype;
-    desc.bytes = element_bytes(desc.dtype);
-    desc.out_bytes = element_bytes(desc.out_dtype);
-    desc.head_dim = head_dim;
-    RoadPiece piece = {};
-    RoadTensor &tensor = piece.tensors[0];
-    tensor.desc = &desc;
-    tensor.stages = &stages;
-    tensor.x = tensor.x_begin = tensor.y_begin = scratch.memory;
-    tensor.y = moved(scratch.memory, stages.groups ? 128 : 0);
-    tensor.n_heads = 1;
-    tensor.reciprocal = 1.0f;
-    piece.rotary_dim = std::min(head_dim, launch.angles->source.rotary_dim);
-    piece.n_tensors = 1;
-    piece.n_tokens = 1;
-    piece.positions = scratch.position_0;
-    return take_road_on_device(launch, piece, call);
-}
-
-/// The kernels of the road that a plan may need: for any tensors, for plain ones, and for records.
-int load_roads(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    int status = load_road(launch, scratch, Dtype::f32, 16, {}, call);
-    for (std::int32_t i = 0; i < plan.checks.n_tensors && status == 0; i++) {
-        if (const auto *const kernel = next_plain_road(plan.checks, i)) {
-            status = load_road(launch, scratch, kernel->dtype, kernel->head_dim, {}, call);
-        }
-    }
-    if (status == 0 && has_records(*plan.checks.kv)) {
-        KvTensor records;
-        GroupsDesc &groups = records.groups.emplace();
-        groups.element = Dtype::e4m3;
-        groups.n_groups = 1;
-        groups.group = groups.scale_offset = 16;
-        status = load_road(launch, scratch, Dtype::f32, 16, records, call);
-    }
-    return status;
+/// The kernels of a plan with stages, each with one head that is not normed or rotated.
+int load_kv(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
+    const KvTensor no_stages = {};
+    return in_steps(plan.n_launches, 1, [&](std::int64_t i, std::int64_t) {
+        TensorPlan desc = plan.checks.tensors[plan.launches[i].tensors[0]];
+        desc.rotates = false;
+        KvPieces pieces = {};
+        pieces.kernel = plan.launches[i].kernel;
+        pieces.n_tensors = 1;
+        pieces.n_tokens = 1;
+        pieces.positions = scratch.position_0;
+        KvPiece &piece = pieces.tensors[0];
+        piece.desc = &desc;
+        piece.stages = &no_stages;
+        piece.x = piece.x_begin = scratch.memory;
+        piece.y = piece.y_begin = moved(scratch.memory, Scratch::n_bytes / 2);
+        piece.n_heads = 1;
+        piece.reciprocal = 1.0f;
+        return launch_kv(launch, pieces, call);
+    });
 }
 
 /// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
@@ -188,7 +157,7 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
     int status = copy_in(plan.queue, memory, zeros, Scratch::n_bytes);
     if (status == 0) {
         status = plan.checks.kv == nullptr ? load_rotations(plan, launch, scratch, call)
-                                           : load_roads(plan, launch, scratch, call);
+                                           : load_kv(plan, launch, scratch, call);
     }
     if (status == 0) {
         status = check_on_device(scratch.position_0, {}, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
@@ -225,6 +194,21 @@ void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
     }
 }
 
+/// Each kernel of the KV path, and why it does not take a tensor. What it asks of memory is said when a run is checked.
+void explain_kv(Text &text, const halyard_plan &plan, std::int32_t index) {
+    char heading[32];
+    std::snprintf(heading, sizeof(heading), "tensor %d:\n", index);
+    text.add(heading);
+    for (const KvKernel &kernel : kv_kernels()) {
+        const char *const reason = why_not(kernel, plan, index, compute_capability());
+        text.add(reason == nullptr ? "  * " : "    ");
+        text.add(kernel.name);
+        text.add(": ");
+        text.add(reason == nullptr ? "fits" : reason);
+        text.add("\n");
+    }
+}
+
 }  // namespace
 
 }  // namespace halyard::gpu
@@ -239,7 +223,8 @@ halyard_status halyard_get_gpu_target_info(int32_t device, halyard_target_info *
     HALYARD_TRY(check_device("device", device, error));
     halyard_target_info value = {};
     value.size = sizeof(value);
-    halyard_get_target_info(static_cast<std::int32_t>(Target::cuda_sm80), &value, nullptr);  // there is such a target
+    const Target target = compute_capability() >= 89 ? Target::cuda_sm89 : Target::cuda_sm80;
+    halyard_get_target_info(static_cast<std::int32_t>(target), &value, nullptr);  // there is such a target
     const char *const reason = why_no_cuda();
     value.built = 1;
     value.supported = reason[0] == '\0' ? 1 : 0;
@@ -261,18 +246,8 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
         lines.add(reason);
         lines.add("\n");
     }
-    if (checked.kv != nullptr) {
-        lines.add("all tensors:\n  * halyard_road_cuda_sm80: taken for any angles\n");
-        for (std::int32_t i = 0; i < checked.n_tensors; i++) {
-            if (const auto *const plain = next_plain_road(checked, i)) {
-                lines.add("  * ");
-                lines.add(plain->name);
-                lines.add(": taken instead by launches of plain tensors (runtime/README.md)\n");
-            }
-        }
-        if (has_records(*checked.kv)) {
-            lines.add("  * halyard_road_records_cuda_sm80: taken instead by launches in which a tensor has groups\n");
-        }
+    for (std::int32_t i = 0; i < checked.n_tensors && checked.kv != nullptr; i++) {
+        explain_kv(lines, checked, i);
     }
     for (std::int32_t i = 0; i < checked.n_tensors && checked.kv == nullptr; i++) {
         const TensorPlan &tensor = checked.tensors[i];
@@ -312,6 +287,9 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
     if (plan->checks.rotary_dim != 0 && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
                     ", but the plan's is ", plan->checks.rotary_dim);
+    }
+    if (plan->checks.kv != nullptr) {
+        HALYARD_TRY(choose_kv_launches(plan->checks, compute_capability(), plan->launches, &plan->n_launches, error));
     }
     HALYARD_TRY(load_kernels(*plan, error));
     *out = plan.release();

@@ -1,6 +1,6 @@
 // halyard_run_gpu: what a run launches.
 #include "base/error.h"
-#include "gpu/road_run.h"
+#include "gpu/kv_run.h"
 #include "gpu/token_block.h"
 
 #include <algorithm>
@@ -143,14 +143,14 @@ extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const ha
         return HALYARD_OK;
     }
     const bool only_rotates = plan->checks.kv == nullptr;
-    HALYARD_TRY(only_rotates ? check_rotations(run, error) : check_road(run, error));
+    HALYARD_TRY(only_rotates ? check_rotations(run, error) : check_kv_run(run, error));
     Call call = {plan->queue.context, run.given.stream, ""};
     int status = 0;
     if (run.given.error_word != nullptr && program.angles != nullptr && program.bad_position == BadPosition::error) {
         status = enqueue_check(run, call);
     }
     if (status == 0 && !only_rotates) {
-        status = enqueue_road(run, call);
+        status = enqueue_kv(*plan, run, call);
     }
     for (int i = 0; i < plan->checks.n_tensors && status == 0 && only_rotates;) {
         const int n = count_adjacent(run, i);

@@ -13,44 +13,15 @@
 
 namespace halyard {
 
-/// How kernels get cos and sin.
-enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, phase };
+/// How kernels get cos and sin. none: a launch of the KV path rotates nothing, and reads neither.
+enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, phase, none };
 
-/// What there is to say of a tensor's groups, in fields of bits: a device takes 1024 bytes of arguments, or not many
-/// more.
-struct GroupBits {
-    static constexpr int n_groups = 0, group = 8;  // 8 bits each; a group is so many times 16 elements
-    static constexpr int scale = 16;               // 2 bits: how scales are stored
-    static constexpr int is_int8 = 18;             // 1 bit: elements are int8, halves away from zero; else e4m3
-    static constexpr int place = 19;               // 2 bits: where
-    static constexpr int stride_bits = 15;         // of group_strides
-};
-/// How the scale of a group is stored: as f32, or as a power of two in a byte, rounded up or as OCP has it.
-enum class ScaleForm : std::int32_t { f32, power_up, power_ocp };
-/// Where groups and their scales lie: in records that begin on 16 bytes, the scales there or apart; or in other
-/// records, and then all places of the tensor are counted in bytes.
-enum class GroupPlace : std::int32_t { by_quads, scales_apart, by_bytes };
+/// x, y and weights of the KV path are lines: all of a device's memory from a place on, in words (weights: in halves of
+/// words). Kernels index them by 64 bits, so the extent says nothing. Heads begin on quads.
+inline constexpr int quad_bytes = 16, line_extent = (1 << 29) - 1;
 
-/// The number of a dtype.
-constexpr std::int32_t number_of(Dtype dtype) noexcept { return static_cast<std::int32_t>(index_of(dtype)); }
-
-/// Memory of more than 2^31 elements: [word, quad, row] with quads of 16 bytes and rows of 2^22 quads. Each tensor
-/// begins at a quad, whose number names the place. Kernels of plain tensors take it as lines: [element, element, row],
-/// of which the first are counted from the second.
-struct FlatMemory {
-    static constexpr int quad_bytes = 16, quads_in_row = 1 << 22, most = 1 << 28;
-
-    struct Dimension {
-        int extent, stride;
-    };
-    /// Of memory whose quads have so many elements.
-    static constexpr std::array<Dimension, 3> dimensions(int in_quad, bool as_lines) noexcept {
-        return {{{as_lines ? most : in_quad, 1}, {most, as_lines ? 1 : in_quad}, {most, quads_in_row * in_quad}}};
-    }
-};
-
-/// How many heads of a token a block of the road's kernel takes.
-inline constexpr int road_heads_in_block = 4;
+/// How many heads of a token a block of the KV path's kernels takes.
+inline constexpr int kv_heads_in_block = 16;
 
 template <typename Side>
 struct LaunchFields {
@@ -113,58 +84,29 @@ struct LaunchFields {
         Scalar<std::int32_t> word_offset{to, "word_offset"};
     };
 
-    /// All stages of all tensors.
-    struct Road {
+    /// The KV path of all tensors of a launch.
+    struct Kv {
         Owner &to;
         Angles angles{to};
         Scalar<std::uint32_t> sin_sign{to, "sin_sign"};
-        Scalar<std::int32_t> n_pairs{to, "n_pairs"};        // that are rotated
         Scalar<std::int32_t> stores_bad{to, "stores_bad"};  // 1: tokens whose positions have no angles are stored, too
-        Scalar<std::int32_t> dtype{to, "dtype"};            // of x, by number_of()
-        Scalar<std::int32_t> has_norms{to, "has_norms"}, has_roundings{to, "has_roundings"};  // of any tensor
-        Scalar<std::int32_t> head_dim{to, "head_dim"}, n_heads{to, "n_heads"}, n_tokens{to, "n_tokens"};
+        Scalar<std::int32_t> has_norms{to, "has_norms"};    // of any tensor
+        Scalar<std::int32_t> n_heads{to, "n_heads"}, n_tokens{to, "n_tokens"};
         Array<std::int32_t, 2> slots{to, "slots"};  // [offset + word, token]
         Scalar<std::int32_t> slots_offset{to, "slots_offset"}, n_slot_words{to, "n_slot_words"}, n_slots{to, "n_slots"};
         OfTensors<std::int32_t> end{to, "end"};    // the first head that is none of this tensor's and those before it
+        OfTensors<std::int32_t> kind{to, "kind"};  // bits: what is done to its heads
         OfTensors<std::int64_t> x_at{to, "x_at"};  // the first head of the first token, and strides, in quads
         OfTensors<std::int64_t> x_head{to, "x_head"}, x_token{to, "x_token"};
         OfTensors<std::int64_t> y_at{to, "y_at"}, y_head{to, "y_head"}, y_token{to, "y_token"}, y_block{to, "y_block"};
-        OfTensors<std::int32_t> block_size{to, "block_size"};        // of a cache; 0: y is a view
-        OfTensors<std::int32_t> out{to, "out"};                      // the dtype, by number_of()
-        OfTensors<float> reciprocal{to, "reciprocal"};               // of the scale
-        OfTensors<std::int32_t> rotary_offset{to, "rotary_offset"};  // -1: it is not rotated
-        OfTensors<std::int32_t> interleaves{to, "interleaves"};
-        OfTensors<std::int32_t> norm_offset{to, "norm_offset"}, norm_size{to, "norm_size"};  // 0: it is not normed
+        OfTensors<std::int32_t> block_size{to, "block_size"};    // of a cache; 0: y is a view
+        OfTensors<float> reciprocal{to, "reciprocal"};           // of the scale
         OfTensors<float> eps{to, "eps"};
-        OfTensors<std::int32_t> rounding{to, "rounding"};        // of the normed: 1 before the weight, 2 after it
-        OfTensors<std::int32_t> weight_kind{to, "weight_kind"};  // 0: none; else kind_of() its dtype, and maybe a bit
         OfTensors<std::int64_t> weight_at{to, "weight_at"};      // in halves of a word
-        Array<std::uint16_t, 3> weights{to, "weights"};          // FlatMemory, as x and y are
-        Array<std::uint32_t, 3> x{to, "x"};                      // and may be y
+        Array<std::uint16_t, 1> weights{to, "weights"};
+        Array<std::uint32_t, 1> x{to, "x"};  // and may be y
 
-        static constexpr int input_interleaves = 1, output_interleaves = 2;  // bits of interleaves
-        static constexpr int adds_one = 4;  // the bit of weight_kind: the weight is 1 + w
-        static constexpr std::int32_t kind_of(Dtype weight) { return number_of(weight) + 1; }
-    };
-
-    /// What the road has besides where heads become records. Elements of groups that begin on 16 bytes are stored by
-    /// quads in y, like those that are in no group. Of other groups each byte is stored by itself in `bytes`, as scales
-    /// are.
-    struct Records {
-        Owner &to;
-        Scalar<std::int32_t> most_groups{to, "most_groups"};  // of a head of any tensor
-        Scalar<std::int32_t> most_bytes{to, "most_bytes"};    // of a head, that are stored by themselves
-        OfTensors<std::int32_t> groups{to, "groups"};         // what GroupBits say; 0: the tensor has no records
-        OfTensors<float> floor{to, "floor"};                  // of scales
-        OfTensors<std::int32_t> rest_at{to, "rest_at"};  // from y_at to the elements that are in no group, in quads;
-                                                         // or from the first scale to the groups, in bytes
-        OfTensors<std::int64_t> scale_at{to,
-                                         "scale_at"};  // bytes to a head's first scale: in `bytes`, from where y_at,
-                                                       // y_head and so on lead, or without those by these strides
-        OfTensors<std::int32_t> scale_head{to, "scale_head"}, scale_token{to, "scale_token"},
-            scale_block{to, "scale_block"};
-        OfTensors<std::int32_t> group_strides{to, "group_strides"};  // bytes from scale to scale; above stride_bits
-                                                                     // those from group to group
+        static constexpr int has_weight = 1, is_rotated = 2, is_normed = 4;  // bits of kind
     };
 };
 

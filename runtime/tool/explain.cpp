@@ -21,7 +21,7 @@ struct Explain {
     void run() {
         auto desc = rotation.describe(describe_tensor(type, head_dim), rotary_dim.value_or(head_dim));
         if constexpr (HALYARD_TOOL_HAS_GPU) {
-            if (rotation.target == "cuda_sm80") {
+            if (rotation.target.starts_with("cuda_")) {
                 desc.target = nullptr;
                 print(halyard::explain(HALYARD_CUDA, desc));
                 return;

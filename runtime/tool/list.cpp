@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,12 +57,25 @@ std::string format_table(const std::vector<halyard_target_info> &targets) {
     return text;
 }
 
-/// The library's targets, and what halyard::gpu has to say of its own.
+/// The library's targets, and what halyard::gpu has to say of its own. A device runs kernels of older ones, too.
 std::vector<halyard_target_info> all_targets() {
     auto all = targets();
-    for (auto &target : all) {
-        if constexpr (HALYARD_TOOL_HAS_GPU) {
-            target = target.name == std::string("cuda_sm80") ? gpu_target(HALYARD_CUDA) : target;
+    if constexpr (HALYARD_TOOL_HAS_GPU) {
+        const auto device = gpu_target(HALYARD_CUDA);
+        bool is_too_new = device.supported != 0;
+        for (auto &target : all) {
+            if (!std::string(target.name).starts_with("cuda_")) {
+                continue;
+            }
+            is_too_new = is_too_new && target.name != std::string(device.name);
+            const char *const name = target.name, *const isa = target.isa;
+            target = device;
+            target.name = name;
+            target.isa = isa;
+            if (is_too_new) {
+                target.supported = 0;
+                std::snprintf(target.reason, sizeof(target.reason), "the first device has a lower compute capability");
+            }
         }
     }
     return all;

@@ -115,14 +115,12 @@ KERNELS = {
     "halyard_copy_32": ("halyard_rotate_strided_f32_cuda_sm80", 4),
     "halyard_copy_128": ("halyard_rotate_half_bf16_cuda_sm80", 4),
     "halyard_check_positions": ("cuda device: positions of many tokens*", 8),
-    "halyard_road": ("cuda device: roads*", 16),
-    "halyard_road_records": ("cuda device: records*", 16),
-    "halyard_road_plain_bf16_128": ("cuda device: roads of plain tensors*", 16),
-    "halyard_road_plain_f16_64": ("cuda device: roads of plain tensors*", 4),
-    "halyard_road_plain_f16_256": ("cuda device: roads of plain tensors*", 4),
+    "halyard_kv_bf16_128": ("halyard_kv_bf16_128_cuda_sm80", 16),
+    "halyard_kv_f32_128": ("halyard_kv_f32_128_cuda_sm80", 16),
+    "halyard_kv_f16_e4m3_80": ("halyard_kv_f16_e4m3_80_cuda_sm80", 12),
+    "halyard_kv_bf16_192_interleaved_64_at_128": ("halyard_kv_bf16_192_interleaved_64_at_128_cuda_sm80", 8),
 }
 # What 16 bits hide as a rule, where it is done to angles, before the barrier: the kernels of f32 have the same code.
-# They also hide what is done to products of plain tensors' rotation, which check_ptx.py follows instead.
 TOO_SMALL = {"constant an ulp off", "fma split", "cross product fused", "mask of a bit less", "rounding constant more",
              "rounding constant less"}
 # What changes nothing that can be observed, and why: a part of a kernel's name, a rule, and what the statement and

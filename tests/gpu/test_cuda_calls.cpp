@@ -279,16 +279,16 @@ TEST_CASE("cuda calls: what is no row of heads takes a launch each, and what is 
 
 namespace {
 
-/// A road of q and k with a norm, k and v into caches of e4m3, of [tokens 8, heads 32 + 8 + 8, 128].
-struct PackedRoad {
+/// q and k are normed, k and v go into caches: [tokens 8, heads 32 + 8 + 8, 128].
+struct PackedKv {
     static constexpr std::int64_t n_tokens = 8, row = (32 + 8 + 8) * 128;
 
     halyard::gpu_angles angles = make_angles(128);
     halyard_norm_desc norm = halyard::describe_norm(bf16);
     halyard_cache_desc cache = halyard::describe_nhd_cache(16, 16, 8, 128);
     halyard_scale_desc scales = halyard::describe_static_scales();
-    halyard::gpu_plan plan{queue_of(), describe_road(), angles};
-    Memory packed{n_tokens * row * 2}, k_cache{256 * 8 * 128}, v_cache{256 * 8 * 128}, q_weight{256}, k_weight{256},
+    halyard::gpu_plan plan{queue_of(), describe_kv(), angles};
+    Memory packed{n_tokens * row * 2}, k_cache{256 * 8 * 256}, v_cache{256 * 8 * 256}, q_weight{256}, k_weight{256},
         places{64}, slots_memory{64}, word{4};
     halyard_tensor tensors[3] = {part(0, 32), part(32, 8), part(40, 8)};
     float scale = 0.5f;
@@ -300,21 +300,17 @@ struct PackedRoad {
     halyard_positions positions = positions_in(places, {1, n_tokens});
     halyard::gpu_run_options how = on_stream();
 
-    PackedRoad() {
-        stages[1].scales = stages[2].scales = &scale;
-        stages[1].n_scales = stages[2].n_scales = 1;
+    PackedKv() {
         how.positions = &positions;
         how.slots = &slots;
         how.stages = stages;
     }
-    PackedRoad(const PackedRoad &) = delete;
+    PackedKv(const PackedKv &) = delete;
 
-    halyard::plan_desc describe_road() const {
+    halyard::plan_desc describe_kv() const {
         auto q = halyard::describe_tensor(bf16, 128, half), k = q, v = q;
         q.norm = k.norm = &norm;
         k.cache = v.cache = &cache;
-        k.scale = v.scale = &scales;
-        k.out_dtype = v.out_dtype = HALYARD_E4M3;
         v.no_rotation = 1;
         return halyard::plan_desc(128, {q, k, v});
     }
@@ -325,12 +321,12 @@ struct PackedRoad {
 
 }  // namespace
 
-TEST_CASE("cuda calls: in a road, a tensor of another dtype or of shorter heads takes a launch of its own", "[cuda]") {
-    PackedRoad s;
-    auto desc = s.describe_road();
+TEST_CASE("cuda calls: in the KV path, a tensor of another dtype or of shorter heads takes a launch of its own", "[cuda]") {
+    PackedKv s;
+    auto desc = s.describe_kv();
     desc.tensors[2].dtype = s.tensors[2].dtype = HALYARD_F16;
     CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
-    desc = s.describe_road();
+    desc = s.describe_kv();
     const auto cache = halyard::describe_nhd_cache(16, 16, 8, 64);
     desc.tensors[2].head_dim = s.tensors[2].shape[3] = 64;
     desc.tensors[2].cache = &cache;
@@ -338,84 +334,14 @@ TEST_CASE("cuda calls: in a road, a tensor of another dtype or of shorter heads 
     CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
 }
 
-TEST_CASE("cuda calls: a road goes by the kernel of plain tensors if all of them are plain", "[cuda]") {
-    const Memory from, to, weight(1024);
-    auto norm = halyard::describe_norm(bf16);
-    const auto scales = halyard::describe_static_scales();
-    const auto plain = halyard::describe_tensor(bf16, 128, half);
-    auto desc = halyard::plan_desc(128, {plain, plain});
-    halyard_tensor_desc &q = desc.tensors[0], &v = desc.tensors[1];
-    q.norm = &norm;
-    v.no_rotation = 1;
-    const auto part = [](const Memory &memory, std::int64_t first) {
-        return view(memory.data(first * 128 * 2), bf16, {1, 4, 2, 128}, {0, 4 * 128, 128, 1});
-    };
-    const halyard_tensor x[] = {part(from, 0), part(from, 2)};
-    halyard_tensor y[] = {part(to, 0), part(to, 2)};
-    halyard_stages stages[] = {halyard::stages(weight.data(), 128), sized<halyard_stages>()};
-    const float scale = 0.5f;
-    auto how = on_stream();
-    how.stages = stages;
-
-    const auto is_plain = [&](const std::vector<Set> &changes) {
-        bool is_any = false;
-        Table::with(changes, [&] {
-            const auto angles = make_angles(desc.rotary_dim);
-            const halyard::gpu_plan plan(queue_of(), desc, angles);
-            const auto calls = calls_of([&] { halyard::run(plan, x, y, how); });
-            check_capturable(calls);  // it has been loaded
-            const auto launches = launches_in(calls);
-            REQUIRE(launches.size() == 1);
-            is_any = launches[0].block == std::array{16u, 4u, 1u};
-            CHECK((is_any || launches[0].block == std::array{8u, 8u, 2u}));
-        });
-        return !is_any;
-    };
-    constexpr auto interleaved = HALYARD_PAIRING_INTERLEAVED;
-    CHECK(is_plain({}));
-    CHECK(is_plain({{norm.weight_dtype, 0}, {stages[0].weight, nullptr}, {stages[0].n_weights, 0}}));
-    CHECK(is_plain({{v.pairing, interleaved}, {v.out_pairing, interleaved}}));  // it is not rotated
-    CHECK_FALSE(is_plain({{q.pairing, interleaved}, {q.out_pairing, interleaved}}));
-    CHECK_FALSE(is_plain({{q.out_pairing, interleaved}}));
-    CHECK_FALSE(is_plain({{desc.rotary_dim, 64}}));
-    CHECK_FALSE(is_plain({{norm.window_size, 64}, {stages[0].n_weights, 64}}));
-    CHECK_FALSE(is_plain({{norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}));
-    CHECK_FALSE(is_plain({{norm.unit_offset, 1}}));
-    CHECK_FALSE(is_plain({{norm.weight_dtype, HALYARD_F32}}));
-    CHECK_FALSE(is_plain({{stages[0].weight, weight.data(2)}}));
-    CHECK_FALSE(is_plain({{v.scale, &scales}, {stages[1].scales, &scale}, {stages[1].n_scales, 1}}));
-    CHECK_FALSE(is_plain({{v.out_dtype, HALYARD_F16}, {y[1].dtype, HALYARD_F16}}));
-
-    const auto n_loaded = [&](const std::vector<Set> &changes) {
-        std::ptrdiff_t n = 0, n_told = 0;
-        Table::with(changes, [&] {
-            const auto angles = make_angles(desc.rotary_dim);
-            const auto launches = launches_in(calls_of([&] { halyard::gpu_plan(queue_of(), desc, angles); }));
-            n = std::ranges::count(launches, std::array{8u, 8u, 2u}, &Call::block);
-            const std::string text = halyard::explain(HALYARD_CUDA, desc), words = "by launches of plain tensors";
-            for (std::size_t at = text.find(words); at != text.npos; at = text.find(words, at + 1)) {
-                n_told++;
-            }
-        });
-        CHECK(n_told == n);
-        return n;
-    };
-    CHECK(n_loaded({}) == 1);
-    CHECK(n_loaded({{v.dtype, HALYARD_F16}, {v.out_dtype, HALYARD_F16}}) == 2);
-    CHECK(n_loaded({{q.out_dtype, HALYARD_F16}}) == 1);
-    CHECK(n_loaded({{q.out_dtype, HALYARD_F16}, {v.out_dtype, HALYARD_F16}}) == 0);
-    CHECK(n_loaded({{desc.rotary_dim, 64}}) == 0);
-}
-
-TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and their caches lie", "[cuda]") {
-    PackedRoad s;
+TEST_CASE("cuda calls: the KV path of q, k and v takes one launch, wherever they and their caches lie", "[cuda]") {
+    PackedKv s;
     const auto calls = calls_of([&] { halyard::run(s.plan, s.tensors, s.tensors, s.how); });
     const auto launches = launches_in(calls);
     REQUIRE(launches.size() == 1);
     CHECK(launches[0].stream == &streams[5]);
-    CHECK(launches[0].store_bits == 128);
-    CHECK(launches[0].grid == std::array{8u, 48u / 4, 1u});
-    CHECK(launches[0].block == std::array{16u, 4u, 1u});
+    CHECK(launches[0].grid == std::array{8u / 2, 48u / 16, 1u});
+    CHECK(launches[0].block == std::array{4u, 16u, 2u});
     CHECK(calls.size() == 8 + 3 + 9);  // three parts of packed, two weights, two caches, positions and slots
     check_capturable(calls);
 
@@ -429,44 +355,13 @@ TEST_CASE("cuda calls: a road of q, k and v takes one launch, wherever they and 
         s.how.error_word = static_cast<std::int32_t *>(s.word.data());
         CHECK(count_launches(s.plan, s.tensors, s.tensors, s.how) == 3);
     }
-    SECTION("records and their scales, in memory of their own, are in the same launch") {
-        const auto groups = halyard::describe_groups(HALYARD_GROUPS_VLLM_FP8);
-        auto desc = s.describe_road();
-        desc.tensors[1].groups = desc.tensors[2].groups = &groups;
-        desc.tensors[1].out_dtype = desc.tensors[2].out_dtype = HALYARD_UINT8;
-        desc.tensors[1].scale = desc.tensors[2].scale = nullptr;
-        const halyard::gpu_plan plan(queue_of(), desc, s.angles);
-        const Memory k_scales(256 * 8 * 4), v_scales(256 * 8 * 4);
-        for (int i : {1, 2}) {
-            s.stages[i].scales = nullptr;
-            s.stages[i].n_scales = 0;
-            s.stages[i].group_scales = (i == 1 ? k_scales : v_scales).data();
-        }
-        const auto launches_of_records = launches_of(plan, s.tensors, s.tensors, s.how);
-        REQUIRE(launches_of_records.size() == 1);
-        CHECK(launches_of_records[0].store_bits == 128);
-        CHECK((launches_of_records[0].block[0] == 16 && launches_of_records[0].block[1] == 4));
-    }
-    SECTION("the longest heads fit in shared memory") {
-        const auto long_angles = make_angles(640);
-        auto long_head = halyard::describe_tensor(f32, 640, half);
-        long_head.norm = &s.norm;
-        const halyard::gpu_plan long_plan(queue_of(), halyard::plan_desc(640, {long_head}), long_angles);
-        const halyard_tensor x = view(s.packed.data(), f32, {1, 2, 4, 640}, {0, 4 * 640, 640, 1});
-        const Memory weight(640 * 2);
-        s.stages[0] = halyard::stages(weight.data(), 640);
-        auto how = on_stream();
-        how.stages = s.stages;
-        CHECK(count_launches(long_plan, x, x, how) == 1);
-
-        const auto groups = halyard::describe_groups(HALYARD_GROUPS_MX);  // as many as there can be
-        long_head.groups = &groups;
-        long_head.out_dtype = HALYARD_UINT8;
-        const halyard::gpu_plan records(queue_of(), halyard::plan_desc(640, {long_head}), long_angles);
-        const Memory out(8 * 660);
-        const halyard_tensor y =
-            view(out.data(), static_cast<halyard::dtype>(HALYARD_UINT8), {1, 2, 4, 660}, {0, 4 * 660, 660, 1});
-        CHECK(count_launches(records, x, y, how) == 1);
+    SECTION("caches of e4m3 take a launch of their own") {
+        auto desc = s.describe_kv();
+        desc.tensors[1].scale = desc.tensors[2].scale = &s.scales;
+        desc.tensors[1].out_dtype = desc.tensors[2].out_dtype = HALYARD_E4M3;
+        s.stages[1].scales = s.stages[2].scales = &s.scale;
+        s.stages[1].n_scales = s.stages[2].n_scales = 1;
+        CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
     }
     SECTION("a launch that fails is told") {
         fail_at("cuLaunchKernel", 700);
@@ -833,7 +728,7 @@ TEST_CASE("cuda calls: a plan unloads its modules, whatever kernels those before
     const auto angles = make_angles(128);
     const auto norm = halyard::describe_norm(f32);
     const State before;
-    for (const auto type : {bf16, f32, f32, f32, f32, bf16, f32}) {  // bf16 has a kernel of plain tensors, too
+    for (const auto type : {bf16, f32, f32, f32, f32, bf16, f32}) {  // of two kernels
         auto normed = halyard::describe_tensor(type, 128, half);
         normed.norm = &norm;
         halyard::gpu_plan(queue_of(), halyard::plan_desc(128, {normed}), angles);

@@ -142,7 +142,8 @@ TEST_CASE("cuda device: wrong plans are refused", "[gpu][cuda]") {
     wrong = desc;
     wrong.rotary_dim = 32;
     CHECK(status_of<gpu_plan>(queue, wrong, angles) == HALYARD_ERROR_MISMATCH);
-    const auto norm = halyard::describe_norm(halyard::dtype::f32);
+    auto norm = halyard::describe_norm(halyard::dtype::f32);
+    norm.weight_dtype = 0;
     wrong.tensors[0].norm = &norm;
     wrong.tensors[0].no_rotation = 1;  // of any angles
     CHECK(status_of<gpu_plan>(queue, wrong, angles) == HALYARD_OK);

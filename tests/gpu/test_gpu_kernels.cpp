@@ -66,6 +66,31 @@ TEST_CASE("cuda device: positions of many tokens are checked", "[gpu][cuda]") {
     test_kernel("halyard_rotate_strided_f32_in_place_cuda_sm80", 260);
 }
 
+namespace {
+
+/// Tries a kernel of the KV path, where no other one takes its tensors.
+void test_kv_kernel(const char *name) {
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
+    const auto &kernels = halyard::gpu::kv_kernels();
+    const auto kernel = std::find_if(kernels.begin(), kernels.end(),
+                                     [&](const auto &each) { return std::strcmp(each.name, name) == 0; });
+    REQUIRE(kernel != kernels.end());
+    const bool is_sm89 = halyard::gpu_target(HALYARD_CUDA).name == std::string("cuda_sm89");
+    if (kernel->capability == 89 ? !is_sm89 : is_sm89 && kernel->dtype == halyard::Dtype::bf16 &&
+                                                  kernel->out_dtype == halyard::Dtype::e4m3) {
+        SKIP("a device of another compute capability takes it");
+    }
+    oracle::Random random(Catch::getSeed());
+    for (int i = 0, n = gpu_test::n_calls(12); i < n; i++) {
+        INFO("seed " << Catch::getSeed() << ", run " << i);
+        REQUIRE(scenes::fault_of_kernel(*kernel, queue, random, i) == "");
+    }
+}
+
+}  // namespace
+
 #define HALYARD_GPU_KERNEL(name, target, ...)                                                                          \
     TEST_CASE(#name, "[gpu][" #target "]") { test_kernel(#name); }
+#define HALYARD_GPU_KV_KERNEL(name, target, ...)                                                                       \
+    TEST_CASE(#name, "[gpu][" #target "]") { test_kv_kernel(#name); }
 #include "built_kernels.inc"

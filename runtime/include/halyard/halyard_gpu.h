@@ -17,14 +17,12 @@
  * in half pairing the halves of a head, are multiples of that; else, of f16 and bf16, of two elements where those are
  * multiples of two elements and the pairing stays; else of one element.
  *
- * The road. A plan may ask for more than rotations: RMS norms of heads before the rotation, with any rounding and any
- * weight that heads share; one static scale per tensor; any out_dtype; tensors that are not rotated; caches whose heads
- * are dense, in pages of any strides. All of it, for all tensors of one dtype and head_dim, is one launch, wherever they
- * lie. Other stages are refused (UNSUPPORTED), as are heads of more than 640 elements, and heads that are not dense or do
- * not begin on 16 bytes.
- *   groups   are those of MLA_V32, MLA_V4, MLA_V41, MX, VLLM_INT8 and VLLM_FP8, in multiples of 16 elements. Records
- *            have to begin on 16 bytes, but for those of MX, of which each byte is stored by itself. Scales that lie
- *            apart may lie anywhere.
+ * The KV path. A plan may ask for more than rotations, where a kernel of generators/kernels.inc serves it: RMS norms of
+ * whole heads before the rotation, with weights that heads share; one static scale of e4m3; out_dtype the dtype or e4m3;
+ * tensors that are not rotated; caches whose heads are dense, in pages of any strides. Kernels are for heads of 64, 80,
+ * 96, 128, 192 and 256 elements of bf16 and f16, and a few more; halyard_explain_gpu_plan tells of each why it does not
+ * serve a tensor. The tensors that one kernel serves take one launch, wherever they lie. Everything else is refused
+ * (UNSUPPORTED), as are heads that are not dense or do not begin on 16 bytes, and weights that do not.
  *   scales   are host memory, read during the call: so they can be checked. A captured graph keeps their values.
  *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
  *            position under BAD_POSITION_ERROR. What lies in a slot that several tokens name is undefined: they are

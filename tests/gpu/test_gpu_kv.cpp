@@ -1,75 +1,11 @@
-// Roads on a device: the bits of the CPU, whatever the stages, and nothing else is written.
+// The KV path on a device: what is refused, and what random calls (test_gpu_kernels.cpp) do not come to.
 #include "checks/cuda/driver.h"
 #include "checks/gpu_device.h"
-#include "checks/scene/on_device.h"
 #include "tests/gpu/working_run.h"
-
-#include <catch2/catch_get_random_seed.hpp>
 
 #include <algorithm>
 #include <dlfcn.h>
 #include <limits>
-
-namespace {
-
-using namespace scenes;
-
-/// Of one dtype in or out (0: any).
-void test_some_roads(int n_runs, std::int32_t dtype, std::int32_t out_dtype, bool has_bad) {
-    const halyard_gpu_queue &queue = gpu_test::device_queue();
-    oracle::Random random(Catch::getSeed());
-    Choice choice;
-    choice.on_device = true;
-    choice.has_bad = has_bad;
-    choice.step = 16;
-    choice.level[of_dtype] = dtype - HALYARD_F32;
-    choice.level[of_groups] = 0;  // see test_gpu_records.cpp
-    if (out_dtype != 0) {
-        choice.level[of_out_dtype] = out_dtype;
-        choice.level[of_head_dim] = 3;
-    }
-    for (int i = 0, n = gpu_test::n_calls(n_runs); i < n; i++) {
-        INFO("seed " << Catch::getSeed() << ", run " << i << ", dtype " << dtype);
-        Draw draw(random);
-        Scene scene(draw, choice);
-        REQUIRE(fault_on_device(scene, queue) == "");
-    }
-}
-
-}  // namespace
-
-TEST_CASE("cuda device: roads have the CPU's bits", "[gpu][cuda]") {
-    for (const std::int32_t dtype : {HALYARD_F32, HALYARD_F16, HALYARD_BF16}) {
-        test_some_roads(40, dtype, 0, false);
-    }
-    for (std::int32_t out = HALYARD_F32; out <= HALYARD_INT8; out++) {
-        test_some_roads(12, 0, out, false);
-    }
-    test_some_roads(60, 0, 0, true);
-}
-
-TEST_CASE("cuda device: roads of plain tensors have the CPU's bits", "[gpu][cuda]") {
-    const halyard_gpu_queue &queue = gpu_test::device_queue();
-    oracle::Random random(Catch::getSeed());
-    for (const std::int32_t dtype : {HALYARD_F16, HALYARD_BF16}) {
-        Choice choice;
-        choice.on_device = choice.are_plain = true;
-        choice.step = 16;
-        choice.level[of_dtype] = dtype - HALYARD_F32;
-        for (const Factor none : {of_out_dtype, of_scale, of_groups}) {
-            choice.level[none] = 0;
-        }
-        for (int i = 0, n = gpu_test::n_calls(60); i < n; i++) {
-            INFO("seed " << Catch::getSeed() << ", run " << i << ", dtype " << dtype);
-            choice.has_bad = i % 2 == 1;
-            choice.n_tensors = i % 3 == 0 ? HALYARD_MAX_TENSORS : 0;
-            choice.level[of_layout] = i % 4 == 1 ? 1 + i / 4 % 3 : -1;
-            Draw draw(random);
-            Scene scene(draw, choice);
-            REQUIRE(fault_on_device(scene, queue) == "");
-        }
-    }
-}
 
 namespace {
 
@@ -136,10 +72,9 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
           {cache.stride_tile_tokens, 5 * 128},
           {cache.stride_block, 4 * 5 * 128}}},
         {".hadamard is set, but no kernel of a device transforms", {{tensor.hadamard, 64}}},
-        {".head_dim is no multiple of 16 bytes, in dtype or out_dtype, by which a device loads and stores heads",
-         {{tensor.head_dim, 72}, {tensor.out_dtype, HALYARD_E4M3}}},
-        {".head_dim is more than the 640 elements that a device norms, converts or stores by slot",
-         {{tensor.head_dim, 656}, {tensor.no_rotation, 1}}},
+        {".norm->rounding is set, but on a device norms are rounded once, at the end",
+         {{tensor.norm, &norm}, {norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
+        {".norm has a window, but on a device whole heads are normed", {{tensor.norm, &norm}, {norm.window_size, 32}}},
     });
     cache.tile_tokens = 4;
     cache.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
@@ -155,27 +90,29 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
 namespace {
 
 /// A run that norms, scales and stores four tokens in a cache.
-struct RoadThere : Working {
+struct KvThere : Working {
     struct Desc {
-        halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::f32);
+        halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::bf16);
         halyard_scale_desc scale = halyard::describe_static_scales();
         halyard_cache_desc cache = halyard::describe_nhd_cache(1, 4, 2, 64);
-        halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
+        halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half);
 
         Desc() {
+            tensor.out_dtype = HALYARD_E4M3;
             tensor.norm = &norm;
             tensor.scale = &scale;
             tensor.cache = &cache;
         }
     };
-    gpu_test::Memory weights{queue, std::vector<char>(64 * 4 + 16)};
+    gpu_test::Memory weights{queue, std::vector<char>(64 * 2 + 16)};
     gpu_test::Memory slots_memory{queue, std::vector<std::int32_t>{0, 1, 2, 3, 0, 0, 0, 0}};
     halyard_slots slots =
         halyard::slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, 4}, halyard::keep_last);
-    halyard_stages stages = halyard::stages(static_cast<float *>(weights.data()), 64, to.data());
+    halyard_stages stages = halyard::stages(weights.data(), 64, to.data());
     float scale = 0.5f;
 
-    RoadThere() : Working(Desc().tensor, 64) {
+    KvThere() : Working(Desc().tensor, 64) {
+        x.dtype = HALYARD_BF16;
         stages.scales = &scale;
         stages.n_scales = 1;
         args.slots = &slots;
@@ -184,9 +121,11 @@ struct RoadThere : Working {
 };
 
 /// A tensor that is normed, without weights.
-struct NormAlone : RoadThere::Desc {
+struct NormAlone : KvThere::Desc {
     NormAlone() {
         norm.weight_dtype = 0;
+        tensor.dtype = HALYARD_F32;
+        tensor.out_dtype = 0;
         tensor.scale = nullptr;
         tensor.cache = nullptr;
     }
@@ -195,7 +134,7 @@ struct NormAlone : RoadThere::Desc {
 }  // namespace
 
 TEST_CASE("cuda device: what cannot be launched is refused, and nothing is written", "[gpu][cuda]") {
-    RoadThere w;
+    KvThere w;
     w.runs.refuse({
         {HALYARD_ERROR_UNSUPPORTED,
          {"args.slots->policy is HALYARD_SLOTS_CHECK (0)"},
@@ -232,7 +171,7 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
 }
 
 // Norms and rotates two tensors of the same values, in memory of their own.
-TEST_CASE("cuda device: roads of tensors in memory of their own", "[gpu][cuda]") {
+TEST_CASE("cuda device: the KV path of tensors in memory of their own", "[gpu][cuda]") {
     const NormAlone of_norm;
     Working w(of_norm.tensor);
     const halyard::gpu_plan plan(w.queue, halyard::plan_desc(64, {of_norm.tensor, of_norm.tensor}), w.angles);
@@ -256,8 +195,8 @@ TEST_CASE("cuda device: roads of tensors in memory of their own", "[gpu][cuda]")
     }
 }
 
-// The same of plain tensors, whose weights are in memory of their own, too.
-TEST_CASE("cuda device: roads of plain tensors in memory of their own", "[gpu][cuda]") {
+// The same with weights, which are in memory of their own, too.
+TEST_CASE("cuda device: the KV path with weights in memory of their own", "[gpu][cuda]") {
     Working w;
     const auto norm = halyard::describe_norm(halyard::dtype::bf16);
     for (const std::int64_t dim : {64, 128, 256}) {
@@ -292,7 +231,7 @@ TEST_CASE("cuda device: roads of plain tensors in memory of their own", "[gpu][c
 }
 
 // A plan that rotates nothing takes any angles, so its runs look none up. Nor do they read positions.
-TEST_CASE("cuda device: roads that rotate nothing, of fewer angles", "[gpu][cuda]") {
+TEST_CASE("cuda device: plans that rotate nothing, of fewer angles", "[gpu][cuda]") {
     const auto norm = halyard::describe_norm(halyard::dtype::bf16);
     auto tensor = halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half);
     tensor.norm = &norm;

@@ -1,0 +1,257 @@
+#include "gpu/kv_launch.h"
+
+#include "base/error.h"
+#include "gpu/argument_addresses.h"
+
+#include <algorithm>
+
+namespace halyard::gpu {
+
+// ---- Which kernel --------------------------------------------------------------------------------------------------
+
+namespace {
+
+const char *why_never(const NormDesc &norm, std::int64_t head_dim) {
+    if (norm.layer) {
+        return ".norm->kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS";
+    }
+    if (norm.per_head || norm.row) {
+        return norm.row ? ".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads"
+                        : ".norm->weight_per_head is 1, but on a device all heads have the same weights";
+    }
+    if (norm.after) {
+        return ".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation";
+    }
+    if (norm.rounding != 0) {
+        return ".norm->rounding is set, but on a device norms are rounded once, at the end";
+    }
+    return norm.size != head_dim ? ".norm has a window, but on a device whole heads are normed" : nullptr;
+}
+
+const char *why_never(const ScaleDesc &scale) {
+    if (scale.dynamic) {
+        return ".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
+    }
+    return scale.by_head ? ".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"
+                         : nullptr;
+}
+
+/// Of heads with so many elements.
+const char *why_never(const CacheDesc &cache, std::int64_t n_elements) {
+    std::int64_t stride_element = 0;
+    if (!cache.is_linear(n_elements, &stride_element) || stride_element != 1) {
+        return ".cache has heads that are not dense, which no kernel of a device stores";
+    }
+    if (cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token) {
+        return ".cache has tiles of tokens, which no kernel of a device stores";
+    }
+    return cache.n_slots > INT32_MAX ? ".cache->n_slots is more than the 2^31 - 1 that a kernel of a device counts"
+                                     : nullptr;
+}
+
+}  // namespace
+
+const char *why_never(const halyard_plan &plan, int index) noexcept {
+    const TensorPlan &desc = plan.tensors[index];
+    const KvTensor &stages = kv_of(plan).tensors[index];
+    if (stages.groups || stages.from_groups) {
+        return stages.groups ? ".groups is set, but no kernel of a device stores records"
+                             : ".from_groups is set, but no kernel of a device reads records";
+    }
+    if (stages.hadamard != 0) {
+        return ".hadamard is set, but no kernel of a device transforms";
+    }
+    if (stages.position_scales) {
+        return ".position_scales is 1, but on a device nothing is scaled by position";
+    }
+    for (const char *const reason :
+         {stages.norm ? why_never(*stages.norm, desc.head_dim) : nullptr,
+          stages.scale ? why_never(*stages.scale) : nullptr,
+          stages.cache ? why_never(*stages.cache, desc.out_dim) : nullptr}) {
+        if (reason != nullptr) {
+            return reason;
+        }
+    }
+    return nullptr;
+}
+
+const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index, int capability) noexcept {
+    const TensorPlan &desc = plan.tensors[index];
+    const KvTensor &stages = kv_of(plan).tensors[index];
+    if (capability < kernel.capability) {
+        return "the device's compute capability is lower";
+    }
+    if (desc.head_dim != kernel.head_dim) {
+        return "another head_dim";
+    }
+    if (desc.dtype != kernel.dtype || desc.out_dtype != kernel.out_dtype) {
+        return "another dtype or out_dtype";
+    }
+    if (stages.scale && desc.out_dtype != Dtype::e4m3) {
+        return "scales only e4m3";
+    }
+    if (desc.rotates && (desc.pairing != kernel.pairing || desc.out_pairing != kernel.pairing)) {
+        return "another pairing";
+    }
+    if (desc.rotates && (plan.rotary_dim != kernel.rotary_dim || desc.rotary_offset != kernel.rotary_offset)) {
+        return "another rotary_dim or rotary_offset";
+    }
+    if (stages.norm && stages.norm->weight &&
+        (*stages.norm->weight != kernel.weight || stages.norm->unit_offset != kernel.unit_offset)) {
+        return "another weight_dtype or unit_offset";
+    }
+    return nullptr;
+}
+
+halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLaunch (&out)[HALYARD_MAX_TENSORS],
+                                  int *n_launches, halyard_error *error) noexcept {
+    bool is_done[HALYARD_MAX_TENSORS] = {};
+    *n_launches = 0;
+    for (int i = 0; i < plan.n_tensors; i++) {
+        KvLaunch best = {};
+        for (const KvKernel &kernel : kv_kernels()) {
+            KvLaunch its = {&kernel, {}, 0};
+            for (int j = i; j < plan.n_tensors && !is_done[i]; j++) {
+                if (!is_done[j] && why_not(kernel, plan, j, capability) == nullptr) {
+                    its.tensors[its.n_tensors++] = j;
+                } else if (j == i) {
+                    break;
+                }
+            }
+            best = its.n_tensors > best.n_tensors ? its : best;
+        }
+        for (int j = 0; j < best.n_tensors; j++) {
+            is_done[best.tensors[j]] = true;
+        }
+        if (best.n_tensors != 0) {
+            out[(*n_launches)++] = best;
+        } else if (!is_done[i]) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "] is taken by no kernel of the list ",
+                        "(heads of ", plan.tensors[i].head_dim, " elements, ", name_of(plan.tensors[i].dtype), " to ",
+                        name_of(plan.tensors[i].out_dtype), ", rotary_dim ", plan.rotary_dim,
+                        "): halyard_explain_gpu_plan tells why of each");
+        }
+    }
+    return HALYARD_OK;
+}
+
+// ---- Launches ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// All inputs, outputs or weights of a launch as one line: all memory from the first of them on.
+class Line {
+public:
+    void include(Address begin) { begin_ = std::min(begin_, begin / quad_bytes * quad_bytes); }
+    bool is_empty() const { return begin_ == UINTPTR_MAX; }
+    Address begin() const { return begin_; }
+    /// The bytes to a place.
+    std::int64_t to(Address place) const { return static_cast<std::int64_t>(place - begin_); }
+
+private:
+    Address begin_ = UINTPTR_MAX;
+};
+
+/// Sets the scalars of a tensor.
+void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Line &x, const Line &y, const Line &weights) {
+    const TensorPlan &desc = *tensor.desc;
+    const auto &norm = tensor.stages->norm;
+    const auto &cache = tensor.stages->cache;
+    to.end[i] = (i == 0 ? 0 : to.end[i - 1]) + static_cast<std::int32_t>(tensor.n_heads);
+    to.kind[i] = (norm ? Fields::Kv::is_normed : 0) | (norm && norm->weight ? Fields::Kv::has_weight : 0) |
+                 (desc.rotates ? Fields::Kv::is_rotated : 0);
+    to.x_at[i] = x.to(tensor.x) / quad_bytes;
+    to.x_head[i] = tensor.in.head * desc.bytes / quad_bytes;
+    to.x_token[i] = tensor.in.token * desc.bytes / quad_bytes;
+    to.y_at[i] = y.to(tensor.y) / quad_bytes;
+    to.y_head[i] = (cache ? cache->stride_head : tensor.out.head) * desc.out_bytes / quad_bytes;
+    to.y_token[i] = (cache ? cache->stride_token : tensor.out.token) * desc.out_bytes / quad_bytes;
+    to.y_block[i] = cache ? cache->stride_block * desc.out_bytes / quad_bytes : 0;
+    to.block_size[i] = cache ? static_cast<std::int32_t>(cache->block_size) : 0;
+    to.reciprocal[i] = tensor.reciprocal;
+    to.eps[i] = norm ? norm->eps : 0.0f;
+    to.weight_at[i] = norm && norm->weight ? weights.to(tensor.weight) / 2 : 0;
+}
+
+int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
+    Line x, y, weights;
+    bool has_norms = false, rotates = false;
+    for (int i = 0; i < pieces.n_tensors; i++) {
+        const KvPiece &tensor = pieces.tensors[i];
+        x.include(tensor.x_begin);
+        y.include(tensor.y_begin);
+        if (tensor.weight != 0) {
+            weights.include(tensor.weight);
+        }
+        has_norms = has_norms || tensor.stages->norm;
+        rotates = rotates || tensor.desc->rotates;
+    }
+    if (weights.is_empty()) {
+        // A norm without weights loads weights all the same, by ld.global.nc: so from memory that no kernel writes.
+        weights.include(address_of(launch.angles->axis_of_pair));
+    }
+    Arguments all;
+    Fields::Kv fields{all};
+    set_angles(fields.angles, launch, pieces.positions, pieces.n_tokens, {0, launch.angles->source.rotary_dim / 2});
+    if (!rotates) {
+        fields.angles.form = static_cast<std::int32_t>(AngleForm::none);
+    }
+    fields.sin_sign = launch.sin_sign;
+    fields.stores_bad = pieces.stores_bad;
+    fields.has_norms = has_norms;
+    fields.n_tokens = static_cast<std::int32_t>(pieces.n_tokens);
+    // Without slots the kernel loads other memory and ignores it.
+    set_slots(fields, pieces.slots.place != 0 ? pieces.slots : pieces.positions, pieces.n_tokens);
+    fields.n_slots = static_cast<std::int32_t>(pieces.n_slots);
+    for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
+        set_tensor(fields, i, pieces.tensors[std::min(i, pieces.n_tensors - 1)], x, y, weights);
+    }
+    fields.n_heads = fields.end[pieces.n_tensors - 1];
+    fields.weights.begin_at(weights.begin()).add(line_extent, 1);
+    fields.x.begin_at(x.begin()).add(line_extent, 1);
+    View out(y.begin(), halide_type<std::uint32_t>);
+    all.add(out.add(line_extent, 1));
+    return pieces.kernel->function(all.get(call));
+}
+
+}  // namespace
+
+int launch_kv(const Launch &launch, const KvPieces &whole, Call &call) noexcept {
+    const std::int64_t at_once = std::min(most_positions(whole.positions),
+                                          whole.slots.place != 0 ? most_positions(whole.slots) : whole.n_tokens);
+    return in_steps(whole.n_tokens, at_once, [&](std::int64_t token, std::int64_t n_tokens) {
+        KvPieces pieces = whole;
+        pieces.n_tokens = n_tokens;
+        pieces.positions = from_token(token, whole.positions);
+        pieces.slots = from_token(token, whole.slots);
+        for (int i = 0; i < pieces.n_tensors; i++) {
+            KvPiece &tensor = pieces.tensors[i];
+            tensor.x = moved(tensor.x, token * tensor.in.token * tensor.desc->bytes);
+            if (!tensor.stages->cache) {
+                tensor.y = moved(tensor.y, token * tensor.out.token * tensor.desc->out_bytes);
+            }
+        }
+        return launch_once(launch, pieces, call);
+    });
+}
+
+const char *why_not(const KvPiece &tensor) noexcept {
+    constexpr std::int64_t most_heads = most_blocks * kv_heads_in_block / HALYARD_MAX_TENSORS;  // of all tensors
+    const TensorPlan &desc = *tensor.desc;
+    const auto &cache = tensor.stages->cache;
+    const std::int64_t steps =
+        (tensor.in.token | tensor.in.head) * desc.bytes |
+        (cache ? cache->stride_block | cache->stride_head | cache->stride_token : tensor.out.token | tensor.out.head) *
+            desc.out_bytes;
+    const auto bits = tensor.x | tensor.y | static_cast<std::uint64_t>(steps);
+    if (tensor.in.element != 1 || (!cache && tensor.out.element != 1) || bits % quad_bytes != 0) {
+        return "has heads that are not dense or do not begin on 16 bytes, in x or where they go: a device does no more "
+               "than rotate those";
+    }
+    if (tensor.weight % quad_bytes != 0) {
+        return "has a weight that does not begin on 16 bytes";
+    }
+    return tensor.n_heads > most_heads ? "has more than 262,140 heads" : "";
+}
+
+}  // namespace halyard::gpu
