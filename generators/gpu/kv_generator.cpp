@@ -57,7 +57,11 @@ public:
         schedule_warp();
         const std::set<std::string> lines = {"weights", "x", "y"};
         get_pipeline().add_custom_lowering_pass(new MayWriteInput(*in->n_tokens < 0));
-        get_pipeline().add_custom_lowering_pass(new DropBarriers({"angle", "goal"}));
+        std::set<std::string> first = {"angle", "goal"};
+        if (stored == Dtype::e4m3) {
+            first.insert("places");  // scales follow
+        }
+        get_pipeline().add_custom_lowering_pass(new DropBarriers(first));
         get_pipeline().add_custom_lowering_pass(new AlignVectors(lines));
         get_pipeline().add_custom_lowering_pass(new WideIndices(lines));
         get_pipeline().add_custom_lowering_pass(new KeepWarpsTogether(*in->has_norms != 0));

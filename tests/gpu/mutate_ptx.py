@@ -139,16 +139,15 @@ EQUIVALENT = [
      "what is copied begins where its pointer leads"),
     ("", "sign lost in cvt", r"cvt\.s64\.s32 %rd, %r; <- mul\.lo", "tokens are counted from 0 upwards"),
     ("", "sum of 32 bits", r"add\.s64 %shared", "shared memory ends before 4 GiB"),
-    ("road", "clamp off by one", r"min\.u32 .*1138753536", "the next float is rounded to 448 of e4m3, too"),
-    ("road", "shift less", r"shl\.b64 %rd, %rd, 2; <- sub\.s64", "the difference of a stride and itself"),
-    ("road", "le for lt", r"setp\.lt\.s32 .* <- add\.s32 %r, %r, (128|256); <- ld", "the count of chunks tells, too"),
-    ("road", "or for and", r"and\.pred .* <- setp\.gt\.s32 %p, %r, 0; <- setp\.lt", "the count of chunks tells, too"),
-    ("plain", "sign lost in cvt", r"cvt\.s64\.s32 %rd, %r; <- min\.s32", "tokens are counted from 0 upwards"),
-    ("plain", "sign lost in shift", r"shr\.s32 %r, %r, 31; <- cvt\.u32\.u64", "a slot that is divided is not negative"),
-    ("plain", "constant an ulp off", r"fma\.rn\.f32 %r, %r, %r, 0f00000000", "no square of 16 bits has so small a part"),
-    ("plain", "sub swapped", r"sub\.s64 %rd, %rd, %rd; <- ld\.param\S+ %rd, \[parameter\]; <- cvt\.s64\.s32",
+    ("kv", "clamp off by one", r"min\.u32 .*1138753536", "the next float is rounded to 448 of e4m3, too"),
+    ("kv", "sign lost in cvt", r"cvt\.s64\.s32 %rd, %r; <- min\.s32", "tokens are counted from 0 upwards"),
+    ("kv", "sign lost in cvt", r"cvt\.s64\.s32 %rd, %r; <- (sub|selp)", "heads are counted from 0 upwards"),
+    ("kv", "sign lost in product", r"mul\.wide\.s32 %rd, %r, [24];", "rows and pairs are counted from 0 upwards"),
+    ("kv", "sign lost in shift", r"shr\.s32 %r, %r, 31; <- (cvt\.u32\.u64|sub)", "what is divided is not negative"),
+    ("kv", "fma split", r"fma\.rn\.f32 %r, %r, %r, 0f00000000", "a sum with zero rounds nothing"),
+    ("kv", "constant an ulp off", r"fma\.rn\.f32 %r, %r, %r, 0f00000000", "no square of 16 bits has so small a part"),
+    ("kv", "sub swapped", r"sub\.s64 %rd, %rd, %rd; <- ld\.param\S+ %rd, \[parameter\]; <- cvt\.s64\.s32",
      "the upper word of a position, which is bad in any case where that is not 0"),
-    ("road", "gt for ge", r"setp\.ge\.s32 %p, %r, %r; <- add\.s32", "searches for a pair that nothing takes"),
 ]
 
 Mutant = collections.namedtuple("Mutant", "kernel line rule before after place")
@@ -178,16 +177,16 @@ def mutants_of(kernel, ptx):
     barrier = next((number for number, line in code if line.startswith("bar.sync")), 0)
     setters = {found[1]: line for _, line in code if (found := re.match(r"[a-z]\S+ (%\w+),", line))}
     products = {found[1]: found.groups() for _, line in code if (found := PRODUCT.fullmatch(line))}
-    is_plain = "_plain_" in kernel
+    is_kv = "_kv_" in kernel  # whose angles lie behind its barriers, too
     for number, line in code:
         for rule, (pattern, change) in RULES.items():
-            is_hidden = "16" in kernel and rule in TOO_SMALL and number < barrier or is_plain and rule == "fma split"
+            is_hidden = "16" in kernel and rule in TOO_SMALL and (is_kv or number < barrier)
             found = None if is_hidden else re.fullmatch(pattern, line)
             after = line if not found else change(found) if callable(change) else found.expand(change)
             if after != line:
                 yield Mutant(kernel, number + 1, rule, line, after, place_of(line, setters))
         found = re.fullmatch(r"fma\.rn\.f32\s+(\S+), (\S+), (\S+), (\S+);", line)
-        if found and found[4] in products and number > barrier and not is_plain:
+        if found and found[4] in products and number > barrier and "e4m3" not in kernel:
             _, m, n = products[found[4]]
             after = (f"{{ .reg .b32 cross; mul.rn.f32 cross, {found[2]}, {found[3]}; "
                      f"fma.rn.f32 {found[1]}, {m}, {n}, cross; }}")
