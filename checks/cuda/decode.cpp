@@ -170,7 +170,7 @@ private:
             next = to_.bytes_per_thread;
             to_.bytes_per_thread += 8;
         }
-        const Operand operand = {next, to_.n_registers++, n_bytes};
+        const Operand operand = {next, n_bytes};
         next += n_bytes;
         return operand;
     }

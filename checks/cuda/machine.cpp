@@ -48,17 +48,12 @@ std::uint64_t read(const Threads &threads, const Operand &operand, unsigned lane
                      operand.n_bytes);
 }
 
-void write(const Threads &threads, const Operand &operand, unsigned lane, std::uint64_t value, unsigned undefined) {
+void write(const Threads &threads, const Operand &operand, unsigned lane, std::uint64_t value) {
     write_word(threads.values<std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes, value, operand.n_bytes);
-    threads.undefined(operand)[lane] = static_cast<std::uint8_t>(undefined);
 }
 
 Address address_of(const Instruction &instruction, const Threads &threads, unsigned lane) {
-    const Operand &base = instruction.operands[4];
-    if (threads.undefined(base)[lane] != 0) {
-        throw Fault("has an address that depends on a value that nothing has set");
-    }
-    return read(threads, base, lane) + static_cast<std::uint64_t>(instruction.displacement);
+    return read(threads, instruction.operands[4], lane) + static_cast<std::uint64_t>(instruction.displacement);
 }
 
 /// A loaded element in a register, which may be wider (PTX ISA 9.4.1).
@@ -79,19 +74,13 @@ void execute_load(const Instruction &instruction, const Threads &threads) {
     }
     threads.each([&](unsigned lane) {
         threads.block.set_last_thread(lane);
-        std::uint32_t undefined = 0;
         if (!is_parameter) {
             const Address at = address_of(instruction, threads, lane);
             Region &region = threads.block.region_of(instruction, at, n * bytes);
-            undefined = region.load(at, n * bytes, threads.block.access_by(lane, instruction), loaded);
+            region.load(at, n * bytes, threads.block.access_by(lane, instruction), loaded);
         }
         for (unsigned i = 0; i < n; i++) {
-            const std::uint64_t value = read_word(loaded + i * bytes, bytes);
-            const unsigned halves = bytes / 2, known = (1u << halves) - 1;
-            unsigned unset = undefined >> i * halves & known;
-            // The sign reaches up to a register's end.
-            unset |= instruction.is_signed && (unset << 1 & (known + 1)) != 0 ? 0xf & ~known : 0;
-            write(threads, instruction.operands[i], lane, widened(value, instruction), unset);
+            write(threads, instruction.operands[i], lane, widened(read_word(loaded + i * bytes, bytes), instruction));
         }
     });
 }
@@ -101,18 +90,12 @@ void execute_store(const Instruction &instruction, const Threads &threads) {
     threads.each([&](unsigned lane) {
         threads.block.set_last_thread(lane);
         std::uint8_t stored[16] = {};
-        std::uint32_t undefined = 0;
         for (unsigned i = 0; i < n; i++) {
             write_word(stored + i * bytes, read(threads, instruction.operands[i], lane), bytes);
-            undefined |= static_cast<std::uint32_t>(threads.undefined(instruction.operands[i])[lane])
-                         << i * (bytes / 2);
-        }
-        if (undefined != 0 && instruction.space == Space::global) {
-            throw Fault("stores a value that nothing has set");
         }
         const Address at = address_of(instruction, threads, lane);
         Region &region = threads.block.region_of(instruction, at, n * bytes);
-        region.store(at, n * bytes, threads.block.access_by(lane, instruction), stored, undefined);
+        region.store(at, n * bytes, threads.block.access_by(lane, instruction), stored);
     });
 }
 
@@ -120,23 +103,10 @@ void execute_store(const Instruction &instruction, const Threads &threads) {
 
 Block::Block(const Launch &launch, const Memory &memory, std::uint32_t launch_number)
     : launch_(launch), memory_(memory), launch_number_(launch_number),
-      n_threads_(launch.block[0] * launch.block[1] * launch.block[2]), shared_(shared_begin, launch.shared_bytes, true),
+      n_threads_(launch.block[0] * launch.block[1] * launch.block[2]), shared_(shared_begin, launch.shared_bytes),
       storage_((std::size_t{launch.function->bytes_per_thread} * n_threads_ + 7) / 8),
-      registers_(reinterpret_cast<std::uint8_t *>(storage_.data()), storage_.size() * 8),
-      defined_at_begin_(std::size_t{launch.function->n_registers} * n_threads_, 0xff), at_(n_threads_),
-      states_(n_threads_) {
-    const auto mark = [&](const Operand &operand) {
-        std::fill_n(defined_at_begin_.begin() + std::ptrdiff_t{operand.number} * n_threads_, n_threads_,
-                    std::uint8_t{0});
-    };
-    for (const Constant &constant : launch.function->constants) {
-        mark(constant.operand);
-        set_all(constant.operand, constant.value);
-    }
-    for (const auto &[name, operand] : launch.function->special) {
-        mark(operand);
-    }
-}
+      registers_(reinterpret_cast<std::uint8_t *>(storage_.data()), storage_.size() * 8), at_(n_threads_),
+      states_(n_threads_) {}
 
 void Block::set_all(const Operand &operand, std::uint64_t value) {
     std::uint8_t *to = registers_.data() + std::size_t{operand.at} * n_threads_;
@@ -145,21 +115,28 @@ void Block::set_all(const Operand &operand, std::uint64_t value) {
     }
 }
 
-void Block::begin(std::uint64_t number, std::uint32_t shared_number) {
+void Block::begin(std::uint64_t number, std::uint32_t shared_number, std::uint64_t &random) {
     number_ = static_cast<std::uint32_t>(number);
     shared_number_ = shared_number;
     place_ = {static_cast<unsigned>(number % launch_.grid[0]),
               static_cast<unsigned>(number / launch_.grid[0] % launch_.grid[1]),
               static_cast<unsigned>(number / launch_.grid[0] / launch_.grid[1])};
-    undefined_ = defined_at_begin_;
     std::ranges::fill(at_, 0u);
     std::ranges::fill(states_, State::running);
     n_waiting_ = n_ended_ = 0;
     epoch_ = 0;
-    set_special();
+    set_registers(random);
 }
 
-void Block::set_special() {
+/// What nothing has set has any value, in registers and in shared memory: what depends on it comes out wrong.
+void Block::set_registers(std::uint64_t &random) {
+    std::ranges::generate(storage_, [&] { return next(random) * 0x9e3779b97f4a7c15; });
+    std::vector<std::uint64_t> garbage(shared_.size() / 8 + 1);
+    std::ranges::generate(garbage, [&] { return next(random) * 0x9e3779b97f4a7c15; });
+    shared_.write(shared_.begin(), garbage.data(), shared_.size());
+    for (const Constant &constant : launch_.function->constants) {
+        set_all(constant.operand, constant.value);
+    }
     for (const auto &[name, operand] : launch_.function->special) {
         const auto axis = static_cast<std::size_t>(name.back() - 'x');
         if (name.starts_with("%tid")) {
@@ -278,13 +255,8 @@ bool Block::flow(const Instruction &instruction, std::uint32_t &at) {
     case Flow::branch_if_not: {
         const Threads threads = {*this, together_.data(), n, false};
         const bool *const predicate = threads.values<const bool>(instruction.operands[0]);
-        const std::uint8_t *const undefined = threads.undefined(instruction.operands[0]);
         unsigned n_taken = 0;
         for (const std::uint16_t thread : together_) {
-            if (undefined[thread] != 0) {
-                last_thread_ = thread;
-                throw Fault("branches by a value that nothing has set");
-            }
             const bool is_taken = predicate[thread] == (instruction.flow == Flow::branch_if);
             at_[thread] = is_taken ? instruction.target : at + 1;
             n_taken += is_taken ? 1 : 0;
@@ -328,7 +300,6 @@ void Block::shuffle(const Instruction &instruction, std::uint32_t at) {
     const auto *const lanes = all.values<const std::uint32_t>(instruction.operands[2]);
     const auto *const parts = all.values<const std::uint32_t>(instruction.operands[3]);
     const auto *const members = all.values<const std::uint32_t>(instruction.operands[4]);
-    const auto *const undefined = all.undefined(instruction.operands[1]);
     for (unsigned warp = 0; warp < n_threads_; warp += 32) {
         const unsigned end = std::min(warp + 32, n_threads_);
         unsigned n_come = 0;
@@ -339,7 +310,6 @@ void Block::shuffle(const Instruction &instruction, std::uint32_t at) {
             continue;
         }
         std::array<std::uint32_t, 32> result = {};
-        std::array<std::uint8_t, 32> is_undefined = {};
         for (unsigned i = warp; i < end; i++) {
             const unsigned lane = i - warp, part = parts[i] >> 8 & 31;
             const unsigned from = (lane & part) | (lanes[i] & 31 & ~part);
@@ -351,11 +321,9 @@ void Block::shuffle(const Instruction &instruction, std::uint32_t at) {
                 throw Fault("shuffles from a lane that there is not");
             }
             result[lane] = values[warp + from];
-            is_undefined[lane] = undefined[warp + from];
         }
         for (unsigned i = warp; i < end; i++) {
             all.values<std::uint32_t>(instruction.operands[0])[i] = result[i - warp];
-            all.undefined(instruction.operands[0])[i] = is_undefined[i - warp];
             at_[i] = at + 1;
             states_[i] = State::running;
         }
@@ -390,7 +358,7 @@ void execute(const Launch &launch, const Memory &memory, std::uint32_t number, s
     std::vector<std::unique_ptr<Block>> blocks;
     const auto begin = [&](Block &block) {
         shared_number = std::max(1u, shared_number + 1);
-        block.begin(begun++, shared_number);
+        block.begin(begun++, shared_number, random);
     };
     while (blocks.size() < std::min<std::uint64_t>(blocks_at_once, n_blocks)) {
         blocks.push_back(std::make_unique<Block>(launch, memory, number));

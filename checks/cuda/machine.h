@@ -18,7 +18,6 @@ class Block;
 /// A register, a constant or a special register, in the register file of a block: [register, thread].
 struct Operand {
     std::uint32_t at = 0;      // in bytes for each thread
-    std::uint32_t number = 0;  // in the file of undefined halves
     std::uint8_t n_bytes = 0;  // 1: a predicate
 };
 
@@ -31,8 +30,6 @@ struct Threads {
 
     template <typename T>
     T *values(const Operand &operand) const;
-    /// Bit i: half word i of a value is undefined.
-    std::uint8_t *undefined(const Operand &operand) const;
 
     template <typename Body>
     void each(const Body &body) const {
@@ -95,7 +92,7 @@ struct Function {
     std::vector<Instruction> code;
     std::vector<Constant> constants;
     std::map<std::string, Operand> special;  // of %tid.x and the like
-    std::uint32_t bytes_per_thread = 0, n_registers = 0;
+    std::uint32_t bytes_per_thread = 0;
 };
 
 struct Module {

@@ -81,47 +81,37 @@ void note_write(Cell &cell, const Access &by, bool changes) {
 
 }  // namespace
 
-Region::Region(Address begin, std::size_t n_bytes, bool is_shared)
-    : begin_(begin), n_bytes_(n_bytes), is_shared_(is_shared), bytes_(static_cast<std::uint8_t *>(map_zeros(n_bytes))),
-      is_set_(static_cast<bool *>(map_zeros(n_bytes))),
+Region::Region(Address begin, std::size_t n_bytes)
+    : begin_(begin), n_bytes_(n_bytes), bytes_(static_cast<std::uint8_t *>(map_zeros(n_bytes))),
       cells_(static_cast<Cell *>(map_zeros(n_bytes * sizeof(Cell)))) {}
 
 Region::~Region() {
     munmap(bytes_, std::max<std::size_t>(n_bytes_, 1));
-    munmap(is_set_, std::max<std::size_t>(n_bytes_, 1));
     munmap(cells_, std::max<std::size_t>(n_bytes_ * sizeof(Cell), 1));
 }
 
-std::uint32_t Region::load(Address at, unsigned n, const Access &by, std::uint8_t *to) {
+void Region::load(Address at, unsigned n, const Access &by, std::uint8_t *to) {
     const std::size_t from = at - begin_;
-    std::uint32_t undefined = 0;
     for (unsigned i = 0; i < n; i++) {
-        Cell &cell = cells_[from + i];
-        note_read(cell, by);
-        const bool is_set = is_set_[from + i] && (!is_shared_ || cell.write_launch == by.launch);
-        undefined |= (is_set ? 0u : 1u) << i / 2;
+        note_read(cells_[from + i], by);
     }
     std::memcpy(to, bytes_ + from, n);
-    return undefined;
 }
 
-void Region::store(Address at, unsigned n, const Access &by, const std::uint8_t *from, std::uint32_t undefined) {
+void Region::store(Address at, unsigned n, const Access &by, const std::uint8_t *from) {
     const std::size_t to = at - begin_;
     for (unsigned i = 0; i < n; i++) {
         note_write(cells_[to + i], by, bytes_[to + i] != from[i]);
-        is_set_[to + i] = (undefined >> i / 2 & 1) == 0;
     }
     std::memcpy(bytes_ + to, from, n);
 }
 
 void Region::write(Address at, const void *from, std::size_t n) {
     std::memcpy(bytes_ + (at - begin_), from, n);
-    std::fill_n(is_set_ + (at - begin_), n, true);
 }
 
 void Region::fill(Address at, std::uint8_t value, std::size_t n) {
     std::memset(bytes_ + (at - begin_), value, n);
-    std::fill_n(is_set_ + (at - begin_), n, true);
 }
 
 void Region::read(void *to, Address at, std::size_t n) const { std::memcpy(to, bytes_ + (at - begin_), n); }
@@ -151,6 +141,7 @@ Address Memory::allocate(std::size_t n_bytes) {
         }
         try {
             auto region = std::make_unique<Region>(begin, n_bytes);
+            region->fill(begin, 0xa5, std::min<std::size_t>(n_bytes, 1 << 20));  // so that nobody counts on zeros
             const auto behind = std::ranges::upper_bound(regions_, begin, {}, [](const auto &r) { return r->begin(); });
             regions_.insert(behind, std::move(region));
             return begin;

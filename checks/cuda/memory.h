@@ -1,5 +1,5 @@
-// A device's memory, and all that compute-sanitizer would know of it: which accesses are outside of it or misaligned,
-// what was read before it was written, and which threads touched the same place without a barrier in between.
+// A device's memory, and most of what compute-sanitizer would know of it: which accesses are outside of it or
+// misaligned, and which threads touched the same place without a barrier in between.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,7 @@ struct Cell {
 /// A stretch of memory. Programs know it by an address that no pointer of the host has.
 class Region {
 public:
-    /// Shared memory is unset for each block that comes to it: for each Access::launch.
-    Region(Address begin, std::size_t n_bytes, bool is_shared = false);
+    Region(Address begin, std::size_t n_bytes);
     Region(const Region &) = delete;
     Region &operator=(const Region &) = delete;
     ~Region();
@@ -51,10 +50,9 @@ public:
         return at >= begin_ && at - begin_ <= n_bytes_ && n <= n_bytes_ - (at - begin_);
     }
 
-    /// Reads or writes n bytes that holds() has been asked for. Bit i of the mask that load returns, and that store
-    /// takes, tells that one of the bytes 2 * i and 2 * i + 1 has no defined value. Both throw Fault.
-    std::uint32_t load(Address at, unsigned n, const Access &by, std::uint8_t *to);
-    void store(Address at, unsigned n, const Access &by, const std::uint8_t *from, std::uint32_t undefined);
+    /// Reads or writes n bytes that holds() has been asked for. Both throw Fault.
+    void load(Address at, unsigned n, const Access &by, std::uint8_t *to);
+    void store(Address at, unsigned n, const Access &by, const std::uint8_t *from);
 
     /// The same by the host, between launches.
     void write(Address at, const void *from, std::size_t n);
@@ -64,9 +62,7 @@ public:
 private:
     Address begin_;
     std::size_t n_bytes_;
-    bool is_shared_;
     std::uint8_t *bytes_;
-    bool *is_set_;  // for each byte, and not in its cell, so that a large copy touches little memory
     Cell *cells_;
 };
 

@@ -1,5 +1,4 @@
-// What each opcode does to the registers of a thread: PTX ISA 9.7. Undefined values pass through, by half words: LLVM
-// reads more than it uses, and joins what is defined with what is not. A NaN that f32 arithmetic makes is NVIDIA's,
+// What each opcode does to the registers of a thread: PTX ISA 9.7. A NaN that f32 arithmetic makes is NVIDIA's,
 // 0x7fffffff, and that of f16 is 0x7fff.
 #include "checks/cuda/machine.h"
 #include "checks/cuda/threads.h"
@@ -24,121 +23,18 @@ using s32 = std::int32_t;
 using s64 = std::int64_t;
 using f32 = float;
 
-// ---- What of a result is undefined ---------------------------------------------------------------------------------
-
-template <typename T>
-constexpr u8 all_halves = static_cast<u8>((1u << (sizeof(T) + 1) / 2) - 1);
-
-template <typename T>
-u64 bits_of(T value) {
-    if constexpr (std::is_same_v<T, f32>) {
-        return std::bit_cast<u32>(value);
-    } else if constexpr (std::is_same_v<T, bool>) {
-        return value ? 0xffff : 0;
-    } else {
-        return static_cast<std::make_unsigned_t<T>>(value);
-    }
-}
-
-/// A mask of half words as a value that has ones there.
-template <typename T>
-T spread(u8 halves) {
-    u64 bits = 0;
-    for (unsigned i = 0; i < 4; i++) {
-        bits |= (halves >> i & 1) != 0 ? u64{0xffff} << 16 * i : 0;
-    }
-    return static_cast<T>(bits);
-}
-
-/// The half words of a value in which some bit, or no bit, is set.
-u8 halves_with_ones(u64 bits) {
-    u8 halves = 0;
-    for (unsigned i = 0; i < 4; i++) {
-        halves |= static_cast<u8>(((bits >> 16 * i & 0xffff) != 0 ? 1 : 0) << i);
-    }
-    return halves;
-}
-
-// Which half words of a result are undefined, given what of its sources is:
-struct AnyOf {};      // arithmetic: everything depends on everything
-struct Quotient {};   // likewise, and a division by 0 gives no defined value (PTX ISA 9.7.1)
-struct EachAlone {};  // xor, not, mov: each half word by itself
-struct Chosen {};     // selp: by a defined predicate, one of two
-struct Joined {};     // cvt to two halves: the first source makes the upper half word, the second one the lower
-/// Bits move, so undefined ones move along; what says where to must be defined. The first n sources are such bits.
-template <unsigned n_data>
-struct Moves {
-    template <typename R, auto F, typename... A, std::size_t... I>
-    static u8 of(std::index_sequence<I...>, const std::tuple<A...> &sources,
-                 const std::array<u8, sizeof...(A)> &halves) {
-        const bool knows_where = (true && ... && (I < n_data || halves[I] == 0));
-        const auto source = [&]<std::size_t i, typename T>(const T &value) -> T {
-            if constexpr (i < n_data) {
-                return spread<T>(halves[i]);
-            } else {
-                return value;
-            }
-        };
-        return knows_where ? static_cast<u8>(
-                                 halves_with_ones(bits_of(F(source.template operator()<I>(std::get<I>(sources))...))) &
-                                 all_halves<R>)
-                           : all_halves<R>;
-    }
-};
-/// and, or: a half word is known where one source alone decides it, as 0 or as ones.
-template <bool of_ones>
-struct Decided {
-    template <typename T>
-    static u8 of(T a, T b, u8 a_halves, u8 b_halves) {
-        const auto deciding = [](T value, u8 halves) {
-            const u64 bits = bits_of(value);
-            return static_cast<u8>(~halves_with_ones(of_ones ? ~bits : bits) & ~halves & all_halves<T>);
-        };
-        return static_cast<u8>((a_halves | b_halves) & ~deciding(a, a_halves) & ~deciding(b, b_halves));
-    }
-};
-
-template <typename R, auto F, typename Rule, typename... A, std::size_t... I>
-u8 undefined_halves(std::index_sequence<I...> indices, const std::tuple<A...> &sources,
-                    const std::array<u8, sizeof...(A)> &halves) {
-    const u8 any = static_cast<u8>((0 | ... | halves[I]));
-    if constexpr (std::is_same_v<Rule, Quotient>) {
-        return any != 0 || std::get<1>(sources) == 0 ? all_halves<R> : u8{0};
-    } else if (any == 0) {
-        return 0;
-    } else if constexpr (std::is_same_v<Rule, EachAlone>) {
-        return any;
-    } else if constexpr (std::is_same_v<Rule, Chosen>) {
-        return halves[2] != 0 ? all_halves<R> : std::get<2>(sources) ? halves[0] : halves[1];
-    } else if constexpr (std::is_same_v<Rule, Joined>) {
-        return static_cast<u8>((halves[0] != 0 ? 2 : 0) | (halves[1] != 0 ? 1 : 0));
-    } else if constexpr (std::is_same_v<Rule, Decided<true>> || std::is_same_v<Rule, Decided<false>>) {
-        return Rule::of(std::get<0>(sources), std::get<1>(sources), halves[0], halves[1]);
-    } else if constexpr (std::is_same_v<Rule, AnyOf>) {
-        return all_halves<R>;
-    } else {
-        return Rule::template of<R, F>(indices, sources, halves);
-    }
-}
-
 // ---- Operations ----------------------------------------------------------------------------------------------------
 
-template <typename Signature, auto F, typename Rule>
+template <typename Signature, auto F>
 struct Form;
 
-template <typename R, typename... A, auto F, typename Rule>
-struct Form<R(A...), F, Rule> {
+template <typename R, typename... A, auto F>
+struct Form<R(A...), F> {
     template <std::size_t... I>
-    static void run(const Instruction &instruction, const Threads &threads, std::index_sequence<I...> indices) {
+    static void run(const Instruction &instruction, const Threads &threads, std::index_sequence<I...>) {
         R *const to = threads.values<R>(instruction.operands[0]);
-        u8 *const to_halves = threads.undefined(instruction.operands[0]);
         const std::tuple<const A *...> from(threads.values<const A>(instruction.operands[I + 1])...);
-        const std::array<const u8 *, sizeof...(A)> halves = {threads.undefined(instruction.operands[I + 1])...};
-        threads.each([&](unsigned lane) {
-            const std::tuple<A...> sources(std::get<I>(from)[lane]...);
-            to_halves[lane] = undefined_halves<R, F, Rule>(indices, sources, {halves[I][lane]...});
-            to[lane] = static_cast<R>(F(std::get<I>(sources)...));
-        });
+        threads.each([&](unsigned lane) { to[lane] = static_cast<R>(F(std::get<I>(from)[lane]...)); });
     }
     static void execute(const Instruction &instruction, const Threads &threads) {
         run(instruction, threads, std::index_sequence_for<A...>());
@@ -146,9 +42,9 @@ struct Form<R(A...), F, Rule> {
     static Operation operation() { return {&execute, {sizeof(R), sizeof(A)...}}; }
 };
 
-template <typename Signature, auto F, typename Rule = AnyOf>
+template <typename Signature, auto F>
 Operation form() {
-    return Form<Signature, F, Rule>::operation();
+    return Form<Signature, F>::operation();
 }
 
 f32 canonical(f32 value) { return std::isnan(value) ? std::bit_cast<f32>(0x7fffffffu) : value; }
@@ -217,14 +113,9 @@ s32 to_integer(f32 value) {
 template <typename Wide, typename Narrow>
 void unpack(const Instruction &instruction, const Threads &threads) {
     const Wide *const from = threads.values<const Wide>(instruction.operands[2]);
-    const u8 *const from_halves = threads.undefined(instruction.operands[2]);
     for (unsigned i = 0; i < 2; i++) {
         Narrow *const to = threads.values<Narrow>(instruction.operands[i]);
-        u8 *const halves = threads.undefined(instruction.operands[i]);
-        threads.each([&](unsigned lane) {
-            to[lane] = static_cast<Narrow>(from[lane] >> i * 8 * sizeof(Narrow));
-            halves[lane] = static_cast<u8>(from_halves[lane] >> i * (sizeof(Narrow) / 2) & all_halves<Narrow>);
-        });
+        threads.each([&](unsigned lane) { to[lane] = static_cast<Narrow>(from[lane] >> i * 8 * sizeof(Narrow)); });
     }
 }
 
@@ -243,9 +134,9 @@ void add_integers(Table &to, const std::string &bits) {
         to["mad.lo." + (sign + bits)] = form<U(U, U, U), [](U a, U b, U c) { return 1u * a * b + c; }>();
     }
     to["neg.s" + bits] = form<U(U), [](U a) { return U{0} - a; }>();
-    to["div.s" + bits] = form<S(S, S), [](S a, S b) { return quotient(a, b); }, Quotient>();
+    to["div.s" + bits] = form<S(S, S), [](S a, S b) { return quotient(a, b); }>();
     to["div.u" + bits] =
-        form<U(U, U), [](U a, U b) { return b == 0 ? static_cast<U>(~U{0}) : static_cast<U>(a / b); }, Quotient>();
+        form<U(U, U), [](U a, U b) { return b == 0 ? static_cast<U>(~U{0}) : static_cast<U>(a / b); }>();
     to["min.s" + bits] = form<S(S, S), min>();
     to["max.s" + bits] = form<S(S, S), max>();
     to["min.u" + bits] = form<U(U, U), min>();
@@ -261,21 +152,21 @@ void add_integers(Table &to, const std::string &bits) {
     for (const char *const type : {"b", "s", "u"}) {
         to["setp.eq." + (type + bits)] = form<bool(U, U), [](U a, U b) { return a == b; }>();
         to["setp.ne." + (type + bits)] = form<bool(U, U), [](U a, U b) { return a != b; }>();
-        to["selp." + (type + bits)] = form<U(U, U, bool), choose, Chosen>();
-        to["mov." + (type + bits)] = form<U(U), same, EachAlone>();
+        to["selp." + (type + bits)] = form<U(U, U, bool), choose>();
+        to["mov." + (type + bits)] = form<U(U), same>();
     }
-    to["and.b" + bits] = form<U(U, U), [](U a, U b) { return a & b; }, Decided<false>>();
-    to["or.b" + bits] = form<U(U, U), [](U a, U b) { return a | b; }, Decided<true>>();
-    to["xor.b" + bits] = form<U(U, U), [](U a, U b) { return a ^ b; }, EachAlone>();
-    to["not.b" + bits] = form<U(U), [](U a) { return ~a; }, EachAlone>();
-    to["shl.b" + bits] = form<U(U, u32), [](U a, u32 n) { return left(a, n); }, Moves<1>>();
-    to["shr.u" + bits] = form<U(U, u32), [](U a, u32 n) { return right(a, n); }, Moves<1>>();
-    to["shr.s" + bits] = form<S(S, u32), [](S a, u32 n) { return right(a, n); }, Moves<1>>();
+    to["and.b" + bits] = form<U(U, U), [](U a, U b) { return a & b; }>();
+    to["or.b" + bits] = form<U(U, U), [](U a, U b) { return a | b; }>();
+    to["xor.b" + bits] = form<U(U, U), [](U a, U b) { return a ^ b; }>();
+    to["not.b" + bits] = form<U(U), [](U a) { return ~a; }>();
+    to["shl.b" + bits] = form<U(U, u32), [](U a, u32 n) { return left(a, n); }>();
+    to["shr.u" + bits] = form<U(U, u32), [](U a, u32 n) { return right(a, n); }>();
+    to["shr.s" + bits] = form<S(S, u32), [](S a, u32 n) { return right(a, n); }>();
 }
 
 template <typename To, typename From>
 void add_conversion(Table &to, const std::string &name) {
-    to["cvt." + name] = form<To(From), [](From a) { return static_cast<To>(a); }, Moves<1>>();
+    to["cvt." + name] = form<To(From), [](From a) { return static_cast<To>(a); }>();
 }
 
 /// To the nearest element, or 448 of what is larger, by looking at all (PTX ISA, cvt.rn.satfinite.e4m3x2.f32).
@@ -306,14 +197,14 @@ void add_floats(Table &to) {
     to["neg.f32"] = form<f32(f32), [](f32 a) { return canonical(-a); }>();
     to["abs.f32"] = form<f32(f32), [](f32 a) { return canonical(std::fabs(a)); }>();
     to["copysign.f32"] = form<u32(u32, u32), [](u32 a, u32 b) { return (a & 0x80000000) | (b & 0x7fffffff); }>();
-    to["selp.f32"] = form<u32(u32, u32, bool), [](u32 a, u32 b, bool p) { return p ? a : b; }, Chosen>();
-    to["mov.f32"] = form<u32(u32), [](u32 a) { return a; }, EachAlone>();
+    to["selp.f32"] = form<u32(u32, u32, bool), [](u32 a, u32 b, bool p) { return p ? a : b; }>();
+    to["mov.f32"] = form<u32(u32), [](u32 a) { return a; }>();
     to["cvt.f32.f16"] = form<f32(u16), from_f16>();
     to["cvt.rn.f16.f32"] = form<u16(f32), to_f16>();
     to["cvt.rn.f16x2.f32"] =
-        form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); }, Joined>();
+        form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); }>();
     to["cvt.rn.bf16x2.f32"] =
-        form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_bf16(a)} << 16 | to_bf16(b); }, Joined>();
+        form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_bf16(a)} << 16 | to_bf16(b); }>();
     to["cvt.rn.satfinite.e4m3x2.f32"] =
         form<u16(f32, f32), [](f32 a, f32 b) { return static_cast<u16>(to_e4m3(a) << 8 | to_e4m3(b)); }>();
     to["cvt.rzi.s32.f32"] = form<s32(f32), to_integer>();
@@ -330,9 +221,9 @@ Table make_table() {
     to["mul.wide.s32"] = form<s64(s32, s32), [](s32 a, s32 b) { return s64{a} * b; }>();
     to["mul.wide.u32"] = form<u64(u32, u32), [](u32 a, u32 b) { return u64{a} * b; }>();
     to["mul.hi.u32"] = form<u32(u32, u32), [](u32 a, u32 b) { return (u64{a} * b >> 32); }>();
-    to["bfe.u32"] = form<u32(u32, u32, u32), bit_field<u32>, Moves<1>>();
-    to["bfe.s64"] = form<s64(s64, u32, u32), bit_field<s64>, Moves<1>>();
-    to["prmt.b32"] = form<u32(u32, u32, u32), permuted, Moves<2>>();
+    to["bfe.u32"] = form<u32(u32, u32, u32), bit_field<u32>>();
+    to["bfe.s64"] = form<s64(s64, u32, u32), bit_field<s64>>();
+    to["prmt.b32"] = form<u32(u32, u32, u32), permuted>();
     add_conversion<s64, s32>(to, "s64.s32");
     add_conversion<u64, u32>(to, "u64.u32");
     add_conversion<u32, u64>(to, "u32.u64");
@@ -340,17 +231,17 @@ Table make_table() {
     add_conversion<u16, u32>(to, "u16.u32");
     add_conversion<s32, s16>(to, "s32.s16");
     to["cvta.to.global.u64"] = to["mov.b64"];  // generic addresses are those of global memory
-    to["and.pred"] = form<bool(bool, bool), [](bool a, bool b) { return a && b; }, Decided<false>>();
-    to["or.pred"] = form<bool(bool, bool), [](bool a, bool b) { return a || b; }, Decided<true>>();
-    to["xor.pred"] = form<bool(bool, bool), [](bool a, bool b) { return a != b; }, EachAlone>();
-    to["not.pred"] = form<bool(bool), [](bool a) { return !a; }, EachAlone>();
-    to["mov.pred"] = form<bool(bool), [](bool a) { return a; }, EachAlone>();
+    to["and.pred"] = form<bool(bool, bool), [](bool a, bool b) { return a && b; }>();
+    to["or.pred"] = form<bool(bool, bool), [](bool a, bool b) { return a || b; }>();
+    to["xor.pred"] = form<bool(bool, bool), [](bool a, bool b) { return a != b; }>();
+    to["not.pred"] = form<bool(bool), [](bool a) { return !a; }>();
+    to["mov.pred"] = form<bool(bool), [](bool a) { return a; }>();
     // What the decoder makes of registers that are wider than what is read of them, and of lists in braces.
-    to["narrow.8.4"] = form<u32(u64), [](u64 a) { return static_cast<u32>(a); }, Moves<1>>();
-    to["narrow.8.2"] = form<u16(u64), [](u64 a) { return static_cast<u16>(a); }, Moves<1>>();
-    to["narrow.4.2"] = form<u16(u32), [](u32 a) { return static_cast<u16>(a); }, Moves<1>>();
-    to["pack.b64"] = form<u64(u32, u32), [](u32 low, u32 high) { return u64{high} << 32 | low; }, Moves<2>>();
-    to["pack.b32"] = form<u32(u16, u16), [](u16 low, u16 high) { return u32{high} << 16 | low; }, Moves<2>>();
+    to["narrow.8.4"] = form<u32(u64), [](u64 a) { return static_cast<u32>(a); }>();
+    to["narrow.8.2"] = form<u16(u64), [](u64 a) { return static_cast<u16>(a); }>();
+    to["narrow.4.2"] = form<u16(u32), [](u32 a) { return static_cast<u16>(a); }>();
+    to["pack.b64"] = form<u64(u32, u32), [](u32 low, u32 high) { return u64{high} << 32 | low; }>();
+    to["pack.b32"] = form<u32(u16, u16), [](u16 low, u16 high) { return u32{high} << 16 | low; }>();
     to["unpack.b64"] = {&unpack<u64, u32>, {4, 4, 8}};
     to["unpack.b32"] = {&unpack<u32, u16>, {2, 2, 4}};
     return to;

@@ -12,14 +12,13 @@ public:
     Block(const Launch &launch, const Memory &memory, std::uint32_t launch_number);
 
     /// Begins with a block of the grid, counted along x, then y, then z.
-    void begin(std::uint64_t number, std::uint32_t shared_number);
+    void begin(std::uint64_t number, std::uint32_t shared_number, std::uint64_t &random);
     bool is_done() const { return n_ended_ == n_threads_; }
     /// Has some threads go on for a while. Throws Fault.
     void go_on(std::uint64_t &random);
 
     const Launch &launch() const { return launch_; }
     std::uint8_t *registers() { return registers_.data(); }
-    std::uint8_t *undefined() { return undefined_.data(); }
     unsigned n_threads() const { return n_threads_; }
 
     /// The memory of a load or store by a thread, of n bytes in all.
@@ -35,7 +34,6 @@ private:
     Region shared_;
     std::vector<std::uint64_t> storage_;  // of registers_, aligned
     std::span<std::uint8_t> registers_;
-    std::vector<std::uint8_t> undefined_, defined_at_begin_;
     std::vector<std::uint32_t> at_;  // the instruction that each thread comes to
     std::vector<State> states_;
     std::vector<std::uint16_t> together_;
@@ -45,7 +43,7 @@ private:
     unsigned n_waiting_ = 0, n_ended_ = 0, last_thread_ = 0;
     Region *last_region_ = nullptr;
 
-    void set_special();
+    void set_registers(std::uint64_t &random);
     void set_all(const Operand &operand, std::uint64_t value);
     std::uint32_t gather(std::uint64_t &random);
     void run(std::uint32_t at, unsigned n_instructions);
@@ -59,10 +57,6 @@ private:
 template <typename T>
 T *Threads::values(const Operand &operand) const {
     return reinterpret_cast<T *>(block.registers() + std::size_t{operand.at} * block.n_threads());
-}
-
-inline std::uint8_t *Threads::undefined(const Operand &operand) const {
-    return block.undefined() + std::size_t{operand.number} * block.n_threads();
 }
 
 }  // namespace emulated_cuda
