@@ -13,8 +13,6 @@
 
 namespace {
 
-using oracle::Random;
-
 void set_axes(halyard_angle_source_desc &desc, std::int32_t axis_map, const std::vector<std::int64_t> &counts) {
     desc.axis_map = axis_map;
     desc.n_axes = static_cast<std::int32_t>(counts.size());
@@ -29,32 +27,6 @@ halyard_positions axis_positions(const std::vector<Integer> &data, std::int64_t 
     positions.n_axes = n_axes;
     positions.stride_axis = n_batch * n_tokens;
     return positions;
-}
-
-/// A map whose counts are random, and valid.
-std::vector<std::int64_t> random_counts(Random &random, std::int32_t axis_map, std::int64_t n_axes,
-                                        std::int64_t n_pairs) {
-    std::vector<std::int64_t> counts(static_cast<std::size_t>(n_axes), 0);
-    std::int64_t rest = n_pairs;
-    for (std::int64_t axis = n_axes - 1; axis >= 1; axis--) {
-        const std::int64_t most =
-            axis_map == HALYARD_AXIS_MAP_INTERLEAVED ? (n_pairs - axis + n_axes - 1) / n_axes : rest;
-        counts[static_cast<std::size_t>(axis)] = random.one_in(4) ? most : random.in(0, most);
-        rest -= counts[static_cast<std::size_t>(axis)];
-    }
-    counts[0] = rest;
-    return counts;
-}
-
-/// The axis of each pair, in stretches of one axis and in turns. Not every axis need have a pair.
-std::vector<std::int32_t> random_list(Random &random, std::int64_t n_axes, std::int64_t n_pairs) {
-    std::vector<std::int32_t> axes;
-    const bool in_turns = random.one_in(2);
-    for (std::int64_t k = 0; k < n_pairs; k++) {
-        const bool goes_on = !in_turns && k > 0 && !random.one_in(10);
-        axes.push_back(goes_on ? axes.back() : static_cast<std::int32_t>(random.in(0, n_axes - 1)));
-    }
-    return axes;
 }
 
 /// A golden case of section mrope.
@@ -181,91 +153,6 @@ TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos
         INFO(n_hf << " and " << n_exact << " of " << x.count());
         CHECK(n_hf <= x.count() / 50);
         CHECK((n_exact > n_hf || n_exact == 0));
-    }
-}
-
-namespace {
-
-/// A source with a random map of axes, and the same without the map.
-struct RandomMap {
-    std::int64_t rotary_dim, n_pairs, n_axes;
-    std::vector<std::int64_t> axes;  // of each pair
-    std::vector<std::uint16_t> rows;
-    std::int32_t kind, first, last = 40;
-    halyard::angle_source plain, mapped;
-
-    RandomMap(std::int32_t its_kind, Random &random) : kind(its_kind) {
-        constexpr std::int64_t dims[] = {2, 4, 10, 48, 128, 130, 4096, 4102, 10000};
-        constexpr std::int32_t maps[] = {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED,
-                                         HALYARD_AXIS_MAP_LIST};
-        const std::int32_t axis_map = random.one_of(maps);
-        rotary_dim = random.one_of(dims);
-        n_pairs = rotary_dim / 2;
-        n_axes = random.in(1, 4);
-        const bool is_list = axis_map == HALYARD_AXIS_MAP_LIST;
-        const auto counts = is_list ? std::vector<std::int64_t>(static_cast<std::size_t>(n_axes))
-                                    : random_counts(random, axis_map, n_axes, n_pairs);
-        const auto list = random_list(random, n_axes, n_pairs);
-        axes = is_list ? std::vector<std::int64_t>(list.begin(), list.end()) : axis_of_pair(axis_map, counts);
-        first = kind == HALYARD_ANGLES_GIVEN ? 0 : -30;
-        auto desc = describe_source(kind, first, last);
-        if (kind == HALYARD_ANGLES_GIVEN) {
-            for (std::int64_t i = 0; i < (last + 1) * rotary_dim; i++) {
-                rows.push_back(
-                    static_cast<std::uint16_t>(oracle::narrow(HALYARD_F16, static_cast<float>(random.unit()))));
-            }
-            desc = describe_given(rows.data(), rows.data() + n_pairs, last + 1, rotary_dim, rotary_dim, HALYARD_F16);
-        }
-        const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
-        plain = halyard::angle_source(frequencies, desc);
-        set_axes(desc, axis_map, counts);
-        desc.axis_of_pair = list.data();
-        mapped = halyard::angle_source(frequencies, desc);
-    }
-};
-
-}  // namespace
-
-TEST_CASE("axis maps: random maps, each pair from its own axis, bit by bit", "[axes]") {
-    Random random(Catch::getSeed());
-    constexpr std::int32_t kinds[] = {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN};
-    for (int trial = 0; trial < 240; trial++) {
-        const RandomMap map(kinds[trial % 3], random);
-        const std::int64_t n_batch = random.in(1, 3), n_tokens = random.in(1, map.rotary_dim > 1000 ? 3 : 80);
-        CAPTURE(trial, map.rotary_dim, map.n_axes, n_batch, n_tokens);
-        std::vector<std::vector<std::int64_t>> of_axis(static_cast<std::size_t>(map.n_axes));
-        std::vector<std::int64_t> data;  // [batch, tokens, axes]
-        for (std::int64_t i = 0; i < n_batch * n_tokens * map.n_axes; i++) {
-            data.push_back(random.in(map.first, map.last));
-            of_axis[static_cast<std::size_t>(i % map.n_axes)].push_back(data.back());
-        }
-        auto at = halyard::positions(data.data(), {n_batch, n_tokens});
-        at.n_axes = map.n_axes == 1 && random.one_in(2) ? 0 : map.n_axes;
-        at.stride_axis = 1;
-        at.strides[1] = map.n_axes;
-        at.strides[0] = map.n_axes * n_tokens;
-        const auto rows = rows_of(map.mapped, &at, n_batch, n_tokens);
-
-        // Each axis is rotated without a map, and each pair is taken from its axis.
-        std::vector<float> want(rows.size());
-        for (std::int64_t axis = 0; axis < map.n_axes; axis++) {
-            const auto plain_at = positions_of(of_axis[static_cast<std::size_t>(axis)], n_batch);
-            const auto plain_rows = rows_of(map.plain, &plain_at, n_batch, n_tokens);
-            for (std::size_t i = 0; i < want.size(); i++) {
-                if (map.axes[i % static_cast<std::size_t>(map.n_pairs)] == axis) {
-                    want[i] = plain_rows[i];
-                }
-            }
-        }
-        CHECK(rows == want);
-
-        // A run reads the same rows.
-        Rotation rotation;
-        rotation.rotary_dim = map.rotary_dim;
-        rotation.pairing = random.one_in(2) ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
-        const Elements x = Elements::random(HALYARD_F32, {n_batch, n_tokens, 2, map.rotary_dim}, random);
-        const auto given = halyard::angle_source::given_by_token(want.data(), n_batch * n_tokens, map.rotary_dim);
-        CHECK(rotate(rotation, map.mapped, &at, x) == rotate(rotation, given, nullptr, x));
     }
 }
 

@@ -24,72 +24,7 @@ struct Given {
     }
 };
 
-/// Which rows of a Given source the tokens read.
-std::vector<int> read_rows(const Given &given, const halyard_positions *positions, std::int64_t n_batch,
-                           std::int64_t n_tokens, halyard::bad_position policy = halyard::bad_position::error) {
-    const auto rows = rows_of(given.source, positions, n_batch, n_tokens, policy);
-    std::vector<int> result;
-    for (std::size_t i = 0; i < rows.size(); i += 2) {
-        CHECK(rows[i] == -rows[i + 1]);
-        result.push_back(static_cast<int>(rows[i]));
-    }
-    return result;
-}
-
 }  // namespace
-
-TEST_CASE("make_rows: every form of positions", "[angles]") {
-    const Given given(100);
-    CHECK(read_rows(given, nullptr, 2, 3) == std::vector<int>{0, 1, 2, 0, 1, 2});
-
-    const std::vector<std::int32_t> narrow = {5, 6, 7, 8, 9, 10};
-    auto positions = positions_of(narrow, 2);
-    CHECK(read_rows(given, &positions, 2, 3) == std::vector<int>{5, 6, 7, 8, 9, 10});
-    positions.strides[0] = 1;
-    positions.strides[1] = 2;
-    CHECK(read_rows(given, &positions, 2, 3) == std::vector<int>{5, 7, 9, 6, 8, 10});
-    positions.data = narrow.data() + 5;
-    positions.strides[0] = -3;
-    positions.strides[1] = -1;
-    CHECK(read_rows(given, &positions, 2, 3) == std::vector<int>{10, 9, 8, 7, 6, 5});
-    positions.strides[0] = positions.strides[1] = 0;
-    CHECK(read_rows(given, &positions, 2, 3) == std::vector<int>{10, 10, 10, 10, 10, 10});
-
-    positions = positions_of(narrow);
-    positions.shape[1] = 3;
-    positions.strides[0] = INT64_MIN;  // there is one row, so this is never used
-    CHECK(read_rows(given, &positions, 2, 3) == std::vector<int>{5, 6, 7, 5, 6, 7});
-
-    const std::vector<std::int64_t> wide = {50, 60, 70};
-    positions = positions_of(wide);
-    CHECK(read_rows(given, &positions, 1, 3) == std::vector<int>{50, 60, 70});
-    positions = positions_of(wide, 3);
-    CHECK(read_rows(given, &positions, 3, 1) == std::vector<int>{50, 60, 70});
-    positions.consecutive = 1;
-    CHECK(read_rows(given, &positions, 3, 2) == std::vector<int>{50, 51, 60, 61, 70, 71});
-    positions.shape[0] = 1;
-    CHECK(read_rows(given, &positions, 2, 3) == std::vector<int>{50, 51, 52, 50, 51, 52});
-
-    // Positions may have any alignment.
-    std::vector<char> bytes(64);
-    std::memcpy(bytes.data() + 3, wide.data(), 24);
-    positions = positions_of(wide);
-    positions.data = bytes.data() + 3;
-    CHECK(read_rows(given, &positions, 1, 3) == std::vector<int>{50, 60, 70});
-}
-
-TEST_CASE("make_rows: what bad positions mean", "[angles]") {
-    const Given given(10);
-    const std::vector<std::int64_t> values = {-1, 10, INT64_MIN, INT64_MAX, 4294967296 + 5, 3};
-    auto positions = positions_of(values);
-    CHECK(read_rows(given, &positions, 1, 6, halyard::bad_position::clamp) == std::vector<int>{0, 9, 0, 9, 9, 3});
-    CHECK(read_rows(given, &positions, 1, 6, halyard::bad_position::identity) == std::vector<int>{0, 0, 0, 0, 0, 3});
-    // Consecutive positions saturate instead of wrapping around.
-    const std::vector<std::int64_t> start = {INT64_MAX - 1};
-    positions = positions_of(start);
-    positions.consecutive = 1;
-    CHECK(read_rows(given, &positions, 1, 4, halyard::bad_position::clamp) == std::vector<int>{9, 9, 9, 9});
-}
 
 TEST_CASE("make_rows: the first bad position is named and nothing is written", "[angles]") {
     const Given given(10);
@@ -300,34 +235,6 @@ TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its o
         }
         CHECK(together == whole);
         CHECK(n_written == n_floats);
-    }
-}
-
-TEST_CASE("make_rows: a given source reads back what a table wrote", "[angles]") {
-    const auto frequencies = halyard::frequencies::from_base(10000, 8);
-    const auto table = halyard::angle_source::table(frequencies, 0, 51);
-    const auto rows = rows_of(table, nullptr, 1, 51);
-    const auto given = halyard::angle_source::given(rows.data(), rows.data() + 4, 51, 8, 8);
-    CHECK(rows_of(given, nullptr, 1, 51) == rows);
-    CHECK(given.get()->identity_row == 0);
-}
-
-TEST_CASE("make_rows: given rows of 16 bits are widened", "[angles]") {
-    const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 8), 0, 21);
-    const auto exact = rows_of(table, nullptr, 1, 21);
-    for (const auto dtype : {halyard::dtype::f16, halyard::dtype::bf16}) {
-        const auto number = static_cast<std::int32_t>(dtype);
-        std::vector<char> bytes(1 + 21 * 11 * 2);  // at an odd address, and with gaps behind rows
-        std::vector<float> widened;
-        for (std::size_t i = 0; i < exact.size(); i++) {
-            const std::uint32_t word = oracle::narrow(number, exact[i]);
-            oracle::write_word(number, bytes.data() + 1 + 2 * (i / 8 * 11 + i % 8), word);
-            widened.push_back(oracle::widen(number, word));
-        }
-        const char *const first = bytes.data() + 1;
-        const auto given = halyard::angle_source::given(first, first + 4 * 2, dtype, 21, 11, 8);
-        CHECK(rows_of(given, nullptr, 1, 21) == widened);
-        CHECK(widened != exact);
     }
 }
 

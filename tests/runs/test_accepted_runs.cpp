@@ -42,76 +42,16 @@ TEST_CASE("runs: layouts that share a buffer without sharing elements", "[errors
         tensor.data = s.at(head * RotationRun::D);
         set_strides(tensor, packed);
     };
-    SECTION("packed QKV in place") {
-        slice(s.x[0], 0);
-        slice(s.x[1], 2);
-        s.y[0] = s.x[0];
-        s.y[1] = s.x[1];
-    }
     SECTION("packed QKV, k into the slot of v") {
         slice(s.x[0], 0);
         slice(s.x[1], 2);
         s.y[0] = s.x[0];
         slice(s.y[1], 3);
     }
-    SECTION("packed QKV, q into another buffer of the same kind") {
-        slice(s.x[0], 0);
-        slice(s.y[0], 0);
-        s.y[0].data = s.at(512);
-        slice(s.x[1], 2);
-        s.y[1] = s.x[1];
-    }
-    SECTION("[batch, heads, tokens, head_dim] in place, with room between the heads") {
-        for (int i = 0; i < 2; i++) {
-            set_strides(s.x[i], {RotationRun::n_heads[i] * 64, RotationRun::D, 64, 1});
-            s.y[i] = s.x[i];
-        }
-    }
-    SECTION("from [batch, tokens, heads, head_dim] to [batch, heads, tokens, head_dim]") {
-        set_strides(s.y[0], {48, RotationRun::D, RotationRun::n_tokens * RotationRun::D, 1});
-    }
-    SECTION("an axis for the tensors, between heads and head_dim") {
-        set_strides(s.x[0], {96, 32, 16, 1});
-        s.y[0] = s.x[0];
-        s.y[0].data = static_cast<float *>(s.x[0].data) + RotationRun::D;
-    }
     SECTION("even elements in, odd elements out") {
         set_strides(s.x[0], {96, 32, 16, 2});
         s.y[0] = s.x[0];
         s.y[0].data = static_cast<float *>(s.x[0].data) + 1;
-    }
-    SECTION("backwards") {
-        for (int d = 0; d < 4; d++) {
-            s.x[0].data = static_cast<float *>(s.x[0].data) + (s.x[0].shape[d] - 1) * s.x[0].strides[d];
-            s.x[0].strides[d] = -s.x[0].strides[d];
-        }
-        set_strides(s.y[0], {-48, 16, -8, 1});
-        s.y[0].data = static_cast<float *>(s.y[0].data) + 48 + 8;
-    }
-    SECTION("misaligned by a byte") {
-        for (int i = 0; i < 2; i++) {
-            s.x[i].data = static_cast<char *>(s.x[i].data) + 1;
-            s.y[i].data = static_cast<char *>(s.y[i].data) + 3;
-        }
-    }
-    SECTION("misaligned in place") {
-        for (int i = 0; i < 2; i++) {
-            s.x[i].data = static_cast<char *>(s.x[i].data) + 2;
-            s.y[i] = s.x[i];
-        }
-    }
-    SECTION("one token for all batch rows") { s.x[0].strides[0] = 0; }
-    SECTION("one head for all heads and tokens") { s.x[0].strides[1] = s.x[0].strides[2] = 0; }
-    SECTION("one element for all") { set_strides(s.x[0], {0, 0, 0, 0}); }
-    SECTION("inputs that share memory with each other") { s.x[1].data = s.x[0].data; }
-    SECTION("strides that are never walked") {
-        s.x[1].strides[2] = INT64_MIN;
-        s.y[1].strides[2] = INT64_MAX;
-    }
-    SECTION("in place, though strides that are never walked differ") {
-        s.y[1] = s.x[1];
-        s.x[1].strides[2] = INT64_MAX;
-        s.y[1].strides[2] = 0;
     }
     check_same_as_dense(s);
 }

@@ -14,39 +14,6 @@
 
 using oracle::Random;
 
-TEST_CASE("bound runs and parts give the bits of a whole run", "[bound]") {
-    Random random(Catch::getSeed());
-    for (int round = 0; round < 300; round++) {
-        CAPTURE(round);
-        using namespace scenes;
-        Draw draw(random);
-        Choice choice = Choice::of_rotations();
-        choice.level[of_head_dim] = 11;
-        choice.level[of_shape] = 8;
-        if (random.one_in(4)) {  // one token, dense heads without a rest, and of a table: one call of a kernel
-            choice.n_tensors = random.in(1, 2);
-            for (const Factor factor : {of_shape, of_strides, of_source, of_axes, of_window}) {
-                choice.level[factor] = 0;
-            }
-            choice.level[of_head_dim] = static_cast<int>(random.in(0, 10));
-        }
-        scenes::Scene scene(draw, choice);
-        scene.call.plan.target = random.one_in(4) ? targets_of(scene.call).back() : nullptr;  // mostly the reference
-        const char *const target = scene.call.plan.target;
-        const halyard::plan plan(scene.call.plan);
-        halyard_bound_run *made = nullptr;
-        REQUIRE(halyard_bind_run(plan.get(), &scene.call.args, &made, nullptr) == HALYARD_OK);
-        const halyard::bound_run bound(made);
-        CHECK(scene.memory.image() == scene.before);
-        const Images expected = run(scene, target, Way::whole);
-        REQUIRE(scene.fault(expected) == "");
-        const auto n_parts = static_cast<std::int32_t>(random.one_in(6) ? 50 : random.in(2, 7));  // than tokens, too
-        for (const Way way : {Way::bound, Way::parts, Way::bound_parts}) {
-            REQUIRE(scene.difference(expected, run(scene, target, way, n_parts)) == "");
-        }
-    }
-}
-
 // They would outlive a plan or angles that no name holds.
 template <typename Plan, typename Angles>
 constexpr bool can_bind = std::is_constructible_v<halyard::bound_run, Plan, Angles, halyard_tensor, halyard_tensor>;

@@ -25,7 +25,6 @@ using halyard::TargetSet;
 
 namespace {
 
-constexpr TargetSet every_target = (TargetSet(1) << halyard::n_targets) - 1;
 
 /// Sets an environment variable while this object lives; NULL unsets it.
 class Variable {
@@ -52,10 +51,6 @@ private:
     const char *name_;
     std::optional<std::string> before_;
 };
-
-const char *pairing_name(std::optional<Pairing> pairing) {
-    return pairing == Pairing::half ? "half" : pairing == Pairing::interleaved ? "interleaved" : "strided";
-}
 
 /// Whether a target has kernels for large outputs; without a name, whether any target has.
 bool has_non_temporal(const std::string &target = "") {
@@ -158,28 +153,6 @@ TEST_CASE("dispatch: large outputs take a non-temporal kernel where there is one
     }
 }
 
-TEST_CASE("dispatch: a kernel's name says what it is", "[dispatch]") {
-    std::set<std::string> names;
-    for (const Kernel &kernel : halyard::kernels()) {
-        CHECK(names.insert(kernel.name).second);
-        if (kernel.target == Target::reference) {
-            continue;
-        }
-        std::string expected = std::string("halyard_rotate_") + pairing_name(kernel.pairing);
-        if (kernel.out_pairing != kernel.pairing) {
-            expected += std::string("_to_") + pairing_name(kernel.out_pairing);
-        }
-        expected += std::string("_") + halyard::name_of(kernel.dtype);
-        expected += kernel.place == Place::in_place       ? "_in_place_"
-                    : kernel.place == Place::non_temporal ? "_non_temporal_"
-                                                          : "_";
-        expected += halyard::name_of(kernel.target);
-        CHECK(kernel.name == expected);
-        CHECK(kernel.function != nullptr);
-        CHECK((kernel.place != Place::in_place || kernel.pairing == kernel.out_pairing));
-    }
-}
-
 TEST_CASE("dispatch: every target serves every task with a kernel of its own", "[dispatch]") {
     for (const Target target : built_targets()) {
         for (const halyard::Task &task : every_task()) {
@@ -190,45 +163,6 @@ TEST_CASE("dispatch: every target serves every task with a kernel of its own", "
             if (task.layout == Layout::even && target != Target::reference) {
                 CHECK((kernel.pairing == task.pairing));
             }
-        }
-    }
-}
-
-TEST_CASE("dispatch: the choice depends on its arguments alone", "[dispatch]") {
-    for (const halyard::Task &task : every_task()) {
-        for (TargetSet allowed = 0; allowed <= every_target; allowed++) {
-            const Kernel &kernel = halyard::select(task, allowed);
-            REQUIRE(&kernel == &halyard::select(task, allowed));
-            REQUIRE(halyard::why_not(kernel, task) == nullptr);
-            const bool falls_through = kernel.target == Target::reference;
-            REQUIRE((falls_through || (allowed & halyard::bit(kernel.target)) != 0));
-            for (const Kernel &better : halyard::kernels()) {
-                if (&better == &kernel) {
-                    break;
-                }
-                REQUIRE(((allowed & halyard::bit(better.target)) == 0 || halyard::why_not(better, task) != nullptr));
-            }
-        }
-    }
-    // The environment does not matter.
-    const auto task = every_task().front();
-    const Kernel &kernel = halyard::select(task, every_target);
-    const Variable forced("HALYARD_TARGET", "reference");
-    CHECK(&kernel == &halyard::select(task, every_target));
-}
-
-TEST_CASE("dispatch: what a kernel refuses", "[dispatch]") {
-    for (const Kernel &kernel : halyard::kernels()) {
-        for (const halyard::Task &task : every_task()) {
-            const bool fits = kernel.function == nullptr ||
-                              (kernel.dtype == task.dtype &&
-                               (kernel.place == task.place ||
-                                (kernel.place == Place::out_of_place && task.place == Place::non_temporal)) &&
-                               (!kernel.pairing || (task.layout != Layout::strided && kernel.pairing == task.pairing &&
-                                                    kernel.out_pairing == task.out_pairing &&
-                                                    (!kernel.packed || task.layout == Layout::even))));
-            CAPTURE(kernel.name);
-            REQUIRE((halyard::why_not(kernel, task) == nullptr) == fits);
         }
     }
 }
