@@ -98,7 +98,7 @@ def kernel_objects(build):
     folder = build.kernels
     # GPU kernels need Halide's runtime, and are joined with it.
     objects = [path for path in sorted(folder.glob("halyard_*.o"))
-               if not re.search(r"_(cuda_sm80|gpu_kernels)$", path.stem)]
+               if not re.search(r"_(cuda_sm\d+|gpu_kernels)$", path.stem)]
     if not objects:
         fail(f"there are no kernels in {folder}")
     expect_equal(f"the kernels in {folder} have undefined symbols", symbols(build, "-u", *objects), [])

@@ -113,7 +113,7 @@ bool has_all(const std::string &text, const std::vector<std::string> &words) {
                        [&](const std::string &word) { return text.find(word) != std::string::npos; });
 }
 
-const std::vector<std::string> all_names = {"x86_avx512", "x86_avx2", "arm_neon", "cuda_sm80", "reference"};
+const std::vector<std::string> all_names = {"x86_avx512", "x86_avx2", "arm_neon", "cuda_sm89", "cuda_sm80", "reference"};
 
 }  // namespace
 
@@ -288,7 +288,7 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
     for (const auto &info : halyard::targets()) {
         if (info.built == 0) {
             const std::string name = info.name;
-            const bool is_device = name == "cuda_sm80";
+            const bool is_device = name.starts_with("cuda_");
             cases.push_back({name, HALYARD_ERROR_TARGET_NOT_BUILT, {name, is_device ? "device's" : "built without"}});
         } else if (info.supported == 0) {
             cases.push_back({info.name, HALYARD_ERROR_TARGET_UNSUPPORTED, {info.name, info.isa, "this machine"}});

@@ -58,7 +58,7 @@ inline std::vector<std::string> supported_targets() {
     std::vector<std::string> names;
     for (const auto &target : nlohmann::json::parse(ToolFolder().succeed("list --json"))) {
         const std::string name = target.at("name");
-        if (name != "cuda_sm80" && target.at("built").get<bool>() && target.at("supported").get<bool>()) {
+        if (!name.starts_with("cuda_") && target.at("built").get<bool>() && target.at("supported").get<bool>()) {
             names.push_back(name);
         }
     }
