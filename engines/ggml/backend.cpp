@@ -111,11 +111,13 @@ int read_variable(const char *name, const std::vector<std::string> &values, std:
     return -1;
 }
 
-/// Whether Halyard finds kernels here: HALYARD_TARGET may name some that it has not. Returns why not, or nothing.
+/// Whether Halyard finds kernels here, those of stages among them: a CPU or HALYARD_TARGET may leave it the reference
+/// alone, which is slower than ggml. Returns why not, or nothing.
 std::string find_kernels() {
     try {
-        const halyard::plan plan(
-            halyard::plan_desc(2, {halyard::describe_tensor(halyard::dtype::f32, 2, halyard::pairing::half)}));
+        auto tensor = halyard::describe_tensor(halyard::dtype::f32, 2, halyard::pairing::half);
+        tensor.hadamard = 2;
+        const halyard::plan plan(halyard::plan_desc(2, {tensor}));
     } catch (const halyard::error &error) {
         return std::string(error.what()) + ", so nothing is replaced";
     }
