@@ -26,11 +26,11 @@ def run(tmp_path_factory, folder_of):
     (group, points), = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"].items()
     (described / "entry_points.txt").write_text(f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in points.items()))
 
-    def run(how, mode, model="llama"):
+    def run(how, mode, model="llama", **more):
         paths = os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
         # All share what the compiler has kept, which must not be taken for what another mode compiles.
         variables = dict(PYTHONPATH=paths, VLLM_CACHE_ROOT=str(folder / "vllm"), OMP_NUM_THREADS="1",
-                         TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor"), HALYARD_VLLM=mode)
+                         TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor"), HALYARD_VLLM=mode, **more)
         command = [sys.executable, pathlib.Path(models.__file__), folder_of(model), models.dtype_of(model), how]
         done = subprocess.run(command, text=True, env={**os.environ, **variables}, capture_output=True, timeout=500)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -50,6 +50,12 @@ def test_the_same_tokens_and_probabilities(run, how):
 def test_a_variable_that_is_wrong(run):
     wrong, words = run("eager", "rotary")
     assert words.count('HALYARD_VLLM is "rotary", which is none of: off, fused') == 1 and wrong["roads"] == 0
+
+
+def test_no_kernels(run):
+    stock, words = run("eager", "fused", HALYARD_TARGET="reference")
+    assert stock["counts"] == {} and stock["roads"] == 0
+    assert words.count("Halyard does nothing: ") == 1 and "but the target is reference" in words
 
 
 @pytest.fixture

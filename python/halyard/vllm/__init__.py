@@ -14,6 +14,9 @@ import logging
 import os
 import re
 
+from .._convert import convert
+from .._core import Error
+
 MODES = ("off", "fused")
 DEFAULT = "fused"
 VERSIONS = ((0, 32), (0, 33))  # of vLLM: from the first on, and before the second
@@ -54,6 +57,11 @@ def why_not(mode: str) -> str | None:
         return f"vLLM is {version}, and the plug-in knows those from {first} on and before {end}"
     if not current_platform.is_cpu():
         return f"vLLM runs on {current_platform.device_type}, and the plug-in is for CPUs"
+    import torch
+    try:  # stages have no portable loops: a CPU without kernels, or the environment, would fail every run
+        convert(torch.zeros(1, 1, 2), dtype="f16")
+    except Error as error:
+        return str(error)
     return None
 
 
