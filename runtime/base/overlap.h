@@ -41,7 +41,7 @@ template <int n_dims>
             overflows |= __builtin_mul_overflow(shape[i] - 1, strides[i], &reach);
             above += static_cast<std::uintptr_t>(reach > 0 ? reach : 0);
             below -= static_cast<std::uintptr_t>(reach < 0 ? reach : 0);
-            magnitudes |= reach ^ (reach >> 63);
+            magnitudes |= reach < 0 ? ~reach : reach;
         }
     }
     const auto bytes = static_cast<std::uintptr_t>(element_bytes);

@@ -25,14 +25,14 @@ struct TokenNumbers {
     std::int64_t element_bytes() const noexcept { return is_int64 ? 8 : 4; }
     std::int64_t count() const noexcept { return n_batch * n_tokens; }
 
-    /// Number `index` of the array.
+    /// Number `index` of the array, where is_given.
     std::int64_t read(const void *data, std::int64_t index) const noexcept {
         std::int64_t number = 0;
         if (is_int64) {
-            std::memcpy(&number, static_cast<const char *>(data) + index * 8, 8);
+            std::memcpy(&number, static_cast<const char *>(data) + index * 8, 8);  // NOLINT(*NonNull*): is_given
         } else {
             std::int32_t word = 0;
-            std::memcpy(&word, static_cast<const char *>(data) + index * 4, 4);
+            std::memcpy(&word, static_cast<const char *>(data) + index * 4, 4);  // NOLINT(*NonNull*): is_given
             number = word;
         }
         return number;

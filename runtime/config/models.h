@@ -41,11 +41,11 @@ struct ModelType {
     std::int32_t axis_map = HALYARD_AXIS_MAP_NONE;
     std::int32_t axis_counts[3] = {};
     std::int32_t n_equal_axes = 0;      // instead of axis_counts: as many pairs for each
-    bool splits_pairs = false;          // by its axes: not supported
     const char *needs[3] = {};          // keys without which its code has numbers that are not stated here
     const char *attention = nullptr;    // the object with the base
     const char *sliding_key = nullptr;  // of the base of sliding_attention, where that is another one
     const char *base_list = nullptr;    // bases by layer, which count before rope_theta; 0: a layer without RoPE
+    bool splits_pairs = false;          // by its axes: not supported
     bool is_backward = false;           // it turns by -position
     bool has_vision = false;            // its image encoder is understood too
     bool turns_whole = false;           // heads, whatever rotary_dim says, where no partial factor is stated

@@ -136,8 +136,8 @@ private:
         Agreement agreement;
         agreement.add(scaling_, "rope_theta");
         agreement.add(scaling_, "base");  // InternLM's "rotary"
-        const bool has_list = known_ != nullptr && known_->base_list != nullptr && !layer_.has_own_base &&
-                              config_.is_list(known_->base_list);
+        const char *const base_list = known_ != nullptr ? known_->base_list : nullptr;
+        const bool has_list = base_list != nullptr && !layer_.has_own_base && config_.is_list(base_list);
         const bool is_local = known_ != nullptr && known_->sliding_key != nullptr && layer_.is_sliding();
         if (!(layer_.has_own_base && agreement.stated())) {
             if (is_local) {
@@ -153,7 +153,7 @@ private:
                 agreement.add(config_.object(known_->attention).value_or(JsonObject::empty("")), "rope_theta");
             }
         }
-        const auto stated = has_list ? find_listed(config_, known_->base_list, layer_) : agreement.stated();
+        const auto stated = has_list ? find_listed(config_, base_list, layer_) : agreement.stated();
         if (!stated && known_ == nullptr) {
             refuse_missing(config_.name_of("rope_theta"));
         }
