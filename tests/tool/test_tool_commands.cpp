@@ -211,7 +211,8 @@ TEST_CASE("tool: list and explain", "[tool]") {
         CHECK(table.find(name) != table.npos);
         CHECK(table.find(reason) != table.npos);
         const std::string kernel = "_" + name + ": ";
-        CHECK((!target.at("built") || dir.succeed("explain --target " + name).find(kernel) != std::string::npos));
+        const bool rotates = target.at("built") && name != "cuda_sm89";  // which has kernels of the KV path alone
+        CHECK((!rotates || dir.succeed("explain --target " + name).find(kernel) != std::string::npos));
     }
     CHECK(n_active == 1);
     REQUIRE(!names.empty());

@@ -1,6 +1,6 @@
-"""Holds the order of the rooms: which folder may include which, and that each source has a header of its own name.
+"""Holds the order of the folders: which may include which, and how many sources one may have.
 
-    test_rooms.py SOURCE_FOLDER
+    test_folders.py SOURCE_FOLDER
 """
 
 import posixpath
@@ -42,15 +42,6 @@ PRIVATE = "runtime/tool"
 # The list of kernels, which everyone reads.
 LISTS = re.compile(r"generators/\w+\.inc")
 
-# Headers that declare what several sources define: why.
-SHARED_HEADERS = {
-    "runtime/core/rotate.h": "the portable reference is compiled without contraction",
-    "runtime/core/targets.h": "what a CPU has is apart from which targets there are",
-    "runtime/kv/groups.h": "descriptions are apart from the records that are written by them",
-    "runtime/kv/program.h": "a run of stages is bind and call",
-    "runtime/tool/commands.h": "the entry points of the tool's commands, a source each",
-}
-
 MOST_SOURCES = 20  # of a folder; a source and its header count as one
 DATA = re.compile(r"tests/data(/|$)")
 
@@ -60,7 +51,7 @@ ROOTS = ["runtime", "runtime/include", "", "tests", "bench", "generators"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(halyard/[^>]+)>)', re.MULTILINE)
 
 
-def room_of(path):
+def owner_of(path):
     """The folder that the arrows are about."""
     folder = posixpath.dirname(path)
     while folder and folder not in ARROWS:
@@ -87,9 +78,9 @@ def line_of(text, at):
 
 
 def may_include(includer, included):
-    room, other = room_of(includer), room_of(included)
+    own, other = owner_of(includer), owner_of(included)
     tops = [] if other.startswith(PRIVATE) else [other.split("/")[0]]
-    return other == room or any(each in ARROWS.get(room, []) for each in [other, *tops])
+    return other == own or any(each in ARROWS.get(own, []) for each in [other, *tops])
 
 
 def arrow_faults(tree):
@@ -97,16 +88,16 @@ def arrow_faults(tree):
         for match in INCLUDE.finditer(text) if not path.endswith(".py") else ():
             included = resolve(tree, path, match[1] or match[2])
             if included is not None and not LISTS.fullmatch(included) and not may_include(path, included):
-                yield f"{path}:{line_of(text, match.start())}: {room_of(path)} must not include {included}"
+                yield f"{path}:{line_of(text, match.start())}: {owner_of(path)} must not include {included}"
 
 
 def circle_faults(tree):
-    """Two folders of one room that include each other, about which ARROWS says nothing."""
+    """Two folders of one row above that include each other, about which ARROWS says nothing."""
     first = {}
     for path, text in sorted(tree.items()):
         for match in INCLUDE.finditer(text) if not path.endswith(".py") else ():
             included = resolve(tree, path, match[1] or match[2])
-            if included is not None and room_of(included) == room_of(path) and not LISTS.fullmatch(included):
+            if included is not None and owner_of(included) == owner_of(path) and not LISTS.fullmatch(included):
                 first.setdefault((posixpath.dirname(path), posixpath.dirname(included)), (path, included))
     for (folder, other), (path, included) in sorted(first.items()):
         if folder < other and (other, folder) in first:
@@ -123,60 +114,7 @@ def folder_faults(tree):
             folders[posixpath.dirname(path)].add(posixpath.splitext(posixpath.basename(path))[0])
     for folder, stems in sorted(folders.items()):
         if len(stems) > MOST_SOURCES:
-            yield f"{folder}: has {len(stems)} sources, but at most {MOST_SOURCES} are one room"
-
-
-# ---- Sources and headers -------------------------------------------------------------------------------------------
-
-
-FUNCTION = re.compile(r"""
-    ^(?=\w|\[)(?!struct|class|enum|union|namespace|using|typedef|static_assert)
-    (?P<head>(?:template\ <.*>\s+)?[^\n(;{}=#/]*?)      # clang-format leaves it at the margin, and members not
-    (?P<name>[\w:~]+)\((?:[^;{}]|\{\})*\)[^;{}]*(?P<end>[;{])""", re.MULTILINE | re.VERBOSE)
-
-
-def blank(match):
-    """Spaces in the place of a match, so that line numbers stay."""
-    return re.sub(r"[^\n]", " ", match[0])
-
-
-def functions_of(text):
-    """The functions outside of anonymous namespaces and types: (name, position, whether defined, whether of the ABI)."""
-    for hidden in (r"^namespace \{\n.*?^\}  // namespace$", r"//[^\n]*|/\*.*?\*/"):
-        text = re.sub(hidden, blank, text, flags=re.MULTILINE | re.DOTALL)
-    for match in FUNCTION.finditer(text):
-        name, is_defined = match["name"].split("::")[-1], match["end"] == "{"
-        is_own = is_defined and re.match(r"(template|inline|constexpr|static)\b", match["head"])
-        is_abi = 'extern "C"' in match["head"] or name.startswith("halyard_") or name == "main"
-        if not re.match(r"(static|constexpr)\b", match["head"]):
-            yield name, match.start(), is_defined, bool(is_own or is_abi)
-
-
-def source_faults(tree):
-    """A runtime source has its header, or defines only functions of the C ABI; a header declares what its source has."""
-    functions = {path: list(functions_of(text)) for path, text in tree.items()
-                 if path.startswith("runtime/") and path.endswith((".h", ".cpp"))}
-    unused = {header for header in SHARED_HEADERS if header in tree}
-    for path, own in sorted(functions.items()):
-        stem, suffix = posixpath.splitext(path)
-        if suffix == ".cpp" and stem + ".h" not in tree:
-            entries = {name for header in SHARED_HEADERS if room_of(header) == room_of(path)
-                       for name, *_ in functions.get(header, ())}
-            for name, at, is_defined, is_abi in own:
-                if is_defined and not is_abi and name not in entries:
-                    yield (f"{path}:{line_of(tree[path], at)}: {name} is no function of the C ABI, "
-                           f"so it belongs in a source that has a header")
-        if suffix == ".h" and not path.startswith("runtime/include/"):
-            defined = {name for name, _, is_defined, _ in [*own, *functions.get(stem + ".cpp", ())] if is_defined}
-            for name, at, is_defined, is_abi in own:
-                if is_defined or is_abi or name in defined:
-                    continue
-                if path in SHARED_HEADERS:
-                    unused.discard(path)
-                    continue
-                yield f"{path}:{line_of(tree[path], at)}: {name} is defined neither here nor in {stem}.cpp"
-    for header in sorted(unused):
-        yield f"{header}: declares only what its source defines, so the exception for it can go"
+            yield f"{folder}: has {len(stems)} sources, but at most {MOST_SOURCES} are one folder"
 
 
 def read_tree(folder):
@@ -189,7 +127,7 @@ def read_tree(folder):
 def main():
     tree = read_tree(sys.argv[1])
     assert len(tree) > 100, f"{sys.argv[1]} holds {len(tree)} sources"
-    faults = [*arrow_faults(tree), *circle_faults(tree), *folder_faults(tree), *source_faults(tree)]
+    faults = [*arrow_faults(tree), *circle_faults(tree), *folder_faults(tree)]
     print("\n".join(faults) or f"{len(tree)} sources are in order")
     return 1 if faults else 0
 
