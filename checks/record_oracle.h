@@ -2,7 +2,7 @@
 // describes them, without any code of the runtime or the generators.
 #pragma once
 
-#include "halyard/halyard.h"
+#include "halyard/halyard_kv.h"
 
 #include <cstdint>
 #include <vector>

@@ -1,7 +1,7 @@
 // Makes structs of the C ABI that are zero but for their size.
 #pragma once
 
-#include "halyard/halyard.hpp"
+#include "halyard/halyard_kv.hpp"
 
 template <typename Struct>
 Struct sized() {

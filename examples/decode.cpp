@@ -2,7 +2,7 @@
 // than of q (grouped-query attention). One call turns q where it lies, and k on its way to a cache, which v joins too.
 //
 // At the end the cached keys are compared with those that one call for all tokens makes: they are the same bits.
-#include <halyard/halyard.hpp>
+#include <halyard/halyard_kv.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -64,7 +64,8 @@ static void prefill(const halyard::plan &plan, const halyard::angle_source &angl
     const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(keys->data()),
                                      halyard::stages_into(values->data())};
     const auto slots = halyard::slots(each.data(), {1, n_tokens}, halyard::keep_last);
-    halyard::run(plan, angles, qkv, qkv, halyard::run_options().into(slots, stages));
+    const auto kv = halyard::kv_args(stages, &slots);
+    halyard::run(plan, angles, qkv, qkv, halyard::run_options().with(kv));
 }
 
 int main() {
@@ -72,10 +73,14 @@ int main() {
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
     const auto table = halyard::angle_source::table(frequencies, 0, n_tokens);
     const auto cache = halyard::describe_nhd_cache(n_tokens, 1, n_kv_heads, head_dim);
+    auto of_k = halyard::make_struct<halyard_kv_desc>();
+    of_k.cache = &cache;
+    auto of_v = of_k;
+    of_v.no_rotation = 1;
     const auto q_head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
     auto k_head = q_head, v_head = q_head;
-    k_head.cache = v_head.cache = &cache;
-    v_head.no_rotation = 1;
+    k_head.kv = &of_k;
+    v_head.kv = &of_v;
     const halyard::plan plan(halyard::plan_desc(head_dim, {q_head, k_head, v_head}));
 
     // A token's cos and sin are made once, into our own memory, and every layer's run reads them there.
@@ -91,8 +96,8 @@ int main() {
     const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(keys.data()),
                                      halyard::stages_into(values.data())};
     const auto slots = halyard::slots(&slot, {1, 1}, halyard::keep_last);
-    const halyard::bound_run rotate(plan, angles, qkv, qkv, halyard::run_options().into(slots, stages));
-    void *const caches[] = {nullptr, keys.data(), values.data()};
+    const auto kv = halyard::kv_args(stages, &slots);
+    const halyard::bound_run rotate(plan, angles, qkv, qkv, halyard::run_options().with(kv));
     for (std::int32_t token = 0; token < n_tokens; ++token) {
         project(token, packed.data());
         const auto position = halyard::consecutive_positions(&token, 1);
@@ -100,10 +105,7 @@ int main() {
 
         float *q = packed.data(), *k = q + n_heads * head_dim, *v = k + n_kv_heads * head_dim;
         slot = token;
-        halyard::bound_stages pointers;
-        pointers.slots = &slot;
-        pointers.caches = caches;
-        rotate({q, k, v}, {q, nullptr, nullptr}, nullptr, pointers);  // nothing is allocated
+        rotate({q, k, v}, {q, nullptr, nullptr}, nullptr, {}, &kv);  // nothing is allocated
         for (std::int64_t h = 0; h < n_heads; ++h) {
             attend(packed.data() + h * head_dim, keys, values, token + 1, h / (n_heads / n_kv_heads),
                    &out[h * head_dim]);

@@ -2,7 +2,7 @@
 // per head and rotated, q where it lies; k and v join a paged bf16 cache, each token in the slot that it is given.
 //
 // At the end the cached keys are compared with the formula.
-#include <halyard/halyard.hpp>
+#include <halyard/halyard_kv.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -46,10 +46,14 @@ static void run_layer(bf16 *packed, const Weights &weights, Cache &cache, const 
     const auto angles = halyard::angle_source::table(frequencies, 0, 4096);
     const auto norm = halyard::describe_norm(halyard::dtype::f32, 1e-6);
     const auto pages = halyard::describe_nhd_cache(n_pages, page_size, n_kv_heads, head_dim);
+    auto of_q = halyard::make_struct<halyard_kv_desc>(), of_k = of_q, of_v = of_q;
+    of_q.norm = of_k.norm = &norm;
+    of_k.cache = of_v.cache = &pages;
+    of_v.no_rotation = 1;
     auto q = halyard::describe_tensor(halyard::dtype::bf16, head_dim, halyard::pairing::half), k = q, v = q;
-    q.norm = k.norm = &norm;
-    k.cache = v.cache = &pages;
-    v.no_rotation = 1;
+    q.kv = &of_q;
+    k.kv = &of_k;
+    v.kv = &of_v;
     const halyard::plan plan(halyard::plan_desc(frequencies, {q, k, v}));
 
     const auto view = [&](std::int64_t first_head, std::int64_t heads) {
@@ -62,7 +66,8 @@ static void run_layer(bf16 *packed, const Weights &weights, Cache &cache, const 
                                      halyard::stages_into(cache.v.data())};
     const auto positions = halyard::consecutive_positions(start, 1);
     const auto slots = halyard::slots(slot_of_token, {1, n_tokens}, cache.scratch.data(), n_pages * page_size / 8);
-    halyard::run(plan, angles, qkv, qkv, halyard::run_options().at(positions).into(slots, stages));
+    const auto kv = halyard::kv_args(stages, &slots);
+    halyard::run(plan, angles, qkv, qkv, halyard::run_options().at(positions).with(kv));
     // layer ends
 }
 

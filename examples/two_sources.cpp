@@ -1,7 +1,7 @@
 // Sequences of one batch that turn by different frequencies, such as LongRoPE's short and long ones. The rows of both
 // sources lie in one table, the second's behind the first's: a sequence of the second adds the table's length to its
 // positions. Cached keys of a sequence that goes from one source to the other move by a call of their own.
-#include <halyard/halyard.hpp>
+#include <halyard/halyard_kv.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -53,7 +53,8 @@ int main() {
     // The first sequence goes over to the second source.
     const auto its = halyard::consecutive_positions(&starts[0], 1);
     const auto cached = view(keys, 0, 1), fresh = view(moved, 0, 1);
-    halyard::run(move, far, cached, cached, halyard::run_options().at(its).moved_from(its, near.get()));
+    const auto from = halyard::moved_from(its, near.get());
+    halyard::run(move, far, cached, cached, halyard::run_options().at(its).with(from));
     halyard::run(rotate, far, fresh, fresh, halyard::run_options().at(its));
     double worst = 0.0;
     for (std::int64_t i = 0; i < n_tokens * n_heads * head_dim; ++i) {

@@ -13,7 +13,8 @@ set(HALYARD_CXX_LIBRARIES ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
 list(FILTER HALYARD_CXX_LIBRARIES INCLUDE REGEX "^(stdc\\+\\+|c\\+\\+|c\\+\\+abi|m)$")
 list(REMOVE_DUPLICATES HALYARD_CXX_LIBRARIES)
 
-# halyard_install(<name> <component of the shared library> <component of the rest> <private libraries> <requires>)
+# halyard_install(<name> <component of the shared library> <component of the rest> <private libraries> <requires>
+#     <headers>...)
 function(halyard_install name runtime development private requires)
     foreach(kind static shared)  # apart, because a distribution may leave one out
         install(TARGETS ${name}_${kind} EXPORT ${name}_${kind}Targets
@@ -22,8 +23,10 @@ function(halyard_install name runtime development private requires)
         install(EXPORT ${name}_${kind}Targets NAMESPACE halyard::
             DESTINATION ${package_folder} COMPONENT ${development})
     endforeach()
-    install(FILES include/halyard/${name}.h include/halyard/${name}.hpp
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/halyard COMPONENT ${development})
+    foreach(header ${ARGN})
+        install(FILES include/halyard/${header}.h include/halyard/${header}.hpp
+            DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/halyard COMPONENT ${development})
+    endforeach()
     # The static library has the plain name, as for find_package: a program that links the shared one starts only where
     # it finds it.
     list(TRANSFORM private PREPEND -l)
@@ -39,9 +42,9 @@ function(halyard_install name runtime development private requires)
         DESTINATION ${package_config_folder} COMPONENT ${development})
 endfunction()
 
-halyard_install(halyard runtime development "${HALYARD_CXX_LIBRARIES};pthread" "")
+halyard_install(halyard runtime development "${HALYARD_CXX_LIBRARIES};pthread" "" halyard halyard_kv)
 if(HALYARD_BUILD_GPU)
-    halyard_install(halyard_gpu gpu gpu "${CMAKE_DL_LIBS}" "halyard = ${PROJECT_VERSION}")
+    halyard_install(halyard_gpu gpu gpu "${CMAKE_DL_LIBS}" "halyard = ${PROJECT_VERSION}" halyard_gpu)
 endif()
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/LICENSES_OF_OTHERS

@@ -3,7 +3,7 @@
 
 #include "changes.h"
 #include "checks/scene/bound_pointers.h"
-#include "halyard/halyard.hpp"
+#include "halyard/halyard_kv.hpp"
 
 #include <numeric>
 
@@ -16,12 +16,14 @@ struct ValidRun {
     halyard::angle_source angles;
     halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::f32);
     halyard_scale_desc dynamic = halyard::describe_dynamic_scales();
+    halyard_kv_desc kv[3];
     halyard_tensor_desc tensors[3];
     halyard_plan_desc plan = sized<halyard_plan_desc>();
     std::vector<float> arena = std::vector<float>(4096);
     halyard_tensor x[3], y[3];
     halyard_stages stages[3];
     halyard_slots slots;
+    halyard_kv_args brought = sized<halyard_kv_args>();
     halyard_run_args args = sized<halyard_run_args>();
 
     float *at(std::int64_t element) { return arena.data() + element; }
@@ -36,6 +38,8 @@ struct ValidRun {
         plan.tensors = tensors;
         for (int i = 0; i < 3; i++) {
             tensors[i] = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
+            kv[i] = sized<halyard_kv_desc>();
+            tensors[i].kv = &kv[i];
             x[i] = y[i] = halyard::tensor(at(200 * i), halyard::dtype::f32, {n_batch, n_tokens, H, D});
             stages[i] = halyard::stages();
         }
@@ -45,16 +49,17 @@ struct ValidRun {
         args.angles = angles.get();
         args.x = x;
         args.y = y;
-        args.slots = &slots;
-        args.stages = stages;
+        brought.slots = &slots;
+        brought.stages = stages;
+        args.kv = &brought;
     }
     ValidRun(const ValidRun &) = delete;
     ValidRun &operator=(const ValidRun &) = delete;
 
     /// Stores a tensor with dynamic scales: 128 bytes at 1300, scales at 1400.
     void store_with_dynamic_scales(int i, const halyard_cache_desc &cache) {
-        tensors[i].scale = &dynamic;
-        tensors[i].cache = &cache;
+        kv[i].scale = &dynamic;
+        kv[i].cache = &cache;
         stages[i] = halyard::stages_into(at(1300));
         stages[i].scales_out = at(1400);
         stages[i].stride_scales[1] = H;
@@ -63,7 +68,7 @@ struct ValidRun {
 
     /// Whether the arena holds what it held, but for slots' scratch, which may be written.
     bool holds(std::vector<float> before) const {
-        before[2100] = args.slots != nullptr ? arena[2100] : before[2100];
+        before[2100] = brought.slots != nullptr ? arena[2100] : before[2100];
         return std::memcmp(arena.data(), before.data(), before.size() * sizeof(float)) == 0;
     }
 
@@ -119,7 +124,7 @@ struct BoundRun : BoundPointers {
     Table calls;  // each refused, and writing nothing
 
     explicit BoundRun(const ValidRun &run)
-        : BoundPointers(run.args.x, run.args.y, run.plan.n_tensors, run.args.stages), plan(run.plan),
+        : BoundPointers(run.args.x, run.args.y, run.plan.n_tensors, run.args.kv), plan(run.plan),
           calls([this, &run](halyard_status status, const Words &words) {
               const auto before = run.arena;
               check_refused(status, words, [&](auto *error) { return (*this)(error); });
@@ -129,12 +134,9 @@ struct BoundRun : BoundPointers {
         REQUIRE(halyard_bind_run(plan.get(), &run.args, &made, nullptr) == HALYARD_OK);
         bound = halyard::bound_run(made);
         for (int i = 0; i < run.plan.n_tensors; i++) {
-            y[i] = run.tensors[i].cache == nullptr ? y[i] : nullptr;
+            y[i] = run.kv[i].cache == nullptr ? y[i] : nullptr;
         }
         args.positions = run.args.positions == nullptr ? nullptr : run.args.positions->data;
-        args.from_positions = run.args.from_positions == nullptr ? nullptr : run.args.from_positions->data;
-        args.slots = run.args.slots == nullptr ? nullptr : run.slots.data;
-        args.slots_scratch = run.args.slots == nullptr ? nullptr : run.slots.scratch;
     }
 
     halyard_status operator()(halyard_error *error = nullptr) const {

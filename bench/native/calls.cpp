@@ -41,16 +41,7 @@ public:
         args.positions = rotates_ ? views.positions.data : nullptr;
         args.x = x;
         args.y = y;
-        if (brings_stages_) {
-            args.weights = weights_.data();
-            args.scales = scales_.data();
-            args.caches = views.caches;
-            args.from_positions = from_ != 0 ? &from_ : nullptr;
-        }
-        if (stores_) {
-            args.slots = slots_.data;
-            args.slots_scratch = slots_.scratch;
-        }
+        args.kv = brings_stages_ ? &views.kv : nullptr;
         check(library_.run_bound(bound_.get(), &args, nullptr));
     }
 
@@ -59,11 +50,13 @@ private:
     struct Views {
         halyard_positions positions;
         halyard_tensor x[BENCH_MAX_PARTS], y[BENCH_MAX_PARTS];
-        void *caches[BENCH_MAX_PARTS];
+        halyard_stages stages[BENCH_MAX_PARTS];
+        halyard_kv_args kv;
     };
     /// What the plan's descriptions point to until it is made.
     struct Descs {
         std::vector<halyard_tensor_desc> tensors;
+        halyard_kv_desc kv[BENCH_MAX_PARTS];
         halyard_norm_desc norms[BENCH_MAX_PARTS];
         halyard_cache_desc caches[BENCH_MAX_PARTS];
         halyard_scale_desc scale = make_struct<halyard_scale_desc>();
@@ -82,9 +75,7 @@ private:
         args.x = views.x;
         args.y = views.y;
         args.executor = executor_;
-        args.stages = brings_stages_ ? stages_.data() : nullptr;
-        args.slots = stores_ ? &slots_ : nullptr;
-        args.from_positions = from_ != 0 ? &from_positions_ : nullptr;
+        args.kv = brings_stages_ ? &views.kv : nullptr;
     }
     void add(const bench_work &work, const How &how, std::int64_t p, Descs &descs);
     Views view(const bench_work &work, const How &how, std::size_t copy) const;
@@ -101,8 +92,6 @@ private:
     halyard_positions from_positions_;
     halyard_slots slots_;
     std::vector<halyard_stages> stages_;
-    std::vector<const void *> weights_;
-    std::vector<const float *> scales_;
     std::vector<Views> views_;
 };
 
@@ -180,6 +169,12 @@ Run::Run(const bench_work &work, bench_library &library, const How &how)
         slots_.scratch = work.at<void>(work.layout.scratch);
         slots_.scratch_bytes = desc.n_slots / 8 + 1;
     }
+    for (Views &views : views_) {
+        views.kv = make_struct<halyard_kv_args>();
+        views.kv.stages = views.stages;
+        views.kv.slots = stores_ ? &slots_ : nullptr;
+        views.kv.from_positions = from_ != 0 ? &from_positions_ : nullptr;
+    }
     auto args = make_struct<halyard_run_args>();
     set_args(args, views_.front());
     bound_ = library.make(library.destroy_bound_run, library.bind_run, plan_.get(), &args);
@@ -199,7 +194,9 @@ void Run::add(const bench_work &work, const How &how, std::int64_t p, Descs &des
     desc.out_pairing = static_cast<std::int32_t>(all.out_pairing);
     desc.head_dim = part.head_dim;
     desc.rotary_offset = is_rotated ? part.rotary_offset : 0;
-    desc.no_rotation = is_rotated ? 0 : 1;
+    halyard_kv_desc &kv = descs.kv[p] = make_struct<halyard_kv_desc>();
+    desc.kv = &kv;
+    kv.no_rotation = is_rotated ? 0 : 1;
     auto brought = make_struct<halyard_stages>();
     if (norms(part, how.stages)) {
         halyard_norm_desc &norm = descs.norms[p] = make_struct<halyard_norm_desc>();
@@ -207,19 +204,19 @@ void Run::add(const bench_work &work, const How &how, std::int64_t p, Descs &des
         norm.eps = eps;
         norm.unit_offset = all.unit_offset ? 1 : 0;
         norm.window_size = part.norm_size;
-        desc.norm = &norm;
+        kv.norm = &norm;
         brought.weight = work.at<void>(work.layout.weight[p]);
         brought.n_weights = part.norm_size;
     }
     if (stores(part, how.stages)) {
-        desc.cache = &(descs.caches[p] = cache_of(work, p));
-        desc.hadamard = all.hadamard ? static_cast<std::int32_t>(part.head_dim) : 0;
+        kv.cache = &(descs.caches[p] = cache_of(work, p));
+        kv.hadamard = all.hadamard ? static_cast<std::int32_t>(part.head_dim) : 0;
         descs.groups.preset = HALYARD_GROUPS_GGML_Q8_0;
-        desc.groups = is_records(all.cache) ? &descs.groups : nullptr;
+        kv.groups = is_records(all.cache) ? &descs.groups : nullptr;
         brought.cache = work.at<void>(work.layout.y[p].at);
         if (all.cache == HALYARD_E4M3) {
-            desc.out_dtype = HALYARD_E4M3;
-            desc.scale = &descs.scale;
+            kv.out_dtype = HALYARD_E4M3;
+            kv.scale = &descs.scale;
             brought.scales = work.at<float>(work.layout.scale);
             brought.n_scales = 1;
         }
@@ -227,8 +224,6 @@ void Run::add(const bench_work &work, const How &how, std::int64_t p, Descs &des
     descs.tensors.push_back(desc);
     parts_.push_back(p);
     stages_.push_back(brought);
-    weights_.push_back(brought.weight);
-    scales_.push_back(brought.scales);
     rotates_ = rotates_ || is_rotated;
     stores_ = stores_ || stores(part, how.stages);
 }
@@ -250,7 +245,10 @@ Run::Views Run::view(const bench_work &work, const How &how, std::size_t copy) c
         if (work.is_shift()) {
             views.x[i].data = views.y[i].data = nullptr;  // keys are only in the cache
         }
-        views.caches[i] = stages_[i].cache == nullptr ? nullptr : work.at<char>(layout.y[p].at + copy * layout.step);
+        views.stages[i] = stages_[i];
+        if (stages_[i].cache != nullptr) {
+            views.stages[i].cache = work.at<char>(layout.y[p].at + copy * layout.step);
+        }
     }
     return views;
 }

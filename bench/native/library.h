@@ -3,7 +3,7 @@
 
 #include "native/native.h"
 
-#include <halyard/halyard.h>
+#include <halyard/halyard_kv.h>
 
 #include <map>
 #include <memory>

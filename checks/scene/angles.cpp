@@ -174,8 +174,9 @@ Angles::CosSin Angles::at(const Call &call, std::int64_t batch, std::int64_t tok
     }
     long double theta = inv_freq_[0][k] * position, factor = factors_[0];
     if (call.plan.rerotates != 0) {  // exact to 2^-31
-        const std::size_t source = call.args.from_angles == nullptr ? 0 : 1;
-        const std::int64_t from_position = position_of(call.args.from_positions, axis_of(source, pair), batch, token);
+        const std::size_t source = call.brought.from_angles == nullptr ? 0 : 1;
+        const std::int64_t from_position =
+            position_of(call.brought.from_positions, axis_of(source, pair), batch, token);
         theta = source == 0 ? inv_freq_[0][k] * static_cast<long double>(position - from_position)
                             : theta - inv_freq_[1][k] * from_position;
         factor /= factors_[source];

@@ -1,7 +1,7 @@
 // The layouts of caches that engines have: as descriptions, and as formulas that know nothing of those.
 #pragma once
 
-#include "halyard/halyard.h"
+#include "halyard/halyard_kv.h"
 
 #include <cstdint>
 #include <iterator>

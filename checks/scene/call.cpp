@@ -15,7 +15,7 @@ std::int64_t times(std::int64_t index, std::int64_t stride) {
 std::int64_t or_else(std::int64_t value, std::int64_t other) { return value != 0 ? value : other; }
 
 bool is_of_cache(const Call &call, int i, bool is_input) {
-    return call.tensors[i].cache != nullptr && (!is_input || call.plan.rerotates != 0);
+    return call.kv[i].cache != nullptr && (!is_input || call.plan.rerotates != 0);
 }
 
 std::int64_t bytes_of_number(std::int32_t type) { return type == HALYARD_INT64 ? 8 : 4; }
@@ -44,7 +44,7 @@ Extent extent_of(const halyard_positions &positions) {
 }
 
 Extent extent_of_cache(const Call &call, int i) {
-    const halyard_cache_desc &cache = *call.tensors[i].cache;
+    const halyard_cache_desc &cache = *call.kv[i].cache;
     const std::int64_t head_dim = call.width_of(i, false);
     const std::int64_t bs = std::max<std::int64_t>(or_else(cache.block_size, cache.n_slots), 1);
     const std::int64_t tile_t = std::max<std::int64_t>(or_else(cache.tile_tokens, bs), 1);
@@ -59,7 +59,7 @@ Extent extent_of_cache(const Call &call, int i) {
 }
 
 Extent extent_of_scales_out(const Call &call, int i) {
-    const halyard_cache_desc *const cache = call.tensors[i].cache;
+    const halyard_cache_desc *const cache = call.kv[i].cache;
     const std::int64_t *strides = call.stages[i].stride_scales, *shape = call.x[i].shape;
     return Extent(4)
         .add(cache != nullptr ? 1 : shape[0], strides[0])
@@ -81,7 +81,7 @@ std::array<std::int64_t, 3> strides_of_group_scales(const Call &call, int i, boo
     if (given[0] != 0 || given[1] != 0 || given[2] != 0) {
         return {given[0], given[1], given[2]};
     }
-    const halyard_cache_desc *const cache = is_of_cache(call, i, is_input) ? call.tensors[i].cache : nullptr;
+    const halyard_cache_desc *const cache = is_of_cache(call, i, is_input) ? call.kv[i].cache : nullptr;
     const std::int64_t n = cache != nullptr ? or_else(cache->block_size, cache->n_slots) : call.n_tokens();
     const std::int64_t head = record.dense_scales(), token = times(call.x[i].shape[2], head);
     return {times(n, token), token, head};
@@ -92,7 +92,7 @@ std::array<std::int64_t, 3> strides_of_group_scales(const Call &call, int i, boo
 Extent extent_of_group_scales(const Call &call, int i, bool is_input) {
     const oracle::Record record = call.record_of(i, is_input);
     const auto strides = strides_of_group_scales(call, i, is_input, record);
-    const halyard_cache_desc *const cache = is_of_cache(call, i, is_input) ? call.tensors[i].cache : nullptr;
+    const halyard_cache_desc *const cache = is_of_cache(call, i, is_input) ? call.kv[i].cache : nullptr;
     const std::int64_t bs =
         cache != nullptr ? std::max<std::int64_t>(or_else(cache->block_size, cache->n_slots), 1) : 0;
     Extent extent(1);
@@ -110,7 +110,7 @@ char *place_of_group_scales(const Call &call, int i, const Head &at, bool is_inp
     const bool is_from = is_input && call.plan.rerotates == 0;
     std::int64_t row = at.batch, token = at.token;
     if (is_of_cache(call, i, is_input)) {
-        const halyard_cache_desc &cache = *call.tensors[i].cache;
+        const halyard_cache_desc &cache = *call.kv[i].cache;
         const std::int64_t slot = slot_of(call, at.batch, at.token), bs = or_else(cache.block_size, cache.n_slots);
         row = slot / bs;
         token = slot % bs;
@@ -166,10 +166,10 @@ char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t d) {
 }
 
 char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d) {
-    if (call.tensors[i].cache == nullptr) {
+    if (call.kv[i].cache == nullptr) {
         return place_in(call.y[i], at, d);
     }
-    const halyard_cache_desc &cache = *call.tensors[i].cache;
+    const halyard_cache_desc &cache = *call.kv[i].cache;
     const std::int64_t slot = slot_of(call, at.batch, at.token), bs = or_else(cache.block_size, cache.n_slots);
     const std::int64_t tile_t = or_else(cache.tile_tokens, bs);
     const std::int64_t tile_d = or_else(cache.tile_elements, call.width_of(i, false)), t = slot % bs;
@@ -182,7 +182,7 @@ char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d) {
 
 char *place_of_scale(const Call &call, int i, const Head &at) {
     const halyard_stages &stages = call.stages[i];
-    const bool has_cache = call.tensors[i].cache != nullptr;
+    const bool has_cache = call.kv[i].cache != nullptr;
     const std::int64_t row = has_cache
                                  ? times(slot_of(call, at.batch, at.token), stages.stride_scales[1])
                                  : times(at.batch, stages.stride_scales[0]) + times(at.token, stages.stride_scales[1]);
@@ -196,7 +196,7 @@ char *place_of_position_scale(const Call &call, int i, const Head &at) {
 }
 
 std::optional<float> scale_of(const Call &call, int i, const Head &at) {
-    if (call.tensors[i].scale == nullptr || call.is_dynamic(i)) {
+    if (call.kv[i].scale == nullptr || call.is_dynamic(i)) {
         return std::nullopt;
     }
     return call.stages[i].scales[call.scales[i].per == HALYARD_SCALE_PER_HEAD ? at.head : 0];

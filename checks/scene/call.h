@@ -16,6 +16,7 @@ namespace scenes {
 struct Call {
     halyard_plan_desc plan = sized<halyard_plan_desc>();
     halyard_tensor_desc tensors[HALYARD_MAX_TENSORS];
+    halyard_kv_desc kv[HALYARD_MAX_TENSORS];
     halyard_norm_desc norms[HALYARD_MAX_TENSORS];
     halyard_scale_desc scales[HALYARD_MAX_TENSORS];
     halyard_cache_desc caches[HALYARD_MAX_TENSORS];
@@ -24,11 +25,14 @@ struct Call {
     halyard_stages stages[HALYARD_MAX_TENSORS];
     halyard_slots slots = sized<halyard_slots>();
     halyard_positions positions = sized<halyard_positions>(), from_positions = positions;
+    halyard_kv_args brought = sized<halyard_kv_args>();  // args.kv, unless nothing is brought
     halyard_run_args args = sized<halyard_run_args>();
 
     Call() {
         for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
             tensors[i] = sized<halyard_tensor_desc>();
+            kv[i] = sized<halyard_kv_desc>();
+            tensors[i].kv = &kv[i];
             norms[i] = sized<halyard_norm_desc>();
             scales[i] = sized<halyard_scale_desc>();
             caches[i] = sized<halyard_cache_desc>();
@@ -46,12 +50,12 @@ struct Call {
     int n() const { return plan.n_tensors; }
     /// How the output is kept in records, or the input, which of keys that move is the same.
     const halyard_groups_desc *groups_of(int i, bool is_input) const {
-        return is_input && plan.rerotates == 0 ? tensors[i].from_groups : tensors[i].groups;
+        return is_input && plan.rerotates == 0 ? kv[i].from_groups : kv[i].groups;
     }
     std::int32_t in_dtype(int i) const { return groups_of(i, true) != nullptr ? HALYARD_UINT8 : tensors[i].dtype; }
     std::int32_t out_dtype(int i) const {
         return groups_of(i, false) != nullptr ? HALYARD_UINT8
-               : tensors[i].out_dtype != 0    ? tensors[i].out_dtype
+               : kv[i].out_dtype != 0    ? kv[i].out_dtype
                                               : tensors[i].dtype;
     }
     /// What stages round to where they round to the input's dtype; of records that is f32.
@@ -69,17 +73,17 @@ struct Call {
     std::int64_t n_batch() const { return x[0].shape[0]; }
     std::int64_t n_tokens() const { return x[0].shape[1]; }
     bool is_dynamic(int i) const {
-        return tensors[i].scale != nullptr && tensors[i].scale->kind == HALYARD_SCALE_DYNAMIC;
+        return kv[i].scale != nullptr && kv[i].scale->kind == HALYARD_SCALE_DYNAMIC;
     }
     bool rotates() const {
-        return std::any_of(tensors, tensors + n(), [](const auto &tensor) { return tensor.no_rotation == 0; });
+        return std::any_of(kv, kv + n(), [](const auto &each) { return each.no_rotation == 0; });
     }
     /// Whether a tensor has no elements.
     bool is_empty(int i) const { return std::count(x[i].shape, x[i].shape + 4, 0) > 0; }
     /// Whether a run puts anything into a cache, or moves what is there.
     bool stores() const {
         for (int i = 0; i < n(); i++) {
-            if (tensors[i].cache != nullptr && !is_empty(i)) {
+            if (kv[i].cache != nullptr && !is_empty(i)) {
                 return true;
             }
         }
@@ -87,27 +91,26 @@ struct Call {
     }
     /// NULL where a run has no use for it.
     void *scratch() const {
-        return args.slots != nullptr && slots.policy == HALYARD_SLOTS_CHECK && stores() ? slots.scratch : nullptr;
+        return brought.slots != nullptr && slots.policy == HALYARD_SLOTS_CHECK && stores() ? slots.scratch : nullptr;
     }
     /// A bit for each slot of the smallest cache; there may be more bytes, which are left alone.
     std::int64_t scratch_bytes() const {
         std::int64_t n_slots = std::numeric_limits<std::int64_t>::max();
         for (int i = 0; i < n(); i++) {
-            n_slots = tensors[i].cache != nullptr ? std::min(n_slots, tensors[i].cache->n_slots) : n_slots;
+            n_slots = kv[i].cache != nullptr ? std::min(n_slots, kv[i].cache->n_slots) : n_slots;
         }
         return (n_slots - 1) / 8 + 1;
     }
     bool has_cache() const {
-        return std::any_of(tensors, tensors + n(), [](const auto &tensor) { return tensor.cache != nullptr; });
+        return std::any_of(kv, kv + n(), [](const auto &each) { return each.cache != nullptr; });
     }
     /// Whether a tensor is rotated, or copied, and nothing else is done to it; but that f32 may be multiplied by
     /// scales.
     bool is_plain(int i) const {
-        const halyard_tensor_desc &tensor = tensors[i];
-        const bool has_scales = tensor.scale != nullptr || tensor.position_scales != 0;
-        return plan.rerotates == 0 && tensor.norm == nullptr && tensor.hadamard == 0 && !is_dynamic(i) &&
-               groups_of(i, true) == nullptr && out_dtype(i) == tensor.dtype &&
-               (!has_scales || tensor.dtype == HALYARD_F32);
+        const bool has_scales = kv[i].scale != nullptr || kv[i].position_scales != 0;
+        return plan.rerotates == 0 && kv[i].norm == nullptr && kv[i].hadamard == 0 && !is_dynamic(i) &&
+               groups_of(i, true) == nullptr && out_dtype(i) == tensors[i].dtype &&
+               (!has_scales || tensors[i].dtype == HALYARD_F32);
     }
 };
 
@@ -164,7 +167,7 @@ char *place_of_position_scale(const Call &call, int i, const Head &at);
 char *place_of_group_scales(const Call &call, int i, const Head &at, bool is_input);
 /// Where an element of the input lies, or a byte of a record.
 inline char *place_of_input(const Call &call, int i, const Head &at, std::int64_t d) {
-    const bool is_cached = call.plan.rerotates != 0 && call.tensors[i].cache != nullptr;
+    const bool is_cached = call.plan.rerotates != 0 && call.kv[i].cache != nullptr;
     return is_cached ? place_of_output(call, i, at, d) : place_in(call.x[i], at, d);
 }
 /// Any NaN equals any other.

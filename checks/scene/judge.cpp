@@ -92,7 +92,7 @@ std::vector<float> Scene::make_rows() const {
     const std::int64_t rotary_dim = call.plan.rotary_dim, n_pairs = rotary_dim / 2;
     bool is_needed = false;
     for (int i = 0; i < call.n(); i++) {
-        is_needed = is_needed || (call.is_plain(i) && call.tensors[i].no_rotation == 0 && call.x[i].shape[2] > 0);
+        is_needed = is_needed || (call.is_plain(i) && call.kv[i].no_rotation == 0 && call.x[i].shape[2] > 0);
     }
     if (!is_needed) {
         return {};
@@ -127,21 +127,22 @@ std::vector<float> Scene::make_rows() const {
 /// Of a tensor that is rotated and stored, and nothing else; of f32, multiplied by a scale by position, then another.
 std::string Scene::check_bits(int i, const std::vector<float> &rows, const Images &after) const {
     const halyard_tensor_desc &desc = call.tensors[i];
-    const std::int64_t n_pairs = desc.no_rotation != 0 ? 0 : call.plan.rotary_dim / 2, window = desc.rotary_offset;
+    const halyard_kv_desc &kv = call.kv[i];
+    const std::int64_t n_pairs = kv.no_rotation != 0 ? 0 : call.plan.rotary_dim / 2, window = desc.rotary_offset;
     std::string what;
     for_each_head(call, i, [&](const Head &at) {
-        if (!what.empty() || (desc.cache != nullptr && !is_kept(at.batch, at.token))) {
+        if (!what.empty() || (kv.cache != nullptr && !is_kept(at.batch, at.token))) {
             return;
         }
         const auto read = [&](std::int64_t d) {
             return oracle::read_word(desc.dtype, memory.in(before, place_of_input(call, i, at, d)));
         };
         float by_position = 1;
-        if (desc.position_scales != 0) {
+        if (kv.position_scales != 0) {
             std::memcpy(&by_position, place_of_position_scale(call, i, at), sizeof(by_position));
         }
         const auto expect = [&](std::int64_t d, std::uint32_t should_be) {
-            if (desc.position_scales != 0 || desc.scale != nullptr) {
+            if (kv.position_scales != 0 || kv.scale != nullptr) {
                 const float value = oracle::widen(desc.dtype, should_be) * by_position;
                 should_be = oracle::narrow(desc.dtype, value * (1.0f / scale_of(call, i, at).value_or(1.0f)));
             }
@@ -177,20 +178,21 @@ std::string Scene::check_bits(int i, const std::vector<float> &rows, const Image
 
 oracle::Road Scene::road_of(int i) const {
     const halyard_tensor_desc &desc = call.tensors[i];
+    const halyard_kv_desc &kv = call.kv[i];
     oracle::Road road;
     road.dtype = call.dtype_of_stages(i);
     road.n_heads = call.x[i].shape[2];
     road.head_dim = desc.head_dim;
-    road.rotary_dim = desc.no_rotation != 0 ? 0 : call.plan.rotary_dim;
+    road.rotary_dim = kv.no_rotation != 0 ? 0 : call.plan.rotary_dim;
     road.rotary_offset = desc.rotary_offset;
     road.half_in = desc.pairing == HALYARD_PAIRING_HALF;
     road.half_out = call.out_pairing(i) == HALYARD_PAIRING_HALF;
-    road.hadamard = desc.hadamard;
+    road.hadamard = kv.hadamard;
     road.undoes = call.plan.rerotates != 0;
-    if (desc.norm == nullptr) {
+    if (kv.norm == nullptr) {
         return road;
     }
-    const halyard_norm_desc &described = *desc.norm;
+    const halyard_norm_desc &described = *kv.norm;
     oracle::RoadNorm norm;
     norm.row = described.width == HALYARD_NORM_ROW;
     norm.after = described.order == HALYARD_NORM_AFTER;
@@ -217,12 +219,12 @@ oracle::Road Scene::road_of(int i) const {
 }
 
 std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, const Images &after) const {
-    const halyard_tensor_desc &desc = call.tensors[i];
-    if ((desc.cache != nullptr && !is_kept(batch, token)) || call.x[i].shape[2] == 0 || is_coarse()) {
+    const halyard_kv_desc &kv = call.kv[i];
+    if ((kv.cache != nullptr && !is_kept(batch, token)) || call.x[i].shape[2] == 0 || is_coarse()) {
         return "";
     }
     oracle::Road road = road_of(i);
-    for (std::int64_t head = 0; desc.position_scales != 0 && head < road.n_heads; head++) {
+    for (std::int64_t head = 0; kv.position_scales != 0 && head < road.n_heads; head++) {
         std::memcpy(&road.position_scales.emplace_back(), place_of_position_scale(call, i, {batch, token, head}), 4);
     }
     std::vector<long double> cos, sin, x;
@@ -247,6 +249,7 @@ std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, co
 /// What a head of the input held before the run.
 std::vector<long double> Scene::read_head(int i, const Head &at) const {
     const halyard_tensor_desc &desc = call.tensors[i];
+    const halyard_kv_desc &kv = call.kv[i];
     const auto place = [&](std::int64_t d) { return memory.in(before, place_of_input(call, i, at, d)); };
     if (call.groups_of(i, true) != nullptr) {
         const oracle::Record record = call.record_of(i, true);
@@ -259,7 +262,7 @@ std::vector<long double> Scene::read_head(int i, const Head &at) const {
     std::vector<long double> head;
     for (std::int64_t d = 0; d < desc.head_dim; d++) {
         head.push_back(oracle::decode(desc.dtype, oracle::read_word(desc.dtype, place(d))));
-        if (call.plan.rerotates != 0 && desc.scale != nullptr) {
+        if (call.plan.rerotates != 0 && kv.scale != nullptr) {
             float scale = scale_of(call, i, at).value_or(1.0f);
             if (call.is_dynamic(i)) {
                 std::copy_n(memory.in(before, place_of_scale(call, i, at)), 4, reinterpret_cast<char *>(&scale));
@@ -323,44 +326,45 @@ std::string Scene::text() const {
         << ", slots of policy " << call.slots.policy << (call.slots.consecutive != 0 ? " in ranges" : "");
     for (int i = 0; i < call.n(); i++) {
         const halyard_tensor_desc &desc = call.tensors[i];
+        const halyard_kv_desc &kv = call.kv[i];
         out << "; tensor " << i << ": " << call.x[i].shape[2] << " x " << desc.head_dim << ", dtype " << desc.dtype
-            << " to " << desc.out_dtype << ", pairing " << desc.pairing << " to " << desc.out_pairing << " at "
-            << desc.rotary_offset << (desc.no_rotation != 0 ? ", not rotated" : "")
+            << " to " << kv.out_dtype << ", pairing " << desc.pairing << " to " << desc.out_pairing << " at "
+            << desc.rotary_offset << (kv.no_rotation != 0 ? ", not rotated" : "")
             << (in_place_[i] ? ", in place" : "") << ", strides";
         for (const halyard_tensor *tensor : {&call.x[i], &call.y[i]}) {
             out << ' ' << tensor->strides[0] << ' ' << tensor->strides[1] << ' ' << tensor->strides[2] << ' '
                 << tensor->strides[3];
         }
-        if (desc.norm != nullptr) {
-            out << ", norm of kind " << desc.norm->kind << ", width " << desc.norm->width << ", order "
-                << desc.norm->order << ", weight " << desc.norm->weight_dtype << ", unit " << desc.norm->unit_offset
-                << ", rounding " << desc.norm->rounding << ", window " << desc.norm->window_offset << ' '
-                << desc.norm->window_size << ", bias " << desc.norm->has_bias << ", weights per head "
-                << desc.norm->weight_per_head;
+        if (kv.norm != nullptr) {
+            out << ", norm of kind " << kv.norm->kind << ", width " << kv.norm->width << ", order "
+                << kv.norm->order << ", weight " << kv.norm->weight_dtype << ", unit " << kv.norm->unit_offset
+                << ", rounding " << kv.norm->rounding << ", window " << kv.norm->window_offset << ' '
+                << kv.norm->window_size << ", bias " << kv.norm->has_bias << ", weights per head "
+                << kv.norm->weight_per_head;
         }
-        if (desc.scale != nullptr) {
-            out << ", scale of kind " << desc.scale->kind << " per " << desc.scale->per;
+        if (kv.scale != nullptr) {
+            out << ", scale of kind " << kv.scale->kind << " per " << kv.scale->per;
         }
-        if (desc.position_scales != 0) {
+        if (kv.position_scales != 0) {
             out << ", scaled by position";
         }
-        if (desc.hadamard != 0) {
-            out << ", Hadamard transform of " << desc.hadamard;
+        if (kv.hadamard != 0) {
+            out << ", Hadamard transform of " << kv.hadamard;
         }
-        for (const halyard_groups_desc *const groups : {desc.groups, desc.from_groups}) {
+        for (const halyard_groups_desc *const groups : {kv.groups, kv.from_groups}) {
             if (groups == nullptr) {
                 continue;
             }
             const oracle::Record record = oracle::record_of(*groups, desc.head_dim);
-            out << (groups == desc.groups ? ", records" : ", from records") << " of preset " << groups->preset << ", "
+            out << (groups == kv.groups ? ", records" : ", from records") << " of preset " << groups->preset << ", "
                 << record.n_groups() << " groups of " << record.group << " in " << record.bytes << " bytes";
             if (record.scales_apart) {
                 out << ", scales apart by " << record.scale_strides[0] << ", " << record.scale_strides[1] << ", "
                     << record.scale_strides[2] << (page_scales_[i] != 0 ? " in its pages" : "");
             }
         }
-        if (desc.cache != nullptr) {
-            out << ", cache of blocks of " << desc.cache->block_size;
+        if (kv.cache != nullptr) {
+            out << ", cache of blocks of " << kv.cache->block_size;
         }
     }
     return out.str();

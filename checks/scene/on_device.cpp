@@ -57,11 +57,12 @@ public:
         args_.n_tensors = scene.call.args.n_tensors;
         args_.x = x_;
         args_.y = y_;
-        args_.stages = call_.args.stages != nullptr ? stages_ : nullptr;
-        if (call_.args.slots != nullptr) {
+        kv_.stages = call_.brought.stages != nullptr ? stages_ : nullptr;
+        if (call_.brought.slots != nullptr) {
             slots_.data = mirror.data(call_.slots.data);
-            args_.slots = &slots_;
+            kv_.slots = &slots_;
         }
+        args_.kv = call_.args.kv != nullptr ? &kv_ : nullptr;
         if (args_.bad_position == HALYARD_BAD_POSITION_ERROR) {
             args_.error_word = static_cast<std::int32_t *>(words.data(4));
         }
@@ -102,6 +103,7 @@ private:
     halyard_stages stages_[HALYARD_MAX_TENSORS];
     halyard_positions positions_;
     halyard_slots slots_;
+    halyard_kv_args kv_ = sized<halyard_kv_args>();
     halyard_gpu_run_args args_ = sized<halyard_gpu_run_args>();
 
     halyard_tensor view(const halyard_tensor &host) const {
@@ -119,7 +121,7 @@ Images run_on_host(Scene &scene) {
     Call &call = scene.call;
     const std::int32_t policy = call.args.bad_position;
     const bool is_told = policy == HALYARD_BAD_POSITION_ERROR;
-    for (std::int64_t b = 0; call.args.slots != nullptr && b < call.n_batch(); b++) {
+    for (std::int64_t b = 0; call.brought.slots != nullptr && b < call.n_batch(); b++) {
         for (std::int64_t t = 0; t < call.n_tokens(); t++) {
             if (scene.has_bad_slot(b, t) || (is_told && scene.has_bad_position(b, t))) {
                 write_number(call.slots.type, place_of_number(call.slots, b, t), -1);
@@ -164,7 +166,7 @@ std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue) {
             return "the error words are wrong" + scene.text();
         }
         const Images expected = run_on_host(scene);
-        if (scene.call.args.slots != nullptr) {  // those of the CPU have changed
+        if (scene.call.brought.slots != nullptr) {  // those of the CPU have changed
             const auto region = static_cast<std::size_t>(scene.memory.find(scene.call.slots.data).region);
             if (result[region] != scene.before[region]) {
                 return "slots were written" + scene.text();

@@ -13,21 +13,22 @@ namespace scenes {
 
 void Scene::draw_records(int i) {
     halyard_tensor_desc &tensor = call.tensors[i];
+    halyard_kv_desc &kv = call.kv[i];
     const bool goes_to = level(of_groups, i == 0) != 0, comes_from = level(of_from_groups, i == 0) != 0;
     if (goes_to) {
         call.groups[i].preset = draw_preset(tensor.head_dim, i == 0 ? choice_.preset : 0);
-        tensor.groups = &call.groups[i];
-        tensor.out_dtype = draw_.one_of({0, static_cast<int>(HALYARD_UINT8)});
+        kv.groups = &call.groups[i];
+        kv.out_dtype = draw_.one_of({0, static_cast<int>(HALYARD_UINT8)});
         if (call.plan.rerotates != 0) {
             tensor.dtype = draw_.one_of({0, static_cast<int>(HALYARD_UINT8)});
         }
     }
     if (comes_from) {
         call.from_groups[i].preset = draw_preset(tensor.head_dim);
-        tensor.from_groups = &call.from_groups[i];
+        kv.from_groups = &call.from_groups[i];
         tensor.dtype = draw_.one_of({0, static_cast<int>(HALYARD_UINT8)});
-        if (!goes_to && tensor.out_dtype == 0) {
-            tensor.out_dtype = static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_INT8));
+        if (!goes_to && kv.out_dtype == 0) {
+            kv.out_dtype = static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_INT8));
         }
     }
 }
@@ -55,7 +56,7 @@ void Scene::draw_group_scales(int i, bool is_input) {
     if (!record.scales_apart) {
         return;
     }
-    halyard_cache_desc *const cache = is_input || call.tensors[i].cache == nullptr ? nullptr : &call.caches[i];
+    halyard_cache_desc *const cache = is_input || call.kv[i].cache == nullptr ? nullptr : &call.caches[i];
     const std::int64_t bs = cache == nullptr         ? std::max<std::int64_t>(n_tokens_, 1)
                             : cache->block_size != 0 ? cache->block_size
                                                      : cache->n_slots;
@@ -129,7 +130,7 @@ halyard_positions Scene::accepted(const halyard_positions *given, std::vector<st
 /// What a tensor's records are made from, [batch, tokens, heads, head_dim]: a run of its own leaves it in f32.
 std::vector<float> Scene::floats_of(int i) const {
     memory.restore(before);
-    for (const halyard_positions *view : {call.args.positions, call.args.from_positions}) {
+    for (const halyard_positions *view : {call.args.positions, call.brought.from_positions}) {
         const std::int64_t n = view != nullptr ? std::max<std::int64_t>(view->n_axes, 1) * view->shape[0] : 0;
         for (std::int64_t k = 0; k < n * n_tokens_; k++) {  // all tokens are written here
             const std::int64_t axis = k / n_tokens_ / view->shape[0], b = k / n_tokens_ % view->shape[0];
@@ -139,10 +140,12 @@ std::vector<float> Scene::floats_of(int i) const {
         }
     }
     halyard_tensor_desc desc = call.tensors[i];
-    desc.groups = desc.from_groups = nullptr;
-    desc.cache = nullptr;
+    halyard_kv_desc kv = call.kv[i];
+    kv.groups = kv.from_groups = nullptr;
+    kv.cache = nullptr;
+    kv.out_dtype = HALYARD_F32;
+    desc.kv = &kv;
     desc.dtype = call.dtype_of_stages(i);
-    desc.out_dtype = HALYARD_F32;
     halyard_tensor x = call.x[i], y = x;
     y.dtype = HALYARD_F32;
     y.shape[3] = desc.head_dim;
@@ -162,7 +165,7 @@ std::vector<float> Scene::floats_of(int i) const {
         x = y;
         x.data = inputs.data();
     }
-    halyard_stages stages = call.args.stages != nullptr ? call.stages[i] : sized<halyard_stages>();
+    halyard_stages stages = call.brought.stages != nullptr ? call.stages[i] : sized<halyard_stages>();
     stages.cache = stages.group_scales = nullptr;
     stages.from_group_scales = nullptr;
     halyard_plan_desc plan_desc = call.plan;
@@ -172,15 +175,17 @@ std::vector<float> Scene::floats_of(int i) const {
     args.n_tensors = 1;
     args.x = &x;
     args.y = &y;
-    args.stages = &stages;
-    args.slots = nullptr;
+    halyard_kv_args brought = call.brought;
+    brought.stages = &stages;
+    brought.slots = nullptr;
+    args.kv = &brought;
     args.executor = nullptr;
     std::vector<std::int32_t> to, from;
     const halyard_positions positions = accepted(args.positions, to);
-    const halyard_positions from_positions = accepted(args.from_positions, from);
+    const halyard_positions from_positions = accepted(brought.from_positions, from);
     if (call.plan.rerotates != 0) {
         args.positions = &positions;
-        args.from_positions = &from_positions;
+        brought.from_positions = &from_positions;
     } else {
         args.bad_position = accepting_policy();
     }
@@ -202,7 +207,7 @@ std::string Scene::check_records(int i, const Images &after) const {
     std::size_t head = 0;
     for_each_head(call, i, [&](const Head &at) {
         const float *const from = floats.data() + head++ * static_cast<std::size_t>(record.head_dim);
-        if (!what.empty() || (call.tensors[i].cache != nullptr && !is_kept(at.batch, at.token))) {
+        if (!what.empty() || (call.kv[i].cache != nullptr && !is_kept(at.batch, at.token))) {
             return;
         }
         oracle::encode(record, from, bytes.data(), scales.data());

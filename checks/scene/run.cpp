@@ -43,11 +43,15 @@ void Scene::draw_run() {
         fill_stages(i);
         fill_input(i);
     }
+    const halyard_kv_args &brought = call.brought;
+    const bool brings = brought.stages != nullptr || brought.slots != nullptr || brought.from_positions != nullptr;
+    call.args.kv = brings ? &brought : nullptr;
     before = memory.image();
 }
 
 void Scene::draw_view(int i) {
     const halyard_tensor_desc &desc = call.tensors[i];
+    const halyard_kv_desc &kv = call.kv[i];
     halyard_tensor &x = call.x[i], &y = call.y[i];
     const std::int64_t shape[] = {n_batch_, n_tokens_, n_heads_[i]};
     for (halyard_tensor *tensor : {&x, &y}) {
@@ -55,8 +59,8 @@ void Scene::draw_view(int i) {
         tensor->shape[3] = call.width_of(i, tensor == &x);
         tensor->dtype = tensor == &x ? call.in_dtype(i) : call.out_dtype(i);
     }
-    const bool could_be = desc.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
-                          (desc.no_rotation != 0 || call.out_pairing(i) == desc.pairing);
+    const bool could_be = kv.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
+                          (kv.no_rotation != 0 || call.out_pairing(i) == desc.pairing);
     in_place_[i] = could_be && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
     draw_strides(x, choice_.step, !in_place_[i]);
     draw_strides(y, choice_.step, false);
@@ -117,7 +121,7 @@ void Scene::place_tensors() {
     const auto gap = [&] { return gap_of(choice_.step); };
     for (int i = 0; i < call.n(); i++) {
         halyard_tensor &x = call.x[i], &y = call.y[i];
-        const bool is_cached = call.tensors[i].cache != nullptr;
+        const bool is_cached = call.kv[i].cache != nullptr;
         const std::int64_t step = std::max<std::int64_t>(choice_.step, choice_.on_device ? bytes_of(x.dtype) : 1);
         if (are_packed_ && i > 0) {
             memory.add_beside(x.data, call.x[0].data, heads * x.shape[3] * bytes_of(x.dtype));
@@ -145,10 +149,11 @@ void Scene::place_tensors() {
 
 void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
     const halyard_tensor_desc &desc = call.tensors[i];
+    const halyard_kv_desc &kv = call.kv[i];
     halyard_stages &stages = call.stages[i];
     const std::int64_t heads = n_heads_[i];
-    if (desc.norm != nullptr && desc.norm->weight_dtype != 0) {
-        const halyard_norm_desc &norm = *desc.norm;
+    if (kv.norm != nullptr && kv.norm->weight_dtype != 0) {
+        const halyard_norm_desc &norm = *kv.norm;
         const std::int64_t window = norm.window_size != 0 ? norm.window_size : desc.head_dim - norm.window_offset;
         stages.n_weights = norm.width == HALYARD_NORM_ROW ? heads * desc.head_dim
                            : norm.weight_per_head != 0    ? heads * window
@@ -168,29 +173,29 @@ void Scene::add_stages(int i, std::size_t caches, std::size_t weights) {
         }
     }
     if (call.is_dynamic(i)) {  // with gaps; by slot heads first
-        const std::int64_t n_rows = desc.cache != nullptr ? n_slots_ : n_batch_ * n_tokens_;
-        const bool by_head = desc.cache != nullptr && draw_.one_in(2);
+        const std::int64_t n_rows = kv.cache != nullptr ? n_slots_ : n_batch_ * n_tokens_;
+        const bool by_head = kv.cache != nullptr && draw_.one_in(2);
         stages.stride_scales[2] = by_head ? n_rows : 1;
         stages.stride_scales[1] = by_head ? 1 : heads + draw_.in(0, 2);
-        stages.stride_scales[0] = desc.cache != nullptr ? 0 : n_tokens_ * stages.stride_scales[1];
+        stages.stride_scales[0] = kv.cache != nullptr ? 0 : n_tokens_ * stages.stride_scales[1];
         memory.add(stages.scales_out, memory.new_region(), extent_of_scales_out(call, i), 4, 4 * draw_.in(0, 2));
-    } else if (desc.scale != nullptr) {
-        stages.n_scales = desc.scale->per == HALYARD_SCALE_PER_HEAD ? heads : 1;
+    } else if (kv.scale != nullptr) {
+        stages.n_scales = kv.scale->per == HALYARD_SCALE_PER_HEAD ? heads : 1;
         memory.add(stages.scales, memory.new_region(), Extent(4, stages.n_scales), 4);
     }
-    if (desc.cache != nullptr) {
+    if (kv.cache != nullptr) {
         Extent extent = extent_of_cache(call, i);
-        extent.high += page_scales_[i] != 0 ? desc.cache->stride_block : 0;  // of the last page, those behind records
+        extent.high += page_scales_[i] != 0 ? kv.cache->stride_block : 0;  // of the last page, those behind records
         const std::int64_t step = choice_.step;
         memory.add(stages.cache, caches, extent, step, step * draw_.in(0, 3));
     }
-    if (desc.position_scales != 0) {
+    if (kv.position_scales != 0) {
         add_position_scales(i);
     }
     const bool has_group_scales = add_group_scales(i);
-    if (desc.norm != nullptr || desc.scale != nullptr || desc.cache != nullptr || desc.position_scales != 0 ||
+    if (kv.norm != nullptr || kv.scale != nullptr || kv.cache != nullptr || kv.position_scales != 0 ||
         has_group_scales || draw_.one_in(4)) {
-        call.args.stages = call.stages;
+        call.brought.stages = call.stages;
     }
 }
 
@@ -236,7 +241,7 @@ void Scene::fill_stages(int i) {
 /// Finite numbers as activations are, but where any values will do.
 void Scene::fill_input(int i) {
     const std::int32_t dtype = call.in_dtype(i);
-    const bool moves = call.plan.rerotates != 0, is_cached = moves && call.tensors[i].cache != nullptr;
+    const bool moves = call.plan.rerotates != 0, is_cached = moves && call.kv[i].cache != nullptr;
     const bool has_scales_apart = call.groups_of(i, true) != nullptr && call.record_of(i, true).scales_apart;
     if (call.tensors[i].head_dim > 1 << 20 ||
         !memory.holds(is_cached ? call.stages[i].cache : call.x[i].data,
@@ -290,13 +295,13 @@ void Scene::draw_slots() {
         slots.scratch_bytes = (n_slots_ + 7) / 8;
         memory.add(slots.scratch, memory.new_region(), Extent(1, slots.scratch_bytes), 1);
     }
-    call.args.slots = &slots;
+    call.brought.slots = &slots;
 }
 
 /// In order or not, with gaps, some tokens without one, and some doubled where that is allowed.
 void Scene::fill_slots() {
     const halyard_slots &slots = call.slots;
-    if (call.args.slots == nullptr) {
+    if (call.brought.slots == nullptr) {
         return;
     }
     const std::int64_t n = n_batch_ * n_tokens_, skip = draw_.in(0, std::max<std::int64_t>(n_slots_ - n, 0));
@@ -321,7 +326,7 @@ void Scene::fill_slots() {
 }
 
 bool Scene::has_bad_slot(std::int64_t batch, std::int64_t token) const {
-    const std::int64_t slot = call.args.slots != nullptr ? slot_of(call, batch, token) : -1;
+    const std::int64_t slot = call.brought.slots != nullptr ? slot_of(call, batch, token) : -1;
     return slot < -1 || slot >= n_slots_;
 }
 
@@ -352,7 +357,7 @@ void Scene::draw_positions() {
     }
     if (moves) {
         draw_form(call.from_positions);
-        args.from_positions = &call.from_positions;
+        call.brought.from_positions = &call.from_positions;
     }
 }
 
@@ -381,7 +386,7 @@ void Scene::draw_form(halyard_positions &view) {
 }
 
 void Scene::fill_positions() {
-    for (const halyard_positions *view : {call.args.positions, call.args.from_positions}) {
+    for (const halyard_positions *view : {call.args.positions, call.brought.from_positions}) {
         const std::int64_t n_axes = view != nullptr ? std::max<std::int64_t>(view->n_axes, 1) : 0;
         const std::int64_t n = n_axes == 0 ? 0 : n_axes * view->shape[0] * view->shape[1];
         const std::int64_t how = choice_.has_bad ? draw_.in(0, 2) : 0;  // none is bad, a single one, or many are
@@ -415,7 +420,7 @@ bool Scene::is_padding(const halyard_positions &view, std::int64_t b, std::int64
 /// Whether a token has a slot, even a bad one, or an output that is a view.
 bool Scene::is_written(std::int64_t batch, std::int64_t token) const {
     for (int i = 0; i < call.n(); i++) {
-        if (n_heads_[i] != 0 && (call.tensors[i].cache == nullptr || slot_of(call, batch, token) != -1)) {
+        if (n_heads_[i] != 0 && (call.kv[i].cache == nullptr || slot_of(call, batch, token) != -1)) {
             return true;
         }
     }
@@ -461,7 +466,7 @@ bool Scene::has_bad_position(std::int64_t batch, std::int64_t token) const {
                are_read = call.rotates() && angles.desc.by_token == 0 && is_written(batch, token);
     for (std::int64_t axis = 0; axis < angles.n_axes() && are_read; axis++) {
         const std::int64_t to = position_of(call.args.positions, axis, batch, token);
-        const std::int64_t from = moves ? position_of(call.args.from_positions, axis, batch, token) : 0;
+        const std::int64_t from = moves ? position_of(call.brought.from_positions, axis, batch, token) : 0;
         if (moves ? to != static_cast<std::int32_t>(to) || from != static_cast<std::int32_t>(from)
                   : !angles.is_covered(to)) {
             return true;
@@ -474,7 +479,7 @@ bool Scene::is_refused() const {
     bool refused = false;
     for (std::int64_t b = 0; b < call.n_batch(); b++) {
         for (std::int64_t t = 0; t < call.n_tokens(); t++) {
-            const bool is_doubled = call.args.slots != nullptr && call.slots.policy == HALYARD_SLOTS_CHECK &&
+            const bool is_doubled = call.brought.slots != nullptr && call.slots.policy == HALYARD_SLOTS_CHECK &&
                                     slot_of(call, b, t) >= 0 && !is_kept(b, t);
             refused = refused || is_doubled || has_bad_slot(b, t) ||
                       (call.args.bad_position == HALYARD_BAD_POSITION_ERROR && has_bad_position(b, t));

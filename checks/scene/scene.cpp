@@ -23,7 +23,7 @@ Scene::Scene(Draw &draw, const Choice &choice) : draw_(draw), choice_(choice) {
 std::string Scene::create_angles() {
     const std::string refused = angles.create(call.plan.rerotates != 0);
     call.args.angles = angles.get();
-    call.args.from_angles = call.plan.rerotates != 0 ? angles.get_from() : nullptr;
+    call.brought.from_angles = call.plan.rerotates != 0 ? angles.get_from() : nullptr;
     return refused;
 }
 
@@ -81,6 +81,7 @@ void Scene::draw_plan() {
 
 void Scene::draw_tensor(int i) {
     halyard_tensor_desc &tensor = call.tensors[i];
+    halyard_kv_desc &kv = call.kv[i];
     const bool is_first = i == 0;
     if (!is_first) {
         const halyard_tensor_desc &first = call.tensors[0];
@@ -90,13 +91,13 @@ void Scene::draw_tensor(int i) {
                                                          : draw_.in(0, tensor.head_dim - call.plan.rotary_dim);
     }
     tensor.dtype = choice_.on_device && !is_first ? call.tensors[0].dtype : level(of_dtype, is_first) + HALYARD_F32;
-    tensor.out_dtype = level(of_out_dtype, is_first);
+    kv.out_dtype = level(of_out_dtype, is_first);
     if (const auto *const kernel = choice_.kernel) {
         tensor.dtype = number_of(kernel->dtype);
-        tensor.out_dtype = kernel->out_dtype == kernel->dtype ? 0 : number_of(kernel->out_dtype);
-        draw_turn(tensor, draw_.one_in(is_first ? 6 : 3) ? 4 : kernel->pairing == halyard::Pairing::half ? 0 : 1);
+        kv.out_dtype = kernel->out_dtype == kernel->dtype ? 0 : number_of(kernel->out_dtype);
+        draw_turn(i, draw_.one_in(is_first ? 6 : 3) ? 4 : kernel->pairing == halyard::Pairing::half ? 0 : 1);
     } else {
-        draw_turn(tensor, level(of_turn, is_first));
+        draw_turn(i, level(of_turn, is_first));
     }
     const int heads = level(of_heads, is_first);
     static constexpr std::int64_t head_counts[] = {1, 3, 8};
@@ -108,9 +109,9 @@ void Scene::draw_tensor(int i) {
     draw_scale(i);
     draw_norm(i);
     position_scales_[i] = level(of_position_scales, is_first);
-    tensor.position_scales = position_scales_[i] != 0 ? 1 : 0;
+    kv.position_scales = position_scales_[i] != 0 ? 1 : 0;
     if (level(of_hadamard, is_first) != 0) {
-        draw_hadamard(tensor);
+        draw_hadamard(i);
     }
     if (const int layout = level(of_layout, is_first); layout != no_cache) {
         draw_cache(i, layout);
@@ -119,9 +120,10 @@ void Scene::draw_tensor(int i) {
     draw_group_scales(i, false);
 }
 
-void Scene::draw_turn(halyard_tensor_desc &tensor, int turn) {
+void Scene::draw_turn(int i, int turn) {
+    halyard_tensor_desc &tensor = call.tensors[i];
     const bool crosses = turn == 2 || turn == 3;
-    tensor.no_rotation = turn == 4 ? 1 : 0;
+    call.kv[i].no_rotation = turn == 4 ? 1 : 0;
     tensor.pairing = turn == 1 || turn == 3 ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
     tensor.out_pairing = crosses ? HALYARD_PAIRING_HALF + HALYARD_PAIRING_INTERLEAVED - tensor.pairing
                                  : draw_.one_of({0, tensor.pairing});
@@ -134,15 +136,15 @@ void Scene::draw_norm(int i) {
         return;
     }
     halyard_norm_desc &norm = call.norms[i];
-    halyard_tensor_desc &tensor = call.tensors[i];
-    tensor.norm = &norm;
+    const halyard_tensor_desc &tensor = call.tensors[i];
+    call.kv[i].norm = &norm;
     const bool is_row = kind == 6 || kind == 9, is_layer = kind >= 7 && kind <= 9, is_of_window = kind == 4;
     norm.kind = is_layer || (kind == 10 && draw_.one_in(2)) ? HALYARD_NORM_LAYER : HALYARD_NORM_RMS;
     norm.width = is_row ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
     norm.order = level(of_order, i == 0);
     const bool has_weight = kind != 3 && (kind != 7 || draw_.one_in(2));
     norm.rounding = level(of_rounding, i == 0) & (has_weight ? 3 : HALYARD_NORM_ROUND_BEFORE_WEIGHT);
-    norm.rounding = tensor.from_groups == nullptr && kernel == nullptr ? norm.rounding : 0;  // to a dtype
+    norm.rounding = call.kv[i].from_groups == nullptr && kernel == nullptr ? norm.rounding : 0;  // to a dtype
     norm.weight_dtype = !has_weight         ? 0
                         : kernel != nullptr ? number_of(kernel->weight)
                                             : static_cast<std::int32_t>(draw_.in(HALYARD_F32, HALYARD_BF16));
@@ -162,12 +164,12 @@ void Scene::draw_norm(int i) {
 }
 
 /// Of a power of two that divides the head, if there is one: mostly the largest.
-void Scene::draw_hadamard(halyard_tensor_desc &tensor) {
-    std::int64_t n = tensor.head_dim & -tensor.head_dim;
+void Scene::draw_hadamard(int i) {
+    std::int64_t n = call.tensors[i].head_dim & -call.tensors[i].head_dim;
     while (n > 2 && draw_.one_in(3)) {
         n /= 2;
     }
-    tensor.hadamard = n < 2 ? 0 : static_cast<std::int32_t>(n);
+    call.kv[i].hadamard = n < 2 ? 0 : static_cast<std::int32_t>(n);
 }
 
 void Scene::draw_scale(int i) {
@@ -175,26 +177,26 @@ void Scene::draw_scale(int i) {
     const int kind = kernel == nullptr ? level(of_scale, i == 0)
                      : kernel->out_dtype == halyard::Dtype::e4m3 && !draw_.one_in(4) ? 1
                                                                                      : 0;
-    halyard_tensor_desc &tensor = call.tensors[i];
-    if (kind == 0 || tensor.groups != nullptr || tensor.from_groups != nullptr ||
-        (kind == 3 && choice_.moves && tensor.dtype < HALYARD_E4M3)) {
+    halyard_kv_desc &kv = call.kv[i];
+    if (kind == 0 || kv.groups != nullptr || kv.from_groups != nullptr ||
+        (kind == 3 && choice_.moves && call.tensors[i].dtype < HALYARD_E4M3)) {
         return;  // dynamic scales are for 8 bits
     }
-    tensor.scale = &call.scales[i];
+    kv.scale = &call.scales[i];
     call.scales[i].kind = kind == 3 ? HALYARD_SCALE_DYNAMIC : HALYARD_SCALE_STATIC;
     call.scales[i].per = kind == 3 ? 0 : kind - 1;
     if (kind == 3 && call.out_dtype(i) < HALYARD_E4M3) {
-        tensor.out_dtype = call.out_dtype(i) + 3;
+        kv.out_dtype = call.out_dtype(i) + 3;
     }
 }
 
 void Scene::draw_cache(int i, int layout) {
-    halyard_tensor_desc &tensor = call.tensors[i];
+    halyard_kv_desc &kv = call.kv[i];
     halyard_cache_desc &cache = call.caches[i];
-    tensor.cache = &cache;
+    kv.cache = &cache;
     const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
     const std::int64_t width = call.width_of(i, false);
-    const bool fits = tensor.groups != nullptr ? layout == packed_v : width % 16 == 0;  // records lie in one piece
+    const bool fits = kv.groups != nullptr ? layout == packed_v : width % 16 == 0;  // records lie in one piece
     const bool is_row_major = layout <= hnd;
     const std::int64_t unit = choice_.on_device ? choice_.step / bytes_of(call.out_dtype(i)) : 1;
     const std::int64_t gap = is_row_major && draw_.one_in(2) ? draw_.in(1, 2) * unit : 0;

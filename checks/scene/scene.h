@@ -56,9 +56,9 @@ private:
 
     int level(Factor factor, bool is_first = true);
     void draw_tensor(int i);
-    void draw_turn(halyard_tensor_desc &tensor, int turn);
+    void draw_turn(int i, int turn);
     void draw_norm(int i);
-    void draw_hadamard(halyard_tensor_desc &tensor);
+    void draw_hadamard(int i);
     void draw_scale(int i);
     void draw_cache(int i, int layout);
     void draw_records(int i);

@@ -5,11 +5,8 @@
 
 namespace scenes {
 
-ScenePointers::ScenePointers(const Call &call) : BoundPointers(call.x, call.y, call.plan.n_tensors, call.args.stages) {
+ScenePointers::ScenePointers(const Call &call) : BoundPointers(call.x, call.y, call.plan.n_tensors, call.args.kv) {
     args.positions = call.args.positions != nullptr ? call.args.positions->data : nullptr;
-    args.slots = call.args.slots != nullptr ? call.slots.data : nullptr;
-    args.slots_scratch = call.args.slots != nullptr ? call.slots.scratch : nullptr;
-    args.from_positions = call.args.from_positions != nullptr ? call.args.from_positions->data : nullptr;
 }
 
 namespace {
@@ -88,36 +85,39 @@ struct TokenCall {
     halyard_stages stages[HALYARD_MAX_TENSORS];
     halyard_slots slots;
     halyard_positions positions, from_positions;
+    halyard_kv_args kv;
     halyard_run_args args;
 
-    TokenCall(const Scene &scene, std::int64_t batch, std::int64_t token) : args(scene.call.args) {
+    TokenCall(const Scene &scene, std::int64_t batch, std::int64_t token)
+        : kv(scene.call.brought), args(scene.call.args) {
         const Call &call = scene.call;
         const Head first = {batch, token, 0};
-        if (args.slots != nullptr) {
+        if (kv.slots != nullptr) {
             slot_ = slot_of(call, batch, token);
             slots = call.slots;
             slots.data = &slot_;
             slots.type = HALYARD_INT64;
             slots.consecutive = 0;
             slots.shape[0] = slots.shape[1] = 1;
-            args.slots = &slots;
+            kv.slots = &slots;
         }
         for (std::int64_t axis = 0; axis < scene.angles.n_axes(); axis++) {
             to_[axis] = position_of(args.positions, axis, batch, token);
-            from_[axis] = args.from_positions != nullptr ? position_of(args.from_positions, axis, batch, token) : 0;
+            from_[axis] = kv.from_positions != nullptr ? position_of(kv.from_positions, axis, batch, token) : 0;
         }
         positions = halyard::positions(to_, {1, 1});
         from_positions = halyard::positions(from_, {1, 1});
         positions.n_axes = from_positions.n_axes = static_cast<std::int32_t>(scene.angles.n_axes());
         positions.stride_axis = from_positions.stride_axis = 1;
         args.positions = &positions;
-        args.from_positions = args.from_positions != nullptr ? &from_positions : nullptr;
+        kv.from_positions = kv.from_positions != nullptr ? &from_positions : nullptr;
         for (int i = 0; i < call.n(); i++) {
             take_tensor(call, i, first);
         }
         args.x = x;
         args.y = y;
-        args.stages = args.stages != nullptr ? stages : nullptr;
+        kv.stages = kv.stages != nullptr ? stages : nullptr;
+        args.kv = args.kv != nullptr ? &kv : nullptr;
     }
     TokenCall(const TokenCall &) = delete;
 
@@ -131,7 +131,7 @@ private:
             tensor->data = tensor->data != nullptr ? place_in(*tensor, first, 0) : nullptr;
             tensor->shape[0] = tensor->shape[1] = 1;
         }
-        const bool has_cache = call.tensors[i].cache != nullptr;
+        const bool has_cache = call.kv[i].cache != nullptr;
         const halyard_stages &all = call.stages[i];
         stages[i] = all;
         if (all.position_scales != nullptr) {

@@ -6,7 +6,7 @@
 #include <ggml-backend-impl.h>
 #include <ggml-backend.h>
 #include <ggml.h>
-#include <halyard/halyard.hpp>
+#include <halyard/halyard_kv.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -116,7 +116,9 @@ int read_variable(const char *name, const std::vector<std::string> &values, std:
 std::string find_kernels() {
     try {
         auto tensor = halyard::describe_tensor(halyard::dtype::f32, 2, halyard::pairing::half);
-        tensor.hadamard = 2;
+        auto kv = halyard::make_struct<halyard_kv_desc>();
+        kv.hadamard = 2;
+        tensor.kv = &kv;
         const halyard::plan plan(halyard::plan_desc(2, {tensor}));
     } catch (const halyard::error &error) {
         return std::string(error.what()) + ", so nothing is replaced";

@@ -125,21 +125,23 @@ halyard::plan make_plan(const RunKey &key, std::int64_t rotary_dim) {
     auto tensor =
         halyard::describe_tensor(static_cast<halyard::dtype>(key.in_dtype), key.shape[3],
                                  key.is_half ? halyard::pairing::half : halyard::pairing::interleaved, key.offset);
-    tensor.out_dtype = key.out_dtype;
-    tensor.no_rotation = key.is_rotated ? 0 : 1;
-    tensor.hadamard = static_cast<std::int32_t>(key.hadamard);
+    auto kv = halyard::make_struct<halyard_kv_desc>();
+    kv.out_dtype = key.out_dtype;
+    kv.no_rotation = key.is_rotated ? 0 : 1;
+    kv.hadamard = static_cast<std::int32_t>(key.hadamard);
     auto groups = halyard::make_struct<halyard_groups_desc>();
     groups.preset = key.groups;
-    tensor.groups = key.groups == 0 ? nullptr : &groups;
+    kv.groups = key.groups == 0 ? nullptr : &groups;
     auto norm = halyard::describe_norm(halyard::dtype::f32, key.eps);
     norm.weight_dtype = key.has_weight ? HALYARD_F32 : 0;
     norm.width = key.norm_is_of_rows ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
-    tensor.norm = key.has_norm ? &norm : nullptr;
+    kv.norm = key.has_norm ? &norm : nullptr;
     auto cache = halyard::make_struct<halyard_cache_desc>();
     cache.n_slots = cache.block_size = key.n_slots;
     cache.stride_head = key.out[2];
     cache.stride_token = key.out[1];
-    tensor.cache = key.n_slots == 0 ? nullptr : &cache;
+    kv.cache = key.n_slots == 0 ? nullptr : &cache;
+    tensor.kv = &kv;
     halyard::plan_desc desc(rotary_dim, {tensor},
                             key.is_inverse ? halyard::direction::inverse : halyard::direction::forward);
     desc.rerotates = key.is_move;
@@ -155,13 +157,10 @@ halyard::bound_run make_run(const Road &road, const RunKey &key, const halyard::
                                          {key.in[0], key.in[1], key.in[2], 1});
     const auto y = halyard::tensor(road.last()->data, static_cast<halyard::dtype>(key.out_dtype), y_shape,
                                    {key.out[0], key.out[1], key.out[2], 1});
-    halyard::run_options options;
-    auto stages =
+    const auto stages =
         halyard::stages(key.has_weight ? road.weight->data : nullptr, key.has_weight ? ggml_nelements(road.weight) : 0,
                         key.n_slots == 0 ? nullptr : road.last()->data);
-    if (key.has_norm || key.n_slots != 0) {
-        options.stages = stages;
-    }
+    auto kv = halyard::kv_args(&stages);
     auto slots = halyard::make_struct<halyard_slots>();
     if (key.n_slots != 0) {
         slots.type = key.slot_type;
@@ -170,8 +169,10 @@ halyard::bound_run make_run(const Road &road, const RunKey &key, const halyard::
         slots.shape[0] = 1;
         slots.shape[1] = key.shape[1];
         slots.strides[1] = key.stride_slot_numbers;
-        options.slots = slots;
+        kv.slots = &slots;
     }
+    halyard::run_options options;
+    options.kv = key.has_weight || key.n_slots != 0 ? &kv : nullptr;
     return halyard::bound_run(plan, angles, x, y, options);
 }
 
@@ -187,7 +188,8 @@ halyard::bound_run make_move(const Move &move, const RunKey &key, const halyard:
     const auto to = halyard::positions(static_cast<const std::int32_t *>(move.rope.positions->data), {1, shape[1]});
     auto from = halyard::positions(&zero, {1, shape[1]});
     from.strides[0] = from.strides[1] = 0;
-    return halyard::bound_run(plan, angles, keys, keys, halyard::run_options().at(to).moved_from(from));
+    const auto kv = halyard::moved_from(from);
+    return halyard::bound_run(plan, angles, keys, keys, halyard::run_options().at(to).with(kv));
 }
 
 /// run(plan) binds it.
@@ -212,11 +214,14 @@ void Call::operator()(int part, int n_parts) {
     args.n_tensors = 1;
     args.x = &x;
     args.y = &y;
-    args.weights = weight == nullptr ? nullptr : &weight;
-    args.slots = slots;
-    args.caches = cache == nullptr ? nullptr : &cache;
     args.positions = shifts;
-    args.from_positions = shifts == nullptr ? nullptr : &zero;
+    const auto stages = halyard::stages(weight, 0, cache);  // of what follows only addresses are read
+    auto slot_numbers = halyard::make_struct<halyard_slots>();
+    slot_numbers.data = slots;
+    const auto from = halyard::positions(&zero, {1, 1});
+    auto kv = halyard::kv_args(&stages, slots == nullptr ? nullptr : &slot_numbers);
+    kv.from_positions = shifts == nullptr ? nullptr : &from;
+    args.kv = weight != nullptr || cache != nullptr || shifts != nullptr ? &kv : nullptr;
     halyard_run_bound(bound->run.get(), &args, part == 0 ? error : nullptr);
 }
 

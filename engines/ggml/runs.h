@@ -5,7 +5,7 @@
 #include "move.h"
 #include "road.h"
 
-#include <halyard/halyard.hpp>
+#include <halyard/halyard_kv.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -4,7 +4,7 @@
 
 #include "arithmetic/rotation.h"
 
-#include "halyard/halyard.h"
+#include "halyard/halyard_kv.h"
 
 #include <string>
 #include <vector>

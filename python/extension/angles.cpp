@@ -45,15 +45,18 @@ std::string key_of(const halyard_plan_desc &desc) {
     key += '\0';
     for (std::int32_t i = 0; i < desc.n_tensors; ++i) {
         auto tensor = desc.tensors[i];
-        append_if(key, tensor.norm);
-        append_if(key, tensor.scale);
-        append_if(key, tensor.cache);
-        append_if(key, tensor.groups);
-        append_if(key, tensor.from_groups);
-        tensor.norm = nullptr;
-        tensor.scale = nullptr;
-        tensor.cache = nullptr;
-        tensor.groups = tensor.from_groups = nullptr;
+        auto kv = *tensor.kv;
+        append_if(key, kv.norm);
+        append_if(key, kv.scale);
+        append_if(key, kv.cache);
+        append_if(key, kv.groups);
+        append_if(key, kv.from_groups);
+        kv.norm = nullptr;
+        kv.scale = nullptr;
+        kv.cache = nullptr;
+        kv.groups = kv.from_groups = nullptr;
+        tensor.kv = nullptr;
+        append(key, kv);
         append(key, tensor);
     }
     return key;

@@ -77,7 +77,7 @@ void position_scales(const frequencies &self, nb::handle positions, nb::handle o
     const Array array(out, "out");
     const int n = array.n_dims();
     const auto n_batch = n == 2 ? array.size(0) : 1, n_tokens = array.size(n - 1);
-    const auto scales = self.position_scales(view, n_batch, n_tokens);
+    const auto scales = halyard::position_scales(self, view, n_batch, n_tokens);
     auto *const to = static_cast<float *>(array.data());
     for (std::int64_t i = 0; i < n_batch * n_tokens; ++i) {
         to[(n == 2 ? i / n_tokens * array.stride(0) : 0) + i % n_tokens * array.stride(n - 1)] =

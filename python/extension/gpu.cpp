@@ -51,8 +51,7 @@ void run_on_gpu(AngleSource &source, const halyard_plan_desc &desc, std::int32_t
     on_gpu.n_tensors = args.n_tensors;
     on_gpu.x = args.x;
     on_gpu.y = args.y;
-    on_gpu.slots = args.slots;
-    on_gpu.stages = args.stages;
+    on_gpu.kv = args.kv;
     detail::call(halyard_run_gpu, made->get(), &on_gpu);
 }
 

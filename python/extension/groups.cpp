@@ -46,12 +46,14 @@ std::int64_t find_head_dim(nb::handle groups, const Array &records, const std::s
     if (!records.is_uint8() || n == 0) {
         records.refuse_kind("uint8, the bytes of records, because of " + name);
     }
-    const auto found = halyard::find_head_dim(preset, n_bytes);
-    if (found == 0) {
-        records.refuse_kind("as wide as a record by " + name + ": no head has one of " + std::to_string(n_bytes) +
-                            " bytes");
+    auto info = make_struct<halyard_groups_info>();
+    for (std::int64_t head_dim = 1; head_dim <= 2048; ++head_dim) {
+        if (halyard_get_groups_info(preset, head_dim, &info, nullptr) == HALYARD_OK && info.record_bytes == n_bytes) {
+            return head_dim;
+        }
     }
-    return found;
+    records.refuse_kind("as wide as a record by " + name + ": no head has one of " + std::to_string(n_bytes) +
+                        " bytes");
 }
 
 bool HeadRows::fit(const Array &array, int n_more) const {

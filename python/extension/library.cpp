@@ -34,7 +34,9 @@ std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std
                              const Targets &targets) {
     auto tensor = make_struct<halyard_tensor_desc>();
     tensor.dtype = value_of(dtypes, "dtype", dtype.first);
-    tensor.out_dtype = value_of(dtypes, "out_dtype", dtype.second);
+    auto kv = make_struct<halyard_kv_desc>();
+    tensor.kv = &kv;
+    kv.out_dtype = value_of(dtypes, "out_dtype", dtype.second);
     tensor.pairing = value_of(pairings, "pairing", pairing.first);
     tensor.out_pairing = value_of(pairings, "out_pairing", pairing.second);
     tensor.head_dim = head_dim;
@@ -48,7 +50,7 @@ std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std
 }  // namespace
 
 void add_library(nb::module_ &module) {
-    module.attr("version") = version();
+    module.attr("version") = halyard_version();
     module.attr("has_gpu") = has_gpu();
     module.def("targets", list_targets);
     module.def("explain", explain_rotation, nb::arg("dtypes"), nb::arg("pairings"), nb::arg("head_dim"),

@@ -1,7 +1,7 @@
 // What the C ABI's enumerations are called in Python.
 #pragma once
 
-#include "halyard/halyard.h"
+#include "halyard/halyard_kv.h"
 #include "refuse.h"
 
 #include <cstdint>

@@ -32,13 +32,13 @@ void translate(const std::exception_ptr &thrown, void *) {
 }  // namespace
 
 std::string say_in_python(std::string sentence) {
-    static constexpr std::pair<std::string_view, std::string_view> words[] = {{"args.", ""},
+    static constexpr std::pair<std::string_view, std::string_view> words[] = {{"kv.", ""},
+                                                                              {"args.", ""},
                                                                               {" is NULL", " is None"},
                                                                               {"tensors[0].", "x[0]'s "},
                                                                               {"tensors[1].", "x[1]'s "},
                                                                               {"tensors[2].", "x[2]'s "},
-                                                                              {"tensors[", "x["},
-                                                                              {"->", "."}};
+                                                                              {"tensors[", "x["}};
     for (const auto &[library, python] : words) {
         for (auto at = sentence.find(library); at != sentence.npos; at = sentence.find(library, at + python.size())) {
             sentence.replace(at, library.size(), python);

@@ -2,7 +2,7 @@
 // is.
 #pragma once
 
-#include <halyard/halyard.hpp>
+#include <halyard/halyard_kv.hpp>
 #include <nanobind/nanobind.h>
 
 #include <string>

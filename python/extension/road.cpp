@@ -89,6 +89,8 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Head
     x = part != nullptr ? part->view(*input_, layout) : layout.view(*input_);
     has_batch_ = input_->n_dims() == (part != nullptr && part->head_dim != 0 ? 3 : 4);
     desc = make_struct<halyard_tensor_desc>();
+    kv = make_struct<halyard_kv_desc>();
+    desc.kv = &kv;
     desc.head_dim = x.shape[3];
     desc.dtype = input_->dtype();
     if (!arguments.from_groups.is_none()) {
@@ -116,6 +118,8 @@ void Road::read(const char *name, nb::handle x_object, nb::handle y_object, Head
 void Road::read_keys(const KeyArguments &arguments, HeadOrder layout) {
     name_ = "keys";
     desc = make_struct<halyard_tensor_desc>();
+    kv = make_struct<halyard_kv_desc>();
+    desc.kv = &kv;
     stages = make_struct<halyard_stages>();
     if (arguments.slots.is_none()) {
         read_moving_array(arguments, layout);
@@ -136,7 +140,7 @@ void Road::read_moving_array(const KeyArguments &arguments, HeadOrder layout) {
     desc.dtype = x.dtype = dtype_of(*input_, arguments.stages.dtype);
     if (arguments.out.is_none()) {
         input_->require_writable();
-        desc.out_dtype = desc.dtype;
+        kv.out_dtype = desc.dtype;
         y = x;
     } else {
         read_output(arguments.out, layout, arguments.stages.dtype);
@@ -165,12 +169,12 @@ void Road::read_moving_cache(const KeyArguments &arguments) {
     read_groups(arguments.stages.groups, tiled ? nullptr : &cache);
     x.shape[3] = stored_width();
     read_cache(arguments.keys, layout, arguments.stages.dtype);
-    desc.dtype = x.dtype = desc.out_dtype;
+    desc.dtype = x.dtype = kv.out_dtype;
     y = x;
 }
 
 std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
-    if (desc.groups != nullptr) {
+    if (kv.groups != nullptr) {
         if (!asked.is_none()) {
             refuse(HALYARD_ERROR_MISMATCH, name_of("dtype") + " is " + nb::cast<std::string>(asked) + ", but " +
                                                name_of("groups") + " make records of bytes");
@@ -208,8 +212,8 @@ void Road::read_output(nb::handle object, HeadOrder layout, nb::handle dtype, co
                                         " has " + input_->shape_text());
     }
     y = part != nullptr ? part->view(*output_, layout) : layout.view(*output_);
-    desc.out_dtype = dtype_of(*output_, dtype);
-    y.dtype = desc.out_dtype;
+    kv.out_dtype = dtype_of(*output_, dtype);
+    y.dtype = kv.out_dtype;
 }
 
 void Road::read_norm(nb::handle norm) {
@@ -226,7 +230,7 @@ void Road::read_norm(nb::handle norm) {
     norm_.no_eps = norm_.eps == 0.0 ? 1 : 0;
     norm_.window_offset = number_in(norm, "window_offset");
     norm_.window_size = number_in(norm, "window_size");
-    desc.norm = &norm_;
+    kv.norm = &norm_;
     const nb::object weight = norm.attr("weight");
     if (weight.is_none()) {
         if (!norm.attr("bias").is_none()) {
@@ -270,7 +274,7 @@ void Road::read_scale(nb::handle scale, HeadOrder layout) {
         return;
     }
     scale_ = make_struct<halyard_scale_desc>();
-    desc.scale = &scale_;
+    kv.scale = &scale_;
     has_stages = true;
     if (nb::hasattr(scale, "scales_out")) {
         scale_.kind = HALYARD_SCALE_DYNAMIC;
@@ -317,7 +321,7 @@ void Road::read_hadamard(nb::handle n) {
                                         ", but has to be 0 or a power of two that divides head_dim, " +
                                         std::to_string(desc.head_dim));
     }
-    desc.hadamard = static_cast<std::int32_t>(value);
+    kv.hadamard = static_cast<std::int32_t>(value);
     has_stages = has_stages || value != 0;
 }
 
@@ -329,14 +333,14 @@ void Road::read_groups(nb::handle groups, const Array *moving) {
         desc.head_dim = find_head_dim(groups, *moving, name_of("groups"));
     }
     groups_ = Groups(groups, desc.head_dim, name_of("groups"));
-    desc.groups = &groups_.desc;
+    kv.groups = &groups_.desc;
 }
 
 void Road::read_from_groups(nb::handle groups) {
     const auto name = name_of("from_groups");
     desc.head_dim = find_head_dim(groups, *input_, name);
     from_groups_ = Groups(groups, desc.head_dim, name);
-    desc.from_groups = &from_groups_.desc;
+    kv.from_groups = &from_groups_.desc;
     desc.dtype = x.dtype = HALYARD_UINT8;
 }
 
@@ -353,7 +357,7 @@ HeadRows Road::rows_of_views(HeadOrder layout) const {
 }
 
 void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
-    const bool is_apart = desc.groups != nullptr && groups_.info.scales_apart != 0;
+    const bool is_apart = kv.groups != nullptr && groups_.info.scales_apart != 0;
     require_scales(scales, is_apart, "group_scales", "groups");
     if (!is_apart) {
         return;
@@ -380,7 +384,7 @@ void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
 }
 
 void Road::read_from_group_scales(nb::handle scales, HeadOrder layout) {
-    const bool is_apart = desc.from_groups != nullptr && from_groups_.info.scales_apart != 0;
+    const bool is_apart = kv.from_groups != nullptr && from_groups_.info.scales_apart != 0;
     require_scales(scales, is_apart, "from_group_scales", "from_groups");
     if (is_apart) {
         const auto &array = from_group_scales_.emplace(scales, name_of("from_group_scales"), input_->device());
@@ -403,7 +407,7 @@ void Road::read_position_scales(nb::handle scales, HeadOrder layout) {
         array.refuse_kind("float32 [tokens]" + std::string(has_batch_ ? ", [batch, tokens]" : "") +
                           ", or of the shape of " + name_ + " without head_dim");
     }
-    desc.position_scales = 1;
+    kv.position_scales = 1;
     stages.position_scales = static_cast<const float *>(array.data());
     rows.set_strides(array, stages.stride_position_scales);
     has_stages = true;
@@ -412,9 +416,9 @@ void Road::read_position_scales(nb::handle scales, HeadOrder layout) {
 void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
     cache_.emplace(object, name_of("cache"), input_ ? input_->device() : Array::on_cpu);
     cache_->require_writable();
-    desc.out_dtype = dtype_of(*cache_, dtype);
+    kv.out_dtype = dtype_of(*cache_, dtype);
     cache_desc_ = make_struct<halyard_cache_desc>();
-    desc.cache = &cache_desc_;
+    kv.cache = &cache_desc_;
     stages.cache = cache_->data();
     has_stages = true;
     if (!PyUnicode_Check(layout.ptr())) {
@@ -432,7 +436,7 @@ void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
         array.refuse_shape(std::string("[slots, heads, head_dim] or ") +
                            (name == "hnd" ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]") +
                            " with " + std::to_string(x.shape[2]) + " heads of " + std::to_string(stored_width()) +
-                           (desc.groups != nullptr ? ", the bytes of a record" : ""));
+                           (kv.groups != nullptr ? ", the bytes of a record" : ""));
     }
     if (array.size(n - 1) > 1 && array.stride(n - 1) == 0) {
         refuse(HALYARD_ERROR_STRIDE, array.name() + " repeats one element, and cannot be written");

@@ -67,7 +67,8 @@ public:
     /// Reads keys that move.
     void read_keys(const KeyArguments &arguments, HeadOrder layout);
 
-    halyard_tensor_desc desc{};
+    halyard_tensor_desc desc{};  ///< with kv
+    halyard_kv_desc kv{};
     halyard_tensor x{};
     halyard_tensor y{};
     halyard_stages stages{};
@@ -93,7 +94,7 @@ private:
     HeadRows rows_of_views(HeadOrder layout) const;
     std::int32_t dtype_of(const Array &array, nanobind::handle asked) const;
     /// Of a head in a cache or an output, in elements or in bytes.
-    std::int64_t stored_width() const { return desc.groups != nullptr ? groups_.info.record_bytes : desc.head_dim; }
+    std::int64_t stored_width() const { return kv.groups != nullptr ? groups_.info.record_bytes : desc.head_dim; }
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 
     const char *name_ = "";

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/floats_out.h"
 #include "frequencies/frequencies.h"
+#include "halyard/halyard_kv.h"
 
 #include <cstdint>
 

@@ -4,7 +4,6 @@
 #include "core/call.h"
 #include "kv/program.h"
 
-#include <algorithm>
 #include <memory>
 
 using namespace halyard;
@@ -17,35 +16,18 @@ struct halyard_bound_run {
 
 namespace {
 
-/// Whether a run has more to read than a plain rotation's, or what only such a run may have.
-bool has_stages(const halyard_plan &plan, const halyard_run_args &args) {
-    return plan.kv != nullptr || args.stages != nullptr || args.slots != nullptr || args.from_positions != nullptr ||
-           args.from_angles != nullptr;
-}
-
 // Runs with stages are not inlined, because they would make the stack frames of their callers large.
 
 [[gnu::noinline]] halyard_status run_kv(const Program &program, const halyard_run_args &args, const Share &share,
                                         halyard_error *error) {
     KvProgram kv;
     HALYARD_TRY(bind_kv(program, args, &kv, error));
-    return call_kv(program, kv, RunPointers(program, args).all, kv_pointers(*program.plan, args), share, error);
+    return call_kv(program, kv, RunPointers(program, args).all, kv_pointers(*program.plan, args.kv), share, error);
 }
 
 [[gnu::noinline]] halyard_status run_bound_kv(const halyard_bound_run &bound, const halyard_bound_run_args &args,
                                               const Pointers &given, const Share &share, halyard_error *error) {
-    KvPointers pointers;
-    const auto at = [](auto *array, int i) { return array == nullptr ? nullptr : address(array[i]); };
-    for (int i = 0; i < bound.program.plan->n_tensors; i++) {
-        char *const arrays[n_arrays] = {
-            at(args.weights, i), at(args.biases, i),          at(args.scales, i),       at(args.scales_out, i),
-            at(args.caches, i),  at(args.position_scales, i), at(args.group_scales, i), at(args.from_group_scales, i)};
-        std::copy_n(arrays, n_arrays, pointers.of_tensor[i]);
-    }
-    pointers.slots = args.slots;
-    pointers.scratch = static_cast<unsigned char *>(args.slots_scratch);
-    pointers.from_positions = args.from_positions;
-    return call_kv(bound.program, *bound.kv, given, pointers, share, error);
+    return call_kv(bound.program, *bound.kv, given, kv_pointers(*bound.program.plan, args.kv), share, error);
 }
 
 /// Which angles a bound call reads: those that it was bound with, or rows that lie elsewhere.
@@ -74,7 +56,7 @@ halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *arg
     Share share;
     HALYARD_TRY(bind(plan, args, HALYARD_CPU, &program, error));
     HALYARD_TRY(read_part(args->part, args->n_parts, args->executor != nullptr, &share, error));
-    if (has_stages(*plan, *args)) {
+    if (plan->kv != nullptr || args->kv != nullptr) {
         return run_kv(program, *args, share, error);
     }
     return call(program, RunPointers(program, *args).all, share, error);
@@ -95,10 +77,10 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
                         ", but a bound run is whole: each call says which part it does");
         }
         const RunPointers example(program, *args);
-        if (has_stages(*plan, *args)) {
+        if (plan->kv != nullptr || args->kv != nullptr) {
             bound->kv = std::make_unique<KvProgram>();
             HALYARD_TRY(bind_kv(program, *args, bound->kv.get(), error));
-            HALYARD_TRY(check_kv_memory(program, *bound->kv, example.all, kv_pointers(*plan, *args), error));
+            HALYARD_TRY(check_kv_memory(program, *bound->kv, example.all, kv_pointers(*plan, args->kv), error));
         } else {
             HALYARD_TRY(check_memory(program, example.all, error));
         }
@@ -119,8 +101,12 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", args->n_tensors, ", but the plan's is ",
                     program.plan->n_tensors);
     }
-    if (args->from_positions != nullptr && (bound->kv == nullptr || !bound->kv->rerotates)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.from_positions is set, but the plan does not rerotate");
+    if (bound->kv == nullptr && args->kv != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.kv is set, but the run was bound without");
+    }
+    HALYARD_TRY(check_kv_args(*program.plan, args->kv, error));
+    if (args->kv != nullptr && args->kv->from_positions != nullptr && !bound->kv->rerotates) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_positions is set, but the plan does not rerotate");
     }
     Pointers given = {nullptr, args->positions, args->x, args->y, true};
     HALYARD_TRY(read_angles(program, args->angles, &given.angles, error));

@@ -40,7 +40,7 @@ struct RunPointers {
 
 /// What the caller calls an argument; %d is the number of the tensor.
 struct ArgumentName {
-    const char *of_run, *of_bound_run;
+    const char *of_run, *of_bound_run = of_run;
 };
 inline constexpr ArgumentName x_name = {"x[%d].data", "args.x[%d]"}, y_name = {"y[%d].data", "args.y[%d]"},
                               positions_name = {"positions.data", "args.positions"},
@@ -56,7 +56,7 @@ public:
     operator Part() const noexcept { return text_; }
 
 private:
-    char text_[40];
+    char text_[48];
 };
 
 /// The elements of x or y of a tensor, which begins at data.

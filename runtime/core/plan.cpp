@@ -12,14 +12,15 @@ namespace halyard {
 namespace {
 
 /// Whether a tensor has more to do than to be rotated from x to y.
-bool asks_for_kv(const halyard_tensor_desc &tensor) {
-    return tensor.out_dtype != tensor.dtype || tensor.no_rotation != 0 || tensor.norm != nullptr ||
-           tensor.scale != nullptr || tensor.cache != nullptr || tensor.position_scales != 0 || tensor.hadamard != 0 ||
-           tensor.groups != nullptr || tensor.from_groups != nullptr;
+bool asks_for_kv(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv) {
+    return kv.out_dtype != tensor.dtype || kv.no_rotation != 0 || kv.norm != nullptr || kv.scale != nullptr ||
+           kv.cache != nullptr || kv.position_scales != 0 || kv.hadamard != 0 || kv.groups != nullptr ||
+           kv.from_groups != nullptr;
 }
 
 /// Fills in what a description leaves to the frequencies, which may be NULL, and to its own other fields.
-void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyard_tensor_desc &tensor) {
+void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyard_tensor_desc &tensor,
+                  halyard_kv_desc &kv) {
     const bool from_frequencies = tensor.pairing == 0 && frequencies != nullptr;
     if (from_frequencies) {  // keys that were rotated have the pairing that rotations write
         tensor.pairing = rerotates ? frequencies->about.out_pairing : frequencies->about.pairing;
@@ -30,15 +31,16 @@ void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyar
     if (tensor.head_dim == 0 && frequencies != nullptr) {
         tensor.head_dim = frequencies->about.head_dim;
     }
-    if (tensor.dtype == 0 && (tensor.from_groups != nullptr || (rerotates && tensor.groups != nullptr))) {
+    if (tensor.dtype == 0 && (kv.from_groups != nullptr || (rerotates && kv.groups != nullptr))) {
         tensor.dtype = HALYARD_UINT8;
     }
-    if (tensor.out_dtype == 0) {
-        tensor.out_dtype = tensor.groups != nullptr ? HALYARD_UINT8 : tensor.dtype;
+    if (kv.out_dtype == 0) {
+        kv.out_dtype = kv.groups != nullptr ? HALYARD_UINT8 : tensor.dtype;
     }
 }
 
-halyard_status read_dtypes(const halyard_tensor_desc &tensor, int index, TensorPlan *out, halyard_error *error) {
+halyard_status read_dtypes(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index, TensorPlan *out,
+                           halyard_error *error) {
     if (tensor.dtype == 0) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is not set");
     }
@@ -46,12 +48,12 @@ halyard_status read_dtypes(const halyard_tensor_desc &tensor, int index, TensorP
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
                     ", which is no dtype");
     }
-    if (!to_dtype(tensor.out_dtype)) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].out_dtype is ", tensor.out_dtype,
+    if (!to_dtype(kv.out_dtype)) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].kv.out_dtype is ", kv.out_dtype,
                     ", which is no dtype");
     }
     out->dtype = *to_dtype(tensor.dtype);
-    out->out_dtype = *to_dtype(tensor.out_dtype);
+    out->out_dtype = *to_dtype(kv.out_dtype);
     if (out->is_plain && is_8_bit(out->dtype)) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(out->dtype),
                     ", which only outputs and keys that rerotate can have");
@@ -78,14 +80,14 @@ halyard_status read_pairings(const halyard_tensor_desc &tensor, int index, Tenso
     return HALYARD_OK;
 }
 
-halyard_status read_tensor(const halyard_tensor_desc &tensor, int index, std::int64_t rotary_dim, TensorPlan *out,
-                           halyard_error *error) {
-    if (tensor.no_rotation != 0 && tensor.no_rotation != 1) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].no_rotation is ", tensor.no_rotation,
+halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index,
+                           std::int64_t rotary_dim, TensorPlan *out, halyard_error *error) {
+    if (kv.no_rotation != 0 && kv.no_rotation != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].kv.no_rotation is ", kv.no_rotation,
                     ", but must be 0 or 1");
     }
-    out->rotates = tensor.no_rotation == 0;
-    HALYARD_TRY(read_dtypes(tensor, index, out, error));
+    out->rotates = kv.no_rotation == 0;
+    HALYARD_TRY(read_dtypes(tensor, kv, index, out, error));
     HALYARD_TRY(read_pairings(tensor, index, out, error));
     if (tensor.head_dim <= 0) {
         return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].head_dim is ", tensor.head_dim,
@@ -127,11 +129,20 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
     HALYARD_TRY(check_given(given.tensors, "desc.tensors", error));
     bool rotates = false;
     for (int i = 0; i < given.n_tensors; i++) {
-        const char name[] = {'t', 'e', 'n', 's', 'o', 'r', 's', '[', static_cast<char>('0' + i), ']', '\0'};
+        char name[] = "tensors[0].kv";
+        name[8] = static_cast<char>('0' + i);
+        name[10] = '\0';
         halyard_tensor_desc &tensor = reading->tensors[i];
+        halyard_kv_desc &kv = reading->kv[i];
         HALYARD_TRY(read_struct(&given.tensors[i], name, &tensor, error));
-        set_defaults(given.frequencies, given.rerotates != 0, tensor);
-        rotates = rotates || tensor.no_rotation == 0;
+        name[10] = '.';
+        kv = {};
+        HALYARD_TRY(tensor.kv == nullptr ? HALYARD_OK : read_struct(tensor.kv, name, &kv, error));
+        if (kv.reserved != 0) {
+            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", kv.reserved, ", but must be 0");
+        }
+        set_defaults(given.frequencies, given.rerotates != 0, tensor, kv);
+        rotates = rotates || kv.no_rotation == 0;
     }
     if (given.rotary_dim < 0 || given.rotary_dim % 2 != 0 || (given.rotary_dim == 0 && rotates)) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", given.rotary_dim,
@@ -142,8 +153,8 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
     out->n_tensors = given.n_tensors;
     for (int i = 0; i < given.n_tensors; i++) {
         TensorPlan &tensor = out->tensors[i];
-        tensor.is_plain = given.rerotates == 0 && !asks_for_kv(reading->tensors[i]);
-        HALYARD_TRY(read_tensor(reading->tensors[i], i, given.rotary_dim, &tensor, error));
+        tensor.is_plain = given.rerotates == 0 && !asks_for_kv(reading->tensors[i], reading->kv[i]);
+        HALYARD_TRY(read_tensor(reading->tensors[i], reading->kv[i], i, given.rotary_dim, &tensor, error));
     }
     return HALYARD_OK;
 }

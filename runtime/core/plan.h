@@ -3,7 +3,7 @@
 
 #include "base/text.h"
 #include "core/kernels.h"
-#include "halyard/halyard.h"
+#include "halyard/halyard_kv.h"
 
 #include <cstdint>
 #include <memory>
@@ -50,6 +50,7 @@ namespace halyard {
 struct PlanReading {
     halyard_plan_desc desc;
     halyard_tensor_desc tensors[HALYARD_MAX_TENSORS];
+    halyard_kv_desc kv[HALYARD_MAX_TENSORS];  // of tensors without: that they are rotated to their own dtype
 };
 halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanReading *given,
                          halyard_error *error) noexcept;

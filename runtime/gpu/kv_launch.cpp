@@ -13,26 +13,26 @@ namespace {
 
 const char *why_never(const NormDesc &norm, std::int64_t head_dim) {
     if (norm.layer) {
-        return ".norm->kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS";
+        return ".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS";
     }
     if (norm.per_head || norm.row) {
-        return norm.row ? ".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads"
-                        : ".norm->weight_per_head is 1, but on a device all heads have the same weights";
+        return norm.row ? ".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads"
+                        : ".kv.norm.weight_per_head is 1, but on a device all heads have the same weights";
     }
     if (norm.after) {
-        return ".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation";
+        return ".kv.norm.order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation";
     }
     if (norm.rounding != 0) {
-        return ".norm->rounding is set, but on a device norms are rounded once, at the end";
+        return ".kv.norm.rounding is set, but on a device norms are rounded once, at the end";
     }
-    return norm.size != head_dim ? ".norm has a window, but on a device whole heads are normed" : nullptr;
+    return norm.size != head_dim ? ".kv.norm has a window, but on a device whole heads are normed" : nullptr;
 }
 
 const char *why_never(const ScaleDesc &scale) {
     if (scale.dynamic) {
-        return ".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
+        return ".kv.scale.kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
     }
-    return scale.by_head ? ".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"
+    return scale.by_head ? ".kv.scale.per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"
                          : nullptr;
 }
 
@@ -40,12 +40,12 @@ const char *why_never(const ScaleDesc &scale) {
 const char *why_never(const CacheDesc &cache, std::int64_t n_elements) {
     std::int64_t stride_element = 0;
     if (!cache.is_linear(n_elements, &stride_element) || stride_element != 1) {
-        return ".cache has heads that are not dense, which no kernel of a device stores";
+        return ".kv.cache has heads that are not dense, which no kernel of a device stores";
     }
     if (cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token) {
-        return ".cache has tiles of tokens, which no kernel of a device stores";
+        return ".kv.cache has tiles of tokens, which no kernel of a device stores";
     }
-    return cache.n_slots > INT32_MAX ? ".cache->n_slots is more than the 2^31 - 1 that a kernel of a device counts"
+    return cache.n_slots > INT32_MAX ? ".kv.cache.n_slots is more than the 2^31 - 1 that a kernel of a device counts"
                                      : nullptr;
 }
 
@@ -55,14 +55,14 @@ const char *why_never(const halyard_plan &plan, int index) noexcept {
     const TensorPlan &desc = plan.tensors[index];
     const KvTensor &stages = kv_of(plan).tensors[index];
     if (stages.groups || stages.from_groups) {
-        return stages.groups ? ".groups is set, but no kernel of a device stores records"
-                             : ".from_groups is set, but no kernel of a device reads records";
+        return stages.groups ? ".kv.groups is set, but no kernel of a device stores records"
+                             : ".kv.from_groups is set, but no kernel of a device reads records";
     }
     if (stages.hadamard != 0) {
-        return ".hadamard is set, but no kernel of a device transforms";
+        return ".kv.hadamard is set, but no kernel of a device transforms";
     }
     if (stages.position_scales) {
-        return ".position_scales is 1, but on a device nothing is scaled by position";
+        return ".kv.position_scales is 1, but on a device nothing is scaled by position";
     }
     for (const char *const reason :
          {stages.norm ? why_never(*stages.norm, desc.head_dim) : nullptr,

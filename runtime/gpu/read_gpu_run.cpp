@@ -13,14 +13,14 @@ namespace {
 /// Refuses slots that just the CPU reads.
 halyard_status check_policy(const halyard_slots *given, halyard_error *error) {
     halyard_slots slots = {};
-    HALYARD_TRY(read_struct(given, "slots", &slots, error));
+    HALYARD_TRY(read_struct(given, "args.kv.slots", &slots, error));
     if (slots.policy == HALYARD_SLOTS_CHECK) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
-                    "args.slots->policy is HALYARD_SLOTS_CHECK (0), but a device "
+                    "args.kv.slots.policy is HALYARD_SLOTS_CHECK (0), but a device "
                     "does not look for doubled slots: it must be HALYARD_SLOTS_RANGE_ONLY (1)");
     }
     return slots.consecutive == 0 ? HALYARD_OK
-                                  : fail(error, HALYARD_ERROR_UNSUPPORTED, "args.slots->consecutive is ",
+                                  : fail(error, HALYARD_ERROR_UNSUPPORTED, "args.kv.slots.consecutive is ",
                                          slots.consecutive, ", but a device reads every token's slot: it must be 0");
 }
 
@@ -34,8 +34,7 @@ halyard_status read_as_on_cpu(const halyard_gpu_plan &plan, GpuRun &out, halyard
     checked.positions = given.positions;
     checked.x = given.x;
     checked.y = given.y;
-    checked.slots = given.slots;
-    checked.stages = given.stages;
+    checked.kv = given.kv;
     checked.n_tensors = given.n_tensors;
     checked.reserved = given.reserved;
     HALYARD_TRY(bind(&plan.checks, &checked, HALYARD_CUDA, &out.program, error));
@@ -43,7 +42,7 @@ halyard_status read_as_on_cpu(const halyard_gpu_plan &plan, GpuRun &out, halyard
     if (out.program.angles == nullptr) {
         out.program.positions.is_consecutive = false;  // nothing looks at positions, so that batch rows may be joined
     }
-    out.arrays = kv_pointers(plan.checks, checked);
+    out.arrays = kv_pointers(plan.checks, given.kv);
     return check_kv_memory(out.program, out.kv, out.pointers.emplace(out.program, checked).all, out.arrays, error);
 }
 
@@ -79,16 +78,16 @@ halyard_status check_device_memory(const halyard_gpu_plan &plan, const GpuRun &r
             continue;
         }
         HALYARD_TRY(memory.check("x", i, run.pointers->x[i], error));
-        HALYARD_TRY(memory.check("stages.cache", i, run.data(i, Array::cache), error));
+        HALYARD_TRY(memory.check("args.kv.stages.cache", i, run.data(i, Array::cache), error));
         if (plan.checks.tensors[i].writes_y && !tensor.in_place) {
             HALYARD_TRY(memory.check("y", i, run.pointers->y[i], error));
         }
-        HALYARD_TRY(memory.check("stages.weight", i, run.data(i, Array::weight), error));
-        HALYARD_TRY(memory.check("stages.group_scales", i, run.data(i, Array::group_scales), error));
+        HALYARD_TRY(memory.check("args.kv.stages.weight", i, run.data(i, Array::weight), error));
+        HALYARD_TRY(memory.check("args.kv.stages.group_scales", i, run.data(i, Array::group_scales), error));
     }
     if (!run.program.is_empty) {
         HALYARD_TRY(memory.check("positions", 0, run.pointers->all.positions, error));
-        HALYARD_TRY(memory.check("slots", 0, run.kv.slots.is_given ? run.arrays.slots : nullptr, error));
+        HALYARD_TRY(memory.check("args.kv.slots", 0, run.kv.slots.is_given ? run.arrays.slots : nullptr, error));
     }
     return memory.check("error_word", 0, run.given.error_word, error);
 }
@@ -99,15 +98,17 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
                             halyard_error *error) noexcept {
     HALYARD_TRY(read_struct(args, "args", &out->given, error));
     const halyard_gpu_run_args &given = out->given;
-    if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr && given.slots == nullptr) {
+    HALYARD_TRY(check_kv_args(plan.checks, given.kv, error));
+    const bool has_slots = given.kv != nullptr && given.kv->slots != nullptr;
+    if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr && !has_slots) {
         return fail(error, HALYARD_ERROR_MISMATCH, "error_word is given, but policy ", given.bad_position,
                     " tells of nothing");
     }
     if (reinterpret_cast<std::uintptr_t>(given.error_word) % 4 != 0) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
     }
-    if (given.slots != nullptr) {
-        HALYARD_TRY(check_policy(given.slots, error));
+    if (has_slots) {
+        HALYARD_TRY(check_policy(given.kv->slots, error));
     }
     out->launch = {&plan.angles->device, plan.checks.sin_sign, given.bad_position == HALYARD_BAD_POSITION_CLAMP};
     HALYARD_TRY(read_as_on_cpu(plan, *out, error));

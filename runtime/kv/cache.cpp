@@ -33,12 +33,12 @@ halyard_status check_counts(const halyard_cache_desc &given, const char *name, h
           Field{"stride_tile_elements", given.stride_tile_elements, 0},
           Field{"stride_element", given.stride_element, 0}, Field{"extent", given.extent, 0}}) {
         if (field.value < field.least) {
-            return fail(error, HALYARD_ERROR_SHAPE, name, "->", field.name, " is ", field.value,
+            return fail(error, HALYARD_ERROR_SHAPE, name, ".", field.name, " is ", field.value,
                         ", but must be at least ", field.least);
         }
     }
     if (given.n_slots % given.block_size != 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, "->n_slots is ", given.n_slots,
+        return fail(error, HALYARD_ERROR_SHAPE, name, ".n_slots is ", given.n_slots,
                     ", but must be a multiple of block_size, ", given.block_size);
     }
     return HALYARD_OK;
@@ -67,12 +67,12 @@ Lattice CacheDesc::elements(const void *data, Dtype dtype, std::int64_t n_heads,
 halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64_t head_dim, CacheDesc *out,
                           halyard_error *error) noexcept {
     char name[32];
-    std::snprintf(name, sizeof(name), "tensors[%d].cache", index);
+    std::snprintf(name, sizeof(name), "tensors[%d].kv.cache", index);
     *out = {};
     halyard_cache_desc &given = *out;
     HALYARD_TRY(read_struct(cache, name, &given, error));
     if (given.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "->reserved is ", given.reserved, ", but must be 0");
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", given.reserved, ", but must be 0");
     }
     given.block_size = given.block_size == 0 ? given.n_slots : given.block_size;
     given.tile_tokens = given.tile_tokens == 0 ? given.block_size : given.tile_tokens;
@@ -98,7 +98,7 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     halyard::find_reach(one_head.shape, one_head.strides, 1, &out->of_one_head, &unused);
     out->of_one_head.above -= static_cast<std::uintptr_t>(whole_reach - reach);
     if (given.extent != 0 && reach >= given.extent) {
-        return fail(error, HALYARD_ERROR_STRIDE, name, "->extent is ", given.extent,
+        return fail(error, HALYARD_ERROR_STRIDE, name, ".extent is ", given.extent,
                     ", but a block's tiles reach element ", reach);
     }
     if (!elements_are_apart(one_head)) {

@@ -3,7 +3,7 @@
 
 #include "base/overlap.h"
 #include "base/storage.h"
-#include "halyard/halyard.h"
+#include "halyard/halyard_kv.h"
 #include "kv/slots.h"
 
 #include <cstdint>

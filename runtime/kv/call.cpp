@@ -8,9 +8,8 @@ namespace halyard {
 
 namespace {
 
-constexpr ArgumentName slots_name = {"slots.data", "args.slots"},
-                       scratch_name = {"slots.scratch", "args.slots_scratch"},
-                       from_positions_name = {"from_positions.data", "args.from_positions"};
+constexpr ArgumentName slots_name = {"args.kv.slots.data"}, scratch_name = {"args.kv.slots.scratch"},
+                       from_positions_name = {"args.kv.from_positions.data"};
 constexpr int most_areas = most_plain_areas + n_arrays * HALYARD_MAX_TENSORS + 3;
 
 /// The arrays that are written, a bit for each.

@@ -75,8 +75,8 @@ float GroupsDesc::greatest() const noexcept {
 halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
                            GroupsDesc *out, halyard_error *error) noexcept {
     char name[40], prefix[40];
-    std::snprintf(name, sizeof(name), "tensors[%d].%s", index, field);
-    std::snprintf(prefix, sizeof(prefix), "tensors[%d].%s->", index, field);
+    std::snprintf(name, sizeof(name), "tensors[%d].kv.%s", index, field);
+    std::snprintf(prefix, sizeof(prefix), "tensors[%d].kv.%s.", index, field);
     halyard_groups_desc desc = {};
     HALYARD_TRY(read_struct(groups, name, &desc, error));
     HALYARD_TRY(read_preset(desc.preset, prefix, head_dim, out, error));

@@ -24,12 +24,8 @@ halyard_status read_kv_plan(const PlanReading &, halyard_plan *plan, std::shared
     return HALYARD_OK;
 }
 
-halyard_status bind_kv(const Program &, const halyard_run_args &args, KvProgram *, halyard_error *error) noexcept {
-    const char *const name = args.stages != nullptr           ? "stages"
-                             : args.slots != nullptr          ? "slots"
-                             : args.from_positions != nullptr ? "from_positions"
-                                                              : "from_angles";
-    return fail_without(error, "args.", name, " is set");
+halyard_status bind_kv(const Program &, const halyard_run_args &, KvProgram *, halyard_error *error) noexcept {
+    return fail_without(error, "args.kv is set", "", "");
 }
 
 halyard_status read_preset(std::int32_t, const char *, std::int64_t, GroupsDesc *, halyard_error *error) noexcept {
@@ -44,7 +40,11 @@ halyard_status resolve_kv_plan(const halyard_plan &, TargetSet, KvPlan *, halyar
 
 void explain_steps(Text &, const halyard_plan &, const KvPlan &, int, TargetSet) noexcept {}
 
-KvPointers kv_pointers(const halyard_plan &, const halyard_run_args &) noexcept { return {}; }
+halyard_status check_kv_args(const halyard_plan &, const halyard_kv_args *, halyard_error *) noexcept {
+    return HALYARD_OK;
+}
+
+KvPointers kv_pointers(const halyard_plan &, const halyard_kv_args *) noexcept { return {}; }
 
 halyard_status check_kv_memory(const Program &, const KvProgram &, const Pointers &, const KvPointers &,
                                halyard_error *) noexcept {

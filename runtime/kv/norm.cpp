@@ -39,7 +39,7 @@ halyard_status check_weight(const halyard_norm_desc &given, const StageName &nam
                             halyard_error *error) {
     *weight = to_dtype(given.weight_dtype);
     if (given.weight_dtype != 0 && !is_input_dtype(*weight)) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, "->weight_dtype is ", given.weight_dtype,
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, ".weight_dtype is ", given.weight_dtype,
                     ", which is no dtype", *weight ? " of weights" : "");
     }
     if (const char *const field = given.unit_offset != 0       ? "unit_offset"
@@ -47,16 +47,16 @@ halyard_status check_weight(const halyard_norm_desc &given, const StageName &nam
                                   : given.weight_per_head != 0 ? "weight_per_head"
                                                                : nullptr;
         field != nullptr && !*weight) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->", field,
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".", field,
                     " is 1, but there is no weight: weight_dtype is 0");
     }
     if ((given.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && !*weight) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->rounding is ", given.rounding,
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".rounding is ", given.rounding,
                     ", with HALYARD_NORM_ROUND_AFTER_WEIGHT (2), but there is no weight: weight_dtype is 0");
     }
     if (given.has_bias != 0 && given.kind != HALYARD_NORM_LAYER) {
         return fail(error, HALYARD_ERROR_MISMATCH, name.text,
-                    "->has_bias is 1, but kind is HALYARD_NORM_RMS (0): only layer norms have a bias");
+                    ".has_bias is 1, but kind is HALYARD_NORM_RMS (0): only layer norms have a bias");
     }
     return HALYARD_OK;
 }
@@ -72,27 +72,27 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
     HALYARD_TRY(check_weight(given, name, &out->weight, error));
     const auto eps = static_cast<float>(given.eps);
     if (!(given.eps >= 0.0) || eps - eps != 0.0f) {
-        return fail(error, HALYARD_ERROR_SCALE, name.text, "->eps is ", given.eps,
+        return fail(error, HALYARD_ERROR_SCALE, name.text, ".eps is ", given.eps,
                     ", but must be at least 0, and finite in f32");
     }
     if (given.no_eps != 0 && given.eps != 0.0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->eps is ", given.eps, ", but no_eps is 1");
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".eps is ", given.eps, ", but no_eps is 1");
     }
     const bool begins_inside = given.window_offset >= 0 && given.window_offset < head_dim;
     const std::int64_t rest = begins_inside ? head_dim - given.window_offset : 0;
     if (!begins_inside || given.window_size < 0 || given.window_size > rest) {
-        return fail(error, HALYARD_ERROR_WINDOW, name.text, "->window_offset is ", given.window_offset,
+        return fail(error, HALYARD_ERROR_WINDOW, name.text, ".window_offset is ", given.window_offset,
                     " and window_size ", given.window_size, ", which is not inside a head_dim of ", head_dim);
     }
     out->row = given.width == HALYARD_NORM_ROW;
     if (out->row && (given.window_offset != 0 || given.window_size != 0)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->window_", given.window_offset != 0 ? "offset" : "size",
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".window_", given.window_offset != 0 ? "offset" : "size",
                     " is ", given.window_offset != 0 ? given.window_offset : given.window_size,
                     ", but a norm of rows has no window");
     }
     if (out->row && given.weight_per_head != 0) {
         return fail(error, HALYARD_ERROR_MISMATCH, name.text,
-                    "->weight_per_head is 1, but a norm of rows has a weight for each element anyway");
+                    ".weight_per_head is 1, but a norm of rows has a weight for each element anyway");
     }
     out->after = given.order == HALYARD_NORM_AFTER;
     out->unit_offset = given.unit_offset != 0;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/storage.h"
-#include "halyard/halyard.h"
+#include "halyard/halyard_kv.h"
 
 #include <cstdint>
 #include <optional>

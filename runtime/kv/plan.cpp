@@ -19,20 +19,21 @@ halyard_status fail_long_head(const TensorPlan &desc, int index, halyard_error *
 }
 
 /// Refuses what keys cannot have that move from where they are, as they are.
-halyard_status check_rerotated(const halyard_tensor_desc &tensor, int index, halyard_error *error) {
-    if (tensor.out_dtype != tensor.dtype) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_dtype is ",
-                    name_of_dtype(tensor.out_dtype), ", but a plan that rerotates keeps the dtype, ",
+halyard_status check_rerotated(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index,
+                               halyard_error *error) {
+    if (kv.out_dtype != tensor.dtype) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.out_dtype is ",
+                    name_of_dtype(kv.out_dtype), ", but a plan that rerotates keeps the dtype, ",
                     name_of_dtype(tensor.dtype));
     }
     if (tensor.out_pairing != tensor.pairing) {
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_pairing is ", tensor.out_pairing,
                     ", but a plan that rerotates keeps the pairing, ", tensor.pairing);
     }
-    if (tensor.no_rotation != 0 || tensor.norm != nullptr || tensor.position_scales != 0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].",
-                    tensor.norm != nullptr        ? "norm"
-                    : tensor.position_scales != 0 ? "position_scales"
+    if (kv.no_rotation != 0 || kv.norm != nullptr || kv.position_scales != 0) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.",
+                    kv.norm != nullptr        ? "norm"
+                    : kv.position_scales != 0 ? "position_scales"
                                                   : "no_rotation",
                     " is set, but a plan that rerotates does nothing but rotate");
     }
@@ -40,37 +41,38 @@ halyard_status check_rerotated(const halyard_tensor_desc &tensor, int index, hal
 }
 
 /// Checks that a tensor has records where its dtypes are those of records, and reads these.
-halyard_status read_groups_of(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorPlan &desc,
+halyard_status read_groups_of(const halyard_kv_desc &kv, int index, bool rerotates, TensorPlan &desc,
                               KvTensor *out, halyard_error *error) {
-    const bool reads = tensor.from_groups != nullptr || (rerotates && tensor.groups != nullptr);
-    const bool writes = tensor.groups != nullptr;
+    const bool reads = kv.from_groups != nullptr || (rerotates && kv.groups != nullptr);
+    const bool writes = kv.groups != nullptr;
     if ((reads || writes) && desc.head_dim > max_head) {
         return fail_long_head(desc, index, error);
     }
-    if (rerotates && tensor.from_groups != nullptr) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
-                    "].from_groups is set, but a plan that rerotates has groups alone, for what it reads and writes");
+    if (rerotates && kv.from_groups != nullptr) {
+        return fail(
+            error, HALYARD_ERROR_MISMATCH, "tensors[", index,
+            "].kv.from_groups is set, but a plan that rerotates has groups alone, for what it reads and writes");
     }
     const bool wrong_in = reads != (desc.dtype == Dtype::uint8), wrong_out = writes != (desc.out_dtype == Dtype::uint8);
     if (wrong_in || wrong_out) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].", wrong_in ? "dtype" : "out_dtype", " is ",
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].", wrong_in ? "dtype" : "kv.out_dtype", " is ",
                     name_of(wrong_in ? desc.dtype : desc.out_dtype), ", but ",
-                    wrong_in && !rerotates ? "from_groups" : "groups",
+                    wrong_in && !rerotates ? "kv.from_groups" : "kv.groups",
                     (wrong_in ? reads : writes) ? " is set" : " is NULL", ": uint8 is for records");
     }
-    if (tensor.scale != nullptr && (reads || writes)) {
+    if (kv.scale != nullptr && (reads || writes)) {
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
-                    "].scale is set, but groups have scales of their own");
+                    "].kv.scale is set, but groups have scales of their own");
     }
     if (writes) {
-        HALYARD_TRY(read_groups(tensor.groups, index, "groups", desc.head_dim, &out->groups.emplace(), error));
+        HALYARD_TRY(read_groups(kv.groups, index, "groups", desc.head_dim, &out->groups.emplace(), error));
         desc.out_dim = out->groups->record_bytes;
     }
     if (reads && rerotates) {
         out->from_groups = out->groups;
     } else if (reads) {
         HALYARD_TRY(
-            read_groups(tensor.from_groups, index, "from_groups", desc.head_dim, &out->from_groups.emplace(), error));
+            read_groups(kv.from_groups, index, "from_groups", desc.head_dim, &out->from_groups.emplace(), error));
     }
     for (const auto &groups : {out->groups, out->from_groups}) {
         out->most_heads = std::min(out->most_heads, groups ? block_groups / groups->n_groups : block_heads);
@@ -79,16 +81,16 @@ halyard_status read_groups_of(const halyard_tensor_desc &tensor, int index, bool
     return HALYARD_OK;
 }
 
-halyard_status read_cache_of(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorPlan &desc,
+halyard_status read_cache_of(const halyard_kv_desc &kv, int index, bool rerotates, TensorPlan &desc,
                              KvTensor *out, halyard_error *error) {
-    if (tensor.cache == nullptr) {
+    if (kv.cache == nullptr) {
         return HALYARD_OK;
     }
-    HALYARD_TRY(read_cache(tensor.cache, index, desc.out_dim, &out->cache.emplace(), error));
+    HALYARD_TRY(read_cache(kv.cache, index, desc.out_dim, &out->cache.emplace(), error));
     std::int64_t stride = 0;
     if (out->groups && (!out->cache->is_linear(desc.out_dim, &stride) || (stride != 1 && desc.out_dim > 1))) {
         return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index,
-                    "].cache has elements that are apart, but the bytes of a record lie one after the other");
+                    "].kv.cache has elements that are apart, but the bytes of a record lie one after the other");
     }
     desc.writes_y = false;
     desc.reads_x = !rerotates;
@@ -110,35 +112,35 @@ std::uint8_t list_arrays(const KvTensor &stages, bool rerotates) {
     return static_cast<std::uint8_t>(arrays);
 }
 
-halyard_status read_stages(const halyard_tensor_desc &tensor, int index, bool rerotates, TensorPlan &desc,
-                           KvTensor *out, halyard_error *error) {
-    if (is_8_bit(desc.dtype) && !rerotates && tensor.from_groups == nullptr) {
+halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index, bool rerotates,
+                           TensorPlan &desc, KvTensor *out, halyard_error *error) {
+    if (is_8_bit(desc.dtype) && !rerotates && kv.from_groups == nullptr) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(desc.dtype),
                     ", which only outputs and keys that rerotate can have");
     }
     if (rerotates) {
-        HALYARD_TRY(check_rerotated(tensor, index, error));
+        HALYARD_TRY(check_rerotated(tensor, kv, index, error));
     }
-    HALYARD_TRY(read_groups_of(tensor, index, rerotates, desc, out, error));
-    if (tensor.norm != nullptr) {
-        HALYARD_TRY(read_norm(tensor.norm, index, desc.head_dim, &out->norm.emplace(), error));
+    HALYARD_TRY(read_groups_of(kv, index, rerotates, desc, out, error));
+    if (kv.norm != nullptr) {
+        HALYARD_TRY(read_norm(kv.norm, index, desc.head_dim, &out->norm.emplace(), error));
     }
-    if (tensor.scale != nullptr) {
-        HALYARD_TRY(read_scale(tensor.scale, index, desc.out_dtype, &out->scale.emplace(), error));
+    if (kv.scale != nullptr) {
+        HALYARD_TRY(read_scale(kv.scale, index, desc.out_dtype, &out->scale.emplace(), error));
     }
-    if (tensor.position_scales != 0 && tensor.position_scales != 1) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].position_scales is ",
-                    tensor.position_scales, ", but must be 0 or 1");
+    if (kv.position_scales != 0 && kv.position_scales != 1) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].kv.position_scales is ",
+                    kv.position_scales, ", but must be 0 or 1");
     }
-    out->position_scales = tensor.position_scales != 0;
-    const std::int64_t n = out->hadamard = tensor.hadamard;
+    out->position_scales = kv.position_scales != 0;
+    const std::int64_t n = out->hadamard = kv.hadamard;
     if (n != 0 && (n < 2 || (n & (n - 1)) != 0 || desc.head_dim % n != 0)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].hadamard is ", n,
+        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].kv.hadamard is ", n,
                     ", but must be 0 or a power of two from 2 on that divides head_dim, ", desc.head_dim);
     }
-    HALYARD_TRY(read_cache_of(tensor, index, rerotates, desc, out, error));
+    HALYARD_TRY(read_cache_of(kv, index, rerotates, desc, out, error));
     if (out->from_groups && out->norm && out->norm->rounding != 0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].norm->rounding is ", out->norm->rounding,
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.norm.rounding is ", out->norm->rounding,
                     ", but records have no dtype to round to");
     }
     out->asked = list_arrays(*out, rerotates);
@@ -293,7 +295,7 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
         KvPlan &kv = **out;
         KvTensor &stages = kv.tensors[i];
         kv.rerotates = given.desc.rerotates != 0;
-        HALYARD_TRY(read_stages(given.tensors[i], i, kv.rerotates, desc, &stages, error));
+        HALYARD_TRY(read_stages(given.tensors[i], given.kv[i], i, kv.rerotates, desc, &stages, error));
         bool needs_blocks = false;
         for (const bool x : {false, true}) {
             for (const bool y : {false, true}) {

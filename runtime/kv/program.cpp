@@ -57,7 +57,7 @@ struct Binding {
 halyard_status check_count(std::int64_t given, std::int64_t needed, const char *field, int index,
                            halyard_error *error) {
     return given == needed ? HALYARD_OK
-                           : fail(error, HALYARD_ERROR_SHAPE, "stages[", index, "].", field, " is ", given,
+                           : fail(error, HALYARD_ERROR_SHAPE, "args.kv.stages[", index, "].", field, " is ", given,
                                   ", but must be ", needed);
 }
 
@@ -95,8 +95,8 @@ halyard_status bind_scales(const Binding &to, halyard_error *error) {
             {cache ? 0 : view.batch, cache ? strides[1] : view.token, view.head, 0, 0, 0}};
         HALYARD_TRY(to.add(Array::scales_out, elements, error));
         if (!elements_are_apart(elements)) {
-            return fail(error, HALYARD_ERROR_STRIDE, "stages[", to.index, "].stride_scales is ", strides[0], ", ",
-                        strides[1], ", ", strides[2], ", by which two scales could meet");
+            return fail(error, HALYARD_ERROR_STRIDE, "args.kv.stages[", to.index, "].stride_scales is ", strides[0],
+                        ", ", strides[1], ", ", strides[2], ", by which two scales could meet");
         }
     }
     if (to.stages.position_scales) {
@@ -142,7 +142,7 @@ halyard_status bind_groups(const Binding &to, halyard_error *error) {
         HALYARD_TRY(to.add(Array::group_scales, elements, error));
         if (!elements_are_apart(elements)) {
             return fail(error, HALYARD_ERROR_STRIDE, "tensors[", to.index,
-                        "].groups->scales_stride_… are such that two scales could meet");
+                        "].kv.groups.scales_stride_… are such that two scales could meet");
         }
     }
     return to.stages.asks_for(Array::from_group_scales)
@@ -161,7 +161,7 @@ halyard_status bind_cache(const Binding &to, halyard_error *error) {
     if (to.n_heads() > cache.most_heads) {
         return fail(error, HALYARD_ERROR_STRIDE, "x[", to.index, "] has ", to.n_heads(),
                     " heads, but two elements of so many could meet in tensors[", to.index,
-                    "].cache, whose stride_head is ", cache.stride_head, ", stride_token ", cache.stride_token,
+                    "].kv.cache, whose stride_head is ", cache.stride_head, ", stride_token ", cache.stride_token,
                     " and stride_block ", cache.stride_block);
     }
     return HALYARD_OK;
@@ -176,13 +176,14 @@ halyard_status check_unasked_strides(const Binding &to, halyard_error *error) {
     const bool writes_scales = to.stages.asks_for(Array::scales_out);
     for (int i = 0; i < 3; i++) {
         if (scales[i] != 0 && (!writes_scales || (i == 0 && to.stages.cache))) {
-            return fail(
-                error, HALYARD_ERROR_MISMATCH, "stages[", to.index, "].stride_scales[", i, "] is ", scales[i], ", but ",
-                !writes_scales ? "no scales are written" : "in a cache scales have no batch: theirs are 0, slot, head");
+            return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.stages[", to.index, "].stride_scales[", i, "] is ",
+                        scales[i], ", but ",
+                        !writes_scales ? "no scales are written"
+                                       : "in a cache scales have no batch: theirs are 0, slot, head");
         }
         if (by_position[i] != 0 && !to.stages.position_scales) {
-            return fail(error, HALYARD_ERROR_MISMATCH, "stages[", to.index, "].stride_position_scales[", i, "] is ",
-                        by_position[i], ", but tensors[", to.index, "] does not have scales by position");
+            return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.stages[", to.index, "].stride_position_scales[", i,
+                        "] is ", by_position[i], ", but tensors[", to.index, "] does not have scales by position");
         }
     }
     return HALYARD_OK;
@@ -225,10 +226,13 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     return HALYARD_OK;
 }
 
-[[gnu::cold]] halyard_status fail_no_stages(const KvTensor &stages, int index, bool no_slots, halyard_error *error) {
+[[gnu::cold]] halyard_status fail_no_stages(const KvTensor &stages, int index, const halyard_kv_args *kv,
+                                             halyard_error *error) {
     const bool has_scales_apart = stages.asks_for(Array::group_scales) || stages.asks_for(Array::from_group_scales);
     return fail(error, HALYARD_ERROR_NULL_POINTER,
-                stages.cache && no_slots ? "args.stages and args.slots are NULL" : "args.stages is NULL",
+                kv == nullptr                          ? "args.kv is NULL"
+                : stages.cache && kv->slots == nullptr ? "args.kv.stages and args.kv.slots are NULL"
+                                                       : "args.kv.stages is NULL",
                 ", but tensors[", index, "] has ",
                 stages.cache             ? "a cache"
                 : stages.scale           ? "a scale"
@@ -237,46 +241,60 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
                                          : "a norm with a weight");
 }
 
-/// Says what is wrong with stages of another size, or with a reserved field that is set.
-[[gnu::cold]] halyard_status fail_stages(int index, const halyard_stages &stages, halyard_error *error) {
-    char name[24];
-    std::snprintf(name, sizeof(name), "stages[%d]", index);
-    HALYARD_TRY(check_struct(&stages, name, error));
-    return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", stages.reserved, ", but must be 0");
-}
-
 }  // namespace
 
-KvPointers kv_pointers(const halyard_plan &plan, const halyard_run_args &args) noexcept {
+halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv, halyard_error *error) noexcept {
+    if (kv == nullptr) {
+        return HALYARD_OK;
+    }
+    HALYARD_TRY(check_struct(kv, "args.kv", error));
+    if (kv->reserved != 0) {
+        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "args.kv.reserved is ", kv->reserved, ", but must be 0");
+    }
+    for (int i = 0; i < plan.n_tensors && kv->stages != nullptr; i++) {
+        const halyard_stages &stages = kv->stages[i];
+        if (stages.size != sizeof(stages) || stages.reserved != 0) {
+            char name[32];
+            std::snprintf(name, sizeof(name), "args.kv.stages[%d]", i);
+            HALYARD_TRY(check_struct(&stages, name, error));
+            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", stages.reserved, ", but must be 0");
+        }
+    }
+    HALYARD_TRY(kv->slots == nullptr ? HALYARD_OK : check_struct(kv->slots, "args.kv.slots", error));
+    return kv->from_positions == nullptr ? HALYARD_OK
+                                         : check_struct(kv->from_positions, "args.kv.from_positions", error);
+}
+
+KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noexcept {
     KvPointers pointers;
     for (int i = 0; i < plan.n_tensors; i++) {
-        const halyard_stages &given = args.stages == nullptr ? no_stages : args.stages[i];
+        const halyard_stages &given = kv == nullptr || kv->stages == nullptr ? no_stages : kv->stages[i];
         const void *const arrays[n_arrays] = {
             given.weight,          given.bias,         given.scales,           given.scales_out, given.cache,
             given.position_scales, given.group_scales, given.from_group_scales};
         std::transform(arrays, arrays + n_arrays, pointers.of_tensor[i], address);
     }
-    pointers.slots = args.slots == nullptr ? nullptr : args.slots->data;
-    pointers.scratch = args.slots == nullptr ? nullptr : static_cast<unsigned char *>(args.slots->scratch);
-    pointers.from_positions = args.from_positions == nullptr ? nullptr : args.from_positions->data;
+    const halyard_slots *const slots = kv == nullptr ? nullptr : kv->slots;
+    pointers.slots = slots == nullptr ? nullptr : slots->data;
+    pointers.scratch = slots == nullptr ? nullptr : static_cast<unsigned char *>(slots->scratch);
+    pointers.from_positions = kv == nullptr || kv->from_positions == nullptr ? nullptr : kv->from_positions->data;
     return pointers;
 }
 
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept {
     const KvPlan &kv = kv_of(*program.plan);
+    const halyard_kv_args &given_kv = kv_args_of(args);
+    HALYARD_TRY(check_kv_args(*program.plan, args.kv, error));
     out->slots.is_given = false;
     HALYARD_TRY(bind_moves(program, args, out, error));
     std::int64_t n_slots = INT64_MAX;
     bool has_cache = false, stores = false;
     for (int i = 0; i < program.plan->n_tensors; i++) {
         const KvTensor &stages = kv.tensors[i];
-        const halyard_stages *const given = args.stages == nullptr ? &no_stages : &args.stages[i];
-        if (args.stages != nullptr && (given->size != sizeof(halyard_stages) || given->reserved != 0)) {
-            return fail_stages(i, *given, error);
-        }
-        if (args.stages == nullptr && stages.asked != 0) {
-            return fail_no_stages(stages, i, args.slots == nullptr, error);
+        const halyard_stages &given = given_kv.stages == nullptr ? no_stages : given_kv.stages[i];
+        if (given_kv.stages == nullptr && stages.asked != 0) {
+            return fail_no_stages(stages, i, args.kv, error);
         }
         if (stages.cache) {
             has_cache = true;
@@ -284,21 +302,21 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
         }
         if (program.tensors[i].n_heads != 0) {
             stores = stores || stages.cache;
-            HALYARD_TRY(bind_stages({program, stages, *given, i, out->tensors[i]}, args, error));
+            HALYARD_TRY(bind_stages({program, stages, given, i, out->tensors[i]}, args, error));
         }
     }
-    if (has_cache != (args.slots != nullptr)) {
-        return has_cache
-                   ? fail_null(error, "args.slots")
-                   : fail(error, HALYARD_ERROR_MISMATCH, "args.slots is set, but no tensor of the plan has a cache");
+    if (has_cache != (given_kv.slots != nullptr)) {
+        return has_cache ? fail_null(error, args.kv == nullptr ? "args.kv" : "args.kv.slots")
+                         : fail(error, HALYARD_ERROR_MISMATCH,
+                                "args.kv.slots is set, but no tensor of the plan has a cache");
     }
     if (!stores) {
         return HALYARD_OK;
     }
-    HALYARD_TRY(bind_slots(args.slots, args.x->shape[0], args.x->shape[1], n_slots, &out->slots, error));
+    HALYARD_TRY(bind_slots(given_kv.slots, args.x->shape[0], args.x->shape[1], n_slots, &out->slots, error));
     if (out->rerotates && out->slots.may_be_doubled) {
         return fail(error, HALYARD_ERROR_MISMATCH,
-                    "slots.policy is HALYARD_SLOTS_RANGE_ONLY, but a key must not be "
+                    "args.kv.slots.policy is HALYARD_SLOTS_RANGE_ONLY, but a key must not be "
                     "rotated twice, which HALYARD_SLOTS_CHECK makes sure of");
     }
     return HALYARD_OK;

@@ -22,14 +22,14 @@ struct ArrayWords {
     const char *asked_by;
 };
 inline constexpr ArrayWords array_words[n_arrays] = {
-    {{"stages[%d].weight", "args.weights[%d]"}, "a norm with a weight"},
-    {{"stages[%d].bias", "args.biases[%d]"}, "a norm with a bias"},
-    {{"stages[%d].scales", "args.scales[%d]"}, "static scales"},
-    {{"stages[%d].scales_out", "args.scales_out[%d]"}, "dynamic scales"},
-    {{"stages[%d].cache", "args.caches[%d]"}, "a cache"},
-    {{"stages[%d].position_scales", "args.position_scales[%d]"}, "scales by position"},
-    {{"stages[%d].group_scales", "args.group_scales[%d]"}, "groups with scales apart"},
-    {{"stages[%d].from_group_scales", "args.from_group_scales[%d]"}, "from_groups with scales apart"}};
+    {{"args.kv.stages[%d].weight"}, "a norm with a weight"},
+    {{"args.kv.stages[%d].bias"}, "a norm with a bias"},
+    {{"args.kv.stages[%d].scales"}, "static scales"},
+    {{"args.kv.stages[%d].scales_out"}, "dynamic scales"},
+    {{"args.kv.stages[%d].cache"}, "a cache"},
+    {{"args.kv.stages[%d].position_scales"}, "scales by position"},
+    {{"args.kv.stages[%d].group_scales"}, "groups with scales apart"},
+    {{"args.kv.stages[%d].from_group_scales"}, "from_groups with scales apart"}};
 
 inline const ArrayWords &words_of(Array array) noexcept { return array_words[static_cast<int>(array)]; }
 
@@ -55,8 +55,17 @@ struct KvPointers {
     const void *from_positions;
 };
 
-/// Those that are among the arguments of a run.
-KvPointers kv_pointers(const halyard_plan &plan, const halyard_run_args &args) noexcept;
+/// What a run brings for the KV path; nothing where args.kv is NULL.
+inline const halyard_kv_args &kv_args_of(const halyard_run_args &args) noexcept {
+    static constexpr halyard_kv_args none = {};
+    return args.kv == nullptr ? none : *args.kv;
+}
+
+/// Checks the sizes of all structs that a run or a bound run brings. kv may be NULL.
+halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv, halyard_error *error) noexcept;
+
+/// The pointers in them, once their sizes were checked.
+KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noexcept;
 
 inline char *address(const void *data) noexcept { return static_cast<char *>(const_cast<void *>(data)); }
 

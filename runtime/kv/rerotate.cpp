@@ -27,24 +27,25 @@ halyard_status check_source_of_moves(const halyard_angle_source &source, const c
 
 halyard_status bind_moves(const Program &program, const halyard_run_args &args, KvProgram *out,
                           halyard_error *error) noexcept {
+    const halyard_kv_args &kv = kv_args_of(args);
     out->rerotates = kv_of(*program.plan).rerotates;
     if (!out->rerotates) {
-        return args.from_positions == nullptr && args.from_angles == nullptr
+        return kv.from_positions == nullptr && kv.from_angles == nullptr
                    ? HALYARD_OK
-                   : fail(error, HALYARD_ERROR_MISMATCH, "args.from_",
-                          args.from_positions != nullptr ? "positions" : "angles",
+                   : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_",
+                          kv.from_positions != nullptr ? "positions" : "angles",
                           " is set, but the plan does not rerotate");
     }
-    HALYARD_TRY(check_given(args.from_positions, "args.from_positions", error));
+    HALYARD_TRY(check_given(kv.from_positions, "args.kv.from_positions", error));
     if (program.bad_position != BadPosition::error) {
         return fail(error, HALYARD_ERROR_MISMATCH, "bad_position is ", args.bad_position,
                     ", but keys move from and to every position of 32 bits, so that it must be 0");
     }
-    out->from_angles = args.from_angles != nullptr ? args.from_angles : program.angles;
+    out->from_angles = kv.from_angles != nullptr ? kv.from_angles : program.angles;
     HALYARD_TRY(check_source_of_moves(*program.angles, "angles", program.plan->rotary_dim, error));
-    HALYARD_TRY(check_source_of_moves(*out->from_angles, "from_angles", program.plan->rotary_dim, error));
-    return bind_positions(args.from_positions, args.x->shape[0], args.x->shape[1], out->from_angles->axes.n_axes,
-                          "from_positions", &out->from_positions, error);
+    HALYARD_TRY(check_source_of_moves(*out->from_angles, "args.kv.from_angles", program.plan->rotary_dim, error));
+    return bind_positions(kv.from_positions, args.x->shape[0], args.x->shape[1], out->from_angles->axes.n_axes,
+                          "args.kv.from_positions", &out->from_positions, error);
 }
 
 halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_error *error) noexcept {
@@ -52,7 +53,7 @@ halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_e
     HALYARD_TRY(check_within(all, call.program.positions, call.given.positions, call.given.angles->axes.n_axes, tokens,
                              "positions", error));
     return check_within(all, call.kv.from_positions, call.arrays.from_positions, call.kv.from_angles->axes.n_axes,
-                        tokens, "from_positions", error);
+                        tokens, "args.kv.from_positions", error);
 }
 
 namespace {

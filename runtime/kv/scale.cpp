@@ -27,12 +27,12 @@ halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_
     out->dynamic = given.kind == HALYARD_SCALE_DYNAMIC;
     out->by_head = given.per == HALYARD_SCALE_PER_HEAD;
     if (out->dynamic && given.per != 0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->per is ", given.per,
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".per is ", given.per,
                     ", but dynamic scales are per token and head, which is 0");
     }
     if (out->dynamic && !is_8_bit(out_dtype)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text, "->kind is dynamic, but tensors[", index,
-                    "].out_dtype is ", name_of(out_dtype), ": dynamic scales are for e4m3, e5m2 and int8");
+        return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".kind is dynamic, but tensors[", index,
+                    "].kv.out_dtype is ", name_of(out_dtype), ": dynamic scales are for e4m3, e5m2 and int8");
     }
     return HALYARD_OK;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/token_numbers.h"
+#include "halyard/halyard_kv.h"
 
 #include <cstdint>
 

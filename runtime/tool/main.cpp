@@ -41,7 +41,7 @@ int run_tool(int argc, char **argv) {
     CLI::App app("Halyard: rotary position embedding (RoPE) kernels, compiled ahead of time", "halyard");
     app.require_subcommand(1);
     app.set_help_flag("-h,--help", "Print this and exit");
-    app.set_version_flag("--version", halyard::version(), "Print the version and exit");
+    app.set_version_flag("--version", halyard_version(), "Print the version and exit");
     add_list(app);
     add_explain(app);
     add_rotate(app);
@@ -54,7 +54,7 @@ int run_tool(int argc, char **argv) {
         print(app.help());
         return 0;
     } catch (const CLI::CallForVersion &) {
-        print(std::string("halyard ") + halyard::version() + "\n");
+        print(std::string("halyard ") + halyard_version() + "\n");
         return 0;
     } catch (const CLI::ParseError &error) {
         const auto given = app.get_subcommands();

@@ -42,11 +42,11 @@ TEST_CASE("position scales: the formulas, correctly rounded", "[angles]") {
     }
     for (const std::string &config : {llama4, beam, ministral(0.1, 16384), ministral(-2.5, 3), ministral(1e6, 1)}) {
         const auto outcome = read_good(config, config == beam ? "sliding_attention" : nullptr);
-        const auto scales = outcome.frequencies.position_scales(nullptr, 0, 0);
+        const auto scales = halyard::position_scales(outcome.frequencies, nullptr, 0, 0);
         CHECK(scales.empty());
         const auto n = static_cast<std::int64_t>(positions.size());
         const auto view = halyard::positions(positions.data(), {1, n});
-        const auto made = outcome.frequencies.position_scales(&view, 2, n);
+        const auto made = halyard::position_scales(outcome.frequencies, &view, 2, n);
         for (std::size_t i = 0; i < positions.size(); i++) {
             const long double should_be = exact(outcome.info, positions[i]);
             const float nearest = static_cast<float>(should_be);
@@ -64,15 +64,15 @@ TEST_CASE("position scales: forms of positions", "[angles]") {
     const auto frequencies = read_good(ministral(0.1, 4)).frequencies;
     const std::int32_t starts[] = {7, 0};
     const auto from_starts = halyard::consecutive_positions(starts, 2);
-    const auto scales = frequencies.position_scales(&from_starts, 2, 6),
-               implied = frequencies.position_scales(nullptr, 2, 6);
+    const auto scales = halyard::position_scales(frequencies, &from_starts, 2, 6),
+               implied = halyard::position_scales(frequencies, nullptr, 2, 6);
     std::int64_t backwards[16];
     for (std::int64_t i = 0; i < 16; i++) {
         backwards[i] = 100 - i;
     }
     auto view = halyard::positions(backwards + 15, {1, 6});
     view.strides[1] = -2;
-    const auto strided = frequencies.position_scales(&view, 1, 6);
+    const auto strided = halyard::position_scales(frequencies, &view, 1, 6);
     for (std::int64_t t = 0; t < 6; t++) {
         const auto at = [](std::int64_t position) {
             return static_cast<float>(1 + 0.1L * std::log1p(static_cast<long double>(position / 4)));

@@ -39,27 +39,28 @@ inline Fields fields_of_plan(Call &call) {
     add(fields, call.plan.size, call.plan.direction, call.plan.rotary_dim, call.plan.n_tensors, call.plan.rerotates);
     add_link(fields, call.plan.tensors);
     for (int i = 0; i < call.n(); i++) {
-        auto &[size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, a, b, c, by_position,
-               hadamard, d, e] = call.tensors[i];
-        add(fields, size, dtype, out_dtype, pairing, out_pairing, no_rotation, head_dim, offset, by_position, hadamard);
-        if (call.tensors[i].norm != nullptr) {
+        auto &[size, dtype, pairing, out_pairing, head_dim, offset, kv] = call.tensors[i];
+        add(fields, size, dtype, pairing, out_pairing, head_dim, offset);
+        auto &[kv_size, no_rotation, a, b, by_position, hadamard, c, d, out_dtype, reserved_kv, e] = call.kv[i];
+        add(fields, kv_size, no_rotation, by_position, hadamard, out_dtype, reserved_kv);
+        if (call.kv[i].norm != nullptr) {
             auto &[of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n, bias, per_head] =
                 call.norms[i];
             add(fields, of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n, bias, per_head);
         }
-        if (call.tensors[i].scale != nullptr) {
+        if (call.kv[i].scale != nullptr) {
             auto &[of, kind, per, reserved] = call.scales[i];
             add(fields, of, kind, per, reserved);
         }
         for (halyard_groups_desc *const groups : {&call.groups[i], &call.from_groups[i]}) {
-            if (groups == call.tensors[i].groups || groups == call.tensors[i].from_groups) {
+            if (groups == call.kv[i].groups || groups == call.kv[i].from_groups) {
                 auto &[of, preset, block, token, head] = *groups;
                 add(fields, of, preset, block, token, head);
             }
         }
-        add_link(fields, call.tensors[i].groups);
-        add_link(fields, call.tensors[i].from_groups);
-        if (call.tensors[i].cache != nullptr) {
+        add_link(fields, call.kv[i].groups);
+        add_link(fields, call.kv[i].from_groups);
+        if (call.kv[i].cache != nullptr) {
             auto &[of, reserved, n, bs, block, head, tile_t, s0, s1, tile_d, s2, s3, extent] = call.caches[i];
             add(fields, of, reserved, n, bs, block, head, tile_t, s0, s1, tile_d, s2, s3, extent);
         }
@@ -97,10 +98,12 @@ inline Fields fields_of_run(Call &call) {
     add_link(fields, args.positions);
     add_link(fields, args.x);
     add_link(fields, args.y);
-    add_link(fields, args.slots);
-    add_link(fields, args.stages);
-    add_link(fields, args.from_positions);
-    add_link(fields, args.from_angles);
+    halyard_kv_args &brought = call.brought;
+    add(fields, brought.size, brought.reserved);
+    add_link(fields, brought.slots);
+    add_link(fields, brought.stages);
+    add_link(fields, brought.from_positions);
+    add_link(fields, brought.from_angles);
     for (halyard_positions *view : {&call.positions, &call.from_positions}) {
         add(fields, view->size, view->type, view->consecutive, view->shape[0], view->shape[1], view->strides[0],
             view->strides[1], view->n_axes, view->stride_axis);
@@ -183,7 +186,7 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
     if (!draw.wild || !draw.one_in(3)) {
         return;
     }
-    if (call.args.slots != nullptr && call.n_batch() * call.n_tokens() > 0) {
+    if (call.brought.slots != nullptr && call.n_batch() * call.n_tokens() > 0) {
         char *const slot = place_of_number(call.slots, draw.in(0, call.n_batch() - 1), draw.in(0, call.n_tokens() - 1));
         write_number(call.slots.type, slot, wild_number(draw, read_number(call.slots.type, slot)));
     }
@@ -193,7 +196,7 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
                 draw.one_of(wild_scales);
         }
         const std::int64_t *const shape = call.x[i].shape;
-        if (call.tensors[i].position_scales == 1 && shape[0] > 0 && shape[1] > 0 && shape[2] > 0) {
+        if (call.kv[i].position_scales == 1 && shape[0] > 0 && shape[1] > 0 && shape[2] > 0) {
             const float scale = draw.one_of(wild_scales);
             const Head at = {draw.in(0, shape[0] - 1), draw.in(0, shape[1] - 1), draw.in(0, shape[2] - 1)};
             std::memcpy(place_of_position_scale(call, i, at), &scale, sizeof(scale));
@@ -209,18 +212,18 @@ void for_each_array(const Call &call, Function function) {
     bool rotates = false;
     for (int i = 0; i < call.n(); i++) {
         const halyard_stages &stages = call.stages[i];
-        const bool has_cache = call.tensors[i].cache != nullptr;
+        const bool has_cache = call.kv[i].cache != nullptr;
         if (call.is_empty(i)) {
             continue;
         }
-        rotates = rotates || call.tensors[i].no_rotation == 0;
+        rotates = rotates || call.kv[i].no_rotation == 0;
         if (!has_cache || call.plan.rerotates == 0) {
             function("x", call.x[i].data, extent_of(call.x[i]));
         }
         if (!has_cache) {
             function("y", call.y[i].data, extent_of(call.y[i]));
         }
-        if (call.args.stages == nullptr) {
+        if (call.brought.stages == nullptr) {
             continue;
         }
         if (has_cache) {
@@ -237,7 +240,7 @@ void for_each_array(const Call &call, Function function) {
         if (stages.n_scales != 0) {
             function("scales", stages.scales, Extent(4, stages.n_scales));
         }
-        if (call.tensors[i].position_scales == 1) {
+        if (call.kv[i].position_scales == 1) {
             function("position_scales", stages.position_scales, extent_of_position_scales(call, i));
         }
         for (const bool is_input : {false, true}) {
@@ -248,11 +251,11 @@ void for_each_array(const Call &call, Function function) {
             }
         }
     }
-    if (call.args.slots != nullptr && call.stores()) {
+    if (call.brought.slots != nullptr && call.stores()) {
         function("slots", call.slots.data, extent_of(call.slots));
         function("slots.scratch", call.scratch(), Extent(1, call.scratch_bytes()));
     }
-    for (const halyard_positions *positions : {call.args.positions, call.args.from_positions}) {
+    for (const halyard_positions *positions : {call.args.positions, call.brought.from_positions}) {
         if (positions != nullptr && rotates) {
             function("positions", positions->data, extent_of(*positions));
         }

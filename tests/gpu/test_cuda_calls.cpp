@@ -287,6 +287,7 @@ struct PackedKv {
     halyard_norm_desc norm = halyard::describe_norm(bf16);
     halyard_cache_desc cache = halyard::describe_nhd_cache(16, 16, 8, 128);
     halyard_scale_desc scales = halyard::describe_static_scales();
+    halyard_kv_desc kv[3] = {sized<halyard_kv_desc>(), sized<halyard_kv_desc>(), sized<halyard_kv_desc>()};
     halyard::gpu_plan plan{queue_of(), describe_kv(), angles};
     Memory packed{n_tokens * row * 2}, k_cache{256 * 8 * 256}, v_cache{256 * 8 * 256}, q_weight{256}, k_weight{256},
         places{64}, slots_memory{64}, word{4};
@@ -297,21 +298,24 @@ struct PackedKv {
                                 halyard::stages_into(v_cache.data())};
     halyard_slots slots =
         halyard::slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, n_tokens}, halyard::keep_last);
+    halyard_kv_args brought = halyard::kv_args(stages, &slots);
     halyard_positions positions = positions_in(places, {1, n_tokens});
     halyard::gpu_run_options how = on_stream();
 
     PackedKv() {
         how.positions = &positions;
-        how.slots = &slots;
-        how.stages = stages;
+        how.kv = &brought;
     }
     PackedKv(const PackedKv &) = delete;
 
-    halyard::plan_desc describe_kv() const {
+    halyard::plan_desc describe_kv() {
         auto q = halyard::describe_tensor(bf16, 128, half), k = q, v = q;
-        q.norm = k.norm = &norm;
-        k.cache = v.cache = &cache;
-        v.no_rotation = 1;
+        kv[0].norm = kv[1].norm = &norm;
+        kv[1].cache = kv[2].cache = &cache;
+        kv[2].no_rotation = 1;
+        q.kv = &kv[0];
+        k.kv = &kv[1];
+        v.kv = &kv[2];
         return halyard::plan_desc(128, {q, k, v});
     }
     halyard_tensor part(std::int64_t first, std::int64_t n) const {
@@ -329,7 +333,7 @@ TEST_CASE("cuda calls: in the KV path, a tensor of another dtype or of shorter h
     desc = s.describe_kv();
     const auto cache = halyard::describe_nhd_cache(16, 16, 8, 64);
     desc.tensors[2].head_dim = s.tensors[2].shape[3] = 64;
-    desc.tensors[2].cache = &cache;
+    s.kv[2].cache = &cache;
     s.tensors[2].dtype = HALYARD_BF16;
     CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
 }
@@ -356,9 +360,9 @@ TEST_CASE("cuda calls: the KV path of q, k and v takes one launch, wherever they
         CHECK(count_launches(s.plan, s.tensors, s.tensors, s.how) == 3);
     }
     SECTION("caches of e4m3 take a launch of their own") {
-        auto desc = s.describe_kv();
-        desc.tensors[1].scale = desc.tensors[2].scale = &s.scales;
-        desc.tensors[1].out_dtype = desc.tensors[2].out_dtype = HALYARD_E4M3;
+        const auto desc = s.describe_kv();
+        s.kv[1].scale = s.kv[2].scale = &s.scales;
+        s.kv[1].out_dtype = s.kv[2].out_dtype = HALYARD_E4M3;
         s.stages[1].scales = s.stages[2].scales = &s.scale;
         s.stages[1].n_scales = s.stages[2].n_scales = 1;
         CHECK(count_launches(halyard::gpu_plan(queue_of(), desc, s.angles), s.tensors, s.tensors, s.how) == 2);
@@ -727,10 +731,12 @@ TEST_CASE("cuda calls: plans of a context share its modules, and the last one un
 TEST_CASE("cuda calls: a plan unloads its modules, whatever kernels those before it had", "[cuda]") {
     const auto angles = make_angles(128);
     const auto norm = halyard::describe_norm(f32);
+    auto kv = sized<halyard_kv_desc>();
+    kv.norm = &norm;
     const State before;
     for (const auto type : {bf16, f32, f32, f32, f32, bf16, f32}) {  // of two kernels
         auto normed = halyard::describe_tensor(type, 128, half);
-        normed.norm = &norm;
+        normed.kv = &kv;
         halyard::gpu_plan(queue_of(), halyard::plan_desc(128, {normed}), angles);
         CHECK(State() == before);
     }

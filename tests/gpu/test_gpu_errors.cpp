@@ -18,8 +18,8 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[gpu][cuda]") {
         {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 0"}, {{w.args.size, 0}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, {{w.args.x, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, {{w.args.y, nullptr}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"slots.size is "}, {{w.args.slots, other}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"stages[0].size is "}, {{w.args.stages, other}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"slots.size is "}, {{w.brought.slots, other}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"stages[0].size is "}, {{w.brought.stages, other}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"x[0].size is 0"}, {{w.x.size, 0}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"y[0].size is "}, {{w.y.size, w.y.size + 8}}},
         {HALYARD_ERROR_UNKNOWN_VALUE, {"y[0].reserved is 1"}, {{w.y.reserved, 1}}},
@@ -144,8 +144,10 @@ TEST_CASE("cuda device: wrong plans are refused", "[gpu][cuda]") {
     CHECK(status_of<gpu_plan>(queue, wrong, angles) == HALYARD_ERROR_MISMATCH);
     auto norm = halyard::describe_norm(halyard::dtype::f32);
     norm.weight_dtype = 0;
-    wrong.tensors[0].norm = &norm;
-    wrong.tensors[0].no_rotation = 1;  // of any angles
+    auto kv = sized<halyard_kv_desc>();
+    kv.norm = &norm;
+    kv.no_rotation = 1;  // of any angles
+    wrong.tensors[0].kv = &kv;
     CHECK(status_of<gpu_plan>(queue, wrong, angles) == HALYARD_OK);
     wrong = desc;
     wrong.tensors.resize(99, wrong.tensors[0]);

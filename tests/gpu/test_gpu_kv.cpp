@@ -36,51 +36,51 @@ private:
 TEST_CASE("cuda device: what no kernel of a device does is refused by the plan", "[gpu][cuda]") {
     WorkingPlan plan;
     auto &tensor = plan.tensor;
+    auto &kv = plan.kv;
     auto norm = halyard::describe_norm(halyard::dtype::f32);
-    auto layer_norm = halyard::describe_layer_norm(halyard::dtype::f32, false);
     auto scale = halyard::describe_static_scales();
     auto cache = halyard::describe_nhd_cache(4, 16, 2, 64);
     plan.refuse({
-        {".norm->width is HALYARD_NORM_ROW (1), but on a device norms are of heads",
-         {{tensor.norm, &norm}, {norm.width, HALYARD_NORM_ROW}}},
-        {".norm->kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS",
-         {{tensor.norm, &layer_norm}}},
-        {".norm->weight_per_head is 1, but on a device all heads have the same weights",
-         {{tensor.norm, &norm}, {norm.weight_per_head, 1}}},
-        {".norm->order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation",
-         {{tensor.norm, &norm}, {norm.order, HALYARD_NORM_AFTER}}},
-        {".position_scales is 1, but on a device nothing is scaled by position", {{tensor.position_scales, 1}}},
-        {".scale->kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static",
-         {{tensor.scale, &scale}, {scale.kind, HALYARD_SCALE_DYNAMIC}, {tensor.out_dtype, HALYARD_E4M3}}},
-        {".scale->per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale",
-         {{tensor.scale, &scale}, {scale.per, HALYARD_SCALE_PER_HEAD}}},
-        {".cache has heads that are not dense, which no kernel of a device stores",
-         {{tensor.cache, &cache},
+        {".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads",
+         {{kv.norm, &norm}, {norm.width, HALYARD_NORM_ROW}}},
+        {".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS",
+         {{kv.norm, &norm}, {norm.kind, HALYARD_NORM_LAYER}}},
+        {".kv.norm.weight_per_head is 1, but on a device all heads have the same weights",
+         {{kv.norm, &norm}, {norm.weight_per_head, 1}}},
+        {".kv.norm.order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation",
+         {{kv.norm, &norm}, {norm.order, HALYARD_NORM_AFTER}}},
+        {".kv.position_scales is 1, but on a device nothing is scaled by position", {{kv.position_scales, 1}}},
+        {".kv.scale.kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static",
+         {{kv.scale, &scale}, {scale.kind, HALYARD_SCALE_DYNAMIC}, {kv.out_dtype, HALYARD_E4M3}}},
+        {".kv.scale.per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale",
+         {{kv.scale, &scale}, {scale.per, HALYARD_SCALE_PER_HEAD}}},
+        {".kv.cache has heads that are not dense, which no kernel of a device stores",
+         {{kv.cache, &cache},
           {cache.tile_elements, 8},
           {cache.stride_tile_elements, 16 * 8},
           {cache.stride_token, 8},
           {cache.stride_head, 16 * 64}}},
-        {".cache has heads that are not dense, which no kernel of a device stores",
-         {{tensor.cache, &cache},
+        {".kv.cache has heads that are not dense, which no kernel of a device stores",
+         {{kv.cache, &cache},
           {cache.stride_element, 2},
           {cache.stride_head, 128},
           {cache.stride_token, 256},
           {cache.stride_block, 16 * 256}}},
-        {".cache has tiles of tokens, which no kernel of a device stores",
-         {{tensor.cache, &cache},
+        {".kv.cache has tiles of tokens, which no kernel of a device stores",
+         {{kv.cache, &cache},
           {cache.tile_tokens, 4},
           {cache.stride_tile_tokens, 5 * 128},
           {cache.stride_block, 4 * 5 * 128}}},
-        {".hadamard is set, but no kernel of a device transforms", {{tensor.hadamard, 64}}},
-        {".norm->rounding is set, but on a device norms are rounded once, at the end",
-         {{tensor.norm, &norm}, {norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
-        {".norm has a window, but on a device whole heads are normed", {{tensor.norm, &norm}, {norm.window_size, 32}}},
+        {".kv.hadamard is set, but no kernel of a device transforms", {{kv.hadamard, 64}}},
+        {".kv.norm.rounding is set, but on a device norms are rounded once, at the end",
+         {{kv.norm, &norm}, {norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
+        {".kv.norm has a window, but on a device whole heads are normed", {{kv.norm, &norm}, {norm.window_size, 32}}},
     });
     cache.tile_tokens = 4;
     cache.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
-    tensor.cache = &cache;
+    kv.cache = &cache;
     halyard::gpu_plan(plan.queue, halyard::plan_desc(64, {tensor}), plan.angles);
-    tensor.cache = nullptr;
+    kv.cache = nullptr;
     halyard::plan_desc moves(64, {tensor});
     moves.rerotates = true;
     CHECK_THROWS_WITH(halyard::gpu_plan(plan.queue, moves, plan.angles),
@@ -95,13 +95,15 @@ struct KvThere : Working {
         halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::bf16);
         halyard_scale_desc scale = halyard::describe_static_scales();
         halyard_cache_desc cache = halyard::describe_nhd_cache(1, 4, 2, 64);
+        halyard_kv_desc kv = sized<halyard_kv_desc>();
         halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half);
 
         Desc() {
-            tensor.out_dtype = HALYARD_E4M3;
-            tensor.norm = &norm;
-            tensor.scale = &scale;
-            tensor.cache = &cache;
+            kv.out_dtype = HALYARD_E4M3;
+            kv.norm = &norm;
+            kv.scale = &scale;
+            kv.cache = &cache;
+            tensor.kv = &kv;
         }
     };
     gpu_test::Memory weights{queue, std::vector<char>(64 * 2 + 16)};
@@ -115,8 +117,8 @@ struct KvThere : Working {
         x.dtype = HALYARD_BF16;
         stages.scales = &scale;
         stages.n_scales = 1;
-        args.slots = &slots;
-        args.stages = &stages;
+        brought.slots = &slots;
+        brought.stages = &stages;
     }
 };
 
@@ -125,9 +127,9 @@ struct NormAlone : KvThere::Desc {
     NormAlone() {
         norm.weight_dtype = 0;
         tensor.dtype = HALYARD_F32;
-        tensor.out_dtype = 0;
-        tensor.scale = nullptr;
-        tensor.cache = nullptr;
+        kv.out_dtype = 0;
+        kv.scale = nullptr;
+        kv.cache = nullptr;
     }
 };
 
@@ -137,7 +139,7 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
     KvThere w;
     w.runs.refuse({
         {HALYARD_ERROR_UNSUPPORTED,
-         {"args.slots->policy is HALYARD_SLOTS_CHECK (0)"},
+         {"args.kv.slots.policy is HALYARD_SLOTS_CHECK (0)"},
          {{w.slots.policy, HALYARD_SLOTS_CHECK}}},
         {HALYARD_ERROR_UNSUPPORTED, {"slots"}, {{w.slots.consecutive, 1}}},
         {HALYARD_ERROR_SCALE, {"scales[0] is 0"}, {{w.scale, 0}}},
@@ -199,10 +201,12 @@ TEST_CASE("cuda device: the KV path of tensors in memory of their own", "[gpu][c
 TEST_CASE("cuda device: the KV path with weights in memory of their own", "[gpu][cuda]") {
     Working w;
     const auto norm = halyard::describe_norm(halyard::dtype::bf16);
+    auto kv = sized<halyard_kv_desc>();
+    kv.norm = &norm;
     for (const std::int64_t dim : {64, 128, 256}) {
         CAPTURE(dim);
         auto tensor = halyard::describe_tensor(halyard::dtype::bf16, dim, halyard::pairing::half);
-        tensor.norm = &norm;
+        tensor.kv = &kv;
         const auto source = halyard::angle_source::table(halyard::frequencies::from_base(10000, dim), 0, 100);
         const halyard::gpu_angles angles(w.queue, source);
         const halyard::gpu_plan plan(w.queue, halyard::plan_desc(dim, {tensor, tensor}), angles);
@@ -223,7 +227,7 @@ TEST_CASE("cuda device: the KV path with weights in memory of their own", "[gpu]
         }
         w.args.x = x;
         w.args.y = y;
-        w.args.stages = stages;
+        w.brought.stages = stages;
         REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
         CHECK((to[0].read() != before));
         CHECK((to[0].read() == to[1].read()));
@@ -234,15 +238,17 @@ TEST_CASE("cuda device: the KV path with weights in memory of their own", "[gpu]
 TEST_CASE("cuda device: plans that rotate nothing, of fewer angles", "[gpu][cuda]") {
     const auto norm = halyard::describe_norm(halyard::dtype::bf16);
     auto tensor = halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half);
-    tensor.norm = &norm;
-    tensor.no_rotation = 1;
+    auto kv = sized<halyard_kv_desc>();
+    kv.norm = &norm;
+    kv.no_rotation = 1;
+    tensor.kv = &kv;
     Working w(tensor);
     const halyard::gpu_angles of_a_pair(w.queue,
                                         halyard::angle_source::table(halyard::frequencies::from_base(10000, 2), 0, 1));
     const gpu_test::Memory weight(w.queue, std::vector<char>(64 * 2, '\x3f'));
     const auto stages = halyard::stages(static_cast<const void *>(weight.data()), 64);
     w.x.dtype = w.y.dtype = HALYARD_BF16;
-    w.args.stages = &stages;
+    w.brought.stages = &stages;
     REQUIRE(w.run() == HALYARD_OK);
     const std::vector<char> expected = w.to.read();
     CHECK((expected != w.before));
@@ -262,8 +268,10 @@ TEST_CASE("cuda device: of tokens with one slot each element is one of theirs", 
     const TornWrites torn_writes;
     const auto cache = halyard::describe_nhd_cache(1, 4, 1, 64);
     auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
-    tensor.cache = &cache;
-    tensor.no_rotation = 1;
+    auto kv = sized<halyard_kv_desc>();
+    kv.cache = &cache;
+    kv.no_rotation = 1;
+    tensor.kv = &kv;
     Working w(tensor);
     std::vector<char> values;
     for (int token = 0; token < 8; token++) {
@@ -275,8 +283,8 @@ TEST_CASE("cuda device: of tokens with one slot each element is one of theirs", 
     w.x.device = HALYARD_CUDA;
     const auto slots = halyard::slots(static_cast<const std::int32_t *>(where.data()), {1, 8}, halyard::keep_last);
     const auto stages = halyard::stages_into(to.data());
-    w.args.slots = &slots;
-    w.args.stages = &stages;
+    w.brought.slots = &slots;
+    w.brought.stages = &stages;
     REQUIRE(w.run() == HALYARD_OK);
     CHECK(w.word.read<std::int32_t>()[0] == 0);
     const std::vector<char> result = to.read();

@@ -19,6 +19,7 @@ struct Working {
         word{queue, std::vector<char>(4)};
     halyard_tensor x = on_device(from), y = on_device(to);
     halyard_positions positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, 4});
+    halyard_kv_args brought = sized<halyard_kv_args>();
     halyard_gpu_run_args args = sized<halyard_gpu_run_args>();
 
     /// Of another tensor, or with so many bytes behind what is read and written.
@@ -31,6 +32,7 @@ struct Working {
         args.positions = &positions;
         args.x = &x;
         args.y = &y;
+        args.kv = &brought;
         args.error_word = static_cast<std::int32_t *>(word.data());
     }
     Working(const Working &) = delete;
@@ -55,7 +57,11 @@ struct WorkingPlan {
     const halyard_gpu_queue &queue = gpu_test::device_queue();
     const halyard::gpu_angles angles{queue,
                                      halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 10)};
+    halyard_kv_desc kv = sized<halyard_kv_desc>();
     halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
+
+    WorkingPlan() { tensor.kv = &kv; }
+    WorkingPlan(const WorkingPlan &) = delete;
 
     struct Refused {
         const char *sentence;  // behind the tensor's name

@@ -1,6 +1,7 @@
 // Tensors that reach farther than a kernel's 32-bit offsets. Their memory is only reserved: just the pages that hold
 // elements exist.
 #include "checks/rotate.h"
+#include "halyard/halyard_kv.hpp"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -80,18 +81,20 @@ void check_stages(const Rotation &rotation, const halyard::angle_source &angles,
                   const halyard_tensor &far_x) {
     auto norm = halyard::make_struct<halyard_norm_desc>();
     norm.eps = 1e-6;
+    auto kv = halyard::make_struct<halyard_kv_desc>();
     for (const bool norms : {true, false}) {
         auto head = halyard::describe_tensor(static_cast<halyard::dtype>(rotation.dtype), rotation.rotary_dim,
                                              static_cast<halyard::pairing>(rotation.pairing));
-        head.norm = norms ? &norm : nullptr;
-        head.out_dtype = norms ? rotation.dtype : HALYARD_F16;
+        head.kv = &kv;
+        kv.norm = norms ? &norm : nullptr;
+        kv.out_dtype = norms ? rotation.dtype : HALYARD_F16;
         halyard::plan_desc desc(rotation.rotary_dim, {head});
         desc.target = rotation.target;
         const halyard::plan plan(desc);
-        Elements from_near(head.out_dtype, x.shape), from_far = from_near;
+        Elements from_near(kv.out_dtype, x.shape), from_far = from_near;
         scatter(x, far_x);
         halyard_tensor far_y = far_x;
-        far_y.dtype = head.out_dtype;
+        far_y.dtype = kv.out_dtype;
         const auto options = halyard::run_options().at(in_order);
         halyard::run(plan, angles, x.tensor(), from_near.tensor(), options);
         halyard::run(plan, angles, far_x, from_far.tensor(), options);

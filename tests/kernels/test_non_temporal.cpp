@@ -1,6 +1,6 @@
 // Which runs store non-temporally, past the caches, and that this changes no bit.
 #include "checks/sized.h"
-#include "halyard/halyard.hpp"
+#include "halyard/halyard_kv.hpp"
 #include "core/plan.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -218,7 +218,9 @@ TEST_CASE("non-temporal: not in caches, whose tokens may begin anywhere", "[non-
     std::vector<std::int32_t> each(n_large_tokens);
     std::iota(each.begin(), each.end(), 0);
     auto desc = Request{.n_tensors = 2}.describe();
-    desc.tensors[1].cache = &cache;
+    auto kv = halyard::make_struct<halyard_kv_desc>();
+    kv.cache = &cache;
+    desc.tensors[1].kv = &kv;
     const auto view = [](const float *data, std::array<std::int64_t, 4> strides) {
         return halyard::input_tensor(data, halyard::dtype::f32, {1, n_large_tokens, n_heads, head_dim}, strides);
     };
@@ -226,10 +228,11 @@ TEST_CASE("non-temporal: not in caches, whose tokens may begin anywhere", "[non-
     const halyard_tensor y[] = {view(rotated.data(), {0, n_heads * head_dim, head_dim, 1}), view(nullptr, {})};
     const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(cached)};
     const auto slots = halyard::slots(each.data(), {1, n_large_tokens}, halyard::keep_last);
+    const auto brought = halyard::kv_args(stages, &slots);
     halyard::run(
         halyard::plan(desc),
         halyard::angle_source::table(halyard::frequencies::from_base(10000.0, head_dim), 0, n_large_tokens + 1), x, y,
-        halyard::run_options().into(slots, stages));
+        halyard::run_options().with(brought));
     for (std::int64_t token = 0; token < n_large_tokens; token++) {
         REQUIRE(std::memcmp(&cached[token * stride_token], &rotated[token * n_heads * head_dim],
                             n_heads * head_bytes) == 0);

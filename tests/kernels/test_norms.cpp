@@ -3,6 +3,8 @@
 #include "checks/oracle.h"
 #include "kernels/stage_kernels_here.h"
 
+#include "halyard/halyard_kv.h"
+
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 

@@ -30,10 +30,10 @@ def declared(*headers):
 
 
 def exports(build):
-    """The functions of halyard.h, and only those, leave the shared library."""
+    """The functions of halyard.h and halyard_kv.h, and only those, leave the shared library."""
     expect_equal(f"{build.halyard_shared} exports something else than its header declares",
                  symbols(build, "-D", "--defined-only", build.halyard_shared),
-                 declared(build.include / "halyard/halyard.h"))
+                 declared(build.include / "halyard/halyard.h", build.include / "halyard/halyard_kv.h"))
 
 
 def sizes(build):
@@ -49,7 +49,7 @@ def gpu_exports(build):
     """The shared library with GPUs is both libraries in one."""
     expect_equal(f"{build.halyard_gpu_shared} exports something else than its headers declare",
                  symbols(build, "-D", "--defined-only", build.halyard_gpu_shared),
-                 declared(build.include / "halyard/halyard.h", build.include / "halyard/halyard_gpu.h"))
+                 declared(*(build.include / f"halyard/{name}.h" for name in ("halyard", "halyard_kv", "halyard_gpu"))))
 
 
 def gpu_symbols(build):
@@ -112,10 +112,10 @@ def kernel_objects(build):
 
 
 def headers(build):
-    """Each header compiles alone and twice over under strict warnings: halyard.h as C and C++, halyard.hpp as C++."""
+    """Each header compiles alone and twice over under strict warnings: .h as C and C++, .hpp as C++."""
     strict = [*STRICT, "-Wshadow", "-fsyntax-only", "-I", build.include]
     c, cpp = build.scratch / "alone.c", build.scratch / "alone.cpp"
-    for header in "halyard", "halyard_gpu":
+    for header in "halyard", "halyard_kv", "halyard_gpu":
         c.write_text(f"#include <halyard/{header}.h>\n" * 2)
         cpp.write_text(f"#include <halyard/{header}.hpp>\n" * 2)
         run(build.CMAKE_C_COMPILER, "-std=c11", "-Wstrict-prototypes", *strict, c)

@@ -21,7 +21,7 @@ TEST_CASE("caches: each layout's description leads to where its formula does", "
     scenes::Call call;
     call.plan.n_tensors = 1;
     call.tensors[0].dtype = HALYARD_F32;
-    call.tensors[0].cache = &call.caches[0];
+    call.kv[0].cache = &call.caches[0];
     call.slots = halyard::slots(&slot, {1, 1}, halyard::keep_last);
     for (const std::int64_t head_dim : {64, 80, 576}) {
         for (int layout = rows; layout < n_layouts_of_caches; layout++) {
@@ -55,11 +55,15 @@ TEST_CASE("caches: k and v of one packed buffer, and scales in its gaps", "[road
     cache.stride_token = row;
     const auto scales = halyard::describe_dynamic_scales();
     auto k = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
-    k.out_dtype = HALYARD_INT8;
-    k.cache = &cache;
-    k.scale = &scales;
+    auto k_kv = sized<halyard_kv_desc>();
+    k_kv.out_dtype = HALYARD_INT8;
+    k_kv.cache = &cache;
+    k_kv.scale = &scales;
+    auto v_kv = k_kv;
+    v_kv.no_rotation = 1;
+    k.kv = &k_kv;
     auto v = k;
-    v.no_rotation = 1;
+    v.kv = &v_kv;
     const auto frequencies = halyard::frequencies::from_base(10000.0, D);
     const auto angles = halyard::angle_source::table(frequencies, 0, 10);
     const halyard::plan plan(halyard::plan_desc(frequencies, {k, v}));
@@ -79,10 +83,8 @@ TEST_CASE("caches: k and v of one packed buffer, and scales in its gaps", "[road
     }
     const halyard_tensor views[] = {halyard::tensor(x.data(), halyard::dtype::f32, {1, 4, H, D}),
                                     halyard::tensor(x.data() + 4 * H * D, halyard::dtype::f32, {1, 4, H, D})};
-    halyard::run_options options;
-    options.slots = slots;
-    options.stages = stages;
-    halyard::run(plan, angles, views, views, options);
+    const auto kv = halyard::kv_args(stages, &slots);
+    halyard::run(plan, angles, views, views, halyard::run_options().with(kv));
     for (std::int64_t head = 0; head < H; head++) {
         for (std::int64_t slot = 0; slot < n_slots; slot++) {
             const char *const at = memory + (head * n_slots + slot) * row;
@@ -106,11 +108,10 @@ TEST_CASE("caches: k and v of one packed buffer, and scales in its gaps", "[road
     auto args = sized<halyard_run_args>();
     args.angles = angles.get();
     args.x = args.y = views;
-    args.slots = &slots;
-    args.stages = stages;
+    args.kv = &kv;
     CHECK(halyard_run(plan.get(), &args, &error) == HALYARD_ERROR_OVERLAP);
     CAPTURE(error.message);
-    CHECK(std::string(error.message).find("shares elements with stages[0].scales_out") != std::string::npos);
+    CHECK(std::string(error.message).find("shares elements with args.kv.stages[0].scales_out") != std::string::npos);
 }
 
 TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the threads", "[road][threads]") {
@@ -158,7 +159,9 @@ TEST_CASE("caches: heads in tiles of many elements, behind a norm and a rotation
     auto norm = halyard::make_struct<halyard_norm_desc>();
     norm.eps = 1e-6;
     auto head = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
-    head.norm = &norm;
+    auto kv = sized<halyard_kv_desc>();
+    kv.norm = &norm;
+    head.kv = &kv;
     const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, 10);
     const std::int32_t slot_values[n_tokens] = {3, 0, 7, 1, 6};
     oracle::Random random(Catch::getSeed());
@@ -168,12 +171,13 @@ TEST_CASE("caches: heads in tiles of many elements, behind a norm and a rotation
         std::vector<float> stored[2];
         for (const bool is_tiled : {false, true}) {
             stored[is_tiled].resize(bs * H * D);
-            head.cache = is_tiled ? &tiled : &dense;
+            kv.cache = is_tiled ? &tiled : &dense;
             halyard::plan_desc desc(D, {head});
             desc.target = target;
-            halyard::run(halyard::plan(desc), angles, x.tensor(), x.tensor(),
-                         halyard::run_options().into(halyard::slots(slot_values, {1, n_tokens}, halyard::keep_last),
-                                                     halyard::stages_into(stored[is_tiled].data())));
+            const auto slots = halyard::slots(slot_values, {1, n_tokens}, halyard::keep_last);
+            const auto stages = halyard::stages_into(stored[is_tiled].data());
+            const auto brought = halyard::kv_args(&stages, &slots);
+            halyard::run(halyard::plan(desc), angles, x.tensor(), x.tensor(), halyard::run_options().with(brought));
         }
         for (std::int64_t at = 0; at < bs * H * D; at++) {
             const std::int64_t slot = at / (H * D), h = at / D % H, d = at % D;
@@ -268,8 +272,10 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
         std::sort(sorted.begin(), sorted.end());
         const bool is_apart = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
         auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-        desc.no_rotation = 1;
-        desc.cache = &cache;
+        auto kv = sized<halyard_kv_desc>();
+        kv.no_rotation = 1;
+        kv.cache = &cache;
+        desc.kv = &kv;
         // The input lies directly behind the last element.
         constexpr std::int64_t middle = 2000;
         std::vector<float> held(static_cast<std::size_t>(middle + std::max<std::int64_t>(sorted.back(), 0) + 1) +
@@ -291,8 +297,8 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
             const auto stages = halyard::stages_into(held.data() + middle);
             auto args = sized<halyard_run_args>();
             args.x = args.y = &view;
-            args.slots = &slots;
-            args.stages = &stages;
+            const auto brought = halyard::kv_args(&stages, &slots);
+            args.kv = &brought;
             status = halyard_run(plan.get(), &args, &error);
         }
         CAPTURE(round, error.message);
@@ -334,20 +340,23 @@ TEST_CASE("caches: blocks further apart than 32 bits reach, and inputs with any 
     }
     const Elements expected = rotate(rotation, angles, nullptr, Elements(HALYARD_F32, {1, n_tokens, H, D}, dense));
     auto head = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
-    head.cache = &cache;
+    auto kv = sized<halyard_kv_desc>();
+    kv.cache = &cache;
+    head.kv = &kv;
     const auto one = halyard::describe_static_scales();
     const float scale = 1.0f;
     for (const bool staged : {false, true}) {
         for (const char *target : stage_targets_here()) {
             CAPTURE(staged, target);
-            head.scale = staged ? &one : nullptr;
+            kv.scale = staged ? &one : nullptr;
             halyard::plan_desc desc(D, {head});
             desc.target = target;
             const halyard::plan plan(desc);
             auto stages = halyard::stages_into(data);
             stages.scales = staged ? &scale : nullptr;
             stages.n_scales = staged ? 1 : 0;
-            halyard::run(plan, angles, view, view, halyard::run_options().into(slots, stages));
+            const auto brought = halyard::kv_args(&stages, &slots);
+            halyard::run(plan, angles, view, view, halyard::run_options().with(brought));
             for (std::int64_t t = 0; t < n_tokens; t++) {
                 char *const at = data + (slot_values[t] / bs * far + slot_values[t] % bs * H * D) * 4;
                 CHECK(std::memcmp(at, expected.at(t * H * D), H * D * 4) == 0);

@@ -4,6 +4,7 @@
 #include "checks/guarded_memory.h"
 #include "checks/record_oracle.h"
 #include "checks/rotate.h"
+#include "checks/sized.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -39,14 +40,14 @@ struct Stored {
 };
 
 /// Takes heads from x to y by a tensor that is not rotated.
-void pass(halyard_tensor_desc desc, const halyard_stages &stages, const halyard_tensor &x, const halyard_tensor &y,
-          const char *target) {
-    desc.no_rotation = 1;
+void pass(halyard_tensor_desc desc, halyard_kv_desc kv, const halyard_stages &stages, const halyard_tensor &x,
+          const halyard_tensor &y, const char *target) {
+    kv.no_rotation = 1;
+    desc.kv = &kv;
     halyard::plan_desc plan(0, {desc});
     plan.target = target;
-    halyard::run_options options;
-    options.stages = stages;
-    halyard::run(halyard::plan(plan), halyard::angle_source(), x, y, options);
+    const auto brought = halyard::kv_args(&stages);
+    halyard::run(halyard::plan(plan), halyard::angle_source(), x, y, halyard::run_options().with(brought));
 }
 
 /// Stores heads of so many elements, that are neither rotated nor anything else, one behind the other.
@@ -57,11 +58,12 @@ Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads,
     const std::int64_t head_scales = std::max(record.dense_scales(), record.scale_strides[2]);
     Stored stored = {Bytes(static_cast<std::size_t>(n * record.bytes), 0xa5),
                      Bytes(static_cast<std::size_t>(record.scales_apart ? n * head_scales : 0), 0xa5)};
-    auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-    desc.groups = &groups;
+    const auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
+    auto kv = sized<halyard_kv_desc>();
+    kv.groups = &groups;
     auto stages = halyard::stages();
     stages.group_scales = record.scales_apart ? stored.scales.data() : nullptr;
-    pass(desc, stages, halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}),
+    pass(desc, kv, stages, halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}),
          halyard::tensor(stored.record.data(), halyard::dtype::uint8, {1, 1, n, record.bytes}), target);
     return stored;
 }
@@ -72,12 +74,13 @@ std::vector<float> load(const halyard_groups_desc &groups, const Stored &stored,
     const oracle::Record record = oracle::record_of(groups, head_dim);
     const std::int64_t n = static_cast<std::int64_t>(stored.record.size()) / record.bytes;
     std::vector<float> heads(static_cast<std::size_t>(n * head_dim));
-    auto desc = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
-    desc.out_dtype = HALYARD_F32;
-    desc.from_groups = &groups;
+    const auto desc = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
+    auto kv = sized<halyard_kv_desc>();
+    kv.out_dtype = HALYARD_F32;
+    kv.from_groups = &groups;
     auto stages = halyard::stages();
     stages.from_group_scales = record.scales_apart ? stored.scales.data() : nullptr;
-    pass(desc, stages, halyard::input_tensor(stored.record.data(), halyard::dtype::uint8, {1, 1, n, record.bytes}),
+    pass(desc, kv, stages, halyard::input_tensor(stored.record.data(), halyard::dtype::uint8, {1, 1, n, record.bytes}),
          halyard::tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}), target);
     return heads;
 }
@@ -322,20 +325,20 @@ TEST_CASE("groups: records of heads that lie further apart than 32 bits reach", 
     const auto view = [](const std::vector<float> &heads) {
         return halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n_heads, head_dim});
     };
-    auto stores = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-    stores.groups = &groups;
-    auto loads = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
-    loads.from_groups = &groups;
-    loads.out_dtype = HALYARD_F32;
+    auto storing = sized<halyard_kv_desc>(), loading = storing;
+    storing.groups = loading.from_groups = &groups;
+    loading.out_dtype = HALYARD_F32;
+    const auto stores = halyard::describe_tensor(halyard::dtype::f32, head_dim);
+    const auto loads = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         const Stored stored = store(groups, x, head_dim, target);
-        pass(stores, halyard::stages(), view(x), records, target);
+        pass(stores, storing, halyard::stages(), view(x), records, target);
         for (std::int64_t head = 0; head < n_heads; head++) {
             CHECK(std::memcmp(memory.begin() + head * far, &stored.record[static_cast<std::size_t>(head * n_bytes)],
                               static_cast<std::size_t>(n_bytes)) == 0);
         }
-        pass(loads, halyard::stages(), records, view(loaded), target);
+        pass(loads, loading, halyard::stages(), records, view(loaded), target);
         CHECK(loaded == load(groups, stored, head_dim, target));
         for (std::int64_t head = 0; head < n_heads; head++) {
             std::memset(memory.begin() + head * far, 0, static_cast<std::size_t>(n_bytes));

@@ -19,16 +19,16 @@ struct GroupsRun : ValidRun {
             tensors[i].head_dim = head_dim;
             x[i] = halyard::tensor(at(400 * i), halyard::dtype::f32, {n_batch, n_tokens, H, head_dim});
         }
-        tensors[0].groups = &q_groups;
+        kv[0].groups = &q_groups;
         y[0] = halyard::tensor(at(1200), halyard::dtype::uint8, {n_batch, n_tokens, H, q_bytes});  // 120 floats
-        tensors[1].groups = &k_groups;
-        tensors[1].cache = &cache;
+        kv[1].groups = &k_groups;
+        kv[1].cache = &cache;
         stages[1] = halyard::stages_into(at(1400));  // 128 floats
         stages[1].group_scales = at(1600);           // 16 floats
         tensors[2].dtype = HALYARD_UINT8;
-        tensors[2].out_dtype = HALYARD_F32;
-        tensors[2].from_groups = &v_groups;
-        tensors[2].no_rotation = 1;
+        kv[2].out_dtype = HALYARD_F32;
+        kv[2].from_groups = &v_groups;
+        kv[2].no_rotation = 1;
         x[2] = halyard::tensor(at(800), halyard::dtype::uint8, {n_batch, n_tokens, H, v_bytes});
         y[2] = halyard::tensor(at(2200), halyard::dtype::f32, {n_batch, n_tokens, H, head_dim});
     }
@@ -40,19 +40,19 @@ TEST_CASE("errors: groups, what a preset has not", "[errors][groups]") {
     GroupsRun s;
     const Table &plans = s.plans;
     auto &q = s.q_groups, &v = s.v_groups;
-    const std::string of_q = "tensors[0].groups", of_v = "tensors[2].from_groups";
+    const std::string of_q = "tensors[0].kv.groups", of_v = "tensors[2].kv.from_groups";
     plans.accept({});
     plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_groups_desc>(), {{of_q + ".size", q.size}});
     plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, {0, 28, 40}, {{of_v + ".size", v.size}});
     plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 0, 13, INT32_MAX, INT32_MIN},
-                      {{of_q + "->preset", q.preset}, {of_v + "->preset", v.preset}});
+                      {{of_q + ".preset", q.preset}, {of_v + ".preset", v.preset}});
     plans.refuse({
-        {HALYARD_ERROR_SHAPE, {of_q + "->preset is 10", "512", "head_dim is 32"}, {{q.preset, HALYARD_GROUPS_MLA_V4}}},
-        {HALYARD_ERROR_SHAPE, {of_v + "->preset is 1,", "of 32", "head_dim is 33"}, {{s.tensors[2].head_dim, 33}}},
+        {HALYARD_ERROR_SHAPE, {of_q + ".preset is 10", "512", "head_dim is 32"}, {{q.preset, HALYARD_GROUPS_MLA_V4}}},
+        {HALYARD_ERROR_SHAPE, {of_v + ".preset is 1,", "of 32", "head_dim is 33"}, {{s.tensors[2].head_dim, 33}}},
         {HALYARD_ERROR_UNSUPPORTED, {"tensors[0].head_dim is 2050", "2048"}, {{s.tensors[0].head_dim, 2050}}},
     });
     for (std::int64_t *const stride : {&q.scales_stride_block, &q.scales_stride_token, &q.scales_stride_head}) {
-        plans.refuse(HALYARD_ERROR_MISMATCH, {of_q + "->scales_stride_", "preset is 7"}, {{*stride, 4}});
+        plans.refuse(HALYARD_ERROR_MISMATCH, {of_q + ".scales_stride_", "preset is 7"}, {{*stride, 4}});
     }
     plans.accept({{q.preset, HALYARD_GROUPS_MX}});
 }
@@ -61,49 +61,56 @@ TEST_CASE("errors: groups, beside a tensor's other fields", "[errors][groups]") 
     GroupsRun s;
     const Table &plans = s.plans;
     auto &q = s.tensors[0], &k = s.tensors[1], &v = s.tensors[2];
+    auto &q_kv = s.kv[0], &k_kv = s.kv[1], &v_kv = s.kv[2];
     auto fixed = halyard::describe_static_scales();
     plans.refuse({
-        {HALYARD_ERROR_MISMATCH, {"tensors[0].scale is set", "groups"}, {{q.scale, &fixed}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[2].scale is set", "groups"}, {{v.scale, &fixed}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[0].out_dtype is f32", "groups is set"}, {{q.out_dtype, HALYARD_F32}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[1].out_dtype is int8", "groups is set"}, {{k.out_dtype, HALYARD_INT8}}},
+        {HALYARD_ERROR_MISMATCH, {"tensors[0].kv.scale is set", "groups"}, {{q_kv.scale, &fixed}}},
+        {HALYARD_ERROR_MISMATCH, {"tensors[2].kv.scale is set", "groups"}, {{v_kv.scale, &fixed}}},
+        {HALYARD_ERROR_MISMATCH, {"tensors[0].kv.out_dtype is f32", "groups is set"}, {{q_kv.out_dtype, HALYARD_F32}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"tensors[1].kv.out_dtype is int8", "groups is set"},
+         {{k_kv.out_dtype, HALYARD_INT8}}},
         {HALYARD_ERROR_MISMATCH, {"tensors[2].dtype is f32", "from_groups is set"}, {{v.dtype, HALYARD_F32}}},
         {HALYARD_ERROR_UNSUPPORTED, {"tensors[0].dtype is uint8"}, {{q.dtype, HALYARD_UINT8}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[2].out_dtype is ", "groups is NULL"}, {{v.out_dtype, HALYARD_UINT8}}},
+        {HALYARD_ERROR_MISMATCH, {"tensors[2].kv.out_dtype is ", "groups is NULL"}, {{v_kv.out_dtype, HALYARD_UINT8}}},
         {HALYARD_ERROR_MISMATCH,
-         {"tensors[0].out_dtype is ", "groups is NULL"},
-         {{q.out_dtype, HALYARD_UINT8}, {q.groups, nullptr}}},
+         {"tensors[0].kv.out_dtype is ", "groups is NULL"},
+         {{q_kv.out_dtype, HALYARD_UINT8}, {q_kv.groups, nullptr}}},
         {HALYARD_ERROR_MISMATCH,
-         {"tensors[0].from_groups is set", "rerotates"},
-         {{s.plan.rerotates, 1}, {s.plan.tensors, &v}, {s.plan.n_tensors, 1}, {v.no_rotation, 0}, {v.out_dtype, 0}}},
+         {"tensors[0].kv.from_groups is set", "rerotates"},
+         {{s.plan.rerotates, 1},
+          {s.plan.tensors, &v},
+          {s.plan.n_tensors, 1},
+          {v_kv.no_rotation, 0},
+          {v_kv.out_dtype, 0}}},
         {HALYARD_ERROR_STRIDE,
-         {"tensors[1].cache", "one after the other"},
+         {"tensors[1].kv.cache", "one after the other"},
          {{s.cache.stride_element, 2},
           {s.cache.stride_head, 64},
           {s.cache.stride_token, 128},
           {s.cache.stride_block, 512}}},
         {HALYARD_ERROR_STRIDE,
-         {"tensors[1].cache", "one after the other"},
+         {"tensors[1].kv.cache", "one after the other"},
          {{s.cache.tile_elements, 16},
           {s.cache.stride_tile_elements, 64},
           {s.cache.stride_head, 128},
           {s.cache.stride_token, 256},
           {s.cache.stride_block, 1024}}},
-        {HALYARD_ERROR_SHAPE, {"tensors[0].hadamard is 48", "32"}, {{q.hadamard, 48}}},
+        {HALYARD_ERROR_SHAPE, {"tensors[0].kv.hadamard is 48", "32"}, {{q_kv.hadamard, 48}}},
         {HALYARD_ERROR_SHAPE,
-         {"tensors[0].hadamard is 24", "power of two"},
-         {{q.groups, nullptr}, {q.head_dim, 48}, {q.hadamard, 24}}},
+         {"tensors[0].kv.hadamard is 24", "power of two"},
+         {{q_kv.groups, nullptr}, {q.head_dim, 48}, {q_kv.hadamard, 24}}},
         {HALYARD_ERROR_UNSUPPORTED, {"tensors[2].head_dim is 2050", "2048"}, {{v.head_dim, 2050}}},
         {HALYARD_ERROR_MISMATCH,
-         {"tensors[2].norm->rounding is 1", "records"},
-         {{v.norm, &s.norm}, {s.norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
+         {"tensors[2].kv.norm.rounding is 1", "records"},
+         {{v_kv.norm, &s.norm}, {s.norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
     });
-    plans.accept({{q.dtype, HALYARD_BF16}, {q.out_dtype, HALYARD_UINT8}, {q.hadamard, 32}});
+    plans.accept({{q.dtype, HALYARD_BF16}, {q_kv.out_dtype, HALYARD_UINT8}, {q_kv.hadamard, 32}});
     // Tiles whose elements follow each other all the same, whatever is said of strides that nothing goes by.
     plans.accept({{s.cache.tile_elements, 16}, {s.cache.stride_tile_elements, 16}});
     plans.accept({{s.cache.tile_elements, 1}, {s.cache.stride_tile_elements, 1}, {s.cache.stride_element, 7}});
     // A record of one byte lies nowhere apart.
-    plans.accept({{k.no_rotation, 1}, {k.head_dim, 1}, {s.cache.stride_element, 5}});
+    plans.accept({{k_kv.no_rotation, 1}, {k.head_dim, 1}, {s.cache.stride_element, 5}});
 }
 
 TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
@@ -122,7 +129,7 @@ TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
          {{y.strides[3], 2}, {y.strides[2], 80}, {y.strides[1], 160}, {y.strides[0], 480}}},
         {HALYARD_ERROR_STRIDE, {"x[2].strides[3] is 0", "one after the other"}, {{x.strides[3], 0}}},
         {HALYARD_ERROR_STRIDE, {"y[0]", "could meet"}, {{y.strides[2], 39}}},
-        {HALYARD_ERROR_STRIDE, {"tensors[1].cache", "could meet"}, {{s.cache.stride_head, 31}}},
+        {HALYARD_ERROR_STRIDE, {"tensors[1].kv.cache", "could meet"}, {{s.cache.stride_head, 31}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].group_scales is NULL"}, {{stages[1].group_scales, nullptr}}},
         {HALYARD_ERROR_MISMATCH, {"stages[0].group_scales"}, {{stages[0].group_scales, s.at(1600)}}},
         {HALYARD_ERROR_MISMATCH, {"stages[1].from_group_scales"}, {{stages[1].from_group_scales, s.at(1700)}}},
@@ -155,40 +162,33 @@ TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
 TEST_CASE("errors: groups, bound runs", "[errors][groups]") {
     GroupsRun s;
     BoundRun bound(s);
-    auto &scales = bound.group_scales;
+    auto &stages = bound.stages;
     CHECK(bound() == HALYARD_OK);
     bound.calls.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"group_scales"}, {{bound.args.group_scales, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.group_scales[1]"}, {{scales[1], nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"args.group_scales[0]"}, {{scales[0], s.at(1700)}}},
-        {HALYARD_ERROR_MISMATCH, {"from_group_scales"}, {{bound.args.from_group_scales, bound.args.group_scales}}},
-        {HALYARD_ERROR_OVERLAP, {"args.group_scales[1]"}, {{scales[1], s.at(1500)}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.stages[1].group_scales"}, {{stages[1].group_scales, nullptr}}},
+        {HALYARD_ERROR_MISMATCH, {"args.kv.stages[0].group_scales"}, {{stages[0].group_scales, s.at(1700)}}},
+        {HALYARD_ERROR_MISMATCH, {"from_group_scales"}, {{stages[1].from_group_scales, s.at(1600)}}},
+        {HALYARD_ERROR_OVERLAP, {"args.kv.stages[1].group_scales"}, {{stages[1].group_scales, s.at(1500)}}},
     });
     auto *const last = before_the_end_of_memory(0);
     s.runs.refuse(HALYARD_ERROR_OVERFLOW, {"stages[1].group_scales leaves the address space"},
                   {{s.stages[1].group_scales, last}});
     BoundRun behind(s);
-    behind.calls.refuse(HALYARD_ERROR_OVERFLOW, {"args.group_scales[1]", "address space"},
-                        {{behind.group_scales[1], last}});
+    behind.calls.refuse(HALYARD_ERROR_OVERFLOW, {"args.kv.stages[1].group_scales", "address space"},
+                        {{behind.stages[1].group_scales, last}});
 }
 
 TEST_CASE("errors: groups, a bound run of halyard.hpp takes what a good run does", "[groups]") {
     GroupsRun s;
     const auto before = s.arena;
     const halyard::plan plan(s.plan);
-    const auto how = halyard::run_options().into(s.slots, s.stages);
+    const auto how = halyard::run_options().with(s.brought);
     halyard::run(plan, s.angles, s.x, s.y, how);
     const auto after = s.arena;
     CHECK(after != before);
     s.arena = before;
     const halyard::bound_run bound(plan, s.angles, s.x, s.y, how);
-    void *const caches[] = {nullptr, s.stages[1].cache, nullptr}, *const scales[] = {nullptr, s.at(1600), nullptr};
-    halyard::bound_stages stages;
-    stages.slots = s.slots.data;
-    stages.slots_scratch = s.slots.scratch;
-    stages.caches = caches;
-    stages.group_scales = scales;
-    bound({s.x[0].data, s.x[1].data, s.x[2].data}, {s.y[0].data, nullptr, s.y[2].data}, nullptr, stages);
+    bound({s.x[0].data, s.x[1].data, s.x[2].data}, {s.y[0].data, nullptr, s.y[2].data}, nullptr, {}, &s.brought);
     CHECK(std::memcmp(s.arena.data(), after.data(), after.size() * sizeof(float)) == 0);
 }
 
@@ -231,7 +231,5 @@ TEST_CASE("errors: groups, what is told of a preset", "[errors][groups]") {
         CHECK(std::vector<std::int64_t>{info.scales_apart, info.record_bytes, info.n_groups, info.group,
                                         info.data_offset, info.data_stride, info.scale_offset, info.scale_stride,
                                         info.zero_offset, info.raw_offset} == told[preset - 1]);
-        CHECK(halyard::find_head_dim(preset, info.record_bytes) == head_dim);
-        CHECK(halyard::find_head_dim(preset, 1) == (info.record_bytes == 128 ? 1 : 0));
     }
 }

@@ -19,6 +19,7 @@ struct MoveRun : ValidRun {
         args.angles = angles.get();
         plan.rerotates = 1;
         tensors[1] = halyard::describe_tensor(halyard::dtype::e4m3, D, halyard::pairing::half);
+        tensors[1].kv = &kv[1];
         store_with_dynamic_scales(1, cache);
         x[1] = y[1] = halyard::tensor(nullptr, halyard::dtype::e4m3, {n_batch, n_tokens, H, D});
         std::iota(numbers(2200), numbers(2200) + 6, std::int64_t{100});
@@ -26,7 +27,7 @@ struct MoveRun : ValidRun {
         positions = halyard::positions(numbers(2200), {n_batch, n_tokens});
         from_positions = halyard::positions(numbers(2300), {n_batch, n_tokens});
         args.positions = &positions;
-        args.from_positions = &from_positions;
+        brought.from_positions = &from_positions;
     }
 };
 
@@ -39,20 +40,21 @@ TEST_CASE("errors: moves, plans", "[errors][road][moves]") {
     for (const int i : {0, 1}) {
         const std::string tensor = "tensors[" + text(i) + "].";
         auto &desc = s.tensors[i];
+        auto &kv = s.kv[i];
         plans.refuse({
             {HALYARD_ERROR_MISMATCH,
-             {tensor + "out_dtype is bf16", "keeps the dtype"},
-             {{desc.out_dtype, HALYARD_BF16}}},
+             {tensor + "kv.out_dtype is bf16", "keeps the dtype"},
+             {{kv.out_dtype, HALYARD_BF16}}},
             {HALYARD_ERROR_MISMATCH,
              {tensor + "out_pairing is 2", "keeps the pairing, 1"},
              {{desc.out_pairing, HALYARD_PAIRING_INTERLEAVED}}},
-            {HALYARD_ERROR_MISMATCH, {tensor + "no_rotation is set"}, {{desc.no_rotation, 1}}},
-            {HALYARD_ERROR_MISMATCH, {tensor + "norm is set"}, {{desc.norm, &s.norm}}},
-            {HALYARD_ERROR_MISMATCH, {tensor + "position_scales is set"}, {{desc.position_scales, 1}}},
+            {HALYARD_ERROR_MISMATCH, {tensor + "kv.no_rotation is set"}, {{kv.no_rotation, 1}}},
+            {HALYARD_ERROR_MISMATCH, {tensor + "kv.norm is set"}, {{kv.norm, &s.norm}}},
+            {HALYARD_ERROR_MISMATCH, {tensor + "kv.position_scales is set"}, {{kv.position_scales, 1}}},
         });
     }
     plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[1].dtype is e4m3"}, {{s.plan.rerotates, 0}});
-    plans.refuse(HALYARD_ERROR_MISMATCH, {"tensors[0].scale", "dynamic"}, {{s.tensors[0].scale, &s.dynamic}});
+    plans.refuse(HALYARD_ERROR_MISMATCH, {"tensors[0].kv.scale", "dynamic"}, {{s.kv[0].scale, &s.dynamic}});
     // Keys have the pairing that a model's rotations write, not that which they read.
     auto about = halyard::frequencies::from_base(100.0, 8);
     about.get()->about.pairing = HALYARD_PAIRING_INTERLEAVED;
@@ -72,9 +74,9 @@ TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][r
     table.reference = HALYARD_REFERENCE_HF_F32;
     const auto rounded = make(table), by_rows = make(describe_given(s.at(3000), s.at(3000), 6, 4, 8));
     const auto narrow = make_source(halyard::frequencies::from_base(100.0, 6), HALYARD_ANGLES_PHASE, 0, 0);
-    s.args.from_angles = exact.get();  // so that angles are not these, too
+    s.brought.from_angles = exact.get();  // so that angles are not these, too
     for (const auto &[what, field] :
-         {std::pair("from_angles ", &s.args.from_angles), std::pair("angles ", &s.args.angles)}) {
+         {std::pair("from_angles ", &s.brought.from_angles), std::pair("angles ", &s.args.angles)}) {
         s.runs.accept({{*field, exact.get()}});
         s.runs.refuse({
             {HALYARD_ERROR_MISMATCH, {what, "has another reference than EXACT"}, {{*field, rounded.get()}}},
@@ -94,7 +96,7 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
     runs.refuse_each(HALYARD_ERROR_MISMATCH, {HALYARD_BAD_POSITION_CLAMP, HALYARD_BAD_POSITION_IDENTITY},
                      {{"bad_position", s.args.bad_position}});
     runs.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.from_positions is NULL"}, {{s.args.from_positions, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.from_positions is NULL"}, {{s.brought.from_positions, nullptr}}},
         {HALYARD_ERROR_SHAPE, {"from_positions.shape"}, {{from.shape[1], 2}}},
         {HALYARD_ERROR_SHAPE, {"from_positions.n_axes is 2"}, {{from.n_axes, 2}}},
         {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "from_positions.data"}, {{from.data, s.at(1310)}}},
@@ -137,12 +139,12 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
     // Other plans have nothing to do with it.
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;
-    s.args.slots = nullptr;
-    s.args.stages = nullptr;
+    s.brought.slots = nullptr;
+    s.brought.stages = nullptr;
     s.args.positions = nullptr;
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"args.from_positions is set"}, {});
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"args.from_angles is set"},
-                {{s.args.from_positions, nullptr}, {s.args.from_angles, s.args.angles}});
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_positions is set"}, {});
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_angles is set"},
+                {{s.brought.from_positions, nullptr}, {s.brought.from_angles, s.args.angles}});
 }
 
 TEST_CASE("errors: moves, slots", "[errors][road][moves]") {
@@ -175,11 +177,11 @@ TEST_CASE("errors: moves, scales", "[errors][road][moves]") {
         s.runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales_out[slot 7, head 1] is"}, {{of_slot_7, scale}});
         s.runs.accept({{of_slot_6, scale}});
         s.runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales_out[token 2, head 0] is"},
-                      {{s.tensors[1].cache, nullptr},
+                      {{s.kv[1].cache, nullptr},
                        {s.stages[1].cache, nullptr},
                        {s.x[1].data, s.at(1300)},
                        {s.y[1].data, s.at(1300)},
-                       {s.args.slots, nullptr},
+                       {s.brought.slots, nullptr},
                        {s.stages[1].stride_scales[0], 6},
                        {*s.at(1400 + 6 + 2 * 2), scale}});
     }
@@ -192,8 +194,10 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][mo
     auto groups = halyard::describe_groups(HALYARD_GROUPS_OPENVINO_U8);
     auto cache = halyard::describe_hnd_cache(2, 4, MoveRun::H, 48);
     s.tensors[1] = halyard::describe_tensor(halyard::dtype::uint8, 40, halyard::pairing::half);
-    s.tensors[1].groups = &groups;
-    s.tensors[1].cache = &cache;
+    s.kv[1] = sized<halyard_kv_desc>();
+    s.tensors[1].kv = &s.kv[1];
+    s.kv[1].groups = &groups;
+    s.kv[1].cache = &cache;
     s.stages[1] = halyard::stages_into(s.at(1400));
     s.x[1] = s.y[1] =
         halyard::tensor(nullptr, halyard::dtype::uint8, {MoveRun::n_batch, MoveRun::n_tokens, MoveRun::H, 48});
@@ -219,23 +223,26 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][mo
 TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
     MoveRun s;
     BoundRun bound(s);
-    const void *&from = bound.args.from_positions;
+    const void *&from = bound.from_positions.data;
     bound.calls.refuse({
-        {HALYARD_ERROR_MISMATCH, {"args.from_positions is NULL, but the run was bound with"}, {{from, nullptr}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"args.kv.from_positions.data is NULL, but the run was bound with"},
+         {{from, nullptr}}},
         {HALYARD_ERROR_OVERFLOW,
-         {"args.from_positions leaves the address space"},
+         {"args.kv.from_positions.data leaves the address space"},
          {{from, before_the_end_of_memory(8)}}},
-        {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "args.from_positions"}, {{from, s.at(1310)}}},
-        {HALYARD_ERROR_SCALE, {"args.scales_out[1][slot 0, head 0] is 0"}, {{*s.at(1400), 0.0f}}},
+        {HALYARD_ERROR_OVERLAP, {"args.kv.stages[1].cache", "args.kv.from_positions"}, {{from, s.at(1310)}}},
+        {HALYARD_ERROR_SCALE, {"args.kv.stages[1].scales_out[slot 0, head 0] is 0"}, {{*s.at(1400), 0.0f}}},
     });
     CHECK(bound() == HALYARD_OK);
 
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;
-    s.args.positions = s.args.from_positions = nullptr;
-    s.args.slots = nullptr;
-    s.args.stages = nullptr;
+    s.args.positions = nullptr;
+    s.brought.from_positions = nullptr;
+    s.brought.slots = nullptr;
+    s.brought.stages = nullptr;
     BoundRun rotates(s);
-    rotates.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.from_positions is set, but the plan does not rerotate"},
-                         {{rotates.args.from_positions, s.from_positions.data}});
+    rotates.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_positions is set, but the plan does not rerotate"},
+                         {{rotates.kv.from_positions, &s.from_positions}});
 }

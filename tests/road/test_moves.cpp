@@ -46,8 +46,9 @@ TEST_CASE("moves: the bits of phases at the difference", "[road][moves]") {
                                                                             head_dim, halyard::pairing::half)});
                 desc.rerotates = true;
                 desc.target = target;
+                const auto kv = halyard::moved_from(from_view);
                 halyard::run(halyard::plan(desc), angles, moved.tensor(), moved.tensor(),
-                             halyard::run_options().at(to_view).moved_from(from_view));
+                             halyard::run_options().at(to_view).with(kv));
                 CHECK((moved == rotate(rotation, phases, &at, keys)));
             }
         }
@@ -165,13 +166,16 @@ private:
     halyard_cache_desc cache_ = halyard::describe_hnd_cache(4, 16, 1, width_);
     halyard_scale_desc dynamic_ = halyard::describe_dynamic_scales();
 
-    halyard_tensor_desc describe() const {
+    halyard_kv_desc kv_ = sized<halyard_kv_desc>();
+
+    halyard_tensor_desc describe() {
         auto desc = halyard::describe_tensor(format_.dtype, head_dim, halyard::pairing::half);
-        desc.out_dtype = desc.dtype;
-        desc.cache = &cache_;
-        desc.scale = format_.has_scales() ? &dynamic_ : nullptr;
-        desc.groups = format_.has_records() ? &groups_ : nullptr;
-        desc.hadamard = format_.hadamard;
+        kv_.out_dtype = desc.dtype;
+        kv_.cache = &cache_;
+        kv_.scale = format_.has_scales() ? &dynamic_ : nullptr;
+        kv_.groups = format_.has_records() ? &groups_ : nullptr;
+        kv_.hadamard = format_.hadamard;
+        desc.kv = &kv_;
         return desc;
     }
 
@@ -184,10 +188,11 @@ private:
             stages.stride_scales[1] = 1;
         }
         const std::int64_t first_slot = 0;
-        const auto slots = halyard::consecutive_slots(&first_slot, 1, scratch_.data(), n / 8);
-        halyard::run_options options;
-        options.at(to).into(slots, stages).from_positions = from;
-        halyard::run(halyard::plan(desc), angles_, x, x, options);
+        auto slots = halyard::slots(&first_slot, {1, 1}, scratch_.data(), n / 8);
+        slots.consecutive = 1;
+        auto kv = halyard::kv_args(&stages, &slots);
+        kv.from_positions = from ? &*from : nullptr;
+        halyard::run(halyard::plan(desc), angles_, x, x, halyard::run_options().at(to).with(kv));
     }
 };
 

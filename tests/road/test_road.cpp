@@ -157,8 +157,10 @@ TEST_CASE("road: heads beside those whose pairs are rotated in turn are normed o
     auto norm = halyard::make_struct<halyard_norm_desc>();
     norm.eps = 1.0;
     auto v = halyard::describe_tensor(halyard::dtype::f32, narrow);
-    v.no_rotation = 1;
-    v.norm = &norm;
+    auto kv = sized<halyard_kv_desc>();
+    kv.no_rotation = 1;
+    kv.norm = &norm;
+    v.kv = &kv;
     const auto angles = halyard::angle_source::phase(halyard::frequencies::from_base(10000.0, wide));
     std::vector<float> q(wide, 1.0f), beside(narrow), alone;
     std::iota(beside.begin(), beside.end(), 1.0f);
@@ -180,10 +182,12 @@ namespace {
 std::vector<std::uint32_t> take(const halyard_norm_desc *norm, const halyard_scale_desc *scale, std::int32_t out_dtype,
                                 const std::vector<float> &x, const char *target, float *scale_out = nullptr) {
     auto desc = halyard::describe_tensor(halyard::dtype::f32, static_cast<std::int64_t>(x.size()));
-    desc.no_rotation = 1;
-    desc.out_dtype = out_dtype;
-    desc.norm = norm;
-    desc.scale = scale;
+    auto kv = sized<halyard_kv_desc>();
+    kv.no_rotation = 1;
+    kv.out_dtype = out_dtype;
+    kv.norm = norm;
+    kv.scale = scale;
+    desc.kv = &kv;
     halyard::plan_desc plan_desc(0, {desc});
     plan_desc.target = target;
     const halyard::plan plan(plan_desc);
@@ -191,10 +195,10 @@ std::vector<std::uint32_t> take(const halyard_norm_desc *norm, const halyard_sca
     std::vector<char> y(x.size() * static_cast<std::size_t>(bytes));
     auto stages = halyard::stages();
     stages.scales_out = scale_out;
-    halyard::run_options options;
-    options.stages = stages;
+    const auto brought = halyard::kv_args(&stages);
     halyard::run(plan, halyard::angle_source(), halyard::input_tensor(x.data(), halyard::dtype::f32, {1, 1, 1, n}),
-                 halyard::tensor(y.data(), static_cast<halyard::dtype>(out_dtype), {1, 1, 1, n}), options);
+                 halyard::tensor(y.data(), static_cast<halyard::dtype>(out_dtype), {1, 1, 1, n}),
+                 halyard::run_options().with(brought));
     std::vector<std::uint32_t> words;
     for (std::int64_t i = 0; i < n; i++) {
         std::uint32_t word = 0;

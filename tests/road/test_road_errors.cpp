@@ -27,20 +27,22 @@ struct RoadRun : ValidRun {
     }
 
     RoadRun() : ValidRun(3) {
-        tensors[1].norm = &norm;
-        tensors[1].scale = &fixed;
-        tensors[1].cache = &k_cache;
+        kv[1].norm = &norm;
+        kv[1].scale = &fixed;
+        kv[1].cache = &k_cache;
         stages[1] = halyard::stages(at(900), D, at(1000));  // 128 elements
         stages[1].scales = at(950);
         stages[1].n_scales = H;
-        tensors[2].no_rotation = 1;
-        tensors[2].out_dtype = HALYARD_E4M3;
+        kv[2].no_rotation = 1;
+        kv[2].out_dtype = HALYARD_E4M3;
         store_with_dynamic_scales(2, v_cache);
     }
 
     /// Leaves one of the tensors, the first.
     void keep(int i) {
         tensors[0] = tensors[i];
+        kv[0] = kv[i];
+        tensors[0].kv = &kv[0];
         stages[0] = stages[i];
         x[0] = x[i];
         plan.n_tensors = 1;
@@ -53,9 +55,9 @@ TEST_CASE("errors: roads, Hadamard transforms of a plan", "[errors][road]") {
     RoadRun s;
     const Table &plans = s.plans;
     plans.refuse_each(HALYARD_ERROR_SHAPE, {1, -2, 3, 6, 2 * RoadRun::D, 1 << 30, INT32_MAX, INT32_MIN},
-                      {{"tensors[1].hadamard", s.tensors[1].hadamard}});
+                      {{"tensors[1].kv.hadamard", s.kv[1].hadamard}});
     for (const std::int64_t n : {std::int64_t{2}, std::int64_t{4}, RoadRun::D}) {
-        plans.accept({{s.tensors[1].hadamard, n}, {s.tensors[2].hadamard, n}});
+        plans.accept({{s.kv[1].hadamard, n}, {s.kv[2].hadamard, n}});
     }
 }
 
@@ -63,19 +65,19 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
     RoadRun s;
     const Table &plans = s.plans;
     auto &norm = s.norm;
-    const std::string name = "tensors[1].norm";
+    const std::string name = "tensors[1].kv.norm";
     plans.accept({});
     plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_norm_desc>(), {{name + ".size", norm.size}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN}, {{name + "->kind", norm.kind}});
+    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN}, {{name + ".kind", norm.kind}});
     plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN},
-                      {{name + "->width", norm.width},
-                       {name + "->order", norm.order},
-                       {name + "->unit_offset", norm.unit_offset},
-                       {name + "->has_bias", norm.has_bias},
-                       {name + "->weight_per_head", norm.weight_per_head},
-                       {name + "->no_eps", norm.no_eps}});
+                      {{name + ".width", norm.width},
+                       {name + ".order", norm.order},
+                       {name + ".unit_offset", norm.unit_offset},
+                       {name + ".has_bias", norm.has_bias},
+                       {name + ".weight_per_head", norm.weight_per_head},
+                       {name + ".no_eps", norm.no_eps}});
     plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, INT32_MAX, INT32_MIN},
-                      {{name + "->rounding", norm.rounding}});
+                      {{name + ".rounding", norm.rounding}});
     for (std::int32_t *const field : {&norm.width, &norm.order, &norm.unit_offset, &norm.no_eps}) {
         plans.accept({{norm.eps, 0}, {*field, 1}});
     }
@@ -83,9 +85,9 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
     plans.accept({{norm.eps, 0}, {norm.rounding, 3}});
     plans.accept({{norm.weight_dtype, 0}, {norm.rounding, 1}});
     plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 7, HALYARD_E4M3, HALYARD_INT8},
-                      {{name + "->weight_dtype", norm.weight_dtype}});
+                      {{name + ".weight_dtype", norm.weight_dtype}});
     for (const double eps : {-1e-6, nan_value, infinite, -infinite, 1e39}) {
-        plans.refuse(HALYARD_ERROR_SCALE, {name + "->eps is "}, {{norm.eps, eps}});
+        plans.refuse(HALYARD_ERROR_SCALE, {name + ".eps is "}, {{norm.eps, eps}});
     }
     for (const double eps : {0.0, 1e-5, 1.0, 1e38}) {
         plans.accept({{norm.eps, eps}});
@@ -121,21 +123,21 @@ TEST_CASE("errors: roads, weights and biases of a plan's norm", "[errors][road]"
     RoadRun s;
     const Table &plans = s.plans;
     auto &norm = s.norm;
-    const std::string name = "tensors[1].norm";
+    const std::string name = "tensors[1].kv.norm";
     plans.accept({{norm.kind, HALYARD_NORM_LAYER}});
     plans.accept({{norm.weight_per_head, 1}});
     plans.accept({{norm.kind, HALYARD_NORM_LAYER}, {norm.has_bias, 1}, {norm.weight_per_head, 1}});
     plans.accept({{norm.kind, HALYARD_NORM_LAYER}, {norm.weight_dtype, 0}});
     plans.refuse({
         {HALYARD_ERROR_MISMATCH,
-         {name + "->has_bias is 1", "no weight"},
+         {name + ".has_bias is 1", "no weight"},
          {{norm.weight_dtype, 0}, {norm.has_bias, 1}, {norm.kind, HALYARD_NORM_LAYER}}},
         {HALYARD_ERROR_MISMATCH,
-         {name + "->weight_per_head is 1", "no weight"},
+         {name + ".weight_per_head is 1", "no weight"},
          {{norm.weight_dtype, 0}, {norm.weight_per_head, 1}}},
-        {HALYARD_ERROR_MISMATCH, {name + "->has_bias is 1", "kind is HALYARD_NORM_RMS (0)"}, {{norm.has_bias, 1}}},
+        {HALYARD_ERROR_MISMATCH, {name + ".has_bias is 1", "kind is HALYARD_NORM_RMS (0)"}, {{norm.has_bias, 1}}},
         {HALYARD_ERROR_MISMATCH,
-         {name + "->weight_per_head is 1", "rows"},
+         {name + ".weight_per_head is 1", "rows"},
          {{norm.weight_per_head, 1}, {norm.width, HALYARD_NORM_ROW}}},
     });
 }
@@ -146,36 +148,38 @@ TEST_CASE("errors: roads, dtypes, scales and caches of a plan", "[errors][road]"
     for (const std::int32_t dtype : {HALYARD_E4M3, HALYARD_E5M2, HALYARD_INT8}) {
         plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0].dtype is ", "only outputs"},
                      {{s.tensors[0].dtype, dtype}});
-        plans.accept({{s.tensors[0].out_dtype, dtype}});
+        plans.accept({{s.kv[0].out_dtype, dtype}});
     }
     plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2},
-                      {{"tensors[0].no_rotation", s.tensors[0].no_rotation},
-                       {"tensors[1].scale->kind", s.fixed.kind},
-                       {"tensors[1].scale->reserved", s.fixed.reserved},
-                       {"tensors[1].cache->reserved", s.k_cache.reserved}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2}, {{"tensors[1].scale->per", s.fixed.per}});
+                      {{"tensors[0].kv.no_rotation", s.kv[0].no_rotation},
+                       {"tensors[1].kv.scale.kind", s.fixed.kind},
+                       {"tensors[1].kv.scale.reserved", s.fixed.reserved},
+                       {"tensors[1].kv.cache.reserved", s.k_cache.reserved}});
+    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2}, {{"tensors[1].kv.scale.per", s.fixed.per}});
     plans.refuse({
-        {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].scale.size is 0"}, {{s.dynamic.size, 0}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].cache.size is 4"}, {{s.v_cache.size, 4}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[2].scale->per is 1"}, {{s.dynamic.per, 1}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[2].out_dtype is bf16", "dynamic"}, {{s.tensors[2].out_dtype, HALYARD_BF16}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].kv.size is 4"}, {{s.kv[2].size, 4}}},
+        {HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[0].kv.reserved is 1"}, {{s.kv[0].reserved, 1}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].kv.scale.size is 0"}, {{s.dynamic.size, 0}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].kv.cache.size is 4"}, {{s.v_cache.size, 4}}},
+        {HALYARD_ERROR_MISMATCH, {"tensors[2].kv.scale.per is 1"}, {{s.dynamic.per, 1}}},
+        {HALYARD_ERROR_MISMATCH, {"tensors[2].kv.out_dtype is bf16", "dynamic"}, {{s.kv[2].out_dtype, HALYARD_BF16}}},
         {HALYARD_ERROR_ROTARY_DIM, {"rotary_dim is 0"}, {{s.plan.rotary_dim, 0}}},
     });
-    plans.accept({{s.plan.rotary_dim, 0}, {s.tensors[0].no_rotation, 1}, {s.tensors[1].no_rotation, 1}});
+    plans.accept({{s.plan.rotary_dim, 0}, {s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}});
     plans.accept({{s.tensors[2].pairing, 99}});  // of what is not rotated, not read
 
     auto &cache = s.k_cache;
-    const std::string name = "tensors[1].cache";
-    plans.refuse_each(HALYARD_ERROR_SHAPE, {-1, INT64_MIN, 0}, {{name + "->n_slots", cache.n_slots}});
+    const std::string name = "tensors[1].kv.cache";
+    plans.refuse_each(HALYARD_ERROR_SHAPE, {-1, INT64_MIN, 0}, {{name + ".n_slots", cache.n_slots}});
     plans.refuse_each(HALYARD_ERROR_SHAPE, {-1, INT64_MIN, -7},
-                      {{name + "->block_size", cache.block_size},
-                       {name + "->tile_tokens", cache.tile_tokens},
-                       {name + "->stride_tile_tokens", cache.stride_tile_tokens},
-                       {name + "->stride_token", cache.stride_token},
-                       {name + "->tile_elements", cache.tile_elements},
-                       {name + "->stride_tile_elements", cache.stride_tile_elements},
-                       {name + "->stride_element", cache.stride_element},
-                       {name + "->extent", cache.extent}});
+                      {{name + ".block_size", cache.block_size},
+                       {name + ".tile_tokens", cache.tile_tokens},
+                       {name + ".stride_tile_tokens", cache.stride_tile_tokens},
+                       {name + ".stride_token", cache.stride_token},
+                       {name + ".tile_elements", cache.tile_elements},
+                       {name + ".stride_tile_elements", cache.stride_tile_elements},
+                       {name + ".stride_element", cache.stride_element},
+                       {name + ".extent", cache.extent}});
     plans.refuse({
         {HALYARD_ERROR_SHAPE, {"n_slots is 9", "multiple of block_size, 4"}, {{cache.n_slots, 9}}},
         // A head's tokens of 8 elements each, 4 of them: 32 elements.
@@ -218,7 +222,7 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
         }
     }
     runs.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.slots is NULL"}, {{s.args.slots, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.slots is NULL"}, {{s.brought.slots, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"slots.data is NULL"}, {{slots.data, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"slots.scratch is NULL", "1 bytes"}, {{slots.scratch, nullptr}}},
         // The smaller of two caches counts.
@@ -226,7 +230,9 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
          {"slots[batch 0, token 0] is 5", "-1 to 3"},
          {{s.v_cache, halyard::describe_nhd_cache(1, 4, RoadRun::H, RoadRun::D)}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 1, token 2] is 0, as is slots[batch 0, token 1]"}, {{values[5], 0}}},
-        {HALYARD_ERROR_MISMATCH, {"args.slots is set", "no tensor"}, {{s.plan.n_tensors, 1}, {s.args.stages, nullptr}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"args.kv.slots is set", "no tensor"},
+         {{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}}},
         {HALYARD_ERROR_OVERFLOW,
          {"slots.scratch leaves the address space"},
          {{slots.scratch, before_the_end_of_memory(0)}}},
@@ -237,7 +243,7 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
     });
     runs.accept({{values[5], 0}, {slots.policy, HALYARD_SLOTS_RANGE_ONLY}, {slots.scratch, nullptr}});
     runs.accept({{values[5], -1}, {values[4], -1}});
-    runs.accept({{s.plan.n_tensors, 1}, {s.args.stages, nullptr}, {s.args.slots, nullptr}});
+    runs.accept({{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}, {s.brought.slots, nullptr}});
     runs.accept({{slots.scratch, s.at(1128)}});
 }
 
@@ -246,10 +252,15 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
     const Table &runs = s.runs;
     auto &stages = s.stages;
     runs.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.stages is NULL", "tensors[1] has a cache"}, {{s.args.stages, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv is NULL", "tensors[1] has a cache"}, {{s.args.kv, nullptr}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"args.kv.size is 0"}, {{s.brought.size, 0}}},
+        {HALYARD_ERROR_UNKNOWN_VALUE, {"args.kv.reserved is 1"}, {{s.brought.reserved, 1}}},
         {HALYARD_ERROR_NULL_POINTER,
-         {"args.stages and args.slots are NULL, but tensors[1] has a cache"},
-         {{s.args.stages, nullptr}, {s.args.slots, nullptr}}},
+         {"args.kv.stages is NULL", "tensors[1] has a cache"},
+         {{s.brought.stages, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER,
+         {"args.kv.stages and args.kv.slots are NULL, but tensors[1] has a cache"},
+         {{s.brought.stages, nullptr}, {s.brought.slots, nullptr}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"stages[2].size is 8"}, {{stages[2].size, 8}}},
         {HALYARD_ERROR_UNKNOWN_VALUE, {"stages[0].reserved is 1"}, {{stages[0].reserved, 1}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].weight is NULL"}, {{stages[1].weight, nullptr}}},
@@ -281,20 +292,19 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
     runs.accept({{s.x[1].shape[2], 0}, {stages[1], halyard::stages()}});  // nothing is asked of a tensor without heads
     runs.accept({{s.y[1].size, 0}});                                      // of a tensor with a cache, not read
     // Nothing is rotated, so angles are not needed.
-    runs.accept({{s.tensors[0].no_rotation, 1}, {s.tensors[1].no_rotation, 1}, {s.args.angles, nullptr}});
+    runs.accept({{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}, {s.args.angles, nullptr}});
 
-    s.tensors[1].norm = nullptr;
-    s.tensors[1].scale = nullptr;
-    s.tensors[1].cache = nullptr;
+    s.kv[1].norm = nullptr;
+    s.kv[1].scale = nullptr;
+    s.kv[1].cache = nullptr;
     s.plan.n_tensors = 2;
-    s.args.slots = nullptr;
-    s.args.stages = nullptr;
+    s.args.kv = nullptr;
     runs.accept({});
-    runs.refuse(HALYARD_ERROR_NULL_POINTER, {"args.stages is NULL", "tensors[1] has a norm with a weight"},
-                {{s.tensors[1].norm, &s.norm}});
-    runs.accept({{s.tensors[1].norm, &s.norm}, {s.norm.weight_dtype, 0}});
-    runs.refuse(HALYARD_ERROR_NULL_POINTER, {"args.stages is NULL", "tensors[1] has a scale"},
-                {{s.tensors[1].scale, &s.fixed}});
+    runs.refuse(HALYARD_ERROR_NULL_POINTER, {"args.kv is NULL", "tensors[1] has a norm with a weight"},
+                {{s.kv[1].norm, &s.norm}});
+    runs.accept({{s.kv[1].norm, &s.norm}, {s.norm.weight_dtype, 0}});
+    runs.refuse(HALYARD_ERROR_NULL_POINTER, {"args.kv is NULL", "tensors[1] has a scale"},
+                {{s.kv[1].scale, &s.fixed}});
 }
 
 TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
@@ -341,14 +351,14 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
          {{stages[1].scales, before_the_end_of_memory<float *>(6)}}},
         {HALYARD_ERROR_MISMATCH,
          {"y[0].dtype is f32, but the plan's is bf16"},
-         {{s.tensors[0].out_dtype, HALYARD_BF16}}},
+         {{s.kv[0].out_dtype, HALYARD_BF16}}},
         // In place goes only where nothing changes its size.
         {HALYARD_ERROR_OVERLAP,
          {"y[0].data shares elements with x[0].data", "only an output of its input's dtype"},
-         {{s.tensors[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}}},
+         {{s.kv[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}}},
     });
     runs.accept({{s.k_cache.stride_head, 32}});
-    runs.accept({{s.tensors[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}, {s.y[0].data, s.at(3000)}});
+    runs.accept({{s.kv[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}, {s.y[0].data, s.at(3000)}});
 }
 
 TEST_CASE("errors: roads, stages over other arguments", "[errors][road]") {
@@ -382,7 +392,7 @@ namespace {
 /// The same, with scales by position for q: [2, 3, 2] floats at 3000.
 struct ScaledRun : RoadRun {
     ScaledRun() {
-        tensors[0].position_scales = 1;
+        kv[0].position_scales = 1;
         stages[0].position_scales = at(3000);
         stages[0].stride_position_scales[0] = 6;
         stages[0].stride_position_scales[1] = 2;
@@ -396,9 +406,9 @@ TEST_CASE("errors: roads, scales by position", "[errors][road]") {
     ScaledRun s;
     auto &q = s.stages[0];
     s.plans.accept({});
-    s.plans.accept({{s.tensors[0].no_rotation, 1}});
+    s.plans.accept({{s.kv[0].no_rotation, 1}});
     s.plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN},
-                        {{"tensors[0].position_scales", s.tensors[0].position_scales}});
+                        {{"tensors[0].kv.position_scales", s.kv[0].position_scales}});
     s.plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0].head_dim is 2050", "2048"}, {{s.tensors[0].head_dim, 2050}});
 
     const Table &runs = s.runs;
@@ -423,8 +433,8 @@ TEST_CASE("errors: roads, scales by position", "[errors][road]") {
                  {strides[2], 0}});
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER,
-         {"args.stages is NULL", "tensors[0] has scales by position"},
-         {{s.plan.n_tensors, 1}, {s.args.slots, nullptr}, {s.args.stages, nullptr}}},
+         {"args.kv.stages is NULL", "tensors[0] has scales by position"},
+         {{s.plan.n_tensors, 1}, {s.brought.slots, nullptr}, {s.brought.stages, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{q.position_scales, nullptr}}},
         {HALYARD_ERROR_MISMATCH,
          {"stages[1].position_scales is set", "does not have scales by position"},
@@ -441,24 +451,25 @@ TEST_CASE("errors: roads, scales by position", "[errors][road]") {
     runs.accept({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {q.position_scales, nullptr}});
     // Where the plan asks for none, there are no strides.
     runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[0].stride_position_scales[0] is " + text(INT64_MAX)},
-                {{s.tensors[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
+                {{s.kv[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
 }
 
 TEST_CASE("errors: roads, scales by position of bound runs", "[errors][road]") {
     ScaledRun s;
     BoundRun bound(s);
-    const Words at_head = {"args.position_scales[0][batch 0, token 1, head 1] is nan"};
-    auto &scales = bound.position_scales;
+    const Words at_head = {"args.kv.stages[0].position_scales[batch 0, token 1, head 1] is nan"};
+    auto &scales = bound.stages[0].position_scales;
     bound.calls.refuse({
         {HALYARD_ERROR_SCALE, at_head, {{*s.at(3003), nan_value}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.position_scales[0] is NULL"}, {{scales[0], nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.position_scales[0] is NULL"}, {{bound.args.position_scales, nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"args.position_scales[1] is set"}, {{scales[1], s.at(3000)}}},
-        {HALYARD_ERROR_OVERLAP, {"y[0]", "args.position_scales[0]"}, {{scales[0], s.at(90)}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.stages[0].position_scales is NULL"}, {{scales, nullptr}}},
+        {HALYARD_ERROR_MISMATCH,
+         {"args.kv.stages[1].position_scales is set"},
+         {{bound.stages[1].position_scales, s.at(3000)}}},
+        {HALYARD_ERROR_OVERLAP, {"y[0]", "args.kv.stages[0].position_scales"}, {{scales, s.at(90)}}},
     });
     // Those of each call count.
     const auto before = s.arena;
-    bound.position_scales[0] = s.at(3100);
+    scales = s.at(3100);
     CHECK(bound() == HALYARD_OK);
     const auto after = s.arena;
     s.arena = before;
@@ -477,12 +488,12 @@ TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][roa
     runs.refuse(HALYARD_ERROR_SHAPE, {"stages[1].n_scales is 2", "3"},
                 {{s.x[1].shape[2], 3}, {s.k_cache.stride_block, 96}, {s.stages[1].scales, last_two}});
     // Heads without an end, in a cache whose heads could all lie in one place.
-    runs.refuse(HALYARD_ERROR_STRIDE, {"x[1] has " + text(INT64_MAX / 2) + " heads", "tensors[1].cache"},
+    runs.refuse(HALYARD_ERROR_STRIDE, {"x[1] has " + text(INT64_MAX / 2) + " heads", "tensors[1].kv.cache"},
                 {{s.x[1].shape[2], INT64_MAX / 2}, {s.x[1].strides[2], 0}, {s.k_cache.stride_head, 0}});
     // The stride of what there is one of may be anything.
     for (const std::int64_t stride : Numbers{INT64_MIN, INT64_MAX}) {
         runs.accept({{s.x[1].shape[2], 1}, {s.stages[1].n_scales, 1}, {s.k_cache.stride_head, stride}});
-        runs.accept({{s.tensors[0].no_rotation, 1},
+        runs.accept({{s.kv[0].no_rotation, 1},
                      {s.tensors[0].head_dim, 1},
                      {s.x[0].shape[3], 1},
                      {s.y[0].shape[3], 1},
@@ -505,34 +516,46 @@ TEST_CASE("errors: roads, bound runs", "[errors][road][bound]") {
     s.add_bias();
     BoundRun b(s);
     b.calls.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.slots is NULL"}, {{b.args.slots, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.slots_scratch is NULL"}, {{b.args.slots_scratch, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.weights[1] is NULL"}, {{b.args.weights, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.biases[1] is NULL"}, {{b.args.biases, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.biases[1] is NULL"}, {{b.biases[1], nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"args.biases[0] is set"}, {{b.biases[0], s.at(910)}}},
-        {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "args.biases[1]"}, {{b.biases[1], b.caches[1]}}},
-        {HALYARD_ERROR_OVERFLOW, {"args.biases[1]", "address space"}, {{b.biases[1], before_the_end_of_memory(30)}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.scales[1] is NULL"}, {{b.scales[1], nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.scales_out[2] is NULL"}, {{b.scales_out[2], nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.caches[1] is NULL"}, {{b.args.caches, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.slots.data is NULL"}, {{b.kv.slots, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.slots.scratch is NULL"}, {{b.slots.scratch, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.stages[1].weight is NULL"}, {{b.kv.stages, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.stages[1].weight is NULL"}, {{b.args.kv, nullptr}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"args.kv.size is 0"}, {{b.kv.size, 0}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"args.kv.stages[2].size is 8"}, {{b.stages[2].size, 8}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"args.kv.slots.size is 0"}, {{b.slots.size, 0}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.stages[1].bias is NULL"}, {{b.stages[1].bias, nullptr}}},
+        {HALYARD_ERROR_MISMATCH, {"args.kv.stages[0].bias is set"}, {{b.stages[0].bias, s.at(910)}}},
+        {HALYARD_ERROR_OVERLAP,
+         {"args.kv.stages[1].cache", "args.kv.stages[1].bias"},
+         {{b.stages[1].bias, b.stages[1].cache}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"args.kv.stages[1].bias", "address space"},
+         {{b.stages[1].bias, before_the_end_of_memory(30)}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.stages[1].scales is NULL"}, {{b.stages[1].scales, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.kv.stages[2].scales_out is NULL"}, {{b.stages[2].scales_out, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{b.x[1], nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"args.caches[0] is set"}, {{b.caches[0], b.caches[1]}}},
-        {HALYARD_ERROR_SCALE, {"args.scales[1][0] is 0"}, {{*s.at(950), 0}}},
+        {HALYARD_ERROR_MISMATCH, {"args.kv.stages[0].cache is set"}, {{b.stages[0].cache, b.stages[1].cache}}},
+        {HALYARD_ERROR_SCALE, {"args.kv.stages[1].scales[0] is 0"}, {{*s.at(950), 0}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 0, token 2] is 8"}, {{s.numbers(2000)[2], 8}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 0, token 2] is 5"}, {{s.numbers(2000)[2], 5}}},
-        {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "x[2]"}, {{b.caches[1], s.at(495)}}},
-        {HALYARD_ERROR_OVERLAP, {"args.caches[2]", "args.caches[1]"}, {{b.caches[2], b.caches[1]}}},
-        {HALYARD_ERROR_OVERLAP, {"args.caches[1]", "args.weights[1]"}, {{b.weights[1], b.caches[1]}}},
-        {HALYARD_ERROR_OVERLAP, {"args.scales_out[2]", "x[2]"}, {{b.scales_out[2], s.at(495)}}},
-        {HALYARD_ERROR_OVERLAP, {"args.slots_scratch", "args.slots"}, {{b.args.slots_scratch, s.at(2000)}}},
-        {HALYARD_ERROR_OVERFLOW, {"args.caches[1]", "address space"}, {{b.caches[1], before_the_end_of_memory(100)}}},
+        {HALYARD_ERROR_OVERLAP, {"args.kv.stages[1].cache", "x[2]"}, {{b.stages[1].cache, s.at(495)}}},
+        {HALYARD_ERROR_OVERLAP,
+         {"args.kv.stages[2].cache", "args.kv.stages[1].cache"},
+         {{b.stages[2].cache, b.stages[1].cache}}},
+        {HALYARD_ERROR_OVERLAP,
+         {"args.kv.stages[1].cache", "args.kv.stages[1].weight"},
+         {{b.stages[1].weight, b.stages[1].cache}}},
+        {HALYARD_ERROR_OVERLAP, {"args.kv.stages[2].scales_out", "x[2]"}, {{b.stages[2].scales_out, s.at(495)}}},
+        {HALYARD_ERROR_OVERLAP, {"args.kv.slots.scratch", "args.kv.slots.data"}, {{b.slots.scratch, s.at(2000)}}},
         {HALYARD_ERROR_OVERFLOW,
-         {"args.slots leaves the address space"},
-         {{b.args.slots, before_the_end_of_memory(3)}}},
+         {"args.kv.stages[1].cache", "address space"},
+         {{b.stages[1].cache, before_the_end_of_memory(100)}}},
         {HALYARD_ERROR_OVERFLOW,
-         {"args.slots_scratch leaves the address space"},
-         {{b.args.slots_scratch, before_the_end_of_memory(0)}}},
+         {"args.kv.slots.data leaves the address space"},
+         {{b.slots.data, before_the_end_of_memory(3)}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"args.kv.slots.scratch leaves the address space"},
+         {{b.slots.scratch, before_the_end_of_memory(0)}}},
         {HALYARD_ERROR_OVERFLOW, {"args.x[1] leaves the address space"}, {{b.x[1], before_the_end_of_memory(100)}}},
     });
     CHECK(b() == HALYARD_OK);
@@ -579,12 +602,12 @@ void change_at_random(RoadRun &s, oracle::Random &random) {
                                   &n.weight_dtype,
                                   &n.no_eps,
                                   &s.fixed.per,
-                                  &s.tensors[0].out_dtype,
-                                  &s.tensors[1].out_dtype,
-                                  &s.tensors[2].out_dtype,
+                                  &s.kv[0].out_dtype,
+                                  &s.kv[1].out_dtype,
+                                  &s.kv[2].out_dtype,
                                   &s.tensors[1].pairing,
                                   &s.tensors[1].out_pairing,
-                                  &s.tensors[1].no_rotation,
+                                  &s.kv[1].no_rotation,
                                   &s.slots.policy,
                                   &s.slots.type};
     static constexpr std::int64_t values[] = {-9, -1, 0,  1,  2,  3,  4,  6,         7,         8,

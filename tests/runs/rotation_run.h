@@ -29,7 +29,6 @@ struct RotationRun : ValidRun {
         executor.parallel_for = [](void *, std::int64_t, void (*)(void *, std::int64_t), void *) {
             return std::int32_t{0};
         };
-        args.slots = nullptr;
-        args.stages = nullptr;
+        args.kv = nullptr;
     }
 };

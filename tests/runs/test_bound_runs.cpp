@@ -125,13 +125,11 @@ TEST_CASE("bound runs: given rows that lie elsewhere", "[bound]") {
     s.args.angles = second.get();
     s.run();
     const auto after = s.arena;
-    halyard::bound_stages elsewhere;
-    elsewhere.angles = second.get();
     for (const std::int32_t n_parts : {1, 3}) {
         s.arena = before;
         for (std::int32_t part = 0; part < n_parts; part++) {
-            b.bound({s.x[0].data, s.x[1].data}, {s.y[0].data, s.y[1].data}, b.args.positions, elsewhere,
-                    {part, n_parts});
+            b.bound({s.x[0].data, s.x[1].data}, {s.y[0].data, s.y[1].data}, b.args.positions, {part, n_parts},
+                    nullptr, second.get());
         }
         CHECK(s.holds(after));
     }

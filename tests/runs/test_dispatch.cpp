@@ -406,10 +406,12 @@ TEST_CASE("dispatch: an explanation is of each tensor, and of the target that is
     columns.stride_token = columns.tile_elements = 1;
     columns.stride_tile_elements = 16;
     desc = describe(halyard::dtype::bf16);
-    desc.tensors[0].cache = &columns;
+    auto kv = halyard::make_struct<halyard_kv_desc>();
+    kv.cache = &columns;
+    desc.tensors[0].kv = &kv;
     if (has_kernels) {
         CHECK(has_all(halyard::explain(desc), {"tensor 0, in blocks: rotate, scatter\n", "bf16_", ": taken"}));
-        desc.tensors[0].position_scales = 1;
+        kv.position_scales = 1;
         CHECK(has_all(halyard::explain(desc),
                       {"tensor 0, in blocks: load, rotate, scale by position, store in the cache\n", "f32_in_place_"}));
     }

@@ -18,7 +18,7 @@ TEST_CASE("errors: plans", "[errors]") {
                        {"tensors[1].pairing", second.pairing},
                        {"tensors[1].out_pairing", second.out_pairing},
                        {"tensors[1].dtype", second.dtype},
-                       {"tensors[1].out_dtype", second.out_dtype},
+                       {"tensors[1].kv.out_dtype", s.kv[1].out_dtype},
                        {"desc.rerotates", desc.rerotates}});
     plans.refuse_each(HALYARD_ERROR_ROTARY_DIM, {0, -2, -1, 1, 5, INT64_MAX, INT64_MIN},
                       {{"rotary_dim", desc.rotary_dim}});

@@ -39,7 +39,7 @@ TEST_CASE("errors: runs, pointers, structs and enumerations", "[errors]") {
                      {"the plan's is 2"});
     runs.accept({{s.args.n_tensors, 2}});
     runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[0].cache is set", "tensors[0] does not have a cache"},
-                {{s.args.stages, s.stages}, {s.stages[0].cache, s.at(3000)}});
+                {{s.args.kv, &s.brought}, {s.brought.slots, nullptr}, {s.stages[0].cache, s.at(3000)}});
     runs.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1}, {{"args.reserved", s.args.reserved}});
     runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
                   {"x[0].device is HALYARD_CUDA (1), but this call runs on HALYARD_CPU only"},
@@ -225,7 +225,7 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
     };
     const auto by_token = halyard::angle_source::given_by_token(s.at(3072), 2, RotationRun::rotary_dim);
     runs.accept(with({{s.args.angles, by_token.get()}}));
-    runs.accept(with({{s.tensors[0].no_rotation, 1}, {s.tensors[1].no_rotation, 1}}));
+    runs.accept(with({{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}}));
     runs.accept(with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[1].shape[2], 0}, {s.y[1].shape[2], 0}}));
     const std::int64_t starts[] = {3, 9};
     const auto start = halyard::consecutive_positions(starts, 2);
@@ -279,16 +279,10 @@ TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
         refuses(HALYARD_ERROR_SHAPE, words, [&] { halyard::bound_run(plan, s.angles, x, y, options); });
     };
     count("args.n_tensors is 1, but the plan's is 2", s.x[0], s.y[0]);
-    count("x has 2 tensors, y 1, but all must have as many", {s.x, 2}, s.y[0]);
+    count("x has 2 tensors, y 1, but both must have as many", {s.x, 2}, s.y[0]);
     count("args.n_tensors is 3, but the plan's is 2", {s.x[0], s.x[1], s.x[0]}, {s.y[0], s.y[1], s.y[0]});
     count("args.n_tensors is 5, but the plan's is 2", {s.x, 5}, {s.y, 5});
     count("x has 0 tensors, y 0", {s.x, std::size_t{0}}, {s.y, std::size_t{0}});
-    halyard::run_options three;
-    three.stages = {halyard::stages(), halyard::stages(), halyard::stages()};
-    count("x has 2 tensors, y 2, stages 3", {s.x, 2}, {s.y, 2}, three);
-    const std::vector<halyard_stages> many(9, halyard::stages());
-    three.stages = many;
-    count("x has 2 tensors, y 2, stages 9", {s.x, 2}, {s.y, 2}, three);
 
     // Options keep what they are told: the descriptions were temporary.
     const std::int64_t numbers[] = {9, 8, 7, 6, 5, 4};

@@ -32,8 +32,10 @@ Bound::Bound(nb::handle described, const Origins &origins, void *const *data) : 
         call_->tensors.roads[i].forget_tensors();
     }
     positions_.origin = args.positions != nullptr ? origins.positions : Origins::fixed;
-    slots_.origin = args.slots != nullptr ? origins.slots : Origins::fixed;
-    scratch_bytes_ = args.slots != nullptr ? static_cast<std::size_t>(args.slots->scratch_bytes) : std::size_t{0};
+    slots_.origin = call_->tensors.kv.slots != nullptr ? origins.slots : Origins::fixed;
+    scratch_bytes_ = call_->tensors.kv.slots != nullptr
+                         ? static_cast<std::size_t>(call_->tensors.kv.slots->scratch_bytes)
+                         : std::size_t{0};
     call_->read_positions.reset();  // memory of a call, which its caller may want back
     call_->read_slots.reset();
 }
@@ -43,18 +45,14 @@ bool Bound::writes(std::size_t array) const {
 }
 
 void Bound::run(void *const *data) const {
-    std::array<const void *, max_tensors> x{}, weights{}, biases{};
-    std::array<void *, max_tensors> y{}, caches{};
-    std::array<const float *, max_tensors> scales{};
-    std::array<float *, max_tensors> scales_out{};
+    std::array<const void *, max_tensors> x{};
+    std::array<void *, max_tensors> y{};
+    auto stages = call_->tensors.stages;  // threads share the call
     for (std::size_t i = 0; i < call_->tensors.n; ++i) {
         x[i] = x_[i].in(data);
         y[i] = y_[i].in(data);
-        weights[i] = weights_[i].in(data);
-        caches[i] = caches_[i].in(data);
-        biases[i] = call_->tensors.stages[i].bias;
-        scales[i] = call_->tensors.stages[i].scales;
-        scales_out[i] = call_->tensors.stages[i].scales_out;
+        stages[i].weight = weights_[i].in(data);
+        stages[i].cache = caches_[i].in(data);
     }
     thread_local std::vector<char> scratch;
     scratch.resize(std::max(scratch.size(), scratch_bytes_));
@@ -63,13 +61,11 @@ void Bound::run(void *const *data) const {
     args.positions = positions_.in(data);
     args.x = x.data();
     args.y = y.data();
-    args.slots = slots_.in(data);
-    args.slots_scratch = scratch_bytes_ != 0 ? scratch.data() : nullptr;
-    args.weights = weights.data();
-    args.biases = biases.data();
-    args.scales = scales.data();
-    args.scales_out = scales_out.data();
-    args.caches = caches.data();
+    auto slots = make_struct<halyard_slots>();
+    slots.data = slots_.in(data);
+    slots.scratch = scratch_bytes_ != 0 ? scratch.data() : nullptr;
+    const auto kv = kv_args(stages.data(), &slots);
+    args.kv = call_->args.kv != nullptr ? &kv : nullptr;
     detail::call(halyard_run_bound, bound_.get(), &args);
 }
 

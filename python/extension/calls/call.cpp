@@ -29,7 +29,7 @@ void read_tensors(nb::handle x, nb::handle y, nb::handle offsets, nb::handle sta
         road.read(tensor_names[i], at(x, is_part ? 0 : i), at(y, i), options.layout, arguments,
                   tensors.n == 0 ? Array::anywhere : tensors.roads[0].input().device(), is_part ? &part : nullptr);
         road.desc.rotary_offset = nb::cast<std::int64_t>(at(offsets, i));
-        road.desc.no_rotation = i == 2 ? 1 : 0;
+        road.kv.no_rotation = i == 2 ? 1 : 0;
         tensors.take();
     }
 }
@@ -46,7 +46,7 @@ void require_positions(const AngleSource &angles, const Tensors &tensors) {
     const bool is_empty = tensors.x[0].shape[0] == 0 || tensors.x[0].shape[1] == 0;
     const bool rotates =
         std::any_of(tensors.descs.begin(), tensors.descs.begin() + static_cast<std::ptrdiff_t>(tensors.n),
-                    [](const halyard_tensor_desc &desc) { return desc.no_rotation == 0; });
+                    [](const halyard_tensor_desc &desc) { return desc.kv->no_rotation == 0; });
     if (why != nullptr && rotates && !angles.by_token && !is_empty) {
         refuse(HALYARD_ERROR_MISMATCH, std::string("positions is left out, but ") + why +
                                            ": say where the tokens are (0, if they start at position 0)");
@@ -67,9 +67,10 @@ Call::Call(AngleSource &angles, nb::handle x, nb::handle y, nb::handle positions
     args.angles = angles.source.get();
     args.positions = read_positions.emplace().read("positions", positions, angles.n_axes, device);
     if (!stages.is_none()) {
-        args.slots = read_slots.emplace().read(at(stages, 5), read<std::string>(stages, 6, "duplicate_slots"),
+        tensors.kv.slots = read_slots.emplace().read(at(stages, 5), read<std::string>(stages, 6, "duplicate_slots"),
                                                tensors.n_slots(), device);
     }
+    args.kv = tensors.kv_args();
 }
 
 }  // namespace halyard::python

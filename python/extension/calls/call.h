@@ -78,6 +78,7 @@ struct Tensors {
     std::array<halyard_tensor_desc, max_tensors> descs{};
     std::array<halyard_tensor, max_tensors> x{}, y{};
     std::array<halyard_stages, max_tensors> stages{};
+    halyard_kv_args kv = make_struct<halyard_kv_args>();
     std::size_t n = 0;
     bool have_stages = false;
 
@@ -96,8 +97,8 @@ struct Tensors {
     std::int64_t n_slots() const {
         std::int64_t least = 0;
         for (std::size_t i = 0; i < n; ++i) {
-            if (descs[i].cache != nullptr) {
-                least = least == 0 ? descs[i].cache->n_slots : std::min(least, descs[i].cache->n_slots);
+            if (descs[i].kv->cache != nullptr) {
+                least = least == 0 ? descs[i].kv->cache->n_slots : std::min(least, descs[i].kv->cache->n_slots);
             }
         }
         return least;
@@ -120,8 +121,13 @@ struct Tensors {
         args.x = x.data();
         args.y = y.data();
         args.executor = find_executor(options.n_threads);
-        args.stages = have_stages ? stages.data() : nullptr;
         return args;
+    }
+
+    /// What a run brings; NULL where it brings nothing.
+    const halyard_kv_args *kv_args() {
+        kv.stages = have_stages ? stages.data() : nullptr;
+        return have_stages || kv.slots != nullptr || kv.from_positions != nullptr ? &kv : nullptr;
     }
 };
 

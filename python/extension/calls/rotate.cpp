@@ -85,10 +85,11 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::tuple told, nb:
     Slots read_slots;
     auto args = tensors.make_args(options);
     args.angles = angles.source.get();
-    args.from_angles = from_angles.source.get();
     args.positions = read_positions.read("positions", positions, angles.n_axes);
-    args.from_positions = read_from.read("from_positions", from_positions, from_angles.n_axes);
-    args.slots = read_slots.read(keys.slots, "error", tensors.n_slots());
+    tensors.kv.from_positions = read_from.read("from_positions", from_positions, from_angles.n_axes);
+    tensors.kv.slots = read_slots.read(keys.slots, "error", tensors.n_slots());
+    tensors.kv.from_angles = from_angles.source.get();
+    args.kv = tensors.kv_args();
     run_released(*made, args);
 }
 

@@ -1,5 +1,5 @@
 /// Halyard's C++ face: the C ABI of halyard.h with owners, exceptions and a few helpers that fill in its structs.
-/// Header-only, C++17. Only run_cache and find_head_dim add logic of their own; halyard.h says what everything means.
+/// Header-only, C++17. Only run_cache adds logic of its own; halyard.h says what everything means.
 ///
 ///     const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
 ///     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
@@ -73,9 +73,6 @@ enum class bad_position : std::int32_t {
     clamp = HALYARD_BAD_POSITION_CLAMP,
     identity = HALYARD_BAD_POSITION_IDENTITY
 };
-
-/// "major.minor.patch" of the library that is linked.
-inline const char *version() noexcept { return halyard_version(); }
 
 /// A struct of the C ABI with every default, and `size` set.
 template <typename Struct>
@@ -266,16 +263,6 @@ public:
         return seq_len >= about.first_seq_len && seq_len <= about.last_seq_len;
     }
 
-    /// What a model with a q_scale_rule multiplies q by, [n_batch, n_tokens]: position_scales for runs. positions may
-    /// be NULL: 0, 1, 2, … in every batch row.
-    std::vector<float> position_scales(const halyard_positions *positions, std::int64_t n_batch,
-                                       std::int64_t n_tokens) const {
-        std::vector<float> scales(static_cast<std::size_t>(detail::multiply(n_batch, n_tokens)));
-        detail::call(halyard_make_position_scales, get(), positions, n_batch, n_tokens, scales.data(),
-                     static_cast<std::int64_t>(scales.size()));
-        return scales;
-    }
-
     /// rotary_dim, attention_factor, inv_freq (which points into this object), and what a config told.
     halyard_frequencies_info info() const {
         return detail::tell<halyard_frequencies_info>(halyard_get_frequencies_info, get());
@@ -435,86 +422,6 @@ inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim = 0
     return desc;
 }
 
-/// An RMSNorm of each head before the rotation, with weights [head_dim]. A halyard_tensor_desc points to it: keep it,
-/// and what the other describe_ functions for stages return, until the plan is made.
-inline halyard_norm_desc describe_norm(dtype weight, double eps = 1e-6) noexcept {
-    auto desc = make_struct<halyard_norm_desc>();
-    desc.weight_dtype = static_cast<std::int32_t>(weight);
-    desc.eps = eps;
-    desc.no_eps = eps == 0.0 ? 1 : 0;
-    return desc;
-}
-
-/// The same as a layer norm, which takes the mean off, with a bias [head_dim] or without.
-inline halyard_norm_desc describe_layer_norm(dtype weight, bool has_bias, double eps = 1e-5) noexcept {
-    auto desc = describe_norm(weight, eps);
-    desc.kind = HALYARD_NORM_LAYER;
-    desc.has_bias = has_bias ? 1 : 0;
-    return desc;
-}
-
-/// Scales that the run brings; per is HALYARD_SCALE_PER_….
-inline halyard_scale_desc describe_static_scales(std::int32_t per = HALYARD_SCALE_PER_TENSOR) noexcept {
-    auto desc = make_struct<halyard_scale_desc>();
-    desc.per = per;
-    return desc;
-}
-
-/// A scale for each head of each token, which the run writes.
-inline halyard_scale_desc describe_dynamic_scales() noexcept {
-    auto desc = make_struct<halyard_scale_desc>();
-    desc.kind = HALYARD_SCALE_DYNAMIC;
-    return desc;
-}
-
-/// Groups as an engine's cache holds them, HALYARD_GROUPS_….
-inline halyard_groups_desc describe_groups(std::int32_t preset) noexcept {
-    auto desc = make_struct<halyard_groups_desc>();
-    desc.preset = preset;
-    return desc;
-}
-
-/// How long records of a preset are, for heads of head_dim elements, and where their parts lie.
-inline halyard_groups_info get_groups_info(std::int32_t preset, std::int64_t head_dim) {
-    auto info = make_struct<halyard_groups_info>();
-    detail::call(halyard_get_groups_info, preset, head_dim, &info);
-    return info;
-}
-
-/// The head_dim whose heads have records of so many bytes; 0 where there is none.
-inline std::int64_t find_head_dim(std::int32_t preset, std::int64_t record_bytes) noexcept {
-    auto info = make_struct<halyard_groups_info>();
-    for (std::int64_t head_dim = 1; head_dim <= 2048; ++head_dim) {
-        if (halyard_get_groups_info(preset, head_dim, &info, nullptr) == HALYARD_OK &&
-            info.record_bytes == record_bytes) {
-            return head_dim;
-        }
-    }
-    return 0;
-}
-
-/// A dense cache [pages, page_size, heads, head_dim], or of records with record_bytes in the place of head_dim. One
-/// page of all slots is [slots, heads, head_dim].
-inline halyard_cache_desc describe_nhd_cache(std::int64_t n_pages, std::int64_t page_size, std::int64_t n_heads,
-                                             std::int64_t head_dim) noexcept {
-    auto desc = make_struct<halyard_cache_desc>();
-    desc.n_slots = detail::multiply(n_pages, page_size);
-    desc.block_size = page_size;
-    desc.stride_head = head_dim;
-    desc.stride_token = detail::multiply(n_heads, head_dim);
-    desc.stride_block = detail::multiply(page_size, desc.stride_token);
-    return desc;
-}
-
-/// A dense cache [pages, heads, page_size, head_dim].
-inline halyard_cache_desc describe_hnd_cache(std::int64_t n_pages, std::int64_t page_size, std::int64_t n_heads,
-                                             std::int64_t head_dim) noexcept {
-    auto desc = describe_nhd_cache(n_pages, page_size, n_heads, head_dim);
-    desc.stride_token = head_dim;
-    desc.stride_head = detail::multiply(page_size, head_dim);
-    return desc;
-}
-
 /// A plan's description and the tensors that it names (q and k, say): halyard_plan_desc, with an array of its own.
 struct plan_desc {
     std::int64_t rotary_dim = 0;
@@ -578,50 +485,6 @@ struct part_of_run {
     std::int32_t n_parts = 1;
 };
 
-/// Dense slots [batch, tokens], of int32 or int64, no two of them alike but for -1. That is checked in a scratch of the
-/// caller's: a bit for each slot of the cache. The memory stays the caller's.
-template <typename Index>
-halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, void *scratch,
-                    std::int64_t scratch_bytes) noexcept {
-    auto result = detail::number_tokens<halyard_slots>(data, shape);
-    result.scratch = scratch;
-    result.scratch_bytes = scratch_bytes;
-    return result;
-}
-
-/// In the place of a scratch: tokens may have the same slot, and the last of them is kept.
-struct keep_last_t {};
-inline constexpr keep_last_t keep_last{};
-
-template <typename Index>
-halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, keep_last_t) noexcept {
-    auto result = slots(data, shape, nullptr, 0);
-    result.policy = HALYARD_SLOTS_RANGE_ONLY;
-    return result;
-}
-
-/// A start for each batch row: token t has slot start + t, or none where the start is -1. The last arguments are a
-/// scratch and its bytes, or keep_last, as above. The memory stays the caller's.
-template <typename... Policy>
-halyard_slots consecutive_slots(const std::int64_t *starts, std::int64_t n_batch, Policy... policy) noexcept {
-    auto result = slots(starts, {n_batch, 1}, policy...);
-    result.consecutive = 1;
-    return result;
-}
-
-/// What a run brings for a tensor that has a norm with a weight, and maybe a cache.
-inline halyard_stages stages(const void *weight, std::int64_t n_weights, void *cache = nullptr) noexcept {
-    auto result = make_struct<halyard_stages>();
-    result.weight = weight;
-    result.n_weights = n_weights;
-    result.cache = cache;
-    return result;
-}
-/// For a tensor that has a cache and no norm with a weight.
-inline halyard_stages stages_into(void *cache) noexcept { return stages(nullptr, 0, cache); }
-/// For a tensor that has neither.
-inline halyard_stages stages() noexcept { return stages(nullptr, 0); }
-
 /// Structs of the C ABI, one for each tensor of a plan and in its order: one, an array, a list, or a pointer with its
 /// count. They are looked at while it lives, and not copied.
 template <typename Struct>
@@ -648,104 +511,34 @@ private:
 
 using tensors = array_of<halyard_tensor>;
 
-/// Copies of the stages of a plan's tensors, or none.
-class stages_of_tensors {
-public:
-    stages_of_tensors() noexcept {}  // leaves the copies uninitialised
-    template <typename Stages,
-              typename = std::enable_if_t<std::is_convertible_v<const Stages &, array_of<halyard_stages>>>>
-    stages_of_tensors(const Stages &stages) noexcept : stages_of_tensors(array_of<halyard_stages>(stages)) {}
-    stages_of_tensors(std::initializer_list<halyard_stages> list) noexcept
-        : stages_of_tensors(array_of<halyard_stages>(list)) {}
-    stages_of_tensors(const halyard_stages *stages, std::size_t n) noexcept
-        : stages_of_tensors(array_of<halyard_stages>(stages, n)) {}
-    /// Of more than HALYARD_MAX_TENSORS only the count is kept, which every plan refuses.
-    stages_of_tensors(array_of<halyard_stages> stages) noexcept : size_(stages.size()) {
-        std::copy_n(stages.data(), std::min<std::size_t>(size_, HALYARD_MAX_TENSORS), copies_);
-    }
-
-    stages_of_tensors(const stages_of_tensors &other) noexcept { *this = other; }
-    stages_of_tensors &operator=(const stages_of_tensors &other) noexcept {
-        if (this != &other) {
-            size_ = other.size_;
-            std::copy_n(other.copies_, std::min<std::size_t>(size_, HALYARD_MAX_TENSORS), copies_);
-        }
-        return *this;
-    }
-
-    /// NULL where there are none.
-    const halyard_stages *data() const noexcept { return size_ == 0 ? nullptr : copies_; }
-    std::size_t size() const noexcept { return size_; }
-
-private:
-    halyard_stages copies_[HALYARD_MAX_TENSORS];
-    std::size_t size_ = 0;
-};
-
-/// How a run is done beside its plan, angles and tensors. It has copies of all structs but the executor; what these
-/// point to must live until the run.
+/// How a run is done beside its plan, angles and tensors. What pointers name must live until the run.
 struct run_options {
     std::optional<halyard_positions> positions;  ///< none: 0, 1, 2, … in every batch row
     const halyard_executor *executor = nullptr;  ///< NULL: the calling thread does everything
     bad_position policy = bad_position::error;
     part_of_run part = {};
-    std::optional<halyard_slots> slots;                 ///< for plans with caches
-    stages_of_tensors stages;                           ///< for plans that ask for them, one for each tensor
-    std::optional<halyard_positions> from_positions;    ///< for plans that rerotate: where keys are now,
-    const halyard_angle_source *from_angles = nullptr;  ///< and what they were rotated with; NULL: the run's source
+    const halyard_kv_args *kv = nullptr;  ///< what plans of the KV path need: see halyard_kv.hpp
 
-    run_options() noexcept {}  // initialises only as many stages as there are
-
-    /// Sets positions, or slots and stages.
     run_options &at(const halyard_positions &where) noexcept {
         positions = where;
         return *this;
     }
-    run_options &into(const halyard_slots &where, const stages_of_tensors &of_tensors) noexcept {
-        slots = where;
-        stages = of_tensors;
+    run_options &with(const halyard_kv_args &args) noexcept {
+        kv = &args;
         return *this;
     }
-    run_options &moved_from(const halyard_positions &where, const halyard_angle_source *with = nullptr) noexcept {
-        from_positions = where;
-        from_angles = with;
-        return *this;
-    }
-};
-
-/// The pointers of a bound run beside its tensors and positions. Arrays have one for each tensor, or are NULL.
-struct bound_stages {
-    const void *slots = nullptr;
-    void *slots_scratch = nullptr;
-    const void *const *weights = nullptr;
-    void *const *caches = nullptr;
-    const float *const *scales = nullptr;
-    float *const *scales_out = nullptr;
-    const void *from_positions = nullptr;
-    const halyard_angle_source *angles = nullptr;  ///< given rows that lie elsewhere than those that were bound
-    const float *const *position_scales = nullptr;
-    const void *const *biases = nullptr;
-    void *const *group_scales = nullptr;
-    const void *const *from_group_scales = nullptr;
+    run_options &with(const halyard_kv_args &&) = delete;  // it would not live until the run
 };
 
 namespace detail {
 
-/// How many tensors all arrays of them have. Stages may be left out.
-inline std::int32_t count_tensors(std::size_t n_x, std::size_t n_y, std::size_t n_stages = 0) {
-    if (n_x == 0 || n_x != n_y || (n_stages != 0 && n_stages != n_x)) {
-        HALYARD_THROW(error(HALYARD_ERROR_SHAPE,
-                            "x has " + std::to_string(n_x) + " tensors, y " + std::to_string(n_y) +
-                                (n_stages != 0 ? ", stages " + std::to_string(n_stages) : "") +
-                                ", but all must have as many, and at least 1"));
+/// How many tensors both arrays of them have.
+inline std::int32_t count_tensors(std::size_t n_x, std::size_t n_y) {
+    if (n_x == 0 || n_x != n_y) {
+        HALYARD_THROW(error(HALYARD_ERROR_SHAPE, "x has " + std::to_string(n_x) + " tensors, y " + std::to_string(n_y) +
+                                                     ", but both must have as many, and at least 1"));
     }
     return static_cast<std::int32_t>(std::min<std::size_t>(n_x, std::numeric_limits<std::int32_t>::max()));
-}
-
-/// NULL where there is none.
-template <typename Struct>
-const Struct *address_of(const std::optional<Struct> &option) noexcept {
-    return option ? &*option : nullptr;
 }
 
 inline halyard_run_args make_args(const angle_source &angles, const tensors &x, const tensors &y,
@@ -753,17 +546,14 @@ inline halyard_run_args make_args(const angle_source &angles, const tensors &x, 
     auto args = make_struct<halyard_run_args>();
     args.bad_position = static_cast<std::int32_t>(options.policy);
     args.angles = angles.get();
-    args.positions = address_of(options.positions);
-    args.n_tensors = count_tensors(x.size(), y.size(), options.stages.size());
+    args.positions = options.positions ? &*options.positions : nullptr;
+    args.n_tensors = count_tensors(x.size(), y.size());
     args.x = x.data();
     args.y = y.data();
     args.executor = options.executor;
     args.part = options.part.part;
     args.n_parts = options.part.n_parts;
-    args.slots = address_of(options.slots);
-    args.stages = options.stages.data();
-    args.from_positions = address_of(options.from_positions);
-    args.from_angles = options.from_angles;
+    args.kv = options.kv;
     return args;
 }
 
@@ -791,34 +581,19 @@ public:
     bound_run(const plan &, angle_source &&, const tensors &, const tensors &, const run_options & = {}) = delete;
 
     /// Rotates x into y, the data of the plan's tensors in order. positions is the data of those that it was bound
-    /// with.
+    /// with. kv brings other addresses; angles, if not NULL, given rows that lie elsewhere than those that were bound.
     void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y,
-                    const void *positions = nullptr, part_of_run part = {}) const {
-        (*this)(x, y, positions, bound_stages(), part);
-    }
-
-    /// The same where the plan has more stages than rotations.
-    void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y, const void *positions,
-                    const bound_stages &stages, part_of_run part = {}) const {
+                    const void *positions = nullptr, part_of_run part = {}, const halyard_kv_args *kv = nullptr,
+                    const halyard_angle_source *angles = nullptr) const {
         auto args = make_struct<halyard_bound_run_args>();
         args.part = part.part;
         args.n_parts = part.n_parts;
         args.n_tensors = detail::count_tensors(x.size(), y.size());
+        args.angles = angles;
         args.positions = positions;
         args.x = x.begin();
         args.y = y.begin();
-        args.slots = stages.slots;
-        args.slots_scratch = stages.slots_scratch;
-        args.weights = stages.weights;
-        args.caches = stages.caches;
-        args.scales = stages.scales;
-        args.scales_out = stages.scales_out;
-        args.from_positions = stages.from_positions;
-        args.angles = stages.angles;
-        args.position_scales = stages.position_scales;
-        args.biases = stages.biases;
-        args.group_scales = stages.group_scales;
-        args.from_group_scales = stages.from_group_scales;
+        args.kv = kv;
         detail::call(halyard_run_bound, get(), &args);
     }
 

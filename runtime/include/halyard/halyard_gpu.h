@@ -1,5 +1,5 @@
 /* Halyard on CUDA devices: the same rotation, on the caller's own device, context and stream. The C ABI of the component
- * halyard::gpu, beside halyard.h, whose conventions hold here too.
+ * halyard::gpu, beside halyard.h and halyard_kv.h, whose conventions hold here too.
  *
  * How it is used. Make frequencies and a halyard_angle_source as for the CPU; halyard_create_gpu_angles puts what it
  * holds into device memory, once for all layers and streams of a context; halyard_create_gpu_plan checks a description
@@ -36,7 +36,7 @@
 #ifndef HALYARD_GPU_H
 #define HALYARD_GPU_H
 
-#include "halyard.h"
+#include "halyard_kv.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -97,8 +97,8 @@ typedef struct halyard_gpu_run_args {
     int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION and
                                            a slot out of range to HALYARD_ERROR_SLOT, and nothing else does: not the
                                            position of a token that is stored nowhere; policy ERROR only */
-    const halyard_slots *slots;         /* as in halyard_run_args, see "The road" above: data in device memory, */
-    const halyard_stages *stages;       /* weights, caches and scales of groups too, but other scales on the host */
+    const halyard_kv_args *kv;          /* as in halyard_run_args, see "KV path" above: data of slots, weights, caches and
+                                           scales of groups in device memory, but other scales on the host */
     int32_t n_tensors;                  /* as in halyard_run_args */
     int32_t reserved;                   /* 0 */
 } halyard_gpu_run_args;

@@ -47,9 +47,7 @@ struct gpu_run_options {
     const halyard_positions *positions = nullptr;  ///< NULL: 0, 1, 2, … in every batch row
     bad_position policy = bad_position::error;     ///< error: rotates as position 0 and tells in error_word
     std::int32_t *error_word = nullptr;
-    // Of plans that ask for them: weights, slots and caches in device memory, scales in the host's.
-    const halyard_slots *slots = nullptr;
-    const halyard_stages *stages = nullptr;  ///< one for each tensor
+    const halyard_kv_args *kv = nullptr;  ///< with slots, weights and caches in device memory, scales in the host's
 };
 
 /// Enqueues what the plan does to its tensors.
@@ -62,8 +60,7 @@ inline void run(const gpu_plan &made, const tensors &x, const tensors &y, const 
     args.x = x.data();
     args.y = y.data();
     args.error_word = options.error_word;
-    args.slots = options.slots;
-    args.stages = options.stages;
+    args.kv = options.kv;
     detail::call(halyard_run_gpu, made.get(), &args);
 }
 
