@@ -276,7 +276,7 @@ def check_results():
         v, cache = draw((9, 2, DIM), dtype), draw((16, 2, DIM), dtype)
         stored = dict(**given, slots=rng.permutation(16)[:9].astype(np.int32))
         stored["slots"][4] = -1
-        weights = [rng.standard_normal(DIM).astype(np.float32) for _ in range(2)]
+        weights = [rng.standard_normal(DIM).astype(dtype) for _ in range(2)]  # of what a device has a kernel for
         rotate_on_both(device, source, [q, k], weights=weights, on_device=given)
         rotate_on_both(device, source, [q, k, v], [None, cache, cache], on_device=stored, duplicate_slots="last")
         rotate_on_both(device, source, [q, k], [None, cache], weights, on_device=stored, duplicate_slots="last")
