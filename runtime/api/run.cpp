@@ -27,6 +27,10 @@ namespace {
 
 [[gnu::noinline]] halyard_status run_bound_kv(const halyard_bound_run &bound, const halyard_bound_run_args &args,
                                               const Pointers &given, const Share &share, halyard_error *error) {
+    HALYARD_TRY(check_kv_args(*bound.program.plan, args.kv, error));
+    if (args.kv != nullptr && args.kv->from_positions != nullptr && !bound.kv->rerotates) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_positions is set, but the plan does not rerotate");
+    }
     return call_kv(bound.program, *bound.kv, given, kv_pointers(*bound.program.plan, args.kv), share, error);
 }
 
@@ -103,10 +107,6 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
     }
     if (bound->kv == nullptr && args->kv != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.kv is set, but the run was bound without");
-    }
-    HALYARD_TRY(check_kv_args(*program.plan, args->kv, error));
-    if (args->kv != nullptr && args->kv->from_positions != nullptr && !bound->kv->rerotates) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_positions is set, but the plan does not rerotate");
     }
     Pointers given = {nullptr, args->positions, args->x, args->y, true};
     HALYARD_TRY(read_angles(program, args->angles, &given.angles, error));
