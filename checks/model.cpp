@@ -1,6 +1,7 @@
 #include "checks/model.h"
 
 #include "core/plan.h"
+#include "core/rotate.h"
 #include "kv/plan.h"
 
 #include <algorithm>
@@ -324,6 +325,18 @@ const StageKernels stage_kernels = {
     .hadamard = {hadamard},
     .butterfly = {butterfly},
 };
+
+int rows_phase(halyard_buffer *position, halyard_buffer *turns_high, halyard_buffer *turns_low, float scale_high,
+               float scale_low, halyard_buffer *rows) {
+    for (std::int32_t token = 0; token < rows->dim[2].extent; token++) {
+        phase_row_reference(read_word<std::int32_t>(place<std::int32_t>(position, token)),
+                            {reinterpret_cast<const std::uint32_t *>(turns_high->host),
+                             reinterpret_cast<const std::uint32_t *>(turns_low->host), scale_high, scale_low},
+                            rows->dim[0].extent, reinterpret_cast<float *>(place<float>(rows, 0, 0, token)),
+                            reinterpret_cast<float *>(place<float>(rows, 0, 1, token)));
+    }
+    return 0;
+}
 
 halyard_rotate_kernel *const rotations[n_input_dtypes] = {rotate<F32>, rotate<F16>, rotate<BF16>};
 

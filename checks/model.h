@@ -14,6 +14,9 @@ extern const halyard::StageKernels stage_kernels;
 /// Rotates elements of a dtype (index_of) in any layout. In place x is y.
 extern halyard_rotate_kernel *const rotations[halyard::n_input_dtypes];
 
+/// Makes rows of cos and sin.
+halyard_rows_phase_kernel rows_phase;
+
 /// A plan of any target whose steps call the model instead of kernels.
 halyard::plan make_plan(halyard_plan_desc desc);
 

@@ -1,6 +1,6 @@
 #include "checks/oracle.h"
 
-#include "halyard/halyard.h"
+#include "checks/nearest.h"
 
 #include <algorithm>
 #include <bit>
@@ -98,24 +98,10 @@ float widen(std::int32_t dtype, std::uint32_t word) {
 long double decode(std::int32_t dtype, std::uint32_t word) { return widen(dtype, word); }
 
 std::uint32_t narrow(std::int32_t dtype, float value) {
-    const Format &format = format_of(dtype);
-    if (dtype == HALYARD_F32) {
-        return std::bit_cast<std::uint32_t>(value);
-    }
-    const std::uint32_t sign = std::signbit(value) ? format.sign_bit() : 0;
-    if (std::isnan(value)) {
-        return sign | format.last | 1;
-    }
-    if (std::isinf(value)) {
-        return sign | format.last;
-    }
-    // In units of the last place the value is an exact double, and rounding this to an integer rounds the value.
-    const double magnitude = std::fabs(static_cast<double>(value));
-    const int place = last_place(format, magnitude);
-    const double units = std::nearbyint(std::ldexp(magnitude, -place));
-    const int binade = place + format.fraction_bits - format.min_exponent;  // 0 for denormals and the first normals
-    const std::uint32_t word = (std::uint32_t(binade) << format.fraction_bits) + static_cast<std::uint32_t>(units);
-    return sign | std::min(word, format.last);
+    static const Nearest f16(HALYARD_F16), bf16(HALYARD_BF16);
+    return dtype == HALYARD_F32   ? std::bit_cast<std::uint32_t>(value)
+           : dtype == HALYARD_F16 ? f16.word_of(value)
+                                  : bf16.word_of(value);
 }
 
 bool is_nan(std::int32_t dtype, std::uint32_t word) {

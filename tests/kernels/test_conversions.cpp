@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -134,15 +135,29 @@ TEST_CASE("conversions: the tables are those of the formats", "[stages]") {
     CHECK(int8.word_of(INFINITY) == 0x7f);
     CHECK(int8.word_of(-2.5f) == 0xfe);
     CHECK(int8.word_of(NAN) == 0);
-    // The oracle of the other tests was written apart.
-    oracle::Random random(1);
-    for (int i = 0; i < 100000; i++) {
-        const float value = std::bit_cast<float>(static_cast<std::uint32_t>(random.bits()));
-        if (!std::isnan(value)) {
-            CHECK(f16.word_of(value) == oracle::narrow(HALYARD_F16, value));
-            CHECK(bf16.word_of(value) == oracle::narrow(HALYARD_BF16, value));
+    CHECK(f16.value_of(0xc248) == -3.140625);
+    CHECK(f16.word_of(65519.996f) == 0x7bff);
+    CHECK(f16.word_of(65520.0f) == 0x7c00);
+    CHECK(f16.word_of(0x1p-25f) == 0);
+    CHECK(f16.word_of(0x1.000002p-25f) == 1);
+    CHECK(bf16.value_of(0x4049) == 3.140625);
+    CHECK(bf16.value_of(0x0001) == 0x1p-133);
+    CHECK(bf16.word_of(std::numeric_limits<float>::max()) == 0x7f80);
+    CHECK(oracle::overflow_threshold(HALYARD_F16) == 65520.0L);
+    CHECK(oracle::half_ulp(HALYARD_F16, 1.0L) == 0x1p-11L);
+    CHECK(oracle::half_ulp(HALYARD_F32, 1.5L) == 0x1p-24L);
+    CHECK(oracle::half_ulp(HALYARD_BF16, 0.0L) == 0x1p-134L);
+    // The oracle widens by arithmetic of its own.
+    int n_wrong = 0;
+    for (const Nearest *const nearest : {&f16, &bf16}) {
+        const std::int32_t dtype = nearest == &f16 ? HALYARD_F16 : HALYARD_BF16;
+        for (std::uint32_t word = 0; word < 0x10000; word++) {
+            const double value = nearest->value_of(word);
+            const float widened = oracle::widen(dtype, word);
+            n_wrong += std::isnan(value) ? !oracle::is_nan(dtype, word) || !std::isnan(widened) : widened != value;
         }
     }
+    CHECK(n_wrong == 0);
 }
 
 TEST_CASE("conversions: a table finds what is rounded wrongly", "[stages]") {

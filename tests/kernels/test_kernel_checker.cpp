@@ -1,364 +1,324 @@
-// Tests what the other tests rely on: the kernel checker must catch broken kernels, and the oracle must round right.
-#include "checks/kernel_checker.h"
-#include "checks/model.h"
-#include "checks/oracle.h"
+// The check of kernels must catch broken ones: these are the model, with one thing wrong.
+#include "kernels/kernel_checker.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/generators/catch_generators_all.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace {
 
-using halyard::Kernel;
-using halyard::Pairing;
+using Buffer = halyard_buffer *;
 
-// ---- Kernels made of the model -------------------------------------------------------------------------------------
+char *element(Buffer of, std::int64_t bytes, std::int64_t k, std::int64_t member, std::int64_t head,
+              std::int64_t token) {
+    return reinterpret_cast<char *>(of->host) + bytes * (k * of->dim[0].stride + member * of->dim[1].stride +
+                                                         head * of->dim[2].stride + token * of->dim[3].stride);
+}
 
-/// A kernel's arguments, which bugs can change.
-struct Call {
-    std::vector<std::int32_t> rows;
-    halyard_dimension of_rows[2], in[4], out[4];  // pairs, members, heads and tokens of x and y
-    halyard_buffer row_of_token, cos_rows, sin_rows, x, y;
-    std::uint32_t sin_sign;
+/// Calls function(pair, member, head, token) for each element of y.
+template <typename Function>
+void for_each_element(Buffer y, Function function) {
+    for (std::int64_t i = 0, n = y->dim[0].extent; i < 2 * n * y->dim[2].extent * y->dim[3].extent; i++) {
+        function(i / 2 % n, i % 2, i / 2 / n % y->dim[2].extent, i / 2 / n / y->dim[2].extent);
+    }
+}
 
-    Call(const halyard_buffer *tokens, const halyard_buffer *cos, const halyard_buffer *sin, std::uint32_t sign,
-         const halyard_buffer *from, const halyard_buffer *to)
-        : row_of_token(*tokens), cos_rows(*cos), sin_rows(*sin), x(*from), y(*to), sin_sign(sign) {
-        const auto *first = reinterpret_cast<const std::int32_t *>(tokens->host);
-        rows.assign(first, first + tokens->dim[0].extent);
-        row_of_token.host = reinterpret_cast<std::uint8_t *>(rows.data());
-        std::copy_n(cos->dim, 2, of_rows);
-        std::copy_n(from->dim, 4, in);
-        std::copy_n(to->dim, 4, out);
-        cos_rows.dim = sin_rows.dim = of_rows;
-        x.dim = in;
-        y.dim = out;
-    }
-    Call(const Call &) = delete;
-    Call &operator=(const Call &) = delete;
-
-    std::int64_t n_pairs() const { return out[0].extent; }
-    std::int64_t n_heads() const { return out[2].extent; }
-    std::int64_t n_tokens() const { return out[3].extent; }
-
-    /// Rows may lie at any address.
-    float cos(std::int64_t token, std::int64_t k) const { return read_row(cos_rows, token, k); }
-    float sin(std::int64_t token, std::int64_t k) const {
-        const float value = read_row(sin_rows, token, k);
-        return sin_sign != 0 ? -value : value;
-    }
-
-    static char *element(const halyard_buffer &of, std::int64_t bytes, std::int64_t token, std::int64_t head,
-                         std::int64_t k, int member) {
-        return reinterpret_cast<char *>(of.host) + bytes * (token * of.dim[3].stride + head * of.dim[2].stride +
-                                                            k * of.dim[0].stride + member * of.dim[1].stride);
-    }
-
-    template <typename Function>
-    void for_each_output(Function function) const {
-        const std::int64_t n = 2 * n_pairs();
-        for (std::int64_t i = 0; i < n_tokens() * n_heads() * n; i++) {
-            char *const at =
-                element(y, 4, i / n / n_heads(), i / n % n_heads(), i % n / 2, static_cast<int>(i % 2));
-            const float value = function(halyard::read_word<float>(at));
-            std::memcpy(at, &value, sizeof(value));
-        }
-    }
-
-private:
-    float read_row(const halyard_buffer &of, std::int64_t token, std::int64_t k) const {
-        const std::int64_t row = rows[static_cast<std::size_t>(token)];
-        return halyard::read_word<float>(reinterpret_cast<const char *>(of.host) + 4 * (row * of_rows[1].stride + k));
-    }
-};
-
-/// A bug changes something before the rotation, or after it.
-struct NoBug {
-    static void before(Call &) {}
-    static void after(const Call &) {}
-};
-struct SwappedSign : NoBug {
-    static void before(Call &call) { call.sin_sign ^= 0x80000000u; }
-};
-struct ForwardOnly : NoBug {
-    static void before(Call &call) { call.sin_sign = 0; }
-};
-struct ShortTail : NoBug {
-    static void before(Call &call) { call.out[0].extent -= call.n_pairs() % 8 == 1 ? 1 : 0; }
-};
-struct SkipsLastHead : NoBug {
-    static void before(Call &call) { call.out[2].extent -= call.n_heads() > 1 ? 1 : 0; }
-};
-struct IgnoresTokenStride : NoBug {
-    static void before(Call &call) { call.in[3].stride = call.in[2].stride * call.out[2].extent; }
-};
-struct IgnoresRows : NoBug {
-    static void before(Call &call) {
-        std::fill(call.rows.begin(), call.rows.end(), 0);
-    }
-};
-struct WritesOnePast : NoBug {
-    static void after(const Call &call) {
-        char *const past = Call::element(call.y, 4, call.n_tokens() - 1, call.n_heads() - 1, call.n_pairs(), 0);
-        if (call.out[0].stride == 2) {  // in interleaved heads this is no output of this head
-            std::memset(past, 0, 1);
-        }
-    }
-};
-struct WritesItsInput : NoBug {
-    static void after(const Call &call) {
-        call.x.host[0] = static_cast<std::uint8_t>(call.x.host[0] ^ 1);
-    }
-};
-struct LosesNaN : NoBug {
-    static void after(const Call &call) {
-        call.for_each_output([](float y) { return std::isnan(y) ? std::numeric_limits<float>::infinity() : y; });
-    }
-};
-struct LosesNegativeZero : NoBug {
-    static void after(const Call &call) {
-        call.for_each_output([](float y) { return y == 0 ? 0.0f : y; });
-    }
-};
-struct FlushesDenormals : NoBug {
-    static void after(const Call &call) {
-        call.for_each_output([](float y) { return std::fpclassify(y) == FP_SUBNORMAL ? std::copysign(0.0f, y) : y; });
-    }
-};
-struct OffByOneUlp : NoBug {
-    static void after(const Call &call) {
-        bool first = true;
-        call.for_each_output([&](float y) { return std::exchange(first, false) ? std::nextafter(y, 2 * y) : y; });
-    }
-};
-/// Reads beyond its last pair, as a vector without a mask does; the result isn't used.
-struct ReadsOnePast : NoBug {
-    static void after(const Call &call) {
-        for (std::int64_t token = 0; token < call.n_tokens(); token++) {
-            (void)*static_cast<volatile const char *>(
-                Call::element(call.x, 4, token, call.n_heads() - 1, call.n_pairs(), 0));
-        }
-    }
-};
-
-struct ReadsOneBefore : NoBug {
-    static void after(const Call &call) { (void)*static_cast<volatile const std::uint8_t *>(call.x.host - 1); }
-};
-struct ReadsOneRowMore : NoBug {
-    static void after(const Call &call) {
-        const std::int64_t n = std::int64_t{call.of_rows[1].extent} * call.of_rows[1].stride;
-        (void)*static_cast<volatile const std::uint8_t *>(call.cos_rows.host + 4 * n);
-    }
-};
-struct WrongPair : NoBug {
-    static void before(Call &call) {
-        for (halyard_dimension *const dims : {call.in, call.out}) {
-            std::swap(dims[0].stride, dims[1].stride);
-        }
-    }
-};
-struct WrongAngle : NoBug {
-    static void before(Call &call) { call.cos_rows.host += call.n_pairs() > 1 ? 4 : 0; }
-};
-struct WrongOnMisaligned : NoBug {
-    static void after(const Call &call) {
-        if (reinterpret_cast<std::uintptr_t>(call.x.host) % 4 == 3) {
-            call.for_each_output([](float y) { return -y; });
-        }
-    }
-};
-
-template <halyard::Dtype dtype, typename Bug>
-int broken(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
-           halyard_buffer *x, halyard_buffer *y) {
-    Call call(row_of_token, cos, sin, sin_sign, x, y);
-    if (call.n_tokens() == 0 || call.n_heads() == 0) {
-        return 0;
-    }
-    Bug::before(call);
-    model::rotations[halyard::index_of(dtype)](&call.row_of_token, &call.cos_rows, &call.sin_rows, call.sin_sign,
-                                               &call.x, &call.y);
-    Bug::after(call);
+/// Replaces each output by change(output).
+template <typename Change>
+int change_outputs(Buffer y, Change change) {
+    for_each_element(y, [&](auto... at) {
+        char *const place = element(y, 4, at...);
+        const float value = change(halyard::read_word<float>(place));
+        std::memcpy(place, &value, sizeof(value));
+    });
     return 0;
 }
 
-/// Rounds to nearest.
-template <std::int32_t dtype>
-std::uint32_t rounded(float value) {
-    return oracle::narrow(dtype, value);
-}
-/// Cuts what no element holds off.
-template <std::int32_t dtype>
-std::uint32_t cut_off(float value) {
-    const std::uint32_t word = oracle::narrow(dtype, value);
-    return std::fabs(oracle::widen(dtype, word)) > std::fabs(value) ? word - 1 : word;
+/// Rotates by `turn`, and rounds as `narrow` likes.
+template <std::int32_t dtype, auto turn, auto narrow>
+int rotate_by(Buffer rows, Buffer cos, Buffer sin, std::uint32_t sign, Buffer x, Buffer y) {
+    for_each_element(y, [&](std::int64_t k, std::int64_t member, std::int64_t head, std::int64_t token) {
+        if (member != 0) {
+            return;
+        }
+        const std::int64_t bytes = oracle::element_bytes(dtype);
+        const std::int64_t row = reinterpret_cast<const std::int32_t *>(rows->host)[token];
+        const auto of_row = [&](Buffer all) {
+            return halyard::read_word<float>(reinterpret_cast<const char *>(all->host) +
+                                             4 * (row * all->dim[1].stride + k));
+        };
+        const auto read = [&](int at) {
+            return oracle::widen(dtype, oracle::read_word(dtype, element(x, bytes, k, at, head, token)));
+        };
+        const auto turned = turn({read(0), read(1)}, of_row(cos), sign != 0 ? -of_row(sin) : of_row(sin));
+        oracle::write_word(dtype, element(y, bytes, k, 0, head, token), narrow(turned.x0));
+        oracle::write_word(dtype, element(y, bytes, k, 1, head, token), narrow(turned.x1));
+    });
+    return 0;
 }
 
 /// Rounds both products of each output.
-oracle::Pair<float> rotate_by_products(oracle::Pair<float> x, float cos, float sin) {
-    const float self0 = x.x0 * cos, self1 = x.x1 * cos;
-    return {self0 - x.x1 * sin, self1 + x.x0 * sin};
-}
+constexpr auto by_products = [](oracle::Pair<float> x, float cos, float sin) {
+    const float self0 = x.x0 * cos, self1 = x.x1 * cos, cross0 = x.x1 * sin, cross1 = x.x0 * sin;
+    return oracle::Pair<float>{self0 - cross0, self1 + cross1};
+};
 
-/// A kernel of the oracle's: in any arithmetic, and rounding as it likes.
-template <std::int32_t dtype, oracle::Pair<float> (*rotate)(oracle::Pair<float>, float, float),
-          std::uint32_t (*narrow)(float)>
-int rotate_by_oracle(halyard_buffer *row_of_token, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sin_sign,
-                     halyard_buffer *x, halyard_buffer *y) {
-    const Call call(row_of_token, cos, sin, sin_sign, x, y);
-    const std::int64_t bytes = oracle::element_bytes(dtype), n_pairs = call.n_pairs(), n_heads = call.n_heads();
-    for (std::int64_t n = 0; n < call.n_tokens() * n_heads * n_pairs; n++) {
-        const std::int64_t k = n % n_pairs, head = n / n_pairs % n_heads, token = n / n_pairs / n_heads;
-        const char *from = Call::element(call.x, bytes, token, head, k, 0);
-        char *to = Call::element(call.y, bytes, token, head, k, 0);
-        const auto read = [&](const char *at) { return oracle::widen(dtype, oracle::read_word(dtype, at)); };
-        const auto turned =
-            rotate({read(from), read(from + bytes * call.in[1].stride)}, call.cos(token, k), call.sin(token, k));
-        oracle::write_word(dtype, to, narrow(turned.x0));
-        oracle::write_word(dtype, to + bytes * call.out[1].stride, narrow(turned.x1));
-    }
-    return 0;
-}
-
-constexpr auto rounding_twice = rotate_by_oracle<HALYARD_F32, rotate_by_products, rounded<HALYARD_F32>>;
 template <std::int32_t dtype>
-constexpr auto truncating = rotate_by_oracle<dtype, oracle::rotate, cut_off<dtype>>;
+constexpr auto to_nearest = [](float value) { return oracle::narrow(dtype, value); };
+/// Cuts what no element holds off.
+template <std::int32_t dtype>
+constexpr auto cut_off = [](float value) {
+    const std::uint32_t word = oracle::narrow(dtype, value);
+    return std::fabs(oracle::widen(dtype, word)) > std::fabs(value) ? word - 1 : word;
+};
+/// Rounds ties up.
+constexpr auto ties_up = [](float value) {
+    const auto bits = std::bit_cast<std::uint32_t>(value);
+    return std::isnan(value) ? 0x7fffu : (bits + 0x8000u) >> 16;
+};
+/// Knows no elements of f16 below the normal ones.
+constexpr auto without_denormals = [](float value) {
+    const std::uint32_t word = oracle::narrow(HALYARD_F16, value);
+    return (word & 0x7c00u) == 0 ? word & 0x8000u : word;
+};
 
-using enum halyard::Dtype;
+struct Broken {
+    const char *name;
+    halyard_rotate_kernel *kernel;
+    const char *fault = "";
+    Dtype dtype = Dtype::f32;
+    Place place = Place::out_of_place;
+    std::optional<Pairing> pairing = std::nullopt;
+};
 
-Kernel kernel(const char *name, halyard::Dtype dtype, bool in_place, halyard_rotate_kernel *function,
-              std::optional<Pairing> pairing = std::nullopt) {
-    return {.name = name,
-            .target = halyard::Target::reference,
-            .pairing = pairing,
-            .out_pairing = pairing,
-            .dtype = dtype,
-            .place = in_place ? halyard::Place::in_place : halyard::Place::out_of_place,
-            .packed = false,
-            .function = function};
+constexpr std::optional<Pairing> interleaved = Pairing::interleaved;
+
+/// A kernel's arguments, which bugs can change.
+struct Call {
+    Buffer rows, cos, sin;
+    std::uint32_t sign;
+    Buffer x, y;
+
+    int rotate() const { return model::rotations[0](rows, cos, sin, sign, x, y); }
+    /// The element behind y's or x's last head.
+    static char *past(Buffer of, Buffer y) {
+        return element(of, 4, y->dim[0].extent, 0, y->dim[2].extent - 1, y->dim[3].extent - 1);
+    }
+};
+
+template <auto call>
+int broken(Buffer rows, Buffer cos, Buffer sin, std::uint32_t sign, Buffer x, Buffer y) {
+    return call(Call{rows, cos, sin, sign, x, y});
 }
 
-std::string fault_of(const Kernel &bad) { return check_kernel(bad, Catch::getSeed(), 4).fault; }
+const Broken broken_rotations[] = {
+    {"swaps the sign of sin",
+     broken<[](Call c) {
+         c.sign ^= 0x80000000u;
+         return c.rotate();
+     }>},
+    {"knows forward only",
+     broken<[](Call c) {
+         c.sign = 0;
+         return c.rotate();
+     }>,
+     "", Dtype::f32, Place::in_place},
+    {"takes the angle of the next pair",
+     broken<[](Call c) {
+         c.cos->host += c.y->dim[0].extent != 1 ? 4 : 0;
+         return c.rotate();
+     }>},
+    {"pairs neighbours, not halves",
+     broken<[](Call c) {
+         std::swap(c.x->dim[0].stride, c.x->dim[1].stride);
+         return c.rotate();
+     }>},
+    {"is wrong where x is misaligned",
+     broken<[](Call c) {
+         c.rotate();
+         const bool is_wrong = reinterpret_cast<std::uintptr_t>(c.x->host) % 4 == 3;
+         return change_outputs(c.y, [=](float value) { return is_wrong ? -value : value; });
+     }>},
+    {"drops a tail of one",
+     broken<[](Call c) {
+         c.y->dim[0].extent -= c.y->dim[0].extent % 8 == 1 ? 1 : 0;
+         return c.rotate();
+     }>},
+    {"skips the last head",
+     broken<[](Call c) {
+         c.y->dim[2].extent -= c.y->dim[2].extent != 1 ? 1 : 0;
+         return c.rotate();
+     }>},
+    {"takes tokens for dense",
+     broken<[](Call c) {
+         c.x->dim[3].stride = c.x->dim[2].stride * c.x->dim[2].extent;
+         return c.rotate();
+     }>},
+    {"reads row 0 for every token",
+     broken<[](Call c) {
+         c.cos->dim[1].stride = c.sin->dim[1].stride = 0;
+         return c.rotate();
+     }>},
+    {"writes beside its outputs",
+     broken<[](Call c) {
+         c.rotate();
+         std::memset(Call::past(c.y, c.y), 0, 1);
+         return 0;
+     }>,
+     "", Dtype::f32, Place::out_of_place, interleaved},
+    {"writes beside its outputs in place",
+     broken<[](Call c) {
+         c.rotate();
+         std::memset(Call::past(c.y, c.y), 0, 1);
+         return 0;
+     }>,
+     "", Dtype::f32, Place::in_place, interleaved},
+    {"writes to its input",
+     broken<[](Call c) {
+         c.rotate();
+         c.x->host[0] = static_cast<std::uint8_t>(c.x->host[0] ^ 1);
+         return 0;
+     }>},
+    {"loses NaN",
+     broken<[](Call c) {
+         c.rotate();
+         return change_outputs(
+             c.y, [](float value) { return std::isnan(value) ? std::numeric_limits<float>::infinity() : value; });
+     }>},
+    {"loses -0",
+     broken<[](Call c) {
+         c.rotate();
+         return change_outputs(c.y, [](float value) { return value == 0 ? 0.0f : value; });
+     }>},
+    {"flushes denormals",
+     broken<[](Call c) {
+         c.rotate();
+         return change_outputs(c.y, [](float value) { return std::isnormal(value) ? value : value * 0.0f; });
+     }>},
+    {"is an ulp off in one output",
+     broken<[](Call c) {
+         c.rotate();
+         bool first = true;
+         return change_outputs(c.y, [&](float value) {
+             return std::exchange(first, false) ? std::nextafter(value, 2 * value) : value;
+         });
+     }>,
+     "", Dtype::f32, Place::in_place},
+    {"does nothing", broken<[](Call) { return 0; }>},
+    {"rounds twice", rotate_by<HALYARD_F32, by_products, to_nearest<HALYARD_F32>>},
+    {"cuts f16 off", rotate_by<HALYARD_F16, oracle::rotate, cut_off<HALYARD_F16>>, "", Dtype::f16},
+    {"cuts bf16 off", rotate_by<HALYARD_BF16, oracle::rotate, cut_off<HALYARD_BF16>>, "", Dtype::bf16},
+    {"rounds ties of bf16 up", rotate_by<HALYARD_BF16, oracle::rotate, ties_up>, "", Dtype::bf16},
+    {"flushes denormals of f16", rotate_by<HALYARD_F16, oracle::rotate, without_denormals>, "", Dtype::f16},
+    {"takes f16 for bf16", rotate_by<HALYARD_BF16, oracle::rotate, to_nearest<HALYARD_BF16>>, "", Dtype::f16},
+    {"reads one past the end",
+     broken<[](Call c) {
+         c.rotate();
+         return *static_cast<volatile const char *>(Call::past(c.x, c.y));
+     }>,
+     ": crashes with signal 11", Dtype::f32, Place::out_of_place, interleaved},
+    {"reads one before the start",
+     broken<[](Call c) {
+         c.rotate();
+         return *static_cast<volatile const std::uint8_t *>(c.x->host - 1);
+     }>,
+     ": crashes with signal 11", Dtype::f32, Place::out_of_place, interleaved},
+    {"reads a row past the last",
+     broken<[](Call c) {
+         c.rotate();
+         return *static_cast<volatile const std::uint8_t *>(
+             c.cos->host + 4 * (c.cos->dim[1].extent * c.cos->dim[1].stride));
+     }>,
+     ": crashes with signal 11", Dtype::f32, Place::out_of_place, interleaved},
+    {"hangs",
+     broken<[](Call) {
+         for (volatile bool forever = true; forever;) {
+         }
+         return 0;
+     }>,
+     ": takes more than 1 seconds"},
+};
+
+std::string fault_of(const Broken &broken) {
+    halyard::Kernel kernel = halyard::kernels().back();
+    kernel.pairing = kernel.out_pairing = broken.pairing;
+    kernel.dtype = broken.dtype;
+    kernel.place = broken.place;
+    kernel.function = broken.kernel;
+    const KernelRow row = {broken.name, Stage::rotate, broken.dtype, halyard::Target::reference, nullptr, kernel};
+    Called called;
+    called.rotate = broken.kernel;
+    return fault_of(row, called, Catch::getSeed(), 400, 1);
+}
 
 bool contains(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
-TEST_CASE("the kernel checker passes sound kernels", "[checker]") {
-    const Kernel sound = GENERATE(kernel("sound f32", f32, false, broken<f32, NoBug>),
-                                  kernel("sound f16", f16, false, broken<f16, NoBug>),
-                                  kernel("sound bf16", bf16, false, broken<bf16, NoBug>),
-                                  kernel("sound f32 in place", f32, true, broken<f32, NoBug>),
-                                  kernel("sound bf16 in place", bf16, true, broken<bf16, NoBug>),
-                                  kernel("sound f32 half", f32, false, broken<f32, NoBug>, Pairing::half));
-    const KernelReport report = check_kernel(sound, Catch::getSeed(), 4);
-    CHECK(report.fault == "");
-    CHECK(report.n_outputs > 100'000);
-}
-
-TEST_CASE("the kernel checker catches broken kernels", "[checker]") {
-    const Kernel bad = GENERATE(
-        kernel("swaps the sign of sin", f32, false, broken<f32, SwappedSign>),
-        kernel("knows forward only", f32, true, broken<f32, ForwardOnly>),
-        kernel("pairs neighbours, not halves", f32, false, broken<f32, WrongPair>),
-        kernel("takes the angle of the next pair", f32, false, broken<f32, WrongAngle>),
-        kernel("rounds twice", f32, false, rounding_twice), kernel("rounds twice in place", f32, true, rounding_twice),
-        kernel("is wrong where x is misaligned", f32, false, broken<f32, WrongOnMisaligned>),
-        kernel("drops a tail of one", f32, false, broken<f32, ShortTail>),
-        kernel("skips the last head", f32, false, broken<f32, SkipsLastHead>),
-        kernel("takes tokens for dense", f32, false, broken<f32, IgnoresTokenStride>),
-        kernel("reads row 0 for every token", f32, false, broken<f32, IgnoresRows>),
-        kernel("writes one past the end", f32, false, broken<f32, WritesOnePast>, Pairing::interleaved),
-        kernel("writes one past the end in place", f32, true, broken<f32, WritesOnePast>, Pairing::interleaved),
-        kernel("writes to its input", f32, false, broken<f32, WritesItsInput>),
-        kernel("loses NaN", f32, false, broken<f32, LosesNaN>),
-        kernel("loses -0", f32, false, broken<f32, LosesNegativeZero>),
-        kernel("flushes denormals", f32, false, broken<f32, FlushesDenormals>),
-        kernel("is an ulp off in one output", f32, true, broken<f32, OffByOneUlp>),
-        kernel("cuts f16 off", f16, false, truncating<HALYARD_F16>),
-        kernel("cuts bf16 off", bf16, false, truncating<HALYARD_BF16>),
-        kernel("does nothing", f32, false,
-               [](halyard_buffer *, halyard_buffer *, halyard_buffer *, std::uint32_t, halyard_buffer *,
-                  halyard_buffer *) { return 0; }),
-        kernel("takes f16 for bf16", f16, false, broken<bf16, NoBug>));
-    // The fault is reported in the kernel's name. A write past the end may meet a guard page instead.
-    CHECK(contains(fault_of(bad), bad.name));
-}
-
-TEST_CASE("the kernel checker's guard pages catch reads out of bounds, and it names the case", "[checker]") {
-    const Kernel bad =
-        GENERATE(kernel("reads one past the end", f32, false, broken<f32, ReadsOnePast>, Pairing::interleaved),
-                 kernel("reads one before the start", f32, false, broken<f32, ReadsOneBefore>, Pairing::interleaved),
-                 kernel("reads a row past the last", f32, false, broken<f32, ReadsOneRowMore>, Pairing::interleaved));
-    const std::string fault = fault_of(bad);
-    CHECK(contains(fault, std::string(bad.name) + ": f32, interleaved -> interleaved, out of place"));
-    CHECK(contains(fault, ": crashes with signal 11"));
-}
-
-TEST_CASE("the kernel checker ends a kernel that does not end by itself", "[checker]") {
-    const Kernel bad = kernel(
-        "hangs", f32, false,
-        [](halyard_buffer *, halyard_buffer *, halyard_buffer *, std::uint32_t, halyard_buffer *, halyard_buffer *) {
-            for (volatile bool forever = true; forever;) {
-            }
-            return 0;
-        });
-    CHECK(contains(check_kernel(bad, Catch::getSeed(), 4, 1).fault, ": takes more than 1 seconds"));
-}
-
-// ---- The oracle ----------------------------------------------------------------------------------------------------
-
-TEST_CASE("the oracle widens and narrows every 16-bit word back to itself", "[checker]") {
-    const auto dtype = GENERATE(as<std::int32_t>(), HALYARD_F16, HALYARD_BF16);
-    int n_wrong = 0;
-    for (std::uint32_t word = 0; word < 0x10000; word++) {
-        const float value = oracle::widen(dtype, word);
-        const std::uint32_t back = oracle::narrow(dtype, value);
-        const bool same = oracle::is_nan(dtype, word) ? std::isnan(value) && oracle::is_nan(dtype, back) : back == word;
-        n_wrong += same ? 0 : 1;
+TEST_CASE("the kernel checker catches broken rotations, and names the case", "[checker]") {
+    for (const Broken &broken : broken_rotations) {
+        const std::string fault = fault_of(broken);
+        CAPTURE(broken.name, fault);
+        CHECK(contains(fault, std::string(broken.name) + "_reference: x "));
+        CHECK(contains(fault, broken.fault));
     }
-    CHECK(n_wrong == 0);
 }
 
-TEST_CASE("the oracle rounds to nearest, ties to even, between any two neighbours", "[checker]") {
-    const auto dtype = GENERATE(as<std::int32_t>(), HALYARD_F16, HALYARD_BF16);
-    const std::uint32_t infinity = dtype == HALYARD_F16 ? 0x7c00 : 0x7f80;
-    int n_wrong = 0;
-    for (std::uint32_t word = 0; word + 1 < infinity; word++) {
-        const double low = oracle::widen(dtype, word), high = oracle::widen(dtype, word + 1);
-        const auto middle = static_cast<float>((low + high) / 2);  // exact, since it needs just one more bit
-        const std::uint32_t even = word % 2 == 0 ? word : word + 1;
-        n_wrong += oracle::narrow(dtype, middle) == even ? 0 : 1;
-        n_wrong += oracle::narrow(dtype, std::nextafter(middle, 0.0f)) == word ? 0 : 1;
-        n_wrong += oracle::narrow(dtype, std::nextafter(middle, INFINITY)) == word + 1 ? 0 : 1;
-        n_wrong += oracle::narrow(dtype, -middle) == (even | 0x8000) ? 0 : 1;
+TEST_CASE("the kernel checker passes the model", "[checker]") {
+    for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+        for (const Place place : {Place::out_of_place, Place::in_place}) {
+            CHECK(fault_of({"sound", model::rotations[halyard::index_of(dtype)], "", dtype, place}) == "");
+        }
     }
-    CHECK(n_wrong == 0);
 }
 
-TEST_CASE("the oracle's conversions have the values of the standards", "[checker]") {
-    CHECK(oracle::widen(HALYARD_F16, 0x3c00) == 1.0f);
-    CHECK(oracle::widen(HALYARD_F16, 0x7bff) == 65504.0f);
-    CHECK(oracle::widen(HALYARD_F16, 0x0001) == 0x1p-24f);
-    CHECK(oracle::widen(HALYARD_F16, 0xc248) == -3.140625f);
-    CHECK(oracle::widen(HALYARD_BF16, 0x4049) == 3.140625f);
-    CHECK(oracle::widen(HALYARD_BF16, 0x0001) == 0x1p-133f);
-    CHECK(oracle::narrow(HALYARD_F16, 65519.996f) == 0x7bff);
-    CHECK(oracle::narrow(HALYARD_F16, 65520.0f) == 0x7c00);
-    CHECK(oracle::narrow(HALYARD_F16, 0x1p-25f) == 0);
-    CHECK(oracle::narrow(HALYARD_F16, 0x1.000002p-25f) == 1);
-    CHECK(oracle::narrow(HALYARD_BF16, std::numeric_limits<float>::max()) == 0x7f80);
-    CHECK(oracle::overflow_threshold(HALYARD_F16) == 65520.0L);
-    CHECK(oracle::half_ulp(HALYARD_F16, 1.0L) == 0x1p-11L);
-    CHECK(oracle::half_ulp(HALYARD_F32, 1.5L) == 0x1p-24L);
-    CHECK(oracle::half_ulp(HALYARD_BF16, 0.0L) == 0x1p-134L);
+TEST_CASE("the kernel checker catches broken stages and rows", "[checker]") {
+    const auto fault = [](Stage stage, const auto &change) {
+        Called called;
+        change(called);
+        return fault_of({"broken", stage, Dtype::f32, halyard::Target::reference}, called, Catch::getSeed(), 400);
+    };
+    const auto of_widen = [&](halyard_widen_kernel *kernel) {
+        return fault(Stage::widen, [&](Called &called) { called.stages.widen[0] = kernel; });
+    };
+    const auto of_rows = [&](halyard_rows_phase_kernel *kernel) {
+        return fault(Stage::rows_phase, [&](Called &called) { called.rows_phase = kernel; });
+    };
+    CHECK(contains(of_widen([](Buffer, Buffer) { return 0; }), "but should be"));
+    CHECK(contains(of_widen([](Buffer x, Buffer y) {
+                       model::stage_kernels.widen[0](x, y);
+                       if (y->dim[1].stride > y->dim[0].extent && y->dim[1].extent > 1) {
+                           reinterpret_cast<float *>(y->host)[y->dim[0].extent] = 1;
+                       }
+                       return 0;
+                   }),
+                   "but should be"));
+    CHECK(contains(of_widen([](Buffer x, Buffer y) {
+                       model::stage_kernels.widen[0](x, y);
+                       const volatile auto *const data = reinterpret_cast<const volatile float *>(x->host);
+                       return data[(x->dim[0].extent + 15) / 16 * 16 + (x->dim[1].extent - 1) * x->dim[1].stride +
+                                   (x->dim[2].extent - 1) * x->dim[2].stride] == 0.5f
+                                  ? 1
+                                  : 0;
+                   }),
+                   "crashes with signal"));
+    CHECK(contains(of_rows([](Buffer position, Buffer high, Buffer low, float scale_high, float scale_low, Buffer rows) {
+                       rows->dim[0].extent--;
+                       return model::rows_phase(position, high, low, scale_high, scale_low, rows);
+                   }),
+                   "but should be"));
+    CHECK(contains(of_rows([](Buffer position, Buffer high, Buffer low, float scale_high, float scale_low, Buffer rows) {
+                       if (rows->dim[1].stride > rows->dim[0].extent) {
+                           reinterpret_cast<float *>(rows->host)[rows->dim[0].extent] = 0.0f;
+                       }
+                       return model::rows_phase(position, high, low, scale_high, scale_low, rows);
+                   }),
+                   "but should be"));
+    CHECK(contains(of_rows([](Buffer position, Buffer high, Buffer low, float scale_high, float scale_low, Buffer rows) {
+                       const volatile auto *const turns = reinterpret_cast<const std::uint32_t *>(high->host);
+                       [[maybe_unused]] const std::uint32_t beyond = turns[high->dim[0].extent];
+                       return model::rows_phase(position, high, low, scale_high, scale_low, rows);
+                   }),
+                   "crashes with signal"));
 }

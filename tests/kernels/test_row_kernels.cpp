@@ -1,18 +1,12 @@
-// The kernels that make rows of cos and sin: every target against the reference, bit by bit, and against exact values.
-#include "checks/make_sources.h"
-#include "checks/oracle.h"
-#include "checks/row_checker.h"
+// How far rows of cos and sin are off.
 #include "data/golden.h"
+#include "kernels/kernel_calls.h"
 #include "core/rotate.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include <string>
-
-using Catch::Matchers::ContainsSubstring;
-using oracle::Random;
 
 TEST_CASE("row kernels: every target of kernels has them", "[rows]") {
     int index = 0;
@@ -28,61 +22,19 @@ TEST_CASE("row kernels: every target of kernels has them", "[rows]") {
     CHECK(halyard::select_row_kernels(0).target == halyard::Target::reference);
 }
 
-TEST_CASE("row kernels: phase, the reference's bits within the memory that they are given", "[rows]") {
-    for (const RowMaker &maker : row_makers()) {
-        const KernelReport report = check_phase_rows(maker.name, maker.kernels.phase, Catch::getSeed(), 400);
-        CHECK(report.fault == "");
-        CHECK(report.n_runs == 400);
-    }
-}
-
-namespace {
-
-/// The reference as a kernel that leaves out the last pairs of each row.
-template <int n_left_out>
-int make_rows(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high, float scale_low,
-              halyard_buffer *rows) {
-    for (std::int64_t t = 0; t < rows->dim[2].extent; t++) {
-        float *const row = reinterpret_cast<float *>(rows->host) + t * rows->dim[2].stride;
-        halyard::phase_row_reference(reinterpret_cast<const std::int32_t *>(position->host)[t],
-                                     {reinterpret_cast<const std::uint32_t *>(high->host),
-                                      reinterpret_cast<const std::uint32_t *>(low->host), scale_high, scale_low},
-                                     rows->dim[0].extent - n_left_out, row, row + rows->dim[1].stride);
-    }
-    return 0;
-}
-
-int write_elsewhere(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high,
-                    float scale_low, halyard_buffer *rows) {
-    if (rows->dim[1].stride > rows->dim[0].extent) {
-        reinterpret_cast<float *>(rows->host)[rows->dim[0].extent] = 0.0f;
-    }
-    return make_rows<0>(position, high, low, scale_high, scale_low, rows);
-}
-
-int read_beyond(halyard_buffer *position, halyard_buffer *high, halyard_buffer *low, float scale_high, float scale_low,
-                halyard_buffer *rows) {
-    const volatile std::uint32_t *const turns = reinterpret_cast<const std::uint32_t *>(high->host);
-    [[maybe_unused]] const std::uint32_t beyond = turns[high->dim[0].extent];  // no harm but at the end of a page
-    return make_rows<0>(position, high, low, scale_high, scale_low, rows);
-}
-
-}  // namespace
-
-TEST_CASE("row kernels: the checker catches what is wrong, what writes elsewhere and what crashes", "[rows]") {
-    const auto fault_of = [](halyard_rows_phase_kernel *kernel) {
-        return check_phase_rows("rows", kernel, Catch::getSeed(), 400).fault;
-    };
-    CHECK(fault_of(make_rows<0>) == "");
-    CHECK_THAT(fault_of(make_rows<1>), ContainsSubstring(", but should be "));
-    CHECK_THAT(fault_of(write_elsewhere), ContainsSubstring(" is no row's, but is "));
-    CHECK_THAT(fault_of(read_beyond), ContainsSubstring(": crashes with signal "));
-}
-
 // ---- How far cos and sin are off -----------------------------------------------------------------------------------
-// Those of the reference: the tests above show that all targets have its bits.
+// Those of the reference: test_kernels.cpp shows that all targets have its bits.
 
 namespace {
+
+constexpr double phase_bound = 1.2e-7;  // how far off cos and sin may be, times attention_factor
+
+/// Exact cos and sin of position * turns, in units of 2^-64 turns; the product wraps in 64 bits.
+ExactCosSin exact_of_turns(std::uint64_t turns, std::int32_t position) {
+    const auto angle = static_cast<std::int64_t>(turns * static_cast<std::uint64_t>(std::int64_t{position}));
+    const long double theta = static_cast<long double>(angle) * 0x1p-63L * std::acos(-1.0L);
+    return {std::cos(theta), std::sin(theta)};
+}
 
 const halyard::RowKernels reference = halyard::select_row_kernels(0);
 

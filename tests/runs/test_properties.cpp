@@ -92,6 +92,19 @@ TEST_CASE("rotations: every way on every target gives the bits of the formula", 
     }
 }
 
+// Kernels that read words of two serve steps that are even, from head to head and from token to token.
+TEST_CASE("rotations: of bf16, with steps of any parity", "[property]") {
+    for (int round = 0; round < 24; round++) {
+        Choice choice = Choice::of_rotations();
+        choice.level[of_dtype] = 2;
+        choice.level[of_turn] = round % 2;
+        choice.level[of_strides] = 3;  // with gaps
+        choice.shape = {1, 5, 3};
+        choice.n_tensors = 1;
+        check_everywhere(choice, Catch::getSeed() + static_cast<std::uint64_t>(round));
+    }
+}
+
 TEST_CASE("rotations: large enough to be shared, by tokens or by heads", "[property][threads]") {
     for (int dtype = 0; dtype < 3; dtype++) {
         for (const auto &shape : {std::array<std::int64_t, 3>{1, 130, 31}, {1, 3, 1024}}) {

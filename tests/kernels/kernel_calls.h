@@ -1,9 +1,10 @@
-// The list of stage kernels, and random calls of any: their operands in guarded memory, and images of these.
+// The list of kernels, and random calls of any: their operands in guarded memory, and images of these.
 #pragma once
 
 #include "checks/guarded_memory.h"
+#include "checks/make_sources.h"
+#include "checks/model.h"
 #include "checks/oracle.h"
-#include "kv/stage_kernels.h"
 
 #include <algorithm>
 #include <bit>
@@ -12,11 +13,14 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 using halyard::Dtype;
+using halyard::Pairing;
+using halyard::Place;
 using oracle::Random;
 using oracle::Values;
 
@@ -33,27 +37,69 @@ enum class Stage {
     largest,
     range,
     hadamard,
-    butterfly
+    butterfly,
+    rows_phase,
+    rotate
 };
 
-/// A row of kernels.inc for one target. The name is without it.
-struct StageRow {
-    const char *name;
+/// A row of kernels.inc for one target.
+struct KernelRow {
+    std::string name;  // without the target
     Stage stage;
     Dtype dtype;
     halyard::Target target;
-    bool (*is_in)(const halyard::StageKernels &kernels);
+    bool (*is_in)(const halyard::StageKernels &kernels) = nullptr;  // of stages
+    halyard::Kernel rotation = {};
 
     bool is_one_of(std::initializer_list<Stage> stages) const {
         return std::find(stages.begin(), stages.end(), stage) != stages.end();
     }
 };
 
-inline constexpr StageRow stage_rows[] = {
+inline const KernelRow stage_rows[] = {
 #define HALYARD_STAGE_KERNEL(name, stage, dtype, target)                                                               \
     {"halyard_" #stage "_" #dtype, Stage::stage, Dtype::dtype, halyard::Target::target,                                \
      [](const halyard::StageKernels &kernels) { return kernels.stage[halyard::index_of(Dtype::dtype)] != nullptr; }},
 #include "built_kernels.inc"
+};
+
+inline KernelRow row_of(const halyard::Kernel &rotation) {
+    const std::string name = rotation.name, target = halyard::name_of(rotation.target);
+    return {name.substr(0, name.size() - target.size() - 1), Stage::rotate, rotation.dtype, rotation.target, nullptr,
+            rotation};
+}
+
+/// All kernels that were built.
+inline std::vector<KernelRow> kernel_rows() {
+    std::vector<KernelRow> rows(std::begin(stage_rows), std::end(stage_rows));
+    for (const halyard::Kernel &rotation : halyard::kernels()) {
+        if (rotation.function != nullptr) {
+            rows.push_back(row_of(rotation));
+        }
+    }
+    for (const RowMaker &maker : row_makers()) {
+        if (maker.kernels.phase != nullptr) {
+            rows.push_back({"halyard_rows_phase", Stage::rows_phase, Dtype::f32, maker.kernels.target});
+        }
+    }
+    return rows;
+}
+
+/// Where calls go: to the model, or to what replaces a part of it.
+struct Called {
+    halyard::StageKernels stages = model::stage_kernels;
+    halyard_rows_phase_kernel *rows_phase = model::rows_phase;
+    halyard_rotate_kernel *rotate = nullptr;  // NULL: the model's
+    bool packed = false;
+
+    Called() = default;
+    /// To a kernel of this machine.
+    explicit Called(const KernelRow &row) : rotate(row.rotation.function), packed(row.rotation.packed) {
+        const halyard::StageKernels *const found = halyard::find_stage_kernels(halyard::bit(row.target));
+        stages = found == nullptr ? stages : *found;
+        rows_phase = row.stage == Stage::rows_phase ? halyard::select_row_kernels(halyard::bit(row.target)).phase
+                                                    : rows_phase;
+    }
 };
 
 /// A dimension of an operand, whose strides are in its elements.
@@ -62,42 +108,59 @@ struct Dimension {
 };
 using Dimensions = std::vector<Dimension>;
 
-/// An operand in guarded memory, from its first byte to its last; and an image of what it ought to hold: what it held,
-/// until somebody writes there.
+/// Where an operand lies: at either end of its memory, or also a few bytes from there, or at a multiple of 64.
+enum class Alignment { element, byte, line };
+
+/// An operand in guarded memory, and an image of what that memory ought to hold: what it held, until somebody writes
+/// there. Strides may be negative.
 class Operand {
 public:
-    Operand(Random &random, const char *with_name, Dtype type, const Dimensions &dimensions, Values values)
+    Operand(Random &random, const char *with_name, Dtype type, const Dimensions &dimensions, Values values,
+            Alignment alignment = Alignment::element)
         : name(with_name), dtype(type), dims(dimensions), bytes_(halyard::element_bytes(type)) {
-        std::int64_t n_elements = 1;
+        std::int64_t below = 0, above = 1;
         for (const Dimension &dim : dims) {
-            n_elements += (dim.extent - 1) * dim.stride;
+            const std::int64_t reach = (dim.extent - 1) * dim.stride;
+            (reach < 0 ? below : above) += std::abs(reach);
         }
-        const auto n_bytes = static_cast<std::size_t>(n_elements * bytes_);
-        memory_ = std::make_unique<GuardedMemory>(n_bytes / GuardedMemory::page + 1);
-        first_ = random.one_in(4) ? memory_->begin() : memory_->end() - n_bytes;
+        n_bytes_ = static_cast<std::size_t>((below + above) * bytes_);
+        memory_ = std::make_unique<GuardedMemory>((n_bytes_ + 63) / GuardedMemory::page + 1);
+        first_ = random.one_in(4) ? memory_->begin() : memory_->end() - n_bytes_;
+        if (alignment == Alignment::byte && random.one_in(2)) {
+            const std::int64_t shift = random.in(0, 63);
+            first_ += first_ == memory_->begin() ? shift : -shift;
+        }
+        first_element_ = first_ + below * bytes_;
+        if (alignment == Alignment::line) {
+            const auto above_a_line = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(first_element_) % 64);
+            const std::int64_t shift = first_ == memory_->begin() ? (64 - above_a_line) % 64 : -above_a_line;
+            first_ += shift;
+            first_element_ += shift;
+        }
         const std::vector<char> filled =
             oracle::random_elements(random, static_cast<std::int32_t>(std::min(type, Dtype::bf16)), values,
-                                    static_cast<std::int64_t>(n_bytes) / std::min<std::int64_t>(bytes_, 2) + 1);
-        std::memcpy(first_, filled.data(), n_bytes);
-        image_.assign(first_, first_ + n_bytes);
+                                    static_cast<std::int64_t>(n_bytes_) / std::min<std::int64_t>(bytes_, 2) + 1);
+        std::memcpy(first_, filled.data(), n_bytes_);
+        image_.assign(memory_->begin(), memory_->end());
     }
 
     const char *const name;
     const Dtype dtype;
     const Dimensions dims;
 
-    float *floats() { return reinterpret_cast<float *>(first_); }
+    /// The first of its elements, all of whose indices are 0.
+    float *floats() { return reinterpret_cast<float *>(first_element_); }
     void set(std::int64_t i, float value) {
-        for (char *const at : {first_, image_.data()}) {
+        for (char *const at : {first_element_, image_of(first_element_)}) {
             std::memcpy(at + i * bytes_, &value, sizeof(value));
         }
     }
-    void set_row(std::int64_t i, std::int32_t row) { set(i, std::bit_cast<float>(row)); }
-    std::int64_t n_elements() const { return static_cast<std::int64_t>(image_.size()) / bytes_; }
+    void set_integer(std::int64_t i, std::uint32_t integer) { set(i, std::bit_cast<float>(integer)); }
+    std::int64_t n_elements() const { return static_cast<std::int64_t>(n_bytes_) / bytes_; }
 
     /// What a kernel reads of it, or of the image.
     halyard_buffer *buffer(bool is_image) {
-        header_.host = reinterpret_cast<std::uint8_t *>(is_image ? image_.data() : first_);
+        header_.host = reinterpret_cast<std::uint8_t *>(is_image ? image_of(first_element_) : first_element_);
         header_.dim = dimensions_;
         for (std::size_t i = 0; i < dims.size(); i++) {
             dimensions_[i] = {0, static_cast<std::int32_t>(dims[i].extent), static_cast<std::int32_t>(dims[i].stride),
@@ -106,31 +169,47 @@ public:
         return &header_;
     }
 
-    /// Calls see(word, what it ought to be) for each element.
+    /// Calls see(word, what it ought to be) for each element, and for gaps between them.
     template <typename See>
-    void for_each_element(See see) const {
+    void for_each_element(See see) {
         const auto type = static_cast<std::int32_t>(dtype);
-        for (std::size_t i = 0; i < image_.size(); i += static_cast<std::size_t>(bytes_)) {
-            see(oracle::read_word(type, first_ + i), oracle::read_word(type, &image_[i]));
+        for (char *at = first_; at < first_ + n_bytes_; at += bytes_) {
+            see(oracle::read_word(type, at), oracle::read_word(type, image_of(at)));
         }
+    }
+    /// Whether the memory around it is as it was.
+    bool is_alone() {
+        char *const begin = memory_->begin(), *const last = first_ + n_bytes_;
+        return std::memcmp(begin, image_of(begin), static_cast<std::size_t>(first_ - begin)) == 0 &&
+               std::memcmp(last, image_of(last), static_cast<std::size_t>(memory_->end() - last)) == 0;
     }
 
 private:
     std::int64_t bytes_;
     std::unique_ptr<GuardedMemory> memory_;
-    char *first_;
+    std::size_t n_bytes_ = 0;
+    char *first_, *first_element_;
     std::vector<char> image_;
     halyard_buffer header_ = {};
     halyard_dimension dimensions_[4] = {};
+
+    char *image_of(const char *at) { return image_.data() + (at - memory_->begin()); }
 };
 
-/// A random call of a stage. (Numbers that are drawn are no arguments of one call together: compilers take these in any
-/// order, and calls are to be the same on all machines.)
-class StageTrial {
+/// A position of any size, often an end of the range.
+inline std::int32_t random_position(Random &random) {
+    static constexpr std::int32_t special[] = {0, 1, -1, 2, least_position, least_position + 1, greatest_position};
+    return random.one_in(3) ? random.one_of(special)
+                            : static_cast<std::int32_t>(static_cast<std::int64_t>(random.bits()) >> random.in(32, 62));
+}
+
+/// A random call of a kernel, the n-th of it. (Numbers that are drawn are no arguments of one call together: compilers
+/// take these in any order, and calls are to be the same on all machines.)
+class Trial {
 public:
     std::vector<std::unique_ptr<Operand>> operands;
 
-    StageTrial(const StageRow &row, Random &random) : row_(row), random_(random) {
+    Trial(const KernelRow &row, Random &random, std::int64_t n) : row_(row), random_(random) {
         switch (row.stage) {
         case Stage::quantise: draw_quantise(); break;
         case Stage::store_groups:
@@ -138,14 +217,17 @@ public:
         case Stage::hadamard:
         case Stage::butterfly: draw_transform(); break;
         case Stage::norm_rotate: draw_norm_rotate(); break;
+        case Stage::rows_phase: draw_rows_phase(); break;
+        case Stage::rotate: draw_rotation(n); break;
         default: draw();
         }
     }
-    StageTrial(const StageTrial &) = delete;
-    StageTrial &operator=(const StageTrial &) = delete;
+    Trial(const Trial &) = delete;
+    Trial &operator=(const Trial &) = delete;
 
     /// Calls a kernel on the operands, or on their images.
-    void run_by(const halyard::StageKernels &kernels, bool on_images) {
+    void run_by(const Called &called, bool on_images) {
+        const halyard::StageKernels &kernels = called.stages;
         const std::size_t i = halyard::index_of(row_.dtype);
         halyard_buffer *b[7] = {};
         std::transform(operands.begin(), operands.end(), b, [&](const auto &operand) {
@@ -165,6 +247,15 @@ public:
         case Stage::range: kernels.range[i](b[0], b[1], b[2]); break;
         case Stage::hadamard: kernels.hadamard[i](scale_, b[0], b[last_]); break;
         case Stage::butterfly: kernels.butterfly[i](b[0], b[last_]); break;
+        case Stage::rows_phase: called.rows_phase(b[0], b[1], b[2], high_, low_, b[3]); break;
+        case Stage::rotate:
+            if (called.packed) {
+                pack(b[0], row_.rotation.pairing);
+                if (last_ != 0) {
+                    pack(b[last_], row_.rotation.out_pairing);
+                }
+            }
+            (called.rotate == nullptr ? model::rotations[i] : called.rotate)(b[1], b[2], b[3], sign_, b[0], b[last_]);
         }
     }
 
@@ -192,7 +283,7 @@ public:
     }
 
 private:
-    const StageRow row_;
+    const KernelRow row_;
     Random &random_;
     std::size_t last_ = 0;   // the operand that is y; 0 where that is x
     std::int32_t mode_ = 0;  // or rounding, or reciprocal
@@ -200,15 +291,16 @@ private:
     std::uint32_t sign_ = 0;
     float eps_ = 0, low_ = 0, high_ = 0, scale_ = 1;
 
-    Operand &add(const char *name, Dtype dtype, const Dimensions &dims, Values values) {
-        operands.push_back(std::make_unique<Operand>(random_, name, dtype, dims, values));
+    Operand &add(const char *name, Dtype dtype, const Dimensions &dims, Values values,
+                 Alignment alignment = Alignment::element) {
+        operands.push_back(std::make_unique<Operand>(random_, name, dtype, dims, values, alignment));
         return *operands.back();
     }
     /// y, or x in its place.
-    void add_output(bool in_place, Dtype dtype, const Dimensions &dims) {
+    void add_output(bool in_place, Dtype dtype, const Dimensions &dims, Alignment alignment = Alignment::element) {
         if (!in_place) {
             last_ = operands.size();
-            add("y", dtype, dims, Values::any_bits);
+            add("y", dtype, dims, Values::any_bits, alignment);
         }
     }
     Values any_values() {
@@ -295,16 +387,114 @@ private:
         const Dimensions of_x = spread_pairs();
         add("x", row_.dtype, of_x, any_values());
         add("weight", Dtype::f32, {{pairs, 1}, {2, pairs}}, Values::ordinary);
-        Operand &row_of_token = add("row_of_token", Dtype::f32, {{extents.tokens, 1}}, Values::ordinary);
-        for (std::int64_t token = 0; token < extents.tokens; token++) {
-            row_of_token.set_row(token, static_cast<std::int32_t>(random_.in(0, n_rows - 1)));
-        }
-        const Dimensions of_rows = {{pairs, 1}, {n_rows, pairs + random_.in(0, 3)}};
-        const Values values = random_.one_in(2) ? Values::ordinary : any_values();
-        add("cos", Dtype::f32, of_rows, values);
-        add("sin", Dtype::f32, of_rows, values);
+        add_rows(pairs, n_rows, extents.tokens, Alignment::element);
         const bool in_place = random_.one_in(2);
         add_output(in_place, row_.dtype, spread_pairs());
+    }
+
+    /// Rows of cos and sin, and which of them each token has.
+    void add_rows(std::int64_t n_pairs, std::int64_t n_rows, std::int64_t n_tokens, Alignment alignment) {
+        Operand &row_of_token = add("row_of_token", Dtype::f32, {{n_tokens, 1}}, Values::ordinary);
+        for (std::int64_t token = 0; token < n_tokens; token++) {
+            row_of_token.set_integer(token, static_cast<std::uint32_t>(random_.in(0, n_rows - 1)));
+        }
+        const Dimensions of_rows = {{n_pairs, 1}, {n_rows, n_pairs + random_.in(0, 3)}};
+        const Values values = random_.one_in(2) ? Values::ordinary : any_values();
+        add("cos", Dtype::f32, of_rows, values, alignment);
+        add("sin", Dtype::f32, of_rows, values, alignment);
+    }
+
+    /// Of up to 97 pairs, and two more counts for which kernels are specialised.
+    void draw_rotation(std::int64_t n) {
+        const halyard::Kernel &kernel = row_.rotation;
+        const bool in_place = kernel.place == Place::in_place, on_lines = kernel.place == Place::non_temporal;
+        const std::int64_t of_line = 64 / halyard::element_bytes(row_.dtype);
+        std::int64_t n_pairs = n % 99 == 97 ? 128 : n % 99 == 98 ? 256 : n % 99 + 1;
+        if (kernel.out_pairing == Pairing::half && (on_lines || kernel.packed)) {
+            n_pairs = round_up(n_pairs, on_lines ? of_line : 2);  // where the second members begin
+        }
+        const std::int64_t n_heads = random_.in(1, 5), n_tokens = random_.in(1, 9), n_rows = random_.in(1, 12);
+        sign_ = random_.one_in(2) ? 0x80000000u : 0;
+        const std::int64_t multiple = kernel.packed ? 2 : 1;
+        Dimensions of_x = draw_side(kernel.pairing, n_pairs, n_heads, n_tokens, multiple);
+        if (!in_place && random_.one_in(12)) {
+            of_x[static_cast<std::size_t>(random_.in(2, 3))].stride = 0;  // an input may be broadcast
+        }
+        add("x", row_.dtype, of_x, any_values(), Alignment::byte);
+        add_rows(n_pairs, n_rows, n_tokens, Alignment::byte);
+        const Dimensions of_y =
+            draw_side(kernel.out_pairing, n_pairs, n_heads, n_tokens, on_lines ? of_line : multiple);
+        add_output(in_place, row_.dtype, of_y, on_lines ? Alignment::line : Alignment::byte);
+    }
+
+    static std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+        return (n + multiple - 1) / multiple * multiple;
+    }
+    /// Pairs, members, heads and tokens: the last two in any order, with gaps and either sign, and the elements of a
+    /// head too where they need not be neighbours.
+    Dimensions draw_side(std::optional<Pairing> pairing, std::int64_t n_pairs, std::int64_t n_heads,
+                         std::int64_t n_tokens, std::int64_t multiple) {
+        const std::int64_t extents[] = {2 * n_pairs, n_heads, n_tokens};
+        std::int64_t strides[3] = {}, reach = 1;
+        int order[] = {0, 1, 2};  // innermost first
+        for (int i = 2; i > 0; i--) {
+            std::swap(order[i], order[random_.in(pairing ? 1 : 0, i)]);
+        }
+        for (const int d : order) {
+            const std::int64_t between = gap();
+            strides[d] = d == 0 && pairing ? 1 : round_up(reach + between, multiple);
+            reach += strides[d] * (extents[d] - 1);
+            strides[d] *= (d != 0 || !pairing) && random_.one_in(4) ? -1 : 1;
+        }
+        const bool is_half = pairing ? pairing == Pairing::half : random_.one_in(2);
+        const std::int64_t element = strides[0];
+        return {{n_pairs, is_half ? element : 2 * element},
+                {2, is_half ? n_pairs * element : element},
+                {n_heads, strides[1]},
+                {n_tokens, strides[2]}};
+    }
+
+    /// To a packed kernel an element is two.
+    static void pack(halyard_buffer *side, std::optional<Pairing> pairing) {
+        if (pairing == Pairing::half) {
+            side->dim[0].extent /= 2;
+            side->dim[1].stride /= 2;
+        } else {
+            side->dim[0].stride = side->dim[1].extent = 1;
+        }
+        side->dim[2].stride /= 2;
+        side->dim[3].stride /= 2;
+    }
+
+    void draw_rows_phase() {
+        static constexpr std::int64_t long_rows[] = {128, 288, 1000, 2048, 5000};
+        const std::int64_t n_pairs = random_.one_in(8) ? random_.one_of(long_rows) : random_.in(1, 97);
+        const std::int64_t n_tokens = random_.in(1, n_pairs > 500 ? 3 : 7);
+        const double factor = random_.one_of(attention_factors);
+        high_ = static_cast<float>(factor);
+        low_ = static_cast<float>(factor - high_);
+        Operand &position = add("position", Dtype::f32, {{n_tokens, 1}}, Values::ordinary);
+        for (std::int64_t token = 0; token < n_tokens; token++) {
+            position.set_integer(token, static_cast<std::uint32_t>(random_position(random_)));
+        }
+        Operand &turns_high = add("turns_high", Dtype::f32, {{n_pairs, 1}}, Values::ordinary);
+        Operand &turns_low = add("turns_low", Dtype::f32, {{n_pairs, 1}}, Values::ordinary);
+        for (std::int64_t k = 0; k < n_pairs; k++) {
+            // For half of them position 1 or -1 comes near a border of octants.
+            std::uint64_t turns = random_.bits();
+            if (random_.one_in(2)) {
+                const auto off = static_cast<std::int64_t>(random_.bits()) >> random_.in(3, 40);
+                turns = (turns << 61) + static_cast<std::uint64_t>(off);
+            }
+            turns_high.set_integer(k, static_cast<std::uint32_t>(turns >> 32));
+            turns_low.set_integer(k, static_cast<std::uint32_t>(turns));
+        }
+        const std::int64_t row = n_pairs + gap();
+        Dimensions of_rows = {{n_pairs, 1}, {2, row}, {n_tokens, 2 * row + gap()}};
+        if (random_.one_in(4)) {  // all cos, then all sin
+            of_rows = {{n_pairs, 1}, {2, n_tokens * row + gap()}, {n_tokens, row}};
+        }
+        add("rows", Dtype::f32, of_rows, Values::any_bits);
     }
 
     void draw_transform() {

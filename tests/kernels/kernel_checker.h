@@ -1,0 +1,78 @@
+// Calls kernels again and again as the model is called, between guard pages and in a process of their own, until
+// something is wrong.
+#pragma once
+
+#include "kernels/kernel_calls.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+/// With the target.
+inline std::string name_of(const KernelRow &row) { return row.name + "_" + halyard::name_of(row.target); }
+
+/// The first element of an operand that is not as it ought to be, in words, or nothing; any NaN equals any other.
+inline std::string difference(Operand &operand) {
+    const auto type = static_cast<std::int32_t>(operand.dtype);
+    std::int64_t i = 0;
+    char text[100] = "";
+    operand.for_each_element([&](std::uint32_t got, std::uint32_t want) {
+        if (text[0] == '\0' && got != want && !(oracle::is_nan(type, got) && oracle::is_nan(type, want))) {
+            std::snprintf(text, sizeof(text), "element %lld is %x, but should be %x", static_cast<long long>(i), got,
+                          want);
+        }
+        i++;
+    });
+    return text[0] != '\0' || operand.is_alone() ? text : "memory around it is written";
+}
+
+/// Calls a kernel, and the model on images, `n_calls` times or until something is wrong. The first fault in words, or
+/// nothing. A crash is a fault like others and names what was tried, and so is taking longer than the limit.
+inline std::string fault_of(const KernelRow &row, const Called &called, std::uint64_t seed, int n_calls,
+                            unsigned limit_seconds = 0) {
+    using Text = char[1000];
+    void *const shared = mmap(nullptr, sizeof(Text), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        throw std::bad_alloc();
+    }
+    auto &text = *static_cast<Text *>(shared);
+    const pid_t child = fork();
+    if (child == 0) {
+        for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) {
+            std::signal(signal, SIG_DFL);  // instead of what Catch2 does on a signal
+        }
+        alarm(limit_seconds);
+        Random random(seed);
+        for (int n = 0; n < n_calls; n++) {
+            Trial trial(row, random, n);
+            std::snprintf(text, sizeof(text), "%s: %s", name_of(row).c_str(), trial.text().c_str());
+            trial.run_by(called, false);
+            trial.run_by(Called(), true);
+            for (const auto &operand : trial.operands) {
+                if (const std::string what = trial.is_of_use(*operand) ? difference(*operand) : ""; !what.empty()) {
+                    const std::string told = text;
+                    std::snprintf(text, sizeof(text), "%s: %s: %s", told.c_str(), operand->name, what.c_str());
+                    _exit(1);
+                }
+            }
+        }
+        _exit(0);
+    }
+    int status = 0;
+    const bool ended = child > 0 && waitpid(child, &status, 0) == child;
+    std::string fault = text;
+    munmap(shared, sizeof(Text));
+    if (!ended) {
+        return "no process could be started";
+    }
+    if (WIFSIGNALED(status)) {
+        return fault + (limit_seconds > 0 && WTERMSIG(status) == SIGALRM
+                            ? ": takes more than " + std::to_string(limit_seconds) + " seconds"
+                            : ": crashes with signal " + std::to_string(WTERMSIG(status)));
+    }
+    return WEXITSTATUS(status) == 0 ? "" : fault;
+}
