@@ -20,12 +20,14 @@ enum CacheLayout {
     n_layouts_of_caches
 };
 
-inline constexpr std::int64_t x_of_split = 8;
+/// Elements of a tile of x_split: few, or so many that kernels write them where they belong.
+inline std::int64_t x_of_split(std::int64_t head_dim) { return head_dim % 128 == 0 ? 64 : 8; }
+inline constexpr std::int64_t x_of_split_v = 8;
 
 /// Fills in the description, and returns how many elements the cache has.
 inline std::int64_t describe_layout(int layout, std::int64_t n_pages, std::int64_t bs, std::int64_t n_heads,
                                     std::int64_t head_dim, halyard_cache_desc &cache) {
-    const std::int64_t H = n_heads, D = head_dim, x = x_of_split;
+    const std::int64_t H = n_heads, D = head_dim, x = x_of_split(D), xv = x_of_split_v;
     const bool is_rows = layout == rows, is_by_token = is_rows || layout == nhd;
     const std::int64_t width = layout == packed_v ? 2 * D : D;  // [pages, H, bs, 2 D], of which it is the first half
     cache.n_slots = n_pages * bs;
@@ -45,7 +47,7 @@ inline std::int64_t describe_layout(int layout, std::int64_t n_pages, std::int64
                                      {16, 16 * D, 2, 2, 32, 1},
                                      {2, 32, 1, 16, 16 * bs, 2},
                                      {0, 0, x, x, bs * x, 0},
-                                     {x, D * x, 1, 0, 0, x},
+                                     {xv, D * xv, 1, 0, 0, xv},
                                      {0, 0, 2 * D, 0, 0, 0}};
     static_assert(std::size(tiles) == n_layouts_of_caches);
     const auto &[tile_tokens, stride_tile_tokens, stride_token, tile_elements, stride_tile_elements, stride_element] =
@@ -61,7 +63,7 @@ inline std::int64_t describe_layout(int layout, std::int64_t n_pages, std::int64
 
 inline std::int64_t index_in_layout(int layout, std::int64_t bs, std::int64_t n_heads, std::int64_t head_dim,
                                     std::int64_t slot, std::int64_t h, std::int64_t d) {
-    const std::int64_t H = n_heads, D = head_dim, x = x_of_split, page = slot / bs, t = slot % bs;
+    const std::int64_t H = n_heads, D = head_dim, x = x_of_split(D), xv = x_of_split_v, page = slot / bs, t = slot % bs;
     const std::int64_t head = page * H + h;
     switch (layout) {
     case rows: return (slot * H + h) * D + d;
@@ -71,7 +73,7 @@ inline std::int64_t index_in_layout(int layout, std::int64_t bs, std::int64_t n_
     case amx_k: return ((head * (bs / 16) + t / 16) * (D / 2) + d / 2) * 32 + t % 16 * 2 + d % 2;
     case amx_v: return ((head * (D / 16) + d / 16) * (bs / 2) + t / 2) * 32 + d % 16 * 2 + t % 2;
     case x_split: return ((head * (D / x) + d / x) * bs + t) * x + d % x;
-    case x_split_v: return ((head * (bs / x) + t / x) * D + d) * x + t % x;
+    case x_split_v: return ((head * (bs / xv) + t / xv) * D + d) * xv + t % xv;
     case packed_v: return (head * bs + t) * 2 * D + d;
     default: return -1;
     }

@@ -150,43 +150,6 @@ TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the
     }
 }
 
-TEST_CASE("caches: heads in tiles of many elements, behind a norm and a rotation", "[road]") {
-    constexpr std::int64_t D = 128, H = 2, n_tokens = 5, bs = 8, tile = 64;
-    const auto dense = halyard::describe_nhd_cache(1, bs, H, D);
-    auto tiled = halyard::describe_hnd_cache(1, bs, H, D);  // [heads, D / tile, bs, tile]
-    tiled.tile_elements = tiled.stride_token = tile;
-    tiled.stride_tile_elements = bs * tile;
-    auto norm = halyard::make_struct<halyard_norm_desc>();
-    norm.eps = 1e-6;
-    auto head = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
-    auto kv = sized<halyard_kv_desc>();
-    kv.norm = &norm;
-    head.kv = &kv;
-    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, 10);
-    const std::int32_t slot_values[n_tokens] = {3, 0, 7, 1, 6};
-    oracle::Random random(Catch::getSeed());
-    Elements x = Elements::random(HALYARD_F32, {1, n_tokens, H, D}, random);
-    for (const char *target : stage_targets_here()) {
-        CAPTURE(target);
-        std::vector<float> stored[2];
-        for (const bool is_tiled : {false, true}) {
-            stored[is_tiled].resize(bs * H * D);
-            kv.cache = is_tiled ? &tiled : &dense;
-            halyard::plan_desc desc(D, {head});
-            desc.target = target;
-            const auto slots = halyard::slots(slot_values, {1, n_tokens}, halyard::keep_last);
-            const auto stages = halyard::stages_into(stored[is_tiled].data());
-            const auto brought = halyard::kv_args(&stages, &slots);
-            halyard::run(halyard::plan(desc), angles, x.tensor(), x.tensor(), halyard::run_options().with(brought));
-        }
-        for (std::int64_t at = 0; at < bs * H * D; at++) {
-            const std::int64_t slot = at / (H * D), h = at / D % H, d = at % D;
-            const std::int64_t there = h * bs * D + d / tile * bs * tile + slot * tile + d % tile;
-            REQUIRE(stored[1][static_cast<std::size_t>(there)] == stored[0][static_cast<std::size_t>(at)]);
-        }
-    }
-}
-
 // 512 latent elements that are normed, and 64 beside them that are rotated, from interleaved to half; 1 head.
 TEST_CASE("caches: rows of multi-head latent attention", "[road]") {
     using namespace scenes;
