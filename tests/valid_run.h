@@ -81,6 +81,22 @@ struct ValidRun {
         CHECK(status == HALYARD_OK);
     }
 
+    /// The same by a run that is bound, or the error of binding it.
+    halyard_status run_bound(const halyard::plan &made, halyard_error *error) const {
+        halyard_bound_run *bound = nullptr;
+        const halyard_status status = halyard_bind_run(made.get(), &args, &bound, error);
+        const halyard::bound_run owner(bound);
+        if (status != HALYARD_OK) {
+            return status;
+        }
+        BoundPointers pointers(args.x, args.y, plan.n_tensors, args.kv);
+        for (int i = 0; i < plan.n_tensors; i++) {
+            pointers.y[i] = kv[i].cache == nullptr ? pointers.y[i] : nullptr;
+        }
+        pointers.args.positions = args.positions == nullptr ? nullptr : args.positions->data;
+        return halyard_run_bound(bound, &pointers.args, error);
+    }
+
     /// Descriptions that give neither a plan nor an explanation, or at least a plan.
     Table plans{[this](halyard_status status, const Words &words) {
                     auto *const untouched = reinterpret_cast<halyard_plan *>(16);
@@ -97,7 +113,7 @@ struct ValidRun {
                 },
                 [this] { CHECK_NOTHROW(halyard::plan(plan)); }};
 
-    /// Runs, each refused as a whole and, if it may have parts, in each of three.
+    /// Runs, each refused as a whole and, if it may have parts, in each of three and bound.
     Table runs{[this](halyard_status status, const Words &words) {
                    const halyard::plan made(plan);
                    const auto before = arena;
@@ -109,10 +125,22 @@ struct ValidRun {
                        check_refused(status, words, [&](auto *e) { return halyard_run(made.get(), &some, e); });
                        CHECK(holds(before));
                    }
+                   if (has_parts) {
+                       auto error = sized<halyard_error>();
+                       CHECK(run_bound(made, &error) == status);
+                       check_error(error, status, {});
+                       CHECK(holds(before));
+                   }
                },
                [this] {
                    const auto before = arena;
                    run();
+                   if (args.n_parts == 0) {
+                       const auto after = arena;
+                       arena = before;
+                       CHECK(run_bound(halyard::plan(plan), nullptr) == HALYARD_OK);
+                       CHECK(holds(after));
+                   }
                    arena = before;
                }};
 };

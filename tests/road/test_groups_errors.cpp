@@ -146,6 +146,9 @@ TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
           {s.k_groups.scales_stride_token, 4},
           {s.k_groups.scales_stride_block, 16}}},
         {HALYARD_ERROR_OVERFLOW,
+         {"stages[1].group_scales leaves the address space"},
+         {{stages[1].group_scales, before_the_end_of_memory(0)}}},
+        {HALYARD_ERROR_OVERFLOW,
          {"group_scales", "address space"},
          {{s.k_groups.scales_stride_head, 4}, {s.k_groups.scales_stride_token, INT64_MAX / 2}}},
         {HALYARD_ERROR_OVERFLOW,
@@ -157,25 +160,6 @@ TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
     runs.accept({{s.k_groups.scales_stride_head, 16},
                  {s.k_groups.scales_stride_token, 4},
                  {s.k_groups.scales_stride_block, 32}});
-}
-
-TEST_CASE("errors: groups, bound runs", "[errors][groups]") {
-    GroupsRun s;
-    BoundRun bound(s);
-    auto &stages = bound.stages;
-    CHECK(bound() == HALYARD_OK);
-    bound.calls.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.kv.stages[1].group_scales"}, {{stages[1].group_scales, nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"args.kv.stages[0].group_scales"}, {{stages[0].group_scales, s.at(1700)}}},
-        {HALYARD_ERROR_MISMATCH, {"from_group_scales"}, {{stages[1].from_group_scales, s.at(1600)}}},
-        {HALYARD_ERROR_OVERLAP, {"args.kv.stages[1].group_scales"}, {{stages[1].group_scales, s.at(1500)}}},
-    });
-    auto *const last = before_the_end_of_memory(0);
-    s.runs.refuse(HALYARD_ERROR_OVERFLOW, {"stages[1].group_scales leaves the address space"},
-                  {{s.stages[1].group_scales, last}});
-    BoundRun behind(s);
-    behind.calls.refuse(HALYARD_ERROR_OVERFLOW, {"args.kv.stages[1].group_scales", "address space"},
-                        {{behind.stages[1].group_scales, last}});
 }
 
 TEST_CASE("errors: groups, a bound run of halyard.hpp takes what a good run does", "[groups]") {

@@ -97,6 +97,8 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
                      {{"bad_position", s.args.bad_position}});
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.kv.from_positions is NULL"}, {{s.brought.from_positions, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"from_positions.data is NULL"}, {{from.data, nullptr}}},
+        {HALYARD_ERROR_OVERFLOW, {"from_positions", "address space"}, {{from.data, before_the_end_of_memory(8)}}},
         {HALYARD_ERROR_SHAPE, {"from_positions.shape"}, {{from.shape[1], 2}}},
         {HALYARD_ERROR_SHAPE, {"from_positions.n_axes is 2"}, {{from.n_axes, 2}}},
         {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "from_positions.data"}, {{from.data, s.at(1310)}}},
@@ -223,19 +225,9 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][mo
 TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
     MoveRun s;
     BoundRun bound(s);
-    const void *&from = bound.from_positions.data;
-    bound.calls.refuse({
-        {HALYARD_ERROR_MISMATCH,
-         {"args.kv.from_positions.data is NULL, but the run was bound with"},
-         {{from, nullptr}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"args.kv.from_positions.data leaves the address space"},
-         {{from, before_the_end_of_memory(8)}}},
-        {HALYARD_ERROR_OVERLAP, {"args.kv.stages[1].cache", "args.kv.from_positions"}, {{from, s.at(1310)}}},
-        {HALYARD_ERROR_SCALE, {"args.kv.stages[1].scales_out[slot 0, head 0] is 0"}, {{*s.at(1400), 0.0f}}},
-    });
-    CHECK(bound() == HALYARD_OK);
-
+    bound.calls.refuse(HALYARD_ERROR_MISMATCH,
+                       {"args.kv.from_positions.data is NULL, but the run was bound with"},
+                       {{bound.from_positions.data, nullptr}});
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;
     s.args.positions = nullptr;
