@@ -91,9 +91,10 @@ def install(build):
 
 
 def find_package(build, kind):
-    """Programs of C and C++ with the static or the shared library."""
-    shared = "ON" if kind == "shared" else "OFF"
-    folder = consume_installed(build, f"find_package_{kind}", f"-DBUILD_SHARED_LIBS={shared}")
+    """Programs of C and C++ with the shared library, or the static one and link-time optimisation."""
+    options = ["-DBUILD_SHARED_LIBS=ON"] if kind == "shared" else [
+        "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON", "-DCMAKE_BUILD_TYPE=Release"]
+    folder = consume_installed(build, f"find_package_{kind}", *options)
     expect_example(build, folder / "consumer_c")
     expect_example(build, folder / "consumer_cpp")
     needed = re.findall(r"libhalyard\S*\]", run(build.CMAKE_READELF, "-dW", folder / "consumer_cpp"))
@@ -102,7 +103,8 @@ def find_package(build, kind):
 
 
 def find_package_one_kind(build):
-    """Where one kind of library is not installed, the other one serves. Without either the package says so."""
+    """Where one kind of library is not installed, the other one serves a project of C alone. Without either the package
+    says so."""
     whole, part = prefix(build), build.scratch / "prefix.one_kind"
     for removed, needs in [("*.so*", False), ("*.a", True)]:
         shutil.rmtree(part, ignore_errors=True)
@@ -124,18 +126,6 @@ def find_package_one_kind(build):
 def find_package_readme(build):
     folder = consume_installed(build, "find_package_readme", f"-DREADME_CMAKE={readme(build, 'cmake')}")
     expect_example(build, folder / "app")
-
-
-def find_package_c_alone(build):
-    folder = consume_installed(build, "find_package_c_alone", "-DLANGUAGES=C", cxx=False)
-    expect_example(build, folder / "consumer_c")
-
-
-def find_package_lto(build):
-    folder = consume_installed(build, "find_package_lto", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON",
-                               "-DCMAKE_BUILD_TYPE=Release")
-    expect_example(build, folder / "consumer_c")
-    expect_example(build, folder / "consumer_cpp")
 
 
 def find_package_refuses(build):
@@ -185,15 +175,6 @@ def pkg_config(build):
         expect_example(build, consumer, LD_LIBRARY_PATH=prefix(build) / build.CMAKE_INSTALL_LIBDIR)
         if f"lib{name}.so" not in run(build.CMAKE_READELF, "-dW", consumer):
             fail(f"{name}-shared.pc does not link lib{name}.so")
-
-
-def dlopen(build):
-    """A program that knows the shared library by its name alone."""
-    consumer = build.scratch / "dlopen"
-    run(build.CMAKE_C_COMPILER, "-std=c11", "-DDLOPEN", "-I", prefix(build) / "include",
-        build.here / "consumer/consumer.c", "-o", consumer, "-ldl")
-    expect_example(build, consumer,
-                   prefix(build) / build.CMAKE_INSTALL_LIBDIR / f"libhalyard.so.{build.HALYARD_SOVERSION}")
 
 
 def add_subdirectory(build):
@@ -314,6 +295,5 @@ def triple_archive(build):
         fail(f"the program lacks the kernels of the archive: {symbols}")
 
 
-main(install, find_package, find_package_one_kind, find_package_readme, find_package_c_alone, find_package_lto,
-     find_package_refuses, another_halide_runtime, pkg_config, dlopen, add_subdirectory,
-     emitted_twice, source_archive, triple_archive)
+main(install, find_package, find_package_one_kind, find_package_readme, find_package_refuses,
+     another_halide_runtime, pkg_config, add_subdirectory, emitted_twice, source_archive, triple_archive)
