@@ -1,4 +1,5 @@
 // Other ways to say the same, and what is special: positions, rows that are given, empty arrays.
+#include "checks/make_sources.h"
 #include "tool/arrays.h"
 
 #include <catch2/generators/catch_generators.hpp>
@@ -55,6 +56,35 @@ TEST_CASE("tool: bad positions are refused, held or not rotated", "[tool]") {
     dir.fail_each(
         1, "rotate x.npy -o y.npy",
         {bad, "--positions 7:11 --max-position 10", "--positions -1:3 --max-position 10", "--max-position 3"});
+}
+
+TEST_CASE("tool: a config brings its map of axes", "[tool]") {
+    const ToolFolder dir;
+    write(dir, "x.npy", {4, 2, 16}, make_values(128));
+    write<std::int32_t>(dir, "axes.npy", {3, 4}, {0, 1, 2, 3, 0, 5, 5, 6, 0, 7, 8, 7});
+    dir.write("qwen.json", R"({"model_type": "qwen2_vl", "head_dim": 16, "rope_theta": 1e4,
+                               "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}})");
+    CHECK(rotated(dir, "--config qwen.json --positions axes.npy") ==
+          rotated(dir, "--base 1e4 --axis-map sections:2,3,3 --positions axes.npy"));
+}
+
+TEST_CASE("tool: a reference's angles are the library's, and it rotates by them", "[tool]") {
+    const ToolFolder dir;
+    const std::vector<std::int32_t> positions = {0, 1, 7, 65, 4095, 131071};
+    write(dir, "p.npy", {6}, positions);
+    write<float>(dir, "f.npy", {4}, {1.0f, 0.3f, 1e-3f, 0.25f});
+    std::vector<float> x;  // (1, 0) in each pair shows cos and sin
+    for (int i = 0; i < 6 * 8; ++i) {
+        x.push_back(i % 8 < 4 ? 1.0f : 0.0f);
+    }
+    write(dir, "x.npy", {6, 1, 8}, x);
+    const auto rows =
+        table_rows_at(make_frequencies({1.0f, 0.3f, 1e-3f, 0.25f}, 1.25), positions, HALYARD_REFERENCE_HF_F32);
+    const std::string options = " --positions p.npy --reference hf_f32 --inv-freq f.npy --attention-factor 1.25";
+    dir.succeed("angles -o cs.npy" + options);
+    CHECK(floats_of(dir / "cs.npy") == rows);
+    dir.succeed("rotate x.npy -o y.npy" + options);
+    CHECK(floats_of(dir / "y.npy") == rows);
 }
 
 TEST_CASE("tool: given cos and sin rows rotate as their positions do", "[tool]") {
