@@ -19,48 +19,18 @@ std::uint64_t next(std::uint64_t &random) {
     return random >> 11;
 }
 
-template <typename T>
-std::uint64_t read_as(const std::uint8_t *from) {
-    T value;
-    std::memcpy(&value, from, sizeof(T));
-    return value;
-}
-
 /// 1, 2, 4 or 8 bytes. Machines spend much of their time here, and a memcpy() of any length would be slow.
-std::uint64_t read_word(const std::uint8_t *from, unsigned n_bytes) {
-    return n_bytes == 1   ? read_as<std::uint8_t>(from)
-           : n_bytes == 2 ? read_as<std::uint16_t>(from)
-           : n_bytes == 4 ? read_as<std::uint32_t>(from)
-                          : read_as<std::uint64_t>(from);
-}
-
-void write_word(std::uint8_t *to, std::uint64_t value, unsigned n_bytes) {
+void copy_word(void *to, const void *from, unsigned n_bytes) {
     switch (n_bytes) {
-    case 1: std::memcpy(to, &value, 1); break;
-    case 2: std::memcpy(to, &value, 2); break;
-    case 4: std::memcpy(to, &value, 4); break;
-    default: std::memcpy(to, &value, 8);
+    case 1: std::memcpy(to, from, 1); break;
+    case 2: std::memcpy(to, from, 2); break;
+    case 4: std::memcpy(to, from, 4); break;
+    default: std::memcpy(to, from, 8);
     }
 }
 
-std::uint64_t read(const Threads &threads, const Operand &operand, unsigned lane) {
-    return read_word(threads.values<const std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes,
-                     operand.n_bytes);
-}
-
-void write(const Threads &threads, const Operand &operand, unsigned lane, std::uint64_t value) {
-    write_word(threads.values<std::uint8_t>(operand) + std::size_t{lane} * operand.n_bytes, value, operand.n_bytes);
-}
-
 Address address_of(const Instruction &instruction, const Threads &threads, unsigned lane) {
-    return read(threads, instruction.operands[4], lane) + static_cast<std::uint64_t>(instruction.displacement);
-}
-
-/// A loaded element in a register, which may be wider (PTX ISA 9.4.1).
-std::uint64_t widened(std::uint64_t value, const Instruction &instruction) {
-    const unsigned unused = 64 - 8u * instruction.element_bytes;
-    return instruction.is_signed ? static_cast<std::uint64_t>(static_cast<std::int64_t>(value << unused) >> unused)
-                                 : value;
+    return threads.values(instruction.operands[4])[lane] + static_cast<std::uint64_t>(instruction.displacement);
 }
 
 }  // namespace
@@ -80,7 +50,8 @@ void execute_load(const Instruction &instruction, const Threads &threads) {
             region.load(at, n * bytes, threads.block.access_by(lane, instruction), loaded);
         }
         for (unsigned i = 0; i < n; i++) {
-            write(threads, instruction.operands[i], lane, widened(read_word(loaded + i * bytes, bytes), instruction));
+            std::uint64_t &to = threads.values(instruction.operands[i])[lane] = 0;
+            copy_word(&to, loaded + i * bytes, bytes);
         }
     });
 }
@@ -91,11 +62,32 @@ void execute_store(const Instruction &instruction, const Threads &threads) {
         threads.block.set_last_thread(lane);
         std::uint8_t stored[16] = {};
         for (unsigned i = 0; i < n; i++) {
-            write_word(stored + i * bytes, read(threads, instruction.operands[i], lane), bytes);
+            copy_word(stored + i * bytes, threads.values(instruction.operands[i]) + lane, bytes);
         }
         const Address at = address_of(instruction, threads, lane);
         Region &region = threads.block.region_of(instruction, at, n * bytes);
         region.store(at, n * bytes, threads.block.access_by(lane, instruction), stored);
+    });
+}
+
+void execute_pack(const Instruction &instruction, const Threads &threads) {
+    const unsigned n = instruction.n_elements, bytes = instruction.element_bytes;
+    threads.each([&](unsigned lane) {
+        std::uint64_t whole = 0;
+        for (unsigned i = 0; i < n; i++) {
+            const std::uint64_t element = threads.values(instruction.operands[i])[lane];
+            whole |= (element & UINT64_MAX >> (64 - 8 * bytes)) << i * 8 * bytes;
+        }
+        threads.values(instruction.operands[4])[lane] = whole;
+    });
+}
+
+void execute_unpack(const Instruction &instruction, const Threads &threads) {
+    threads.each([&](unsigned lane) {
+        const std::uint64_t whole = threads.values(instruction.operands[4])[lane];
+        for (unsigned i = 0; i < instruction.n_elements; i++) {
+            threads.values(instruction.operands[i])[lane] = whole >> i * 8 * instruction.element_bytes;
+        }
     });
 }
 
@@ -104,15 +96,10 @@ void execute_store(const Instruction &instruction, const Threads &threads) {
 Block::Block(const Launch &launch, const Memory &memory, std::uint32_t launch_number)
     : launch_(launch), memory_(memory), launch_number_(launch_number),
       n_threads_(launch.block[0] * launch.block[1] * launch.block[2]), shared_(shared_begin, launch.shared_bytes),
-      storage_((std::size_t{launch.function->bytes_per_thread} * n_threads_ + 7) / 8),
-      registers_(reinterpret_cast<std::uint8_t *>(storage_.data()), storage_.size() * 8), at_(n_threads_),
-      states_(n_threads_) {}
+      registers_(launch.function->registers.size() * n_threads_), at_(n_threads_), states_(n_threads_) {}
 
-void Block::set_all(const Operand &operand, std::uint64_t value) {
-    std::uint8_t *to = registers_.data() + std::size_t{operand.at} * n_threads_;
-    for (unsigned i = 0; i < n_threads_; i++, to += operand.n_bytes) {
-        std::memcpy(to, &value, operand.n_bytes);
-    }
+void Block::set_all(Operand operand, std::uint64_t value) {
+    std::fill_n(registers_.begin() + static_cast<std::ptrdiff_t>(std::size_t{operand} * n_threads_), n_threads_, value);
 }
 
 void Block::begin(std::uint64_t number, std::uint32_t shared_number, std::uint64_t &random) {
@@ -130,23 +117,23 @@ void Block::begin(std::uint64_t number, std::uint32_t shared_number, std::uint64
 
 /// What nothing has set has any value, in registers and in shared memory: what depends on it comes out wrong.
 void Block::set_registers(std::uint64_t &random) {
-    std::ranges::generate(storage_, [&] { return next(random) * 0x9e3779b97f4a7c15; });
-    std::vector<std::uint64_t> garbage(shared_.size() / 8 + 1);
-    std::ranges::generate(garbage, [&] { return next(random) * 0x9e3779b97f4a7c15; });
-    shared_.write(shared_.begin(), garbage.data(), shared_.size());
-    for (const Constant &constant : launch_.function->constants) {
-        set_all(constant.operand, constant.value);
+    std::uint64_t garbage = next(random);
+    const auto next_of_garbage = [&] { return garbage += 0x9e3779b97f4a7c15; };
+    std::ranges::generate(registers_, next_of_garbage);
+    std::vector<std::uint64_t> words(shared_.size() / 8 + 1);
+    std::ranges::generate(words, next_of_garbage);
+    shared_.write(shared_.begin(), words.data(), shared_.size());
+    for (const auto &[operand, value] : launch_.function->constants) {
+        set_all(operand, value);
     }
-    for (const auto &[name, operand] : launch_.function->special) {
+    for (const auto &[name, operand] : launch_.function->registers) {
         const auto axis = static_cast<std::size_t>(name.back() - 'x');
-        if (name.starts_with("%tid")) {
-            auto *const values =
-                reinterpret_cast<std::uint32_t *>(registers_.data() + std::size_t{operand.at} * n_threads_);
+        if (name.starts_with("%tid.")) {
             const unsigned before[] = {1, launch_.block[0], launch_.block[0] * launch_.block[1]};
             for (unsigned i = 0; i < n_threads_; i++) {
-                values[i] = i / before[axis] % launch_.block[axis];
+                registers_[std::size_t{operand} * n_threads_ + i] = i / before[axis] % launch_.block[axis];
             }
-        } else {
+        } else if (name.find('.') != name.npos) {
             set_all(operand, name.starts_with("%ntid")    ? launch_.block[axis]
                              : name.starts_with("%ctaid") ? place_[axis]
                                                           : launch_.grid[axis]);
@@ -254,10 +241,10 @@ bool Block::flow(const Instruction &instruction, std::uint32_t &at) {
     case Flow::branch_if:
     case Flow::branch_if_not: {
         const Threads threads = {*this, together_.data(), n, false};
-        const bool *const predicate = threads.values<const bool>(instruction.operands[0]);
+        const std::uint64_t *const predicate = threads.values(instruction.operands[0]);
         unsigned n_taken = 0;
         for (const std::uint16_t thread : together_) {
-            const bool is_taken = predicate[thread] == (instruction.flow == Flow::branch_if);
+            const bool is_taken = (predicate[thread] != 0) == (instruction.flow == Flow::branch_if);
             at_[thread] = is_taken ? instruction.target : at + 1;
             n_taken += is_taken ? 1 : 0;
         }
@@ -280,7 +267,6 @@ bool Block::flow(const Instruction &instruction, std::uint32_t &at) {
         n_ended_ += n;
         stand(at, State::ended);
         break;
-    case Flow::trap: throw Fault("traps");
     case Flow::next: break;
     }
     if (n_waiting_ != 0 && n_ended_ != 0) {
@@ -296,10 +282,10 @@ bool Block::flow(const Instruction &instruction, std::uint32_t &at) {
 /// stays within parts of it, as Halide has it.
 void Block::shuffle(const Instruction &instruction, std::uint32_t at) {
     const Threads all = {*this, together_.data(), 1, false};
-    const auto *const values = all.values<const std::uint32_t>(instruction.operands[1]);
-    const auto *const lanes = all.values<const std::uint32_t>(instruction.operands[2]);
-    const auto *const parts = all.values<const std::uint32_t>(instruction.operands[3]);
-    const auto *const members = all.values<const std::uint32_t>(instruction.operands[4]);
+    const std::uint64_t *const values = all.values(instruction.operands[1]);
+    const std::uint64_t *const lanes = all.values(instruction.operands[2]);
+    const std::uint64_t *const parts = all.values(instruction.operands[3]);
+    const std::uint64_t *const members = all.values(instruction.operands[4]);
     for (unsigned warp = 0; warp < n_threads_; warp += 32) {
         const unsigned end = std::min(warp + 32, n_threads_);
         unsigned n_come = 0;
@@ -309,12 +295,12 @@ void Block::shuffle(const Instruction &instruction, std::uint32_t at) {
         if (n_come != end - warp) {
             continue;
         }
-        std::array<std::uint32_t, 32> result = {};
+        std::array<std::uint64_t, 32> result = {};
         for (unsigned i = warp; i < end; i++) {
-            const unsigned lane = i - warp, part = parts[i] >> 8 & 31;
-            const unsigned from = (lane & part) | (lanes[i] & 31 & ~part);
+            const auto lane = i - warp, part = static_cast<unsigned>(parts[i] >> 8 & 31);
+            const auto from = (lane & part) | (static_cast<unsigned>(lanes[i]) & 31 & ~part);
             last_thread_ = i;
-            if (members[i] != UINT32_MAX) {
+            if (static_cast<std::uint32_t>(members[i]) != UINT32_MAX) {
                 throw Fault("shuffles with some of its warp");
             }
             if (from > ((lane & part) | (parts[i] & 31 & ~part)) || warp + from >= end) {
@@ -323,7 +309,7 @@ void Block::shuffle(const Instruction &instruction, std::uint32_t at) {
             result[lane] = values[warp + from];
         }
         for (unsigned i = warp; i < end; i++) {
-            all.values<std::uint32_t>(instruction.operands[0])[i] = result[i - warp];
+            all.values(instruction.operands[0])[i] = result[i - warp];
             at_[i] = at + 1;
             states_[i] = State::running;
         }

@@ -15,11 +15,9 @@ namespace emulated_cuda {
 struct Instruction;
 class Block;
 
-/// A register, a constant or a special register, in the register file of a block: [register, thread].
-struct Operand {
-    std::uint32_t at = 0;      // in bytes for each thread
-    std::uint8_t n_bytes = 0;  // 1: a predicate
-};
+/// The number of a register, a constant or a special register. Each has 64 bits, of which an opcode reads what it
+/// takes.
+using Operand = std::uint32_t;
 
 /// Threads of a block that execute an instruction together: all of first … first + n - 1, or those that are listed.
 struct Threads {
@@ -28,8 +26,7 @@ struct Threads {
     unsigned n;
     bool is_dense;
 
-    template <typename T>
-    T *values(const Operand &operand) const;
+    std::uint64_t *values(Operand operand) const;
 
     template <typename Body>
     void each(const Body &body) const {
@@ -47,42 +44,32 @@ struct Threads {
 
 using Execute = void (*)(const Instruction &, const Threads &);
 
-enum class Flow : std::uint8_t { next, branch, branch_if, branch_if_not, barrier, shuffle, exit, trap };
+enum class Flow : std::uint8_t { next, branch, branch_if, branch_if_not, barrier, shuffle, exit };
 enum class Space : std::uint8_t { parameter, shared, global };
 
 struct Instruction {
     Execute execute = nullptr;
     Flow flow = Flow::next;
     Space space = Space::global;
-    bool is_nc = false, is_signed = false;
-    std::uint8_t n_elements = 0, element_bytes = 0;  // of a load or a store
-    std::array<Operand, 5> operands;  // what is set comes first; of loads and stores the address comes last
-    std::int64_t displacement = 0;    // of the address
-    std::uint32_t target = 0;         // of a branch: the number of an instruction
-    std::uint32_t line = 0;           // in the module
+    bool is_nc = false;
+    std::uint8_t n_elements = 0, element_bytes = 0;  // of a load, a store or a list in braces
+    std::array<Operand, 5> operands = {};  // what is set comes first; the last is an address, or what a list is part of
+    std::int64_t displacement = 0;         // of the address
+    std::uint32_t target = 0;              // of a branch: the number of an instruction
+    std::uint32_t line = 0;                // in the module
 };
 
-/// What an opcode does to registers: how wide its operands are, in bytes.
-struct Operation {
-    Execute execute;
-    std::vector<std::uint8_t> widths;
-};
+/// All that the machine knows of opcodes that change nothing but registers.
+const std::map<std::string, Execute, std::less<>> &operations();
 
-/// All that the machine knows, by opcode.
-const std::map<std::string, Operation, std::less<>> &operations();
-
-/// Loads and stores, of any space.
+/// Loads and stores, of any space, and what joins elements or takes them apart.
 void execute_load(const Instruction &instruction, const Threads &threads);
 void execute_store(const Instruction &instruction, const Threads &threads);
+void execute_pack(const Instruction &instruction, const Threads &threads);
+void execute_unpack(const Instruction &instruction, const Threads &threads);
 
 struct Parameter {
     std::uint32_t offset, n_bytes;
-};
-
-/// A value that all threads have at the beginning.
-struct Constant {
-    Operand operand;
-    std::uint64_t value;
 };
 
 struct Function {
@@ -90,9 +77,8 @@ struct Function {
     std::vector<Parameter> parameters;
     std::uint32_t parameter_bytes = 0;
     std::vector<Instruction> code;
-    std::vector<Constant> constants;
-    std::map<std::string, Operand> special;  // of %tid.x and the like
-    std::uint32_t bytes_per_thread = 0;
+    std::map<std::string, Operand> registers;  // by name: %r1, %tid.x, or the literal of a constant
+    std::map<Operand, std::uint64_t> constants;
 };
 
 struct Module {
@@ -100,7 +86,7 @@ struct Module {
     std::map<std::string, Function> functions;
 };
 
-/// Throws Fault, which names the line, where a module has anything that the machine does not know.
+/// Throws Fault, which names the line, where a module has an opcode or a directive that the machine does not know.
 Module decode(const std::string &ptx);
 
 /// Where a block's shared memory begins. On sm_90 and later the first 1,024 bytes are the system's.

@@ -18,7 +18,7 @@ public:
     void go_on(std::uint64_t &random);
 
     const Launch &launch() const { return launch_; }
-    std::uint8_t *registers() { return registers_.data(); }
+    std::uint64_t *registers() { return registers_.data(); }
     unsigned n_threads() const { return n_threads_; }
 
     /// The memory of a load or store by a thread, of n bytes in all.
@@ -32,9 +32,8 @@ private:
     std::uint32_t launch_number_;
     unsigned n_threads_;
     Region shared_;
-    std::vector<std::uint64_t> storage_;  // of registers_, aligned
-    std::span<std::uint8_t> registers_;
-    std::vector<std::uint32_t> at_;  // the instruction that each thread comes to
+    std::vector<std::uint64_t> registers_;  // [register, thread]
+    std::vector<std::uint32_t> at_;         // the instruction that each thread comes to
     std::vector<State> states_;
     std::vector<std::uint16_t> together_;
     std::array<unsigned, 3> place_ = {};
@@ -44,7 +43,7 @@ private:
     Region *last_region_ = nullptr;
 
     void set_registers(std::uint64_t &random);
-    void set_all(const Operand &operand, std::uint64_t value);
+    void set_all(Operand operand, std::uint64_t value);
     std::uint32_t gather(std::uint64_t &random);
     void run(std::uint32_t at, unsigned n_instructions);
     bool flow(const Instruction &instruction, std::uint32_t &at);
@@ -54,9 +53,8 @@ private:
     [[noreturn]] void fail(const Instruction &instruction, const char *what) const;
 };
 
-template <typename T>
-T *Threads::values(const Operand &operand) const {
-    return reinterpret_cast<T *>(block.registers() + std::size_t{operand.at} * block.n_threads());
+inline std::uint64_t *Threads::values(Operand operand) const {
+    return block.registers() + std::size_t{operand} * block.n_threads();
 }
 
 }  // namespace emulated_cuda
