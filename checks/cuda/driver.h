@@ -1,10 +1,10 @@
 // A CUDA driver without a device, libcuda.so.1: it executes what it is asked to launch, and records what it is asked to
 // do. Work waits until something waits for it, as late as a driver may leave it, and a program that does wrong gets one
 // sentence on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. In the environment
-//   HALYARD_EMULATED_CUDA=records                lets it execute no launch, copy within the device or memset
+//   HALYARD_EMULATED_CUDA=records                lets it execute no launch
 //   HALYARD_EMULATED_CUDA_REPLACE=a.ptx:b.ptx    has it load the second module where it is given the first
-// What it does not model: several devices' memories, events that make streams wait, graphs whose work is of several
-// streams, and time.
+// What it does not model: several devices' memories, events, graphs whose work is of several streams, and time; streams
+// that wait for the default one wait for each other, too.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct Driver {
     int failure = 0;                      // the error that it returns
     int calls_until = 0;                  // how many calls of it succeed before
     void *context_of_device_1 = nullptr;  // all others are of device 0
-    bool executes = true;                 // launches; and then streams are those that it has made
+    bool executes = true;                 // launches
     bool allows_torn_writes = false;      // by blocks of one launch: see memory.h
 
     // What happened.
