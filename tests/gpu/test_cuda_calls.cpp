@@ -668,12 +668,3 @@ TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][thre
         return launch.context == &contexts[i % 2];
     }));
 }
-
-TEST_CASE("cuda calls: no context, and an unknown device", "[cuda]") {
-    // NULL means the current context, and there is none.
-    CHECK(status_of_angles(make_table(), queue_of(nullptr)) == HALYARD_ERROR_NULL_POINTER);
-    auto queue = queue_of();
-    queue.device = 7;
-    CHECK(status_of_angles(make_table(), queue) == HALYARD_ERROR_UNKNOWN_VALUE);
-    CHECK(halyard::gpu_target(HALYARD_CUDA).supported == 1);
-}

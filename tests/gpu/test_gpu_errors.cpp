@@ -179,10 +179,12 @@ TEST_CASE("cuda device: positions of many tokens are checked against a range", "
         *tensor = halyard::tensor(memory->data(), halyard::dtype::f32, {1, n_tokens, 1, 64});
         tensor->device = HALYARD_CUDA;
     }
-    const auto is_told = [&](const auto place) {
-        const Memory places(w.queue, std::vector(n_tokens, place)), word(w.queue, std::vector<char>(4));
+    const auto is_told = [&](const auto last) {
+        std::vector at(n_tokens, last < 50 ? last + 1 : last - 1);  // of all positions the last token's is the farthest
+        at.back() = last;
+        const Memory places(w.queue, at), word(w.queue, std::vector<char>(4));
         w.positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, n_tokens});
-        w.positions.type = sizeof(place) == 4 ? HALYARD_INT32 : HALYARD_INT64;
+        w.positions.type = sizeof(last) == 4 ? HALYARD_INT32 : HALYARD_INT64;
         w.args.error_word = static_cast<std::int32_t *>(word.data());
         REQUIRE(halyard_run_gpu(plan.get(), &w.args, nullptr) == HALYARD_OK);
         return word.read<std::int32_t>()[0] == HALYARD_ERROR_POSITION;

@@ -76,8 +76,9 @@ void test_kv_kernel(const char *name) {
                                      [&](const auto &each) { return std::strcmp(each.name, name) == 0; });
     REQUIRE(kernel != kernels.end());
     const bool is_sm89 = halyard::gpu_target(HALYARD_CUDA).name == std::string("cuda_sm89");
-    if (kernel->capability == 89 ? !is_sm89 : is_sm89 && kernel->dtype == halyard::Dtype::bf16 &&
-                                                  kernel->out_dtype == halyard::Dtype::e4m3) {
+    if (kernel->capability == 89
+            ? !is_sm89
+            : is_sm89 && kernel->dtype == halyard::Dtype::bf16 && kernel->out_dtype == halyard::Dtype::e4m3) {
         SKIP("a device of another compute capability takes it");
     }
     oracle::Random random(Catch::getSeed());
