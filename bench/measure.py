@@ -40,7 +40,7 @@ def subject_of(way, prepared, setting):
     made = prepared.way(way.name, setting.library, way.target or setting.target)
     if made is None:
         return None
-    name = way.target or {"loop": setting.library.compilers.get(way.name), "angles": "phase"}.get(way.kind, way.name)
+    name = way.target or (setting.library.compilers.get(way.name) if way.kind == "loop" else way.name)
     about = {"kind": way.kind, "target": made.target}
     if way.kind not in CEILINGS:
         about |= judge(prepared.try_way(made, way.slack, way.norms))
@@ -120,7 +120,7 @@ def loses(row):
 # ---- Another build in the same rounds --------------------------------------------------------------------------------
 
 LEAST_DIFFERENCE = 0.02
-OWN = "halyard", "bound", "fused", "unbound", "angles"
+OWN = "halyard", "bound", "fused", "unbound"
 
 
 class Difference(typing.NamedTuple):

@@ -87,9 +87,7 @@ class Work:
     cold: bool = False
     angles: str = "table"
     threads: int = 1
-    read_back: bool = False  # the output is read after each call, as a model's next step would
     apart: bool = False  # q and k are two tensors of a run, one behind the other in memory
-    cold_table: bool = False  # each call has other positions, scattered over a table that fills no cache
     strided: bool = False  # in memory, element i of all heads of a token comes before element i + 1
     first_position: int = -1  # of consecutive ones; negative: those that are usual for so many tokens
 
@@ -104,8 +102,7 @@ class Work:
     def name(self):
         """"half_f32_in_place/llama-3-8b/64/hot", and behind it what is not as usual."""
         parts = [self.kernel, self.model.name, str(self.tokens), "cold" if self.cold else "hot"]
-        parts += [name for name, is_so in (("read", self.read_back), (self.angles, self.angles != "table"),
-                                           ("q-and-k", self.apart), ("cold-table", self.cold_table),
+        parts += [name for name, is_so in ((self.angles, self.angles != "table"), ("q-and-k", self.apart),
                                            (f"{self.threads}-threads", self.threads != 1), ("strided", self.strided))
                   if is_so]
         return "/".join(parts)
@@ -113,7 +110,7 @@ class Work:
     @property
     def for_peers(self):
         """Whether other libraries have such a work."""
-        return self.model.pairing == self.model.out_pairing and not self.cold_table
+        return self.model.pairing == self.model.out_pairing
 
     @property
     def n_bytes(self):
@@ -142,10 +139,7 @@ class Work:
         if self.threads > 1:
             yield Way("one_thread", "run alone")
             return  # loops have one thread
-        if self.cold_table:
-            yield Way("angles", "run phase", RIVAL)
-        else:  # rows of cos and sin that lie ready are in a cache
-            yield from (Way("loop", compiler, RIVAL) for compiler in COMPILERS)
+        yield from (Way("loop", compiler, RIVAL) for compiler in COMPILERS)
         for kind, names in CEILINGS.items():
             yield from (Way(kind, name) for name in names)
 
@@ -155,7 +149,7 @@ class Work:
         return {"name": self.name, "kernel": self.kernel, "model": model.name, "tokens": self.tokens,
                 "q_heads": model.q_heads, "k_heads": model.k_heads, "head_dim": model.head_dim,
                 "rotary_dim": model.rotary_dim, "pairing": model.pairing, "out_pairing": model.out_pairing,
-                "dtype": self.dtype, "in_place": self.in_place, "cold": self.cold or self.cold_table,
+                "dtype": self.dtype, "in_place": self.in_place, "cold": self.cold,
                 "tensors": 2 if self.apart else 1, "angles": self.angles, "threads": self.threads,
                 "bytes": self.n_bytes}
 
@@ -186,14 +180,11 @@ def part_of(model, which, heads):
 
 
 def special_works(model, threads):
-    """Works that ask other questions than how fast a model is: what a call costs that has one head or two tensors to
-    turn, and which source of angles is the best where a table's rows are in no cache."""
+    """Works that ask what a call costs that has one head or two tensors to turn."""
     one_head = part_of(model, "-one-head", 1)
     for dtype in ELEMENT_BYTES:
         yield Work(one_head, 1, dtype, threads=threads)
         yield Work(model, 1, dtype, threads=threads, apart=True)
-    for part in one_head, part_of(model, "-k", model.k_heads), model:
-        yield Work(part, 64, "bf16", threads=threads, cold_table=True)
 
 
 def list_works(models, quick=False, pattern="*", n_threads=(1,)):
@@ -240,7 +231,7 @@ class KvWork:
     """A row of the KV path, whose cache has 128 pages of 16 tokens."""
     model: str
     tokens: int
-    cache: str  # dtype, and behind a hyphen: hadamard, columns (k as vLLM has it on CPUs), pages (which a prompt fills)
+    cache: str  # dtype, and behind a hyphen hadamard
     threads: int = 1
 
     @property
@@ -249,13 +240,12 @@ class KvWork:
 
     @property
     def for_peers(self):
-        """Others know neither records nor columns."""
-        return self.cache in ("bf16", "e4m3")
+        """Others know no records."""
+        return self.cache not in RECORDS
 
     def described(self):
         dtype, _, how = self.cache.partition("-")
         return {"tokens": self.tokens, "dtype": "bf16", "cache": dtype, "n_slots": 2048, "hadamard": how == "hadamard",
-                "by_column": how == "columns", "in_pages": how in ("columns", "pages") and self.tokens > 64,
                 **KV_MODELS[self.model]}
 
     def ways(self):
@@ -306,9 +296,7 @@ class Shift:
 
 
 def list_kv_works(quick=False, pattern="*"):
-    """Up to 64 tokens have slots of their own anyway, so that rows in pages would be the same."""
-    caches = lambda model: ("bf16", "e4m3", *((*RECORDS, "bf16-columns", "bf16-pages") if "llama" in model else ()))
     works = [KvWork(model, tokens, cache) for model in KV_MODELS for tokens in ((1, 64) if quick else (1, 64, 512))
-             for cache in caches(model) if cache != "bf16-pages" or tokens > 64]
+             for cache in ("bf16", "e4m3", *(RECORDS if "llama" in model else ()))]
     works += [Shift(2 if quick else 32, 8, 128, 8192, cache) for cache in ("bf16", "e4m3", *RECORDS)]
     return [work for work in works if fnmatch.fnmatchcase(work.name, pattern)]

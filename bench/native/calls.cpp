@@ -2,7 +2,6 @@
 #include "native/work.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace bench {
 
@@ -119,7 +118,7 @@ halyard_tensor tensor_at(const bench_work &work, std::int64_t p, const bench_wor
     return tensor;
 }
 
-/// Pages of [16, heads, head_dim], or by column of [heads, head_dim, 16].
+/// Pages of [16, heads, head_dim].
 halyard_cache_desc cache_of(const bench_work &work, std::int64_t p) {
     const bench_part &part = work.desc.parts[p];
     const std::int64_t head = head_size(work.desc.cache, part.head_dim);
@@ -127,9 +126,9 @@ halyard_cache_desc cache_of(const bench_work &work, std::int64_t p) {
     cache.n_slots = work.desc.n_slots;
     cache.block_size = page_size;
     cache.stride_block = page_size * part.heads * head;
-    cache.stride_head = work.is_by_column(p) ? head * page_size : head;
-    cache.stride_token = work.is_by_column(p) ? 1 : part.heads * head;
-    cache.stride_element = work.is_by_column(p) ? page_size : 1;
+    cache.stride_head = head;
+    cache.stride_token = part.heads * head;
+    cache.stride_element = 1;
     return cache;
 }
 
@@ -231,9 +230,8 @@ void Run::add(const bench_work &work, const How &how, std::int64_t p, Descs &des
 Run::Views Run::view(const bench_work &work, const How &how, std::size_t copy) const {
     const bench_work::Layout &layout = work.layout;
     Views views = {};
-    const std::size_t first = work.desc.cold_table ? copy * static_cast<std::size_t>(work.desc.tokens) : 0;
     views.positions = work.is_shift() ? positions_at(&to_, HALYARD_INT64, 1, true)
-                                      : positions_at(&position_data_[first], HALYARD_INT32, work.desc.tokens);
+                                      : positions_at(position_data_.data(), HALYARD_INT32, work.desc.tokens);
     for (std::size_t i = 0; i < parts_.size(); i++) {
         const std::int64_t p = parts_[i];
         const bench_part &part = work.desc.parts[p];
@@ -292,8 +290,6 @@ std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &wa
     Run::How how = {target, work.desc.angles, library.executor(work.desc.threads)};
     if (way == "run alone") {
         how.executor = nullptr;
-    } else if (way == "run phase") {
-        how.angles = HALYARD_ANGLES_PHASE;
     } else if (way == "bound without norms") {
         how.stages.norm = false;
     } else if (way != "bound" && (way != "run" || work.is_shift())) {
@@ -301,15 +297,7 @@ std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &wa
     }
     const auto run = std::make_shared<const Run>(work, library, how);
     std::unique_ptr<bench_subject> subject;
-    if (work.desc.read_back) {
-        subject = make_subject(work, [run, &work](std::size_t copy) {
-            run->run(copy);
-            const auto *const words = reinterpret_cast<const std::uint64_t *>(work.y(copy));
-            const std::uint64_t sum =
-                std::accumulate(words, words + work.tensor_bytes() / sizeof(*words), std::uint64_t{0});
-            asm volatile("" : : "r"(sum));  // so that the compiler does not leave the sum out
-        });
-    } else if (work.desc.n_slots > 0) {
+    if (work.desc.n_slots > 0) {
         subject = way.starts_with("bound") ? make_layers(work, [run](std::size_t layer) { run->run_bound(layer); })
                                            : make_layers(work, [run](std::size_t layer) { run->run(layer); });
     } else {

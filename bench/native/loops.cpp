@@ -32,8 +32,7 @@ std::unique_ptr<bench_subject> make_rotation(bench_work &work, const halyard_loo
 
 int storage_of(const bench_work &work, std::int64_t p) {
     const std::int64_t dtype = work.stored_type(p);
-    return work.is_by_column(p)    ? HALYARD_LOOP_BF16_BY_COLUMN
-           : is_records(dtype)     ? (work.desc.hadamard ? HALYARD_LOOP_Q8_0_HADAMARD : HALYARD_LOOP_Q8_0)
+    return is_records(dtype)       ? (work.desc.hadamard ? HALYARD_LOOP_Q8_0_HADAMARD : HALYARD_LOOP_Q8_0)
            : dtype == HALYARD_E4M3 ? HALYARD_LOOP_E4M3
                                    : HALYARD_LOOP_BF16;
 }
@@ -66,7 +65,6 @@ std::unique_ptr<bench_subject> make_kv(bench_work &work, const halyard_loops &lo
         call.cos = work.at<float>(work.layout.cos);
         call.sin = work.at<float>(work.layout.sin);
         call.eps = eps;
-        call.page_size = page_size;
         const int way = work.is_shift()  ? HALYARD_LOOP_SHIFT
                         : work.is_half() ? HALYARD_LOOP_HALF
                                          : HALYARD_LOOP_INTERLEAVED;

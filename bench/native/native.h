@@ -60,8 +60,6 @@ typedef struct bench_desc {
     int64_t row_elements;   /* of a token's x */
     int64_t stride_element; /* 1, or from one element of a head to the next (strided kernels) */
     int64_t in_place, cold; /* cold: each call uses other memory, none of it in a cache */
-    int64_t cold_table;     /* each call has other positions, scattered over a table that fills no cache */
-    int64_t read_back;      /* the output is read after each call, as a model's next step would */
     int64_t first_position; /* of consecutive ones; -1: those that are usual for so many tokens */
     int64_t threads;        /* 1, or of the library's pool */
     /* Of the KV path, whose outputs have memory of their own, and of a shift, which moves what caches hold. */
@@ -69,8 +67,6 @@ typedef struct bench_desc {
     int64_t moved_by, layers; /* a shift's positions, 0: none; how many caches it moves, or 1 */
     int64_t unit_offset;      /* norms have weights 1 + w */
     int64_t hadamard;         /* what is cached is transformed over its whole head */
-    int64_t by_column;        /* k's cache is [pages, heads, head_dim, 16], as vLLM has it on CPUs */
-    int64_t in_pages;         /* slots fill pages, as a prompt's do; else they are scattered */
     int64_t n_parts;
     bench_part parts[BENCH_MAX_PARTS];
 } bench_desc;
@@ -95,7 +91,6 @@ BENCH_API int64_t bench_copies(const bench_work *work);
 
 /* A way to do the work, which belongs to it. NULL with no error (an empty sentence): there is no such way here.
  *     run, bound                    Halyard's; a shift is bound
- *     run phase                     the same by the other source of angles
  *     run alone                     without the pool
  *     bound without norms           the same plan without them
  *     separate                      each stage of the KV path a bound run over whole tensors, with bf16 between them

@@ -14,16 +14,11 @@ using namespace bench;
 namespace {
 
 constexpr std::size_t memory_page = 4096;
-/// Positions are below this, as in the table of a model with a context of 32k; those of a cold table, whose rows take
-/// 64 MiB with a rotary_dim of 128, below the other.
-constexpr std::int32_t n_positions = 32768, n_cold_positions = 131072;
+constexpr std::int32_t n_positions = 32768;  // in the table, as of a model with a context of 32k
 constexpr std::size_t tile_elements = 1 << 14;
 
 std::size_t count_copies(const bench_work &work) {
     const bench_desc &desc = work.desc;
-    if (desc.cold_table) {
-        return static_cast<std::size_t>(n_cold_positions / desc.tokens);
-    }
     if (!desc.cold) {
         return static_cast<std::size_t>(desc.layers);
     }
@@ -34,16 +29,14 @@ std::size_t count_copies(const bench_work &work) {
 }
 
 /// Those that are described, or else those of a decoding step (1 token), of a batch of requests at different places
-/// (64), or of a prompt; for a cold table those of one call after the other.
+/// (64), or of a prompt.
 std::vector<std::int64_t> make_positions(const bench_work &work) {
     const bench_desc &desc = work.desc;
-    std::vector<std::int64_t> positions(static_cast<std::size_t>(desc.cold_table ? n_cold_positions : desc.tokens));
+    std::vector<std::int64_t> positions(static_cast<std::size_t>(desc.tokens));
     std::iota(positions.begin(), positions.end(), std::max<std::int64_t>(desc.first_position, 0));
     std::minstd_rand random(2);
     if (work.is_shift()) {
         std::fill(positions.begin(), positions.end(), desc.moved_by);
-    } else if (desc.cold_table) {
-        std::shuffle(positions.begin(), positions.end(), random);
     } else if (desc.first_position < 0 && desc.tokens <= 64) {
         std::generate(positions.begin(), positions.end(),
                       [&] { return static_cast<std::int64_t>(random() % n_positions); });
@@ -51,10 +44,10 @@ std::vector<std::int64_t> make_positions(const bench_work &work) {
     return positions;
 }
 
-/// Random ones. A shift's, and those in pages, fill pages that are in random order.
+/// Random ones. A shift's fill pages that are in random order.
 std::vector<std::int64_t> make_slots(const bench_work &work) {
     const bench_desc &desc = work.desc;
-    const std::int64_t size = work.is_shift() || desc.in_pages ? page_size : 1;
+    const std::int64_t size = work.is_shift() ? page_size : 1;
     std::vector<std::int64_t> pages(static_cast<std::size_t>(desc.n_slots / size)), slots;
     std::iota(pages.begin(), pages.end(), 0);
     std::minstd_rand random(3);
@@ -195,10 +188,8 @@ void bench_work::lay_out() {
         }
     }
     layout.n_copies = count_copies(*this);
-    if (!desc.cold_table) {
-        layout.step = layout.n_bytes - layout.rows;
-        layout.n_bytes += (layout.n_copies - 1) * layout.step;
-    }
+    layout.step = layout.n_bytes - layout.rows;
+    layout.n_bytes += (layout.n_copies - 1) * layout.step;
 }
 
 void bench_work::place() {
@@ -224,7 +215,7 @@ void bench_work::place() {
                 static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(weight) >> 16);
         }
     }
-    for (std::size_t copy = 0; copy < (layout.step > 0 ? layout.n_copies : 1); copy++) {
+    for (std::size_t copy = 0; copy < layout.n_copies; copy++) {
         place_x(copy);
     }
 }
@@ -270,13 +261,10 @@ double bench_work::read_y(std::int64_t p, std::int64_t token, std::int64_t head,
     const bench_part &part = desc.parts[p];
     const View &view = layout.y[p];
     const std::int64_t row = part.is_cached ? slots[static_cast<std::size_t>(token)] : token, dtype = stored_type(p);
-    const bool by_column = is_by_column(p);
-    const std::int64_t at = by_column
-                                ? (row / page_size * part.heads + head) * part.head_dim * page_size + row % page_size
-                                : row * view.stride_token + head * view.stride_head;
+    const std::int64_t at = row * view.stride_token + head * view.stride_head;
     const std::size_t copy = is_shift() ? layout.n_copies - 1 : 0;
     return read_element(dtype, this->at<char>(view.at + copy * layout.step) + at * bytes_of(dtype), j,
-                        by_column ? page_size : view.stride_element);
+                        view.stride_element);
 }
 
 double bench_work::read_weight(std::int64_t p, std::int64_t j) const {

@@ -52,7 +52,7 @@ struct bench_work {
         View x[BENCH_MAX_PARTS] = {}, y[BENCH_MAX_PARTS] = {};  // a cached part's y is its cache
         View between[BENCH_MAX_PARTS] = {};  // what stages leave of cached parts for each other, in bf16
         /// A hot work has one copy of its tensors, a cold one as many as exceed the caches by far, a shift one for each
-        /// layer. With a cold table all copies are one in memory, and each has positions of its own.
+        /// layer.
         std::size_t n_copies = 1, step = 0, n_bytes = 0;
     };
 
@@ -60,10 +60,6 @@ struct bench_work {
     bool is_kv() const { return desc.n_slots > 0 && !is_shift(); }
     bool is_half() const { return desc.pairing == HALYARD_PAIRING_HALF; }
     bool is_half_out() const { return desc.out_pairing == HALYARD_PAIRING_HALF; }
-    /// Of k, the cached part that rotates.
-    bool is_by_column(std::int64_t p) const {
-        return desc.by_column && desc.parts[p].is_cached && desc.parts[p].rotates;
-    }
     std::int64_t stored_type(std::int64_t p) const { return desc.parts[p].is_cached ? desc.cache : desc.dtype; }
     std::size_t tensor_bytes() const {
         return static_cast<std::size_t>(desc.tokens * desc.row_elements * bench::bytes_of(desc.dtype));
@@ -84,8 +80,7 @@ struct bench_work {
 
     const bench_desc desc;
     Layout layout;
-    std::vector<std::int64_t> positions;  // [tokens], of every copy; with a cold table [copies, tokens]
-    std::vector<std::int64_t> slots;
+    std::vector<std::int64_t> positions, slots;  // [tokens], of every copy
     char *memory = nullptr;
     /// What a subject's next call uses: it goes on where the one before has stopped, so that none finds in a cache what
     /// another has left there.

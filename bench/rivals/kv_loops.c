@@ -26,12 +26,11 @@ ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3)
 /// What a call is specialised for, beside its part.
 struct kv {
     struct halyard_kv_part part;
-    int is_e4m3, is_interleaved, is_by_column;
+    int is_e4m3, is_interleaved;
 };
 
 ALWAYS_INLINE void store_part(const struct kv *kv, void *restrict y, int64_t i, float value) {
-    const int64_t at = kv->is_by_column ? i * kv->part.page_size : i;
-    store(y, at, kv->is_e4m3 ? value * kv->part.r : value, kv->is_e4m3);
+    store(y, i, kv->is_e4m3 ? value * kv->part.r : value, kv->is_e4m3);
 }
 
 ALWAYS_INLINE float normed(const struct kv *kv, const uint16_t *restrict x, int64_t i, int is_normed, float r) {
@@ -83,10 +82,7 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
         }
         for (int64_t h = 0; h < part->heads; h++) {
             const uint16_t *const x = part->x + t * part->stride_token + h * part->stride_head;
-            const int64_t page = part->page_size;
-            const int64_t at = kv->is_by_column ? (row / page * part->heads + h) * part->head_dim * page + row % page
-                                                : (row * part->heads + h) * part->head_dim;
-            void *const y = (char *)part->y + at * (kv->is_e4m3 ? 1 : 2);
+            void *const y = (char *)part->y + (row * part->heads + h) * part->head_dim * (kv->is_e4m3 ? 1 : 2);
             const float *const c = cos + t * (part->rotary_dim / 2), *const s = sin + t * (part->rotary_dim / 2);
             if (n_normed == 0) {
                 pass(kv, x, y, 0, window, 0, 1.0f);
@@ -107,16 +103,14 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
     }
 }
 
-#define KV(name, e4m3, interleaved, by_column)                                                                         \
+#define KV(name, e4m3, interleaved)                                                                                    \
     static void kv_##name(const struct halyard_kv_part *part) {                                                        \
-        take_kv((struct kv){*part, e4m3, interleaved, by_column});                                                     \
+        take_kv((struct kv){*part, e4m3, interleaved});                                                                \
     }
-KV(half_bf16, 0, 0, 0)
-KV(interleaved_bf16, 0, 1, 0)
-KV(half_e4m3, 1, 0, 0)
-KV(interleaved_e4m3, 1, 1, 0)
-KV(half_bf16_by_column, 0, 0, 1)
-KV(interleaved_bf16_by_column, 0, 1, 1)
+KV(half_bf16, 0, 0)
+KV(interleaved_bf16, 0, 1)
+KV(half_e4m3, 1, 0)
+KV(interleaved_e4m3, 1, 1)
 
 // ---- Keys that move to other positions -----------------------------------------------------------------------------
 
@@ -165,8 +159,7 @@ ALWAYS_INLINE void turn(float *restrict v, const float *restrict cos, const floa
 static void shift_bf16(const struct halyard_kv_part *part) { shift_in_place(*part, 0); }
 static void shift_e4m3(const struct halyard_kv_part *part) { shift_in_place(*part, 1); }
 
-// ---- Records of ggml's q8_0. Heads of 128 are compiled as such
-// --------------------------------------------------------
+// ---- Records of ggml's q8_0. Heads of 128 are compiled as such -----------------------------------------------------
 
 enum { GROUP = 32, GROUP_BYTES = 34, LONGEST_HEAD = 256 };
 

@@ -27,7 +27,6 @@ struct halyard_kv_part {
     int64_t tokens;
     const float *cos, *sin; /* rows [tokens, rotary_dim / 2] */
     float eps;
-    int64_t page_size; /* of y by column: [pages, heads, head_dim, page_size] */
 };
 typedef void halyard_kv_loop(const struct halyard_kv_part *part);
 
@@ -38,7 +37,6 @@ enum {
     HALYARD_LOOP_E4M3,
     HALYARD_LOOP_Q8_0,
     HALYARD_LOOP_Q8_0_HADAMARD,
-    HALYARD_LOOP_BF16_BY_COLUMN,
     HALYARD_LOOP_STORAGES
 };
 /* By pairing, and of keys that move in place. */
