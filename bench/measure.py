@@ -30,25 +30,31 @@ def find(row, kind, name=None):
     return next((rival for rival in row["rivals"] if rival["kind"] == kind and name in (None, rival["name"])), None)
 
 
-def judge(found):
-    error, n_wrong = found
-    return {"max_error": error if math.isfinite(error) else None, "wrong": n_wrong > 0}
+def judge(error, slack):
+    return {"max_error": error if math.isfinite(error) else None, "wrong": not error <= slack}
+
+
+def keep_right(work, prepared, library):
+    """Has the work's first way that there is say what is right."""
+    ways = (prepared.way(name, library, target) for name, target in work.right)
+    prepared.keep(next(way for way in ways if way))
 
 
 def subject_of(way, prepared, setting):
-    """None where the work has no such way. Results are compared with the formula; what sets a ceiling has none."""
+    """None where the work has no such way. What sets a ceiling has no result."""
     made = prepared.way(way.name, setting.library, way.target or setting.target)
     if made is None:
         return None
     name = way.target or (setting.library.compilers.get(way.name) if way.kind == "loop" else way.name)
     about = {"kind": way.kind, "target": made.target}
     if way.kind not in CEILINGS:
-        about |= judge(prepared.try_way(made, way.slack, way.norms))
+        about |= judge(prepared.try_way(made), way.slack)
     return Subject(name, made.seconds, about=about)
 
 
 def prepare(work, prepared, setting):
     """What is timed of a work; Halyard comes first."""
+    keep_right(work, prepared, setting.library)
     made = (subject_of(way, prepared, setting) for way in work.ways())
     subjects = [subject for subject in made if subject]
     if setting.peers and work.for_peers:
@@ -138,6 +144,7 @@ class Difference(typing.NamedTuple):
 def compare_builds(work, setting, other):
     """How the ways that call the library differ from the same by `other`: (Timing, Difference) of each."""
     with Prepared(work.described()) as prepared:
+        keep_right(work, prepared, setting.library)
         pairs = []
         for way in work.ways():
             if way.kind in OWN:

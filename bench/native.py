@@ -47,7 +47,7 @@ class Native:
                 ("close", None, pointer),
                 ("targets", text, pointer), ("prepare", pointer, ctypes.POINTER(Desc)), ("release", None, pointer),
                 ("reset", None, pointer), ("place", pointer, pointer, text, whole, whole), ("copies", whole, pointer),
-                ("check", whole, pointer, real, ctypes.c_int32, ctypes.POINTER(real)),
+                ("keep", None, pointer), ("difference", real, pointer),
                 ("subject_of", pointer, pointer, text, pointer, text), ("target", text, pointer),
                 ("seconds", real, pointer, whole)):
             function = getattr(library, f"bench_{name}")
@@ -118,17 +118,21 @@ class Prepared:
     def reset(self):
         self.native.reset(self.pointer)
 
-    def check(self, slack=0.0, norms=True):
-        """(the largest error in lengths of a pair, how many elements are wrong)."""
-        error = ctypes.c_double()
-        n_wrong = self.native.check(self.pointer, slack, norms, error)
-        return error.value, n_wrong
+    def keep(self, way):
+        """This way's result is right, and others are compared with it."""
+        self.reset()
+        way.seconds(1)
+        self.native.keep(self.pointer)
 
-    def try_way(self, way, slack=0.0, norms=True):
+    def difference(self):
+        """Of the outputs from what is right, in parts of a head's root mean square."""
+        return self.native.difference(self.pointer)
+
+    def try_way(self, way):
         """The same of one call on poisoned outputs."""
         self.reset()
         way.seconds(1)
-        return self.check(slack, norms)
+        return self.difference()
 
     def memory(self, what, n_bytes, copy=0, part=0):
         """What lies there, as a ctypes array of bytes."""

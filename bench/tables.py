@@ -24,11 +24,6 @@ def best_peer(row):
     return text
 
 
-def norm_adds(row):
-    plain = find(row, "without_norm")
-    return f"{100 * (row['median_seconds'] / plain['median_seconds'] - 1):.0f} %" if plain else "-"
-
-
 def show_time(row):
     """In microseconds."""
     return f"{row['median_seconds'] * 1e6:.3f} +- {row['spread_seconds'] * 1e6:8.3f}"
@@ -53,8 +48,7 @@ def columns_of(rows):
     columns = {"row": lambda row: row["name"], "time, us": show_time,
                "GB/s": lambda row: f"{row.get('gigabytes_per_second', 0.0):.1f}", "ceiling  ": show_ceiling,
                "x reference": of("reference"), "x bound": of("bound"), "x unbound": of("unbound"),
-               "norm adds": norm_adds, "x separate": of("separate"), **loops, "x 1 thread": of("one_thread"),
-               "x best peer": best_peer}
+               "x separate": of("separate"), **loops, "x 1 thread": of("one_thread"), "x best peer": best_peer}
     return {head: cell for head, cell in columns.items() if any(cell(row) not in ("-", "0.0") for row in rows)}
 
 

@@ -24,7 +24,7 @@ import typing
 
 from files import Failed, load_json, save_json, show_progress
 from machine import ROOT, find_caches, find_commit, read_cpuinfo
-from measure import copies_of
+from measure import copies_of, keep_right
 from native import Library, Prepared
 from rounds import Effort, Subject, interval_of_median, measure, ratios
 from works import Work, part_of, read_models
@@ -170,10 +170,11 @@ def time_variants(rows, target, libraries, effort):
         for row in rows:
             show_progress(f"timing {len(libraries)} variants on {row.name}")
             work, subjects = Prepared(row.described()), []
+            keep_right(row, work, libraries[0])
             for library in libraries:
                 way = work.way("run", library, target)
                 subjects.append(Subject(row.name, way.seconds))
-                if work.try_way(way)[1]:
+                if work.try_way(way) > 0:
                     raise Failed(f"{row.name}: a variant that passed its check gives a wrong result")
             measure(subjects, effort[row.cold])
             for own, subject in zip(seconds, subjects):

@@ -22,14 +22,13 @@ class Way(typing.NamedTuple):
     """A way to do a work, which a row times."""
     kind: str
     name: str  # native.h's; of the library's ways with the target after it
-    slack: float = 0.0  # by how much it may be off beyond what halyard.h allows, in lengths of a pair
+    slack: float = 0.0  # by how much it may be off what is right, in parts of a head's root mean square
     target: str = ""
-    norms: bool = True
 
 
-# What results may be off by that round angles to f32 or results to bf16, that round to bf16 between stages, and that
-# contract other products than Halyard.
-RIVAL, BETWEEN, PRODUCTS = 0.05, 0.02, 2.0**-22
+# What others' results may be off by, as they are stored: somewhat more than a rounding to the other side, and what comes of
+# angles and stages that are rounded to bf16. A wrong angle or element is off by more than all of these.
+SLACK = {"f32": 0.05, "f16": 0.05, "bf16": 0.05, "e4m3": 0.3, "q8_0": 0.1}
 COMPILERS = "gcc", "clang"
 CEILINGS = {"memory": ("memcpy", "copy", "stream", "multiply"), "conversion": ("convert", "convert and stream")}
 
@@ -130,16 +129,22 @@ class Work:
                 "row_elements": (q + k) * model.head_dim, "stride_element": q + k if self.strided else 1,
                 "parts": parts}
 
+    right = (("run", "reference"),)  # of which all targets have the bits
+
+    @property
+    def slack(self):
+        return SLACK[self.dtype]
+
     def ways(self):
         """The first is the row's own."""
         yield Way("halyard", "run")
         if self.tokens == 1:
             yield Way("bound", "bound")
-        yield Way("reference", "run", RIVAL, "reference")
+        yield Way("reference", "run", target="reference")
         if self.threads > 1:
             yield Way("one_thread", "run alone")
             return  # loops have one thread
-        yield from (Way("loop", compiler, RIVAL) for compiler in COMPILERS)
+        yield from (Way("loop", compiler, self.slack) for compiler in COMPILERS)
         for kind, names in CEILINGS.items():
             yield from (Way(kind, name) for name in names)
 
@@ -226,8 +231,17 @@ KV_MODELS = {
 RECORDS = ("q8_0", "q8_0-hadamard")
 
 
+class CachedWork:
+    # There is no reference of the KV path, so that the loops and Halyard are compared with each other.
+    right = *((compiler, "") for compiler in COMPILERS), ("bound", "")
+
+    @property
+    def slack(self):
+        return SLACK[self.cache.partition("-")[0]]
+
+
 @dataclasses.dataclass(frozen=True)
-class KvWork:
+class KvWork(CachedWork):
     """A row of the KV path, whose cache has 128 pages of 16 tokens."""
     model: str
     tokens: int
@@ -249,20 +263,18 @@ class KvWork:
                 **KV_MODELS[self.model]}
 
     def ways(self):
-        yield Way("fused", "bound")
+        yield Way("fused", "bound", self.slack)
         if self.tokens == 1:
-            yield Way("unbound", "run")
-        if any(each["norm_size"] for each in KV_MODELS[self.model]["parts"]):
-            yield Way("without_norm", "bound without norms", norms=False)
-        yield Way("separate", "separate", BETWEEN)
-        yield from (Way("loop", compiler) for compiler in COMPILERS)
+            yield Way("unbound", "run", self.slack)
+        yield Way("separate", "separate", self.slack)
+        yield from (Way("loop", compiler, self.slack) for compiler in COMPILERS)
 
     def about(self):
         return {"name": self.name, "model": self.model, "tokens": self.tokens, "threads": 1}
 
 
 @dataclasses.dataclass(frozen=True)
-class Shift:
+class Shift(CachedWork):
     """All keys of a paged cache move by -2048 positions, layer after layer."""
     layers: int
     heads: int
@@ -285,8 +297,8 @@ class Shift:
                 "parts": [part(self.heads, self.head_dim, 0, size, is_cached=True)]}
 
     def ways(self):
-        yield Way("fused", "bound")
-        yield from (Way("loop", compiler, PRODUCTS) for compiler in COMPILERS)
+        yield Way("fused", "bound", self.slack)
+        yield from (Way("loop", compiler, self.slack) for compiler in COMPILERS)
 
     def about(self):
         described = self.described()

@@ -290,8 +290,6 @@ std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &wa
     Run::How how = {target, work.desc.angles, library.executor(work.desc.threads)};
     if (way == "run alone") {
         how.executor = nullptr;
-    } else if (way == "bound without norms") {
-        how.stages.norm = false;
     } else if (way != "bound" && (way != "run" || work.is_shift())) {
         return nullptr;
     }

@@ -31,7 +31,7 @@ std::unique_ptr<bench_subject> make_rotation(bench_work &work, const halyard_loo
 }
 
 int storage_of(const bench_work &work, std::int64_t p) {
-    const std::int64_t dtype = work.stored_type(p);
+    const std::int64_t dtype = work.desc.parts[p].is_cached ? work.desc.cache : work.desc.dtype;
     return is_records(dtype)       ? (work.desc.hadamard ? HALYARD_LOOP_Q8_0_HADAMARD : HALYARD_LOOP_Q8_0)
            : dtype == HALYARD_E4M3 ? HALYARD_LOOP_E4M3
                                    : HALYARD_LOOP_BF16;

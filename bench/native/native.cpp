@@ -62,9 +62,8 @@ bench_work *bench_prepare(const bench_desc *desc) {
 }
 void bench_release(bench_work *work) { delete work; }
 void bench_reset(bench_work *work) { work->reset(); }
-int64_t bench_check(bench_work *work, double slack, int32_t norms, double *max_error) {
-    return bench::check(*work, slack, norms != 0, *max_error);
-}
+void bench_keep(bench_work *work) { work->keep(); }
+double bench_difference(const bench_work *work) { return work->difference(); }
 
 void *bench_place(const bench_work *work, const char *what, int64_t copy, int64_t part) {
     const bench_work::Layout &layout = work->layout;

@@ -77,10 +77,10 @@ BENCH_API void bench_release(bench_work *work); /* and its subjects */
 
 /* Brings the inputs back and poisons the outputs. The next call uses the first copy. */
 BENCH_API void bench_reset(bench_work *work);
-/* Compares what lies in the first copy's outputs (a shift: in the last layer), at most 64 tokens of it, with the
- * formula in long double. Returns how many elements are off by more than halyard.h allows and `slack` lengths of a
- * pair; and the largest error, in lengths of a pair. `norms` 0: as if there were none. */
-BENCH_API int64_t bench_check(bench_work *work, double slack, int32_t norms, double *max_error);
+/* Keeps what lies in the first copy's outputs (a shift: in the last layer), at most 64 tokens of it, as what is right. */
+BENCH_API void bench_keep(bench_work *work);
+/* The largest difference of what lies there now from what was kept, in parts of the root mean square of its head. */
+BENCH_API double bench_difference(const bench_work *work);
 
 /* Where things of the work are, for peers: "positions" (int64), "slots" (int64), "x" and "y" of a copy and part,
  * "weight" of a part. NULL: there is none. */
@@ -92,7 +92,6 @@ BENCH_API int64_t bench_copies(const bench_work *work);
 /* A way to do the work, which belongs to it. NULL with no error (an empty sentence): there is no such way here.
  *     run, bound                    Halyard's; a shift is bound
  *     run alone                     without the pool
- *     bound without norms           the same plan without them
  *     separate                      each stage of the KV path a bound run over whole tensors, with bf16 between them
  *     gcc, clang                    a C loop, compiled for this CPU
  *     memcpy, copy, stream, multiply, convert, convert and stream

@@ -93,19 +93,6 @@ const std::vector<char> &tile_of(std::int64_t dtype) {
     return tile.empty() ? tile = make_tile(dtype) : tile;
 }
 
-/// Element j of a head that begins there.
-double read_element(std::int64_t dtype, const char *head, std::int64_t j, std::int64_t stride) {
-    if (is_records(dtype)) {
-        const char *const group = head + j / group_size * group_bytes;
-        return decode(HALYARD_F16, group) * static_cast<signed char>(group[2 + j % group_size]);
-    }
-    return decode(dtype, head + j * stride * bytes_of(dtype));
-}
-
-}  // namespace
-
-namespace bench {
-
 /// Of f32, or of a sign, an exponent and a fraction in fewer bits. NaN and infinity are NaN.
 double decode(std::int64_t dtype, const void *at) {
     std::uint32_t word = 0;
@@ -125,7 +112,7 @@ double decode(std::int64_t dtype, const void *at) {
     return word >> (n_bits - 1) & 1 ? -magnitude : magnitude;
 }
 
-}  // namespace bench
+}  // namespace
 
 bench_work::bench_work(const bench_desc &described)
     : desc(described), positions(make_positions(*this)), slots(make_slots(*this)) {
@@ -197,7 +184,9 @@ void bench_work::place() {
     auto *cos = at<float>(layout.cos), *sin = at<float>(layout.sin);
     for (std::int64_t t = 0; t < desc.tokens; t++) {
         for (std::int64_t k = 0; k < desc.rotary_dim / 2; k++) {
-            const long double theta = angle(desc.rotary_dim, positions[static_cast<std::size_t>(t)], k);
+            const long double exponent = -2.0L * static_cast<long double>(k) / static_cast<long double>(desc.rotary_dim);
+            const long double theta =
+                static_cast<long double>(positions[static_cast<std::size_t>(t)]) * std::pow(10000.0L, exponent);
             *cos++ = static_cast<float>(std::cos(theta));
             *sin++ = static_cast<float>(std::sin(theta));
         }
@@ -245,28 +234,53 @@ std::int32_t bench_work::last_position() const {
     return static_cast<std::int32_t>(std::max<std::int64_t>(last, n_positions - 1));
 }
 
-double bench_work::first_x(std::int64_t p, std::int64_t token, std::int64_t head, std::int64_t j) const {
-    const bench_part &part = desc.parts[p];
-    const std::vector<char> &tile = tile_of(desc.dtype);
-    const std::int64_t row = is_shift() ? slots[static_cast<std::size_t>(token)] : token;
-    // The tile ends where an element or a group of them does.
-    const std::int64_t at = (row * desc.row_elements + part.offset + head * part.stride_head) * bytes_of(desc.dtype);
-    const std::int64_t of_element =
-        is_records(desc.dtype) ? j / group_size * group_bytes : j * desc.stride_element * bytes_of(desc.dtype);
-    const char *const element = &tile[static_cast<std::size_t>(at + of_element) % tile.size()];
-    return read_element(desc.dtype, element, is_records(desc.dtype) ? j % group_size : 0, 1);
-}
-
-double bench_work::read_y(std::int64_t p, std::int64_t token, std::int64_t head, std::int64_t j) const {
+std::vector<double> bench_work::read_head(std::int64_t p, std::int64_t token, std::int64_t head) const {
     const bench_part &part = desc.parts[p];
     const View &view = layout.y[p];
-    const std::int64_t row = part.is_cached ? slots[static_cast<std::size_t>(token)] : token, dtype = stored_type(p);
-    const std::int64_t at = row * view.stride_token + head * view.stride_head;
-    const std::size_t copy = is_shift() ? layout.n_copies - 1 : 0;
-    return read_element(dtype, this->at<char>(view.at + copy * layout.step) + at * bytes_of(dtype), j,
-                        view.stride_element);
+    const std::int64_t row = part.is_cached ? slots[static_cast<std::size_t>(token)] : token;
+    const std::int64_t dtype = part.is_cached ? desc.cache : desc.dtype, n_bytes = bytes_of(dtype);
+    const std::int64_t first = row * view.stride_token + head * view.stride_head;
+    const char *const at =
+        this->at<char>(view.at + (is_shift() ? layout.n_copies - 1 : 0) * layout.step) + first * n_bytes;
+    std::vector<double> values;
+    for (std::int64_t j = 0; j < part.head_dim; j++) {
+        const char *const group = at + j / group_size * group_bytes;
+        values.push_back(is_records(dtype)
+                             ? decode(HALYARD_F16, group) * static_cast<signed char>(group[2 + j % group_size])
+                             : decode(dtype, at + j * view.stride_element * n_bytes));
+    }
+    return values;
 }
 
-double bench_work::read_weight(std::int64_t p, std::int64_t j) const {
-    return decode(HALYARD_BF16, at<std::uint16_t>(layout.weight[p]) + j) + (desc.unit_offset ? 1.0 : 0.0);
+template <typename Visit>
+void bench_work::read_heads(const Visit &visit) const {
+    const std::int64_t n_checked = std::min<std::int64_t>(desc.tokens, 64);
+    for (std::int64_t i = 0; i < n_checked; i++) {
+        const std::int64_t token = n_checked == 1 ? 0 : i * (desc.tokens - 1) / (n_checked - 1);
+        for (std::int64_t p = 0; p < desc.n_parts; p++) {
+            for (std::int64_t h = 0; h < desc.parts[p].heads; h++) {
+                visit(read_head(p, token, h));
+            }
+        }
+    }
+}
+
+void bench_work::keep() {
+    kept_.clear();
+    read_heads([&](const std::vector<double> &head) { kept_.push_back(head); });
+}
+
+double bench_work::difference() const {
+    double largest = 0.0;
+    auto right = kept_.begin();
+    read_heads([&](const std::vector<double> &head) {
+        const double squares = std::inner_product(right->begin(), right->end(), right->begin(), 0.0);
+        const double root = std::sqrt(squares / static_cast<double>(head.size()));
+        for (std::size_t j = 0; j < head.size(); j++) {
+            const double error = std::fabs(head[j] - (*right)[j]) / root;
+            largest = std::isnan(error) ? INFINITY : std::max(largest, error);
+        }
+        right++;
+    });
+    return largest;
 }

@@ -60,7 +60,6 @@ struct bench_work {
     bool is_kv() const { return desc.n_slots > 0 && !is_shift(); }
     bool is_half() const { return desc.pairing == HALYARD_PAIRING_HALF; }
     bool is_half_out() const { return desc.out_pairing == HALYARD_PAIRING_HALF; }
-    std::int64_t stored_type(std::int64_t p) const { return desc.parts[p].is_cached ? desc.cache : desc.dtype; }
     std::size_t tensor_bytes() const {
         return static_cast<std::size_t>(desc.tokens * desc.row_elements * bench::bytes_of(desc.dtype));
     }
@@ -72,11 +71,9 @@ struct bench_work {
     char *x(std::size_t copy) const { return at<char>(layout.rows + copy * layout.step); }
     char *y(std::size_t copy) const { return at<char>(layout.outputs + copy * layout.step); }
 
-    /// Element j of a head of the part's x, as it was at first; heads are of one token after the other.
-    double first_x(std::int64_t part, std::int64_t token, std::int64_t head, std::int64_t j) const;
-    double read_y(std::int64_t part, std::int64_t token, std::int64_t head, std::int64_t j) const;
-    double read_weight(std::int64_t part, std::int64_t j) const;
     void reset();
+    void keep();
+    double difference() const;
 
     const bench_desc desc;
     Layout layout;
@@ -86,16 +83,17 @@ struct bench_work {
     /// another has left there.
     std::size_t next_copy = 0;
     std::list<std::unique_ptr<bench_subject>> subjects;
-    struct Element {
-        double value, bound, length;  // in the unit that is stored; what it may be off by; of its pair
-        double rounding;              // the part of the bound that is due to the storage
-    };
-    std::vector<Element> expected[2];  // without norms and with them, made when they are first needed
 
 private:
     void lay_out();
     void place();
     void place_x(std::size_t copy) const;
+    std::vector<double> read_head(std::int64_t part, std::int64_t token, std::int64_t head) const;
+    /// Calls visit with each head that is compared.
+    template <typename Visit>
+    void read_heads(const Visit &visit) const;
+
+    std::vector<std::vector<double>> kept_;
 };
 
 namespace bench {
@@ -107,12 +105,6 @@ struct Subject : bench_subject {
     bench_work &work;
     Call call;  // takes the number of a copy
 };
-
-/// What is off by more than its bound and `slack` lengths of a pair.
-std::int64_t check(bench_work &work, double slack, bool norms, double &max_error);
-double decode(std::int64_t dtype, const void *at);
-/// By which pair k turns there; the base is 10000.
-long double angle(std::int64_t rotary_dim, std::int64_t position, std::int64_t k);
 
 /// Halyard's ways; NULL: there is no such way.
 std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &way, bench_library &library,

@@ -14,7 +14,6 @@ class KvPath:
 
     name = "torch"
     package = "transformers"
-    slack = 0.02  # what rounds to bf16 between stages stays below it
 
     @staticmethod
     def load():

@@ -70,8 +70,6 @@ def float32_rows(positions, rotary_dim, base):
 class Peer:
     """One library. An object of it is ready for one work: calls[i]() rotates copy i."""
 
-    slack = 0.05  # what rounds angles to f32 or results to bf16 stays below it
-
     def __init__(self, work, prepared):
         self.work = Placed(work, prepared)
         self.ready(self.work)
@@ -460,14 +458,14 @@ class Peers:
         return timer(work, self.overheads[key].calls[0])
 
     def subjects(self, work, prepared, judge):
-        """What is timed of each that can do the work, after its result was compared with the formula."""
+        """What is timed of each that can do the work, after its result was compared."""
         found, self.kept = [], []  # the peers of the work before, and their memory, go first
         for peer in self.peers:
             try:
                 ready = peer(work, prepared)
                 prepared.reset()
                 ready.leave_result()
-                about = {"kind": "peer", **judge(prepared.check(ready.slack))}
+                about = {"kind": "peer", **judge(prepared.difference(), work.slack)}
                 if isinstance(work, Work):
                     about["overhead"] = self.overhead_of(peer, work)
             except Exception as error:
