@@ -40,7 +40,6 @@ def command_of(options):
     words = ["./run bench", "road" if options.command == "road" else "", "--quick" if options.quick else ""]
     words.append(f"--filter '{options.filter}'" if options.filter != "*" else "")
     words.append(f"--target {options.target}" if options.target else "")
-    words.append(f"--threads {','.join(map(str, options.threads))}" if options.threads != [1] else "")
     words.append("--peers" if options.peers else "")
     return " ".join(filter(None, words))
 
@@ -49,8 +48,7 @@ def find_works(options):
     if options.command == "road":
         works = list_kv_works(options.quick, options.filter)
     else:
-        with open(options.shapes) as shapes:
-            works = list_works(read_models(shapes), options.quick, options.filter, options.threads)
+        works = list_works(read_models(), options.quick, options.filter)
     if not works:
         raise Failed(f'no row matches "{options.filter}"')
     return works
@@ -107,9 +105,7 @@ def run_table(options):
     works = find_works(options)
     need_writable(options.json)
     setting = Setting(open_library(options), rounds.QUICK if options.quick else rounds.THOROUGH, options.target)
-    if options.threads == [1]:
-        pin()
-        setting.library.native.count_only_this_thread()
+    pin()
     if options.against:
         return run_against(options, works, setting)
     if options.peers:
@@ -141,8 +137,8 @@ def run_table(options):
 
 
 def exact_turns(positions, n_pairs):
-    """cos and sin of each position and pair, for the base 10000. At large positions, angles take more digits than a float
-    of Python's has."""
+    """cos and sin of each position and pair, for the base 10000. At large positions, angles take more digits than
+    Python's floats have."""
     with decimal.localcontext(prec=50):
         frequencies = [decimal.Decimal(10000) ** (decimal.Decimal(-k) / n_pairs) for k in range(n_pairs)]
         angles = [float(position * frequency % TWO_PI) for position in positions for frequency in frequencies]
@@ -183,7 +179,6 @@ def run_demo(options):
     """How exact Halyard is on this machine, and then how fast."""
     pin()
     library = open_library(options)
-    library.native.count_only_this_thread()
     kept = show_accuracy(library)
     works = [Work(Model(name, q_heads, k_heads, 128, 128, pairing, pairing), tokens, dtype)
              for dtype in ("f32", "f16", "bf16") for pairing in ("half", "interleaved")
@@ -215,13 +210,6 @@ def run_compare(options):
     return 1 if compare(load_json(options.before), load_json(options.after)) else 0
 
 
-def count(text):
-    number = int(text)
-    if not 1 <= number <= 1024:
-        raise argparse.ArgumentTypeError(f"{text} is not in 1 … 1024")
-    return number
-
-
 def add_table(parser):
     parser.add_argument("--quick", action="store_true", help="a short list, fewer and shorter rounds")
     parser.add_argument("--filter", default="*", metavar="GLOB", help="only rows whose name matches, as in 'half_f32*'")
@@ -229,9 +217,6 @@ def add_table(parser):
     parser.add_argument("--target", default="", help="force a target (halyard list names them)")
     parser.add_argument("--against", metavar="OTHER.so", help="compare with another build, in the same rounds")
     parser.add_argument("--peers", action="store_true", help="also time other libraries (rivals/peers.py)")
-    parser.add_argument("--threads", type=lambda text: [count(word) for word in text.split(",")], default=[1],
-                        metavar="N,...", help="numbers of threads, as in 1,2 [1]; not of the KV path")
-    parser.add_argument("--shapes", default=FOLDER / "shapes.txt", help="the models [bench/shapes.txt]")
     parser.add_argument("--floors", default=FOLDER / "floors.json", help="the recorded ratios [bench/floors.json]")
     floors = parser.add_mutually_exclusive_group()
     floors.add_argument("--check-floors", action="store_true",

@@ -10,9 +10,9 @@ PAIRINGS = {"half": 1, "interleaved": 2}
 ANGLES = {"table": 1, "phase": 3}
 PART = ("heads", "head_dim", "offset", "stride_head", "rotates", "is_cached", "rotary_offset", "norm_size")
 DESC = ("size", "dtype", "cache", "pairing", "out_pairing", "angles", "tokens", "rotary_dim", "row_elements",
-        "stride_element", "in_place", "cold", "first_position", "threads", "n_slots", "moved_by", "layers", "unit_offset",
+        "stride_element", "in_place", "cold", "first_position", "n_slots", "moved_by", "layers", "unit_offset",
         "hadamard", "n_parts")
-DEFAULTS = {"angles": "table", "stride_element": 1, "first_position": -1, "threads": 1, "layers": 1}
+DEFAULTS = {"angles": "table", "stride_element": 1, "first_position": -1, "layers": 1}
 
 
 class Part(ctypes.Structure):
@@ -43,7 +43,7 @@ class Native:
             raise Failed(f"can't load the bench's native part: {error}") from None
         pointer, text, whole, real = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_double
         for name, result, *arguments in (
-                ("error", text), ("compilers", text), ("count_only_this_thread", None), ("open", pointer, text),
+                ("error", text), ("compilers", text), ("open", pointer, text),
                 ("close", None, pointer),
                 ("targets", text, pointer), ("prepare", pointer, ctypes.POINTER(Desc)), ("release", None, pointer),
                 ("reset", None, pointer), ("place", pointer, pointer, text, whole, whole), ("copies", whole, pointer),

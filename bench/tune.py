@@ -288,8 +288,7 @@ def find_kernels(listed, options, library):
 
 
 def find_models(wanted):
-    with open(ROOT / "bench/shapes.txt") as shapes:
-        models = [model for model in read_models(shapes) if not wanted or model.name in wanted]
+    models = [model for model in read_models() if not wanted or model.name in wanted]
     if missing := set(wanted or ()) - {model.name for model in models}:
         raise Failed(f"bench/shapes.txt has no {', '.join(sorted(missing))}")
     return models
@@ -298,7 +297,6 @@ def find_models(wanted):
 def run(options):
     recipe, listed = load_json(options.build / "generated/tuning.json"), read_kernels.read()
     library = Library(options.build / "lib/libhalyard.so")
-    library.native.count_only_this_thread()
     kernels = find_kernels(listed, options, library)
     models, info, name = find_models(options.shapes), read_cpuinfo(), tuned_schedules.cpu_name()
     if not name:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fnmatch
+import pathlib
 import typing
 
 PAIRINGS = {"half": ("half", "half"), "interleaved": ("interleaved", "interleaved"),
@@ -26,8 +27,8 @@ class Way(typing.NamedTuple):
     target: str = ""
 
 
-# What others' results may be off by, as they are stored: somewhat more than a rounding to the other side, and what comes of
-# angles and stages that are rounded to bf16. A wrong angle or element is off by more than all of these.
+# What others' results may be off by, as they are stored: somewhat more than a rounding to the other side, and what
+# comes of angles and stages that are rounded to bf16. A wrong angle or element is off by more than all of these.
 SLACK = {"f32": 0.05, "f16": 0.05, "bf16": 0.05, "e4m3": 0.3, "q8_0": 0.1}
 COMPILERS = "gcc", "clang"
 CEILINGS = {"memory": ("memcpy", "copy", "stream", "multiply"), "conversion": ("convert", "convert and stream")}
@@ -48,32 +49,11 @@ class Model(typing.NamedTuple):
         return self.q_heads + self.k_heads
 
 
-def read_model(words):
-    """None where the words are no model's."""
-    try:
-        name, numbers, (pairing, out_pairing) = words[0], [int(word) for word in words[1:5]], PAIRINGS[words[5]]
-        model = Model(name, *numbers, pairing, out_pairing)
-    except (IndexError, KeyError, TypeError, ValueError):
-        return None
-    sane = (len(words) > 6 and model.q_heads >= 1 and model.k_heads >= 0 and model.heads <= 4096 and
-            2 <= model.rotary_dim <= model.head_dim <= 4096 and model.rotary_dim % 2 == 0)
-    return model if sane else None
-
-
-def read_models(lines):
-    """Raises ValueError, naming the line, where the text is not as shapes.txt says."""
-    models = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        model = read_model(line.split())
-        if model is None:
-            raise ValueError(f"line {number} of the shapes is not a name, q heads, k heads, head_dim, rotary_dim, "
-                             f"a pairing and a source: {line.rstrip()}")
-        if model.name in models:
-            raise ValueError(f"line {number} of the shapes names {model.name} a second time")
-        models[model.name] = model
-    return list(models.values())
+def read_models():
+    """Those of shapes.txt."""
+    lines = (pathlib.Path(__file__).parent / "shapes.txt").read_text().splitlines()
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    return [Model(name, *map(int, numbers), *PAIRINGS[pairing]) for name, *numbers, pairing in (w[:6] for w in words)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +65,6 @@ class Work:
     in_place: bool = True
     cold: bool = False
     angles: str = "table"
-    threads: int = 1
     apart: bool = False  # q and k are two tensors of a run, one behind the other in memory
     strided: bool = False  # in memory, element i of all heads of a token comes before element i + 1
     first_position: int = -1  # of consecutive ones; negative: those that are usual for so many tokens
@@ -102,8 +81,7 @@ class Work:
         """"half_f32_in_place/llama-3-8b/64/hot", and behind it what is not as usual."""
         parts = [self.kernel, self.model.name, str(self.tokens), "cold" if self.cold else "hot"]
         parts += [name for name, is_so in ((self.angles, self.angles != "table"), ("q-and-k", self.apart),
-                                           (f"{self.threads}-threads", self.threads != 1), ("strided", self.strided))
-                  if is_so]
+                                           ("strided", self.strided)) if is_so]
         return "/".join(parts)
 
     @property
@@ -141,9 +119,6 @@ class Work:
         if self.tokens == 1:
             yield Way("bound", "bound")
         yield Way("reference", "run", target="reference")
-        if self.threads > 1:
-            yield Way("one_thread", "run alone")
-            return  # loops have one thread
         yield from (Way("loop", compiler, self.slack) for compiler in COMPILERS)
         for kind, names in CEILINGS.items():
             yield from (Way(kind, name) for name in names)
@@ -155,7 +130,7 @@ class Work:
                 "q_heads": model.q_heads, "k_heads": model.k_heads, "head_dim": model.head_dim,
                 "rotary_dim": model.rotary_dim, "pairing": model.pairing, "out_pairing": model.out_pairing,
                 "dtype": self.dtype, "in_place": self.in_place, "cold": self.cold,
-                "tensors": 2 if self.apart else 1, "angles": self.angles, "threads": self.threads,
+                "tensors": 2 if self.apart else 1, "angles": self.angles,
                 "bytes": self.n_bytes}
 
 
@@ -184,24 +159,23 @@ def part_of(model, which, heads):
     return model._replace(name=model.name + which, q_heads=heads, k_heads=0)
 
 
-def special_works(model, threads):
+def special_works(model):
     """Works that ask what a call costs that has one head or two tensors to turn."""
     one_head = part_of(model, "-one-head", 1)
     for dtype in ELEMENT_BYTES:
-        yield Work(one_head, 1, dtype, threads=threads)
-        yield Work(model, 1, dtype, threads=threads, apart=True)
+        yield Work(one_head, 1, dtype)
+        yield Work(model, 1, dtype, apart=True)
 
 
-def list_works(models, quick=False, pattern="*", n_threads=(1,)):
+def list_works(models, quick=False, pattern="*"):
     """All works for the models, or those that a quick run does, whose names match as in a shell; * matches / too."""
     works = []
-    for threads in n_threads:
-        for model in models:
-            some = [Work(model, tokens, dtype, in_place, cold, angles, threads) for tokens in (1, 64, 512, 4096)
-                    for dtype in ELEMENT_BYTES for in_place in (True, False) for cold in (False, True)
-                    for angles in ("table", "phase")]
-            works += [work for work in some if exists(work) and (not quick or is_quick(work))]
-            works += special_works(model, threads) if model.name == THOROUGH_MODEL else []
+    for model in models:
+        some = [Work(model, tokens, dtype, in_place, cold, angles) for tokens in (1, 64, 512, 4096)
+                for dtype in ELEMENT_BYTES for in_place in (True, False) for cold in (False, True)
+                for angles in ("table", "phase")]
+        works += [work for work in some if exists(work) and (not quick or is_quick(work))]
+        works += special_works(model) if model.name == THOROUGH_MODEL else []
     return [work for work in works if fnmatch.fnmatchcase(work.name, pattern)]
 
 
@@ -246,7 +220,6 @@ class KvWork(CachedWork):
     model: str
     tokens: int
     cache: str  # dtype, and behind a hyphen hadamard
-    threads: int = 1
 
     @property
     def name(self):
@@ -270,7 +243,7 @@ class KvWork(CachedWork):
         yield from (Way("loop", compiler, self.slack) for compiler in COMPILERS)
 
     def about(self):
-        return {"name": self.name, "model": self.model, "tokens": self.tokens, "threads": 1}
+        return {"name": self.name, "model": self.model, "tokens": self.tokens}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,7 +255,6 @@ class Shift(CachedWork):
     tokens: int
     cache: str
     for_peers = False
-    threads = 1
 
     @property
     def name(self):
@@ -303,7 +275,7 @@ class Shift(CachedWork):
     def about(self):
         described = self.described()
         element = 2 if described["dtype"] == "bf16" else 1
-        return {"name": self.name, "model": "shift", "tokens": self.tokens, "threads": 1,
+        return {"name": self.name, "model": "shift", "tokens": self.tokens,
                 "bytes": 2 * self.layers * self.tokens * described["row_elements"] * element}
 
 

@@ -16,8 +16,6 @@ class Run {
 public:
     struct How {
         const char *target = nullptr;
-        std::int64_t angles = HALYARD_ANGLES_TABLE;
-        const halyard_executor *executor = nullptr;
         Stages stages = {}, done = {false, false, false};  // by this run, and by others before it
     };
     Run(const bench_work &work, bench_library &library, const How &how);
@@ -73,7 +71,6 @@ private:
         args.n_tensors = static_cast<std::int32_t>(parts_.size());
         args.x = views.x;
         args.y = views.y;
-        args.executor = executor_;
         args.kv = brings_stages_ ? &views.kv : nullptr;
     }
     void add(const bench_work &work, const How &how, std::int64_t p, Descs &descs);
@@ -81,7 +78,6 @@ private:
 
     bench_library &library_;
     Angles angles_;
-    const halyard_executor *executor_;
     std::shared_ptr<halyard_plan> plan_;
     std::shared_ptr<halyard_bound_run> bound_;
     bool brings_stages_, rotates_ = false, stores_ = false;
@@ -137,11 +133,11 @@ bool rotates(const bench_part &part, const Stages &stages) { return stages.rotat
 bool stores(const bench_part &part, const Stages &stages) { return stages.store && part.is_cached; }
 
 Run::Run(const bench_work &work, bench_library &library, const How &how)
-    : library_(library), executor_(how.executor), brings_stages_(work.desc.n_slots > 0), from_(-work.desc.moved_by),
+    : library_(library), brings_stages_(work.desc.n_slots > 0), from_(-work.desc.moved_by),
       from_positions_(positions_at(&from_, HALYARD_INT64, 1, true)) {
     const bench_desc &desc = work.desc;
     const auto first = static_cast<std::int32_t>(std::max<std::int64_t>(desc.first_position, 0));
-    const auto kind = static_cast<std::int32_t>(how.angles);
+    const auto kind = static_cast<std::int32_t>(desc.angles);
     angles_ = work.is_shift() ? library.angles(kind, desc.rotary_dim, INT32_MIN, INT32_MAX)
                               : library.angles(kind, desc.rotary_dim, first, work.last_position());
     Descs descs;
@@ -261,7 +257,7 @@ std::vector<std::shared_ptr<const Run>> make_separate(const bench_work &work, be
                                       [](const bench_part &part) { return part.norm_size > 0; });
     for (int i = has_norm ? 0 : 1; i < 3; i++) {
         runs.push_back(
-            std::make_shared<Run>(work, library, Run::How{target, work.desc.angles, nullptr, each[i], done[i]}));
+            std::make_shared<Run>(work, library, Run::How{target, each[i], done[i]}));
     }
     return runs;
 }
@@ -287,17 +283,14 @@ std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &wa
             }
         });
     }
-    Run::How how = {target, work.desc.angles, library.executor(work.desc.threads)};
-    if (way == "run alone") {
-        how.executor = nullptr;
-    } else if (way != "bound" && (way != "run" || work.is_shift())) {
+    if (way != "bound" && (way != "run" || work.is_shift())) {
         return nullptr;
     }
-    const auto run = std::make_shared<const Run>(work, library, how);
+    const auto run = std::make_shared<const Run>(work, library, Run::How{target});
     std::unique_ptr<bench_subject> subject;
     if (work.desc.n_slots > 0) {
-        subject = way.starts_with("bound") ? make_layers(work, [run](std::size_t layer) { run->run_bound(layer); })
-                                           : make_layers(work, [run](std::size_t layer) { run->run(layer); });
+        subject = way == "bound" ? make_layers(work, [run](std::size_t layer) { run->run_bound(layer); })
+                                 : make_layers(work, [run](std::size_t layer) { run->run(layer); });
     } else {
         subject = way == "bound" ? make_subject(work, [run](std::size_t copy) { run->run_bound(copy); })
                                  : make_subject(work, [run](std::size_t copy) { run->run(copy); });

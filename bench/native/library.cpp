@@ -39,7 +39,6 @@ bench_library::bench_library(const std::string &its_path)
 
 bench_library::~bench_library() {
     angles_.clear();
-    pools_.clear();
     dlclose(object_);
 }
 
@@ -65,15 +64,4 @@ Angles bench_library::angles(std::int32_t kind, std::int64_t rotary_dim, std::in
         range = wanted;
     }
     return source;
-}
-
-const halyard_executor *bench_library::executor(std::int64_t n_threads) {
-    if (n_threads <= 1) {
-        return nullptr;
-    }
-    auto &pool = pools_[n_threads];
-    if (pool == nullptr) {
-        pool = make(destroy_pool, create_pool, static_cast<std::int32_t>(n_threads));
-    }
-    return get_pool_executor(pool.get());
 }

@@ -16,7 +16,7 @@
     X(version)                                                                                                         \
     X(create_frequencies_from_base) X(destroy_frequencies) X(create_angle_source) X(destroy_angle_source)              \
         X(create_plan) X(get_plan_target) X(destroy_plan) X(run) X(bind_run) X(run_bound) X(destroy_bound_run)         \
-            X(create_pool) X(get_pool_executor) X(destroy_pool) X(get_target_count) X(get_target_info)
+            X(get_target_count) X(get_target_info)
 
 namespace bench {
 
@@ -54,8 +54,6 @@ struct bench_library {
     }
     /// Those of the base 10000. The last of each kind is kept, as a model's layers would share it.
     bench::Angles angles(std::int32_t kind, std::int64_t rotary_dim, std::int32_t first, std::int32_t last);
-    /// NULL for one thread.
-    const halyard_executor *executor(std::int64_t n_threads);
 
     std::string path, targets;
 #define X(name) decltype(&halyard_##name) name;
@@ -66,5 +64,4 @@ private:
     using Range = std::tuple<std::int64_t, std::int32_t, std::int32_t>;
     void *object_;
     std::map<std::int32_t, std::pair<Range, bench::Angles>> angles_;
-    std::map<std::int64_t, std::shared_ptr<halyard_pool>> pools_;
 };

@@ -3,12 +3,9 @@
 #include "native/work.h"
 #include "rivals/loops.h"
 
-#include <ctime>
-
 namespace {
 
 std::string why, text;
-bool counts_only_this_thread = false;
 
 /// Calls; a failure becomes a sentence and this value.
 template <typename Value, typename Call>
@@ -24,16 +21,6 @@ Value guarded(Value failed, const Call &call) {
 
 }  // namespace
 
-namespace bench {
-
-double now() {
-    timespec time = {};
-    clock_gettime(counts_only_this_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-}  // namespace bench
-
 const char *bench_error() { return why.c_str(); }
 
 const char *bench_compilers() {
@@ -43,8 +30,6 @@ const char *bench_compilers() {
     }
     return text.c_str();
 }
-
-void bench_count_only_this_thread() { counts_only_this_thread = true; }
 
 bench_library *bench_open(const char *path) {
     return guarded<bench_library *>(nullptr, [&] { return new bench_library(path); });

@@ -24,9 +24,6 @@ BENCH_API const char *bench_error(void);
 /* A line for each compiler: "gcc 12.2.0". The first is the one that compiled this. */
 BENCH_API const char *bench_compilers(void);
 
-/* From now on time is that which this thread had a CPU, and not what others had meanwhile: for works of one thread. */
-BENCH_API void bench_count_only_this_thread(void);
-
 /* ---- Libraries ------------------------------------------------------------------------------------------- */
 
 /* Loads a .so from a path that names a folder. Fails where it lacks a function of halyard.h, or says that it is of
@@ -61,7 +58,6 @@ typedef struct bench_desc {
     int64_t stride_element; /* 1, or from one element of a head to the next (strided kernels) */
     int64_t in_place, cold; /* cold: each call uses other memory, none of it in a cache */
     int64_t first_position; /* of consecutive ones; -1: those that are usual for so many tokens */
-    int64_t threads;        /* 1, or of the library's pool */
     /* Of the KV path, whose outputs have memory of their own, and of a shift, which moves what caches hold. */
     int64_t n_slots;          /* of a paged cache; 0: a plain rotation */
     int64_t moved_by, layers; /* a shift's positions, 0: none; how many caches it moves, or 1 */
@@ -77,7 +73,7 @@ BENCH_API void bench_release(bench_work *work); /* and its subjects */
 
 /* Brings the inputs back and poisons the outputs. The next call uses the first copy. */
 BENCH_API void bench_reset(bench_work *work);
-/* Keeps what lies in the first copy's outputs (a shift: in the last layer), at most 64 tokens of it, as what is right. */
+/* Keeps what lies in the first copy's outputs (a shift: the last layer), at most 64 tokens of it, as what is right. */
 BENCH_API void bench_keep(bench_work *work);
 /* The largest difference of what lies there now from what was kept, in parts of the root mean square of its head. */
 BENCH_API double bench_difference(const bench_work *work);
@@ -91,17 +87,17 @@ BENCH_API int64_t bench_copies(const bench_work *work);
 
 /* A way to do the work, which belongs to it. NULL with no error (an empty sentence): there is no such way here.
  *     run, bound                    Halyard's; a shift is bound
- *     run alone                     without the pool
  *     separate                      each stage of the KV path a bound run over whole tensors, with bf16 between them
  *     gcc, clang                    a C loop, compiled for this CPU
  *     memcpy, copy, stream, multiply, convert, convert and stream
  *                                   ceilings: of memory, and of the conversion
- * target: NULL, or the name of one. Loops and ceilings have one thread. */
+ * target: NULL, or the name of one. */
 BENCH_API bench_subject *bench_subject_of(bench_work *work, const char *way, bench_library *library,
                                           const char *target);
 /* The target that the plan took; empty where it is no run of Halyard's. */
 BENCH_API const char *bench_target(const bench_subject *subject);
-/* Makes n calls and returns how long they took. They use the work's copies in turn. -1: a call failed. */
+/* Makes n calls and returns for how many seconds this thread had a CPU meanwhile, which leaves out what others had. The
+ * calls use the work's copies in turn. -1: a call failed. */
 BENCH_API double bench_seconds(bench_subject *subject, int64_t n);
 
 #ifdef __cplusplus

@@ -184,9 +184,9 @@ void bench_work::place() {
     auto *cos = at<float>(layout.cos), *sin = at<float>(layout.sin);
     for (std::int64_t t = 0; t < desc.tokens; t++) {
         for (std::int64_t k = 0; k < desc.rotary_dim / 2; k++) {
-            const long double exponent = -2.0L * static_cast<long double>(k) / static_cast<long double>(desc.rotary_dim);
-            const long double theta =
-                static_cast<long double>(positions[static_cast<std::size_t>(t)]) * std::pow(10000.0L, exponent);
+            const auto exponent = static_cast<long double>(-2 * k) / static_cast<long double>(desc.rotary_dim);
+            const auto position = static_cast<long double>(positions[static_cast<std::size_t>(t)]);
+            const long double theta = position * std::pow(10000.0L, exponent);
             *cos++ = static_cast<float>(std::cos(theta));
             *sin++ = static_cast<float>(std::sin(theta));
         }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <ctime>
 #include <list>
 #include <string>
 #include <vector>
@@ -112,12 +113,16 @@ std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &wa
 /// C loops and ceilings, of one thread.
 std::unique_ptr<bench_subject> make_loop(bench_work &work, const std::string &way);
 
-double now();
 /// Of each compiler that was found.
 const std::vector<std::pair<std::string, const halyard_loops *>> &all_loops();
 
 template <typename Call>
 double Subject<Call>::seconds(std::int64_t n) {
+    const auto now = [] {
+        timespec time = {};
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    };
     const double start = now();
     for (std::int64_t i = 0; i < n; i++) {
         const std::size_t copy = work.next_copy;

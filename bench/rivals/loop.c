@@ -1,7 +1,7 @@
 // A rival: RoPE as the author of an engine would write it in C, vectorised by the compiler. The bench compiles it for
 // this machine and times it; `./run bench modelled` compiles it for other CPUs.
-// x and y are dense [tokens, heads, head_dim], cos and sin are rows [tokens, head_dim / 2]. The compiler
-// may contract to FMA: compile with -O3 -ffp-contract=fast and the CPU's name.
+// x and y are dense [tokens, heads, head_dim], cos and sin are rows [tokens, rotary_dim / 2]. The compiler may contract
+// to FMA: compile with -O3 -ffp-contract=fast and the CPU's name.
 #include <stdint.h>
 
 #ifdef __clang__
@@ -36,32 +36,36 @@ static inline void store_bf16(uint16_t *y, float value) {
 #define INTERLEAVED_0 (2 * k)
 #define INTERLEAVED_1 (2 * k + 1)
 
-#define ROTATE(x, y, dtype, in, out)                                                                                   \
-    const int64_t pairs = head_dim / 2;                                                                                \
+#define ROTATE(x, y, dtype, in, out, copies)                                                                           \
+    const int64_t pairs = rotary_dim / 2;                                                                              \
     for (int64_t t = 0; t < tokens; t++) {                                                                             \
         for (int64_t h = 0; h < heads; h++) {                                                                          \
+            const int64_t head = (t * heads + h) * head_dim;                                                           \
             for (int64_t k = 0; k < pairs; k++) {                                                                      \
-                const int64_t head = (t * heads + h) * head_dim;                                                       \
                 const float c = cos[t * pairs + k], s = sin[t * pairs + k];                                            \
                 const float x0 = load_##dtype(&x[head + in##_0]), x1 = load_##dtype(&x[head + in##_1]);                \
                 const float y0 = x0 * c - x1 * s, y1 = x1 * c + x0 * s;                                                \
                 store_##dtype(&y[head + out##_0], y0);                                                                 \
                 store_##dtype(&y[head + out##_1], y1);                                                                 \
             }                                                                                                          \
+            for (int64_t i = rotary_dim; copies && i < head_dim; i++) {                                                \
+                y[head + i] = x[head + i];                                                                             \
+            }                                                                                                          \
         }                                                                                                              \
     }
 
 #define OUT_OF_PLACE(name, type, dtype, in, out)                                                                       \
     void halyard_loop_##name##_##dtype(const type *restrict x, type *restrict y, const float *restrict cos,            \
-                                       const float *restrict sin, int64_t tokens, int64_t heads, int64_t head_dim) {   \
-        ROTATE(x, y, dtype, in, out)                                                                                   \
+                                       const float *restrict sin, int64_t tokens, int64_t heads, int64_t head_dim,     \
+                                       int64_t rotary_dim) {                                                           \
+        ROTATE(x, y, dtype, in, out, 1)                                                                                \
     }
 
 #define IN_PLACE(name, type, dtype, in)                                                                                \
     void halyard_loop_##name##_##dtype##_in_place(type *restrict x, const float *restrict cos,                         \
                                                   const float *restrict sin, int64_t tokens, int64_t heads,            \
-                                                  int64_t head_dim) {                                                  \
-        ROTATE(x, x, dtype, in, in)                                                                                    \
+                                                  int64_t head_dim, int64_t rotary_dim) {                              \
+        ROTATE(x, x, dtype, in, in, 0)                                                                                 \
     }
 
 #define LOOPS(type, dtype)                                                                                             \

@@ -1,5 +1,4 @@
-// All functions of loop.c behind one signature, and those of ceilings.c and kv_loops.c, for one compiler. Where only a
-// part of a head is rotated, the loop is inlined for each head, and the other columns are copied.
+// All functions of loop.c behind one signature, and those of ceilings.c and kv_loops.c, for one compiler.
 #include "loops.h"
 
 enum { F16 = 2, BF16 = 3 };  // as in halyard.h
@@ -14,38 +13,21 @@ enum { F16 = 2, BF16 = 3 };  // as in halyard.h
 #define OUT_OF_PLACE_TENSORS x, y
 #define IN_PLACE_TENSORS y
 
-#define ENTRY(name, type, tensors, copies)                                                                             \
-    __attribute__((flatten)) static void partial_##name(const type *x, type *y, const float *cos, const float *sin,    \
-                                                        int64_t tokens, int64_t heads, int64_t head_dim,               \
-                                                        int64_t rotary_dim) {                                          \
-        for (int64_t t = 0; t < tokens; t++) {                                                                         \
-            for (int64_t h = 0; h < heads; h++) {                                                                      \
-                halyard_loop_##name(tensors, cos + t * rotary_dim / 2, sin + t * rotary_dim / 2, 1, 1, rotary_dim);    \
-                for (int64_t i = rotary_dim; copies && i < head_dim; i++) {                                            \
-                    y[i] = x[i];                                                                                       \
-                }                                                                                                      \
-                x += head_dim;                                                                                         \
-                y += head_dim;                                                                                         \
-            }                                                                                                          \
-        }                                                                                                              \
-    }                                                                                                                  \
+#define ENTRY(name, type, tensors)                                                                                     \
     static void name(const void *from, void *to, const float *cos, const float *sin, int64_t tokens, int64_t heads,    \
                      int64_t head_dim, int64_t rotary_dim) {                                                           \
         const type *x = from;                                                                                          \
         type *y = to;                                                                                                  \
-        if (rotary_dim < head_dim) {                                                                                   \
-            partial_##name(x, y, cos, sin, tokens, heads, head_dim, rotary_dim);                                       \
-        } else {                                                                                                       \
-            halyard_loop_##name(tensors, cos, sin, tokens, heads, head_dim);                                           \
-        }                                                                                                              \
+        (void)x;                                                                                                       \
+        halyard_loop_##name(tensors, cos, sin, tokens, heads, head_dim, rotary_dim);                                   \
     }
 #define ENTRIES(type, dtype)                                                                                           \
-    ENTRY(half_##dtype, type, OUT_OF_PLACE_TENSORS, 1)                                                                 \
-    ENTRY(interleaved_##dtype, type, OUT_OF_PLACE_TENSORS, 1)                                                          \
-    ENTRY(half_to_interleaved_##dtype, type, OUT_OF_PLACE_TENSORS, 1)                                                  \
-    ENTRY(interleaved_to_half_##dtype, type, OUT_OF_PLACE_TENSORS, 1)                                                  \
-    ENTRY(half_##dtype##_in_place, type, IN_PLACE_TENSORS, 0)                                                          \
-    ENTRY(interleaved_##dtype##_in_place, type, IN_PLACE_TENSORS, 0)
+    ENTRY(half_##dtype, type, OUT_OF_PLACE_TENSORS)                                                                    \
+    ENTRY(interleaved_##dtype, type, OUT_OF_PLACE_TENSORS)                                                             \
+    ENTRY(half_to_interleaved_##dtype, type, OUT_OF_PLACE_TENSORS)                                                     \
+    ENTRY(interleaved_to_half_##dtype, type, OUT_OF_PLACE_TENSORS)                                                     \
+    ENTRY(half_##dtype##_in_place, type, IN_PLACE_TENSORS)                                                             \
+    ENTRY(interleaved_##dtype##_in_place, type, IN_PLACE_TENSORS)
 ENTRIES(float, f32)
 ENTRIES(half_float, f16)
 ENTRIES(uint16_t, bf16)

@@ -117,8 +117,7 @@ class OnnxRuntime(Peer):
         opsets = {"": 23, self.domain: self.opset}
         model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid(*o) for o in opsets.items()])
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = work.threads
-        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         self.caches = [rows.astype(DTYPES[work.dtype]) for rows in float32_rows(
             np.arange(work.max_position).tobytes(), work.rotary_dim, work.base)]
@@ -165,7 +164,7 @@ class Transformers(Peer):
 
     def ready(self, work):
         import torch
-        torch.set_num_threads(work.threads)
+        torch.set_num_threads(1)
         dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[work.dtype]
         tensors = [torch.from_numpy(x.view(np.uint8)).view(dtype)[None] for x, _ in work.copies]
         rotate = self.ready_to_call((self.half if work.pairing == "half" else self.interleaved)(work, dtype), work)
@@ -224,7 +223,7 @@ class TransformersCompiled(Transformers):
         import torch
         import torch._dynamo
         import torch._inductor.config
-        torch._inductor.config.cpp.threads = work.threads
+        torch._inductor.config.cpp.threads = 1
         # Each work is compiled apart; at these limits PyTorch would silently go back to eager calls.
         torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 100_000
         compiled = torch.compile(rotate, dynamic=False)
@@ -257,7 +256,7 @@ class OpenVino(Peer):
             model, shape = self.interleaved(work), [1, *work.shape]
             rows = [np.concatenate((sin, cos), -1)[None]]
         compiled = openvino.Core().compile_model(model, "CPU", {
-            "INFERENCE_NUM_THREADS": work.threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": self.type,
+            "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": self.type,
             "ENABLE_CPU_PINNING": False})
         kinds = [node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ordered_ops()]
         kinds = [kind for kind in kinds if kind not in ("Input", "Output", "Const")]
@@ -378,9 +377,9 @@ class Ggml(Peer):
             raise Refused(f"no {work.dtype}")
         base, cpu, integer = self.base, self.cpu, 26
         self.backend = cpu.ggml_backend_cpu_init()
-        cpu.ggml_backend_cpu_set_n_threads(self.backend, work.threads)
+        cpu.ggml_backend_cpu_set_n_threads(self.backend, 1)
         params = ctypes.create_string_buffer(4096)
-        base.ggml_threadpool_params_init(params, work.threads)
+        base.ggml_threadpool_params_init(params, 1)
         self.pool = cpu.ggml_threadpool_new(params)
         cpu.ggml_backend_cpu_set_threadpool(self.backend, self.pool)
         size = 3 * base.ggml_tensor_overhead() + base.ggml_graph_overhead_custom(8, False)
@@ -427,9 +426,9 @@ def one_sentence(error):
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def timer(work, *calls):
-    """Of one thread: how long this process had a CPU, as Halyard's thread is timed."""
-    return timer_of(*calls, clock=time.process_time if work.threads == 1 else time.perf_counter)
+def timer(*calls):
+    """How long this process had a CPU, as Halyard's thread is timed."""
+    return timer_of(*calls, clock=time.process_time)
 
 
 class Peers:
@@ -450,12 +449,12 @@ class Peers:
 
     def overhead_of(self, peer, work):
         """The same kind of work with next to nothing to do."""
-        key = peer, work.kernel, work.threads
+        key = peer, work.kernel
         if key not in self.overheads:
             tiny = Work(Model("tiny", 1, 0, 2, 2, work.model.pairing, work.model.out_pairing), 1, work.dtype,
-                        work.in_place, threads=work.threads)
+                        work.in_place)
             self.overheads[key] = peer(tiny, Prepared(tiny.described()))
-        return timer(work, self.overheads[key].calls[0])
+        return timer(self.overheads[key].calls[0])
 
     def subjects(self, work, prepared, judge):
         """What is timed of each that can do the work, after its result was compared."""
@@ -474,5 +473,5 @@ class Peers:
                     self.list["refused"].append(refusal)
                 continue
             self.kept.append(ready)
-            found.append(Subject(peer.name, timer(work, *ready.calls), about=about))
+            found.append(Subject(peer.name, timer(*ready.calls), about=about))
         return found

@@ -52,26 +52,14 @@ class Rounds(unittest.TestCase):
 
 
 class Works(unittest.TestCase):
-    def setUp(self):
-        self.models = read_models(io.StringIO((BENCH / "shapes.txt").read_text()))
-
-    def test_shapes_are_read_or_refused_with_the_line(self):
-        text = "# a comment\n\nphi 32 4 80 32 half some/phi, and more\nback 1 0 8 8 interleaved_to_half x\n"
-        self.assertEqual(read_models(io.StringIO(text)), [
-            Model("phi", 32, 4, 80, 32), Model("back", 1, 0, 8, 8, "interleaved", "half")])
-        for bad in ("phi 32 4 80 32 half", "phi 32 4 80 32 quarter x", "phi 32 4 80 82 half x", "phi 0 4 80 32 half x"):
-            with self.assertRaisesRegex(ValueError, "line 2 "):
-                read_models(io.StringIO(f"# first\n{bad}\n"))
-        with self.assertRaisesRegex(ValueError, "second time"):
-            read_models(io.StringIO("a 1 1 8 8 half x\na 2 1 8 8 half x\n"))
-
     def test_every_work_has_a_name_of_its_own_and_filters_select_by_it(self):
-        names = [work.name for work in list_works(self.models) + list_kv_works()]
+        models = read_models()
+        names = [work.name for work in list_works(models) + list_kv_works()]
         self.assertEqual(len(set(names)), len(names))
         self.assertLessEqual({"half_f32_in_place/llama-3-8b/64/cold", "half_bf16_in_place/llama-3-8b/512/hot/phase",
                               "llama-3-8b-kv/64/q8_0-hadamard", "shift/32x8x128x8192/q8_0"}, set(names))
-        self.assertEqual(len(list_works(self.models, pattern="half_f32*/llama-3-8b/*/hot")), 8)
-        self.assertLess(len(list_works(self.models, quick=True)), len(names) / 5)
+        self.assertEqual(len(list_works(models, pattern="half_f32*/llama-3-8b/*/hot")), 8)
+        self.assertLess(len(list_works(models, quick=True)), len(names) / 5)
 
 
 class Rows(unittest.TestCase):
@@ -101,8 +89,7 @@ class Rows(unittest.TestCase):
                 self.assertEqual(row["ratio"], row[row["judged_by"]]["ratio"])
 
     def test_other_rotations(self):
-        for work, kind in ((Work(SMALL, 70, "f32", False, threads=3), "one_thread"),
-                           (Work(SMALL, 1, "bf16", apart=True), "bound"),
+        for work, kind in ((Work(SMALL, 1, "bf16", apart=True), "bound"),
                            (Work(SMALL, 5, "f16", angles="phase"), "loop")):
             with self.subTest(work.name):
                 row, kinds = self.measure(work)
@@ -255,12 +242,12 @@ class Program(unittest.TestCase):
     def test_what_it_cannot_do_is_one_line(self):
         for arguments in (["--filter", "nothing*", "--json", self.folder / "new.json"],
                           [*self.ROW, "--target", "no_such_target"], [*self.ROW, "--json", "/no/such/folder/file"],
-                          ["--shapes", "/no/such/file"], ["compare", "/no/such/file", "/no/such/file"],
+                          ["compare", "/no/such/file", "/no/such/file"],
                           ["road", "--filter", "nothing*"]):
             done = self.bench(*arguments)
             self.assertEqual((done.returncode, done.stdout), (1, ""), arguments)
             self.assertRegex(done.stderr, r"^bench: .*\n$")
-        for arguments in ["--no-such-flag"], ["--threads", "0"], ["compare", "a"]:
+        for arguments in ["--no-such-flag"], ["compare", "a"]:
             self.assertEqual(self.bench(*arguments).returncode, 2)
         self.assertEqual(list(self.folder.iterdir()), [])
 

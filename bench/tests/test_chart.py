@@ -11,7 +11,7 @@ sys.path.append(str(ROOT / "checks"))
 import need_matplotlib  # noqa: E402, F401
 
 ROW = {"name": "half_f32/small/3/hot", "model": "small", "q_heads": 2, "k_heads": 1, "head_dim": 16, "tokens": 3,
-       "dtype": "f32", "in_place": False, "cold": False, "angles": "table", "target": "x86_avx2", "threads": 1,
+       "dtype": "f32", "in_place": False, "cold": False, "angles": "table", "target": "x86_avx2",
        "judged_by": "memory", "ratio": 0.5, "memory": {"median_seconds": 0.2}, "conversion": {"median_seconds": 0.4},
        "rivals": [{"name": name, "kind": kind, "median_seconds": seconds, "wrong": name == "wronglib"}
                   for name, kind, seconds in (("slowlib", "peer", 1.0), ("fastlib", "peer", 0.3),
