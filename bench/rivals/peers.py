@@ -90,7 +90,6 @@ class OnnxRuntime(Peer):
     """Its own operator, which takes rows from caches by position; into memory of its own where the work is in place."""
 
     name = "onnxruntime"
-    domain, opset, inputs = "com.microsoft", 1, ("x", "position_ids", "cos_cache", "sin_cache")
     package = "onnxruntime"
 
     @staticmethod
@@ -109,13 +108,13 @@ class OnnxRuntime(Peer):
         shapes = {"x": [1, work.tokens, hidden], "position_ids": [1, work.tokens], "cos_cache": rows, "sin_cache": rows}
         types = {name: kind[work.dtype] for name in shapes} | {"position_ids": onnx.TensorProto.INT64}
         partial = {} if work.rotary_dim == work.head_dim else {"rotary_embedding_dim": work.rotary_dim}
-        node = helper.make_node("RotaryEmbedding", self.inputs, ["y"], domain=self.domain, num_heads=work.heads,
+        node = helper.make_node("RotaryEmbedding", list(shapes), ["y"], domain="com.microsoft", num_heads=work.heads,
                                 interleaved=int(work.pairing == "interleaved"), **partial)
         graph = helper.make_graph([node], "rope",
                                   [helper.make_tensor_value_info(name, types[name], shapes[name]) for name in shapes],
                                   [helper.make_tensor_value_info("y", kind[work.dtype], shapes["x"])])
-        opsets = {"": 23, self.domain: self.opset}
-        model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid(*o) for o in opsets.items()])
+        opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, ir_version=10, opset_imports=opsets)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
@@ -139,11 +138,6 @@ class OnnxRuntime(Peer):
 
     def output(self, result):
         return self.outputs[0]
-
-
-class OnnxRuntimeStandard(OnnxRuntime):
-    name = "onnxruntime-onnx"
-    domain, opset, inputs = "", 23, ("x", "cos_cache", "sin_cache", "position_ids")
 
 
 class Transformers(Peer):
@@ -248,14 +242,10 @@ class OpenVino(Peer):
         from openvino import opset13 as op
         types = {"f32": openvino.Type.f32, "f16": openvino.Type.f16, "bf16": openvino.Type.bf16}
         self.op, self.type = op, types[work.dtype]
-        cos, sin = float32_rows(work.positions.tobytes(), work.rotary_dim, work.base)
-        if work.pairing == "half":
-            model, shape = self.half(work), [work.tokens, work.heads, 1, work.head_dim]
-            rows = [np.concatenate((r, r), -1).reshape(work.tokens, 1, 1, -1) for r in (cos, sin)]
-        else:
-            model, shape = self.interleaved(work), [1, *work.shape]
-            rows = [np.concatenate((sin, cos), -1)[None]]
-        compiled = openvino.Core().compile_model(model, "CPU", {
+        if work.pairing != "half":
+            raise Refused("fuses no interleaved pairs into its RoPE operation")
+        shape = [work.tokens, work.heads, 1, work.head_dim]
+        compiled = openvino.Core().compile_model(self.graph(work), "CPU", {
             "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": self.type,
             "ENABLE_CPU_PINNING": False})
         kinds = [node.get_rt_info()["layerType"].astype(str) for node in compiled.get_runtime_model().get_ordered_ops()]
@@ -263,7 +253,9 @@ class OpenVino(Peer):
         if "RoPE" not in kinds:
             raise Refused("does not fuse this into its RoPE operation")
         self.outputs = work.own_outputs()
-        self.arrays = [np.ascontiguousarray(r) for r in rows]  # OpenVINO's tensors do not keep them
+        rows = float32_rows(work.positions.tobytes(), work.rotary_dim, work.base)
+        # OpenVINO's tensors do not keep them.
+        self.arrays = [np.concatenate((r, r), -1).reshape(work.tokens, 1, 1, -1) for r in rows]
         rows = [openvino.Tensor(r, shared_memory=True) for r in self.arrays]
         self.calls = []
         for (x, _), y in zip(work.copies, self.outputs):
@@ -279,51 +271,24 @@ class OpenVino(Peer):
             return openvino.Tensor(array.view(np.uint16).reshape(shape), shape, self.type)
         return openvino.Tensor(array.reshape(shape), shared_memory=True)
 
-    def integers(self, *values):
-        return self.op.constant(np.array(values, np.int64))
+    def columns(self, x, begin, end):
+        return self.op.slice(x, *(self.op.constant(np.array([value], np.int64)) for value in (begin, end, 1, 3)))
 
-    def minus_one(self):
-        import openvino
-        minus_one = self.op.constant(np.float32(-1))
-        return minus_one if self.type == openvino.Type.f32 else self.op.convert(minus_one, self.type.get_type_name())
-
-    def columns(self, x, begin, end, step=1):
-        return self.op.slice(x, *(self.integers(value) for value in (begin, end, step, 3)))
-
-    def half(self, work):
+    def graph(self, work):
         """The graph that is exported from Llama models, but with the tokens as the batch, so that x is dense."""
         import openvino
         op, n = self.op, work.rotary_dim
         x = op.parameter([work.tokens, work.heads, 1, work.head_dim], self.type)
         rows = [op.parameter([work.tokens, 1, 1, n], np.float32) for _ in ("cos", "sin")]
-        cos, sin = rows if self.type == openvino.Type.f32 else (op.convert(r, self.type.get_type_name()) for r in rows)
+        cos, sin, minus_one = (r if self.type == openvino.Type.f32 else op.convert(r, self.type.get_type_name())
+                               for r in (*rows, op.constant(np.float32(-1))))
         rotated = x if n == work.head_dim else self.columns(x, 0, n)
         first, second = self.columns(rotated, 0, n // 2), self.columns(rotated, n // 2, 2**31 - 1)
-        turned = op.concat([op.multiply(second, self.minus_one()), first], -1)
+        turned = op.concat([op.multiply(second, minus_one), first], -1)
         y = op.add(op.multiply(rotated, cos), op.multiply(turned, sin))
         if n < work.head_dim:
             y = op.concat([y, self.columns(x, n, 2**31 - 1)], -1)
         return openvino.Model([y], [x, *rows])
-
-    def interleaved(self, work):
-        """The graph that is exported from GPT-J, whose sizes are not known beforehand."""
-        import openvino
-        op, n = self.op, work.rotary_dim
-        x = op.parameter([-1, -1, work.heads, work.head_dim], self.type)
-        rows = op.parameter([-1, -1, n], np.float32)
-        rotated, rest = x, None
-        if n < work.head_dim:
-            rotated, rest = op.variadic_split(x, self.integers(3), self.integers(n, work.head_dim - n)).outputs()
-        twice = op.constant(np.repeat(np.arange(n // 2), 2).astype(np.int32))
-        sin, cos = (op.gather(op.unsqueeze(half, self.integers(2)), twice, op.constant(np.int32(3)))
-                    for half in op.variadic_split(rows, self.integers(-1), self.integers(n // 2, -1)).outputs())
-        if self.type != openvino.Type.f32:
-            sin, cos = (op.convert(half, self.type.get_type_name()) for half in (sin, cos))
-        odd, even = self.columns(rotated, 1, 2**31 - 1, 2), self.columns(rotated, 0, 2**31 - 1, 2)
-        pairs = [op.unsqueeze(half, self.integers(-1)) for half in (op.multiply(odd, self.minus_one()), even)]
-        turned = op.reshape(op.concat(pairs, -1), self.integers(0, 0, 0, n), True)
-        y = op.add(op.multiply(rotated, cos), op.multiply(turned, sin))
-        return openvino.Model([y if rest is None else op.concat([y, rest], -1)], [x, rows])
 
     def output(self, result):
         return self.outputs[0]
@@ -417,7 +382,7 @@ class Ggml(Peer):
         return None
 
 
-ROTATIONS = (OnnxRuntime, OnnxRuntimeStandard, Transformers, TransformersCompiled, OpenVino, Ggml)
+ROTATIONS = (OnnxRuntime, Transformers, TransformersCompiled, OpenVino, Ggml)
 
 
 def one_sentence(error):
