@@ -5,11 +5,11 @@ first cache and branches are predicted, and it is only as good as LLVM's models.
 import argparse
 import fnmatch
 import json
-import os
 import pathlib
 import re
 import subprocess
 import sys
+import typing
 
 # Older versions use another CPU's model for most of these CPUs.
 LLVM = "19"
@@ -29,6 +29,13 @@ TURNS = 100
 
 class ModelError(Exception):
     pass
+
+
+class Row(typing.NamedTuple):
+    kernel: str
+    cpu: str
+    cycles: float  # of a pair
+    loop_cycles: float
 
 
 def output_of(command, **options):
@@ -99,25 +106,13 @@ def without_write_back(body):
 
 
 def model_loops(bodies, architecture, cpu):
-    """For each loop, how many cycles a turn takes in the steady state and what limits it; and the name of the model."""
+    """How many cycles a turn of each loop takes in the steady state."""
     text = "".join(f"# LLVM-MCA-BEGIN\n{chr(10).join(body)}\n# LLVM-MCA-END\n" for body in bodies)
     # The difference between N turns and 2 N leaves out filling and draining the pipeline.
-    first, second = (json.loads(output_of([MCA, f"-mtriple={architecture}-linux-gnu", f"-mcpu={cpu}", "-json",
-                                           f"-iterations={turns}"], input=text)) for turns in (TURNS, 2 * TURNS))
-    resources = [name.split(".")[0] for name in first["TargetInfo"]["Resources"]]
-    costs = []
-    for before, after in zip(first["CodeRegions"], second["CodeRegions"]):
-        summary = after["SummaryView"]
-        cycles = (summary["TotalCycles"] - before["SummaryView"]["TotalCycles"]) / TURNS
-        limits = [(summary["TotaluOps"] / summary["Iterations"] / summary["DispatchWidth"], "dispatch")]
-        # The row behind the last instruction is for the whole turn.
-        limits += [(row["ResourceUsage"], resources[row["ResourceIndex"]])
-                   for row in after["ResourcePressureView"]["ResourcePressureInfo"]
-                   if row["InstructionIndex"] == len(after["Instructions"])]
-        busiest, name = max(limits)
-        costs.append((cycles, name if busiest >= 0.9 * cycles else "latency"))
-    # The names of resources say which model this is: N1UnitV0, SKXPort5.
-    return costs, re.sub("(Unit|Port).*", "", os.path.commonprefix(resources))
+    cycles = [[region["SummaryView"]["TotalCycles"] for region in json.loads(output_of(
+        [MCA, f"-mtriple={architecture}-linux-gnu", f"-mcpu={cpu}", "-json", f"-iterations={turns}"],
+        input=text))["CodeRegions"]] for turns in (TURNS, 2 * TURNS)]
+    return [(second - first) / TURNS for first, second in zip(*cycles)]
 
 
 def compiled_loops(cpu, architecture):
@@ -142,17 +137,9 @@ def model_kernels(kernels, target, cpu):
                 raise ModelError(f"{name}: {error}") from None
             bodies.append(body)
             pairs.append(n_pairs)
-    costs, model = model_loops(bodies, architecture, cpu)
-    costs = [min(both) for both in
-             zip(costs, model_loops([without_write_back(body) for body in bodies], architecture, cpu)[0])]
-    rows = []
-    for i, (name, _) in enumerate(kernels):
-        (cycles, bound), (loop_cycles, loop_bound) = costs[2 * i:2 * i + 2]
-        ours, loop = cycles / pairs[2 * i], loop_cycles / pairs[2 * i + 1]
-        rows.append({"kernel": name, "cpu": cpu, "model": model, "modelled": True, "cycles_per_pair": round(ours, 4),
-                     "bound": bound, "loop_cycles_per_pair": round(loop, 4), "loop_bound": loop_bound,
-                     "ratio": round(ours / loop, 4)})
-    return rows
+    each_way = (model_loops(some, architecture, cpu) for some in (bodies, list(map(without_write_back, bodies))))
+    costs = [min(both) / n_pairs for *both, n_pairs in zip(*each_way, pairs)]
+    return [Row(name, cpu, ours, loop) for (name, _), ours, loop in zip(kernels, costs[::2], costs[1::2])]
 
 
 def model_folders(folders, cpus, pattern):
@@ -176,23 +163,14 @@ def main():
     parser.add_argument("--cpu", nargs="+", choices=[cpu for known in CPUS.values() for cpu in known], metavar="NAME",
                         help="only for these CPUs: %(choices)s")
     parser.add_argument("--filter", default="*", help="only kernels that match this glob, as in half_f32*")
-    parser.add_argument("--json", help="also write the rows to this file")
     options = parser.parse_args()
     rows = model_folders(options.folders, options.cpu, options.filter)
     llvm = re.search(r"version (\S+)", output_of([MCA, "--version"]))[1]
-    print(f"Modelled, not measured: llvm-mca {llvm}; C loop: bench/rivals/loop.c by {CLANG} -O3 -ffp-contract=fast for each "
-          f"CPU.\nCycles per pair in the steady state, and the ratio, below 1 where Halyard is faster.\n")
-    print(f"{'kernel':46} {'CPU':15} {'model':10} {'Halyard':>7} {'C loop':>7} {'ratio':>6}  bound by (C loop by)")
-    for row in rows:
-        print(f"{row['kernel'].removeprefix('halyard_rotate_'):46} {row['cpu']:15} {row['model']:10} "
-              f"{row['cycles_per_pair']:7.3f} {row['loop_cycles_per_pair']:7.3f} {row['ratio']:6.2f}  "
-              f"{row['bound']} ({row['loop_bound']})")
-    if options.json:
-        try:
-            pathlib.Path(options.json).write_text(json.dumps({"modelled": True, "llvm": llvm, "rows": rows}, indent=1) +
-                                                  "\n")
-        except OSError as error:
-            raise ModelError(f"{options.json} could not be written: {error.strerror}") from None
+    print(f"Modelled, not measured: llvm-mca {llvm}; C loop: bench/rivals/loop.c by {CLANG} -O3 -ffp-contract=fast for "
+          f"each CPU.\nCycles per pair in the steady state, and the ratio, below 1 where Halyard is faster.\n")
+    print(f"{'kernel':46} {'CPU':15} {'Halyard':>7} {'C loop':>7} {'ratio':>6}")
+    for kernel, cpu, ours, loop in rows:
+        print(f"{kernel.removeprefix('halyard_rotate_'):46} {cpu:15} {ours:7.3f} {loop:7.3f} {ours / loop:6.2f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Tests bench/rivals/modelled.py: how it reads assembly, and, given a folder of kernels, that none of the NEON kernels is
-modelled slower than a compiled C loop.
+"""Tests bench/rivals/modelled.py: how it reads assembly, and, given a folder of kernels, that none of the NEON kernels
+is modelled slower than a compiled C loop.
 
     test_modelled.py [KERNEL_FOLDER]
 """
@@ -91,10 +91,10 @@ class NeonKernels(unittest.TestCase):
         if not self.folder:
             self.skipTest("no folder of kernels was given")
         rows = modelled.model_folders([self.folder], CPUS, "*")
-        self.assertEqual({row["cpu"] for row in rows}, set(CPUS))
+        self.assertEqual({row.cpu for row in rows}, set(CPUS))
         for row in rows:
-            with self.subTest(kernel=row["kernel"], cpu=row["cpu"]):
-                self.assertLessEqual(row["ratio"], 1 + MARGIN)
+            with self.subTest(kernel=row.kernel, cpu=row.cpu):
+                self.assertLessEqual(row.cycles / row.loop_cycles, 1 + MARGIN)
 
 
 if __name__ == "__main__":
