@@ -9,6 +9,7 @@ import decimal
 import math
 import os
 import pathlib
+import shlex
 import sys
 import time
 
@@ -33,15 +34,6 @@ def pin():
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     except OSError:
         pass
-
-
-def command_of(options):
-    """The command that measures the same rows again."""
-    words = ["./run bench", "road" if options.command == "road" else "", "--quick" if options.quick else ""]
-    words.append(f"--filter '{options.filter}'" if options.filter != "*" else "")
-    words.append(f"--target {options.target}" if options.target else "")
-    words.append("--peers" if options.peers else "")
-    return " ".join(filter(None, words))
 
 
 def find_works(options):
@@ -113,7 +105,7 @@ def run_table(options):
         setting.peers = peers.Peers("road" if options.command == "road" else "rotation")
     began = time.monotonic()
     rows = measure_rows(works, setting)
-    record = {"command": command_of(options), "rows": rows, "machine": describe(setting.library)}
+    record = {"command": shlex.join(["./run", "bench", *sys.argv[1:]]), "rows": rows, "machine": describe(setting.library)}
     print("One thread is pinned to a CPU, and so are the peers. Ceiling: the part of the speed of the fastest copy\n"
           "(in place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that only converts\n"
           "them to f32 and back, where that is slower. x: how many times our time.\n"

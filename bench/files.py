@@ -1,10 +1,9 @@
-"""Files of JSON, which are written whole or not at all, and a terminal's line of progress."""
+"""Files of JSON, and a terminal's line of progress."""
 
 import json
 import os
 import pathlib
 import sys
-import tempfile
 
 
 class Failed(Exception):
@@ -12,17 +11,8 @@ class Failed(Exception):
 
 
 def save_json(path, value):
-    path = pathlib.Path(path)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            json.dump(value, file, indent=1, sort_keys=True, ensure_ascii=False)
-            file.write("\n")
-            file.close()
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    pathlib.Path(path).write_text(text + "\n")
 
 
 def load_json(path):

@@ -1,9 +1,8 @@
 """Times Halyard on this machine's CUDA device, beside a copy and beside others: ./run bench cuda [--quick]
 
 One process calls halyard.rotate and the others on the same tensors of PyTorch, in interleaved rounds: 32 + 8 + 8
-heads of 128 in one packed buffer of bf16, half pairing, positions scattered below 131,072. Warm: replays of a graph
-of a hundred calls; cold: single calls, each after 256 MiB were written; microseconds by the device's events. Host:
-what a call takes the host, by its clock. This takes Python with PyTorch, the package halyard, and rounds.py beside
+heads of 128 in one packed buffer of bf16, half pairing, positions scattered below 131,072. Device: replays of a graph
+of a hundred calls, microseconds by its events. Host: what a call takes the host, by its clock. This takes Python with PyTorch, the package halyard, and rounds.py beside
 this file.
 """
 
@@ -111,42 +110,32 @@ def peers(case):
     return {"torch.compile": lambda: torch.compile(eager, dynamic=False), "flashinfer": flashinfer, "vllm": vllm}
 
 
-class Clock:
-    """Ways to time a call: each is a function of n that returns the seconds of n calls."""
+def ways_to_time(call):
+    """Name -> a function of n that returns the seconds of n calls."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            call()
 
-    def __init__(self):
-        self.flushed = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-
-    def on_device(self, action, n=1, before=lambda: None):
-        seconds = 0.0
-        for _ in range(n):
+    def on_device(n):
+        seconds, n_replays = 0.0, -(-n // CALLS)
+        for _ in range(n_replays):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            before()
             start.record()
-            action()
+            graph.replay()
             end.record()
             end.synchronize()
             seconds += start.elapsed_time(end) * 1e-3
-        return seconds
+        return seconds * n / (n_replays * CALLS)
 
-    def on_host(self, call, n):
+    def on_host(n):
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(n):
             call()
         return time.perf_counter() - start
 
-    def ways(self, call):
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(CALLS):
-                call()
-
-        def warm(n):
-            n_replays = -(-n // CALLS)
-            return self.on_device(graph.replay, n_replays) * n / (n_replays * CALLS)
-        return {"warm": warm, "cold": lambda n: self.on_device(call, n, self.flushed.zero_),
-                "host": lambda n: self.on_host(call, n)}
+    return {"device": on_device, "host": on_host}
 
 
 def find_fault(call, case, normed, tolerances):
@@ -158,7 +147,7 @@ def find_fault(call, case, normed, tolerances):
     return ""
 
 
-def measure(case, clock, effort):
+def measure(case, effort):
     """The seconds of each call, by job, name and way."""
     times = {}
 
@@ -168,7 +157,7 @@ def measure(case, clock, effort):
             if fault := find_fault(call, case, normed, tolerances):
                 raise ValueError(fault)
             own = case.parts(case.packed.clone())
-            times[job, name] = clock.ways(lambda: call(*own))
+            times[job, name] = ways_to_time(lambda: call(*own))
         except Exception as why:  # whatever one does must not end the others
             print(f"{job}: {name}: {type(why).__name__}: {str(why).strip().partition(chr(10))[0]}", flush=True)
             return name != "halyard"
@@ -176,7 +165,7 @@ def measure(case, clock, effort):
 
     source = case.packed[:, :sum(HEADS[:2])].contiguous()
     target = torch.empty_like(source)
-    times["rotate", "copy"] = clock.ways(lambda: target.copy_(source))
+    times["rotate", "copy"] = ways_to_time(lambda: target.copy_(source))
     is_right = all([add(job, "halyard", lambda call=call: call, normed, (OURS, E4M3 if "e4m3" in job else OURS))
                     for job, (call, normed) in halyard_jobs(case).items()])
     for name, make in peers(case).items():
@@ -197,20 +186,20 @@ def main():
         sys.exit("bench cuda: PyTorch finds no CUDA device")
     about = (f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, PyTorch {torch.__version__}, "
              f"{time.strftime('%Y-%m-%d', time.gmtime())}")
-    print(f"{about}\nMicroseconds; x copy: a copy of q and k takes so many times as long, warm.\n\n"
-          f"{'tokens':>6} {'job':17} {'by':14} {'warm':>9} {'cold':>9} {'host':>8} {'x copy':>7} {'spread':>7}")
+    print(f"{about}\nMicroseconds; x copy: a copy of q and k takes so many times as long on the device.\n\n"
+          f"{'tokens':>6} {'job':17} {'by':14} {'device':>9} {'host':>8} {'x copy':>7} {'spread':>7}")
     rows, is_right = [], True
     for n_tokens in FEW_TOKENS if options.quick else TOKENS:
-        found, are_right = measure(Case(n_tokens, "cuda"), Clock(), rounds.QUICK if options.quick else rounds.THOROUGH)
+        found, are_right = measure(Case(n_tokens, "cuda"), rounds.QUICK if options.quick else rounds.THOROUGH)
         is_right &= are_right
-        copy = found["rotate", "copy", "warm"].median
+        copy = found["rotate", "copy", "device"].median
         for job, name in dict.fromkeys(key[:2] for key in found):
-            warm, cold, host = (found[job, name, way] for way in ("warm", "cold", "host"))
-            rows.append({"tokens": n_tokens, "job": job, "by": name, "x_copy": copy / warm.median,
-                         **{f"{way}_{key}": value for way, timing in (("warm", warm), ("cold", cold), ("host", host))
+            device, host = (found[job, name, way] for way in ("device", "host"))
+            rows.append({"tokens": n_tokens, "job": job, "by": name, "x_copy": copy / device.median,
+                         **{f"{way}_{key}": value for way, timing in (("device", device), ("host", host))
                             for key, value in timing.json().items()}})
-            print(f"{n_tokens:6} {job:17} {name:14} {warm.median * 1e6:9.2f} {cold.median * 1e6:9.2f} "
-                  f"{host.median * 1e6:8.2f} {copy / warm.median:7.2f} {100 * warm.relative_spread:5.0f} %", flush=True)
+            print(f"{n_tokens:6} {job:17} {name:14} {device.median * 1e6:9.2f} {host.median * 1e6:8.2f} "
+                  f"{copy / device.median:7.2f} {100 * device.relative_spread:5.0f} %", flush=True)
     ours = {row["tokens"]: row["x_copy"] for row in rows if (row["job"], row["by"]) == ("rotate", "halyard")}
     for row in rows:
         times = row["x_copy"] / ours.get(row["tokens"], math.inf)

@@ -126,7 +126,7 @@ def loses(row):
 # ---- Another build in the same rounds --------------------------------------------------------------------------------
 
 LEAST_DIFFERENCE = 0.02
-OWN = "halyard", "bound", "fused", "unbound"
+OWN = "halyard", "bound", "unbound"
 
 
 class Difference(typing.NamedTuple):

@@ -236,7 +236,7 @@ class KvWork(CachedWork):
                 **KV_MODELS[self.model]}
 
     def ways(self):
-        yield Way("fused", "bound", self.slack)
+        yield Way("halyard", "bound", self.slack)
         if self.tokens == 1:
             yield Way("unbound", "run", self.slack)
         yield Way("separate", "separate", self.slack)
@@ -269,7 +269,7 @@ class Shift(CachedWork):
                 "parts": [part(self.heads, self.head_dim, 0, size, is_cached=True)]}
 
     def ways(self):
-        yield Way("fused", "bound", self.slack)
+        yield Way("halyard", "bound", self.slack)
         yield from (Way("loop", compiler, self.slack) for compiler in COMPILERS)
 
     def about(self):
