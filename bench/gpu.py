@@ -2,8 +2,8 @@
 
 One process calls halyard.rotate and the others on the same tensors of PyTorch, in interleaved rounds: 32 + 8 + 8
 heads of 128 in one packed buffer of bf16, half pairing, positions scattered below 131,072. Device: replays of a graph
-of a hundred calls, microseconds by its events. Host: what a call takes the host, by its clock. This takes Python with PyTorch, the package halyard, and rounds.py beside
-this file.
+of a hundred calls, microseconds by its events. Host: what a call takes the host, by its clock. This takes Python with
+PyTorch, the package halyard, and rounds.py beside this file.
 """
 
 import argparse

@@ -48,7 +48,7 @@ def columns_of(rows):
     columns = {"row": lambda row: row["name"], "time, us": show_time,
                "GB/s": lambda row: f"{row.get('gigabytes_per_second', 0.0):.1f}", "ceiling  ": show_ceiling,
                "x reference": of("reference"), "x bound": of("bound"), "x unbound": of("unbound"),
-               "x separate": of("separate"), **loops, "x best peer": best_peer}
+               **loops, "x best peer": best_peer}
     return {head: cell for head, cell in columns.items() if any(cell(row) not in ("-", "0.0") for row in rows)}
 
 

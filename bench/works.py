@@ -239,7 +239,6 @@ class KvWork(CachedWork):
         yield Way("halyard", "bound", self.slack)
         if self.tokens == 1:
             yield Way("unbound", "run", self.slack)
-        yield Way("separate", "separate", self.slack)
         yield from (Way("loop", compiler, self.slack) for compiler in COMPILERS)
 
     def about(self):

@@ -1,4 +1,4 @@
-// Halyard on a work: runs, bound runs, and the KV path stage by stage.
+// Halyard on a work: runs and bound runs.
 #include "native/work.h"
 
 #include <algorithm>
@@ -7,18 +7,9 @@ namespace bench {
 
 namespace {
 
-/// What is done to the parts that ask for it.
-struct Stages {
-    bool norm = true, rotation = true, store = true;
-};
-
 class Run {
 public:
-    struct How {
-        const char *target = nullptr;
-        Stages stages = {}, done = {false, false, false};  // by this run, and by others before it
-    };
-    Run(const bench_work &work, bench_library &library, const How &how);
+    Run(const bench_work &work, bench_library &library, const char *target);
 
     const char *target() const { return library_.get_plan_target(plan_.get()); }
 
@@ -34,11 +25,11 @@ public:
         const void *const x[] = {views.x[0].data, views.x[1].data, views.x[2].data};
         void *const y[] = {views.y[0].data, views.y[1].data, views.y[2].data};
         auto args = make_struct<halyard_bound_run_args>();
-        args.n_tensors = static_cast<std::int32_t>(parts_.size());
-        args.positions = rotates_ ? views.positions.data : nullptr;
+        args.n_tensors = n_tensors_;
+        args.positions = views.positions.data;
         args.x = x;
         args.y = y;
-        args.kv = brings_stages_ ? &views.kv : nullptr;
+        args.kv = slots_.data != nullptr ? &views.kv : nullptr;
         check(library_.run_bound(bound_.get(), &args, nullptr));
     }
 
@@ -67,25 +58,24 @@ private:
     }
     void set_args(halyard_run_args &args, const Views &views) const {
         args.angles = angles_.get();
-        args.positions = rotates_ ? &views.positions : nullptr;
-        args.n_tensors = static_cast<std::int32_t>(parts_.size());
+        args.positions = &views.positions;
+        args.n_tensors = n_tensors_;
         args.x = views.x;
         args.y = views.y;
-        args.kv = brings_stages_ ? &views.kv : nullptr;
+        args.kv = slots_.data != nullptr ? &views.kv : nullptr;
     }
-    void add(const bench_work &work, const How &how, std::int64_t p, Descs &descs);
-    Views view(const bench_work &work, const How &how, std::size_t copy) const;
+    void add(const bench_work &work, std::int64_t p, Descs &descs);
+    Views view(const bench_work &work, std::size_t copy) const;
 
     bench_library &library_;
     Angles angles_;
     std::shared_ptr<halyard_plan> plan_;
     std::shared_ptr<halyard_bound_run> bound_;
-    bool brings_stages_, rotates_ = false, stores_ = false;
-    std::vector<std::int64_t> parts_;  // those of the work that are this run's tensors
+    std::int32_t n_tensors_;
     std::vector<std::int32_t> position_data_;
     std::int64_t from_, to_ = 0;  // of a shift
     halyard_positions from_positions_;
-    halyard_slots slots_;
+    halyard_slots slots_ = make_struct<halyard_slots>();
     std::vector<halyard_stages> stages_;
     std::vector<Views> views_;
 };
@@ -128,12 +118,8 @@ halyard_cache_desc cache_of(const bench_work &work, std::int64_t p) {
     return cache;
 }
 
-bool norms(const bench_part &part, const Stages &stages) { return stages.norm && part.norm_size > 0; }
-bool rotates(const bench_part &part, const Stages &stages) { return stages.rotation && part.rotates; }
-bool stores(const bench_part &part, const Stages &stages) { return stages.store && part.is_cached; }
-
-Run::Run(const bench_work &work, bench_library &library, const How &how)
-    : library_(library), brings_stages_(work.desc.n_slots > 0), from_(-work.desc.moved_by),
+Run::Run(const bench_work &work, bench_library &library, const char *target)
+    : library_(library), n_tensors_(static_cast<std::int32_t>(work.desc.n_parts)), from_(-work.desc.moved_by),
       from_positions_(positions_at(&from_, HALYARD_INT64, 1, true)) {
     const bench_desc &desc = work.desc;
     const auto first = static_cast<std::int32_t>(std::max<std::int64_t>(desc.first_position, 0));
@@ -142,21 +128,20 @@ Run::Run(const bench_work &work, bench_library &library, const How &how)
                               : library.angles(kind, desc.rotary_dim, first, work.last_position());
     Descs descs;
     for (std::int64_t p = 0; p < desc.n_parts; p++) {
-        add(work, how, p, descs);
+        add(work, p, descs);
     }
     auto described = make_struct<halyard_plan_desc>();
     described.rotary_dim = desc.rotary_dim;
-    described.n_tensors = static_cast<std::int32_t>(descs.tensors.size());
+    described.n_tensors = n_tensors_;
     described.tensors = descs.tensors.data();
-    described.target = how.target;
+    described.target = target;
     described.rerotates = work.is_shift() ? 1 : 0;
     plan_ = library.make(library.destroy_plan, library.create_plan, &described);
     position_data_.assign(work.positions.begin(), work.positions.end());
     for (std::size_t copy = 0; copy < work.layout.n_copies; copy++) {
-        views_.push_back(view(work, how, copy));
+        views_.push_back(view(work, copy));
     }
-    if (stores_) {
-        slots_ = make_struct<halyard_slots>();
+    if (desc.n_slots > 0) {
         slots_.type = HALYARD_INT64;
         slots_.data = work.at<void>(work.layout.slots);
         slots_.shape[0] = slots_.strides[1] = 1;
@@ -167,7 +152,7 @@ Run::Run(const bench_work &work, bench_library &library, const How &how)
     for (Views &views : views_) {
         views.kv = make_struct<halyard_kv_args>();
         views.kv.stages = views.stages;
-        views.kv.slots = stores_ ? &slots_ : nullptr;
+        views.kv.slots = &slots_;
         views.kv.from_positions = from_ != 0 ? &from_positions_ : nullptr;
     }
     auto args = make_struct<halyard_run_args>();
@@ -175,25 +160,21 @@ Run::Run(const bench_work &work, bench_library &library, const How &how)
     bound_ = library.make(library.destroy_bound_run, library.bind_run, plan_.get(), &args);
 }
 
-/// Makes a part one of the run's tensors, if anything is done to it.
-void Run::add(const bench_work &work, const How &how, std::int64_t p, Descs &descs) {
+/// Makes a part one of the run's tensors.
+void Run::add(const bench_work &work, std::int64_t p, Descs &descs) {
     const bench_desc &all = work.desc;
     const bench_part &part = all.parts[p];
-    const bool is_rotated = rotates(part, how.stages);
-    if (!norms(part, how.stages) && !is_rotated && !stores(part, how.stages)) {
-        return;
-    }
     auto desc = make_struct<halyard_tensor_desc>();
     desc.dtype = static_cast<std::int32_t>(all.dtype);
     desc.pairing = static_cast<std::int32_t>(all.pairing);
     desc.out_pairing = static_cast<std::int32_t>(all.out_pairing);
     desc.head_dim = part.head_dim;
-    desc.rotary_offset = is_rotated ? part.rotary_offset : 0;
+    desc.rotary_offset = part.rotary_offset;
     halyard_kv_desc &kv = descs.kv[p] = make_struct<halyard_kv_desc>();
     desc.kv = &kv;
-    kv.no_rotation = is_rotated ? 0 : 1;
+    kv.no_rotation = part.rotates ? 0 : 1;
     auto brought = make_struct<halyard_stages>();
-    if (norms(part, how.stages)) {
+    if (part.norm_size > 0) {
         halyard_norm_desc &norm = descs.norms[p] = make_struct<halyard_norm_desc>();
         norm.weight_dtype = HALYARD_BF16;
         norm.eps = eps;
@@ -203,7 +184,7 @@ void Run::add(const bench_work &work, const How &how, std::int64_t p, Descs &des
         brought.weight = work.at<void>(work.layout.weight[p]);
         brought.n_weights = part.norm_size;
     }
-    if (stores(part, how.stages)) {
+    if (part.is_cached) {
         kv.cache = &(descs.caches[p] = cache_of(work, p));
         kv.hadamard = all.hadamard ? static_cast<std::int32_t>(part.head_dim) : 0;
         descs.groups.preset = HALYARD_GROUPS_GGML_Q8_0;
@@ -217,49 +198,27 @@ void Run::add(const bench_work &work, const How &how, std::int64_t p, Descs &des
         }
     }
     descs.tensors.push_back(desc);
-    parts_.push_back(p);
     stages_.push_back(brought);
-    rotates_ = rotates_ || is_rotated;
-    stores_ = stores_ || stores(part, how.stages);
 }
 
-Run::Views Run::view(const bench_work &work, const How &how, std::size_t copy) const {
+Run::Views Run::view(const bench_work &work, std::size_t copy) const {
     const bench_work::Layout &layout = work.layout;
     Views views = {};
     views.positions = work.is_shift() ? positions_at(&to_, HALYARD_INT64, 1, true)
                                       : positions_at(position_data_.data(), HALYARD_INT32, work.desc.tokens);
-    for (std::size_t i = 0; i < parts_.size(); i++) {
-        const std::int64_t p = parts_[i];
-        const bench_part &part = work.desc.parts[p];
-        // What stages before this one left lies in memory of its own; so does what others go on with.
-        const bool is_left = norms(part, how.done) || rotates(part, how.done);
-        const bench_work::View &left = part.is_cached && work.is_kv() ? layout.between[p] : layout.y[p];
-        views.x[i] = tensor_at(work, p, is_left ? left : layout.x[p], copy);
-        views.y[i] = tensor_at(work, p, left, copy);
+    for (std::int64_t p = 0; p < work.desc.n_parts; p++) {
+        const bool is_cached = stages_[p].cache != nullptr;  // then y is not read
+        views.x[p] = tensor_at(work, p, layout.x[p], copy);
+        views.y[p] = tensor_at(work, p, is_cached ? layout.x[p] : layout.y[p], copy);
         if (work.is_shift()) {
-            views.x[i].data = views.y[i].data = nullptr;  // keys are only in the cache
+            views.x[p].data = views.y[p].data = nullptr;  // keys are only in the cache
         }
-        views.stages[i] = stages_[i];
-        if (stages_[i].cache != nullptr) {
-            views.stages[i].cache = work.at<char>(layout.y[p].at + copy * layout.step);
+        views.stages[p] = stages_[p];
+        if (is_cached) {
+            views.stages[p].cache = work.at<char>(layout.y[p].at + copy * layout.step);
         }
     }
     return views;
-}
-
-/// Each stage over whole tensors, with bf16 between them.
-std::vector<std::shared_ptr<const Run>> make_separate(const bench_work &work, bench_library &library,
-                                                      const char *target) {
-    std::vector<std::shared_ptr<const Run>> runs;
-    const Stages each[] = {{true, false, false}, {false, true, false}, {false, false, true}};
-    const Stages done[] = {{false, false, false}, {true, false, false}, {true, true, false}};
-    const bool has_norm = std::any_of(work.desc.parts, work.desc.parts + work.desc.n_parts,
-                                      [](const bench_part &part) { return part.norm_size > 0; });
-    for (int i = has_norm ? 0 : 1; i < 3; i++) {
-        runs.push_back(
-            std::make_shared<Run>(work, library, Run::How{target, each[i], done[i]}));
-    }
-    return runs;
 }
 
 /// A shift's layers are the copies, and a call moves all of them.
@@ -276,17 +235,10 @@ std::unique_ptr<bench_subject> make_layers(bench_work &work, Call call) {
 
 std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &way, bench_library &library,
                                          const char *target) {
-    if (way == "separate") {
-        return make_layers(work, [runs = make_separate(work, library, target)](std::size_t copy) {
-            for (const auto &run : runs) {
-                run->run_bound(copy);
-            }
-        });
-    }
     if (way != "bound" && (way != "run" || work.is_shift())) {
         return nullptr;
     }
-    const auto run = std::make_shared<const Run>(work, library, Run::How{target});
+    const auto run = std::make_shared<const Run>(work, library, target);
     std::unique_ptr<bench_subject> subject;
     if (work.desc.n_slots > 0) {
         subject = way == "bound" ? make_layers(work, [run](std::size_t layer) { run->run_bound(layer); })

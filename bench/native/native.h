@@ -87,7 +87,6 @@ BENCH_API int64_t bench_copies(const bench_work *work);
 
 /* A way to do the work, which belongs to it. NULL with no error (an empty sentence): there is no such way here.
  *     run, bound                    Halyard's; a shift is bound
- *     separate                      each stage of the KV path a bound run over whole tensors, with bf16 between them
  *     gcc, clang                    a C loop, compiled for this CPU
  *     memcpy, copy, stream, multiply, convert, convert and stream
  *                                   ceilings: of memory, and of the conversion

@@ -168,7 +168,6 @@ void bench_work::lay_out() {
         };
         layout.x[p] = in_row(layout.rows);
         if (is_kv()) {
-            layout.between[p] = dense(n, desc.dtype);
             layout.y[p] = part.is_cached ? dense(desc.n_slots, desc.cache) : dense(n, desc.dtype);
         } else {
             layout.y[p] = in_row(layout.outputs);
@@ -219,7 +218,7 @@ void bench_work::place_x(std::size_t copy) const {
 void bench_work::reset() {
     next_copy = 0;
     if (is_kv()) {
-        const std::size_t first = layout.between[0].at;  // all outputs follow
+        const std::size_t first = layout.y[0].at;  // all outputs follow
         std::memset(at<char>(first), 0xff, layout.n_bytes - first);
     } else if (!desc.in_place) {
         std::memset(y(0), 0xff, tensor_bytes());  // NaN in every storage

@@ -51,7 +51,6 @@ struct bench_work {
         std::size_t rows = 0, outputs = 0;  // x and y of the first token, all parts
         std::size_t weight[BENCH_MAX_PARTS] = {};
         View x[BENCH_MAX_PARTS] = {}, y[BENCH_MAX_PARTS] = {};  // a cached part's y is its cache
-        View between[BENCH_MAX_PARTS] = {};  // what stages leave of cached parts for each other, in bf16
         /// A hot work has one copy of its tensors, a cold one as many as exceed the caches by far, a shift one for each
         /// layer.
         std::size_t n_copies = 1, step = 0, n_bytes = 0;

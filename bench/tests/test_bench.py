@@ -106,7 +106,6 @@ class Rows(unittest.TestCase):
             with self.subTest(work.name):
                 row, kinds = self.measure(work)
                 self.assertEqual("unbound" in kinds, isinstance(work, KvWork) and work.tokens == 1)
-                self.assertEqual("separate" in kinds, isinstance(work, KvWork))
                 self.assertIn(row["name"], tables.format_rows([row]))
 
     def test_what_is_wrong_is_seen(self):
