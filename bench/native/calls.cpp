@@ -26,7 +26,7 @@ public:
         void *const y[] = {views.y[0].data, views.y[1].data, views.y[2].data};
         auto args = make_struct<halyard_bound_run_args>();
         args.n_tensors = n_tensors_;
-        args.positions = views.positions.data;
+        args.positions = positions_.data;
         args.x = x;
         args.y = y;
         args.kv = slots_.data != nullptr ? &views.kv : nullptr;
@@ -36,7 +36,6 @@ public:
 private:
     /// A run's tensors in one copy.
     struct Views {
-        halyard_positions positions;
         halyard_tensor x[BENCH_MAX_PARTS], y[BENCH_MAX_PARTS];
         halyard_stages stages[BENCH_MAX_PARTS];
         halyard_kv_args kv;
@@ -58,7 +57,7 @@ private:
     }
     void set_args(halyard_run_args &args, const Views &views) const {
         args.angles = angles_.get();
-        args.positions = &views.positions;
+        args.positions = &positions_;
         args.n_tensors = n_tensors_;
         args.x = views.x;
         args.y = views.y;
@@ -74,7 +73,7 @@ private:
     std::int32_t n_tensors_;
     std::vector<std::int32_t> position_data_;
     std::int64_t from_, to_ = 0;  // of a shift
-    halyard_positions from_positions_;
+    halyard_positions from_positions_, positions_;
     halyard_slots slots_ = make_struct<halyard_slots>();
     std::vector<halyard_stages> stages_;
     std::vector<Views> views_;
@@ -138,6 +137,8 @@ Run::Run(const bench_work &work, bench_library &library, const char *target)
     described.rerotates = work.is_shift() ? 1 : 0;
     plan_ = library.make(library.destroy_plan, library.create_plan, &described);
     position_data_.assign(work.positions.begin(), work.positions.end());
+    positions_ = work.is_shift() ? positions_at(&to_, HALYARD_INT64, 1, true)
+                                 : positions_at(position_data_.data(), HALYARD_INT32, desc.tokens);
     for (std::size_t copy = 0; copy < work.layout.n_copies; copy++) {
         views_.push_back(view(work, copy));
     }
@@ -204,8 +205,6 @@ void Run::add(const bench_work &work, std::int64_t p, Descs &descs) {
 Run::Views Run::view(const bench_work &work, std::size_t copy) const {
     const bench_work::Layout &layout = work.layout;
     Views views = {};
-    views.positions = work.is_shift() ? positions_at(&to_, HALYARD_INT64, 1, true)
-                                      : positions_at(position_data_.data(), HALYARD_INT32, work.desc.tokens);
     for (std::int64_t p = 0; p < work.desc.n_parts; p++) {
         const bool is_cached = stages_[p].cache != nullptr;  // then y is not read
         views.x[p] = tensor_at(work, p, layout.x[p], copy);
@@ -221,16 +220,6 @@ Run::Views Run::view(const bench_work &work, std::size_t copy) const {
     return views;
 }
 
-/// A shift's layers are the copies, and a call moves all of them.
-template <typename Call>
-std::unique_ptr<bench_subject> make_layers(bench_work &work, Call call) {
-    return make_subject(work, [call, n = static_cast<std::size_t>(work.desc.layers)](std::size_t) {
-        for (std::size_t layer = 0; layer < n; layer++) {
-            call(layer);
-        }
-    });
-}
-
 }  // namespace
 
 std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &way, bench_library &library,
@@ -239,14 +228,8 @@ std::unique_ptr<bench_subject> make_call(bench_work &work, const std::string &wa
         return nullptr;
     }
     const auto run = std::make_shared<const Run>(work, library, target);
-    std::unique_ptr<bench_subject> subject;
-    if (work.desc.n_slots > 0) {
-        subject = way == "bound" ? make_layers(work, [run](std::size_t layer) { run->run_bound(layer); })
-                                 : make_layers(work, [run](std::size_t layer) { run->run(layer); });
-    } else {
-        subject = way == "bound" ? make_subject(work, [run](std::size_t copy) { run->run_bound(copy); })
-                                 : make_subject(work, [run](std::size_t copy) { run->run(copy); });
-    }
+    auto subject = way == "bound" ? make_subject(work, [run](std::size_t copy) { run->run_bound(copy); })
+                                  : make_subject(work, [run](std::size_t copy) { run->run(copy); });
     subject->target = run->target();
     return subject;
 }

@@ -14,9 +14,9 @@
 
 #define BENCH_FUNCTIONS(X)                                                                                             \
     X(version)                                                                                                         \
-    X(create_frequencies_from_base) X(destroy_frequencies) X(create_angle_source) X(destroy_angle_source)              \
-        X(create_plan) X(get_plan_target) X(destroy_plan) X(run) X(bind_run) X(run_bound) X(destroy_bound_run)         \
-            X(get_target_count) X(get_target_info)
+    X(create_frequencies_from_base)                                                                                    \
+    X(destroy_frequencies) X(create_angle_source) X(destroy_angle_source) X(create_plan) X(get_plan_target)            \
+        X(destroy_plan) X(run) X(bind_run) X(run_bound) X(destroy_bound_run) X(get_target_count) X(get_target_info)
 
 namespace bench {
 

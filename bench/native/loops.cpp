@@ -70,15 +70,12 @@ std::unique_ptr<bench_subject> make_kv(bench_work &work, const halyard_loops &lo
                                          : HALYARD_LOOP_INTERLEAVED;
         calls.push_back({loops.kv[storage_of(work, p)][way], call, work.at<char>(work.layout.y[p].at)});
     }
-    return make_subject(
-        work, [calls, step = work.layout.step, n = static_cast<std::size_t>(desc.layers)](std::size_t) mutable {
-            for (std::size_t layer = 0; layer < n; layer++) {
-                for (Call &call : calls) {
-                    call.part.y = call.y + layer * step;
-                    call.loop(&call.part);
-                }
-            }
-        });
+    return make_subject(work, [calls, step = work.layout.step](std::size_t copy) mutable {
+        for (Call &call : calls) {
+            call.part.y = call.y + copy * step;
+            call.loop(&call.part);
+        }
+    });
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ struct bench_work {
         std::size_t weight[BENCH_MAX_PARTS] = {};
         View x[BENCH_MAX_PARTS] = {}, y[BENCH_MAX_PARTS] = {};  // a cached part's y is its cache
         /// A hot work has one copy of its tensors, a cold one as many as exceed the caches by far, a shift one for each
-        /// layer.
+        /// layer, and a call of it takes them all.
         std::size_t n_copies = 1, step = 0, n_bytes = 0;
     };
 
@@ -123,7 +123,7 @@ double Subject<Call>::seconds(std::int64_t n) {
         return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
     };
     const double start = now();
-    for (std::int64_t i = 0; i < n; i++) {
+    for (std::int64_t i = 0; i < n * work.desc.layers; i++) {
         const std::size_t copy = work.next_copy;
         work.next_copy = copy + 1 == work.layout.n_copies ? 0 : copy + 1;
         call(copy);

@@ -104,9 +104,7 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
 }
 
 #define KV(name, e4m3, interleaved)                                                                                    \
-    static void kv_##name(const struct halyard_kv_part *part) {                                                        \
-        take_kv((struct kv){*part, e4m3, interleaved});                                                                \
-    }
+    static void kv_##name(const struct halyard_kv_part *part) { take_kv((struct kv){*part, e4m3, interleaved}); }
 KV(half_bf16, 0, 0)
 KV(interleaved_bf16, 0, 1)
 KV(half_e4m3, 1, 0)

@@ -32,13 +32,7 @@ typedef void halyard_kv_loop(const struct halyard_kv_part *part);
 
 /* How a cache is stored. Records are ggml's q8_0, after a Hadamard transform of the whole head or without; loops that
  * write them take whole heads of at most 256 elements, in half pairing or not rotated, without a norm. */
-enum {
-    HALYARD_LOOP_BF16,
-    HALYARD_LOOP_E4M3,
-    HALYARD_LOOP_Q8_0,
-    HALYARD_LOOP_Q8_0_HADAMARD,
-    HALYARD_LOOP_STORAGES
-};
+enum { HALYARD_LOOP_BF16, HALYARD_LOOP_E4M3, HALYARD_LOOP_Q8_0, HALYARD_LOOP_Q8_0_HADAMARD, HALYARD_LOOP_STORAGES };
 /* By pairing, and of keys that move in place. */
 enum { HALYARD_LOOP_HALF, HALYARD_LOOP_INTERLEAVED, HALYARD_LOOP_SHIFT, HALYARD_LOOP_WAYS };
 
