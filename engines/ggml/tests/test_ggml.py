@@ -3,23 +3,17 @@
 BUILD is build/engines or its like; LLAMA is the unpacked and built llama.cpp.
   --preload LIBRARY   a sanitizer's runtime, for programs that were built without it
   --graphs            only the small graphs
-  --times             times beside stock instead, in turns: on a machine with nothing else to do
 """
 
 import argparse
 import collections
-import functools
 import json
 import os
 import pathlib
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
-
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[3] / "bench"))
-import rounds  # noqa: E402
 
 THREADS = 4
 # Of test-llama-archs: its tests, and the nodes in them that rotate.
@@ -42,31 +36,6 @@ RECORDS = {
     "never": ({"rope": 472},
               {"nodes": 970, "Hadamard transforms": 578, "stores into quantised caches": 392}),
 }
-TIMED = ["llama-dense", "qwen3-dense", "phi3-dense"]
-
-
-class TimedModel:
-    """A model before and after a library was loaded, timed in interleaved rounds by times.cpp."""
-
-    TOKENS = 29
-
-    def __init__(self, command):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def time(self, which, what, n):
-        self.process.stdin.write(f"{which} {what} {n}\n")
-        self.process.stdin.flush()
-        return float(self.process.stdout.readline())
-
-    def compare(self):
-        subjects = [rounds.Subject(what, functools.partial(self.time, which, what), n_calls=n) for what, n in
-                    (("prompt", 1), ("token", self.TOKENS)) for which in (0, 1)]
-        rounds.take_rounds(subjects, 40)
-        self.process.kill()
-        before, after, *tokens = (subject.timing() for subject in subjects)
-        parts = [f"{name} {a.median * 1e6:.1f}, {b.median * 1e6:.1f} us ({b.median / a.median:.3f}; fastest "
-                 f"{b.fastest / a.fastest:.3f})" for name, a, b in (("pp512", before, after), ("a token", *tokens))]
-        return f"stock, Halyard: {'; '.join(parts)}"
 
 
 class Tests:
@@ -104,8 +73,6 @@ class Tests:
     def row(self, what, passed, result):
         self.n_failed += not passed
         print(f"{'ok    ' if passed else 'FAILED'} {what:59} {result[:1000]}", flush=True)
-
-    # ---- What is right -----------------------------------------------------------------------------------------------
 
     def exports(self):
         exported = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", self.library()], check=True,
@@ -234,57 +201,6 @@ class Tests:
                       and all(sentence in line for line in lines))
             self.row(what, passed, lines[0][:150] if lines else "stock")
 
-    # ---- Times -------------------------------------------------------------------------------------------------------
-
-    def bench(self, model, threads, library):
-        """[prompt, tokens]: the seconds of each sample."""
-        _, output, _ = self.run(self.llama_program("llama-bench"), "-m", str(self.models / f"{model}.gguf"), "-p",
-                                     "512", "-n", "128", "-t", str(threads), "-r", "5", "-o", "json", loads=library)
-        text = output[output.index("[\n"):output.rindex("]") + 1]
-        return [[n * 1e-9 for n in row["samples_ns"]] for row in json.loads(text)]
-
-    def engine_times(self):
-        for model in TIMED:
-            for threads in 1, 2:
-                samples = {library: ([], []) for library in (None, self.library())}
-                for _ in range(8):
-                    for library, (prompts, tokens) in samples.items():
-                        some = self.bench(model, threads, library)
-                        prompts += some[0]
-                        tokens += some[1]
-                for what, stock, ours in zip(["pp512", "tg128"], *samples.values()):
-                    a, b = statistics.median(stock), statistics.median(ours)
-                    spread = [(statistics.quantiles(s, n=10)[8] - min(s)) / statistics.median(s) for s in (stock, ours)]
-                    print(f"{model:12} {what} {threads} threads: stock {a * 1e3:8.3f} ms, Halyard {b * 1e3:8.3f} ms, "
-                          f"{a / b:.3f} times as fast; least {min(stock) / min(ours):.3f}; "
-                          f"spread {spread[0]:.0%} {spread[1]:.0%}", flush=True)
-
-    def record_times(self):
-        output = self.run(str(self.build / "bin" / "halyard_ggml_record_times"), self.library(), "1",
-                          HALYARD_GGML_JOIN="always")[1]
-        print(output, end="", flush=True)
-
-    def turns(self):
-        """In one process."""
-        self.make_models()
-        for model in TIMED:
-            for threads in "1", "2":
-                program = TimedModel([str(self.build / "bin" / "halyard_ggml_times"),
-                                      str(self.models / f"{model}.gguf"), self.library(), threads])
-                print(f"{model}, {threads} threads: {program.compare()}", flush=True)
-
-    def operator_times(self):
-        times = {}
-        for library in None, self.library():
-            _, output, _ = self.run(self.llama_program("test-backend-ops"), "perf", "-o", "ROPE", "-b", "CPU",
-                                    loads=library)
-            for case, microseconds in re.findall(r"(ROPE\S*\(.*?\)):.*?([\d.]+) us/run", output):
-                times.setdefault(case, []).append(float(microseconds))
-        ratios = sorted((stock / ours, case, stock, ours) for case, (stock, ours) in times.items())
-        for name, at in ("least", 0), ("median", len(ratios) // 2), ("most", -1):
-            ratio, case, stock, ours = ratios[at]
-            print(f"ROPE {name:6} {ratio:6.2f} times as fast: {stock:.1f} and {ours:.1f} us, {case}")
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -292,15 +208,8 @@ def main():
     parser.add_argument("llama")
     parser.add_argument("--preload")
     parser.add_argument("--graphs", action="store_true")
-    parser.add_argument("--times", action="store_true")
     arguments = parser.parse_args()
     tests = Tests(arguments)
-    if arguments.times:
-        tests.record_times()
-        tests.operator_times()
-        tests.turns()
-        tests.engine_times()
-        return 0
     tests.exports()
     tests.graphs()
     tests.records()

@@ -1,4 +1,4 @@
-"""Small models with random weights, as folders that vLLM loads, and what the tests and times.py make of them."""
+"""Small models with random weights, as folders that vLLM loads, and what the tests make of them."""
 
 import json
 import os
