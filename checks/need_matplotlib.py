@@ -1,4 +1,5 @@
-"""To be imported by a test of pictures: has that run with matplotlib, which ./run plot and ./run test fetch."""
+"""To be imported by a test of pictures: has that run with matplotlib, which ./run bench chart and ./run test nightly
+fetch."""
 
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -134,34 +132,3 @@ def test_for_length(configs):
     assert plain.for_length(10**6).inv_freq == plain.inv_freq and plain.last_seq_len == 2**53
     with pytest.raises(halyard.Error, match="seq_len"):
         plain.for_length(-1)
-
-
-def run_plot(*options):
-    return subprocess.run([sys.executable, "-m", "halyard", "plot", *options], capture_output=True, text=True)
-
-
-def test_frequencies_of_each_source_are_drawn(configs, tmp_path):
-    pytest.importorskip("matplotlib")
-    from halyard import plot
-    np.save(tmp_path / "list.npy", [0.5, 0.25])
-    phi = str(configs / "phi-3.5-mini.json")
-    for options, frequencies, seq_len in (
-            (["--config", phi, "--seq-len", "5000"], halyard.Frequencies.from_config(phi, seq_len=5000), 5000),
-            (["--rotary-dim", "64", "--base", "500"], halyard.Frequencies.from_base(500.0, 64), None),
-            (["--inv-freq", str(tmp_path / "list.npy"), "--attention-factor", "2"],
-             halyard.Frequencies.from_list([0.5, 0.25], 2.0), None)):
-        done = run_plot(*options, "-o", str(tmp_path / "out.svg"), "--reference", "hf_f32")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        plot.write(plot.draw(plot.describe(frequencies, seq_len), "hf_f32"), str(tmp_path / "same.svg"))
-        assert (tmp_path / "same.svg").read_bytes() == (tmp_path / "out.svg").read_bytes()
-
-
-@pytest.mark.parametrize("status, options", [
-    (2, []), (2, ["--base", "100"]), (2, ["--rotary-dim", "8", "--layer-type", "vision"]),
-    (2, ["--rotary-dim", "8", "--inv-freq", "f.npy"]), (1, ["--rotary-dim", "7"]), (1, ["--inv-freq", "missing.npy"]),
-    (1, ["--config", "missing"])])
-def test_what_cannot_be_drawn_is_refused(tmp_path, status, options):
-    pytest.importorskip("matplotlib")
-    done = run_plot(*options, "-o", str(tmp_path / "out.svg"))
-    assert done.returncode == status and done.stderr.startswith("halyard: ") and done.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())

@@ -44,17 +44,14 @@ def make_checkout(build, folder):
 def imitate_run(build, command, *arguments):
     """What ./run COMMAND ARGUMENTS does in a block."""
     bin_folder = build.folder / "bin"
-    draws = {"plot": ["python/halyard/plot.py", bin_folder / "halyard"], "bench chart": ["bench/chart.py"]}
     bench = [*PYTHON, build.source / "bench/bench.py"]
     if attempt(build.source / "run", "help", command).returncode != 0:
         fail(f"./run has no command {command}")
     if command == "bench" and arguments[:1] == ("chart",):
-        command, *arguments = "bench chart", *arguments[1:]
-    if command in draws:
-        python, (script, *given) = build.source / ".deps/plot/bin/python", draws[command]
+        python = build.source / ".deps/plot/bin/python"
         if not python.exists():
-            return  # the pictures' own tests say so
-        run(python, "-IB", build.source / script, *given, *arguments)
+            return  # the chart's own test says so
+        run(python, "-IB", build.source / "bench/chart.py", *arguments[1:])
     elif command == "dist":
         run(*PYTHON, build.source / "generators/emit/dist.py", "--version", build.PROJECT_VERSION,
             "--json", build.HALYARD_JSON_DIR, "--destination", "dist", "--triple", f"x86-64-linux={build.kernels}",
