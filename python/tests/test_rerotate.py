@@ -30,12 +30,6 @@ def test_views(angles, keys, dtype, layout):
     assert np.array_equal(other, moved)
 
 
-def test_a_shift_is_as_if_rotated_there(angles, keys):
-    there = halyard.rotate(keys, angles=angles, positions=1000)
-    halyard.rerotate(there, angles=angles, from_positions=1000, positions=200)
-    assert np.abs(there - halyard.rotate(keys, angles=angles, positions=200)).max() < 8 * exact.EPS * 4
-
-
 @pytest.mark.parametrize("bad", [dict(), dict(n_heads=HEADS), dict(n_heads=HEADS + 1, head_dim=DIM),
                                  dict(n_heads=HEADS, head_dim=DIM + 1), dict(n_heads=-1, head_dim=DIM)])
 def test_heads_that_are_not_in_the_tiles(angles, bad):

@@ -92,38 +92,23 @@ def test_scales_apart(rng, preset, dtype, of_groups):
     assert np.array_equal(given, scales) and not wide[HEADS:].any() and not wide[:, 1::2].any()
     values = halyard.convert(records, from_groups=preset, from_group_scales=given)
     assert np.abs(values - halyard.rotate(keys, angles=angles)).max() < 0.3
-    kept = SLOTS >= 0
-    for shape in (PAGES * PAGE, HEADS), (PAGES, PAGE, HEADS):
-        cache = np.zeros((PAGES, PAGE, HEADS, records.shape[-1]), np.uint8)
-        of_cache = np.full((*shape, *of_groups), 1, dtype)
+    kept, moved, moved_scales = SLOTS >= 0, records.copy(), scales.copy()
+    halyard.rerotate(moved, angles=angles, groups=preset, group_scales=moved_scales, from_positions=FROM, positions=TO)
+    # Bytes of a page's records and, as DeepSeek has them, its scales behind these.
+    page = np.zeros((PAGES, PAGE * HEADS * (records.shape[-1] + 64)), np.uint8)
+    cache = page[:, :PAGE * HEADS * records.shape[-1]].reshape(PAGES, PAGE, HEADS, -1)
+    of_pages = page[:, PAGE * HEADS * records.shape[-1]:].view(dtype).reshape(PAGES, PAGE, HEADS, -1)
+    of_pages = of_pages[..., :of_groups[0]] if of_groups else of_pages[..., 0]
+    for of_cache in np.zeros((PAGES * PAGE, HEADS, *of_groups), dtype), of_pages:
         halyard.rotate(keys, angles=angles, groups=preset, cache=cache, slots=SLOTS, positions=0, group_scales=of_cache)
-        flat = of_cache.reshape(PAGES * PAGE, *scales.shape[1:])
-        assert np.array_equal(flat[SLOTS[kept]], scales[kept])
-        assert np.array_equal(cache.reshape(PAGES * PAGE, HEADS, -1)[SLOTS[kept]], records[kept])
-        rest = np.delete(flat, SLOTS[kept], 0)
-        assert (rest == 1).all()
-        halyard.rerotate(cache, angles=angles, groups=preset, slots=SLOTS, group_scales=of_cache, from_positions=FROM,
-                         positions=TO)
-        moved, moved_scales = records.copy(), scales.copy()
-        halyard.rerotate(moved, angles=angles, groups=preset, group_scales=moved_scales, from_positions=FROM,
-                         positions=TO)
-        assert np.array_equal(flat[SLOTS[kept]], moved_scales[kept])
-        assert np.array_equal(cache.reshape(PAGES * PAGE, HEADS, -1)[SLOTS[kept]], moved[kept])
-
-
-def test_pages_of_deepseek(rng):
-    """A page's records, and behind them its scales, 8 bytes a token: in one array of bytes."""
-    keys = rng.standard_normal((TOKENS, 1, 512)).astype(np.float32)
-    pages = np.zeros((PAGES, PAGE * (576 + 8)), np.uint8)
-    cache = pages[:, :PAGE * 576].reshape(PAGES, PAGE, 1, 576)
-    scales = pages[:, PAGE * 576:].reshape(PAGES, PAGE, 1, 8)[..., :7]
-    assert np.shares_memory(cache, pages) and np.shares_memory(scales, pages)
-    halyard.convert(keys, groups="mla_v4", cache=cache, group_scales=scales, slots=SLOTS)
-    records, apart = halyard.convert(keys, groups="mla_v4")
-    for token, slot in enumerate(SLOTS):
-        if slot >= 0:
-            assert np.array_equal(cache[slot // PAGE, slot % PAGE], records[token])
-            assert np.array_equal(scales[slot // PAGE, slot % PAGE], apart[token])
+        for moves in False, True:
+            for stored, wanted in (cache, (records, moved)), (of_cache, (scales, moved_scales)):
+                flat = stored.reshape(PAGES * PAGE, *wanted[0].shape[1:])
+                assert np.array_equal(flat[SLOTS[kept]], wanted[moves][kept])
+                assert not np.delete(flat, SLOTS[kept], 0).any()
+            if not moves:
+                halyard.rerotate(cache, angles=angles, groups=preset, slots=SLOTS, group_scales=of_cache,
+                                 from_positions=FROM, positions=TO)
 
 
 def test_torch_and_jax(angles, keys):
