@@ -8,17 +8,12 @@
 #include <ggml.h>
 #include <halyard/halyard_kv.hpp>
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 namespace halyard_ggml {
 
@@ -31,7 +26,6 @@ struct Hooks {
     ggml_backend_t (*init_backend)(ggml_backend_dev_t, const char *) = nullptr;
     void *(*get_proc_address)(ggml_backend_reg_t, const char *) = nullptr;
     SetUseRef set_use_ref = nullptr;
-    Joins joins;
     std::mutex mutex;
     std::unordered_map<ggml_backend_t, std::unique_ptr<Computer>> computers;
 };
@@ -67,7 +61,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *parameters) {
         return nullptr;
     }
     try {
-        auto computer = std::make_unique<Computer>(backend->iface, hooks().joins);
+        auto computer = std::make_unique<Computer>(backend->iface);
         const std::lock_guard lock(hooks().mutex);
         hooks().computers[backend] = std::move(computer);
     } catch (const std::exception &error) {
@@ -93,22 +87,6 @@ void *get_proc_address(ggml_backend_reg_t reg, const char *name) {
     }
     hooks().set_use_ref = reinterpret_cast<SetUseRef>(found);
     return reinterpret_cast<void *>(set_use_ref);
-}
-
-/// The place of a variable's value among those that it may have, of which the first is the default. Otherwise -1, and
-/// why_not says so.
-int read_variable(const char *name, const std::vector<std::string> &values, std::string *why_not) {
-    const char *text = std::getenv(name);
-    const auto found = std::find(values.begin(), values.end(), text == nullptr ? values.front() : text);
-    if (found != values.end()) {
-        return static_cast<int>(found - values.begin());
-    }
-    *why_not = std::string(name) + " is \"" + text + "\", which is none of";
-    for (const auto &value : values) {
-        *why_not += ' ' + value;
-    }
-    *why_not += ", so nothing is replaced";
-    return -1;
 }
 
 /// Whether Halyard finds kernels here, those of stages among them: a CPU or HALYARD_TARGET may leave it the reference
@@ -141,21 +119,13 @@ std::string hook() {
     if (hooks().init_backend != nullptr) {
         return {};
     }
-    std::string why_not;
-    const int join = read_variable("HALYARD_GGML_JOIN", {"auto", "always", "never"}, &why_not);
-    if (why_not.empty()) {
-        why_not = find_kernels();
-    }
+    std::string why_not = find_kernels();
     if (!why_not.empty()) {
         return why_not;
     }
     const std::string no_report = why_no_report();
     if (!no_report.empty()) {
         log_line(GGML_LOG_LEVEL_WARN, no_report.c_str());
-    }
-    if (join != 0) {
-        const auto from = join == 1 ? 0 : std::numeric_limits<std::int64_t>::max();
-        hooks().joins = {from, from, from, from, from, join == 1};
     }
     hooks().init_backend = device->iface.init_backend;
     hooks().get_proc_address = reg->iface.get_proc_address;

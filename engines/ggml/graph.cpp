@@ -37,7 +37,7 @@ Replacements &Computer::replacements_for(ggml_cgraph *graph) {
     if (known_.size() == max_known) {
         known_.erase(known_.begin());
     }
-    known_.push_back(std::make_unique<Replacements>(angles_, joins_, graph));
+    known_.push_back(std::make_unique<Replacements>(angles_, graph));
     return *known_.back();
 }
 

@@ -15,7 +15,7 @@ namespace halyard_ggml {
 class Computer {
 public:
     /// original: what the backend computes graphs with.
-    Computer(ggml_backend_i original, Joins joins) : original_(original), joins_(joins) {}
+    explicit Computer(ggml_backend_i original) : original_(original) {}
 
     const ggml_backend_i &original() const { return original_; }
 
@@ -31,7 +31,6 @@ private:
     ggml_backend_i original_;
     bool is_reference_ = false;
     Angles angles_;
-    Joins joins_;
     std::vector<std::unique_ptr<Replacements>> known_;  // the latest last
 };
 

@@ -23,8 +23,8 @@ bool is_rope(const ggml_tensor &node) {
 
 }  // namespace
 
-Replacements::Replacements(Angles &angles, Joins joins, ggml_cgraph *graph) : uid_(graph->uid) {
-    RoadFinder finder(graph, joins);
+Replacements::Replacements(Angles &angles, ggml_cgraph *graph) : uid_(graph->uid) {
+    RoadFinder finder(graph);
     for (int i = 0; i < graph->n_nodes; ++i) {
         const ggml_tensor &node = *graph->nodes[i];
         if (is_rope(node) || (hadamard_size(node) != 0 && !is_edited(&node))) {
@@ -96,7 +96,7 @@ void Replacements::add(Angles &angles, RoadFinder &finder, int i) {
 bool Replacements::add_move(Angles &angles, RoadFinder &finder, int i) {
     Move move;
     Call call;
-    if (!finder.joins().moves || !find_move(finder.graph(), i, &move) ||
+    if (!find_move(finder.graph(), i, &move) ||
         (move.rope.factors != nullptr && !finder.is_ready(move.rope.factors))) {
         return false;
     }

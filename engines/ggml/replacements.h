@@ -21,7 +21,7 @@ namespace halyard_ggml {
 class Replacements {
 public:
     /// Finds them, and makes the rows of their angles. Throws std::bad_alloc.
-    Replacements(Angles &angles, Joins joins, ggml_cgraph *graph);
+    Replacements(Angles &angles, ggml_cgraph *graph);
     Replacements(const Replacements &) = delete;
     Replacements &operator=(const Replacements &) = delete;
 

@@ -13,6 +13,16 @@ namespace halyard_ggml {
 
 namespace {
 
+// From how many tokens on a rotation is joined with its neighbours. One call for all is more code, which has to come
+// from memory where a model's weights have passed since the last one. Measured on a Zen 5 with models of twelve layers
+// of 16 and 4 heads of 64: with a norm it gains from two tokens on. With k and v of 8 heads of 128 for a q8_0 cache,
+// 300 MB being read between, two calls cost as much as five nodes at two tokens, and less from there on; q's transform
+// gains at one. By 8 and 32 heads of 128, 48 MB being read between (Rocket Lake, one thread): ggml's SET_ROWS is as
+// fast up to 8 tokens, and from 32 on one call for both takes .6 to .9 of the time. A norm of whole tokens, which goes
+// through blocks, gains from 8 tokens on with 32 heads, and from 32 on with 8.
+constexpr std::int64_t norm_from = 2, row_norm_from = 16;    // of heads, and of whole tokens
+constexpr std::int64_t cache_from = 64, records_from = 2;  // into caches of floats, and into quantised ones
+
 /// How far behind a node its SET_ROWS is looked for: a layer computes less between k's and v's.
 constexpr int max_distance = 64;
 
@@ -144,7 +154,7 @@ void RoadFinder::find_cache(int last, Road *road) {
             set_rows = node;
         }
     }
-    const std::int64_t from = is_record_type(*set_rows) ? joins_.records_from : joins_.cache_from;
+    const std::int64_t from = is_record_type(*set_rows) ? records_from : cache_from;
     if (road->heads->ne[2] < from || !stores_tokens(*set_rows, *road->heads)) {
         return;
     }
@@ -184,10 +194,10 @@ const char *RoadFinder::find_rope(int i, Neighbours wanted, Road *road) {
         return "the graph itself makes the frequency factors";
     }
     road->x = road->heads = road->rope.x;
-    if (wanted.norm && road->x->ne[2] >= joins_.norm_from) {
-        find_norm(graph_, i, joins_.row_norm_from, road);
+    if (wanted.norm && road->x->ne[2] >= norm_from) {
+        find_norm(graph_, i, row_norm_from, road);
     }
-    if (wanted.hadamard && road->x->ne[2] >= joins_.hadamard_from) {
+    if (wanted.hadamard) {
         find_hadamard(graph_, i, road);
     }
     return nullptr;

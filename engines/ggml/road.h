@@ -15,20 +15,6 @@ struct Neighbours {
     bool norm, hadamard, cache;
 };
 
-/// From how many tokens on a rotation is joined with its neighbours. One call for all is more code, which has to come
-/// from memory where a model's weights have passed since the last one. Measured on a Zen 5 with models of twelve layers
-/// of 16 and 4 heads of 64: with a norm it gains from two tokens on. With k and v of 8 heads of 128 for a q8_0 cache,
-/// 300 MB being read between, two calls cost as much as five nodes at two tokens, and less from there on; q's transform
-/// gains at one. By 8 and 32 heads of 128, 48 MB being read between (Rocket Lake, one thread): ggml's SET_ROWS is as
-/// fast up to 8 tokens, and from 32 on one call for both takes .6 to .9 of the time. A norm of whole tokens, which goes
-/// through blocks, gains from 8 tokens on with 32 heads, and from 32 on with 8.
-struct Joins {
-    std::int64_t norm_from = 2, cache_from = 64;
-    std::int64_t row_norm_from = 16;                   // of norms of whole tokens
-    std::int64_t hadamard_from = 1, records_from = 2;  // of transforms, and of stores into quantised caches
-    bool moves = true;                                 // shifts of quantised keys
-};
-
 /// RMS_NORM -> MUL -> ROPE -> MUL_MAT (Hadamard) -> SET_ROWS; all but ROPE may be absent. Or CONT -> MUL_MAT (Hadamard)
 /// -> SET_ROWS, as v takes it; CONT may be absent. Views may lie between. Nodes are NULL then.
 struct Road {
@@ -53,10 +39,9 @@ struct Road {
 /// Finds the roads of one graph.
 class RoadFinder {
 public:
-    RoadFinder(const ggml_cgraph *graph, Joins joins) : graph_(graph), joins_(joins) {}
+    explicit RoadFinder(const ggml_cgraph *graph) : graph_(graph) {}
 
     const ggml_cgraph *graph() const { return graph_; }
-    const Joins &joins() const { return joins_; }
 
     /// The longest road through node i, a ROPE, ROPE_BACK or Hadamard transform without one, with no other neighbours
     /// than those wanted. The results of all nodes but the last are read by the next one only, and nothing is computed
@@ -72,7 +57,6 @@ private:
     void find_cache(int last, Road *road);
 
     const ggml_cgraph *graph_;
-    Joins joins_;
     std::vector<std::pair<const ggml_tensor *, bool>> known_;  // what is_ready() has found
 };
 

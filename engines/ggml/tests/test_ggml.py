@@ -27,15 +27,9 @@ NO_SHIFT = {"deepseek2", "deepseek32", "dots3note", "glm-dsa", "hy_v4", "laguna"
 # What may be left beside rotations: transforms of what attention returns, and of q that is scaled after its rotation;
 # stores of values without a transform.
 LEFT = {"nodes", "Hadamard transforms", "stores into quantised caches"}
-# What is replaced in the graphs of records.cpp, and what is left, by HALYARD_GGML_JOIN.
-RECORDS = {
-    "auto": ({"shift": 53, "hadamard, cache": 90},
-             {"nodes": 280, "Hadamard transforms": 84, "stores into quantised caches": 196}),
-    "always": ({"shift": 53, "hadamard, cache": 132},
-               {"nodes": 154, "Hadamard transforms": 42, "stores into quantised caches": 112}),
-    "never": ({"rope": 472},
-              {"nodes": 970, "Hadamard transforms": 578, "stores into quantised caches": 392}),
-}
+# What is replaced in the graphs of records.cpp, and what is left.
+RECORDS = ({"shift": 53, "hadamard, cache": 90},
+           {"nodes": 280, "Hadamard transforms": 84, "stores into quantised caches": 196})
 
 
 class Tests:
@@ -81,35 +75,28 @@ class Tests:
         self.row("what the library exports", names == ["ggml_backend_init"], f"{names}")
 
     def graphs(self):
-        for join, of_rows in ("auto", 400), ("always", 600), ("never", 0):
-            status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_graphs"), self.library(),
-                                              str(THREADS), HALYARD_GGML_JOIN=join)
-            left = report and report["left"]
-            passed = (status == 0 and left == {"nodes": 400, "the graph itself makes the positions": 400}
-                      and report["replaced"].get("norm of rows, rope", 0) == of_rows)
-            self.row(f"graphs made here, {THREADS} threads, join {join}", passed,
-                     f"{output.strip()}; {report and report['replaced']['nodes']} nodes replaced, {left}")
+        status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_graphs"), self.library(), str(THREADS))
+        passed = (status == 0 and report["left"] == {"nodes": 400, "the graph itself makes the positions": 400}
+                  and {"norm of rows, rope": 400, "norm, rope, cache": 210}.items() <= report["replaced"].items())
+        self.row(f"graphs made here, {THREADS} threads", passed, f"{output.strip()}; {report}")
 
     def records(self):
         """What lies in quantised caches, beside stock's."""
-        for join, (replaced, left) in RECORDS.items():
-            status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_records"), self.library(),
-                                              str(THREADS), HALYARD_GGML_JOIN=join)
-            passed = status == 0 and report["left"] == left and replaced.items() <= report["replaced"].items()
-            self.row(f"quantised caches made here, {join}", passed, f"{output.strip()[-400:]}; {report}")
+        replaced, left = RECORDS
+        status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_records"), self.library(), str(THREADS))
+        passed = status == 0 and report["left"] == left and replaced.items() <= report["replaced"].items()
+        self.row("quantised caches made here", passed, f"{output.strip()[-400:]}; {report}")
 
     def operators(self):
         for operators, (n_cases, n_nodes) in OPERATORS.items():
-            for join in "auto", "always":
-                status, output, report = self.run(self.llama_program("test-backend-ops"), "test", "-o", operators, "-b",
-                                                  "CPU", loads=self.library(), HALYARD_GGML_JOIN=join)
-                replaced, left = (report[name]["nodes"] for name in ("replaced", "left")) if report else (0, -1)
-                cases = re.search(r"(\d+)/(\d+) tests passed", output)
-                passed = (status == 0 and cases and cases[1] == cases[2] == str(n_cases) and replaced == n_nodes
-                          and left == 0)
-                parts = ", ".join(f"{n} {what}" for what, n in report["replaced"].items()) if report else ""
-                self.row(f"test-backend-ops {operators}, {join}", passed,
-                         f"{cases and cases[0]}, {left} left, replaced {parts}")
+            status, output, report = self.run(self.llama_program("test-backend-ops"), "test", "-o", operators, "-b",
+                                              "CPU", loads=self.library())
+            replaced, left = (report[name]["nodes"] for name in ("replaced", "left")) if report else (0, -1)
+            cases = re.search(r"(\d+)/(\d+) tests passed", output)
+            passed = (status == 0 and cases and cases[1] == cases[2] == str(n_cases) and replaced == n_nodes
+                      and left == 0)
+            parts = ", ".join(f"{n} {what}" for what, n in report["replaced"].items()) if report else ""
+            self.row(f"test-backend-ops {operators}", passed, f"{cases and cases[0]}, {left} left, replaced {parts}")
 
     def make_models(self):
         self.models.mkdir(exist_ok=True)
@@ -117,7 +104,7 @@ class Tests:
             self.run(self.llama_program("test-llama-archs"), "--seed", "1", "-o", str(self.models))
         return sorted(self.models.glob("*.gguf"))
 
-    def architectures(self, cache, flash, join, disable="0"):
+    def architectures(self, cache, flash, disable="0"):
         """Each model before and after the library is loaded: a prompt, tokens of two sequences, a state that is saved
         and restored, and a context shift. Without the Hadamard transform, which LLAMA_ATTN_ROT_DISABLE switches off,
         llama.cpp itself crashes in that."""
@@ -129,7 +116,7 @@ class Tests:
             stays = ["no-shift"] if is_quantised and (name in NO_SHIFT or disable != "0") else []
             status, output, report = self.run(str(self.build / "bin" / "halyard_ggml_logits"), str(path),
                                               self.library(), str(THREADS), cache, flash, *stays,
-                                              HALYARD_GGML_JOIN=join, LLAMA_ATTN_ROT_DISABLE=disable)
+                                              LLAMA_ATTN_ROT_DISABLE=disable)
             if status == 3 and is_quantised:
                 counts["refused by llama.cpp"] += 1
                 continue
@@ -142,10 +129,10 @@ class Tests:
                 counts.update({f"{kind}: {what}": n for what, n in report[kind].items() if report and what != "nodes"})
             if status != 0 or not left.keys() <= (LEFT if is_quantised else {"nodes"}):
                 self.row(f"{path.stem}, {cache} cache", False, f"{output.strip()[-200:]} {left}")
-            elif cache == "f16" and join == "always":
+            elif cache == "f16":
                 parts = ", ".join(f"{n} {what}" for what, n in replaced.items() if what != "nodes")
                 print(f"       {path.stem:31} {output.strip():60} {parts}", flush=True)
-        where = f"{cache} cache, flash attention {flash}, join {join}" + (", no Hadamard" if disable != "0" else "")
+        where = f"{cache} cache, flash attention {flash}" + (", no Hadamard" if disable != "0" else "")
         self.row(f"models, {where}", len(paths) == MODELS,
                  ", ".join(f"{n} {what}" for what, n in counts.items()))
 
@@ -176,9 +163,6 @@ class Tests:
             "not a library": (__file__, {}, "failed to load"),
             "a folder": (self.folder.name, {}, "failed to load"),
             "an empty path": ("", {}, ""),
-            "an empty word for joins": (self.library(), {"HALYARD_GGML_JOIN": ""}, 'halyard: HALYARD_GGML_JOIN is ""'),
-            "a join that does not exist": (self.library(), {"HALYARD_GGML_JOIN": "sometimes"},
-                                           'halyard: HALYARD_GGML_JOIN is "sometimes"'),
             "a target that does not exist": (self.library(), {"HALYARD_TARGET": "x87"}, "variable HALYARD_TARGET is"),
             "a ceiling that does not exist": (self.library(), {"HALYARD_MAX_TARGET": "x87"},
                                               "variable HALYARD_MAX_TARGET is"),
@@ -217,9 +201,8 @@ def main():
         tests.operators()
         tests.refusals()
         tests.llama_archs()
-        for what in (("f16", "auto", "always"), ("f16", "auto", "auto"), ("f32", "auto", "always"),
-                     ("q8_0", "on", "always"), ("q8_0", "off", "auto"), ("q4_0", "on", "auto"),
-                     ("q8_0", "on", "auto", "1")):
+        for what in (("f16", "auto"), ("f32", "auto"), ("q8_0", "on"), ("q8_0", "off"), ("q4_0", "on"),
+                     ("q8_0", "on", "1")):
             tests.architectures(*what)
     print(f"{tests.n_failed} failed")
     return tests.n_failed != 0
