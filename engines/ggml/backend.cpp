@@ -1,7 +1,6 @@
 // What ggml loads: a backend without devices, which has ggml's CPU backend compute its graphs by way of Halyard. The
 // other way, a device of its own, costs a split of the graph at each rotation: see README.md.
 #include "graph.h"
-#include "report.h"
 
 #include <ggml-backend-impl.h>
 #include <ggml-backend.h>
@@ -14,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace halyard_ggml {
 
@@ -47,12 +47,13 @@ ggml_status compute_graph(ggml_backend_t backend, ggml_cgraph *graph) {
 }
 
 void free_backend(ggml_backend_t backend) {
-    const auto original = computer_of(backend)->original().free;
+    std::unique_ptr<Computer> computer;
     {
         const std::lock_guard lock(hooks().mutex);
-        hooks().computers.erase(backend);
+        computer = std::move(hooks().computers.extract(backend).mapped());
     }
-    original(backend);
+    computer->log_counts();
+    computer->original().free(backend);
 }
 
 ggml_backend_t init_backend(ggml_backend_dev_t device, const char *parameters) {
@@ -122,10 +123,6 @@ std::string hook() {
     std::string why_not = find_kernels();
     if (!why_not.empty()) {
         return why_not;
-    }
-    const std::string no_report = why_no_report();
-    if (!no_report.empty()) {
-        log_line(GGML_LOG_LEVEL_WARN, no_report.c_str());
     }
     hooks().init_backend = device->iface.init_backend;
     hooks().get_proc_address = reg->iface.get_proc_address;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <exception>
 #include <string>
+#include <utility>
 
 namespace halyard_ggml {
 
@@ -35,6 +36,7 @@ Replacements &Computer::replacements_for(ggml_cgraph *graph) {
         return **same;
     }
     if (known_.size() == max_known) {
+        known_.front()->add_counts(&counts_);
         known_.erase(known_.begin());
     }
     known_.push_back(std::make_unique<Replacements>(angles_, graph));
@@ -61,6 +63,23 @@ ggml_status Computer::compute(ggml_backend_t backend, ggml_cgraph *graph) {
         status = status == GGML_STATUS_SUCCESS ? GGML_STATUS_FAILED : status;
     }
     return status;
+}
+
+void Computer::log_counts() {
+    for (const auto &known : known_) {
+        known->add_counts(&counts_);
+    }
+    known_.clear();
+    for (const auto &[what, counts] :
+         {std::pair("replaced: ", &counts_.replaced), std::pair("left to ggml: ", &counts_.left)}) {
+        std::string line;
+        for (const auto &[kind, n] : *counts) {
+            line += (line.empty() ? what : "; ") + std::to_string(n) + ' ' + kind;
+        }
+        if (!line.empty()) {
+            log_line(GGML_LOG_LEVEL_INFO, line.c_str());
+        }
+    }
 }
 
 }  // namespace halyard_ggml

@@ -25,6 +25,9 @@ public:
     /// One call at a time, as ggml's backends want it. The graph is as before when it returns.
     ggml_status compute(ggml_backend_t backend, ggml_cgraph *graph);
 
+    /// Says in ggml's log how many nodes were replaced, and how many left and why.
+    void log_counts();
+
 private:
     Replacements &replacements_for(ggml_cgraph *graph);
 
@@ -32,6 +35,7 @@ private:
     bool is_reference_ = false;
     Angles angles_;
     std::vector<std::unique_ptr<Replacements>> known_;  // the latest last
+    Counts counts_;                                     // of those that are not known any more
 };
 
 /// Writes a line to ggml's log.

@@ -31,10 +31,7 @@ Replacements::Replacements(Angles &angles, ggml_cgraph *graph) : uid_(graph->uid
             add(angles, finder, i);
         }
     }
-    if (is_reporting()) {
-        count_left(graph);
-    }
-    report(counts_);
+    count_left(graph);
 }
 
 /// Finds the longest road through a node that Halyard takes. Returns why there is none.
@@ -71,7 +68,7 @@ void Replacements::add(Angles &angles, RoadFinder &finder, int i) {
     Call call;
     const std::string why = take_road(angles, finder, i, &road, &call);
     if (!why.empty()) {
-        if (is_reporting() && is_rope(*finder.graph()->nodes[i])) {
+        if (is_rope(*finder.graph()->nodes[i])) {
             ++counts_.left[why];
         }
         return;
@@ -102,9 +99,7 @@ bool Replacements::add_move(Angles &angles, RoadFinder &finder, int i) {
     }
     const std::string why = bind(angles, move, &call);
     if (!why.empty()) {
-        if (is_reporting()) {
-            ++counts_.left["shift: " + why];
-        }
+        ++counts_.left["shift: " + why];
         return false;
     }
     use(move.rope, call);
@@ -131,9 +126,7 @@ void Replacements::put(Call call, const std::string &what, const std::vector<ggm
     edit(call_node, static_cast<std::ptrdiff_t>(calls_.size()));
     call.error = &error_;
     calls_.push_back(std::move(call));
-    if (is_reporting()) {
-        ++counts_.replaced[what];
-    }
+    ++counts_.replaced[what];
 }
 
 bool Replacements::is_edited(const ggml_tensor *node) const {
@@ -144,13 +137,10 @@ bool Replacements::is_edited(const ggml_tensor *node) const {
 void Replacements::count_left(const ggml_cgraph *graph) {
     for (int i = 0; i < graph->n_nodes; ++i) {
         const ggml_tensor *node = graph->nodes[i];
-        if (!is_computed(*node) || is_edited(node)) {
-            continue;
-        }
-        if (hadamard_size(*node) != 0) {
-            ++counts_.left["Hadamard transforms"];
-        } else if (node->op == GGML_OP_SET_ROWS && ggml_is_quantized(node->type)) {
-            ++counts_.left["stores into quantised caches"];
+        const bool is_hadamard = hadamard_size(*node) != 0;
+        const bool is_store = node->op == GGML_OP_SET_ROWS && ggml_is_quantized(node->type);
+        if ((is_hadamard || is_store) && is_computed(*node) && !is_edited(node)) {
+            ++counts_.left[is_hadamard ? "Hadamard transforms" : "stores into quantised caches"];
         }
     }
 }
@@ -167,8 +157,16 @@ bool Replacements::refresh(Angles &angles) {
             return false;
         }
     }
-    report(counts_);
+    ++n_uses_;
     return true;
+}
+
+void Replacements::add_counts(Counts *sums) const {
+    for (const auto &[from, to] : {std::pair(&counts_.replaced, &sums->replaced), std::pair(&counts_.left, &sums->left)}) {
+        for (const auto &[what, n] : *from) {
+            (*to)[what] += n * n_uses_;
+        }
+    }
 }
 
 void Replacements::put_in() {

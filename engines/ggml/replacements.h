@@ -3,18 +3,23 @@
 
 #include "angles.h"
 #include "move.h"
-#include "report.h"
 #include "road.h"
 #include "runs.h"
 
 #include <ggml-impl.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace halyard_ggml {
+
+/// How many nodes, by what replaced them and by why they were left.
+struct Counts {
+    std::map<std::string, long long> replaced, left;
+};
 
 /// A call takes the place of its road's last node as a custom operator of ggml, so it runs on ggml's threads. The nodes
 /// before it become empty ones, which ggml skips.
@@ -32,6 +37,9 @@ public:
 
     void put_in();
     void take_out();
+
+    /// Adds what was replaced and left, as often as the graph was computed.
+    void add_counts(Counts *sums) const;
 
     /// Why the last call that failed did so, or NULL.
     const char *error() const { return error_.code == HALYARD_OK ? nullptr : error_.message; }
@@ -63,6 +71,7 @@ private:
     std::vector<Edit> edits_;
     std::vector<Used> used_;
     Counts counts_;
+    long long n_uses_ = 1;
     halyard_error error_ = halyard::make_struct<halyard_error>();
 };
 

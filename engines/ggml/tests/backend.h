@@ -32,6 +32,15 @@ inline void expect(bool is_so, const std::string &what) {
     }
 }
 
+/// Keeps ggml's last warning or error, and prints what backends say at their end.
+inline void keep_log(ggml_log_level level, const char *text, void * /*data*/) {
+    if (level == GGML_LOG_LEVEL_INFO) {
+        std::fputs(text, stdout);
+    } else {
+        last_log = text;
+    }
+}
+
 inline Owned<ggml_backend_t> make_backend(int n_threads) {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     Owned<ggml_backend_t> backend(ggml_backend_dev_init(device, nullptr));

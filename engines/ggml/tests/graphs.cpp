@@ -212,7 +212,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     const int n_threads = std::atoi(argv[2]);
-    ggml_log_set([](ggml_log_level, const char *text, void *) { last_log = text; }, nullptr);
+    ggml_log_set(keep_log, nullptr);
     ggml_backend_load_all();
     const Results before = run_all(n_threads);
     if (ggml_backend_load(argv[1]) == nullptr) {

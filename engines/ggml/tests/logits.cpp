@@ -239,7 +239,12 @@ int main(int argc, char **argv) {
         stop("usage: logits MODEL.gguf LIBRARY.so THREADS CACHE_TYPE FLASH_ATTENTION [no-shift]");
     }
     const Settings settings(argv, argc == 7);
-    llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
+    const auto print_counts = [](ggml_log_level, const char *text, void *) {
+        if (std::strncmp(text, "halyard: ", 9) == 0) {
+            std::fputs(text, stdout);
+        }
+    };
+    llama_log_set(print_counts, nullptr);
     llama_backend_init();
     const auto before = run(settings);
     if (!before) {

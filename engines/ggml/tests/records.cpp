@@ -355,7 +355,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     const int n_threads = std::atoi(argv[2]);
-    ggml_log_set([](ggml_log_level, const char *text, void *) { last_log = text; }, nullptr);
+    ggml_log_set(keep_log, nullptr);
     ggml_backend_load_all();
     std::vector<std::vector<Snapshot>> before;
     for (const Layer &layer : layers) {
