@@ -69,7 +69,7 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
         lines.add("\n");
     }
     for (int i = 0; status == HALYARD_OK && i < plan.n_tensors; i++) {
-        if (plan.tensors[i].is_plain) {
+        if (plan.tensors[i].is_plain()) {
             explain_tensor(lines, plan, i, allowed);
         } else {
             explain_steps(lines, plan, *kv, i, allowed);

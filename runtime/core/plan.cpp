@@ -11,11 +11,19 @@ namespace halyard {
 
 namespace {
 
-/// Whether a tensor has more to do than to be rotated from x to y.
-bool asks_for_kv(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv) {
-    return kv.out_dtype != tensor.dtype || kv.no_rotation != 0 || kv.norm != nullptr || kv.scale != nullptr ||
-           kv.cache != nullptr || kv.position_scales != 0 || kv.hadamard != 0 || kv.groups != nullptr ||
-           kv.from_groups != nullptr;
+StageSet stages_of(const halyard_plan_desc &plan, const halyard_tensor_desc &tensor, const halyard_kv_desc &kv) {
+    StageSet set = 0;
+    const auto add_if = [&](bool condition, Stage stage) { set |= condition ? bit(stage) : 0; };
+    add_if(plan.rerotates != 0, Stage::rerotation);
+    add_if(kv.out_dtype != tensor.dtype, Stage::conversion);
+    add_if(kv.no_rotation != 0, Stage::no_rotation);
+    add_if(kv.norm != nullptr, Stage::norm);
+    add_if(kv.scale != nullptr, Stage::scale);
+    add_if(kv.cache != nullptr, Stage::cache);
+    add_if(kv.position_scales != 0, Stage::position_scales);
+    add_if(kv.hadamard != 0, Stage::hadamard);
+    add_if(kv.groups != nullptr || kv.from_groups != nullptr, Stage::groups);
+    return set;
 }
 
 /// Fills in what a description leaves to the frequencies, which may be NULL, and to its own other fields.
@@ -54,7 +62,7 @@ halyard_status read_dtypes(const halyard_tensor_desc &tensor, const halyard_kv_d
     }
     out->dtype = *to_dtype(tensor.dtype);
     out->out_dtype = *to_dtype(kv.out_dtype);
-    if (out->is_plain && is_8_bit(out->dtype)) {
+    if (out->is_plain() && is_8_bit(out->dtype)) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(out->dtype),
                     ", which only outputs and keys that rerotate can have");
     }
@@ -153,7 +161,7 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
     out->n_tensors = given.n_tensors;
     for (int i = 0; i < given.n_tensors; i++) {
         TensorPlan &tensor = out->tensors[i];
-        tensor.is_plain = given.rerotates == 0 && !asks_for_kv(reading->tensors[i], reading->kv[i]);
+        tensor.stages = stages_of(given, reading->tensors[i], reading->kv[i]);
         HALYARD_TRY(read_tensor(reading->tensors[i], reading->kv[i], i, given.rotary_dim, &tensor, error));
     }
     return HALYARD_OK;

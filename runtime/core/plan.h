@@ -13,6 +13,11 @@ namespace halyard {
 /// What the KV path does with the tensors of a plan: see kv/plan.h.
 struct KvPlan;
 
+/// What a tensor can be asked for beside being rotated from x to y.
+enum class Stage { rerotation, no_rotation, conversion, norm, position_scales, hadamard, scale, groups, cache };
+using StageSet = std::uint32_t;
+constexpr StageSet bit(Stage stage) noexcept { return StageSet{1} << static_cast<int>(stage); }
+
 /// A tensor of a plan, with a kernel for each way in which the tensor of a run can lie.
 struct TensorPlan {
     Dtype dtype, out_dtype;  // of x and y
@@ -21,10 +26,12 @@ struct TensorPlan {
     std::int64_t head_dim, rotary_offset;
     std::int64_t in_dim, out_dim;  // last dimensions of x and y: head_dim, or the bytes of a record
     bool rotates;
-    // A tensor is plain if it is only rotated, from x to y. All others are done by the KV path:
-    bool is_plain;
+    StageSet stages;
     bool reads_x, writes_y;  // else x only tells dtype and shape, or y is not looked at
     const Kernel *kernels[n_places][n_layouts];
+
+    /// Whether it is only rotated, from x to y. All others are done by the KV path.
+    bool is_plain() const noexcept { return stages == 0; }
 
     const Kernel &kernel(Place place, Layout layout) const noexcept {
         return *kernels[static_cast<int>(place)][static_cast<int>(layout)];

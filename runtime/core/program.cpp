@@ -197,12 +197,12 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
         tensor.lists_y = desc.writes_y;
         tensor.kernel = tensor.large = nullptr;
         tensor.is_one_call = tensor.is_even = false;
-        if (desc.is_plain) {
+        if (desc.is_plain()) {
             const std::int64_t n_tokens = program.positions.n_tokens;
             tensor.is_even = program.positions.n_batch == 1 || (tensor.x.batch == n_tokens * tensor.x.token &&
                                                                 tensor.y.batch == n_tokens * tensor.y.token);
         }
-        if (desc.is_plain && device == HALYARD_CPU) {
+        if (desc.is_plain() && device == HALYARD_CPU) {
             bind_kernel(plan, desc, program.positions, tensor);
         }
     }
@@ -300,7 +300,7 @@ halyard_status bind_executor(const halyard_executor *executor, Program &program,
     double threads = 0.0;
     for (int i = 0; i < program.plan->n_tensors && !program.is_empty; i++) {
         const TensorPlan &desc = program.plan->tensors[i];
-        const std::int64_t width = desc.is_plain ? program.plan->rotary_dim : desc.head_dim;
+        const std::int64_t width = desc.is_plain() ? program.plan->rotary_dim : desc.head_dim;
         threads += n_tokens * static_cast<double>(program.tensors[i].n_heads * width * desc.bytes) /
                    static_cast<double>(bytes_worth_a_thread(desc.dtype));
     }

@@ -17,7 +17,7 @@ halyard_status fail_without(halyard_error *error, const Part &what, const Part &
 halyard_status read_kv_plan(const PlanReading &, halyard_plan *plan, std::shared_ptr<KvPlan> *,
                             halyard_error *error) noexcept {
     for (int i = 0; i < plan->n_tensors; i++) {
-        if (!plan->tensors[i].is_plain) {
+        if (!plan->tensors[i].is_plain()) {
             return fail_without(error, "tensors[", i, "] is not only rotated");
         }
     }

@@ -150,19 +150,18 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
 // ---- The steps -----------------------------------------------------------------------------------------------------
 
 /// Whether a tensor is only rotated or copied: what is stored has the dtype of what is loaded, which rotates.
-bool is_only_rotated(const TensorPlan &desc, const KvTensor &stages) {
-    return desc.dtype == desc.out_dtype && !is_8_bit(desc.dtype) && !stages.norm && !stages.scale && !stages.groups &&
-           !stages.from_groups && !stages.position_scales && stages.hadamard == 0;
+bool is_only_rotated(const TensorPlan &desc) {
+    return (desc.stages & ~(bit(Stage::rerotation) | bit(Stage::no_rotation) | bit(Stage::cache))) == 0 &&
+           !is_8_bit(desc.dtype);
 }
 
 /// Whether one kernel norms whole heads, rotates and stores them: pairs of whole vectors.
 bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &desc, const KvTensor &stages) {
     const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
-    return norm != nullptr && !norm->layer && !norm->per_head && !norm->after && !norm->row &&
-           (norm->rounding == 0 || desc.dtype == Dtype::f32) && norm->size == desc.head_dim && desc.rotates &&
-           plan.rotary_dim == desc.head_dim && plan.rotary_dim % 32 == 0 &&
-           desc.pairing == Pairing::half && desc.out_pairing == Pairing::half && desc.dtype == desc.out_dtype &&
-           !stages.scale && !stages.groups && !stages.from_groups && !stages.position_scales && stages.hadamard == 0;
+    return norm != nullptr && (desc.stages & ~(bit(Stage::norm) | bit(Stage::cache))) == 0 && !norm->layer &&
+           !norm->per_head && !norm->after && !norm->row && (norm->rounding == 0 || desc.dtype == Dtype::f32) &&
+           norm->size == desc.head_dim && plan.rotary_dim == desc.head_dim && plan.rotary_dim % 32 == 0 &&
+           desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
 }
 
 /// Whether a step can load and norm at once: whole heads, as floats or by an RMS norm.
@@ -183,13 +182,13 @@ bool list_direct_steps(const halyard_plan &plan, const KvPlan &kv, int index, co
     const KvTensor &stages = kv.tensors[index];
     std::int64_t stride = 0;
     const bool is_linear = !stages.cache || stages.cache->is_linear(desc.head_dim, &stride);
-    if (is_only_rotated(desc, stages) && is_linear &&
+    if (is_only_rotated(desc) && is_linear &&
         (kv.rerotates || !scattered.y || !stages.cache || desc.head_dim > max_head)) {
         steps.direct = Steps::Direct::to_output;
         steps.add(desc.rotates ? "rotate to the output" : "copy to the output", rotate_to_output);
         return true;
     }
-    if (is_only_rotated(desc, stages) && !kv.rerotates) {
+    if (is_only_rotated(desc) && !kv.rerotates) {
         steps.direct = Steps::Direct::to_words;
         steps.in_blocks = true;
         steps.add(desc.rotates ? "rotate" : "copy", rotate_to_words);
@@ -283,7 +282,7 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
                             halyard_error *error) noexcept {
     for (int i = 0; i < plan->n_tensors; i++) {
         TensorPlan &desc = plan->tensors[i];
-        if (desc.is_plain) {
+        if (desc.is_plain()) {
             continue;
         }
         if (*out == nullptr) {
@@ -316,7 +315,7 @@ halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPl
                                halyard_error *error) noexcept {
     out->kernels = find_stage_kernels(allowed);
     for (int i = 0; i < plan.n_tensors; i++) {
-        if (plan.tensors[i].is_plain) {
+        if (plan.tensors[i].is_plain()) {
             continue;
         }
         if (out->kernels == nullptr) {

@@ -215,7 +215,7 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     HALYARD_TRY(bind_groups(to, error));
     const bool x_is_scattered = desc.reads_x && tensor.in().element != 1;
     const bool y_is_scattered = desc.writes_y && tensor.y.element != 1;
-    if (desc.is_plain) {
+    if (desc.is_plain()) {
         return HALYARD_OK;
     }
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];

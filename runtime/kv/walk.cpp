@@ -130,7 +130,7 @@ void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, cons
         if (call.program.tensors[i].n_heads == 0 || (set >> i & 1) == 0) {
             continue;
         }
-        if (call.plan().tensors[i].is_plain) {
+        if (call.plan().tensors[i].is_plain()) {
             rotate_heads(call.program, call.given, i, tokens, *rows, heads);
         } else if (rows == nullptr || rows->first_pair == 0 || call.plan().tensors[i].rotates) {
             walk_tensor(call, i, tokens, rows, heads);
