@@ -369,7 +369,7 @@ DRIVER(cuMemcpyHtoD_v2, Address to, const void *from, std::size_t n_bytes) {
         const auto *const bytes = static_cast<const std::uint8_t *>(from);
         enqueue(nullptr, [to, staged = std::vector<std::uint8_t>(bytes, bytes + n_bytes)] {
             if (Region *const region = memory_at(to, staged.size())) {
-                region->write(to, staged.data(), staged.size());
+                std::memcpy(region->bytes(to), staged.data(), staged.size());
             }
         });
     }
@@ -385,7 +385,7 @@ DRIVER(cuMemcpyDtoH_v2, void *to, Address from, std::size_t n_bytes) {
     const Region *const region = memory_at(from, n_bytes);
     const Result result = region == nullptr ? invalid_value : record("cuMemcpyDtoH_v2");
     if (result == success) {
-        region->read(to, from, n_bytes);
+        std::memcpy(to, region->bytes(from), n_bytes);
     }
     return result;
 }

@@ -122,7 +122,7 @@ void Block::set_registers(std::uint64_t &random) {
     std::ranges::generate(registers_, next_of_garbage);
     std::vector<std::uint64_t> words(shared_.size() / 8 + 1);
     std::ranges::generate(words, next_of_garbage);
-    shared_.write(shared_.begin(), words.data(), shared_.size());
+    std::memcpy(shared_.bytes(shared_begin), words.data(), shared_.size());
     for (const auto &[operand, value] : launch_.function->constants) {
         set_all(operand, value);
     }

@@ -106,16 +106,6 @@ void Region::store(Address at, unsigned n, const Access &by, const std::uint8_t 
     std::memcpy(bytes_ + to, from, n);
 }
 
-void Region::write(Address at, const void *from, std::size_t n) {
-    std::memcpy(bytes_ + (at - begin_), from, n);
-}
-
-void Region::fill(Address at, std::uint8_t value, std::size_t n) {
-    std::memset(bytes_ + (at - begin_), value, n);
-}
-
-void Region::read(void *to, Address at, std::size_t n) const { std::memcpy(to, bytes_ + (at - begin_), n); }
-
 Memory::~Memory() {
     while (!regions_.empty()) {
         release(regions_.back()->begin());
@@ -141,7 +131,8 @@ Address Memory::allocate(std::size_t n_bytes) {
         }
         try {
             auto region = std::make_unique<Region>(begin, n_bytes);
-            region->fill(begin, 0xa5, std::min<std::size_t>(n_bytes, 1 << 20));  // so that nobody counts on zeros
+            std::memset(region->bytes(begin), 0xa5,
+                        std::min<std::size_t>(n_bytes, 1 << 20));  // so that nobody counts on zeros
             const auto behind = std::ranges::upper_bound(regions_, begin, {}, [](const auto &r) { return r->begin(); });
             regions_.insert(behind, std::move(region));
             return begin;

@@ -54,10 +54,8 @@ public:
     void load(Address at, unsigned n, const Access &by, std::uint8_t *to);
     void store(Address at, unsigned n, const Access &by, const std::uint8_t *from);
 
-    /// The same by the host, between launches.
-    void write(Address at, const void *from, std::size_t n);
-    void fill(Address at, std::uint8_t value, std::size_t n);
-    void read(void *to, Address at, std::size_t n) const;
+    /// For the host, between launches.
+    std::uint8_t *bytes(Address at) const { return bytes_ + (at - begin_); }
 
 private:
     Address begin_;

@@ -19,14 +19,6 @@ int call_driver(const char *name, Arguments... arguments) {
     return reinterpret_cast<int (*)(Arguments...)>(find_driver_function(name))(arguments...);
 }
 
-/// Throws where one does not return 0.
-template <typename... Arguments>
-void require_call(const char *name, Arguments... arguments) {
-    if (const int status = call_driver(name, arguments...)) {
-        throw error(HALYARD_ERROR_DEVICE, std::string(name) + " returns " + std::to_string(status));
-    }
-}
-
 /// A context and a stream of our own on the first device.
 class DeviceQueue {
 public:

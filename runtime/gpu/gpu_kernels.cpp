@@ -19,8 +19,8 @@ namespace {
 using enum Dtype;  // as the rows name them
 
 constexpr GpuKernel table[] = {
-#define HALYARD_GPU_KERNEL(name, target, pairing, out_pairing, bits, dtype, in_place, schedule)                        \
-    {#name, {row_pairing::pairing, row_pairing::out_pairing, (bits) / 8}, dtype, in_place, schedule, name##_argv},
+#define HALYARD_GPU_KERNEL(name, target, pairing, out_pairing, bits, dtype, in_place, ...)                             \
+    {#name, {row_pairing::pairing, row_pairing::out_pairing, (bits) / 8}, dtype, in_place, name##_argv},
 #include "built_kernels.inc"
 };
 

@@ -27,7 +27,6 @@ struct GpuKernel {
     GpuLayout layout;
     Dtype dtype;
     bool in_place;
-    const char *schedule;  // "default", or the device that it was tuned for
     KernelFunction function;
 };
 

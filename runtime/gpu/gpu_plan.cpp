@@ -190,7 +190,6 @@ void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
         text.add("  * ");
         text.add(kernel.name);
         text.add(is_strided ? ": taken for any other layout\n" : when);
-        text.add_schedule(kernel.schedule);
     }
 }
 

@@ -83,7 +83,6 @@ halyard_status check_device_memory(const halyard_gpu_plan &plan, const GpuRun &r
             HALYARD_TRY(memory.check("y", i, run.pointers->y[i], error));
         }
         HALYARD_TRY(memory.check("args.kv.stages.weight", i, run.data(i, Array::weight), error));
-        HALYARD_TRY(memory.check("args.kv.stages.group_scales", i, run.data(i, Array::group_scales), error));
     }
     if (!run.program.is_empty) {
         HALYARD_TRY(memory.check("positions", 0, run.pointers->all.positions, error));

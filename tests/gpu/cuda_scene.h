@@ -41,15 +41,13 @@ public:
 
     template <typename T>
     void write(unsigned region, T value, std::size_t at = 0) {
-        memory_.find(regions_[region])->write(regions_[region] + at, &value, sizeof(value));
+        std::memcpy(bytes(region) + at, &value, sizeof(value));
     }
-    void fill(unsigned region, std::uint8_t value) {
-        memory_.find(regions_[region])->fill(regions_[region], value, n_bytes);
-    }
+    void fill(unsigned region, std::uint8_t value) { std::memset(bytes(region), value, n_bytes); }
     template <typename T>
     T read(unsigned region, std::size_t at = 0) const {
         T value{};
-        memory_.find(regions_[region])->read(&value, regions_[region] + at, sizeof(value));
+        std::memcpy(&value, bytes(region) + at, sizeof(value));
         return value;
     }
 
@@ -77,6 +75,8 @@ public:
     }
 
 private:
+    std::uint8_t *bytes(unsigned region) const { return memory_.find(regions_[region])->bytes(regions_[region]); }
+
     emulated_cuda::Memory memory_;
     std::array<Address, 4> regions_ = {};
     std::uint32_t n_launches_ = 0;

@@ -1,11 +1,10 @@
 """Breaks the CUDA kernels that ship on purpose, one statement at a time, and sees that their tests fail on the machine
-of checks/cuda: mutate_ptx.py BUILD [--seed N] [--list] [--only WORD] [--every RULE] [--count N]
+of checks/cuda: mutate_ptx.py BUILD [--seed N] [--only WORD] [--count N]
 
 Which statements are broken is drawn by a seed, which is printed. Each mutant is loaded in the kernel's place by a test
 program of its own; one that runs for ten times as long as the kernel itself is caught, too. Fails where no test notices
-and EQUIVALENT does not say why: then a test's scenes want something, or EQUIVALENT does. --list shows the mutants and
-runs nothing; --only takes those whose kernel or rule has a word in its name; --every breaks all statements that a rule
-fits; --count draws so many of all mutants.
+and EQUIVALENT does not say why: then a test's random cases want something, or EQUIVALENT does. --only takes those whose
+kernel or rule has a word in its name; --count draws so many of all mutants.
 """
 
 import argparse
@@ -274,9 +273,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=20261121)
-    parser.add_argument("--list", action="store_true")
     parser.add_argument("--only", default="")
-    parser.add_argument("--every", metavar="RULE")
     parser.add_argument("--count", type=int)
     return parser.parse_args()
 
@@ -285,8 +282,7 @@ def choose(given, runner):
     chosen = []
     for kernel, (_, count) in KERNELS.items():
         mutants = list(mutants_of(kernel, runner.path_of(kernel).read_text()))
-        chosen += ([mutant for mutant in mutants if given.every in mutant.rule] if given.every is not None
-                   else draw(mutants, count, given.seed))
+        chosen += draw(mutants, count, given.seed)
     chosen = [mutant for mutant in chosen if given.only in mutant.kernel or given.only in mutant.rule]
     return draw(chosen, given.count, given.seed) if given.count else chosen
 
@@ -297,10 +293,6 @@ def main():
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         runner = Runner(given.build.resolve(), pathlib.Path(folder), given.seed)
         mutants = choose(given, runner)
-        if given.list:
-            for mutant in mutants:
-                print(*mutant[:-1], sep="\t")
-            return
         list(pool.map(runner.check, sorted({mutant.kernel for mutant in mutants})))
         counts = collections.Counter()
         for mutant, caught in zip(mutants, pool.map(runner.catch, enumerate(mutants))):

@@ -59,64 +59,43 @@ TEST_CASE("cuda machine: accesses outside of memory are faults", "[machine]") {
          "[%rd10+32];",
          ""},
         {"ld.global.b32 %r0, [%rd10+-4];", nowhere},
-        {"ld.global.nc.b16 %rs0, [%rd10+-2];", nowhere},
         {"ld.global.b32 %r0, [%rd10+60];", nowhere},
-        {"ld.global.b64 %rd0, [%rd10+56];", nowhere},
         {"ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%rd10+48];", nowhere},
-        {"st.global.b32 [%rd11+-4], 0;", nowhere},
         {"st.global.b16 [%rd11+60], 0;", nowhere},
-        {"st.global.v2.b64 [%rd11+48], {%rd10, %rd11};", nowhere},
-        {"ld.global.b32 %r0, [%rd13];", nowhere},  // freed
-        {"st.global.b32 [%rd13+8], 0;", nowhere},
+        {"ld.global.b32 %r0, [%rd13];", nowhere},             // freed
         {"ld.global.b32 %r0, [%rd10+1073741824];", nowhere},  // between allocations
         {"mov.b64 %rd0, 0;\nld.global.b32 %r0, [%rd0];", nowhere},
-        {"mov.b64 %rd0, -4;\nst.global.b32 [%rd0], 1;", nowhere},
         {"cvt.u32.u64 %r0, %rd10;\ncvt.u64.u32 %rd0, %r0;\nld.global.b32 %r0, [%rd0];", nowhere},
         {"st.shared.v4.b32 [%rd14], {1, 2, 3, 4};\nst.shared.b32 [%rd14+16], 0;\nld.shared.b16 %rs0, [%rd14+18];", "",
          twenty},
         {"ld.shared.b32 %r0, [%rd14+20];", not_shared, twenty},
-        {"ld.shared.b64 %rd0, [%rd14+16];", not_shared, twenty},
         {"st.shared.v4.b32 [%rd14+16], {1, 2, 3, 4};", not_shared, twenty},
         {"st.shared.b16 [%rd14+-2], 0;", not_shared, twenty},
-        {"st.global.b8 [%rd11+59], 1;\nst.shared.b8 [%rd14+19], 1;", "", twenty},
-        {"st.global.b8 [%rd11+60], 0;", nowhere},
-        {"st.global.b8 [%rd11+-1], 0;", nowhere},
-        {"st.shared.b8 [%rd14+20], 0;", not_shared, twenty},
         {"ld.shared.b32 %r0, [%rd10];", not_shared, twenty},
         {"ld.shared.b16 %rs0, [%rd14];", "of which a launch has 0 bytes", {.shared_bytes = 0}},
-        {"mov.b64 %rd0, 0;\nst.shared.b32 [%rd0], 1;", emulated_cuda::shared_begin == 0 ? "" : not_shared, twenty},
+        {"mov.b64 %rd0, 0;\nst.shared.b32 [%rd0], 1;", not_shared, twenty},
     });
 }
 
 TEST_CASE("cuda machine: accesses off their alignment are faults", "[machine]") {
-    const std::tuple<const char *, unsigned, const char *> accesses[] = {{"b16", 2, "%rs0"},
-                                                                         {"b32", 4, "%r0"},
-                                                                         {"b64", 8, "%rd0"},
-                                                                         {"v2.b16", 4, "{%rs0, %rs1}"},
-                                                                         {"v2.b32", 8, "{%r0, %r1}"},
-                                                                         {"v2.b64", 16, "{%rd0, %rd1}"},
-                                                                         {"v4.b16", 8, "{%rs0, %rs1, %rs2, %rs3}"},
-                                                                         {"v4.b32", 16, "{%r0, %r1, %r2, %r3}"}};
+    const std::tuple<const char *, unsigned, const char *> accesses[] = {{".b16 ", 2, "%r0"},
+                                                                         {".b32 ", 4, "%r0"},
+                                                                         {".v2.b32 ", 8, "{%r0, %r1}"},
+                                                                         {".v4.b16 ", 8, "{%r0, %r1, %r2, %r3}"},
+                                                                         {".v2.b64 ", 16, "{%r0, %r1}"}};
     std::vector<Wrong> all;
     for (const auto &[type, n, registers] : accesses) {
-        for (const unsigned off : {1u, n / 2, n - 1, n}) {
+        for (const unsigned off : {1u, n / 2, n}) {
             const std::string words = off == n ? "" : "which is not aligned to " + std::to_string(n) + " bytes";
-            const std::string of = std::string(".") + type + " ", at = "+" + std::to_string(off) + "]";
-            const std::string list = registers;
-            // What is stored must be set.
-            const std::string set = "ld.global" + of + list + ", [%rd10];\n";
-            all.push_back({"ld.global" + of + list + ", [%rd10" + at + ";", words});
-            all.push_back({"ld.global.nc" + of + list + ", [%rd10" + at + ";", words});
-            all.push_back({"ld.shared" + of + list + ", [%rd14" + at + ";", words});
-            all.push_back({set + "st.shared" + of + "[%rd14" + at + ", " + list + ";", words});
+            const std::string at = "+" + std::to_string(off) + "]", list = registers;
+            all.push_back({"ld.global" + (type + list) + ", [%rd10" + at + ";", words});
+            all.push_back({"ld.global.nc" + (type + list) + ", [%rd10" + at + ";", words});
+            all.push_back({"ld.shared" + (type + list) + ", [%rd14" + at + ";", words});
+            all.push_back({std::string("st.shared") + type + "[%rd14" + at + ", " + list + ";", words});
+            all.push_back({std::string("st.global") + type + "[%rd11" + at + ", " + list + ";", words});
         }
     }
     check(all);
-    Scene scene;
-    scene.fill(0, 1);
-    CHECK_THAT(scene.run("ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%rd10];\n"
-                         "st.global.v4.b32 [%rd11+8], {%r0, %r1, %r2, %r3};"),
-               ContainsSubstring("which is not aligned to 16 bytes"));
 }
 
 TEST_CASE("cuda machine: threads that touch one place of shared memory need a barrier in between", "[machine]") {
@@ -161,13 +140,6 @@ TEST_CASE("cuda machine: blocks of a launch must not touch one place of global m
            {of_two_blocks(write, write), "", two_blocks},  // one value, as blocks that report bad positions write
            {of_two_blocks(read, read), "", two_blocks},
            {of_two_blocks(write, "ld.global.b16 %rs1, [%rd11+2];"), "", two_blocks},
-           // Bytes are apart, but not from words that hold them.
-           {of_two_blocks("st.global.b8 [%rd11], 7;", "st.global.b8 [%rd11+1], 8;"), "", two_blocks},
-           {of_two_blocks("st.global.b8 [%rd11+1], 7;", "st.global.b8 [%rd11+1], 8;"),
-            "writes another value where block number", two_blocks},
-           {of_two_blocks("st.global.b8 [%rd11+1], 7;", read), "of this launch", two_blocks},
-           {of_two_blocks("st.global.b8 [%rd11+1], 7;", write_other), "writes another value where block number",
-            two_blocks},
            // Rows that would be torn, between blocks that run at once and those that follow each other.
            {of_two_blocks(row, row), "writes another value where block number", two_blocks},
            {of_two_blocks(row, row), "", {}},

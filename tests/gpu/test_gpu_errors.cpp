@@ -3,6 +3,7 @@
 #include "gpu/driver.h"
 #include "tests/gpu/working_run.h"
 
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
 using gpu_test::Memory;
@@ -173,14 +174,16 @@ TEST_CASE("cuda device: positions of many tokens are checked against a range", "
     const halyard::gpu_plan plan(
         w.queue, halyard::plan_desc(64, {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)}),
         angles);
-    constexpr std::int64_t n_tokens = 130;  // a block of threads, and some more
-    const Memory from(w.queue, std::vector<char>(n_tokens * 64 * 4)), to(w.queue, std::vector<char>(n_tokens * 64 * 4));
+    const std::int64_t n_tokens = GENERATE(128, 130);  // a block of threads, and some more
+    const std::vector<char> zeros(static_cast<std::size_t>(n_tokens * 64 * 4));
+    const Memory from(w.queue, zeros), to(w.queue, zeros);
     for (const auto &[tensor, memory] : {std::pair(&w.x, &from), std::pair(&w.y, &to)}) {
         *tensor = halyard::tensor(memory->data(), halyard::dtype::f32, {1, n_tokens, 1, 64});
         tensor->device = HALYARD_CUDA;
     }
     const auto is_told = [&](const auto last) {
-        std::vector at(n_tokens, last < 50 ? last + 1 : last - 1);  // of all positions the last token's is the farthest
+        std::vector at(static_cast<std::size_t>(n_tokens),
+                       last < 50 ? last + 1 : last - 1);  // of all positions the last token's is the farthest
         at.back() = last;
         const Memory places(w.queue, at), word(w.queue, std::vector<char>(4));
         w.positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, n_tokens});
