@@ -103,47 +103,6 @@ std::vector<float> table_rows_at(const halyard::frequencies &frequencies, const 
     return rows;
 }
 
-/// How a target makes rows.
-struct RowMaker {
-    const char *name;
-    halyard::RowKernels kernels;
-};
-
-/// The targets that this machine can run, the reference included.
-inline std::vector<RowMaker> row_makers() {
-    std::vector<RowMaker> makers;
-    std::int32_t index = 0;
-    for (const halyard_target_info &info : halyard::targets()) {
-        const auto target = static_cast<halyard::Target>(index++);
-        if (info.built != 0 && info.supported != 0) {
-            makers.push_back({info.name, halyard::select_row_kernels(halyard::bit(target))});
-        }
-    }
-    return makers;
-}
-
-/// The rows [positions, 2, n_pairs] that one target makes.
-inline std::vector<float> rows_by(const halyard_angle_source &source, const halyard::RowKernels &kernels,
-                                  const std::vector<std::int32_t> &positions) {
-    const std::int64_t rotary_dim = source.rotary_dim, n_pairs = rotary_dim / 2;
-    const auto n_tokens = static_cast<std::int64_t>(positions.size());
-    std::vector<float> rows(static_cast<std::size_t>(n_tokens * rotary_dim), NAN);
-    halyard::Positions view{};
-    view.n_batch = view.stride_token = 1;
-    view.n_tokens = n_tokens;
-    view.is_given = true;
-    const halyard::RowInput input = {&source, &view, positions.data(), halyard::BadPosition::error};
-    const halyard::RowBlock block = halyard::row_block(rotary_dim);
-    for (std::int64_t at = 0; at < n_tokens; at += block.n_tokens) {
-        const std::int64_t n = std::min(block.n_tokens, n_tokens - at);
-        for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
-            halyard::make_rows(input, kernels, at, n, pair, std::min(block.n_pairs, n_pairs - pair),
-                               {rows.data() + at * rotary_dim + pair, rotary_dim, n_pairs});
-        }
-    }
-    return rows;
-}
-
 struct ExactCosSin {
     long double cos, sin;
 };

@@ -57,26 +57,6 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
     }
 }
 
-TEST_CASE("sources: splits over threads change no bit", "[sources][threads]") {
-    Random random(Catch::getSeed());
-    // Threads share tokens, across batch rows and in the middle of blocks; where tokens are few, they share heads.
-    constexpr std::array<std::int64_t, 4> shapes[] = {
-        {128, 3, 71, 8}, {64, 5, 1, 700}, {576, 2, 9, 16}, {10000, 1, 3, 13}, {4096, 2, 11, 3}};
-    for (const auto &[rotary_dim, n_batch, n_tokens, n_heads] : shapes) {
-        for (int kind = 0; kind < of_roads[of_source]; kind++) {
-            Draw draw(random);
-            Scene scene(draw, choose(kind, rotary_dim, {n_batch, n_tokens, n_heads}, random));
-            for (const char *target : targets_of(scene.call)) {
-                const Images whole = run(scene, target, Way::whole);
-                for (const int n_threads : {2, 3, 5}) {
-                    INFO(target << ", " << n_threads << " threads");
-                    REQUIRE(scene.difference(whole, run(scene, target, Way::pool, n_threads)) == "");
-                }
-            }
-        }
-    }
-}
-
 namespace {
 
 /// Pairs of the greatest length that halyard.h allows. Half of them are turned onto an axis, so that a result is f

@@ -77,9 +77,9 @@ inline std::vector<KernelRow> kernel_rows() {
             rows.push_back(row_of(rotation));
         }
     }
-    for (const RowMaker &maker : row_makers()) {
-        if (maker.kernels.phase != nullptr) {
-            rows.push_back({"halyard_rows_phase", Stage::rows_phase, Dtype::f32, maker.kernels.target});
+    for (std::int32_t i = 0; i < halyard::n_targets; i++) {
+        if (halyard::select_row_kernels(halyard::bit(halyard::Target(i))).phase != nullptr) {
+            rows.push_back({"halyard_rows_phase", Stage::rows_phase, Dtype::f32, halyard::Target(i)});
         }
     }
     return rows;

@@ -23,7 +23,7 @@ TEST_CASE("row kernels: every target of kernels has them", "[rows]") {
 }
 
 // ---- How far cos and sin are off -----------------------------------------------------------------------------------
-// Those of the reference: test_kernels.cpp shows that all targets have its bits.
+// On one target: test_kernels.cpp shows that all have the same bits.
 
 namespace {
 
@@ -35,8 +35,6 @@ ExactCosSin exact_of_turns(std::uint64_t turns, std::int32_t position) {
     const long double theta = static_cast<long double>(angle) * 0x1p-63L * std::acos(-1.0L);
     return {std::cos(theta), std::sin(theta)};
 }
-
-const halyard::RowKernels reference = halyard::select_row_kernels(0);
 
 struct Greatest {
     double of_one = 0;  // the error of cos or sin, as a part of attention_factor
@@ -102,6 +100,7 @@ TEST_CASE("row errors: golden angles, every base, width and attention factor", "
         positions.push_back(-(1 << shift) + 1);
     }
     positions.push_back(least_position);
+    const auto at = positions_of(positions);
     Greatest phase;
     for (const auto &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>());
@@ -121,7 +120,7 @@ TEST_CASE("row errors: golden angles, every base, width and attention factor", "
         for (const double factor : attention_factors) {
             const auto frequencies = with_factor(halyard::frequencies::from_base(base, rotary_dim), factor);
             const auto by_phase = make_source(frequencies, HALYARD_ANGLES_PHASE, least_position, greatest_position);
-            see_all(rows_by(*by_phase.get(), reference, positions), n_pairs, factor, in_order(exact, n_pairs), phase);
+            see_all(rows_of(by_phase, &at, 1, std::ssize(positions)), n_pairs, factor, in_order(exact, n_pairs), phase);
             // A table's values are the nearest, so within half an ulp; test_cos_sin.cpp checks their bits.
             const auto rows = table_rows_at(frequencies, positions);
             std::int64_t n_off = 0;
@@ -156,10 +155,12 @@ TEST_CASE("row errors: phase at random positions of the whole range", "[rows]") 
             positions.push_back(random_position(random));
         }
         const auto exact = exact_rows({list.begin(), list.end()}, positions);
+        const auto at = positions_of(positions);
         for (const double factor : attention_factors) {
             const auto frequencies = halyard::frequencies::from_list(list.data(), n_pairs, factor);
             const auto source = make_source(frequencies, HALYARD_ANGLES_PHASE, least_position, greatest_position);
-            see_all(rows_by(*source.get(), reference, positions), n_pairs, factor, in_order(exact, n_pairs), greatest);
+            const auto rows = rows_of(source, &at, 1, n_positions);
+            see_all(rows, n_pairs, factor, in_order(exact, n_pairs), greatest);
         }
     }
     check_greatest(greatest, phase_bound, 2);

@@ -59,30 +59,6 @@ TEST_CASE("bound runs: the same one at other addresses, on several threads at on
     CHECK_THROWS_AS(bound({example.data()}, {example.data()}, &start, {1, 1}), halyard::error);  // part 1 of 1
 }
 
-TEST_CASE("bound runs: large outputs take the kernels that their addresses allow", "[bound]") {
-    constexpr std::int64_t n_tokens = 250, n_heads = 300, head_dim = 128;  // 36 MiB
-    const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
-    const auto angles = halyard::angle_source::table(frequencies, 0, n_tokens + 1);
-    const halyard::plan plan(halyard::plan_desc(
-        frequencies, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half)}));
-    const std::size_t n = n_tokens * n_heads * head_dim;
-    std::vector<float> x(n), memory(n + 32), expected(n);
-    for (std::size_t i = 0; i < n; i++) {
-        x[i] = static_cast<float>(i % 251) - 125.0f;
-    }
-    const auto view = [](float *data) {
-        return halyard::tensor(data, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim});
-    };
-    halyard::run(plan, angles, view(x.data()), view(expected.data()));
-    float *const on_line = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
-    const halyard::bound_run bound(plan, angles, view(x.data()), view(on_line));
-    for (const std::ptrdiff_t off : {0, 1, 16}) {
-        std::fill(memory.begin(), memory.end(), -1.0f);
-        bound({x.data()}, {on_line + off});
-        CHECK(std::memcmp(on_line + off, expected.data(), n * sizeof(float)) == 0);
-    }
-}
-
 namespace {
 
 /// A run by given rows, by positions or by tokens, and memory for two sets of such rows: at 3000 and at 3100.
