@@ -1,7 +1,6 @@
 // Looks for shifts of quantised keys.
-#include "move.h"
-
 #include "nodes.h"
+#include "road.h"
 
 #include <ggml-impl.h>
 #include <ggml.h>

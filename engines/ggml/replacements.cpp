@@ -162,7 +162,8 @@ bool Replacements::refresh(Angles &angles) {
 }
 
 void Replacements::add_counts(Counts *sums) const {
-    for (const auto &[from, to] : {std::pair(&counts_.replaced, &sums->replaced), std::pair(&counts_.left, &sums->left)}) {
+    for (const auto &[from, to] :
+         {std::pair(&counts_.replaced, &sums->replaced), std::pair(&counts_.left, &sums->left)}) {
         for (const auto &[what, n] : *from) {
             (*to)[what] += n * n_uses_;
         }

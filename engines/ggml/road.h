@@ -3,6 +3,7 @@
 
 #include "rope.h"
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,18 @@ struct Road {
         return set_rows_node != nullptr ? set_rows_node : hadamard_node != nullptr ? hadamard_node : rope_node;
     }
 };
+
+/// CPY to f32 -> MUL_MAT -> ROPE -> MUL_MAT -> CPY back, with a Hadamard matrix that undoes itself, or without both
+/// MUL_MAT: a shift of quantised keys, which turn where they lie. ROPE's positions are by how much each token moves.
+struct Move {
+    Rope rope;
+    std::vector<ggml_tensor *> nodes;  // from the first CPY to the last
+    const ggml_tensor *keys;           // [head_dim, heads, tokens], quantised
+    std::int64_t hadamard;             // n of the transform, or 0
+};
+
+/// Finds the shift around node i, if it is a ROPE in one.
+bool find_move(const ggml_cgraph *graph, int i, Move *out);
 
 /// Finds the roads of one graph.
 class RoadFinder {

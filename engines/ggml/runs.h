@@ -2,7 +2,6 @@
 #pragma once
 
 #include "angles.h"
-#include "move.h"
 #include "road.h"
 
 #include <halyard/halyard_kv.hpp>

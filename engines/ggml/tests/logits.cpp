@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
@@ -48,15 +49,10 @@ struct Settings {
 
     Settings(char **argv, bool stays) : path(argv[1]), n_threads(std::atoi(argv[3])), shifts(!stays) {
         const std::string name = argv[4], flash = argv[5];
-        for (const ggml_type known : {GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0, GGML_TYPE_COUNT}) {
-            if (known == GGML_TYPE_COUNT) {
-                stop("no cache type: " + name);
-            }
-            type = known;
-            if (name == ggml_type_name(known)) {
-                break;
-            }
-        }
+        const ggml_type known[] = {GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0};
+        const auto is_named = [&](ggml_type each) { return name == ggml_type_name(each); };
+        const auto *const found = std::find_if(std::begin(known), std::end(known), is_named);
+        type = found != std::end(known) ? *found : (stop("no cache type: " + name), GGML_TYPE_COUNT);
         flash_attention = flash == "on"    ? LLAMA_FLASH_ATTN_TYPE_ENABLED
                           : flash == "off" ? LLAMA_FLASH_ATTN_TYPE_DISABLED
                                            : LLAMA_FLASH_ATTN_TYPE_AUTO;

@@ -119,15 +119,12 @@ class Tests:
             counts["models"] += 1
             for what in "restored", "shifted":
                 counts[what] += f"{what} -" not in output
-            replaced, left = report["replaced"], report["left"]
-            counts["with RoPE"] += replaced["nodes"] > 0
+            left = report["left"]
+            counts["with RoPE"] += report["replaced"]["nodes"] > 0
             for kind in "replaced", "left":
                 counts.update({f"{kind}: {what}": n for what, n in report[kind].items() if what != "nodes"})
             if status != 0 or not left.keys() <= (LEFT if is_quantised else {"nodes"}):
                 self.row(f"{path.stem}, {cache} cache", False, f"{output.strip()[-200:]} {left}")
-            elif cache == "f16":
-                parts = ", ".join(f"{n} {what}" for what, n in replaced.items() if what != "nodes")
-                print(f"       {path.stem:31} {output.strip():60} {parts}", flush=True)
         where = f"{cache} cache, flash attention {flash}" + (", no Hadamard" if disable != "0" else "")
         self.row(f"models, {where}", len(paths) == MODELS,
                  ", ".join(f"{n} {what}" for what, n in counts.items()))
