@@ -27,18 +27,9 @@ void read_strides(const ggml_tensor &tensor, std::int64_t *strides) {
     }
 }
 
-struct Span {
-    const char *begin, *end;
-};
-
-Span span_of(const ggml_tensor &tensor) {
-    const auto *begin = static_cast<const char *>(tensor.data);
-    return {begin, begin + ggml_nbytes(&tensor)};
-}
-
 bool meet(const ggml_tensor &a, const ggml_tensor &b) {
-    const Span x = span_of(a), y = span_of(b);
-    return x.begin < y.end && y.begin < x.end;
+    const auto *x = static_cast<const char *>(a.data), *y = static_cast<const char *>(b.data);
+    return x < y + ggml_nbytes(&b) && y < x + ggml_nbytes(&a);
 }
 
 /// What ggml's CPU backend writes for a quantised type, or 0.

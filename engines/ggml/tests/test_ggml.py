@@ -91,8 +91,7 @@ class Tests:
             cases = re.search(r"(\d+)/(\d+) tests passed", output)
             passed = (status == 0 and cases and cases[1] == cases[2] == str(n_cases) and replaced == n_nodes
                       and left == 0)
-            parts = ", ".join(f"{n} {what}" for what, n in report["replaced"].items())
-            self.row(f"test-backend-ops {operators}", passed, f"{cases and cases[0]}, {left} left, replaced {parts}")
+            self.row(f"test-backend-ops {operators}", passed, f"{cases and cases[0]}, {report}")
 
     def make_models(self):
         self.models.mkdir(exist_ok=True)
@@ -151,10 +150,6 @@ class Tests:
         other.write_bytes(library.replace(version, b"0" * len(version)))
         cases = {
             "another version of ggml": (str(other), {}, "halyard: this library was built for ggml 0"),
-            "no such file": ("/nonexistent/libhalyard_ggml.so", {}, "failed to load /nonexistent/libhalyard_ggml.so"),
-            "not a library": (__file__, {}, "failed to load"),
-            "a folder": (self.folder.name, {}, "failed to load"),
-            "an empty path": ("", {}, ""),
             "a target that does not exist": (self.library(), {"HALYARD_TARGET": "x87"}, "variable HALYARD_TARGET is"),
             "a ceiling that does not exist": (self.library(), {"HALYARD_MAX_TARGET": "x87"},
                                               "variable HALYARD_MAX_TARGET is"),
@@ -167,7 +162,7 @@ class Tests:
         for what, (library, variables, sentence) in cases.items():
             status, output, report = self.run(self.llama_program("test-backend-ops"), "test", "-o", "ROPE_SET_ROWS",
                                               "-b", "CPU", loads=library, **variables)
-            lines = [line for line in output.splitlines() if "halyard: " in line or "failed to load " in line]
+            lines = [line for line in output.splitlines() if "halyard: " in line]
             passed = (status == 0 and not report["replaced"] and len(lines) == bool(sentence)
                       and all(sentence in line for line in lines))
             self.row(what, passed, lines[0][:150] if lines else "stock")
