@@ -321,18 +321,12 @@ def run(options):
           + (f", in {options.output / name}.json. ./run build takes it." if n_better else "."))
 
 
-def positive(text):
-    if not float(text) > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
-    return float(text)
-
-
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="./run tune", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--kernels", default="*", metavar="GLOB", help="only kernels whose name matches [*]")
-    add("--minutes", type=positive, default=math.inf, metavar="M", help="end after about so long [when all is tried]")
+    add("--minutes", type=float, default=math.inf, metavar="M", help="end after about so long [when all is tried]")
     add("--shapes", nargs="+", metavar="NAME", help="only on these models of bench/shapes.txt")
     add("--target", default="", help="whose kernels [the best target that this machine has]")
     add("--output", type=pathlib.Path, default=tuned_schedules.FOLDER, metavar="FOLDER",

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.dont_write_bytecode = True
 BENCH = pathlib.Path(__file__).resolve().parents[1]
@@ -134,11 +135,8 @@ class Rows(unittest.TestCase):
             fake = iter(medians)
             found = lambda work, *_: [(None, measure.Difference(work.name, "run", m - 0.01, m, m + 0.01))
                                       for m in [next(fake)]]
-            real, measure.compare_builds = measure.compare_builds, found
-            try:
+            with mock.patch.object(measure, "compare_builds", found):
                 return len(measure.find_differences([Work(SMALL, 3, "bf16")], self.setting, self.library)[1])
-            finally:
-                measure.compare_builds = real
         self.assertEqual([compared(*medians) for medians in (
             (1.05, 1.05, 1.05), (0.95, 0.95, 0.95), (1.005,), (1.05, 1.0), (1.05, 1.05, 0.95))], [1, 1, 0, 0, 0])
         found = measure.compare_builds(Work(SMALL, 1, "bf16"), self.setting, self.library)
