@@ -105,7 +105,8 @@ def run_table(options):
         setting.peers = peers.Peers("road" if options.command == "road" else "rotation")
     began = time.monotonic()
     rows = measure_rows(works, setting)
-    record = {"command": shlex.join(["./run", "bench", *sys.argv[1:]]), "rows": rows, "machine": describe(setting.library)}
+    command = shlex.join(["./run", "bench", *sys.argv[1:]])
+    record = {"command": command, "rows": rows, "machine": describe(setting.library)}
     print("One thread is pinned to a CPU, and so are the peers. Ceiling: the part of the speed of the fastest copy\n"
           "(in place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that only converts\n"
           "them to f32 and back, where that is slower. x: how many times our time.\n"

@@ -10,9 +10,8 @@ PAIRINGS = {"half": 1, "interleaved": 2}
 ANGLES = {"table": 1, "phase": 3}
 PART = ("heads", "head_dim", "offset", "stride_head", "rotates", "is_cached", "rotary_offset", "norm_size")
 DESC = ("size", "dtype", "cache", "pairing", "out_pairing", "angles", "tokens", "rotary_dim", "row_elements",
-        "stride_element", "in_place", "cold", "first_position", "n_slots", "moved_by", "layers", "unit_offset",
-        "hadamard", "n_parts")
-DEFAULTS = {"angles": "table", "stride_element": 1, "first_position": -1, "layers": 1}
+        "in_place", "cold", "first_position", "n_slots", "moved_by", "layers", "unit_offset", "hadamard", "n_parts")
+DEFAULTS = {"angles": "table", "first_position": -1, "layers": 1}
 
 
 class Part(ctypes.Structure):

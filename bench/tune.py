@@ -47,7 +47,7 @@ MAKING_SHARE = 0.7  # of the time; the rest is for timing
 
 class Gain(typing.NamedTuple):
     """How many times as fast: medians over the rounds."""
-    hot: float  # the geometric mean over the shapes that are in caches; over all where none is
+    hot: float  # the geometric mean over the shapes that are in caches
     noise: float  # what that may be off by
     shapes: tuple  # (low, median, high) of each
 
@@ -145,19 +145,13 @@ class Maker:
 
 
 def list_rows(kernel, models):
-    """Of each pair of head_dim and rotary_dim a decoding step and a batch, which are hot, and a prompt in no cache. For
-    a kernel that stores past the caches, outputs that are larger than these."""
+    """Of each pair of head_dim and rotary_dim a decoding step and a batch, which are hot, and a prompt in no cache."""
     if kernel.op == "rows_phase":
         one_head = part_of(models[0], "-one-head", 1)  # which costs little beside its rows
         return [Work(one_head, tokens, "f32", angles="phase") for tokens in (1, 64, 512)]
-    pairings = tuple("interleaved" if pairing == "interleaved" else "half"
-                     for pairing in (kernel.pairing, kernel.out_pairing))
     models = list({(m.head_dim, m.rotary_dim): m for m in reversed(models)
-                   if (m.pairing, m.out_pairing) == pairings}.values())[::-1]
-    how = {"dtype": kernel.dtype, "in_place": kernel.place == "in_place", "strided": kernel.pairing == "strided"}
-    if kernel.is_non_temporal:
-        tokens = lambda model, mib: (mib << 20) // (Work(model, 1, **how).n_bytes // 2)
-        return [Work(model, tokens(model, mib), **how, cold=True) for model in models[:1] for mib in (32, 64, 96)]
+                   if (m.pairing, m.out_pairing) == (kernel.pairing, kernel.out_pairing)}.values())[::-1]
+    how = {"dtype": kernel.dtype, "in_place": kernel.place == "in_place"}
     return ([Work(model, tokens, **how) for model in models for tokens in (1, 64)] +
             [Work(model, 512, **how, cold=True) for model in models[:1]])
 
@@ -191,7 +185,7 @@ class Tuner:
     def __init__(self, listed, kernel, models, maker):
         self.listed, self.kernel, self.maker = listed, kernel, maker
         self.rows = list_rows(kernel, models)
-        self.hot = [i for i, row in enumerate(self.rows) if not row.cold] or list(range(len(self.rows)))
+        self.hot = [i for i, row in enumerate(self.rows) if not row.cold]
         self.tried, self.refused = 0, []
         self.default = maker.make(dict(kernel.parameters))
         if self.default.fault:
@@ -225,9 +219,7 @@ class Tuner:
     def tune(self, until):
         """The best candidate and its Gain over the default. The fastest of many was lucky too, so it is timed anew,
         three times, and the least gain counts."""
-        # non_temporal_mib is no number of the kernel's loops, but of the library's table of kernels.
-        loops = list(dict.fromkeys(self.listed.parameters[name].loops for name in self.kernel.parameters
-                                   if name != "non_temporal_mib"))
+        loops = list(dict.fromkeys(self.listed.parameters[name].loops for name in self.kernel.parameters))
         for i, some in enumerate(loops):
             n, *later = (len(list_variants(self.listed, self.base.numbers, each)) for each in loops[i:])
             now = time.monotonic()
@@ -277,13 +269,15 @@ def keep(path, cpu, tuner, candidate, gain, more):
 
 
 def find_kernels(listed, options, library):
+    """Those that models need in caches: none needs strided kernels, and memory bounds those that store past caches."""
     target = options.target or next(name for name, words in library.targets.items() if "active" in words)
     if "supported" not in library.targets.get(target, ()):
         raise Failed(f'this machine can\'t run "{target}"')
     kernels = [kernel for kernel in listed.kernels_of(target) if kernel.parameters and not kernel.target.is_gpu
+               and kernel.pairing != "strided" and not kernel.is_non_temporal
                and fnmatch.fnmatchcase(kernel.name, options.kernels)]
     if not kernels:
-        raise Failed(f'no kernel of {target} that has a schedule matches "{options.kernels}"')
+        raise Failed(f'no kernel of {target} that is tuned matches "{options.kernels}"')
     return kernels
 
 

@@ -66,7 +66,6 @@ class Work:
     cold: bool = False
     angles: str = "table"
     apart: bool = False  # q and k are two tensors of a run, one behind the other in memory
-    strided: bool = False  # in memory, element i of all heads of a token comes before element i + 1
     first_position: int = -1  # of consecutive ones; negative: those that are usual for so many tokens
 
     @property
@@ -80,8 +79,7 @@ class Work:
     def name(self):
         """"half_f32_in_place/llama-3-8b/64/hot", and behind it what is not as usual."""
         parts = [self.kernel, self.model.name, str(self.tokens), "cold" if self.cold else "hot"]
-        parts += [name for name, is_so in ((self.angles, self.angles != "table"), ("q-and-k", self.apart),
-                                           ("strided", self.strided)) if is_so]
+        parts += [self.angles] * (self.angles != "table") + ["q-and-k"] * self.apart
         return "/".join(parts)
 
     @property
@@ -99,13 +97,10 @@ class Work:
         """For native.py and peers."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         model, (q, k) = self.model, self.model[1:3]
-        stride = 1 if self.strided else model.head_dim
-        parts = [part(q, model.head_dim, 0, stride), part(k, model.head_dim, q * stride, stride)]
-        if not self.apart:
-            parts = [part(q + k, model.head_dim, 0, stride)]
+        parts = [part(heads, model.head_dim, first * model.head_dim, model.head_dim)
+                 for heads, first in (((q, 0), (k, q)) if self.apart else ((q + k, 0),))]
         return {**fields, "rotary_dim": model.rotary_dim, "pairing": model.pairing, "out_pairing": model.out_pairing,
-                "row_elements": (q + k) * model.head_dim, "stride_element": q + k if self.strided else 1,
-                "parts": parts}
+                "row_elements": (q + k) * model.head_dim, "parts": parts}
 
     right = (("run", "reference"),)  # of which all targets have the bits
 
@@ -125,13 +120,9 @@ class Work:
 
     def about(self):
         """What --json says of it."""
-        model = self.model
-        return {"name": self.name, "kernel": self.kernel, "model": model.name, "tokens": self.tokens,
-                "q_heads": model.q_heads, "k_heads": model.k_heads, "head_dim": model.head_dim,
-                "rotary_dim": model.rotary_dim, "pairing": model.pairing, "out_pairing": model.out_pairing,
-                "dtype": self.dtype, "in_place": self.in_place, "cold": self.cold,
-                "tensors": 2 if self.apart else 1, "angles": self.angles,
-                "bytes": self.n_bytes}
+        return {**self.model._asdict(), "name": self.name, "kernel": self.kernel, "model": self.model.name,
+                "tokens": self.tokens, "dtype": self.dtype, "in_place": self.in_place, "cold": self.cold,
+                "angles": self.angles, "bytes": self.n_bytes}
 
 
 def is_quick(work):

@@ -96,8 +96,7 @@ halyard_tensor tensor_at(const bench_work &work, std::int64_t p, const bench_wor
     tensor.dtype = static_cast<std::int32_t>(desc.dtype);
     tensor.data = work.at<char>(view.at + copy * work.layout.step);
     const std::int64_t shape[] = {1, desc.tokens, desc.parts[p].heads, head_size(desc.dtype, desc.parts[p].head_dim)};
-    const std::int64_t strides[] = {desc.tokens * view.stride_token, view.stride_token, view.stride_head,
-                                    view.stride_element};
+    const std::int64_t strides[] = {desc.tokens * view.stride_token, view.stride_token, view.stride_head, 1};
     std::copy_n(shape, 4, tensor.shape);
     std::copy_n(strides, 4, tensor.strides);
     return tensor;

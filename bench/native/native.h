@@ -55,7 +55,6 @@ typedef struct bench_desc {
     int64_t angles;               /* HALYARD_ANGLES_TABLE or _PHASE */
     int64_t tokens, rotary_dim;
     int64_t row_elements;   /* of a token's x */
-    int64_t stride_element; /* 1, or from one element of a head to the next (strided kernels) */
     int64_t in_place, cold; /* cold: each call uses other memory, none of it in a cache */
     int64_t first_position; /* of consecutive ones; -1: those that are usual for so many tokens */
     /* Of the KV path, whose outputs have memory of their own, and of a shift, which moves what caches hold. */

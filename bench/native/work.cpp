@@ -160,11 +160,11 @@ void bench_work::lay_out() {
     for (std::int64_t p = 0; p < desc.n_parts; p++) {
         const bench_part &part = desc.parts[p];
         const auto in_row = [&](std::size_t at) {
-            return View{at + static_cast<std::size_t>(part.offset * bytes), row, part.stride_head, desc.stride_element};
+            return View{at + static_cast<std::size_t>(part.offset * bytes), row, part.stride_head};
         };
         const auto dense = [&](std::int64_t n_rows, std::int64_t dtype) {
             const std::int64_t head = head_size(dtype, part.head_dim), elements = part.heads * head;
-            return View{place(n_rows * elements, bytes_of(dtype)), elements, head, 1};
+            return View{place(n_rows * elements, bytes_of(dtype)), elements, head};
         };
         layout.x[p] = in_row(layout.rows);
         if (is_kv()) {
@@ -246,7 +246,7 @@ std::vector<double> bench_work::read_head(std::int64_t p, std::int64_t token, st
         const char *const group = at + j / group_size * group_bytes;
         values.push_back(is_records(dtype)
                              ? decode(HALYARD_F16, group) * static_cast<signed char>(group[2 + j % group_size])
-                             : decode(dtype, at + j * view.stride_element * n_bytes));
+                             : decode(dtype, at + j * n_bytes));
     }
     return values;
 }

@@ -44,7 +44,7 @@ struct bench_work {
 
     struct View {
         std::size_t at;  // offset into the memory
-        std::int64_t stride_token, stride_head, stride_element;
+        std::int64_t stride_token, stride_head;
     };
     struct Layout {
         std::size_t positions = 0, cos = 0, sin = 0, slots = 0, scale = 0, scratch = 0;

@@ -96,9 +96,6 @@ class Rows(unittest.TestCase):
                 row, kinds = self.measure(work)
                 self.assertIn(kind, kinds)
                 self.assertIn(row["name"], tables.format_rows([row]))
-        with Prepared(Work(SMALL, 5, "f32", strided=True).described()) as prepared:
-            prepared.keep(prepared.way("run", self.library, "reference"))
-            self.assertEqual(prepared.try_way(prepared.way("run", self.library)), 0)
 
     def test_the_KV_path_and_shifts(self):
         works = [KvWork(work.model, 5 if work.tokens > 1 else 1, work.cache) for work in list_kv_works(True)[:-4]]
