@@ -74,13 +74,12 @@ def best_ceiling(subjects, own):
 
 def make_row(work, subjects):
     first, own = subjects[0], subjects[0].timing()
-    timed = [subject for subject in subjects if subject.seconds]
     row = {**work.about(), **first.about, **own.json(), "rivals": [
-        {"name": subject.name, **subject.about, **subject.timing().json()} for subject in timed[1:]
+        {"name": subject.name, **subject.about, **subject.timing().json()} for subject in subjects[1:]
         if subject.about["kind"] not in CEILINGS]}
     if "bytes" in row:
         row["gigabytes_per_second"] = row["bytes"] / own.median * 1e-9
-    ceilings = {kind: best_ceiling([s for s in timed if s.about["kind"] == kind], own) for kind in CEILINGS}
+    ceilings = {kind: best_ceiling([s for s in subjects if s.about["kind"] == kind], own) for kind in CEILINGS}
     row |= {kind: ceiling for kind, ceiling in ceilings.items() if ceiling}
     if "memory" in row:
         row["judged_by"] = max((kind for kind in CEILINGS if kind in row), key=lambda kind: row[kind]["ratio"])
@@ -119,7 +118,7 @@ def timing_of(recorded):
 def loses(row):
     """Whether a loop or a peer is faster by more than both spreads."""
     return any(rival["kind"] in ("loop", "peer") and not rival["wrong"] and
-               0.0 < rival["median_seconds"] + rival["spread_seconds"] < row["median_seconds"] - row["spread_seconds"]
+               rival["median_seconds"] + rival["spread_seconds"] < row["median_seconds"] - row["spread_seconds"]
                for rival in row["rivals"])
 
 

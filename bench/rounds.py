@@ -20,25 +20,16 @@ QUICK, THOROUGH, PAIRED = Effort(9, 1e-3), Effort(11, 4e-3), Effort(41, 2e-3)
 
 class Timing(typing.NamedTuple):
     """In seconds; the spread is half the range between the quartiles."""
-    median: float = 0.0
-    spread: float = 0.0
-    fastest: float = 0.0
+    median: float
+    spread: float
+    fastest: float
 
     @property
     def relative_spread(self):
-        return self.spread / self.median if self.median > 0.0 else 0.0
+        return self.spread / self.median
 
     def json(self):
         return {f"{name}_seconds": value for name, value in self._asdict().items()}
-
-
-def summarise(seconds):
-    if not seconds:
-        return Timing()
-    if len(seconds) == 1:
-        return Timing(seconds[0], 0.0, seconds[0])
-    first, median, third = statistics.quantiles(seconds, n=4, method="inclusive")
-    return Timing(median, (third - first) / 2, min(seconds))
 
 
 def ratios(some, others):
@@ -58,14 +49,15 @@ def interval_of_median(values):
 class Subject:
     """Something to time."""
     name: str
-    time: typing.Callable  # of a number of calls: the seconds that they took, or None where it can't be called any more
-    seconds: list = dataclasses.field(default_factory=list)  # of one call, in each round; empty: it can't be called
+    time: typing.Callable  # of a number of calls: the seconds that they took
+    seconds: list = dataclasses.field(default_factory=list)  # of one call, in each round
     about: dict = dataclasses.field(default_factory=dict)  # what else is known of it
     n_calls: int = 1  # in each round
     n_rounds: float = math.inf  # from then on it sits out
 
     def timing(self):
-        return summarise(self.seconds)
+        first, median, third = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return Timing(median, (third - first) / 2, min(self.seconds))
 
 
 def timer_of(*functions, clock=time.perf_counter):
@@ -89,13 +81,11 @@ def time_calls(calls, n_rounds, n_times):
 
 
 def find_n_calls(subject, seconds_each):
-    """How many calls take at least that long, and how long they take (None: they can't be made). One interruption must
-    not make too few calls look enough: a single call after another subject's is not a hot one."""
+    """How many calls take at least that long, and how long they take. One interruption must not make too few calls look
+    enough: a single call after another subject's is not a hot one."""
     n_calls, n_long_enough = 1, 0
     while True:
         seconds = subject.time(n_calls)
-        if seconds is None:
-            return n_calls, None
         if seconds < seconds_each:
             n_calls, n_long_enough = 2 * n_calls, 0
         else:
@@ -109,7 +99,7 @@ def measure(subjects, effort):
     rounds but three."""
     for subject in subjects:
         subject.n_calls, seconds = find_n_calls(subject, effort.seconds_each)
-        subject.n_rounds = 0 if seconds is None else 3 if seconds > 20 * effort.seconds_each else effort.n_rounds
+        subject.n_rounds = 3 if seconds > 20 * effort.seconds_each else effort.n_rounds
     take_rounds(subjects, effort.n_rounds)
 
 
@@ -124,11 +114,7 @@ def take_rounds(subjects, n_rounds):
             # The subject before has cooled caches and clocks down: a quarter of the time warms them up again.
             if subject.n_calls >= 4:
                 subject.time(subject.n_calls // 4)
-            taken = subject.time(subject.n_calls)
-            if taken is None:
-                subject.seconds, subject.n_rounds = [], 0
-            else:
-                subject.seconds.append(taken / subject.n_calls)
+            subject.seconds.append(subject.time(subject.n_calls) / subject.n_calls)
 
 
 def measure_pairs(pairs, effort):

@@ -7,7 +7,7 @@ NOISY = 0.1  # a spread that is more than this part of its median
 
 def times(row, rival):
     """How many times as long as Halyard a rival takes: "3.21"; a dash where that is not known."""
-    return f"{rival['median_seconds'] / row['median_seconds']:.2f}" if rival and rival["median_seconds"] else "-"
+    return f"{rival['median_seconds'] / row['median_seconds']:.2f}" if rival else "-"
 
 
 def best_peer(row):
