@@ -17,8 +17,8 @@ constexpr Share all_heads = {0, 1};
             continue;
         }
         if (is_all && tensor.is_one_call) {
-            call_kernel(*tensor.kernel, program.plan->sin_sign, rows, tokens.row_of_token, tokens.n_tokens,
-                        tensor.in_place, {static_cast<const char *>(given.x[i]) + tensor.x.window, tensor.x.dims},
+            call_kernel(*tensor.kernel, program.plan->sin_sign, rows, tokens, tensor.in_place,
+                        {static_cast<const char *>(given.x[i]) + tensor.x.window, tensor.x.dims},
                         {static_cast<char *>(given.y[i]) + tensor.y.window, tensor.y.dims});
         } else {
             rotate_heads(program, given, i, tokens, rows, heads);

@@ -15,12 +15,6 @@ namespace halyard {
 /// Checks the memory and the positions, and rotates: everything, or a share.
 halyard_status call(const Program &program, const Pointers &given, const Share &share, halyard_error *error) noexcept;
 
-/// The tokens whose rows are found or made at once.
-struct TokenBlock {
-    std::int64_t first, n_tokens;      // counted through all batch rows
-    const std::int32_t *row_of_token;  // [n_tokens]
-};
-
 inline RowInput row_input(const Program &program, const Pointers &given) noexcept {
     return {given.angles, &program.positions, given.positions, program.bad_position};
 }

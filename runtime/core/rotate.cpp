@@ -110,7 +110,7 @@ void rotate_window(const halyard_plan &plan, const TensorPlan &desc, const Progr
         halyard_dimension x_dims[4], y_dims[4];
         set_part(in, kernel, rows.n_pairs, part, part.in_token, x_dims);
         set_part(out, kernel, rows.n_pairs, part, part.out_token, y_dims);
-        call_kernel(kernel, plan.sin_sign, rows, part.row_of_token, part.n_tokens, tensor.in_place,
+        call_kernel(kernel, plan.sin_sign, rows, {0, part.n_tokens, part.row_of_token}, tensor.in_place,
                     {part.x + of_x, x_dims}, {part.y + of_y, y_dims});
     });
 }

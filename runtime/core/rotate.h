@@ -48,6 +48,12 @@ struct Rows {
     Rows &operator=(const Rows &) = delete;
 };
 
+/// The tokens whose rows are found or made at once.
+struct TokenBlock {
+    std::int64_t first, n_tokens;      // counted through all batch rows
+    const std::int32_t *row_of_token;  // [n_tokens]
+};
+
 /// x or y of a kernel's call: the first pair, and pairs, members, heads and tokens.
 struct Operand {
     const void *data;
@@ -55,12 +61,12 @@ struct Operand {
 };
 
 /// Calls a kernel. In place, x is not looked at.
-inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows, const std::int32_t *row_of_token,
-                        std::int64_t n_tokens, bool in_place, const Operand &x, const Operand &y) noexcept {
+inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows, const TokenBlock &block,
+                        bool in_place, const Operand &x, const Operand &y) noexcept {
     halyard_buffer tokens, from, to;
     halyard_dimension of_tokens[1];
-    set_dimension(of_tokens[0], n_tokens, 1);
-    set_buffer(tokens, row_of_token, of_tokens);
+    set_dimension(of_tokens[0], block.n_tokens, 1);
+    set_buffer(tokens, block.row_of_token, of_tokens);
     set_buffer(to, y.data, y.dims);
     if (!in_place) {
         set_buffer(from, x.data, x.dims);

@@ -79,9 +79,15 @@ void copy_rows(const halyard_angle_source &angles, const RowKernels &kernels, co
     }
 }
 
-/// Makes rows of pairs that all read one axis.
-void make_band(const RowInput &input, const RowKernels &kernels, std::int32_t axis, std::int64_t first, std::int64_t n,
-               std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) {
+/// Pairs that all read one axis.
+struct Band {
+    std::int32_t axis;
+    std::int64_t first_pair, n_pairs;
+};
+
+void make_band(const RowInput &input, const RowKernels &kernels, const Band &band, std::int64_t first, std::int64_t n,
+               const RowOutput &out) {
+    const auto &[axis, first_pair, n_pairs] = band;
     if (n_pairs <= 0) {
         return;
     }
@@ -123,7 +129,7 @@ void make_rows(const RowInput &input, const RowKernels &kernels, std::int64_t fi
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
     const PairAxes &axes = input.angles->axes;
     if (axes.n_axes == 1) {
-        make_band(input, kernels, 0, first, n, first_pair, n_pairs, out);
+        make_band(input, kernels, {0, first_pair, n_pairs}, first, n, out);
         return;
     }
     for (std::int32_t axis = 0; axis < axes.n_axes; axis++) {
@@ -132,11 +138,11 @@ void make_rows(const RowInput &input, const RowKernels &kernels, std::int64_t fi
         const std::int64_t n_here = std::min(span.last, first_pair + n_pairs) - begin;
         const RowOutput its = {out.data + begin - first_pair, out.stride_token, out.stride_sin};
         if (span.comes_first) {  // pairs in between are written by axes that follow
-            make_band(input, kernels, axis, first, n, begin, n_here, its);
+            make_band(input, kernels, {axis, begin, n_here}, first, n, its);
         } else if (n_here > 0) {
             float made[made_floats];
             const RowOutput whole = {made, 2 * n_here, n_here};
-            make_band(input, kernels, axis, first, n, begin, n_here, whole);
+            make_band(input, kernels, {axis, begin, n_here}, first, n, whole);
             take_own_pairs(span, n, begin, n_here, whole, its);
         }
     }

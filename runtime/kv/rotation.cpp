@@ -67,7 +67,7 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
     set_view(kernel, desc.pairing, rotary_dim / 2, block.n_heads, block.n_tokens, in);
     set_view(kernel, desc.out_pairing, rotary_dim / 2, block.n_heads, block.n_tokens, out);
     float *const window = block.work->floats + desc.rotary_offset, *const spare = block.work->spare;
-    call_kernel(kernel, call.plan().sin_sign, *block.rows, block.row_of_token, block.n_tokens, !converts,
+    call_kernel(kernel, call.plan().sin_sign, *block.rows, {0, block.n_tokens, block.row_of_token}, !converts,
                 {window, in.dims}, {converts ? spare : window, out.dims});
     for (std::int64_t t = 0; t < block.n_tokens && converts; t++) {
         for (std::int64_t h = 0; h < block.n_heads; h++) {
