@@ -533,10 +533,12 @@ halyard_status check_moved_records(const KvCall &call, int index, halyard_error 
     all.n_heads = call.program.tensors[index].n_heads;
     halyard_status status = HALYARD_OK;
     for_each_record(call, all, false, [&](std::int64_t i, const char *record, const char *scales) {
+        if (record == nullptr || status != HALYARD_OK) {
+            return;
+        }
         const char *const zero = record + groups.zero_offset;
         scales += groups.scale_offset;
-        if (record == nullptr || status != HALYARD_OK ||
-            (are_finite(groups, scales) && !(groups.has_zero() && !are_finite(groups, zero)))) {
+        if (are_finite(groups, scales) && !(groups.has_zero() && !are_finite(groups, zero))) {
             return;
         }
         std::int64_t g = 0;
