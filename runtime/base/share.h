@@ -22,6 +22,21 @@ constexpr std::int64_t end_of_share(std::int64_t n, const Share &share) noexcept
     return first_of_share(n, {share.index + 1, share.count});
 }
 
+inline constexpr Share all_heads = {0, 1};
+
+/// Tokens first … last - 1, and which of their heads.
+struct TokenShare {
+    std::int64_t first, last;
+    Share heads;
+};
+
+/// A share of n tokens and their heads. Whole tokens keep each row of angles with one thread, but few would be shared
+/// unevenly.
+constexpr TokenShare share_of_tokens(std::int64_t n, const Share &share) noexcept {
+    return n < 4 * share.count ? TokenShare{0, n, share}
+                               : TokenShare{first_of_share(n, share), end_of_share(n, share), all_heads};
+}
+
 /// Checks a part of several.
 halyard_status check_part(std::int32_t part, std::int32_t n_parts, bool has_executor, halyard_error *error) noexcept;
 

@@ -4,8 +4,6 @@ namespace halyard {
 
 namespace {
 
-constexpr Share all_heads = {0, 1};
-
 /// Rotates a share of the heads of all tensors. (Inline for the cost of a call.)
 [[gnu::always_inline]] inline void rotate_tensors(const Program &program, const Pointers &given,
                                                   const TokenBlock &tokens, Rows &rows, const Share &heads) {
@@ -26,15 +24,12 @@ constexpr Share all_heads = {0, 1};
     }
 }
 
-/// Rotates a share of a call that was checked. Whole tokens keep each row of angles with one thread, but few would be
-/// shared unevenly.
+/// Rotates a share of a call that was checked.
 [[gnu::noinline]] void rotate_share(const Program &program, const Pointers &given, const Share &share) {
-    const std::int64_t n = program.positions.count();
-    const bool by_heads = n < 4 * share.count;
-    for_each_token_block(program, given, by_heads ? 0 : first_of_share(n, share), by_heads ? n : end_of_share(n, share),
-                         [&](const TokenBlock &tokens, Rows &rows) {
-                             rotate_tensors(program, given, tokens, rows, by_heads ? share : all_heads);
-                         });
+    const TokenShare own = share_of_tokens(program.positions.count(), share);
+    for_each_token_block(program, given, own.first, own.last, [&](const TokenBlock &tokens, Rows &rows) {
+        rotate_tensors(program, given, tokens, rows, own.heads);
+    });
 }
 
 }  // namespace

@@ -9,7 +9,6 @@ namespace halyard {
 
 namespace {
 
-constexpr Share all_heads = {0, 1};
 constexpr std::int64_t line_bytes = 64;  // of the CPU's caches
 constexpr float one = 1.0f;
 
@@ -176,25 +175,20 @@ void run_steps_before_norm(const KvCall &call, Block &block) noexcept {
 
 void walk_share(const KvCall &call, const Share &share) noexcept {
     const std::int64_t n = call.program.positions.count();
-    const std::int64_t first = first_of_share(n, share), last = end_of_share(n, share);
+    const TokenShare own = share_of_tokens(n, share);
     TensorSet by_slot = 0, by_row = 0;
     for (int i = 0; i < call.plan().n_tensors && share.count > 1; i++) {
         const KvTensor &stages = call.kv_plan().tensors[i];
         const TensorSet bit = 1u << i;
         if (stages.cache && call.kv.slots.is_given && call.kv.slots.may_be_doubled) {
             by_slot |= bit;
-        } else if (stages.norm && stages.norm->row) {
+        } else if (own.heads.count > 1 && stages.norm && stages.norm->row) {
             by_row |= bit;
         }
     }
-    // Whole tokens keep each row of angles with one thread, but few tokens would be shared unevenly.
-    if (n < 4 * share.count) {
-        walk_tokens(call, 0, n, share, all_tensors & ~by_slot & ~by_row);
-        if (by_row != 0) {
-            walk_tokens(call, first, last, all_heads, by_row);
-        }
-    } else {
-        walk_tokens(call, first, last, all_heads, all_tensors & ~by_slot);
+    walk_tokens(call, own.first, own.last, own.heads, all_tensors & ~by_slot & ~by_row);
+    if (by_row != 0) {  // a norm of rows needs all heads of a token
+        walk_tokens(call, first_of_share(n, share), end_of_share(n, share), all_heads, by_row);
     }
     if (by_slot != 0) {
         walk_own_slots(call, share, by_slot);
