@@ -183,23 +183,33 @@ TEST_CASE("sources: positions out of range, by policy", "[sources]") {
     }
     const auto frequencies = make_frequencies(list, factor);
     using Limits = std::numeric_limits<std::int64_t>;
-    for (const auto &[first, last] :
-         std::initializer_list<std::pair<std::int32_t, std::int32_t>>{{0, 99},
-                                                                      {0, 0},
-                                                                      {100, 199},
-                                                                      {-500, -400},
-                                                                      {-5, 5},
-                                                                      {7, 7},
-                                                                      {least_position, least_position + 3},
-                                                                      {greatest_position - 3, greatest_position},
-                                                                      {least_position, greatest_position}}) {
-        INFO(first << " to " << last);
-        const auto source = make_source(frequencies, HALYARD_ANGLES_PHASE, first, last);
-        CHECK((source.info().first == first && source.info().last == last));
-        const std::int64_t below = first, above = last, two_31 = std::int64_t{1} << 31;
-        for (const std::int64_t position : {below, above, below - 1, above + 1, std::int64_t{0}, two_31, -two_31 - 1,
-                                            2 * two_31, two_31 << 31, Limits::min(), Limits::max()}) {
-            check_policies(source, factor, position);
+    constexpr struct {
+        std::int32_t first, last;
+        std::int64_t n_rows;  // of a table: position 0 has one, covered or not
+    } ranges[] = {{0, 99, 100},
+                  {0, 0, 1},
+                  {100, 199, 101},
+                  {-500, -400, 102},
+                  {-5, 5, 11},
+                  {7, 7, 2},
+                  {least_position, least_position + 3, 5},
+                  {greatest_position - 3, greatest_position, 5},
+                  {least_position, greatest_position, 0}};
+    for (const auto &[first, last, n_rows] : ranges) {
+        for (const std::int32_t kind : {HALYARD_ANGLES_PHASE, HALYARD_ANGLES_TABLE}) {
+            if (kind == HALYARD_ANGLES_TABLE && n_rows == 0) {
+                continue;
+            }
+            INFO(first << " to " << last << ", kind " << kind);
+            const auto source = make_source(frequencies, kind, first, last);
+            const auto info = source.info();
+            CHECK((info.first == first && info.last == last));
+            CHECK(info.n_rows == (kind == HALYARD_ANGLES_TABLE ? n_rows : 0));
+            const std::int64_t below = first, above = last, two_31 = std::int64_t{1} << 31;
+            for (const std::int64_t position : {below, above, below - 1, above + 1, std::int64_t{0}, two_31,
+                                                -two_31 - 1, 2 * two_31, two_31 << 31, Limits::min(), Limits::max()}) {
+                check_policies(source, factor, position);
+            }
         }
     }
 }
@@ -233,7 +243,8 @@ TEST_CASE("sources: what AUTO stands for", "[sources]") {
 TEST_CASE("sources: what they own", "[sources]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 128);
     const auto phase = make_source(frequencies, HALYARD_ANGLES_PHASE, least_position, greatest_position).info();
-    CHECK(phase.kind == HALYARD_ANGLES_PHASE);
-    CHECK(phase.rotary_dim == 128);
-    CHECK(phase.bytes == 64 * 8);
+    CHECK((phase.kind == HALYARD_ANGLES_PHASE && phase.rotary_dim == 128 && phase.bytes == 64 * 8));
+    const auto table = make_source(frequencies, HALYARD_ANGLES_TABLE, -40, 60);
+    CHECK(table.info().bytes == 101 * 128 * 4 + 64 * 8);
+    CHECK(reinterpret_cast<std::uintptr_t>(table.get()->cos_rows) % 64 == 0);
 }
