@@ -1,6 +1,4 @@
 // Caches: engines' layouts as descriptions and as formulas, k and v in one buffer, rows of MLA, and who keeps a slot.
-// slot.
-#include "checks/guarded_memory.h"
 #include "checks/rotate.h"
 #include "checks/scene/ways.h"
 
@@ -281,50 +279,4 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
     CHECK(n_accepted > 1000);
     CHECK(n_refused > 1000);
     CHECK(n_too_strict < n_accepted);  // it is conservative
-}
-
-TEST_CASE("caches: blocks further apart than 32 bits reach, and inputs with any strides", "[road]") {
-    constexpr std::int64_t D = 16, H = 2, n_tokens = 4, bs = 8, far = (std::int64_t{1} << 31) + 64;
-    auto cache = halyard::describe_nhd_cache(2, bs, H, D);
-    cache.stride_block = far;
-    const GuardedMemory memory(static_cast<std::size_t>((far + bs * H * D) * 4) / GuardedMemory::page + 1);
-    char *const data = memory.end() - (far + bs * H * D) * 4;
-    Rotation rotation;
-    rotation.rotary_dim = D;
-    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(100.0, D), 0, 10);
-    const std::int32_t slot_values[n_tokens] = {3, bs + 3, 1, bs + 7};
-    const auto slots = halyard::slots(slot_values, {1, n_tokens}, halyard::keep_last);
-    // From the last element to the first: heads and elements are reversed.
-    std::vector<float> x(n_tokens * H * D * 2), dense;
-    std::iota(x.begin(), x.end(), 1.0f);
-    const auto view = halyard::tensor(&x.back(), halyard::dtype::f32, {1, n_tokens, H, D}, {0, -2 * H * D, -2 * D, -2});
-    for (std::int64_t i = 0; i < n_tokens * H * D; i++) {
-        dense.push_back(*(&x.back() - 2 * i));
-    }
-    const Elements expected = rotate(rotation, angles, nullptr, Elements(HALYARD_F32, {1, n_tokens, H, D}, dense));
-    auto head = halyard::describe_tensor(halyard::dtype::f32, D, halyard::pairing::half);
-    auto kv = sized<halyard_kv_desc>();
-    kv.cache = &cache;
-    head.kv = &kv;
-    const auto one = halyard::describe_static_scales();
-    const float scale = 1.0f;
-    for (const bool staged : {false, true}) {
-        for (const char *target : stage_targets_here()) {
-            CAPTURE(staged, target);
-            kv.scale = staged ? &one : nullptr;
-            halyard::plan_desc desc(D, {head});
-            desc.target = target;
-            const halyard::plan plan(desc);
-            auto stages = halyard::stages_into(data);
-            stages.scales = staged ? &scale : nullptr;
-            stages.n_scales = staged ? 1 : 0;
-            const auto brought = halyard::kv_args(&stages, &slots);
-            halyard::run(plan, angles, view, view, halyard::run_options().with(brought));
-            for (std::int64_t t = 0; t < n_tokens; t++) {
-                char *const at = data + (slot_values[t] / bs * far + slot_values[t] % bs * H * D) * 4;
-                CHECK(std::memcmp(at, expected.at(t * H * D), H * D * 4) == 0);
-                std::memset(at, 0, H * D * 4);
-            }
-        }
-    }
 }

@@ -1,7 +1,6 @@
 // Records of groups, as a user of a quantised cache meets them: the bytes of each preset, typed from the description of
 // its format; elements that are not finite, ties and the ends of scales; and hard groups against the oracle.
 // Caches of records are among the scenes of roads and moves (test_road.cpp).
-#include "checks/guarded_memory.h"
 #include "checks/record_oracle.h"
 #include "checks/rotate.h"
 #include "checks/sized.h"
@@ -308,40 +307,6 @@ TEST_CASE("groups: hard groups of every preset, on every target", "[road][groups
                              (std::isnan(is) && std::isnan(values[d]))));
                 }
             }
-        }
-    }
-}
-
-TEST_CASE("groups: records of heads that lie further apart than 32 bits reach", "[road][groups]") {
-    constexpr std::int64_t head_dim = 64, n_heads = 3, far = (std::int64_t{1} << 31) + 64;
-    const auto groups = preset(HALYARD_GROUPS_GGML_Q8_0);
-    const std::int64_t n_bytes = oracle::record_of(groups, head_dim).bytes;
-    const GuardedMemory memory(2 * far / GuardedMemory::page + 1);
-    const halyard_tensor records =
-        halyard::tensor(memory.begin(), halyard::dtype::uint8, {1, 1, n_heads, n_bytes}, {0, 0, far, 1});
-    oracle::Random random(Catch::getSeed());
-    std::vector<float> x(n_heads * head_dim), loaded(x.size());
-    std::ranges::generate(x, [&] { return static_cast<float>(random.unit()); });
-    const auto view = [](const std::vector<float> &heads) {
-        return halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n_heads, head_dim});
-    };
-    auto storing = sized<halyard_kv_desc>(), loading = storing;
-    storing.groups = loading.from_groups = &groups;
-    loading.out_dtype = HALYARD_F32;
-    const auto stores = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-    const auto loads = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
-    for (const char *target : stage_targets_here()) {
-        CAPTURE(target);
-        const Stored stored = store(groups, x, head_dim, target);
-        pass(stores, storing, halyard::stages(), view(x), records, target);
-        for (std::int64_t head = 0; head < n_heads; head++) {
-            CHECK(std::memcmp(memory.begin() + head * far, &stored.record[static_cast<std::size_t>(head * n_bytes)],
-                              static_cast<std::size_t>(n_bytes)) == 0);
-        }
-        pass(loads, loading, halyard::stages(), records, view(loaded), target);
-        CHECK(loaded == load(groups, stored, head_dim, target));
-        for (std::int64_t head = 0; head < n_heads; head++) {
-            std::memset(memory.begin() + head * far, 0, static_cast<std::size_t>(n_bytes));
         }
     }
 }
