@@ -1,6 +1,6 @@
 #include "checks/oracle.h"
 
-#include "checks/nearest.h"
+#include "halyard/halyard.h"
 
 #include <algorithm>
 #include <bit>
@@ -97,11 +97,48 @@ float widen(std::int32_t dtype, std::uint32_t word) {
 
 long double decode(std::int32_t dtype, std::uint32_t word) { return widen(dtype, word); }
 
+namespace {
+
+/// Where the nearest element changes, ascending: between the magnitudes 0 and 1, 1 and 2, and so on.
+std::vector<double> middles_of(std::int32_t dtype) {
+    std::vector<double> middles;
+    const auto add_until = [&](std::uint32_t last, auto value_of) {  // exact: doubles have bits to spare
+        for (std::uint32_t i = 0; i < last && std::isfinite(value_of(i + 1)); i++) {
+            middles.push_back((double{value_of(i)} + value_of(i + 1)) / 2);
+        }
+    };
+    if (dtype == HALYARD_INT8) {
+        add_until(128, [](std::uint32_t magnitude) { return static_cast<float>(magnitude); });
+    } else {
+        add_until(format_of(dtype).last, [=](std::uint32_t magnitude) { return widen(dtype, magnitude); });
+    }
+    if (format_of(dtype).bits == 16) {  // to infinity
+        middles.push_back(static_cast<double>(overflow_threshold(dtype)));
+    }
+    return middles;
+}
+
+}  // namespace
+
+/// Another way than any code of the runtime takes: a search among all middles.
 std::uint32_t narrow(std::int32_t dtype, float value) {
-    static const Nearest f16(HALYARD_F16), bf16(HALYARD_BF16);
-    return dtype == HALYARD_F32   ? std::bit_cast<std::uint32_t>(value)
-           : dtype == HALYARD_F16 ? f16.word_of(value)
-                                  : bf16.word_of(value);
+    if (dtype == HALYARD_F32) {
+        return std::bit_cast<std::uint32_t>(value);
+    }
+    static const std::vector<double> all[] = {middles_of(HALYARD_F16), middles_of(HALYARD_BF16),
+                                              middles_of(HALYARD_E4M3), middles_of(HALYARD_E5M2),
+                                              middles_of(HALYARD_INT8)};
+    const std::vector<double> &middles = all[dtype - HALYARD_F16];
+    const double magnitude = std::fabs(double{value});
+    const auto at = std::lower_bound(middles.begin(), middles.end(), magnitude);
+    auto place = static_cast<std::uint32_t>(at - middles.begin());
+    place += at != middles.end() && *at == magnitude ? place % 2 : 0;
+    if (dtype == HALYARD_INT8) {
+        return std::isnan(value) ? 0 : std::signbit(value) ? (0u - place) & 0xffu : std::min(place, 127u);
+    }
+    constexpr std::uint32_t nans[] = {0x7fff, 0x7fff, 0x7f, 0x7e};
+    place = std::isnan(value) ? nans[dtype - HALYARD_F16] : place;
+    return std::signbit(value) ? place | format_of(dtype).sign_bit() : place;
 }
 
 bool is_nan(std::int32_t dtype, std::uint32_t word) {

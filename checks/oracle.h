@@ -17,7 +17,8 @@ void write_word(std::int32_t dtype, void *at, std::uint32_t word);
 float widen(std::int32_t dtype, std::uint32_t word);
 /// The same, for arithmetic in long double.
 long double decode(std::int32_t dtype, std::uint32_t word);
-/// The word of HALYARD_F32, F16 or BF16 nearest to a value, ties to even. A NaN becomes some NaN.
+/// The word nearest to a value, ties to even; what is too large for 8 bits saturates. A NaN becomes some NaN, but of 8
+/// bits the one that halyard.h promises.
 std::uint32_t narrow(std::int32_t dtype, float value);
 
 bool is_nan(std::int32_t dtype, std::uint32_t word);

@@ -1,9 +1,10 @@
 #include "checks/record_oracle.h"
 
-#include "checks/nearest.h"
 #include "checks/oracle.h"
 
+#include <algorithm>
 #include <cfloat>
+#include <cmath>
 #include <cstring>
 
 namespace oracle {
@@ -234,8 +235,7 @@ float product(float v, float r) { return std::isnan(v) || r == 0 ? 0.0f : v * r;
 std::uint32_t quantise(const Record &record, const Quantiser &by, float v) {
     const float p = product(v, by.r), most = most_of(record);
     if (record.element == Record::Element::e4m3) {
-        static const Nearest e4m3(HALYARD_E4M3);
-        return e4m3.word_of(p);
+        return narrow(HALYARD_E4M3, p);
     }
     if (record.rule == Record::Rule::signed_largest) {
         return static_cast<std::uint32_t>(std::clamp(std::trunc(p + 8.5f), 0.0f, 15.0f));

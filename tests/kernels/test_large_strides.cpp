@@ -1,5 +1,5 @@
-// Tensors, caches and rows of angles that reach farther than a kernel's 32-bit offsets: random calls, made again with one
-// stride of everything far larger. Memory is only reserved: just the pages that hold elements exist.
+// Tensors, caches and rows of angles that reach farther than a kernel's 32-bit offsets: random calls, made again with
+// one stride of everything far larger. Memory is only reserved: just the pages that hold elements exist.
 #include "checks/scene/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -56,9 +56,8 @@ public:
             outputs_.push_back(oracle::read_word(dtype, scene.memory.in(expected, at)));
         });
         scene.memory.restore(scene.before);
-        for_each_input(scene.call, [&](const char *at, std::int32_t dtype) {
-            inputs_.push_back(oracle::read_word(dtype, at));
-        });
+        for_each_input(scene.call,
+                       [&](const char *at, std::int32_t dtype) { inputs_.push_back(oracle::read_word(dtype, at)); });
         for (int i = 0; i < scene.call.n(); i++) {
             stretch_tensor(i, dimension, stride);
         }
@@ -122,8 +121,7 @@ private:
         char *const far = rows_.emplace(Extent(bytes, desc.rotary_dim).add(desc.n_rows, stride)).first();
         for (std::int64_t row = 0; row < desc.n_rows; row++) {
             const auto copy = [&](char *to, const void *from) {
-                std::memcpy(to + row * stride * bytes,
-                            static_cast<const char *>(from) + row * desc.stride_row * bytes,
+                std::memcpy(to + row * stride * bytes, static_cast<const char *>(from) + row * desc.stride_row * bytes,
                             static_cast<std::size_t>(n));
             };
             copy(far, desc.cos_rows);
