@@ -24,6 +24,11 @@ public:
         std::memcpy(bytes_.data(), value.data(), sizeof(field));
     }
 
+    Set(void *field, const void *value, std::size_t n_bytes) : Set(field, n_bytes) {
+        std::memcpy(bytes_.data(), value, n_bytes);
+    }
+
+    const void *field() const { return field_; }
     /// Gives the field its other value, and the next time its own again.
     void swap() { std::swap_ranges(bytes_.begin(), bytes_.end(), field_); }
 
@@ -34,11 +39,13 @@ private:
     std::vector<char> bytes_;
 };
 
-/// An integer of a valid call, by the name that messages have for it.
+/// An integer of a valid call, by the name that messages have for it, which may be empty where a table knows it.
 struct Named {
     std::string name;
     std::function<Set(std::int64_t)> set;
 
+    template <typename Integer>
+    Named(Integer &integer) : Named("", integer) {}
     template <typename Integer>
     Named(std::string its_name, Integer &integer)
         : name(std::move(its_name)), set([&integer](std::int64_t value) { return Set(integer, value); }) {}
@@ -62,17 +69,24 @@ public:
     using Refused = std::function<void(halyard_status, const Words &)>;
     using Accepted = std::function<void()>;
 
-    explicit Table(Refused refused, Accepted accepted = nullptr)
-        : refused_(std::move(refused)), accepted_(std::move(accepted)) {}
+    /// What a sentence says of the field at an address.
+    using Names = std::function<Words(const void *)>;
+
+    explicit Table(Refused refused, Accepted accepted = nullptr, Names names = nullptr)
+        : refused_(std::move(refused)), accepted_(std::move(accepted)), names_(std::move(names)) {}
 
     void refuse(std::initializer_list<Bad> rows) const {
         for (const Bad &row : rows) {
             refuse(row.status, row.words, row.changes);
         }
     }
+    /// A sentence holds these words or, without any, names what is changed last, and its value.
     void refuse(halyard_status status, const Words &words, const std::vector<Set> &changes) const {
-        CAPTURE(words);
-        with(changes, [&] { refused_(status, words); });
+        with(changes, [&] {
+            const Words said = words.empty() && names_ ? names_(changes.back().field()) : words;
+            CAPTURE(said);
+            refused_(status, said);
+        });
     }
     /// None of the fields may have any of the values. The sentence says which it is, and has these words more.
     template <typename Values = Numbers>
@@ -80,13 +94,16 @@ public:
                      const Words &more = {}) const {
         for (const Named &field : fields) {
             for (const std::int64_t value : values) {
-                Words words = {field.name + " is " + text(value)};
+                Words words = field.name.empty() ? Words() : Words{field.name + " is " + text(value)};
                 words.insert(words.end(), more.begin(), more.end());
                 refuse(status, words, {field.set(value)});
             }
         }
     }
     void accept(const std::vector<Set> &changes) const { with(changes, accepted_); }
+    void accept_each(std::initializer_list<std::vector<Set>> rows) const {
+        std::for_each(rows.begin(), rows.end(), [&](const auto &changes) { accept(changes); });
+    }
 
     /// Does something with a changed call.
     static void with(std::vector<Set> changes, const std::function<void()> &check) {
@@ -98,4 +115,5 @@ public:
 private:
     Refused refused_;
     Accepted accepted_;
+    Names names_;
 };

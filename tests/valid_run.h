@@ -1,8 +1,8 @@
 // A run, and all that belongs to it, which is valid until a test changes something.
 #pragma once
 
-#include "changes.h"
 #include "checks/scene/bound_pointers.h"
+#include "every_field.h"
 #include "halyard/halyard_kv.hpp"
 
 #include <numeric>
@@ -97,6 +97,45 @@ struct ValidRun {
         return halyard_run_bound(bound, &pointers.args, error);
     }
 
+    /// Refuses what no field of the plan or of the run may hold, but of those that are not read, or begin like these.
+    void refuse_fields(Words but = {}) const {
+        for (int i = 0; i < plan.n_tensors; i++) {
+            const std::string at = "[" + text(i) + "]";
+            if (kv[i].cache != nullptr) {
+                but.insert(but.end(), {"y" + at + "."});
+            }
+            if (kv[i].no_rotation != 0) {
+                but.insert(but.end(), {"tensors" + at + ".pairing", "tensors" + at + ".out", "tensors" + at + ".rot"});
+            }
+        }
+        const auto refuse = [&](const Table &table, std::vector<fields::Place> all) {
+            std::erase_if(all, [&](const fields::Place &place) {
+                return std::any_of(but.begin(), but.end(), [&](auto &name) { return place.path.starts_with(name); });
+            });
+            every_field::refuse(table, all);
+        };
+        refuse(plans, places_of_plan());
+        refuse(runs, places_of_run());
+    }
+
+    std::vector<fields::Place> places_of_plan() const {
+        return fields::places(fields::of<halyard_plan_desc>(), &plan, std::min(plan.n_tensors, 3));
+    }
+    std::vector<fields::Place> places_of_run() const {
+        return fields::places(fields::of<halyard_run_args>(), &args, std::min(plan.n_tensors, 3));
+    }
+    Words words_of(const void *field) const {
+        for (const auto &places : {places_of_plan(), places_of_run()}) {
+            for (const fields::Place &place : places) {
+                if (place.at == field) {
+                    return every_field::words_of(place);
+                }
+            }
+        }
+        FAIL("no field of the call");
+        return {};
+    }
+
     /// Descriptions that give neither a plan nor an explanation, or at least a plan.
     Table plans{[this](halyard_status status, const Words &words) {
                     auto *const untouched = reinterpret_cast<halyard_plan *>(16);
@@ -111,7 +150,7 @@ struct ValidRun {
                     CHECK(n_needed == -7);
                     CHECK(lines == std::string(64, 'p'));
                 },
-                [this] { CHECK_NOTHROW(halyard::plan(plan)); }};
+                [this] { CHECK_NOTHROW(halyard::plan(plan)); }, [this](const void *field) { return words_of(field); }};
 
     /// Runs, each refused as a whole and, if it may have parts, in each of three and bound.
     Table runs{[this](halyard_status status, const Words &words) {
@@ -142,7 +181,8 @@ struct ValidRun {
                        CHECK(holds(after));
                    }
                    arena = before;
-               }};
+               },
+               [this](const void *field) { return words_of(field); }};
 };
 
 /// A run that is bound, and the pointers of its next call.

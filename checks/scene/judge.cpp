@@ -1,4 +1,5 @@
 // What is right of all that a scene's run has left.
+#include "checks/fields.h"
 #include "checks/model.h"
 #include "checks/scene/scene.h"
 
@@ -315,59 +316,9 @@ std::string Scene::check_scale(int i, const Head &at, const oracle::RoadValues &
 }
 
 std::string Scene::text() const {
-    std::ostringstream out;
-    out << "; " << call.n_batch() << " x " << call.n_tokens() << " tokens, rotary_dim " << call.plan.rotary_dim
-        << ", direction " << call.plan.direction << (call.plan.rerotates != 0 ? ", moves" : "") << ", " << angles.name()
-        << angles.name_of_from() << " of " << angles.n_axes() << " axes, policy " << call.args.bad_position
-        << ", positions "
-        << (call.args.positions == nullptr    ? "absent"
-            : call.positions.consecutive != 0 ? "consecutive"
-                                              : "listed")
-        << ", slots of policy " << call.slots.policy << (call.slots.consecutive != 0 ? " in ranges" : "");
-    for (int i = 0; i < call.n(); i++) {
-        const halyard_tensor_desc &desc = call.tensors[i];
-        const halyard_kv_desc &kv = call.kv[i];
-        out << "; tensor " << i << ": " << call.x[i].shape[2] << " x " << desc.head_dim << ", dtype " << desc.dtype
-            << " to " << kv.out_dtype << ", pairing " << desc.pairing << " to " << desc.out_pairing << " at "
-            << desc.rotary_offset << (kv.no_rotation != 0 ? ", not rotated" : "")
-            << (in_place_[i] ? ", in place" : "") << ", strides";
-        for (const halyard_tensor *tensor : {&call.x[i], &call.y[i]}) {
-            out << ' ' << tensor->strides[0] << ' ' << tensor->strides[1] << ' ' << tensor->strides[2] << ' '
-                << tensor->strides[3];
-        }
-        if (kv.norm != nullptr) {
-            out << ", norm of kind " << kv.norm->kind << ", width " << kv.norm->width << ", order "
-                << kv.norm->order << ", weight " << kv.norm->weight_dtype << ", unit " << kv.norm->unit_offset
-                << ", rounding " << kv.norm->rounding << ", window " << kv.norm->window_offset << ' '
-                << kv.norm->window_size << ", bias " << kv.norm->has_bias << ", weights per head "
-                << kv.norm->weight_per_head;
-        }
-        if (kv.scale != nullptr) {
-            out << ", scale of kind " << kv.scale->kind << " per " << kv.scale->per;
-        }
-        if (kv.position_scales != 0) {
-            out << ", scaled by position";
-        }
-        if (kv.hadamard != 0) {
-            out << ", Hadamard transform of " << kv.hadamard;
-        }
-        for (const halyard_groups_desc *const groups : {kv.groups, kv.from_groups}) {
-            if (groups == nullptr) {
-                continue;
-            }
-            const oracle::Record record = oracle::record_of(*groups, desc.head_dim);
-            out << (groups == kv.groups ? ", records" : ", from records") << " of preset " << groups->preset << ", "
-                << record.n_groups() << " groups of " << record.group << " in " << record.bytes << " bytes";
-            if (record.scales_apart) {
-                out << ", scales apart by " << record.scale_strides[0] << ", " << record.scale_strides[1] << ", "
-                    << record.scale_strides[2] << (page_scales_[i] != 0 ? " in its pages" : "");
-            }
-        }
-        if (kv.cache != nullptr) {
-            out << ", cache of blocks of " << kv.cache->block_size;
-        }
-    }
-    return out.str();
+    return fields::text(fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n())) +
+           fields::text(fields::places(fields::of<halyard_angle_source_desc>(), &angles.desc, 0, "angles")) +
+           fields::text(fields::places(fields::of<halyard_run_args>(), &call.args, call.n()));
 }
 
 }  // namespace scenes

@@ -1,8 +1,8 @@
 // Bad descriptions of angle sources.
 #include "angles/refused_source.h"
-#include "changes.h"
 #include "checks/make_sources.h"
 #include "checks/rotate.h"
+#include "every_field.h"
 
 namespace {
 
@@ -15,39 +15,37 @@ Table sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
     });
 }
 
+/// What no field may hold that sources of this kind read.
+void refuse_fields(const Table &sources, const Desc &desc) {
+    auto places = fields::places(fields::of<Desc>(), &desc, 0);
+    const bool is_given = desc.kind == HALYARD_ANGLES_GIVEN;
+    std::erase_if(places, [&](const fields::Place &place) {
+        const std::string name = place.field->name;
+        const bool is_of_rows = name.find("row") != std::string::npos || name == "rotary_dim";
+        if (name == "n_axes" || name == "axis_counts") {  // without an axis map
+            return true;
+        }
+        return is_given ? name == "n_positions" : is_of_rows;
+    });
+    every_field::refuse(sources, places);
+}
+
 }  // namespace
 
 TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     auto table = describe_source(HALYARD_ANGLES_AUTO, 0, 3);
     const Table tables = sources_of(frequencies, table);
-    check_source_refused(nullptr, &table, HALYARD_ERROR_NULL_POINTER);
-    check_source_refused(frequencies.get(), nullptr, HALYARD_ERROR_NULL_POINTER);
-    check_refused(HALYARD_ERROR_NULL_POINTER, {},
-                  [&](auto *error) { return halyard_create_angle_source(frequencies.get(), &table, nullptr, error); });
-    for (const std::uint32_t size : bad_sizes<Desc>()) {
-        tables.refuse(HALYARD_ERROR_STRUCT_SIZE, {}, {{table.size, size}});
+    for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
+        Table::with({{table.kind, kind}}, [&] { refuse_fields(tables, table); });
     }
-    tables.refuse_each(HALYARD_ERROR_POSITION, {0, -1, std::int64_t{INT32_MAX} + 2, INT64_MIN, INT64_MAX},
+    tables.refuse_each(HALYARD_ERROR_POSITION, {0, std::int64_t{INT32_MAX} + 2, INT64_MAX},
                        {{"desc.n_positions", table.n_positions}});
-    tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 1, 2}, {{"desc.by_token", table.by_token}});
+    tables.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {1, 2}, {{"desc.by_token", table.by_token}});
     // What else is refused for given rows is not read for a table.
     table.n_rows = -1;
     table.rotary_dim = 3;
     const halyard::angle_source source(frequencies, table);
-
-    auto info = sized<halyard_angle_source_info>();
-    const auto refuse_info = [](halyard_status status, const halyard_angle_source *of, halyard_angle_source_info *to) {
-        check_refused(status, {}, [&](auto *error) { return halyard_get_angle_source_info(of, to, error); });
-    };
-    refuse_info(HALYARD_ERROR_NULL_POINTER, nullptr, &info);
-    refuse_info(HALYARD_ERROR_NULL_POINTER, source.get(), nullptr);
-    for (const std::uint32_t size : {0u, 8u, unsigned(sizeof(info)) + 1}) {
-        info.size = size;
-        refuse_info(HALYARD_ERROR_STRUCT_SIZE, source.get(), &info);
-        CHECK(info.n_rows == 0);
-    }
-    halyard_destroy_angle_source(nullptr);
 }
 
 TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
@@ -60,15 +58,13 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
             sources.refuse(status, {}, {{field, value}});
         }
     };
-    refuse(HALYARD_ERROR_UNKNOWN_VALUE, given.by_token, {-1, 3, INT32_MAX});
-    refuse(HALYARD_ERROR_UNKNOWN_VALUE, given.rows_dtype, {-1, 100, INT32_MAX, HALYARD_E4M3, HALYARD_UINT8});
+    refuse_fields(sources, given);
     refuse(HALYARD_ERROR_ROTARY_DIM, given.rotary_dim, {0, -2, 3, (1 << 20) + 2});
-    refuse(HALYARD_ERROR_SHAPE, given.n_rows, {0, -1, INT64_MIN});
-    refuse(HALYARD_ERROR_SHAPE, given.stride_row, {1, 0, -4, INT64_MIN});
+    refuse(HALYARD_ERROR_SHAPE, given.n_rows, {0});
+    refuse(HALYARD_ERROR_SHAPE, given.stride_row, {1, 0});
     refuse(HALYARD_ERROR_OVERFLOW, given.n_rows, {INT64_MAX, 1LL << 31, INT64_MAX / 8});
     refuse(HALYARD_ERROR_OVERFLOW, given.stride_row, {INT64_MAX});
     for (const void **const field : {&given.cos_rows, &given.sin_rows}) {
-        sources.refuse(HALYARD_ERROR_NULL_POINTER, {}, {{*field, nullptr}});
         sources.refuse(HALYARD_ERROR_OVERFLOW, {}, {{*field, before_the_end_of_memory(31)}});
     }
     // What is refused for a table is not read for given rows.
@@ -101,18 +97,6 @@ TEST_CASE("sources: what cannot be had is refused", "[sources][errors]") {
          {{desc.reference, HALYARD_REFERENCE_HF_F32}}},
         {HALYARD_ERROR_POSITION, {"desc.n_positions is 100, but must be 1 to 99"}, {{desc.first, INT32_MAX - 98}}},
     });
-    check_source_refused(nullptr, &desc, HALYARD_ERROR_NULL_POINTER, {"frequencies"});
-    desc = describe_source(HALYARD_ANGLES_AUTO);
-    sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, 1000, INT32_MAX}, {{"desc.kind", desc.kind}});
-    for (const std::int32_t kind :
-         {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_GIVEN, HALYARD_ANGLES_PHASE}) {
-        desc = describe_source(kind);
-        sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2}, {{"desc.reference", desc.reference}});
-    }
-    const float rows[64] = {};
-    desc = describe_given(rows, rows + 4, 2, 8, 8);
-    CHECK_NOTHROW(halyard::angle_source(frequencies, desc));
-    sources.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, 77}, {{"desc.rows_dtype", desc.rows_dtype}});
 }
 
 TEST_CASE("sources: rows of two bytes cannot be written through", "[sources][errors]") {

@@ -121,14 +121,11 @@ void ask_for_linear_rows(Draw &draw) {
     args.rows = rows.data();
     args.n_floats = static_cast<std::int64_t>(rows.size());
     args.linear = &linear;
-    Fields fields;
-    add(fields, linear.size, linear.type, linear.n_axes, linear.reserved, linear.stride_axis, linear.stride_batch,
-        linear.stride_token, linear.attention_factor, args.size, args.bad_position, args.n_batch, args.n_tokens,
-        args.part, args.n_parts);
-    add_link(fields, linear.positions);
-    add_link(fields, linear.matrix);
-    add_link(fields, args.rows);
-    make_wild(draw, fields);
+    Places places = fields::places(fields::of<halyard_rows_args>(), &args, 0);
+    std::erase_if(places, [](const auto &place) {
+        return place.path == "n_floats" || place.path == "linear" || place.field->kind == Kind::data;
+    });
+    make_wild(draw, places);
     const Extent extent = Extent(linear.type == HALYARD_REAL64 ? 8 : 4)
                               .add(linear.n_axes, linear.stride_axis)
                               .add(args.n_batch, linear.stride_batch)

@@ -1,84 +1,34 @@
 // How fuzzers turn sensible scenes into nonsense, and tell whether that may be run.
 #pragma once
 
+#include "checks/fields.h"
 #include "checks/scene/scene.h"
 
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <variant>
 
 using namespace scenes;
 
-/// What may become nonsense: a number, an address of so many bytes' alignment, or a pointer that may be NULL.
-struct Address {
-    void *at;
-    std::int64_t step;
-};
-struct Link {
-    void *at;
-};
-using Field = std::variant<std::uint32_t *, std::int32_t *, std::int64_t *, double *, Address, Link>;
-using Fields = std::vector<Field>;
+using fields::Kind;
+using Places = std::vector<fields::Place>;
 
-template <typename... Numbers>
-void add(Fields &fields, Numbers &...numbers) {
-    (fields.push_back(&numbers), ...);
-}
-template <typename T>
-void add_address(Fields &fields, T *&pointer, std::int64_t step = 1) {
-    fields.push_back(Address{&pointer, step});
-}
-template <typename T>
-void add_link(Fields &fields, T *&pointer) {
-    fields.push_back(Link{&pointer});
-}
-
-inline Fields fields_of_plan(Call &call) {
-    Fields fields;
-    add(fields, call.plan.size, call.plan.direction, call.plan.rotary_dim, call.plan.n_tensors, call.plan.rerotates);
-    add_link(fields, call.plan.tensors);
-    for (int i = 0; i < call.n(); i++) {
-        auto &[size, dtype, pairing, out_pairing, head_dim, offset, kv] = call.tensors[i];
-        add(fields, size, dtype, pairing, out_pairing, head_dim, offset);
-        auto &[kv_size, no_rotation, a, b, by_position, hadamard, c, d, out_dtype, reserved_kv, e] = call.kv[i];
-        add(fields, kv_size, no_rotation, by_position, hadamard, out_dtype, reserved_kv);
-        if (call.kv[i].norm != nullptr) {
-            auto &[of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n, bias, per_head] =
-                call.norms[i];
-            add(fields, of, kind, width, order, weight, unit, rounding, no_eps, eps, first, n, bias, per_head);
-        }
-        if (call.kv[i].scale != nullptr) {
-            auto &[of, kind, per, reserved] = call.scales[i];
-            add(fields, of, kind, per, reserved);
-        }
-        for (halyard_groups_desc *const groups : {&call.groups[i], &call.from_groups[i]}) {
-            if (groups == call.kv[i].groups || groups == call.kv[i].from_groups) {
-                auto &[of, preset, block, token, head] = *groups;
-                add(fields, of, preset, block, token, head);
-            }
-        }
-        add_link(fields, call.kv[i].groups);
-        add_link(fields, call.kv[i].from_groups);
-        if (call.kv[i].cache != nullptr) {
-            auto &[of, reserved, n, bs, block, head, tile_t, s0, s1, tile_d, s2, s3, extent] = call.caches[i];
-            add(fields, of, reserved, n, bs, block, head, tile_t, s0, s1, tile_d, s2, s3, extent);
-        }
-    }
-    return fields;
+inline Places fields_of_plan(const Call &call) {
+    Places places = fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n());
+    // A scene looks at a tensor's stages whether or not the plan does.
+    std::erase_if(places, [](const auto &place) { return place.field->to == &fields::of<halyard_kv_desc>(); });
+    return places;
 }
 
 /// What would be read or made beyond all measure becomes what must be refused.
-inline Fields fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
-    Fields fields;
-    add(fields, desc.size, desc.by_token, desc.reference, desc.axis_map, desc.n_axes);
-    add(fields, desc.axis_counts[0], desc.axis_counts[1], desc.axis_counts[2], desc.axis_counts[3]);
-    if (desc.n_positions <= 1000) {
-        add(fields, desc.kind);
-    }
-    if (desc.axis_of_pair != nullptr) {
-        add(fields, const_cast<std::int32_t &>(desc.axis_of_pair[0]));
-    }
+inline Places fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
+    Places places = fields::places(fields::of<halyard_angle_source_desc>(), &desc, 0);
+    std::erase_if(places, [&](const auto &place) {
+        const bool is_large = place.field->name == std::string("kind") && desc.n_positions > 1000;
+        const bool is_axes = place.path.find("axes") != std::string::npos || place.field->kind == Kind::shape;
+        const bool is_choice = place.field->kind == Kind::size || place.field->kind == Kind::choice;
+        return is_large || place.field->name == std::string("rows_dtype") || !(is_choice || is_axes);
+    });
     if (draw.wild && draw.one_in(16)) {
         const std::int64_t wrong[] = {0, -1, std::numeric_limits<std::int64_t>::max() / 2};
         const std::int64_t width = desc.rotary_dim;
@@ -87,56 +37,13 @@ inline Fields fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
         desc.n_rows = draw.one_in(2) ? draw.one_of(wrong) : desc.n_rows;
         desc.stride_row = draw.one_in(2) || desc.rotary_dim == width ? draw.one_of(wrong) : desc.stride_row;
     }
-    return fields;
+    return places;
 }
 
-inline Fields fields_of_run(Call &call) {
-    Fields fields;
-    halyard_run_args &args = call.args;
-    add(fields, args.size, args.bad_position, args.n_tensors, args.reserved);
-    add_link(fields, args.angles);
-    add_link(fields, args.positions);
-    add_link(fields, args.x);
-    add_link(fields, args.y);
-    halyard_kv_args &brought = call.brought;
-    add(fields, brought.size, brought.reserved);
-    add_link(fields, brought.slots);
-    add_link(fields, brought.stages);
-    add_link(fields, brought.from_positions);
-    add_link(fields, brought.from_angles);
-    for (halyard_positions *view : {&call.positions, &call.from_positions}) {
-        add(fields, view->size, view->type, view->consecutive, view->shape[0], view->shape[1], view->strides[0],
-            view->strides[1], view->n_axes, view->stride_axis);
-        add_address(fields, view->data);
-    }
-    halyard_slots &slots = call.slots;
-    add(fields, slots.size, slots.type, slots.policy, slots.consecutive, slots.shape[0], slots.shape[1],
-        slots.strides[0], slots.strides[1], slots.scratch_bytes);
-    add_address(fields, slots.data);
-    add_address(fields, slots.scratch);
-    for (int i = 0; i < call.n(); i++) {
-        for (halyard_tensor *tensor : {&call.x[i], &call.y[i]}) {
-            add(fields, tensor->size, tensor->dtype, tensor->device, tensor->reserved);
-            for (int d = 0; d < 4; d++) {
-                add(fields, tensor->shape[d], tensor->strides[d]);
-            }
-            add_address(fields, tensor->data);
-        }
-        halyard_stages &stages = call.stages[i];
-        add(fields, stages.size, stages.reserved, stages.n_weights, stages.n_scales);
-        add(fields, stages.stride_scales[0], stages.stride_scales[1], stages.stride_scales[2]);
-        add_address(fields, stages.weight);
-        add_address(fields, stages.bias);
-        add_address(fields, stages.scales, 4);
-        add_address(fields, stages.scales_out, 4);
-        add_address(fields, stages.cache);
-        add(fields, stages.stride_position_scales[0], stages.stride_position_scales[1],
-            stages.stride_position_scales[2]);
-        add_address(fields, stages.position_scales);
-        add_address(fields, stages.group_scales);
-        add_address(fields, stages.from_group_scales);
-    }
-    return fields;
+inline Places fields_of_run(const Call &call) {
+    Places places = fields::places(fields::of<halyard_run_args>(), &call.args, call.n());
+    std::erase_if(places, [](const auto &place) { return place.path == "part" || place.path == "n_parts"; });
+    return places;
 }
 
 /// Another number, often an extreme one.
@@ -153,28 +60,21 @@ T wild_number(Draw &draw, T sensible) {
 }
 
 /// Makes some fields nonsense, or none. Of few, one that is dangerous is not refused for another.
-inline void make_wild(Draw &draw, const Fields &fields) {
+inline void make_wild(Draw &draw, const Places &places) {
     static constexpr double wild_doubles[] = {-1, -0.0, 1e39, 1e-60, INFINITY, NAN};
     for (std::int64_t n = draw.wild ? draw.in(0, 3) : 0; n > 0; n--) {
-        const Field &field = fields[static_cast<std::size_t>(draw.in(0, static_cast<std::int64_t>(fields.size()) - 1))];
-        if (const auto *const address = std::get_if<Address>(&field)) {
-            std::uintptr_t moved = 0;
-            std::memcpy(&moved, address->at, sizeof(moved));
-            moved += static_cast<std::uintptr_t>(address->step * draw.in(-100, 100));
-            moved = draw.one_in(4) ? 0 : moved;
-            std::memcpy(address->at, &moved, sizeof(moved));
-        } else if (const auto *const link = std::get_if<Link>(&field)) {
-            std::memset(link->at, 0, sizeof(void *));
-        } else if (double *const *const number = std::get_if<double *>(&field)) {
-            **number = draw.one_of(wild_doubles);
+        const auto &place = places[static_cast<std::size_t>(draw.in(0, std::ssize(places) - 1))];
+        const fields::Field &field = *place.field;
+        if (field.kind == Kind::data && !draw.one_in(4)) {
+            place.write(place.pointer() + field.value * draw.in(-100, 100));
+        } else if (field.is_pointer()) {
+            place.write(std::uintptr_t{0});
+        } else if (field.is_real) {
+            place.write(draw.one_of(wild_doubles));
+        } else if (field.bytes == 8) {
+            place.write(wild_number(draw, place.number()));
         } else {
-            std::visit(
-                [&](auto at) {
-                    if constexpr (std::is_pointer_v<decltype(at)>) {
-                        *at = wild_number(draw, *at);
-                    }
-                },
-                field);
+            place.write(wild_number(draw, static_cast<std::int32_t>(place.number())));
         }
     }
 }

@@ -36,25 +36,19 @@ struct MoveRun : ValidRun {
 TEST_CASE("errors: moves, plans", "[errors][road][moves]") {
     MoveRun s;
     const Table &plans = s.plans;
+    s.refuse_fields({"tensors[0].kv.position_scales", "tensors[1].kv.position_scales", "x[1].strides"});  // not read
     plans.accept({});
     for (const int i : {0, 1}) {
-        const std::string tensor = "tensors[" + text(i) + "].";
         auto &desc = s.tensors[i];
         auto &kv = s.kv[i];
-        plans.refuse({
-            {HALYARD_ERROR_MISMATCH,
-             {tensor + "kv.out_dtype is bf16", "keeps the dtype"},
-             {{kv.out_dtype, HALYARD_BF16}}},
-            {HALYARD_ERROR_MISMATCH,
-             {tensor + "out_pairing is 2", "keeps the pairing, 1"},
-             {{desc.out_pairing, HALYARD_PAIRING_INTERLEAVED}}},
-            {HALYARD_ERROR_MISMATCH, {tensor + "kv.no_rotation is set"}, {{kv.no_rotation, 1}}},
-            {HALYARD_ERROR_MISMATCH, {tensor + "kv.norm is set"}, {{kv.norm, &s.norm}}},
-            {HALYARD_ERROR_MISMATCH, {tensor + "kv.position_scales is set"}, {{kv.position_scales, 1}}},
-        });
+        plans.refuse({{HALYARD_ERROR_MISMATCH, {}, {{kv.out_dtype, HALYARD_BF16}}},
+                      {HALYARD_ERROR_MISMATCH, {}, {{desc.out_pairing, HALYARD_PAIRING_INTERLEAVED}}},
+                      {HALYARD_ERROR_MISMATCH, {"no_rotation is set"}, {{kv.no_rotation, 1}}},
+                      {HALYARD_ERROR_MISMATCH, {"norm is set"}, {{kv.norm, &s.norm}}},
+                      {HALYARD_ERROR_MISMATCH, {"position_scales is set"}, {{kv.position_scales, 1}}}});
     }
-    plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[1].dtype is e4m3"}, {{s.plan.rerotates, 0}});
-    plans.refuse(HALYARD_ERROR_MISMATCH, {"tensors[0].kv.scale", "dynamic"}, {{s.kv[0].scale, &s.dynamic}});
+    plans.refuse({{HALYARD_ERROR_UNSUPPORTED, {"tensors[1].dtype is e4m3"}, {{s.plan.rerotates, 0}}},
+                  {HALYARD_ERROR_MISMATCH, {"tensors[0].kv.scale", "dynamic"}, {{s.kv[0].scale, &s.dynamic}}}});
     // Keys have the pairing that a model's rotations write, not that which they read.
     auto about = halyard::frequencies::from_base(100.0, 8);
     about.get()->about.pairing = HALYARD_PAIRING_INTERLEAVED;
@@ -90,17 +84,12 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
     MoveRun s;
     const Table &runs = s.runs;
     auto &from = s.from_positions;
-    runs.accept({});
-    runs.accept({{s.args.positions, nullptr}});  // to 0, 1, 2, …
-    runs.accept({{from.data, s.positions.data}});
+    runs.accept_each({{}, {{s.args.positions, nullptr}}, {{from.data, s.positions.data}}});  // NULL: to 0, 1, 2, …
     runs.refuse_each(HALYARD_ERROR_MISMATCH, {HALYARD_BAD_POSITION_CLAMP, HALYARD_BAD_POSITION_IDENTITY},
-                     {{"bad_position", s.args.bad_position}});
+                     {s.args.bad_position});
     runs.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.kv.from_positions is NULL"}, {{s.brought.from_positions, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"from_positions.data is NULL"}, {{from.data, nullptr}}},
-        {HALYARD_ERROR_OVERFLOW, {"from_positions", "address space"}, {{from.data, before_the_end_of_memory(8)}}},
-        {HALYARD_ERROR_SHAPE, {"from_positions.shape"}, {{from.shape[1], 2}}},
-        {HALYARD_ERROR_SHAPE, {"from_positions.n_axes is 2"}, {{from.n_axes, 2}}},
+        {HALYARD_ERROR_SHAPE, {}, {{from.shape[1], 2}}},
+        {HALYARD_ERROR_SHAPE, {}, {{from.n_axes, 2}}},
         {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "from_positions.data"}, {{from.data, s.at(1310)}}},
         {HALYARD_ERROR_OVERLAP, {"y[0]", "from_positions.data"}, {{from.data, s.at(90)}}},
     });
@@ -152,9 +141,7 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
 TEST_CASE("errors: moves, slots", "[errors][road][moves]") {
     MoveRun s;
     s.runs.refuse({
-        {HALYARD_ERROR_MISMATCH,
-         {"slots.policy is HALYARD_SLOTS_RANGE_ONLY"},
-         {{s.slots.policy, HALYARD_SLOTS_RANGE_ONLY}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{s.slots.policy, HALYARD_SLOTS_RANGE_ONLY}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 1, token 2] is 0"}, {{s.numbers(2000)[5], 0}}},
         {HALYARD_ERROR_SHAPE, {"slots.shape is {2, 3}, but it must be {2, 1}"}, {{s.slots.consecutive, 1}}},
     });

@@ -51,314 +51,187 @@ struct RoadRun : ValidRun {
 
 }  // namespace
 
-TEST_CASE("errors: roads, Hadamard transforms of a plan", "[errors][road]") {
-    RoadRun s;
-    const Table &plans = s.plans;
-    plans.refuse_each(HALYARD_ERROR_SHAPE, {1, -2, 3, 6, 2 * RoadRun::D, 1 << 30, INT32_MAX, INT32_MIN},
-                      {{"tensors[1].kv.hadamard", s.kv[1].hadamard}});
-    for (const std::int64_t n : {std::int64_t{2}, std::int64_t{4}, RoadRun::D}) {
-        plans.accept({{s.kv[1].hadamard, n}, {s.kv[2].hadamard, n}});
-    }
-}
-
 TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
     RoadRun s;
     const Table &plans = s.plans;
     auto &norm = s.norm;
-    const std::string name = "tensors[1].kv.norm";
-    plans.accept({});
-    plans.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_norm_desc>(), {{name + ".size", norm.size}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN}, {{name + ".kind", norm.kind}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN},
-                      {{name + ".width", norm.width},
-                       {name + ".order", norm.order},
-                       {name + ".unit_offset", norm.unit_offset},
-                       {name + ".has_bias", norm.has_bias},
-                       {name + ".weight_per_head", norm.weight_per_head},
-                       {name + ".no_eps", norm.no_eps}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 4, INT32_MAX, INT32_MIN},
-                      {{name + ".rounding", norm.rounding}});
+    s.refuse_fields({"tensors[1].kv.norm.window_size"});  // named beside window_offset, below
     for (std::int32_t *const field : {&norm.width, &norm.order, &norm.unit_offset, &norm.no_eps}) {
         plans.accept({{norm.eps, 0}, {*field, 1}});
     }
-    plans.accept({{norm.eps, 0}, {norm.kind, 0}});
-    plans.accept({{norm.eps, 0}, {norm.rounding, 3}});
-    plans.accept({{norm.weight_dtype, 0}, {norm.rounding, 1}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 7, HALYARD_E4M3, HALYARD_INT8},
-                      {{name + ".weight_dtype", norm.weight_dtype}});
-    for (const double eps : {-1e-6, nan_value, infinite, -infinite, 1e39}) {
-        plans.refuse(HALYARD_ERROR_SCALE, {name + ".eps is "}, {{norm.eps, eps}});
-    }
+    plans.accept_each({{{norm.eps, 0}, {norm.kind, 0}},
+                       {{norm.eps, 0}, {norm.rounding, 3}},
+                       {{norm.weight_dtype, 0}, {norm.rounding, 1}},
+                       {{norm.kind, HALYARD_NORM_LAYER}},
+                       {{norm.weight_per_head, 1}},
+                       {{norm.kind, HALYARD_NORM_LAYER}, {norm.has_bias, 1}, {norm.weight_per_head, 1}},
+                       {{norm.kind, HALYARD_NORM_LAYER}, {norm.weight_dtype, 0}}});
     for (const double eps : {0.0, 1e-5, 1.0, 1e38}) {
         plans.accept({{norm.eps, eps}});
     }
-    const std::int64_t D = RoadRun::D;
-    for (const auto &[offset, size] :
-         std::initializer_list<std::pair<std::int64_t, std::int64_t>>{{-1, 4},
-                                                                      {D, 0},
-                                                                      {D, 1},
-                                                                      {0, D + 1},
-                                                                      {4, 5},
-                                                                      {0, -1},
-                                                                      {1, INT64_MAX},
-                                                                      {INT64_MIN, 0},
-                                                                      {INT64_MAX, INT64_MAX}}) {
+    const std::int64_t D = RoadRun::D, most = INT64_MAX;
+    for (const auto &[offset, size] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+             {-1, 4}, {D, 0}, {D, 1}, {0, D + 1}, {4, 5}, {0, -1}, {1, most}, {INT64_MIN, 0}, {most, most}}) {
         plans.refuse(HALYARD_ERROR_WINDOW, {"window_offset is " + text(offset), "window_size " + text(size)},
                      {{norm.window_offset, offset}, {norm.window_size, size}});
     }
     plans.refuse({
-        {HALYARD_ERROR_MISMATCH, {"unit_offset is 1", "no weight"}, {{norm.weight_dtype, 0}, {norm.unit_offset, 1}}},
-        {HALYARD_ERROR_MISMATCH, {"rounding is 2", "no weight"}, {{norm.weight_dtype, 0}, {norm.rounding, 2}}},
-        {HALYARD_ERROR_MISMATCH, {"rounding is 3", "no weight"}, {{norm.weight_dtype, 0}, {norm.rounding, 3}}},
+        {HALYARD_ERROR_SCALE, {}, {{norm.eps, 1e39}}},
         {HALYARD_ERROR_MISMATCH, {"eps is 1e-06", "no_eps is 1"}, {{norm.no_eps, 1}}},
-        {HALYARD_ERROR_MISMATCH, {"window_size is 4", "rows"}, {{norm.width, 1}, {norm.window_size, 4}}},
-        {HALYARD_ERROR_MISMATCH, {"window_offset is 2", "rows"}, {{norm.width, 1}, {norm.window_offset, 2}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{norm.weight_dtype, 0}, {norm.unit_offset, 1}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{norm.weight_dtype, 0}, {norm.rounding, 2}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{norm.weight_dtype, 0}, {norm.rounding, 3}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{norm.width, 1}, {norm.window_size, 4}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{norm.width, 1}, {norm.window_offset, 2}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{norm.width, 1}, {norm.weight_per_head, 1}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{norm.weight_dtype, 0}, {norm.weight_per_head, 1}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{norm.weight_dtype, 0}, {norm.kind, 1}, {norm.has_bias, 1}}},
+        {HALYARD_ERROR_MISMATCH, {"has_bias is 1", "kind is HALYARD_NORM_RMS (0)"}, {{norm.has_bias, 1}}},
         {HALYARD_ERROR_UNSUPPORTED,
          {"tensors[1].head_dim is 2050", "2048"},
          {{s.tensors[1].head_dim, 2050}, {s.k_cache, halyard::describe_hnd_cache(2, 4, RoadRun::H, 2050)}}},
     });
 }
 
-TEST_CASE("errors: roads, weights and biases of a plan's norm", "[errors][road]") {
-    RoadRun s;
-    const Table &plans = s.plans;
-    auto &norm = s.norm;
-    const std::string name = "tensors[1].kv.norm";
-    plans.accept({{norm.kind, HALYARD_NORM_LAYER}});
-    plans.accept({{norm.weight_per_head, 1}});
-    plans.accept({{norm.kind, HALYARD_NORM_LAYER}, {norm.has_bias, 1}, {norm.weight_per_head, 1}});
-    plans.accept({{norm.kind, HALYARD_NORM_LAYER}, {norm.weight_dtype, 0}});
-    plans.refuse({
-        {HALYARD_ERROR_MISMATCH,
-         {name + ".has_bias is 1", "no weight"},
-         {{norm.weight_dtype, 0}, {norm.has_bias, 1}, {norm.kind, HALYARD_NORM_LAYER}}},
-        {HALYARD_ERROR_MISMATCH,
-         {name + ".weight_per_head is 1", "no weight"},
-         {{norm.weight_dtype, 0}, {norm.weight_per_head, 1}}},
-        {HALYARD_ERROR_MISMATCH, {name + ".has_bias is 1", "kind is HALYARD_NORM_RMS (0)"}, {{norm.has_bias, 1}}},
-        {HALYARD_ERROR_MISMATCH,
-         {name + ".weight_per_head is 1", "rows"},
-         {{norm.weight_per_head, 1}, {norm.width, HALYARD_NORM_ROW}}},
-    });
-}
-
 TEST_CASE("errors: roads, dtypes, scales and caches of a plan", "[errors][road]") {
     RoadRun s;
     const Table &plans = s.plans;
+    auto &cache = s.k_cache;
+    plans.accept({});
     for (const std::int32_t dtype : {HALYARD_E4M3, HALYARD_E5M2, HALYARD_INT8}) {
-        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0].dtype is ", "only outputs"},
-                     {{s.tensors[0].dtype, dtype}});
+        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.tensors[0].dtype, dtype}});
         plans.accept({{s.kv[0].out_dtype, dtype}});
     }
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2},
-                      {{"tensors[0].kv.no_rotation", s.kv[0].no_rotation},
-                       {"tensors[1].kv.scale.kind", s.fixed.kind},
-                       {"tensors[1].kv.scale.reserved", s.fixed.reserved},
-                       {"tensors[1].kv.cache.reserved", s.k_cache.reserved}});
-    plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2}, {{"tensors[1].kv.scale.per", s.fixed.per}});
+    plans.refuse_each(HALYARD_ERROR_SHAPE, {1, 3, 6, 2 * RoadRun::D, 1 << 30, INT32_MAX}, {s.kv[1].hadamard});
+    for (const std::int64_t n : {std::int64_t{2}, std::int64_t{4}, RoadRun::D}) {
+        plans.accept({{s.kv[1].hadamard, n}, {s.kv[2].hadamard, n}});
+    }
+    const std::string of_k = "tensors[1].kv.cache";
     plans.refuse({
-        {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].kv.size is 4"}, {{s.kv[2].size, 4}}},
-        {HALYARD_ERROR_UNKNOWN_VALUE, {"tensors[0].kv.reserved is 1"}, {{s.kv[0].reserved, 1}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].kv.scale.size is 0"}, {{s.dynamic.size, 0}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"tensors[2].kv.cache.size is 4"}, {{s.v_cache.size, 4}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[2].kv.scale.per is 1"}, {{s.dynamic.per, 1}}},
-        {HALYARD_ERROR_MISMATCH, {"tensors[2].kv.out_dtype is bf16", "dynamic"}, {{s.kv[2].out_dtype, HALYARD_BF16}}},
-        {HALYARD_ERROR_ROTARY_DIM, {"rotary_dim is 0"}, {{s.plan.rotary_dim, 0}}},
-    });
-    plans.accept({{s.plan.rotary_dim, 0}, {s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}});
-    plans.accept({{s.tensors[2].pairing, 99}});  // of what is not rotated, not read
-
-    auto &cache = s.k_cache;
-    const std::string name = "tensors[1].kv.cache";
-    plans.refuse_each(HALYARD_ERROR_SHAPE, {-1, INT64_MIN, 0}, {{name + ".n_slots", cache.n_slots}});
-    plans.refuse_each(HALYARD_ERROR_SHAPE, {-1, INT64_MIN, -7},
-                      {{name + ".block_size", cache.block_size},
-                       {name + ".tile_tokens", cache.tile_tokens},
-                       {name + ".stride_tile_tokens", cache.stride_tile_tokens},
-                       {name + ".stride_token", cache.stride_token},
-                       {name + ".tile_elements", cache.tile_elements},
-                       {name + ".stride_tile_elements", cache.stride_tile_elements},
-                       {name + ".stride_element", cache.stride_element},
-                       {name + ".extent", cache.extent}});
-    plans.refuse({
+        {HALYARD_ERROR_MISMATCH, {}, {{s.dynamic.per, 1}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{s.kv[2].out_dtype, HALYARD_BF16}}},
+        {HALYARD_ERROR_ROTARY_DIM, {}, {{s.plan.rotary_dim, 0}}},
+        {HALYARD_ERROR_SHAPE, {}, {{cache.n_slots, 0}}},
         {HALYARD_ERROR_SHAPE, {"n_slots is 9", "multiple of block_size, 4"}, {{cache.n_slots, 9}}},
         // A head's tokens of 8 elements each, 4 of them: 32 elements.
         {HALYARD_ERROR_STRIDE, {"extent is 31", "element 31"}, {{cache.extent, 31}}},
-        {HALYARD_ERROR_STRIDE, {name, "could meet"}, {{cache.stride_token, 7}}},
-        {HALYARD_ERROR_STRIDE, {"could meet"}, {{cache.stride_block, 31}}},
-        {HALYARD_ERROR_STRIDE, {"could meet"}, {{cache.stride_block, -31}}},
-        {HALYARD_ERROR_OVERFLOW, {name, "address space"}, {{cache.stride_token, INT64_MAX / 2}}},
-        {HALYARD_ERROR_OVERFLOW, {"address space"}, {{cache.stride_block, INT64_MIN}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"address space"},
-         {{cache.n_slots, INT64_MAX / 4 * 4}, {cache.stride_block, 1 << 20}}},
+        {HALYARD_ERROR_STRIDE, {of_k, "could meet"}, {{cache.stride_token, 7}}},
+        {HALYARD_ERROR_STRIDE, {of_k, "could meet"}, {{cache.stride_block, 31}}},
+        {HALYARD_ERROR_STRIDE, {of_k, "could meet"}, {{cache.stride_block, -31}}},
+        {HALYARD_ERROR_OVERFLOW, {of_k, "address space"}, {{cache.stride_token, INT64_MAX / 2}}},
+        {HALYARD_ERROR_OVERFLOW, {of_k, "address space"}, {{cache.stride_block, INT64_MIN}}},
+        {HALYARD_ERROR_OVERFLOW, {of_k}, {{cache.n_slots, INT64_MAX / 4 * 4}, {cache.stride_block, 1 << 20}}},
     });
-    plans.accept({{cache.extent, 32}});
-    plans.accept({{cache.stride_token, 9}});
+    plans.accept_each({{{cache.extent, 32}},
+                       {{cache.stride_token, 9}},
+                       {{s.plan.rotary_dim, 0}, {s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
+                       {{s.tensors[2].pairing, 99}}});  // of what is not rotated, not read
 }
 
 TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
     RoadRun s;
     const Table &runs = s.runs;
     auto &slots = s.slots;
+    auto *const values = s.numbers(2000);
     runs.accept({});
-    runs.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_slots>(), {{"slots.size", slots.size}});
-    runs.refuse_each(
-        HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MIN},
-        {{"slots.type", slots.type}, {"slots.policy", slots.policy}, {"slots.consecutive", slots.consecutive}});
     for (const int i : {0, 1}) {
-        for (const std::int64_t n : Numbers{1, 0, -1, INT64_MAX}) {
+        for (const std::int64_t n : Numbers{1, 0, INT64_MAX}) {
             runs.refuse(HALYARD_ERROR_SHAPE, {"slots.shape", text(n), "{2, 3}"}, {{slots.shape[i], n}});
         }
-        runs.refuse(HALYARD_ERROR_OVERFLOW, {"slots", text(INT64_MAX)}, {{slots.strides[i], INT64_MAX}});
     }
-    runs.refuse_each(HALYARD_ERROR_SHAPE, {0, -1}, {{"slots.scratch_bytes", slots.scratch_bytes}},
-                     {"at least 1 for 8 slots"});
-    auto *const values = s.numbers(2000);
     for (const std::int32_t policy : {HALYARD_SLOTS_CHECK, HALYARD_SLOTS_RANGE_ONLY}) {
         for (const std::int64_t slot : Numbers{-2, 8, INT64_MAX, INT64_MIN}) {
             runs.refuse(HALYARD_ERROR_SLOT, {"slots[batch 1, token 1] is " + text(slot), "-1 to 7"},
                         {{values[4], slot}, {slots.policy, policy}});
         }
     }
+    const auto smaller = halyard::describe_nhd_cache(1, 4, RoadRun::H, RoadRun::D);  // of two caches counts
     runs.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.kv.slots is NULL"}, {{s.brought.slots, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"slots.data is NULL"}, {{slots.data, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"slots.scratch is NULL", "1 bytes"}, {{slots.scratch, nullptr}}},
-        // The smaller of two caches counts.
-        {HALYARD_ERROR_SLOT,
-         {"slots[batch 0, token 0] is 5", "-1 to 3"},
-         {{s.v_cache, halyard::describe_nhd_cache(1, 4, RoadRun::H, RoadRun::D)}}},
+        {HALYARD_ERROR_SHAPE, {}, {{slots.scratch_bytes, 0}}},
+        {HALYARD_ERROR_SLOT, {"slots[batch 0, token 0] is 5", "-1 to 3"}, {{s.v_cache, smaller}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 1, token 2] is 0, as is slots[batch 0, token 1]"}, {{values[5], 0}}},
-        {HALYARD_ERROR_MISMATCH,
-         {"args.kv.slots is set", "no tensor"},
-         {{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"slots.scratch leaves the address space"},
-         {{slots.scratch, before_the_end_of_memory(0)}}},
+        {HALYARD_ERROR_MISMATCH, {"args.kv.slots is set"}, {{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}}},
         // Scratch and slots share memory with nothing that is written or read.
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "slots.data"}, {{slots.scratch, s.at(2000)}}},
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "y[0]"}, {{slots.scratch, s.at(7)}}},
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "stages[1].cache"}, {{slots.scratch, s.at(1127)}}},
     });
-    runs.accept({{values[5], 0}, {slots.policy, HALYARD_SLOTS_RANGE_ONLY}, {slots.scratch, nullptr}});
-    runs.accept({{values[5], -1}, {values[4], -1}});
-    runs.accept({{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}, {s.brought.slots, nullptr}});
-    runs.accept({{slots.scratch, s.at(1128)}});
+    runs.accept_each({{{values[5], 0}, {slots.policy, HALYARD_SLOTS_RANGE_ONLY}, {slots.scratch, nullptr}},
+                      {{values[5], -1}, {values[4], -1}},
+                      {{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}, {s.brought.slots, nullptr}},
+                      {{slots.scratch, s.at(1128)}}});
 }
 
 TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors][road]") {
     RoadRun s;
     const Table &runs = s.runs;
     auto &stages = s.stages;
+    auto &norm = s.norm;
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.kv is NULL", "tensors[1] has a cache"}, {{s.args.kv, nullptr}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"args.kv.size is 0"}, {{s.brought.size, 0}}},
-        {HALYARD_ERROR_UNKNOWN_VALUE, {"args.kv.reserved is 1"}, {{s.brought.reserved, 1}}},
-        {HALYARD_ERROR_NULL_POINTER,
-         {"args.kv.stages is NULL", "tensors[1] has a cache"},
-         {{s.brought.stages, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"stages is NULL", "tensors[1] has a cache"}, {{s.brought.stages, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER,
          {"args.kv.stages and args.kv.slots are NULL, but tensors[1] has a cache"},
          {{s.brought.stages, nullptr}, {s.brought.slots, nullptr}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"stages[2].size is 8"}, {{stages[2].size, 8}}},
-        {HALYARD_ERROR_UNKNOWN_VALUE, {"stages[0].reserved is 1"}, {{stages[0].reserved, 1}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[1].weight is NULL"}, {{stages[1].weight, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[1].scales is NULL"}, {{stages[1].scales, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[2].scales_out is NULL"}, {{stages[2].scales_out, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[2].cache is NULL"}, {{stages[2].cache, nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"stages[0].weight is set"}, {{stages[0].weight, s.at(0)}}},
-        {HALYARD_ERROR_MISMATCH, {"stages[2].scales is set"}, {{stages[2].scales, s.at(950)}}},
-        {HALYARD_ERROR_MISMATCH, {"stages[1].scales_out is set"}, {{stages[1].scales_out, s.at(950)}}},
-        {HALYARD_ERROR_MISMATCH, {"stages[0].cache is set"}, {{stages[0].cache, s.at(950)}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.angles is NULL"}, {{s.args.angles, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL"}, {{norm.kind, 1}, {norm.has_bias, 1}}},
     });
-    // Strides of what nothing asks for: scales of a cache are by slot, and have no batch.
-    for (const int i : {0, 1, 2}) {
-        const std::string at = "[" + text(i) + "] is 7";
-        runs.refuse({
-            {HALYARD_ERROR_MISMATCH, {"stages[1].stride_scales" + at}, {{stages[1].stride_scales[i], 7}}},
-            {HALYARD_ERROR_MISMATCH,
-             {"stages[2].stride_position_scales" + at},
-             {{stages[2].stride_position_scales[i], 7}}},
-        });
-    }
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[2].stride_scales[0] is 7", "slot, head"},
-                {{stages[2].stride_scales[0], 7}});
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[1].bias is set", "norm with a bias"}, {{stages[1].bias, s.at(0)}});
-    runs.refuse(HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL", "norm with a bias"},
-                {{s.norm.kind, HALYARD_NORM_LAYER}, {s.norm.has_bias, 1}});
-    runs.accept({{s.norm.kind, HALYARD_NORM_LAYER}, {s.norm.has_bias, 1}, {stages[1].bias, s.at(910)}});
-    runs.accept({{s.x[1].shape[2], 0}, {stages[1], halyard::stages()}});  // nothing is asked of a tensor without heads
-    runs.accept({{s.y[1].size, 0}});                                      // of a tensor with a cache, not read
-    // Nothing is rotated, so angles are not needed.
-    runs.accept({{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}, {s.args.angles, nullptr}});
+    runs.accept_each({
+        {{norm.kind, HALYARD_NORM_LAYER}, {norm.has_bias, 1}, {stages[1].bias, s.at(910)}},
+        {{s.x[1].shape[2], 0}, {stages[1], halyard::stages()}},  // nothing is asked of a tensor without heads
+        {{s.y[1].size, 0}},                                      // of a tensor with a cache, not read
+        // Nothing is rotated, so angles are not needed.
+        {{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}, {s.args.angles, nullptr}},
+    });
 
     s.kv[1].norm = nullptr;
     s.kv[1].scale = nullptr;
     s.kv[1].cache = nullptr;
     s.plan.n_tensors = 2;
     s.args.kv = nullptr;
-    runs.accept({});
-    runs.refuse(HALYARD_ERROR_NULL_POINTER, {"args.kv is NULL", "tensors[1] has a norm with a weight"},
-                {{s.kv[1].norm, &s.norm}});
-    runs.accept({{s.kv[1].norm, &s.norm}, {s.norm.weight_dtype, 0}});
-    runs.refuse(HALYARD_ERROR_NULL_POINTER, {"args.kv is NULL", "tensors[1] has a scale"},
-                {{s.kv[1].scale, &s.fixed}});
+    runs.accept_each({{}, {{s.kv[1].norm, &norm}, {norm.weight_dtype, 0}}});
+    runs.refuse({
+        {HALYARD_ERROR_NULL_POINTER, {"kv is NULL", "tensors[1] has a norm with a weight"}, {{s.kv[1].norm, &norm}}},
+        {HALYARD_ERROR_NULL_POINTER, {"kv is NULL", "tensors[1] has a scale"}, {{s.kv[1].scale, &s.fixed}}},
+    });
 }
 
 TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
     RoadRun s;
     const Table &runs = s.runs;
-    auto &stages = s.stages;
-    runs.refuse_each(HALYARD_ERROR_SHAPE, {7, 9, 0, -1, INT64_MAX}, {{"stages[1].n_weights", stages[1].n_weights}},
-                     {"8"});
-    runs.refuse_each(HALYARD_ERROR_SHAPE, {7, 9, 0, -1, INT64_MAX}, {{"stages[1].n_scales", stages[1].n_scales}},
-                     {"2"});
-    runs.accept({{s.norm.width, HALYARD_NORM_ROW}, {stages[1].n_weights, RoadRun::H * RoadRun::D}});
-    runs.accept({{s.norm.weight_per_head, 1}, {stages[1].n_weights, RoadRun::H * RoadRun::D}});
-    runs.refuse(HALYARD_ERROR_SHAPE, {"stages[1].n_weights is 8", "16"}, {{s.norm.weight_per_head, 1}});
-    runs.accept({{s.norm.weight_per_head, 1},
-                 {s.norm.window_offset, 1},
-                 {s.norm.window_size, 5},
-                 {stages[1].n_weights, RoadRun::H * 5}});
+    auto &norm = s.norm;
+    auto &k = s.stages[1];
+    constexpr std::int64_t all = RoadRun::H * RoadRun::D;
+    runs.refuse_each(HALYARD_ERROR_SHAPE, {7, 9, 0, INT64_MAX}, {k.n_weights, k.n_scales});
+    runs.accept_each(
+        {{{norm.width, HALYARD_NORM_ROW}, {k.n_weights, all}},
+         {{norm.weight_per_head, 1}, {k.n_weights, all}},
+         {{norm.weight_per_head, 1}, {norm.window_offset, 1}, {norm.window_size, 5}, {k.n_weights, RoadRun::H * 5}},
+         {{s.k_cache.stride_head, 32}},
+         {{s.kv[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}, {s.y[0].data, s.at(3000)}}});
     for (const double scale : {0.0, -0.0, -1.0, nan_value, infinite, 0x1p-140}) {
         runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales[1] is "}, {{*s.at(951), scale}});
     }
     for (const double scale : {0x1p-126, 0x1.fffffep127, 1.0}) {
         runs.accept({{*s.at(951), scale}});
     }
+    const auto before_end = before_the_end_of_memory<>;
     runs.refuse({
+        {HALYARD_ERROR_SHAPE, {"stages[1].n_weights is 8", "16"}, {{norm.weight_per_head, 1}}},
         {HALYARD_ERROR_STRIDE, {"x[1] has 2 heads", "whose stride_head is 31"}, {{s.k_cache.stride_head, 31}}},
-        {HALYARD_ERROR_STRIDE, {"stages[2].stride_scales is 0, 1, 1"}, {{stages[2].stride_scales[1], 1}}},
-        {HALYARD_ERROR_OVERFLOW, {"stages[2].scales_out", "address space"}, {{stages[2].stride_scales[1], INT64_MAX}}},
+        {HALYARD_ERROR_STRIDE, {"stages[2].stride_scales is 0, 1, 1"}, {{s.stages[2].stride_scales[1], 1}}},
+        {HALYARD_ERROR_OVERFLOW, {"stages[1].cache"}, {{k.cache, before_end(100)}}},
+        {HALYARD_ERROR_OVERFLOW, {"stages[1].weight"}, {{k.weight, before_end(30)}}},
+        {HALYARD_ERROR_OVERFLOW, {"stages[1].bias"}, {{norm.kind, 1}, {norm.has_bias, 1}, {k.bias, before_end(30)}}},
         {HALYARD_ERROR_OVERFLOW,
-         {"stages[1].cache", "address space"},
-         {{stages[1].cache, before_the_end_of_memory(100)}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"stages[1].weight", "address space"},
-         {{stages[1].weight, before_the_end_of_memory(30)}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"stages[1].bias", "address space"},
-         {{s.norm.kind, HALYARD_NORM_LAYER}, {s.norm.has_bias, 1}, {stages[1].bias, before_the_end_of_memory(30)}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"stages[1].weight", "address space"},
-         {{s.norm.weight_per_head, 1},
-          {stages[1].n_weights, RoadRun::H * RoadRun::D},
-          {stages[1].weight, before_the_end_of_memory(62)}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"stages[1].scales", "address space"},
-         {{stages[1].scales, before_the_end_of_memory<float *>(6)}}},
-        {HALYARD_ERROR_MISMATCH,
-         {"y[0].dtype is f32, but the plan's is bf16"},
-         {{s.kv[0].out_dtype, HALYARD_BF16}}},
+         {"stages[1].weight"},
+         {{norm.weight_per_head, 1}, {k.n_weights, all}, {k.weight, before_end(62)}}},
+        {HALYARD_ERROR_OVERFLOW, {"stages[1].scales"}, {{k.scales, before_the_end_of_memory<float *>(6)}}},
+        {HALYARD_ERROR_MISMATCH, {"y[0].dtype is f32, but the plan's is bf16"}, {{s.kv[0].out_dtype, HALYARD_BF16}}},
         // In place goes only where nothing changes its size.
         {HALYARD_ERROR_OVERLAP,
          {"y[0].data shares elements with x[0].data", "only an output of its input's dtype"},
          {{s.kv[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}}},
     });
-    runs.accept({{s.k_cache.stride_head, 32}});
-    runs.accept({{s.kv[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}, {s.y[0].data, s.at(3000)}});
 }
 
 TEST_CASE("errors: roads, stages over other arguments", "[errors][road]") {
@@ -405,11 +278,9 @@ struct ScaledRun : RoadRun {
 TEST_CASE("errors: roads, scales by position", "[errors][road]") {
     ScaledRun s;
     auto &q = s.stages[0];
-    s.plans.accept({});
-    s.plans.accept({{s.kv[0].no_rotation, 1}});
-    s.plans.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 2, INT32_MAX, INT32_MIN},
-                        {{"tensors[0].kv.position_scales", s.kv[0].position_scales}});
-    s.plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0].head_dim is 2050", "2048"}, {{s.tensors[0].head_dim, 2050}});
+    s.plans.accept_each({{}, {{s.kv[0].no_rotation, 1}}});
+    s.refuse_fields({"tensors", "x", "y", "kv.stages[1]", "kv.stages[2]"});
+    s.plans.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.tensors[0].head_dim, 2050}});
 
     const Table &runs = s.runs;
     runs.accept({});
@@ -422,9 +293,9 @@ TEST_CASE("errors: roads, scales by position", "[errors][road]") {
     }
     // What a stride of 0 shares is read once, and what strides do not lead to is not.
     std::int64_t(&strides)[3] = q.stride_position_scales;
-    runs.accept({{*s.at(3010), nan_value}, {strides[0], 0}});
-    runs.accept({{*s.at(3010), nan_value}, {strides[1], 0}});
-    runs.accept({{*s.at(3001), nan_value}, {strides[2], 0}});
+    runs.accept_each({{{*s.at(3010), nan_value}, {strides[0], 0}},
+                      {{*s.at(3010), nan_value}, {strides[1], 0}},
+                      {{*s.at(3001), nan_value}, {strides[2], 0}}});
     runs.refuse(HALYARD_ERROR_SCALE, {"position_scales[batch 0, token 0, head 0] is nan"},
                 {{*s.at(3010), nan_value},
                  {q.position_scales, s.at(3010)},
@@ -433,13 +304,8 @@ TEST_CASE("errors: roads, scales by position", "[errors][road]") {
                  {strides[2], 0}});
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER,
-         {"args.kv.stages is NULL", "tensors[0] has scales by position"},
+         {},
          {{s.plan.n_tensors, 1}, {s.brought.slots, nullptr}, {s.brought.stages, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages[0].position_scales is NULL"}, {{q.position_scales, nullptr}}},
-        {HALYARD_ERROR_MISMATCH,
-         {"stages[1].position_scales is set", "does not have scales by position"},
-         {{s.stages[1].position_scales, s.at(3000)}}},
-        {HALYARD_ERROR_OVERFLOW, {"stages[0].position_scales", "address space"}, {{strides[1], INT64_MAX}}},
         {HALYARD_ERROR_OVERFLOW,
          {"stages[0].position_scales", "address space"},
          {{q.position_scales, before_the_end_of_memory<float *>(47)}}},
@@ -450,7 +316,7 @@ TEST_CASE("errors: roads, scales by position", "[errors][road]") {
     // Nothing is asked of a tensor without heads.
     runs.accept({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {q.position_scales, nullptr}});
     // Where the plan asks for none, there are no strides.
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"stages[0].stride_position_scales[0] is " + text(INT64_MAX)},
+    runs.refuse(HALYARD_ERROR_MISMATCH, {},
                 {{s.kv[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
 }
 
@@ -520,45 +386,23 @@ namespace {
 
 /// Changes one to three fields or slots, most of them to what is refused or makes another layout.
 void change_at_random(RoadRun &s, oracle::Random &random) {
-    auto &n = s.norm;
-    auto &stages = s.stages[2];
-    std::vector<std::int64_t *> longs = {
-        &n.window_offset,      &n.window_size,           &s.tensors[0].rotary_offset, &s.tensors[1].head_dim,
-        &s.plan.rotary_dim,    &s.slots.strides[0],      &s.slots.strides[1],         &s.stages[1].n_weights,
-        &s.stages[1].n_scales, &stages.stride_scales[1], &stages.stride_scales[2],    &s.slots.scratch_bytes};
-    for (halyard_cache_desc *cache : {&s.k_cache, &s.v_cache}) {
-        longs.insert(longs.end(),
-                     {&cache->n_slots, &cache->block_size, &cache->stride_block, &cache->stride_head,
-                      &cache->tile_tokens, &cache->stride_tile_tokens, &cache->stride_token, &cache->tile_elements,
-                      &cache->stride_tile_elements, &cache->stride_element, &cache->extent});
-    }
-    std::int32_t *const ints[] = {&n.kind,
-                                  &n.has_bias,
-                                  &n.weight_per_head,
-                                  &n.width,
-                                  &n.order,
-                                  &n.unit_offset,
-                                  &n.rounding,
-                                  &n.weight_dtype,
-                                  &n.no_eps,
-                                  &s.fixed.per,
-                                  &s.kv[0].out_dtype,
-                                  &s.kv[1].out_dtype,
-                                  &s.kv[2].out_dtype,
-                                  &s.tensors[1].pairing,
-                                  &s.tensors[1].out_pairing,
-                                  &s.kv[1].no_rotation,
-                                  &s.slots.policy,
-                                  &s.slots.type};
     static constexpr std::int64_t values[] = {-9, -1, 0,  1,  2,  3,  4,  6,         7,         8,
                                               9,  12, 16, 17, 24, 31, 33, INT64_MIN, INT64_MAX, INT64_MIN / 4};
+    auto places = fields::places(fields::of<halyard_plan_desc>(), &s.plan, 3);
+    const auto of_run = fields::places(fields::of<halyard_run_args>(), &s.args, 3);
+    places.insert(places.end(), of_run.begin(), of_run.end());
+    std::erase_if(places, [](const fields::Place &place) {  // the memory of tensors ends where they do
+        return place.field->is_pointer() || place.field->kind == fields::Kind::size || place.owner[0] == 'x' ||
+               place.owner[0] == 'y' || place.path.ends_with("part") || place.path.ends_with("n_parts");
+    });
     for (std::int64_t n_changes = random.in(1, 3); n_changes > 0; n_changes--) {
-        if (random.one_in(2)) {
-            *longs[static_cast<std::size_t>(random.in(0, std::ssize(longs) - 1))] = random.one_of(values);
-        } else if (random.one_in(3)) {
+        const auto &place = places[static_cast<std::size_t>(random.in(0, std::ssize(places) - 1))];
+        if (random.one_in(6)) {
             s.numbers(2000)[random.in(0, 5)] = random.in(-1, 8);
+        } else if (place.field->bytes == 8) {
+            place.write(random.one_of(values));
         } else {
-            *random.one_of(ints) = static_cast<std::int32_t>(random.in(0, 6));
+            place.write(static_cast<std::int32_t>(random.in(0, 6)));
         }
     }
 }

@@ -142,11 +142,10 @@ TEST_CASE("errors: bound runs, rows that cannot take the place of others", "[err
 TEST_CASE("errors: binding a run", "[errors][bound]") {
     RotationRun s;
     const halyard::plan plan(s.plan);
-    const halyard_plan *of = plan.get();
     auto *const untouched = reinterpret_cast<halyard_bound_run *>(16);
-    halyard_bound_run *bound = untouched, **out = &bound;
+    halyard_bound_run *bound = untouched;
     const Table bind([&](halyard_status status, const Words &words) {
-        check_refused(status, words, [&](auto *error) { return halyard_bind_run(of, &s.args, out, error); });
+        check_refused(status, words, [&](auto *error) { return halyard_bind_run(plan.get(), &s.args, &bound, error); });
         CHECK(bound == untouched);
     });
     bind.refuse({
@@ -155,27 +154,24 @@ TEST_CASE("errors: binding a run", "[errors][bound]") {
         {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 4"}, {{s.args.size, 4}}},
         {HALYARD_ERROR_STRIDE, {"y[1]"}, {{s.args.y, s.x}, {s.x[1].strides[0], 0}}},
         {HALYARD_ERROR_MISMATCH, {"args.n_parts is 2"}, {{s.args.y, s.x}, {s.args.n_parts, 2}}},
-        {HALYARD_ERROR_NULL_POINTER, {"out is NULL"}, {{out, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"plan is NULL"}, {{of, nullptr}}},
     });
     // Positions are not read: they are an example.
     std::fill_n(reinterpret_cast<std::int32_t *>(s.at(2048)), 6, 100);
     s.args.positions = &s.positions;
     const BoundRun by_any_positions(s);
-    halyard_destroy_bound_run(nullptr);
 }
 
 TEST_CASE("errors: bound runs", "[errors][bound]") {
     RotationRun s;
     s.args.positions = &s.positions;
     BoundRun b(s);
-    b.calls.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<halyard_bound_run_args>(), {{"args.size", b.args.size}});
-    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3, -1}, {{"args.n_tensors", b.args.n_tensors}},
+    auto places = fields::places(fields::of<halyard_bound_run_args>(), &b.args, 2);
+    std::erase_if(places, [](const auto &place) { return place.path == "positions"; });
+    every_field::refuse(b.calls, places);
+    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3}, {{"args.n_tensors", b.args.n_tensors}},
                         {", but the plan's is 2"});
-    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {-1, 1025, INT32_MIN, INT32_MAX}, {{"args.n_parts", b.args.n_parts}});
+    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {1025, INT32_MAX}, {{"args.n_parts", b.args.n_parts}});
     b.calls.refuse({
-        {HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, {{b.args.x, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"args.y is NULL"}, {{b.args.y, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{b.x[1], nullptr}}},
         {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{b.y[0], s.x[0].data}}},
         {HALYARD_ERROR_OVERFLOW,
@@ -190,10 +186,6 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
         {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{b.args.positions, nullptr}}},
         {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{b.args.part, 1}}},
     });
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"bound is NULL"},
-                  [&](auto *error) { return halyard_run_bound(nullptr, &b.args, error); });
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"args is NULL"},
-                  [&](auto *error) { return halyard_run_bound(b.bound.get(), nullptr, error); });
     // Every part tells of a bad position, wherever it is.
     auto &position = reinterpret_cast<std::int32_t *>(s.at(2048))[4];
     const Words told = {"positions[batch 1, token 1] is 10"};

@@ -1,5 +1,6 @@
-// Names of statuses, the error struct itself, and the bad arguments of pools and target infos.
-#include "refused.h"
+// Names of statuses, the error struct itself, and the bad arguments that are not in structs.
+#include "checks/make_sources.h"
+#include "rotation_run.h"
 
 #include <set>
 
@@ -59,32 +60,132 @@ TEST_CASE("errors: a sentence that is too long is cut, not overrun", "[errors]")
     CHECK(guarded.guard == std::string("guard"));
 }
 
-TEST_CASE("errors: pools", "[errors]") {
-    auto *const untouched = reinterpret_cast<halyard_pool *>(16);
-    halyard_pool *pool = untouched;
-    for (const std::int32_t n_threads : {0, -1, 1025, INT32_MAX, INT32_MIN}) {
-        check_refused(HALYARD_ERROR_THREADS, {"n_threads", text(n_threads)},
-                      [&](auto *error) { return halyard_create_pool(n_threads, &pool, error); });
+TEST_CASE("errors: the table of fields has every byte of every struct", "[errors]") {
+    for (const fields::Struct *const each : fields::all()) {
+        std::size_t end = 0;
+        for (const fields::Field &field : each->fields) {
+            CAPTURE(each->name, field.name);
+            end = (end + field.bytes - 1) / field.bytes * field.bytes;
+            CHECK(field.offset == end);
+            end += field.bytes * field.n_elements;
+        }
+        CHECK((end + 7) / 8 * 8 == each->size);
     }
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"out is NULL"},
-                  [](auto *error) { return halyard_create_pool(2, nullptr, error); });
-    CHECK(pool == untouched);
+}
+
+namespace {
+
+/// Calls a function with NULL in the place of each of the arguments that have a name here.
+template <typename Function, typename... Arguments>
+void refuse_nulls(Function function, const std::array<const char *, sizeof...(Arguments)> &names,
+                  Arguments... arguments) {
+    std::size_t i = 0;
+    const auto refuse = [&](auto &argument) {
+        if constexpr (std::is_pointer_v<std::remove_reference_t<decltype(argument)>>) {
+            if (names[i] != nullptr) {
+                const auto valid = std::exchange(argument, nullptr);
+                check_refused(HALYARD_ERROR_NULL_POINTER, {names[i] + std::string(" is NULL")},
+                              [&](auto *error) { return function(arguments..., error); });
+                argument = valid;
+            }
+        }
+        i++;
+    };
+    (refuse(arguments), ...);
+}
+
+/// Asks for an info of every size that there is not.
+template <typename Info, typename Get>
+void refuse_sizes(Get get) {
+    auto info = sized<Info>();
+    const Table infos([&](halyard_status status, const Words &words) {
+        const Info before = info;
+        check_refused(status, words, [&](auto *error) { return get(&info, error); });
+        CHECK(std::memcmp(&before, &info, sizeof(info)) == 0);
+    });
+    infos.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<Info>(), {{"info.size", info.size}});
+}
+
+template <typename Object>
+Object **untouched() {
+    static auto *object = reinterpret_cast<Object *>(16);
+    CHECK(object == reinterpret_cast<Object *>(16));
+    return &object;
+}
+
+}  // namespace
+
+TEST_CASE("errors: every function refuses NULL, and infos whose size is not set", "[errors]") {
+    RotationRun s;
+    const halyard::plan plan(s.plan);
+    const BoundRun bound(s);
+    const auto source = describe_source(HALYARD_ANGLES_AUTO, 0, 3);
+    auto rows = sized<halyard_rows_args>();
+    auto scaling = sized<halyard_scaling>();
+    auto of_frequencies = sized<halyard_frequencies_info>();
+    auto of_angles = sized<halyard_angle_source_info>();
+    auto of_target = sized<halyard_target_info>();
+    auto of_groups = sized<halyard_groups_info>();
+    const double list[] = {1.0};
+    char lines[8] = "before";
+    std::int64_t n_needed = -7;
+    const halyard_frequencies *const f = s.frequencies.get();
+    const halyard_plan *const p = plan.get();
+    for (int round = 0; round < 2; round++) {  // the second one looks at what the first one left
+        auto *const to_f = untouched<halyard_frequencies>();
+        refuse_nulls(halyard_create_frequencies_from_base, {"", "", "out"}, 100.0, std::int64_t{4}, to_f);
+        refuse_nulls(halyard_create_frequencies_from_list, {"inv_freq", "", "", "out"}, list, std::int64_t{1}, 1.0,
+                     to_f);
+        refuse_nulls(halyard_create_frequencies_from_scaling, {"scaling", "out"}, &scaling, to_f);
+        refuse_nulls(halyard_create_frequencies_from_config, {"text", "", nullptr, "out"}, lines, std::int64_t{8},
+                     static_cast<halyard_config_options *>(nullptr), to_f);
+        refuse_nulls(halyard_create_frequencies_for_length, {"frequencies", "", "out"}, f, std::int64_t{9}, to_f);
+        refuse_nulls(halyard_get_frequencies_info, {"frequencies", "info"}, f, &of_frequencies);
+        refuse_nulls(halyard_create_angle_source, {"frequencies", "desc", "out"}, f, &source,
+                     untouched<halyard_angle_source>());
+        refuse_nulls(halyard_get_angle_source_info, {"source", "info"}, s.args.angles, &of_angles);
+        refuse_nulls(halyard_create_plan, {"desc", "out"}, &s.plan, untouched<halyard_plan>());
+        refuse_nulls(halyard_explain_plan, {"desc", "text", "", nullptr}, &s.plan, lines, std::int64_t{8}, &n_needed);
+        refuse_nulls(halyard_make_rows, {"plan", "args"}, p, &rows);
+        refuse_nulls(halyard_run, {"plan", "args"}, p, &s.args);
+        refuse_nulls(halyard_bind_run, {"plan", "args", "out"}, p, &s.args, untouched<halyard_bound_run>());
+        refuse_nulls(halyard_run_bound, {"bound", "args"}, bound.bound.get(), &bound.args);
+        refuse_nulls(halyard_create_pool, {"", "out"}, 2, untouched<halyard_pool>());
+        refuse_nulls(halyard_get_target_info, {"", "info"}, 0, &of_target);
+        refuse_nulls(halyard_get_groups_info, {"", "", "info"}, 1, std::int64_t{32}, &of_groups);
+    }
+    CHECK((lines == std::string("before") && n_needed == -7));
+    refuse_sizes<halyard_frequencies_info>([&](auto... to) { return halyard_get_frequencies_info(f, to...); });
+    refuse_sizes<halyard_angle_source_info>(
+        [&](auto... to) { return halyard_get_angle_source_info(s.args.angles, to...); });
+    refuse_sizes<halyard_target_info>([](auto... to) { return halyard_get_target_info(0, to...); });
+    refuse_sizes<halyard_groups_info>([](auto... to) { return halyard_get_groups_info(1, 32, to...); });
+    CHECK(halyard_get_plan_target(nullptr) == nullptr);
     CHECK(halyard_get_pool_executor(nullptr) == nullptr);
+    halyard_destroy_frequencies(nullptr);
+    halyard_destroy_angle_source(nullptr);
+    halyard_destroy_plan(nullptr);
+    halyard_destroy_bound_run(nullptr);
     halyard_destroy_pool(nullptr);
 }
 
-TEST_CASE("errors: target infos", "[errors]") {
+TEST_CASE("errors: numbers of pools, targets and explanations", "[errors]") {
+    RotationRun s;
     auto info = sized<halyard_target_info>();
-    for (const std::int32_t index : {-1, halyard_get_target_count(), INT32_MAX, INT32_MIN}) {
-        check_refused(HALYARD_ERROR_UNKNOWN_VALUE, {"index", text(index)},
-                      [&](auto *error) { return halyard_get_target_info(index, &info, error); });
-    }
-    check_refused(HALYARD_ERROR_NULL_POINTER, {"info is NULL"},
-                  [](auto *error) { return halyard_get_target_info(0, nullptr, error); });
-    for (const std::uint32_t size : bad_sizes<halyard_target_info>()) {
-        info.size = size;
-        check_refused(HALYARD_ERROR_STRUCT_SIZE, {"info.size", text(size)},
-                      [&](auto *error) { return halyard_get_target_info(0, &info, error); });
-    }
-    CHECK(info.name == nullptr);
+    std::int32_t n_threads = 2, index = 0;
+    std::int64_t n_bytes = 8, n_needed = -7;
+    char lines[8] = "before";
+    const auto table = [](auto call) {
+        return Table([=](halyard_status status, const Words &words) { check_refused(status, words, call); });
+    };
+    table([&](auto *error) {
+        return halyard_create_pool(n_threads, untouched<halyard_pool>(), error);
+    }).refuse_each(HALYARD_ERROR_THREADS, {0, -1, 1025, INT32_MAX, INT32_MIN}, {{"n_threads", n_threads}});
+    table([&](auto *error) { return halyard_get_target_info(index, &info, error); })
+        .refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, halyard_get_target_count(), INT32_MAX, INT32_MIN},
+                     {{"index", index}});
+    table([&](auto *error) {
+        return halyard_explain_plan(&s.plan, lines, n_bytes, &n_needed, error);
+    }).refuse_each(HALYARD_ERROR_SHAPE, {-1, INT64_MIN}, {{"n_bytes", n_bytes}});
+    CHECK((info.name == nullptr && lines == std::string("before") && n_needed == -7));
 }
