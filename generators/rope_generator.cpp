@@ -52,41 +52,40 @@ public:
     GeneratorParam<int> few_tokens{"few_tokens", 64, 0, 4096};
 
     RowInputs rows;                            // row_of_token, cos_rows and sin_rows, but
-    std::unique_ptr<Fields::Rotation> device;  // a GPU has these, sin_sign among them
+    std::unique_ptr<Fields::Angles> device;  // a GPU has these, sin_sign among them
     Input<uint32_t> *sin_sign;                 // 0; the inverse 0x80000000
     Input<Buffer<void>> *x;       // [pair, member, head, token]; packed: two pairs or two members in an element
     Output<Buffer<void>> y{"y"};  // likewise
 
     void configure() {
         if (is_on_gpu()) {
-            device.reset(new Fields::Rotation{*this});
-            device_angles.emplace(device->angles);
-            origins = Origins(device->offsets);
+            device.reset(new Fields::Angles{*this});
+            device_angles.emplace(*device);
             sin_sign = &*device->sin_sign;
         } else {
             rows.add_to(*this);
             sin_sign = add_input<uint32_t>("sin_sign");
         }
         const Halide::Type element = element_type(target, dtype, packed);
-        x = add_input<Buffer<void>>("x", element, origins.n_dims());
+        x = add_input<Buffer<void>>("x", element, 4);
         y.set_type(element);
-        y.set_dimensions(origins.n_dims());
+        y.set_dimensions(4);
     }
 
     void generate() {
         const Expr zero = *sin_sign & 0x7fffffff;  // which LLVM does not know
-        const Layout layout = layout_of(pairing);
-        const Halide::RDom over = origins.domain(layout, order());
-        const Format format = {target, dtype, packed, rounding_of(target, rounds_by_test(loops_over(over)), zero)};
-        const auto write = [&](const Expr &member) { return y(origins.in_y({k, member, h, t}, over)); };
+        const bool by_member = order() == Order::member_by_member || order() == Order::as_neighbours;
+        const Halide::RDom over = by_member ? Halide::RDom(0, 2, "over") : Halide::RDom();
+        const Format format = {target, dtype, packed, rounding_of(target, rounds_by_test(loops_over(over, by_member)), zero)};
+        const auto write = [&](const Expr &member) { return y(k, member, h, t); };
         const auto read = [&](const Expr &member) {
-            return format.floats(in_place ? Expr(write(member)) : Expr((*x)(origins.in_x({k, member, h, t}, layout))));
+            return format.floats(in_place ? Expr(write(member)) : Expr((*x)(k, member, h, t)));
         };
         const auto cos_of = [&](const Expr &which) { return angle(which, k, t)[0]; };
         const auto sin_of = [&](const Expr &which) { return angle(which, k, t)[1]; };
 
         define_angle(format, zero);
-        y(origins.everywhere({k, r, h, t})) = Halide::undef(format.type());
+        y(k, r, h, t) = Halide::undef(format.type());
         if (order() == Order::member_by_member) {  // one shuffle within a vector swaps self and cross
             const Halide::RVar m = over[0];
             write(m) = format.element({rotate_member(read(m)[0], read(1 - m)[0], cos_of(m), sin_of(m))});
@@ -109,8 +108,8 @@ public:
                 write(Halide::scatter(0, 1)) = Halide::gather(first, second);
             }
         }
-        constrain(layout);
-        schedule_loops(layout, over);
+        constrain();
+        schedule_rotation(target, y, angle, loops_over(over, by_member), steps(), gpu_steps(), device_angles);
     }
 
     void schedule() {
@@ -126,7 +125,6 @@ public:
 private:
     Var k{"k"}, r{"r"}, h{"h"}, t{"t"}, lane{"lane"};
     std::optional<DeviceAngles> device_angles;
-    Origins origins;
     Func angle{"angle"};  // [lane, element, token] -> (cos, sin) of each lane's pair; interleaved: of each member
 
     bool is_on_gpu() const { return get_target().has_gpu_feature(); }
@@ -159,10 +157,10 @@ private:
 
     Layout layout_of(Pairing of) const {
         if (of == Pairing::strided) {
-            return {of, packed};
+            return {of};
         }
         const bool takes_neighbours = order() == Order::member_by_member;
-        return {of, packed, width, takes_neighbours ? width / 2 : width};
+        return {of, width, takes_neighbours ? width / 2 : width};
     }
 
     /// The pairs in an element.
@@ -174,19 +172,14 @@ private:
         return order() == Order::member_by_member ? sign ^ select(member == 0, sign_bit, Expr(0u)) : sign;
     }
 
-    void constrain(const Layout &layout) {
-        layout.constrain(*x, order(), origins.are_offsets());
-        layout_of(out_pairing).constrain(y, order(), origins.are_offsets());
+    void constrain() {
+        layout_of(pairing).constrain(*x, order(), is_on_gpu());
+        layout_of(out_pairing).constrain(y, order(), is_on_gpu());
         is_on_gpu() ? device_angles->constrain() : rows.constrain();
         angle.bound(lane, 0, order() == Order::member_by_member ? 2 : n_lanes());
     }
 
-    void schedule_loops(const Layout &layout, const Halide::RDom &over) {
-        schedule_rotation(target, y, angle, loops_over(over), steps(), gpu_steps(layout), device_angles);
-    }
-
-    Loops loops_over(const Halide::RDom &over) const {
-        const bool by_member = order() == Order::member_by_member || order() == Order::as_neighbours;
+    Loops loops_over(const Halide::RDom &over, bool by_member) const {
         const bool strided = pairing == Pairing::strided;
         const bool lanes_at_once = by_member && takes_lanes_at_once(get_target());
         return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes(), lanes_at_once};
@@ -207,8 +200,8 @@ private:
                 heads_per_step,    hoist_rows != 0,       get_target().natural_vector_size<float>() / members};
     }
 
-    GpuSteps gpu_steps(const Layout &layout) const {
-        return {layout.per_thread, element_threads, head_threads, heads_per_thread, few_tokens};
+    GpuSteps gpu_steps() const {
+        return {layout_of(pairing).per_thread, element_threads, head_threads, heads_per_thread, few_tokens};
     }
 };
 

@@ -1,5 +1,5 @@
 // What kernels do otherwise on another family of targets, and why. Beside this, choose_schedule.h chooses the schedule,
-// norm.h roots and quotients, and GPUs find their arguments otherwise (gpu/, Origins in layout.h).
+// norm.h roots and quotients, and GPUs find their arguments otherwise (gpu/).
 #pragma once
 
 #include "Halide.h"

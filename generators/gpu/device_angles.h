@@ -7,12 +7,13 @@
 
 namespace halyard {
 
-/// A number of one word, or of two with the lower first. word(i) is that at i.
-template <typename Word>
-Expr number_at(const Expr &offset, const Expr &n_words, Word word) {
-    const Expr low = word(offset), high = word(offset + unsafe_promise_clamped(n_words, 1, 2) - 1);
+/// A token's number in an array [word, token, …]: of one word, or of two with the lower first.
+template <typename Array, typename... Place>
+Expr number_at(const Array &array, const Place &...place) {
+    const Expr last = unsafe_promise_clamped(array.dim(0).extent(), 1, 2) - 1;
+    const Expr low = array(0, place...), high = array(last, place...);
     const Expr wide = (cast<int64_t>(high) << 32) | cast<int64_t>(cast<uint32_t>(low));
-    return select(n_words == 2, wide, cast<int64_t>(low));
+    return select(last == 1, wide, cast<int64_t>(low));
 }
 
 /// Positions as a GPU finds them in memory, and which of them have angles: those from first to last.
@@ -27,11 +28,9 @@ public:
 
     /// The position of a token on an axis, in 64 bits.
     Expr at(const Expr &token, const Expr &axis) const {
-        const Expr number =
-            number_at(*in.offset, *in.n_words, [&](const Expr &at) { return (*in.positions)(at, token, axis); });
         // All positions beyond int32 are equally bad. The clamp keeps the sum below from wrapping.
         const Expr far = Halide::Internal::make_const(Halide::Int(64), int64_t(1) << 61);
-        const Expr given = Halide::clamp(number, -far, far);
+        const Expr given = Halide::clamp(number_at(*in.positions, token, axis), -far, far);
         return given + *in.start + cast<int64_t>(token * *in.step);
     }
 
@@ -39,8 +38,6 @@ public:
     Expr nearest(const Expr &position) const {
         return Halide::clamp(position, cast<int64_t>(*in.first), cast<int64_t>(*in.last));
     }
-
-    Expr first_position() const { return *in.first; }
 
     /// Whether a position has angles.
     Expr covers(const Expr &position) const { return position == nearest(position); }
@@ -66,21 +63,28 @@ public:
         const Expr exact = position(pair, token), nearest = positions.nearest(exact);
         const Expr is_known = exact == nearest || *in.clamps != 0;
         const Expr known = select(is_known, cast<int32_t>(nearest), 0);
-        const Expr from_first = cast<uint32_t>(known) - cast<uint32_t>(positions.first_position());
+        const Expr from_first = cast<uint32_t>(known) - cast<uint32_t>(*in.positions.first);
         const Expr row = select(is_known, cast<int32_t>(from_first), *in.row_of_zero);
 
-        const Angle of_phase =
-            phase_angle(ExprMath(), known, bits(*in.first_rows, *in.first_offset + pair),
-                        bits(*in.second_rows, *in.second_offset + pair), *in.scale_high, *in.scale_low);
-        const Angle of_f16 = halves(Dtype::f16, pair, row);
-        const Angle of_bf16 = halves(Dtype::bf16, pair, row);
-        const Angle of_f32 = floats(pair, row);
+        const auto bits = [&](const auto &rows) { return reinterpret<uint32_t>(Expr(rows(pair, 0))); };
+        const auto in_row = [&](const auto &rows) -> Expr {
+            return rows(pair, unsafe_promise_clamped(row, 0, rows.dim(1).extent() - 1));
+        };
+        const auto halves = [&](Dtype dtype) -> Angle {
+            return {unpack(dtype, in_row(*in.first_halves))[0], unpack(dtype, in_row(*in.second_halves))[0]};
+        };
+        const Angle of_phase = phase_angle(ExprMath(), known, bits(*in.first_rows), bits(*in.second_rows),
+                                           *in.scale_high, *in.scale_low);
+        const Angle of_f16 = halves(Dtype::f16), of_bf16 = halves(Dtype::bf16);
+        const Angle of_f32 = {in_row(*in.first_rows), in_row(*in.second_rows)};
         const auto one_of = [&](Expr Angle::*part) {
             return select(is(AngleForm::rows_f32), of_f32.*part, is(AngleForm::phase), of_phase.*part,
                           is(AngleForm::rows_f16), of_f16.*part, of_bf16.*part);
         };
         return {one_of(&Angle::cos), one_of(&Angle::sin)};
     }
+
+    Expr is(AngleForm which) const { return *in.form == static_cast<int>(which); }
 
     /// Has a Func whose values at() gave take one branch for each form, once its loops are scheduled.
     void branch(Halide::Func angle) const {
@@ -89,14 +93,14 @@ public:
         }
     }
 
-    /// Has a Func that stores whether tokens are covered take a branch of its own where they have one position each.
-    void branch_if_one_axis(Halide::Func stored) const { stored.specialize(positions.n_axes() == 1); }
+    Expr n_tokens() const { return positions.n_tokens(); }
+    Expr has_one_axis() const { return positions.n_axes() == 1; }
 
     /// Whether there are angles for all positions of a token.
     Expr cover(const Expr &token) const {
         Expr covered = Halide::Internal::const_true();
         for (int i = 0; i < HALYARD_MAX_AXES; i++) {
-            covered = covered && positions.covers(position_on(i, token));
+            covered = covered && positions.covers(positions.at(token, Halide::min(i, positions.n_axes() - 1)));
         }
         return covered;
     }
@@ -105,37 +109,12 @@ private:
     const Fields::Angles &in;
     DevicePositions positions;
 
-    /// A select whose values are not both worked out.
-    static Expr branch_if(const Expr &condition, const Expr &a, const Expr &b) {
-        using Call = Halide::Internal::Call;
-        return Call::make(b.type(), Call::if_then_else, {condition, a, b}, Call::PureIntrinsic);
-    }
-
-    Expr is(AngleForm which) const { return *in.form == static_cast<int>(which); }
-
     Expr position(const Expr &pair, const Expr &token) const {
-        const Expr n_axes = positions.n_axes();
-        const Expr axis = branch_if(n_axes == 1, 0, unsafe_promise_clamped((*in.axis_of_pair)(pair), 0, n_axes - 1));
-        return positions.at(token, axis);
-    }
-    Expr position_on(const Expr &axis, const Expr &token) const {
-        return positions.at(token, Halide::min(axis, positions.n_axes() - 1));
-    }
-
-    template <typename AnyBuffer>
-    static Expr in_row(const AnyBuffer &rows, const Expr &i, const Expr &row) {
-        return rows(i, unsafe_promise_clamped(row, 0, rows.dim(1).extent() - 1));
-    }
-    static Expr bits(const Input<Halide::Buffer<float, 2>> &rows, const Expr &i) {
-        return reinterpret<uint32_t>(rows(i, 0));
-    }
-    Angle floats(const Expr &pair, const Expr &row) const {
-        return {in_row(*in.first_rows, *in.first_offset + pair, row),
-                in_row(*in.second_rows, *in.second_offset + pair, row)};
-    }
-    Angle halves(Dtype dtype, const Expr &pair, const Expr &row) const {
-        return {unpack(dtype, in_row(*in.first_halves, *in.first_offset + pair, row))[0],
-                unpack(dtype, in_row(*in.second_halves, *in.second_offset + pair, row))[0]};
+        const Expr axis = unsafe_promise_clamped((*in.axis_of_pair)(pair), 0, positions.n_axes() - 1);
+        // A select whose values are not both worked out.
+        return positions.at(token, Halide::Internal::Call::make(axis.type(), Halide::Internal::Call::if_then_else,
+                                                                {has_one_axis(), 0, axis},
+                                                                Halide::Internal::Call::PureIntrinsic));
     }
 };
 

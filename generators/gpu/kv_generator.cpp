@@ -42,7 +42,7 @@ public:
     }
 
     void generate() {
-        token = Halide::min(t, *in->n_tokens - 1);
+        token = Halide::min(t, device_angles->n_tokens() - 1);
         define_places();
         define_norm();
         define_rotation();
@@ -56,7 +56,7 @@ public:
         schedule_block();
         schedule_warp();
         const std::set<std::string> lines = {"weights", "x", "y"};
-        get_pipeline().add_custom_lowering_pass(new MayWriteInput(*in->n_tokens < 0));
+        get_pipeline().add_custom_lowering_pass(new MayWriteInput(*in->n_heads < 0));
         std::set<std::string> first = {"angle", "goal"};
         if (stored == Dtype::e4m3) {
             first.insert("places");  // scales follow
@@ -131,8 +131,7 @@ private:
 
     /// The quad that a head of a token begins with in y; -1: it is not stored.
     Expr stored_at() const {
-        const Expr slot = number_at(*in->slots_offset, *in->n_slot_words,
-                                    [&](const Expr &at) { return (*in->slots)(at, token); });
+        const Expr slot = number_at(*in->slots, token);
         const Expr is_stored = slot >= 0 && slot < cast<int64_t>(*in->n_slots) &&
                                (*in->stores_bad != 0 || device_angles->cover(token));
         const Expr near = cast<int32_t>(clamp(slot, 0, cast<int64_t>(*in->n_slots) - 1));
@@ -224,9 +223,9 @@ private:
 
     void define_rotation() {
         const Angle of_pair = device_angles->at(k, token);
-        const Expr is_there = *in->angles.form != static_cast<int>(AngleForm::none);
+        const Expr is_there = !device_angles->is(AngleForm::none);
         angle(k, t) = Tuple(select(is_there, of_pair.cos, 1.0f),
-                            select(is_there, flip_sign(of_pair.sin, *in->sin_sign), 0.0f));
+                            select(is_there, flip_sign(of_pair.sin, *in->angles.sin_sign), 0.0f));
         rotated(e, j, m, h, t) = normed(e, j, m, h, t);
         turned = RDom(0, wide, rotary_offset / lanes, rotary_dim / lanes, "turned");
         turned.where(is(Fields::Kv::is_rotated));
@@ -306,12 +305,12 @@ private:
                     {0, n_lanes},
                     {0, heads_in_block},
                     {0, tokens_in_block},
-                    {0, n_blocks(*in->n_tokens, tokens_in_block)},
+                    {0, n_blocks(device_angles->n_tokens(), tokens_in_block)},
                     {0, n_blocks(*in->n_heads, heads_in_block)}},
                    "all");
         const Expr head = all[6] * heads_in_block + all[3], of_token = all[5] * tokens_in_block + all[4];
         const Expr quad = goal(head, of_token);
-        all.where(is_below(head, *in->n_heads) && is_below(of_token, *in->n_tokens) && quad >= 0);
+        all.where(is_below(head, *in->n_heads) && is_below(of_token, device_angles->n_tokens()) && quad >= 0);
         y(k) = Halide::undef<uint32_t>();
         y(at(quad * 4, out_words() * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
             packed(all[0], all[1], all[2], head, of_token);
@@ -340,12 +339,12 @@ private:
             each.fuse(h, t, ht).split(ht, hy, hx, n_lanes, tail).gpu_threads(hx, hy);  // one warp
         }
         kinds.compute_with(places, hx);
-        device_angles->branch_if_one_axis(goal);
+        goal.specialize(device_angles->has_one_axis());
         angle.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
         angle.bound_extent(t, tokens_in_block).bound(k, 0, rotary_dim / 2);
         angle.split(k, k, across, n_lanes, tail).split(k, round, down, heads_in_block, tail);
         angle.reorder(round, across, down, t).gpu_threads(across, down, t);
-        angle.specialize(*in->angles.form == static_cast<int>(AngleForm::none));
+        angle.specialize(device_angles->is(AngleForm::none));
         device_angles->branch(angle);
     }
 

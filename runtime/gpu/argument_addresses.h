@@ -84,7 +84,6 @@ inline void set_positions(Fields::Positions &to, const LaunchPositions &given, s
         .add(given.n_words, 1)
         .add(n_tokens, given.stride_token * given.n_words)
         .add(covered.n_axes, given.stride_axis * given.n_words);
-    to.n_words = given.n_words;
     to.start = given.start;
     to.step = given.step;
     to.first = covered.first;
@@ -95,7 +94,6 @@ inline void set_positions(Fields::Positions &to, const LaunchPositions &given, s
 template <typename AnyFields>
 void set_slots(AnyFields &to, const LaunchPositions &given, std::int64_t n_tokens) {
     to.slots.begin_at(given.place).add(given.n_words, 1).add(n_tokens, given.stride_token * given.n_words);
-    to.n_slot_words = given.n_words;
 }
 
 /// Some of the pairs of each head.
@@ -124,6 +122,7 @@ inline void set_angles(Fields::Angles &to, const Launch &launch, const LaunchPos
     to.row_of_zero = source.identity_row;
     to.scale_high = source.scale_high;
     to.scale_low = source.scale_low;
+    to.sin_sign = launch.sin_sign;
 }
 
 }  // namespace halyard::gpu

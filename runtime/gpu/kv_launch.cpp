@@ -196,10 +196,8 @@ int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
     if (!rotates) {
         fields.angles.form = static_cast<std::int32_t>(AngleForm::none);
     }
-    fields.sin_sign = launch.sin_sign;
     fields.stores_bad = pieces.stores_bad;
     fields.has_norms = has_norms;
-    fields.n_tokens = static_cast<std::int32_t>(pieces.n_tokens);
     // Without slots the kernel loads other memory and ignores it.
     set_slots(fields, pieces.slots.place != 0 ? pieces.slots : pieces.positions, pieces.n_tokens);
     fields.n_slots = static_cast<std::int32_t>(pieces.n_slots);

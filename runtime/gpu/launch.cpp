@@ -57,7 +57,7 @@ std::uint32_t type_of(const GpuKernel &kernel) {
                                          : halide_type<std::uint32_t>;
 }
 
-/// A tensor as a rotation kernel sees it: [pair, member, head, token, 1]. In a kernel that takes words of two, a word
+/// A tensor as a rotation kernel sees it: [pair, member, head, token]. In a kernel that takes words of two, a word
 /// has two members, of one pair if it is interleaved, or of two.
 void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairing pairing, const Strides &strides,
                std::uint32_t type) {
@@ -69,7 +69,7 @@ void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairi
     } else {                             // of words: two pairs lie in two neighbours
         view.add(n_pairs >> halve, 2 * strides.element).add(2, strides.element);
     }
-    view.add(piece.n_heads, strides.head >> halve).add(piece.n_tokens, strides.token >> halve).add(1, 1);
+    view.add(piece.n_heads, strides.head >> halve).add(piece.n_tokens, strides.token >> halve);
 }
 
 int rotate_part(const Launch &launch, const DevicePiece &piece, const PairRange &pairs, Call &call) {
@@ -80,9 +80,8 @@ int rotate_part(const Launch &launch, const DevicePiece &piece, const PairRange 
     add_pairs(x, piece, pairs.count, piece.pairing, piece.in, type);
     add_pairs(y, piece, pairs.count, piece.out_pairing, piece.out, type);
     Arguments all;
-    Fields::Rotation fields{all};
-    set_angles(fields.angles, launch, piece.positions, piece.n_tokens, pairs);
-    fields.sin_sign = launch.sin_sign;
+    Fields::Angles fields{all};
+    set_angles(fields, launch, piece.positions, piece.n_tokens, pairs);
     all.add(piece.in_place ? y : x);
     all.add(y);
     return kernel.function(all.get(call));
@@ -98,11 +97,9 @@ int copy_part(const DevicePiece &piece, std::int64_t n_columns, Call &call) {
     for (const auto &[view, strides] : {std::pair(&x, &piece.in), std::pair(&y, &piece.out)}) {
         view->add(n_columns / per_word, strides->element)
             .add(piece.n_heads, strides->head / per_word)
-            .add(piece.n_tokens, strides->token / per_word)
-            .add(1, 1);
+            .add(piece.n_tokens, strides->token / per_word);
     }
     Arguments all;
-    [[maybe_unused]] const Fields::Offsets offsets{all};
     all.add(x);
     all.add(y);
     const KernelFunction copy = is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16;

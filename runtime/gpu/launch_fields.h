@@ -36,41 +36,10 @@ struct LaunchFields {
     /// Positions, and which of them have angles: those from first to last.
     struct Positions {
         Owner &to;
-        Array<std::int32_t, 3> positions{to, "positions"};  // [offset + word, token, axis]
-        Scalar<std::int32_t> n_words{to, "n_words"};        // 1, or 2 for int64 with the lower word first
-        Scalar<std::int32_t> offset{to, "position_offset"};
+        Array<std::int32_t, 3> positions{to, "positions"};          // [word, token, axis]; int64: the lower word first
         Scalar<std::int64_t> start{to, "start"};                    // is added to every position,
         Scalar<std::int32_t> step{to, "step"};                      // and this, 0 or 1, times the token's number
         Scalar<std::int32_t> first{to, "first"}, last{to, "last"};  // the positions that there are angles for
-    };
-
-    /// An angle source of any kind.
-    struct Angles {
-        Owner &to;
-        Positions positions{to};
-        Array<std::int32_t, 1> axis_of_pair{to, "axis_of_pair"};  // [pair]
-        Scalar<std::int32_t> clamps{to, "clamps"};       // 1: other positions count as the nearest; 0: as position 0
-        Scalar<std::int32_t> form{to, "form"};           // an AngleForm
-        Array<float, 2> first_rows{to, "first_rows"};    // [offset + pair, row]: cos. phase: bits of turns_high
-        Array<float, 2> second_rows{to, "second_rows"};  // likewise sin, or of turns_low, see phase_angle
-        Array<std::uint16_t, 2> first_halves{to, "first_halves"};  // the same memory
-        Array<std::uint16_t, 2> second_halves{to, "second_halves"};
-        Scalar<std::int32_t> first_offset{to, "first_offset"}, second_offset{to, "second_offset"};
-        Scalar<std::int32_t> row_of_zero{to, "row_of_zero"};  // position 0's; first those of first … last
-        Scalar<float> scale_high{to, "scale_high"}, scale_low{to, "scale_low"};
-    };
-
-    /// Where x and y begin: elements to the first pair or column. The fields of a copy.
-    struct Offsets {
-        Owner &to;
-        Scalar<std::int32_t> x{to, "x_offset"}, y{to, "y_offset"};
-    };
-
-    struct Rotation {
-        Owner &to;
-        Angles angles{to};
-        Scalar<std::uint32_t> sin_sign{to, "sin_sign"};  // 0; the inverse 0x80000000
-        Offsets offsets{to};
     };
 
     /// A check of positions, or of slots.
@@ -78,22 +47,34 @@ struct LaunchFields {
         Owner &to;
         Positions positions{to};
         Scalar<std::int32_t> has_slots{to, "has_slots"};  // 1: the positions of tokens with slot -1 are not checked
-        Array<std::int32_t, 2> slots{to, "slots"};        // [offset + word, token], or anything where there are none
-        Scalar<std::int32_t> slots_offset{to, "slots_offset"}, n_slot_words{to, "n_slot_words"};
-        Scalar<std::int32_t> code{to, "code"};  // what the word is set to
-        Scalar<std::int32_t> word_offset{to, "word_offset"};
+        Array<std::int32_t, 2> slots{to, "slots"};        // [word, token], or anything where there are none
+        Scalar<std::int32_t> code{to, "code"};            // what the word is set to
+    };
+
+    /// An angle source of any kind: all that a rotation is told.
+    struct Angles {
+        Owner &to;
+        Positions positions{to};
+        Array<std::int32_t, 1> axis_of_pair{to, "axis_of_pair"};   // [pair]
+        Scalar<std::int32_t> clamps{to, "clamps"};                 // 1: other positions count as the nearest; 0: as 0
+        Scalar<std::int32_t> form{to, "form"};                     // an AngleForm
+        Array<float, 2> first_rows{to, "first_rows"};              // [pair, row]: cos. phase: bits of turns_high
+        Array<float, 2> second_rows{to, "second_rows"};            // likewise sin, or of turns_low, see phase_angle
+        Array<std::uint16_t, 2> first_halves{to, "first_halves"};  // the same memory
+        Array<std::uint16_t, 2> second_halves{to, "second_halves"};
+        Scalar<std::int32_t> row_of_zero{to, "row_of_zero"};  // position 0's; first those of first … last
+        Scalar<float> scale_high{to, "scale_high"}, scale_low{to, "scale_low"};
+        Scalar<std::uint32_t> sin_sign{to, "sin_sign"};  // 0; the inverse 0x80000000
     };
 
     /// The KV path of all tensors of a launch.
     struct Kv {
         Owner &to;
         Angles angles{to};
-        Scalar<std::uint32_t> sin_sign{to, "sin_sign"};
         Scalar<std::int32_t> stores_bad{to, "stores_bad"};  // 1: tokens whose positions have no angles are stored, too
         Scalar<std::int32_t> has_norms{to, "has_norms"};    // of any tensor
-        Scalar<std::int32_t> n_heads{to, "n_heads"}, n_tokens{to, "n_tokens"};
-        Array<std::int32_t, 2> slots{to, "slots"};  // [offset + word, token]
-        Scalar<std::int32_t> slots_offset{to, "slots_offset"}, n_slot_words{to, "n_slot_words"}, n_slots{to, "n_slots"};
+        Scalar<std::int32_t> n_heads{to, "n_heads"}, n_slots{to, "n_slots"};
+        Array<std::int32_t, 2> slots{to, "slots"};  // [word, token]
         OfTensors<std::int32_t> end{to, "end"};    // the first head that is none of this tensor's and those before it
         OfTensors<std::int32_t> kind{to, "kind"};  // bits: what is done to its heads
         OfTensors<std::int64_t> x_at{to, "x_at"};  // the first head of the first token, and strides, in quads

@@ -32,7 +32,7 @@ struct Fixed {
     Fixed &operator=(const Fixed &) = delete;
 };
 
-/// A kernel's view of an array of at most five dimensions.
+/// A kernel's view of an array of at most four dimensions.
 class View : Fixed {
 public:
     View(Address place, std::uint32_t type) : buffer_{}, dims_{} {
@@ -54,7 +54,7 @@ public:
 
 private:
     halyard_buffer buffer_;
-    halyard_dimension dims_[5];
+    halyard_dimension dims_[4];
 };
 
 /// How many tokens' positions one launch can reach: of two words, on all axes, and as far apart as they are.
