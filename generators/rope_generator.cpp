@@ -117,7 +117,7 @@ public:
             get_pipeline().add_custom_lowering_pass(new ConvertFirst);
         }
         if (is_on_gpu() && Pairing(pairing) != Pairing(out_pairing)) {
-            get_pipeline().add_custom_lowering_pass(new ByQuads);
+            get_pipeline().add_custom_lowering_pass(new lowered::ByQuads);
         }
         complete_device_code(get_pipeline(), get_target());
     }

@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -55,18 +54,12 @@ public:
         constrain_line(y);
         schedule_block();
         schedule_warp();
-        const std::set<std::string> lines = {"weights", "x", "y"};
-        get_pipeline().add_custom_lowering_pass(new MayWriteInput(*in->n_heads < 0));
-        std::set<std::string> first = {"angle", "goal"};
-        if (stored == Dtype::e4m3) {
-            first.insert("places");  // scales follow
-        }
-        get_pipeline().add_custom_lowering_pass(new DropBarriers(first));
-        get_pipeline().add_custom_lowering_pass(new AlignVectors(lines));
-        get_pipeline().add_custom_lowering_pass(new WideIndices(lines));
-        get_pipeline().add_custom_lowering_pass(new KeepWarpsTogether(*in->has_norms != 0));
+        // One barrier, behind the last of what schedule_block() makes, serves all of that.
+        get_pipeline().add_custom_lowering_pass(new lowered::DropBarriers(stored == Dtype::e4m3 ? 3 : 2));
+        get_pipeline().add_custom_lowering_pass(new lowered::WideIndices({"weights", "x", "y"}));
+        get_pipeline().add_custom_lowering_pass(new lowered::KeepWarpsTogether(*in->has_norms != 0));
         complete_device_code(get_pipeline(), target,
-                             {stored == Dtype::bf16, stored == Dtype::e4m3 && by_sm89, most_registers()});
+                             {true, stored == Dtype::bf16, stored == Dtype::e4m3 && by_sm89, most_registers()});
     }
 
 private:

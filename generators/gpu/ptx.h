@@ -13,6 +13,7 @@ namespace halyard {
 
 /// What a kernel has besides, for which Halide 21 has no word.
 struct DeviceCode {
+    bool loads_y = false;      // x may be y: then loads must not be by ld.global.nc, for what nobody writes meanwhile
     bool stores_bf16 = false;  // pairs that are rounded to f16 are rounded to bf16 instead
     bool stores_e4m3 = false;  // and so are those that become two e4m3 in the lower half of a word; needs sm_89
     int most_registers = 0;    // of a thread; 0: 64, which Halide's runtime tells the driver
@@ -23,16 +24,22 @@ struct DeviceCode {
 ///   system's, and what a launch asks for begins behind it. So it is declared, and its address added to every other.
 /// - That products and sums are rounded. Without .rn ptxas may contract them, and the canonical form is lost.
 inline std::string complete_ptx(std::string ptx, const DeviceCode &code) {
+    const auto replace = [&](const char *pattern, const char *by) {
+        ptx = std::regex_replace(ptx, std::regex(pattern), by);
+    };
+    if (code.loads_y) {
+        replace(R"(\bld\.global\.nc\b)", "ld.global");
+    }
     if (code.stores_bf16) {
-        ptx = std::regex_replace(ptx, std::regex(R"(\bcvt\.rn\.f16x2\.f32\b)"), "cvt.rn.bf16x2.f32");
-        _halide_user_assert(ptx.find("cvt.rn.f16.") == std::string::npos) << "Not all is rounded by pairs.";
+        replace(R"(\bcvt\.rn\.f16x2\.f32\b)", "cvt.rn.bf16x2.f32");
     }
     if (code.stores_e4m3) {
-        ptx = std::regex_replace(ptx, std::regex(R"(\bcvt\.rn\.f16x2\.f32\s+(%\w+), (%\w+), (%\w+);)"),
-                                 "cvt.rn.satfinite.e4m3x2.f32 \t%halyard_pair, $2, $3;\n\tcvt.u32.u16 \t$1, %halyard_pair;");
-        ptx = std::regex_replace(ptx, std::regex(R"(\.version 7\.\d\n\.target sm_8\d)"), ".version 8.1\n.target sm_89");
-        _halide_user_assert(ptx.find("cvt.rn.f16.") == std::string::npos) << "Not all is rounded by pairs.";
+        replace(R"(\bcvt\.rn\.f16x2\.f32\s+(%\w+), (%\w+), (%\w+);)",
+                "cvt.rn.satfinite.e4m3x2.f32 \t%halyard_pair, $2, $3;\n\tcvt.u32.u16 \t$1, %halyard_pair;");
+        replace(R"(\.version 7\.\d\n\.target sm_8\d)", ".version 8.1\n.target sm_89");
     }
+    _halide_user_assert((!code.stores_bf16 && !code.stores_e4m3) || ptx.find("cvt.rn.f16.") == std::string::npos)
+        << "Not all is rounded by pairs.";
     static const std::regex rounded(R"(\b(add|mul|sub)\.f32\b)");
     static const std::regex access(R"((.*\b(?:ld|st)\.shared\.[^[]*)\[(%\w+)(.*))");
     const bool has_shared = ptx.find(".shared") != std::string::npos;
