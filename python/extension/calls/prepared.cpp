@@ -5,21 +5,6 @@
 namespace halyard::python {
 namespace {
 
-/// What tells apart the calls of a prepared run: all of their arrays but where they lie.
-using Form = std::array<std::int64_t, 32>;
-
-void add_to_form(Form &form, std::size_t &n, const std::optional<Array> &array, bool is_index) {
-    if (!array) {
-        ++n;
-        return;
-    }
-    form[n++] = array->n_dims() + 8 * (is_index ? array->index_type() : array->dtype());
-    for (int dim = 0; dim < std::min(array->n_dims(), 3); ++dim) {
-        form[n++] = array->size(dim);
-        form[n++] = array->stride(dim);
-    }
-}
-
 /// Calls of rotate for one array that holds q, k and v, bound for each form that they come in. Python describes a form
 /// when it is met first: describe(packed, positions, slots, out) gives the arguments of rotate.
 class Prepared {
@@ -28,15 +13,18 @@ public:
 
     void operator()(nb::handle packed, nb::handle positions, nb::handle slots, nb::handle out) {
         std::array<std::optional<Array>, 4> arrays;  // optional: they can't be moved
-        Form form{};
-        std::size_t n = 0;
+        std::array<void *, 4> data{};
+        thread_local Form form;
+        form.clear();
         const std::pair<nb::handle, const char *> given[] = {
             {packed, "packed"}, {out, "out"}, {positions, "positions"}, {slots, "slots"}};
         for (std::size_t i = 0; i < arrays.size(); ++i) {
-            if (!given[i].first.is_none()) {
-                arrays[i].emplace(given[i].first, given[i].second);
+            if (given[i].first.is_none()) {
+                form.push_back(-1);
+                continue;
             }
-            add_to_form(form, n, arrays[i], i >= 2);
+            data[i] = arrays[i].emplace(given[i].first, given[i].second).data();
+            arrays[i]->add_to(form);
         }
         if (!arrays[0]) {
             throw nb::type_error("packed is None");
@@ -48,39 +36,22 @@ public:
         if (arrays[1]) {
             arrays[1]->require_writable();
         }
-        void *data[std::size(given)] = {};
-        for (std::size_t i = 0; i < arrays.size(); ++i) {
-            data[i] = arrays[i] ? arrays[i]->data() : nullptr;
-        }
-        const auto found =
-            std::find_if(known_.rbegin(), known_.rend(), [&](const auto &each) { return each.first == form; });
-        const auto bound = found != known_.rend()
-                               ? found->second
-                               : bind(form, data, describe_(packed, positions, slots, out), arrays[1].has_value());
+        Origins origins;
+        origins.y[0] = arrays[1] ? 1 : 0;
+        origins.positions = 2;
+        origins.slots = 3;
+        const auto bound =
+            calls_.find(form, origins, data.data(), [&] { return describe_(packed, positions, slots, out); });
         if (bound->writes(0)) {
             arrays[0]->require_writable();
         }
         const nb::gil_scoped_release release;
-        bound->run(data);
+        bound->run(data.data());
     }
 
 private:
-    std::shared_ptr<const Bound> bind(const Form &form, void *const *data, nb::object described, bool has_out) {
-        Origins origins;
-        origins.y[0] = has_out ? 1 : 0;
-        origins.positions = 2;
-        origins.slots = 3;
-        auto made = std::make_shared<Bound>(described, origins, data);
-        if (known_.size() >= max_forms) {
-            known_.erase(known_.begin());
-        }
-        known_.emplace_back(form, made);
-        return made;
-    }
-
-    static constexpr std::size_t max_forms = 64;
     nb::callable describe_;
-    std::vector<std::pair<Form, std::shared_ptr<const Bound>>> known_;  // only looked at with the GIL held
+    BoundCalls calls_;
 };
 
 }  // namespace

@@ -611,33 +611,65 @@ private:
 /// kept.
 ///
 /// Ownership: the cache shares what it keeps with those who found it, so what it forgets lives on while they hold it.
-/// Threads: any number of them may use one cache. While one makes something, the others wait.
+/// Threads: any number of them may use one cache. None waits while another one makes or destroys something, so both may
+/// take locks of the caller's; threads that miss the same key at once each make it, and one of these is kept.
 template <typename Key, typename Made>
 class run_cache {
 public:
     explicit run_cache(std::size_t n_most) : n_most_(n_most) {}
 
-    /// The value of a key. If the key is new, make() makes it; it must not use this cache. What make() throws is passed
-    /// on, and nothing is kept then. Nothing is allocated for a known key.
+    /// The value of a key. If the key is new, make() makes it. What make() throws is passed on, and nothing is kept
+    /// then. Nothing is allocated for a known key.
     template <typename Make>
     std::shared_ptr<const Made> find(const Key &key, Make &&make) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        auto found = std::find_if(known_.rbegin(), known_.rend(), [&](const auto &each) { return each->first == key; });
-        if (found == known_.rend()) {
-            known_.push_back(std::make_shared<const std::pair<Key, Made>>(key, make()));
-            if (known_.size() > n_most_) {
-                known_.erase(known_.begin());
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            if (auto known = latest(key)) {
+                return known;
             }
-        } else if (found != known_.rbegin()) {
-            std::rotate(found.base() - 1, found.base(), known_.end());  // the latest is the last
         }
-        return {known_.back(), &known_.back()->second};
+        auto made = std::make_shared<const std::pair<Key, Made>>(key, make());
+        entry forgotten;  // destroyed after the lock is released, as `made` is if another thread was faster
+        const std::lock_guard<std::mutex> lock(mutex_);
+        if (auto known = latest(key)) {
+            return known;
+        }
+        if (known_.size() == n_most_) {
+            forgotten = std::move(known_.front());
+            known_.erase(known_.begin());
+        }
+        known_.push_back(made);
+        return {made, &made->second};
+    }
+
+    /// Forgets the values for which is_old(value) is true.
+    template <typename IsOld>
+    void forget_if(IsOld &&is_old) {
+        std::vector<entry> forgotten;
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto old = std::stable_partition(known_.begin(), known_.end(),
+                                               [&](const entry &each) { return !is_old(each->second); });
+        forgotten.assign(old, known_.end());
+        known_.erase(old, known_.end());
     }
 
 private:
+    using entry = std::shared_ptr<const std::pair<Key, Made>>;
+
+    /// Makes a known key the latest, which is the last; NULL for another one. The caller holds the lock.
+    std::shared_ptr<const Made> latest(const Key &key) {
+        const auto found =
+            std::find_if(known_.rbegin(), known_.rend(), [&](const entry &each) { return each->first == key; });
+        if (found == known_.rend()) {
+            return nullptr;
+        }
+        std::rotate(found.base() - 1, found.base(), known_.end());
+        return {known_.back(), &known_.back()->second};
+    }
+
     std::size_t n_most_;
     std::mutex mutex_;
-    std::vector<std::shared_ptr<const std::pair<Key, Made>>> known_;
+    std::vector<entry> known_;
 };
 
 namespace detail {
