@@ -16,7 +16,7 @@ inline const halyard_gpu_queue &device_queue() {
     if (const auto target = halyard::gpu_target(HALYARD_CUDA); target.supported == 0) {
         SKIP(target.reason);
     }
-    static const halyard::device::DeviceQueue queue;
+    static const Queue queue;
     // The last plan of a context takes the compiled kernels with it, so one plan is kept.
     static const halyard::gpu_angles angles(
         queue.get(), halyard::angle_source::table(halyard::frequencies::from_base(10000, 16), 0, 1));

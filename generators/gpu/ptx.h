@@ -13,7 +13,7 @@ namespace halyard {
 
 /// What a kernel has besides, for which Halide 21 has no word.
 struct DeviceCode {
-    bool loads_y = false;      // x may be y: then loads must not be by ld.global.nc, for what nobody writes meanwhile
+    bool loads_y = false;      // x, of which vectors are loaded, may be y: ld.global.nc is for what nobody writes
     bool stores_bf16 = false;  // pairs that are rounded to f16 are rounded to bf16 instead
     bool stores_e4m3 = false;  // and so are those that become two e4m3 in the lower half of a word; needs sm_89
     int most_registers = 0;    // of a thread; 0: 64, which Halide's runtime tells the driver
@@ -28,7 +28,7 @@ inline std::string complete_ptx(std::string ptx, const DeviceCode &code) {
         ptx = std::regex_replace(ptx, std::regex(pattern), by);
     };
     if (code.loads_y) {
-        replace(R"(\bld\.global\.nc\b)", "ld.global");
+        replace(R"(\bld\.global\.nc\.v)", "ld.global.v");
     }
     if (code.stores_bf16) {
         replace(R"(\bcvt\.rn\.f16x2\.f32\b)", "cvt.rn.bf16x2.f32");

@@ -5,7 +5,7 @@
    unless the pairing changes; in place, of what was loaded from the address that is stored to.
 2. Loads and stores of x and y are of 128 bits, or of as many as the kernel's name says, but in kernels for any layout.
    Those of the KV path load and store four elements at once; there the rotation is one fused sum with a rounded
-   product, root and quotients are the nearest floats, and no load is .nc, for x may be y.
+   product, root and quotients are the nearest floats, and no vector's load is .nc, for x may be y.
 3. Nothing flushes denormals (.ftz), calls, uses local memory, or traps: Halide asserts that way. No product or sum is
    without .rn, for NVIDIA's assembler may fuse those.
 
@@ -130,7 +130,7 @@ def faults_of_kv(body, in_bits, out_bits, n_accesses):
     if widths != [out_bits] * n_accesses:
         yield f"stores {widths} bits at once"
     loaded = {i.address for i in instructions if i.op.startswith("ld.global.") and bits_of(i.op) >= in_bits}
-    if len(loaded) != 2 * n_accesses or any(".nc" in op for op in ops):
+    if len(loaded) != 2 * n_accesses or any(".nc.v" in op for op in ops):
         yield f"loads x and weights by {len(loaded)} loads, or by .nc"
     if ops.count("sqrt.rn.f32") != 1 or ops.count("div.rn.f32") != 2:
         yield f"has {ops.count('sqrt.rn.f32')} roots and {ops.count('div.rn.f32')} quotients that are rounded"

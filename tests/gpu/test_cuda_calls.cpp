@@ -3,7 +3,7 @@
 // kernels are right.
 #include "checks/cuda/driver.h"
 #include "checks/sized.h"
-#include "device/device_memory.h"
+#include "checks/gpu_memory.h"
 #include "halyard/halyard_gpu.hpp"
 #include "tests/changes.h"
 
@@ -109,10 +109,10 @@ halyard_gpu_queue queue_of(void *context = &contexts[0]) {
 }
 
 /// Device memory without contents.
-class Memory : public halyard::device::DeviceMemory {
+class Memory : public gpu_test::Memory {
 public:
     explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_gpu_queue &queue = queue_of())
-        : DeviceMemory(queue, nullptr, n_bytes) {}
+        : gpu_test::Memory(queue, n_bytes) {}
 };
 
 constexpr auto f16 = halyard::dtype::f16, bf16 = halyard::dtype::bf16, f32 = halyard::dtype::f32;

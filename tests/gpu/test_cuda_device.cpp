@@ -7,13 +7,7 @@
 
 namespace {
 
-using gpu_test::Memory;
-
-/// Calls a function of the driver. Signatures are those of the CUDA driver API's reference manual.
-template <typename... Arguments>
-int call(const char *name, Arguments... arguments) {
-    return halyard::device::call_driver(name, arguments...);
-}
+using gpu_test::call_driver, gpu_test::Memory;
 
 /// A rotation of bf16 [1, 64, 40, 128] in place, on the device and by the CPU's reference.
 struct Rotation {
@@ -70,24 +64,24 @@ TEST_CASE("cuda device: a captured run replays with other positions and data", "
     const Rotation rotation;
     void *const stream = rotation.queue.stream;
     const Memory memory(rotation.queue, rotation.x), places(rotation.queue, Rotation::positions_from(0));
-    REQUIRE(call("cuCtxPushCurrent_v2", rotation.queue.context) == 0);
+    REQUIRE(call_driver("cuCtxPushCurrent_v2", rotation.queue.context) == 0);
     void *graph = nullptr, *executable = nullptr;
-    REQUIRE(call("cuStreamBeginCapture_v2", stream, 0) == 0);
+    REQUIRE(call_driver("cuStreamBeginCapture_v2", stream, 0) == 0);
     rotation.enqueue(memory, places, stream);
-    REQUIRE(call("cuStreamEndCapture", stream, &graph) == 0);
-    REQUIRE(call("cuGraphInstantiateWithFlags", &executable, graph, 0ull) == 0);
+    REQUIRE(call_driver("cuStreamEndCapture", stream, &graph) == 0);
+    REQUIRE(call_driver("cuGraphInstantiateWithFlags", &executable, graph, 0ull) == 0);
     CHECK((memory.read<std::uint16_t>() == rotation.x));  // captured, not run
     for (const std::int32_t start : {0, 300, 17}) {
         const auto at = Rotation::positions_from(start);
-        places.write(at.data(), at.size() * sizeof(at[0]));
-        memory.write(rotation.x.data(), rotation.x.size() * sizeof(rotation.x[0]));
-        REQUIRE(call("cuGraphLaunch", executable, stream) == 0);
+        places.write(at);
+        memory.write(rotation.x);
+        REQUIRE(call_driver("cuGraphLaunch", executable, stream) == 0);
         CHECK(gpu_test::difference(HALYARD_BF16, rotation.expected(start), memory.read()) == "");
     }
-    call("cuGraphExecDestroy", executable);
-    call("cuGraphDestroy", graph);
+    call_driver("cuGraphExecDestroy", executable);
+    call_driver("cuGraphDestroy", graph);
     void *popped = nullptr;
-    call("cuCtxPopCurrent_v2", &popped);
+    call_driver("cuCtxPopCurrent_v2", &popped);
 }
 
 TEST_CASE("cuda device: threads rotate at once, each on its own stream", "[gpu][cuda]") {
@@ -96,11 +90,11 @@ TEST_CASE("cuda device: threads rotate at once, each on its own stream", "[gpu][
     std::vector<char> is_right(n_threads, 0);
     std::vector<std::unique_ptr<Memory>> memories, places;
     std::vector<void *> streams(n_threads, nullptr);
-    REQUIRE(call("cuCtxPushCurrent_v2", rotation.queue.context) == 0);
+    REQUIRE(call_driver("cuCtxPushCurrent_v2", rotation.queue.context) == 0);
     for (int i = 0; i < n_threads; i++) {
         memories.push_back(std::make_unique<Memory>(rotation.queue, rotation.x));
         places.push_back(std::make_unique<Memory>(rotation.queue, Rotation::positions_from(i * 100)));
-        REQUIRE(call("cuStreamCreate", &streams[static_cast<std::size_t>(i)], 1u) == 0);
+        REQUIRE(call_driver("cuStreamCreate", &streams[static_cast<std::size_t>(i)], 1u) == 0);
     }
     {
         std::vector<std::jthread> threads;
@@ -109,11 +103,11 @@ TEST_CASE("cuda device: threads rotate at once, each on its own stream", "[gpu][
         }
     }
     for (std::size_t i = 0; i < n_threads; i++) {
-        REQUIRE(call("cuStreamSynchronize", streams[i]) == 0);
+        REQUIRE(call_driver("cuStreamSynchronize", streams[i]) == 0);
         const std::vector<char> expected = rotation.expected(static_cast<std::int32_t>(i * 100));
         CHECK(gpu_test::difference(HALYARD_BF16, expected, memories[i]->read()) == "");
-        call("cuStreamDestroy_v2", streams[i]);
+        call_driver("cuStreamDestroy_v2", streams[i]);
     }
     void *popped = nullptr;
-    call("cuCtxPopCurrent_v2", &popped);
+    call_driver("cuCtxPopCurrent_v2", &popped);
 }

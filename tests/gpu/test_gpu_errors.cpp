@@ -120,7 +120,7 @@ TEST_CASE("cuda device: wrong angles are refused", "[gpu][cuda]") {
     }
     const auto by_token = halyard::angle_source::given_by_token(static_cast<const float *>(rows.data()), 10, 64);
     CHECK(status_of<gpu_angles>(queue, by_token) == HALYARD_ERROR_UNSUPPORTED);
-    const halyard::device::DeviceQueue foreign;  // of the same device
+    const gpu_test::Queue foreign;  // of the same device
     const Memory of_foreign(foreign.get(), std::vector<char>(10 * 64 * 4));
     const auto *const first = static_cast<const float *>(of_foreign.data());
     CHECK(status_of<gpu_angles>(queue, halyard::angle_source::given(first, first + 32, 4, 64, 64)) == HALYARD_OK);

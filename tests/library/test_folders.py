@@ -23,7 +23,6 @@ ARROWS = {
     "runtime/kv": ["runtime/include", "runtime/base", "runtime/angles", "runtime/core"],
     "runtime/api": ["runtime/include", "runtime/base", "runtime/angles", "runtime/core", "runtime/kv"],
     "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/core", "runtime/kv"],
-    "runtime/device": ["runtime/include"],
     "runtime/tool/files": [],
     "runtime/tool/options": ["runtime/include", "runtime/tool/files"],
     "runtime/tool": ["runtime/include", "runtime/tool/options", "runtime/tool/files"],
