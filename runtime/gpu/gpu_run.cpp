@@ -1,7 +1,7 @@
 // halyard_run_gpu: what a run launches.
+#include "gpu/gpu_run.h"
+
 #include "base/error.h"
-#include "gpu/kv_run.h"
-#include "gpu/token_block.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +9,29 @@
 namespace halyard::gpu {
 
 namespace {
+
+/// Launches, and the tokens that each takes. Batch rows are joined where they follow each other as tokens do.
+struct Block {
+    std::int64_t n_batch, n_tokens;
+};
+
+/// Whether what each token has follows from batch row to batch row as from token to token.
+bool rows_follow(const TokenNumbers &tokens, std::int64_t stride_batch, std::int64_t stride_token) {
+    return tokens.n_batch == 1 || stride_batch == tokens.n_tokens * stride_token;
+}
+
+bool slots_follow(const GpuRun &run) {
+    return rows_follow(run.program.positions, run.kv.slots.stride_batch, run.kv.slots.stride_token);
+}
+
+/// can_join: whether tensors, and what else tokens have beside positions, follow so.
+Block split(const Positions &positions, bool can_join) {
+    can_join =
+        can_join && !positions.is_consecutive && rows_follow(positions, positions.stride_batch, positions.stride_token);
+    return can_join ? Block{1, positions.count()} : Block{positions.n_batch, positions.n_tokens};
+}
+
+// ---- Rotations -----------------------------------------------------------------------------------------------------
 
 /// How many tensors from `index` on are adjacent heads of one buffer, as q and k of a packed QKV are. At least 1.
 int count_adjacent(const GpuRun &run, int index) {
@@ -18,23 +41,17 @@ int count_adjacent(const GpuRun &run, int index) {
         const int at = index + n;
         const ProgramTensor &last = run.program.tensors[at - 1], &next = run.program.tensors[at];
         const TensorPlan &a = plan.tensors[at - 1], &b = plan.tensors[at];
-        const auto same = [&](const Side &s, const Side &t) {
-            const bool heads_alike = last.n_heads == 1 || next.n_heads == 1 || s.head == t.head;
-            return s.batch == t.batch && s.token == t.token && s.element == t.element && heads_alike;
-        };
-        const bool alike = a.dtype == b.dtype && a.pairing == b.pairing && a.out_pairing == b.out_pairing &&
-                           a.rotary_offset == b.rotary_offset && a.head_dim == b.head_dim && last.n_heads != 0 &&
-                           next.n_heads != 0 && last.in_place == next.in_place && same(last.x, next.x) &&
-                           same(last.y, next.y);
-        if (!alike) {
-            break;
-        }
         // Where a tensor has a single head, the distance to its neighbour is the stride.
         const auto follows = [&](const void *const *data, const Side &s, const Side &t) {
             const std::int64_t step = last.n_heads > 1 ? s.head : next.n_heads > 1 ? t.head : a.head_dim;
-            return step > 0 && address_of(data[at]) == moved(address_of(data[at - 1]), last.n_heads * step * a.bytes);
+            const bool heads_alike = last.n_heads == 1 || next.n_heads == 1 || s.head == t.head;
+            return s.batch == t.batch && s.token == t.token && s.element == t.element && heads_alike && step > 0 &&
+                   address_of(data[at]) == moved(address_of(data[at - 1]), last.n_heads * step * a.bytes);
         };
-        if (!follows(run.pointers->x, last.x, next.x) || !follows(run.pointers->y, last.y, next.y)) {
+        const bool alike = a.dtype == b.dtype && a.pairing == b.pairing && a.out_pairing == b.out_pairing &&
+                           a.rotary_offset == b.rotary_offset && a.head_dim == b.head_dim && last.n_heads != 0 &&
+                           next.n_heads != 0 && last.in_place == next.in_place;
+        if (!alike || !follows(run.pointers->x, last.x, next.x) || !follows(run.pointers->y, last.y, next.y)) {
             break;
         }
     }
@@ -66,7 +83,7 @@ DevicePiece piece_of(const GpuRun &run, int index, int n, std::int64_t n_tokens)
 }
 
 /// One launch for each batch row that needs its own, and the columns beside the window.
-int enqueue(const GpuRun &run, int index, int n, Call &call) {
+int enqueue_rotation(const GpuRun &run, int index, int n, Call &call) {
     const ProgramTensor &tensor = run.program.tensors[index];
     const TensorPlan &desc = run.program.plan->tensors[index];
     const Block block = split(run.program.positions, tensor.is_even);
@@ -74,7 +91,7 @@ int enqueue(const GpuRun &run, int index, int n, Call &call) {
     return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
         const Address x = moved(address_of(run.pointers->x[index]), batch * tensor.x.batch * desc.bytes);
         const Address y = moved(address_of(run.pointers->y[index]), batch * tensor.y.batch * desc.bytes);
-        piece.positions = positions_of(run, batch);
+        piece.positions = run.positions(batch);
         piece.x = moved(x, tensor.x.window);
         piece.y = moved(y, tensor.y.window);
         int status = rotate_on_device(run.launch, piece, call);
@@ -91,38 +108,123 @@ int enqueue(const GpuRun &run, int index, int n, Call &call) {
     });
 }
 
-int enqueue_check(const GpuRun &run, Call &call) {
-    // Positions do not depend on tensors. Those of tokens that are stored nowhere are not looked at.
-    const Slots &slots = run.kv.slots;
-    const bool by_slot = stores_in_caches_only(run.program, run.kv);
-    const Block block = split(run.program.positions,
-                              !by_slot || rows_follow(slots, slots.stride_batch, slots.stride_token));
-    const std::int64_t n = by_slot ? block.n_batch : std::min(block.n_batch, run.program.positions.n_distinct());
-    return in_steps(n, 1, [&](std::int64_t batch, std::int64_t) {
-        const LaunchPositions its_slots =
-            by_slot ? numbers_of(slots, address_of(run.arrays.slots), batch) : LaunchPositions{};
-        return check_on_device(positions_of(run, batch), its_slots, block.n_tokens,
-                               positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION,
-                               address_of(run.given.error_word), call);
+int enqueue_rotations(const GpuRun &run, Call &call) {
+    int status = 0;
+    for (int i = 0; i < run.program.plan->n_tensors && status == 0;) {
+        const int n = count_adjacent(run, i);
+        status = run.program.tensors[i].n_heads == 0 ? 0 : enqueue_rotation(run, i, n, call);
+        i += n;
+    }
+    return status;
+}
+
+// ---- The KV path ---------------------------------------------------------------------------------------------------
+
+KvPiece kv_piece_of(const GpuRun &run, int index, std::int64_t batch) {
+    const ProgramTensor &tensor = run.program.tensors[index];
+    const TensorPlan &desc = run.program.plan->tensors[index];
+    const KvTensor &stages = run.program.plan->kv->tensors[index];
+    KvPiece piece = {};
+    piece.desc = &desc;
+    piece.stages = &stages;
+    const Address x = address_of(run.pointers->x[index]);
+    piece.x = moved(x, batch * tensor.x.batch * desc.bytes);
+    piece.x_begin = x - tensor.x.reach.below;
+    piece.in = strides_of(tensor.x);
+    const Address y = stages.cache ? address_of(run.data(index, Array::cache)) : address_of(run.pointers->y[index]);
+    piece.y = stages.cache ? y : moved(y, batch * tensor.y.batch * desc.out_bytes);
+    piece.y_begin = y - (stages.cache ? run.bound(index, Array::cache).reach : tensor.y.reach).below;
+    piece.out = stages.cache ? Strides{} : strides_of(tensor.y);
+    piece.n_heads = tensor.n_heads;
+    piece.weight = address_of(run.data(index, Array::weight));
+    piece.reciprocal = stages.scale ? 1.0f / read_word<float>(run.data(index, Array::scales)) : 1.0f;
+    return piece;
+}
+
+/// Tokens that one launch can take, of all tensors.
+Block kv_block_of(const GpuRun &run) {
+    const Positions &positions = run.program.positions;
+    bool can_join = !run.kv.slots.is_given || slots_follow(run);
+    for (int i = 0; i < run.program.plan->n_tensors; i++) {
+        const ProgramTensor &tensor = run.program.tensors[i];
+        const bool has_cache = run.program.plan->kv->tensors[i].cache.has_value();  // then slots say where tokens go
+        can_join = can_join && (tensor.n_heads == 0 ||
+                                (rows_follow(positions, tensor.x.batch, tensor.x.token) &&
+                                 (has_cache || rows_follow(positions, tensor.y.batch, tensor.y.token))));
+    }
+    return split(positions, can_join);
+}
+
+/// The tensors of a launch that have heads, for each batch row.
+int enqueue_kv(const GpuRun &run, const Block &block, const KvLaunch &launch, Call &call) {
+    return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
+        KvPieces pieces = {};
+        pieces.kernel = launch.kernel;
+        for (int i = 0; i < launch.n_tensors; i++) {
+            if (run.program.tensors[launch.tensors[i]].n_heads != 0) {
+                pieces.tensors[pieces.n_tensors++] = kv_piece_of(run, launch.tensors[i], batch);
+            }
+        }
+        pieces.n_tokens = block.n_tokens;
+        pieces.positions = run.positions(batch);
+        pieces.slots = run.slots(batch);
+        pieces.n_slots = run.kv.slots.is_given ? run.kv.slots.n_slots : 0;
+        pieces.stores_bad = run.program.angles == nullptr || run.program.bad_position != BadPosition::error;
+        return pieces.n_tensors == 0 ? 0 : launch_kv(run.launch, pieces, call);
     });
 }
 
-/// Refuses what no kernel can rotate.
-halyard_status check_rotations(const GpuRun &run, halyard_error *error) {
+// ---- Both ----------------------------------------------------------------------------------------------------------
+
+/// Checks that set the error word: if a position has no angles, and if a slot is out of range.
+int enqueue_checks(const GpuRun &run, Call &call) {
+    const Positions &positions = run.program.positions;
+    const Slots &slots = run.kv.slots;
+    const Address word = address_of(run.given.error_word);
+    int status = 0;
+    if (word != 0 && run.program.angles != nullptr && run.program.bad_position == BadPosition::error) {
+        // Positions do not depend on tensors. Those of tokens that are stored nowhere are not looked at.
+        const bool by_slot = stores_in_caches_only(run.program, run.kv);
+        const Block block = split(positions, !by_slot || slots_follow(run));
+        const std::int64_t n = by_slot ? block.n_batch : std::min(block.n_batch, positions.n_distinct());
+        status = in_steps(n, 1, [&](std::int64_t batch, std::int64_t) {
+            return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{},
+                                   block.n_tokens, positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION,
+                                   word, call);
+        });
+    }
+    if (status == 0 && word != 0 && slots.is_given) {
+        const Covered covered = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
+        const Block block = kv_block_of(run);
+        status = in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
+            return check_on_device(run.slots(batch), {}, block.n_tokens, covered, HALYARD_ERROR_SLOT, word, call);
+        });
+    }
+    return status;
+}
+
+/// Refuses memory that no kernel of the plan can take as it lies.
+halyard_status check_layouts(const GpuRun &run, halyard_error *error) {
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
-        if (run.program.tensors[i].n_heads == 0) {
-            continue;
+        const char *reason = "";
+        if (run.program.tensors[i].n_heads != 0 && run.program.plan->kv != nullptr) {
+            reason = why_not(kv_piece_of(run, i, 0));
+        } else if (run.program.tensors[i].n_heads != 0) {
+            DevicePiece piece = piece_of(run, i, 1, 0);
+            piece.x = address_of(run.pointers->x[i]);
+            piece.y = address_of(run.pointers->y[i]);
+            reason = why_not(piece);
         }
-        DevicePiece piece = piece_of(run, i, 1, 0);
-        piece.x = address_of(run.pointers->x[i]);
-        piece.y = address_of(run.pointers->y[i]);
-        const char *const reason = why_not(piece);
         if (reason[0] != '\0') {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
-        HALYARD_TRY(check_positions_of(run, error));
     }
-    return HALYARD_OK;
+    const char *const of_positions = why_not(run.positions(0), run.launch.angles->source.axes.n_axes);
+    const char *const of_slots = run.kv.slots.is_given ? why_not(run.slots(0), 1) : "";
+    if (of_positions[0] != '\0') {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "positions ", of_positions);
+    }
+    return of_slots[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "slots ", of_slots);
 }
 
 }  // namespace
@@ -138,26 +240,17 @@ extern "C" halyard_status halyard_run_gpu(const halyard_gpu_plan *plan, const ha
     HALYARD_TRY(check_given(plan, "plan", error));
     GpuRun run;
     HALYARD_TRY(read_gpu_run(*plan, args, &run, error));
-    const Program &program = run.program;
-    if (program.is_empty) {
+    if (run.program.is_empty) {
         return HALYARD_OK;
     }
-    const bool only_rotates = plan->checks.kv == nullptr;
-    HALYARD_TRY(only_rotates ? check_rotations(run, error) : check_kv_run(run, error));
+    HALYARD_TRY(check_layouts(run, error));
     Call call = {plan->queue.context, run.given.stream, ""};
-    int status = 0;
-    if (run.given.error_word != nullptr && program.angles != nullptr && program.bad_position == BadPosition::error) {
-        status = enqueue_check(run, call);
+    int status = enqueue_checks(run, call);
+    if (status == 0 && plan->checks.kv == nullptr) {
+        status = enqueue_rotations(run, call);
     }
-    if (status == 0 && !only_rotates) {
-        status = enqueue_kv(*plan, run, call);
-    }
-    for (int i = 0; i < plan->checks.n_tensors && status == 0 && only_rotates;) {
-        const int n = count_adjacent(run, i);
-        if (program.tensors[i].n_heads != 0) {
-            status = enqueue(run, i, n, call);
-        }
-        i += n;
+    for (int i = 0; i < plan->n_launches && status == 0; i++) {
+        status = enqueue_kv(run, kv_block_of(run), plan->launches[i], call);
     }
     return status == 0
                ? HALYARD_OK

@@ -1,7 +1,7 @@
 #include "gpu/kv_launch.h"
 
 #include "base/error.h"
-#include "gpu/argument_addresses.h"
+#include "gpu/arguments.h"
 
 #include <algorithm>
 
@@ -11,42 +11,16 @@ namespace halyard::gpu {
 
 namespace {
 
-const char *why_never(const NormDesc &norm, std::int64_t head_dim) {
-    if (norm.layer) {
-        return ".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS";
-    }
-    if (norm.per_head || norm.row) {
-        return norm.row ? ".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads"
-                        : ".kv.norm.weight_per_head is 1, but on a device all heads have the same weights";
-    }
-    if (norm.after) {
-        return ".kv.norm.order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation";
-    }
-    if (norm.rounding != 0) {
-        return ".kv.norm.rounding is set, but on a device norms are rounded once, at the end";
-    }
-    return norm.size != head_dim ? ".kv.norm has a window, but on a device whole heads are normed" : nullptr;
-}
+struct Refusal {
+    bool holds;
+    const char *words;
+};
 
-const char *why_never(const ScaleDesc &scale) {
-    if (scale.dynamic) {
-        return ".kv.scale.kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static";
-    }
-    return scale.by_head ? ".kv.scale.per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"
-                         : nullptr;
-}
-
-/// Of heads with so many elements.
-const char *why_never(const CacheDesc &cache, std::int64_t n_elements) {
-    std::int64_t stride_element = 0;
-    if (!cache.is_linear(n_elements, &stride_element) || stride_element != 1) {
-        return ".kv.cache has heads that are not dense, which no kernel of a device stores";
-    }
-    if (cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token) {
-        return ".kv.cache has tiles of tokens, which no kernel of a device stores";
-    }
-    return cache.n_slots > INT32_MAX ? ".kv.cache.n_slots is more than the 2^31 - 1 that a kernel of a device counts"
-                                     : nullptr;
+/// The first that holds, or NULL.
+template <std::size_t n>
+const char *first_of(const Refusal (&refusals)[n]) {
+    const auto *const found = std::find_if(refusals, refusals + n, [](const Refusal &each) { return each.holds; });
+    return found == refusals + n ? nullptr : found->words;
 }
 
 }  // namespace
@@ -54,53 +28,48 @@ const char *why_never(const CacheDesc &cache, std::int64_t n_elements) {
 const char *why_never(const halyard_plan &plan, int index) noexcept {
     const TensorPlan &desc = plan.tensors[index];
     const KvTensor &stages = kv_of(plan).tensors[index];
-    if (stages.groups || stages.from_groups) {
-        return stages.groups ? ".kv.groups is set, but no kernel of a device stores records"
-                             : ".kv.from_groups is set, but no kernel of a device reads records";
-    }
-    if (stages.hadamard != 0) {
-        return ".kv.hadamard is set, but no kernel of a device transforms";
-    }
-    if (stages.position_scales) {
-        return ".kv.position_scales is 1, but on a device nothing is scaled by position";
-    }
-    for (const char *const reason :
-         {stages.norm ? why_never(*stages.norm, desc.head_dim) : nullptr,
-          stages.scale ? why_never(*stages.scale) : nullptr,
-          stages.cache ? why_never(*stages.cache, desc.out_dim) : nullptr}) {
-        if (reason != nullptr) {
-            return reason;
-        }
-    }
-    return nullptr;
+    const NormDesc none = {}, &norm = stages.norm ? *stages.norm : none;
+    const CacheDesc no_cache = {}, &cache = stages.cache ? *stages.cache : no_cache;
+    std::int64_t stride_element = 1;
+    const bool is_linear = !stages.cache || cache.is_linear(desc.out_dim, &stride_element);
+    return first_of(
+        {{stages.groups.has_value(), ".kv.groups is set, but no kernel of a device stores records"},
+         {stages.from_groups.has_value(), ".kv.from_groups is set, but no kernel of a device reads records"},
+         {stages.hadamard != 0, ".kv.hadamard is set, but no kernel of a device transforms"},
+         {stages.position_scales, ".kv.position_scales is 1, but on a device nothing is scaled by position"},
+         {norm.layer, ".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS"},
+         {norm.row, ".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads"},
+         {norm.per_head, ".kv.norm.weight_per_head is 1, but on a device all heads have the same weights"},
+         {norm.after, ".kv.norm.order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation"},
+         {norm.rounding != 0, ".kv.norm.rounding is set, but on a device norms are rounded once, at the end"},
+         {stages.norm && norm.size != desc.head_dim,
+          ".kv.norm has a window, but on a device whole heads are normed"},
+         {stages.scale && stages.scale->dynamic,
+          ".kv.scale.kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static"},
+         {stages.scale && stages.scale->by_head,
+          ".kv.scale.per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"},
+         {!is_linear || stride_element != 1,
+          ".kv.cache has heads that are not dense, which no kernel of a device stores"},
+         {cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token,
+          ".kv.cache has tiles of tokens, which no kernel of a device stores"},
+         {cache.n_slots > INT32_MAX,
+          ".kv.cache.n_slots is more than the 2^31 - 1 that a kernel of a device counts"}});
 }
 
 const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index, int capability) noexcept {
     const TensorPlan &desc = plan.tensors[index];
     const KvTensor &stages = kv_of(plan).tensors[index];
-    if (capability < kernel.capability) {
-        return "the device's compute capability is lower";
-    }
-    if (desc.head_dim != kernel.head_dim) {
-        return "another head_dim";
-    }
-    if (desc.dtype != kernel.dtype || desc.out_dtype != kernel.out_dtype) {
-        return "another dtype or out_dtype";
-    }
-    if (stages.scale && desc.out_dtype != Dtype::e4m3) {
-        return "scales only e4m3";
-    }
-    if (desc.rotates && (desc.pairing != kernel.pairing || desc.out_pairing != kernel.pairing)) {
-        return "another pairing";
-    }
-    if (desc.rotates && (plan.rotary_dim != kernel.rotary_dim || desc.rotary_offset != kernel.rotary_offset)) {
-        return "another rotary_dim or rotary_offset";
-    }
-    if (stages.norm && stages.norm->weight &&
-        (*stages.norm->weight != kernel.weight || stages.norm->unit_offset != kernel.unit_offset)) {
-        return "another weight_dtype or unit_offset";
-    }
-    return nullptr;
+    const bool has_weight = stages.norm && stages.norm->weight;
+    return first_of(
+        {{capability < kernel.capability, "the device's compute capability is lower"},
+         {desc.head_dim != kernel.head_dim, "another head_dim"},
+         {desc.dtype != kernel.dtype || desc.out_dtype != kernel.out_dtype, "another dtype or out_dtype"},
+         {stages.scale && desc.out_dtype != Dtype::e4m3, "scales only e4m3"},
+         {desc.rotates && (desc.pairing != kernel.pairing || desc.out_pairing != kernel.pairing), "another pairing"},
+         {desc.rotates && (plan.rotary_dim != kernel.rotary_dim || desc.rotary_offset != kernel.rotary_offset),
+          "another rotary_dim or rotary_offset"},
+         {has_weight && (*stages.norm->weight != kernel.weight || stages.norm->unit_offset != kernel.unit_offset),
+          "another weight_dtype or unit_offset"}});
 }
 
 halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLaunch (&out)[HALYARD_MAX_TENSORS],
@@ -192,14 +161,13 @@ int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
     }
     Arguments all;
     Fields::Kv fields{all};
-    set_angles(fields.angles, launch, pieces.positions, pieces.n_tokens, {0, launch.angles->source.rotary_dim / 2});
+    set_angles(fields.angles, launch, pieces.positions, pieces.n_tokens, 0, launch.angles->source.rotary_dim / 2);
     if (!rotates) {
         fields.angles.form = static_cast<std::int32_t>(AngleForm::none);
     }
     fields.stores_bad = pieces.stores_bad;
     fields.has_norms = has_norms;
-    // Without slots the kernel loads other memory and ignores it.
-    set_slots(fields, pieces.slots.place != 0 ? pieces.slots : pieces.positions, pieces.n_tokens);
+    set_slots(fields, pieces.slots, pieces.positions, pieces.n_tokens);
     fields.n_slots = static_cast<std::int32_t>(pieces.n_slots);
     for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
         set_tensor(fields, i, pieces.tensors[std::min(i, pieces.n_tensors - 1)], x, y, weights);
@@ -215,8 +183,7 @@ int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
 }  // namespace
 
 int launch_kv(const Launch &launch, const KvPieces &whole, Call &call) noexcept {
-    const std::int64_t at_once = std::min(most_positions(whole.positions),
-                                          whole.slots.place != 0 ? most_positions(whole.slots) : whole.n_tokens);
+    const std::int64_t at_once = std::min(whole.positions.most_tokens(), whole.slots.most_tokens());
     return in_steps(whole.n_tokens, at_once, [&](std::int64_t token, std::int64_t n_tokens) {
         KvPieces pieces = whole;
         pieces.n_tokens = n_tokens;

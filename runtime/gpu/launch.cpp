@@ -1,20 +1,77 @@
 #include "gpu/launch.h"
 
-#include "gpu/argument_addresses.h"
+#include "gpu/arguments.h"
 #include "gpu/gpu_kernels.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace halyard::gpu {
 
 namespace {
 
-// What one launch can hold.
-constexpr std::int64_t most_pairs = std::int64_t{1} << 15;  // of a rotation, however few of them a block takes
-static_assert(most_pairs <= most_blocks);
-constexpr std::int64_t fewest_columns_a_block = 8;            // of a copy
-constexpr std::int64_t most_columns = std::int64_t{1} << 18;  // likewise
-static_assert(most_columns / fewest_columns_a_block <= most_blocks);
+constexpr std::int64_t most_columns = std::int64_t{1} << 15;  // of a launch, however few of them a block takes
+static_assert(most_columns <= most_blocks);
+constexpr std::int64_t wide_bytes = 16;  // of an access of 128 bits
+
+/// The longest way from one element to the next, in x or y; and from one head, or one token.
+std::int64_t longest(const DevicePiece &piece, std::int64_t Strides::*step) {
+    return std::max(std::abs(piece.in.*step), std::abs(piece.out.*step));
+}
+
+/// Whether one launch can hold a piece: its indices, its numbers of elements, and a grid's dimensions. Each block has at
+/// least one head. Tokens lie along a grid's first dimension, which has no such limit.
+bool fits(const DevicePiece &piece) {
+    if (piece.n_columns > most_columns || piece.n_heads > most_blocks ||
+        piece.n_tokens > piece.positions.most_tokens()) {
+        return false;
+    }
+    double n_elements = 1.0, reach = 0.0;  // which may have more than 64 bits
+    const std::int64_t columns = piece.rotary_dim != 0 ? piece.rotary_dim : piece.n_columns;
+    for (const auto &[n, step] : {std::pair(columns, &Strides::element), {piece.n_heads, &Strides::head},
+                                  {piece.n_tokens, &Strides::token}}) {
+        const auto count = static_cast<double>(n), stride = n > 1 ? static_cast<double>(longest(piece, step)) : 0.0;
+        if (count * stride > most_elements) {  // a kernel multiplies an extent by its stride
+            return false;
+        }
+        n_elements *= count;
+        reach += (count - 1) * stride;
+    }
+    return n_elements <= most_elements && reach <= most_elements;
+}
+
+/// From one pair, or one column, of a head to the next.
+std::int64_t column_stride(const DevicePiece &piece, Pairing pairing, const Strides &strides) {
+    return piece.rotary_dim != 0 && pairing == Pairing::interleaved ? 2 * strides.element : strides.element;
+}
+
+/// Calls part(piece), or does both halves: of the tokens, of a token's heads, or of a head's columns.
+template <typename Part>
+int in_parts(const DevicePiece &piece, const Part &part) {
+    if (fits(piece)) {
+        return part(piece);
+    }
+    DevicePiece one = piece, other = piece;
+    const auto split = [&](std::int64_t DevicePiece::*n, std::int64_t at, std::int64_t in_step, std::int64_t out_step) {
+        one.*n = at;
+        other.*n -= at;
+        other.x = moved(piece.x, at * in_step * element_bytes(piece.dtype));
+        other.y = moved(piece.y, at * out_step * element_bytes(piece.dtype));
+    };
+    if (piece.n_tokens > 1) {
+        split(&DevicePiece::n_tokens, piece.n_tokens / 2, piece.in.token, piece.out.token);
+        other.positions = from_token(one.n_tokens, piece.positions);
+    } else if (piece.n_heads > 1) {
+        split(&DevicePiece::n_heads, piece.n_heads / 2, piece.in.head, piece.out.head);
+    } else {  // more pairs than most_columns are left aligned as they are
+        const std::int64_t at = piece.n_columns > most_columns ? most_columns : piece.n_columns / 2;
+        split(&DevicePiece::n_columns, at, column_stride(piece, piece.pairing, piece.in),
+              column_stride(piece, piece.out_pairing, piece.out));
+        other.first += at;
+    }
+    const int status = in_parts(one, part);
+    return status != 0 ? status : in_parts(other, part);
+}
 
 /// Whether accesses of so many bytes are aligned: addresses, strides and as many elements as lie together are multiples
 /// of them.
@@ -25,22 +82,11 @@ bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t ac
            (piece.x | piece.y | bytes) % static_cast<std::uint64_t>(access_bytes) == 0;
 }
 
-/// From one pair of a head to the next.
-std::int64_t pair_stride(Pairing pairing, const Strides &strides) {
-    return pairing == Pairing::half ? strides.element : 2 * strides.element;
-}
-
-/// Where some pairs of a head begin.
-Address begin_of(const PairRange &pairs, Address tensor, const DevicePiece &piece, Pairing pairing,
-                 const Strides &strides) {
-    return moved(tensor, pairs.first * pair_stride(pairing, strides) * element_bytes(piece.dtype));
-}
-
 /// The kernel that serves a piece: that of the widest accesses for which all is aligned.
 const GpuKernel &kernel_of(const DevicePiece &piece) {
     const bool has_halves = piece.pairing == Pairing::half || piece.out_pairing == Pairing::half;
     const std::int64_t together = has_halves ? piece.rotary_dim / 2 : piece.rotary_dim;
-    for (const std::int64_t bytes : {std::int64_t{wide_bytes}, 2 * element_bytes(piece.dtype)}) {
+    for (const std::int64_t bytes : {wide_bytes, 2 * element_bytes(piece.dtype)}) {
         const GpuKernel *const kernel =
             select_gpu_kernel(piece.dtype, {piece.pairing, piece.out_pairing, bytes}, piece.in_place);
         if (kernel != nullptr && is_aligned(piece, together, bytes)) {
@@ -57,128 +103,76 @@ std::uint32_t type_of(const GpuKernel &kernel) {
                                          : halide_type<std::uint32_t>;
 }
 
-/// A tensor as a rotation kernel sees it: [pair, member, head, token]. In a kernel that takes words of two, a word
-/// has two members, of one pair if it is interleaved, or of two.
-void add_pairs(View &view, const DevicePiece &piece, std::int64_t n_pairs, Pairing pairing, const Strides &strides,
-               std::uint32_t type) {
+/// A tensor as a rotation kernel sees it: [pair, member, head, token]. In a kernel that takes words of two, a word has
+/// two members, of one pair if it is interleaved, or of two.
+void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const Strides &strides, std::uint32_t type) {
     const int halve = type == halide_type<std::uint32_t> ? 1 : 0;
     if (pairing == Pairing::half) {
-        view.add(n_pairs >> halve, strides.element).add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
+        view.add(piece.n_columns >> halve, strides.element).add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
     } else if (halve != 0 && piece.pairing == piece.out_pairing) {
-        view.add(n_pairs, 1).add(1, 4);  // a word is a pair
-    } else {                             // of words: two pairs lie in two neighbours
-        view.add(n_pairs >> halve, 2 * strides.element).add(2, strides.element);
+        view.add(piece.n_columns, 1).add(1, 4);  // a word is a pair
+    } else {                                     // of words: two pairs lie in two neighbours
+        view.add(piece.n_columns >> halve, 2 * strides.element).add(2, strides.element);
     }
     view.add(piece.n_heads, strides.head >> halve).add(piece.n_tokens, strides.token >> halve);
 }
 
-int rotate_part(const Launch &launch, const DevicePiece &piece, const PairRange &pairs, Call &call) {
-    const GpuKernel &kernel = kernel_of(piece);
-    const std::uint32_t type = type_of(kernel);
-    View x(begin_of(pairs, piece.x, piece, piece.pairing, piece.in), type);
-    View y(begin_of(pairs, piece.y, piece, piece.out_pairing, piece.out), type);
-    add_pairs(x, piece, pairs.count, piece.pairing, piece.in, type);
-    add_pairs(y, piece, pairs.count, piece.out_pairing, piece.out, type);
-    Arguments all;
-    Fields::Angles fields{all};
-    set_angles(fields, launch, piece.positions, piece.n_tokens, pairs);
-    all.add(piece.in_place ? y : x);
-    all.add(y);
-    return kernel.function(all.get(call));
-}
-
-int copy_part(const DevicePiece &piece, std::int64_t n_columns, Call &call) {
-    const std::int64_t bytes = element_bytes(piece.dtype);
-    const bool is_fast = is_aligned(piece, n_columns, wide_bytes);
-    const GpuHelpers &helpers = gpu_helpers();
-    const std::int64_t per_word = is_fast ? 4 / bytes : 1;
-    const std::uint32_t type = per_word * bytes == 4 ? halide_type<std::uint32_t> : halide_type<std::uint16_t>;
-    View x(piece.x, type), y(piece.y, type);
-    for (const auto &[view, strides] : {std::pair(&x, &piece.in), std::pair(&y, &piece.out)}) {
-        view->add(n_columns / per_word, strides->element)
-            .add(piece.n_heads, strides->head / per_word)
-            .add(piece.n_tokens, strides->token / per_word);
-    }
-    Arguments all;
-    all.add(x);
-    all.add(y);
-    const KernelFunction copy = is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16;
-    return copy(all.get(call));
-}
-
-/// How many elements of a stride fit into room, at least one. Halide also needs their number times the stride, which is
-/// one stride more than they span, in 32 bits.
-std::int64_t fitting(std::int64_t count, std::int64_t stride, std::int64_t room) {
-    const std::int64_t step = std::max<std::int64_t>(1, distance(stride));
-    return std::min({count, 1 + room / step, std::max<std::int64_t>(1, most_elements / step)});
-}
-
-std::int64_t element_stride(const DevicePiece &piece) {
-    return std::max(distance(piece.in.element), distance(piece.out.element));
-}
-
-/// Calls part(piece) for parts whose indices and numbers of elements fit in 32 bits.
-template <typename Part>
-int in_parts(const DevicePiece &whole, std::int64_t n_columns, const Part &part) {
-    const std::int64_t bytes = element_bytes(whole.dtype);
-    // Halide multiplies all extents of a view. Each block has at least one head, so the limit of blocks limits heads.
-    // Tokens lie along a grid's first dimension, which has no such limit.
-    const std::int64_t reach = (n_columns - 1) * element_stride(whole);
-    const std::int64_t stride_head = std::max(distance(whole.in.head), distance(whole.out.head));
-    const std::int64_t stride_token = std::max(distance(whole.in.token), distance(whole.out.token));
-    const std::int64_t heads_at_once = std::min({fitting(whole.n_heads, stride_head, most_elements - reach),
-                                                 most_blocks, std::max<std::int64_t>(1, most_elements / n_columns)});
-    const std::int64_t heads_reach = reach + (heads_at_once - 1) * stride_head;
-    const std::int64_t tokens_at_once =
-        std::min({fitting(whole.n_tokens, stride_token, most_elements - heads_reach), most_positions(whole.positions),
-                  std::max<std::int64_t>(1, most_elements / (n_columns * heads_at_once))});
-    DevicePiece piece = whole;
-    return in_steps(whole.n_tokens, tokens_at_once, [&](std::int64_t token, std::int64_t n_tokens) {
-        piece.n_tokens = n_tokens;
-        piece.positions = from_token(token, whole.positions);
-        return in_steps(whole.n_heads, heads_at_once, [&](std::int64_t head, std::int64_t n_heads) {
-            piece.n_heads = n_heads;
-            piece.x = moved(whole.x, (token * whole.in.token + head * whole.in.head) * bytes);
-            piece.y = moved(whole.y, (token * whole.out.token + head * whole.out.head) * bytes);
-            return part(piece);
-        });
-    });
-}
-
 }  // namespace
 
-int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call) noexcept {
-    return in_steps(piece.rotary_dim / 2, most_pairs, [&](std::int64_t first, std::int64_t n_pairs) {
-        return in_parts(piece, piece.rotary_dim, [&](const DevicePiece &part) {
-            return rotate_part(launch, part, {first, n_pairs}, call);
-        });
+int rotate_on_device(const Launch &launch, DevicePiece whole, Call &call) noexcept {
+    whole.first = 0;
+    whole.n_columns = whole.rotary_dim / 2;
+    return in_parts(whole, [&](const DevicePiece &piece) {
+        const GpuKernel &kernel = kernel_of(piece);
+        const std::uint32_t type = type_of(kernel);
+        View x(piece.x, type), y(piece.y, type);
+        add_pairs(x, piece, piece.pairing, piece.in, type);
+        add_pairs(y, piece, piece.out_pairing, piece.out, type);
+        Arguments all;
+        Fields::Angles fields{all};
+        set_angles(fields, launch, piece.positions, piece.n_tokens, piece.first, piece.n_columns);
+        all.add(piece.in_place ? y : x);
+        all.add(y);
+        return kernel.function(all.get(call));
     });
 }
 
-int copy_on_device(const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept {
-    const std::int64_t columns_at_once =
-        std::min(fitting(n_columns, element_stride(piece), most_elements), most_columns);
-    DevicePiece columns = piece;
-    return in_steps(n_columns, columns_at_once, [&](std::int64_t first, std::int64_t n) {
-        columns.x = moved(piece.x, first * piece.in.element * element_bytes(piece.dtype));
-        columns.y = moved(piece.y, first * piece.out.element * element_bytes(piece.dtype));
-        return in_parts(columns, n, [&](const DevicePiece &part) { return copy_part(part, n, call); });
+int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexcept {
+    if (n_columns == 0) {
+        return 0;
+    }
+    whole.rotary_dim = whole.first = 0;
+    whole.n_columns = n_columns;
+    return in_parts(whole, [&](const DevicePiece &piece) {
+        const std::int64_t bytes = element_bytes(piece.dtype);
+        const bool is_fast = is_aligned(piece, piece.n_columns, wide_bytes);
+        const GpuHelpers &helpers = gpu_helpers();
+        const std::int64_t per_word = is_fast ? 4 / bytes : 1;
+        const std::uint32_t type = per_word * bytes == 4 ? halide_type<std::uint32_t> : halide_type<std::uint16_t>;
+        View x(piece.x, type), y(piece.y, type);
+        Arguments all;
+        for (const auto &[view, strides] : {std::pair(&x, &piece.in), std::pair(&y, &piece.out)}) {
+            view->add(piece.n_columns / per_word, strides->element)
+                .add(piece.n_heads, strides->head / per_word)
+                .add(piece.n_tokens, strides->token / per_word);
+            all.add(*view);
+        }
+        return (is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16)(all.get(call));
     });
 }
 
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
                     const Covered &covered, std::int32_t code, Address word, Call &call) noexcept {
-    const bool has_slots = slots.place != 0;
-    const LaunchPositions &any_slots = has_slots ? slots : positions;
-    const std::int64_t at_once = std::min(most_positions(positions), most_positions(any_slots));
+    const std::int64_t at_once = std::min(positions.most_tokens(), slots.most_tokens());
     return in_steps(n_tokens, at_once, [&](std::int64_t token, std::int64_t n) {
         View out(word, halide_type<std::int32_t>);
         out.add(1, 1);
         Arguments all;
         Fields::Check fields{all};
-        set_positions(fields.positions, from_token(token, positions), n, covered);
-        fields.has_slots = has_slots;
-        set_slots(fields, from_token(token, any_slots), n);
+        const LaunchPositions here = from_token(token, positions);
+        set_positions(fields.positions, here, n, covered);
+        fields.has_slots = slots.place != 0;
+        set_slots(fields, from_token(token, slots), here, n);
         fields.code = code;
         all.add(out);
         return gpu_helpers().check_positions(all.get(call));
@@ -190,9 +184,9 @@ const char *why_not(const DevicePiece &piece) noexcept {
     if ((piece.x | piece.y) % bytes != 0) {  // NOLINT(*DivideZero): the plan has checked the dtype
         return "is not aligned to its elements";
     }
-    // Strides times extents, as in fitting; divided here, because they may not even have 64 bits.
-    return element_stride(piece) > most_elements / piece.rotary_dim ? "has heads of more than 2^31 elements' reach"
-                                                                    : "";
+    return longest(piece, &Strides::element) > most_elements / piece.rotary_dim
+               ? "has heads of more than 2^31 elements' reach"
+               : "";
 }
 
 const char *why_not(const LaunchPositions &positions, std::int32_t n_axes) noexcept {
@@ -200,8 +194,8 @@ const char *why_not(const LaunchPositions &positions, std::int32_t n_axes) noexc
         return "are not aligned to 4 bytes";
     }
     const std::int64_t axes_words = std::int64_t{n_axes} * positions.n_words;
-    const bool is_far = distance(positions.stride_axis) > most_elements / axes_words ||
-                        distance(positions.stride_token) * positions.n_words > most_elements;
+    const bool is_far = std::abs(positions.stride_axis) > most_elements / axes_words ||
+                        std::abs(positions.stride_token) * positions.n_words > most_elements;
     return is_far ? "lie more than 2^31 words apart" : "";
 }
 

@@ -7,10 +7,12 @@
 #include "gpu/halide_runtime.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace halyard::gpu {
 
-inline constexpr std::int64_t most_blocks = 65535;  // CUDA's limit to a grid's second and third dimension
+inline constexpr std::int64_t most_blocks = 65535;         // CUDA's limit to a grid's second and third dimension
+inline constexpr std::int64_t most_elements = INT32_MAX;   // Halide's indices, extents and their product have 32 bits
 
 /// Where an array begins in device memory. 0: there is none.
 using Address = std::uintptr_t;
@@ -23,13 +25,19 @@ inline Address counted_positions(const DeviceAngles &angles) {
     return moved(address_of(angles.axis_of_pair), angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)});
 }
 
-/// A launch's positions, on the device.
+/// A launch's positions, or slots, on the device.
 struct LaunchPositions {
     Address place;
     std::int32_t n_words;                    // 2: int64
     std::int64_t start;                      // is added to every position,
     std::int32_t step;                       // and this times the token's number
     std::int64_t stride_token, stride_axis;  // in positions
+
+    /// How many tokens' one launch can reach: of two words, on all axes, and as far apart as they are.
+    std::int64_t most_tokens() const {
+        const std::int64_t by_stride = most_elements / std::max<std::int64_t>(1, 2 * std::abs(stride_token));
+        return std::max<std::int64_t>(1, std::min(by_stride, most_elements / 2 / HALYARD_MAX_AXES));
+    }
 };
 
 /// The positions of the tokens from `token` on.
@@ -46,14 +54,16 @@ struct Strides {
 
 inline Strides strides_of(const Side &side) { return {side.token, side.head, side.element}; }
 
-/// Some heads of some tokens of one tensor.
+/// Some heads of some tokens of one tensor, and of each head some pairs that are rotated, or columns that are copied.
 struct DevicePiece {
     Dtype dtype;
     Pairing pairing, out_pairing;
     bool in_place;
-    Address x, y;  // element 0 of the window of the first head of the first token
+    Address x, y;  // the first pair or column of the first head of the first token
     Strides in, out;
-    std::int64_t rotary_dim, n_heads, n_tokens;
+    std::int64_t rotary_dim;        // 0: columns are copied
+    std::int64_t first, n_columns;  // pairs or columns; of pairs the number of the first
+    std::int64_t n_heads, n_tokens;
     LaunchPositions positions;
 };
 
@@ -75,11 +85,12 @@ struct Launch {
     bool clamps;
 };
 
-/// Enqueues a rotation, in as many launches as it takes. Like the next two, returns 0 or what a kernel returned.
-int rotate_on_device(const Launch &launch, const DevicePiece &piece, Call &call) noexcept;
+/// Enqueues the rotation of all pairs, in as many launches as it takes. Like the next two, returns 0 or what a kernel
+/// returned.
+int rotate_on_device(const Launch &launch, DevicePiece piece, Call &call) noexcept;
 
-/// Copies n columns of every head from x to y.
-int copy_on_device(const DevicePiece &piece, std::int64_t n_columns, Call &call) noexcept;
+/// Enqueues a copy of some columns of every head from x to y.
+int copy_on_device(DevicePiece piece, std::int64_t n_columns, Call &call) noexcept;
 
 /// The numbers that are valid: those from first to last.
 struct Covered {

@@ -1,8 +1,7 @@
-#include "gpu/read_gpu_run.h"
-
 #include "base/error.h"
 #include "base/versioned.h"
 #include "gpu/driver.h"
+#include "gpu/gpu_run.h"
 
 #include <cstdint>
 
@@ -11,9 +10,7 @@ namespace halyard::gpu {
 namespace {
 
 /// Refuses slots that just the CPU reads.
-halyard_status check_policy(const halyard_slots *given, halyard_error *error) {
-    halyard_slots slots = {};
-    HALYARD_TRY(read_struct(given, "args.kv.slots", &slots, error));
+halyard_status check_policy(const halyard_slots &slots, halyard_error *error) {
     if (slots.policy == HALYARD_SLOTS_CHECK) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "args.kv.slots.policy is HALYARD_SLOTS_CHECK (0), but a device "
@@ -46,17 +43,11 @@ halyard_status read_as_on_cpu(const halyard_gpu_plan &plan, GpuRun &out, halyard
     return check_kv_memory(out.program, out.kv, out.pointers.emplace(out.program, checked).all, out.arrays, error);
 }
 
-/// Checks that memory is the plan's device's, as the driver knows it.
-class MemoryCheck {
-public:
-    explicit MemoryCheck(const halyard_gpu_plan &plan) : queries_(plan.queue) {}
-
-    /// touched: what is there; NULL where nothing is touched.
-    halyard_status check(const char *name, int index, const void *touched, halyard_error *error) {
-        if (touched == nullptr) {
-            return HALYARD_OK;
-        }
-        const MemoryInfo info = queries_.describe(const_cast<void *>(touched));
+/// Checks that all memory is the plan's device's, as the driver knows it.
+halyard_status check_device_memory(const halyard_gpu_plan &plan, const GpuRun &run, halyard_error *error) {
+    MemoryQueries queries(plan.queue);
+    const auto check = [&](const char *name, int index, const void *memory) -> halyard_status {
+        const MemoryInfo info = memory == nullptr ? MemoryInfo{true, true} : queries.describe(const_cast<void *>(memory));
         if (!info.is_known) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index,
                         "] is memory that the CUDA driver does not know");
@@ -64,34 +55,47 @@ public:
         return info.is_of_device
                    ? HALYARD_OK
                    : fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "] lies on another device than the plan's");
-    }
-
-private:
-    MemoryQueries queries_;
-};
-
-halyard_status check_device_memory(const halyard_gpu_plan &plan, const GpuRun &run, halyard_error *error) {
-    MemoryCheck memory(plan);
+    };
     for (int i = 0; i < plan.checks.n_tensors; i++) {
         const ProgramTensor &tensor = run.program.tensors[i];
-        if (tensor.n_heads == 0) {
-            continue;
+        if (tensor.n_heads != 0) {
+            const bool writes = plan.checks.tensors[i].writes_y && !tensor.in_place;
+            HALYARD_TRY(check("x", i, run.pointers->x[i]));
+            HALYARD_TRY(check("args.kv.stages.cache", i, run.data(i, Array::cache)));
+            HALYARD_TRY(check("y", i, writes ? run.pointers->y[i] : nullptr));
+            HALYARD_TRY(check("args.kv.stages.weight", i, run.data(i, Array::weight)));
         }
-        HALYARD_TRY(memory.check("x", i, run.pointers->x[i], error));
-        HALYARD_TRY(memory.check("args.kv.stages.cache", i, run.data(i, Array::cache), error));
-        if (plan.checks.tensors[i].writes_y && !tensor.in_place) {
-            HALYARD_TRY(memory.check("y", i, run.pointers->y[i], error));
-        }
-        HALYARD_TRY(memory.check("args.kv.stages.weight", i, run.data(i, Array::weight), error));
     }
     if (!run.program.is_empty) {
-        HALYARD_TRY(memory.check("positions", 0, run.pointers->all.positions, error));
-        HALYARD_TRY(memory.check("args.kv.slots", 0, run.kv.slots.is_given ? run.arrays.slots : nullptr, error));
+        HALYARD_TRY(check("positions", 0, run.pointers->all.positions));
+        HALYARD_TRY(check("args.kv.slots", 0, run.kv.slots.is_given ? run.arrays.slots : nullptr));
     }
-    return memory.check("error_word", 0, run.given.error_word, error);
+    return check("error_word", 0, run.given.error_word);
+}
+
+/// The positions or slots of a batch row's tokens, on one axis.
+LaunchPositions numbers_of(const TokenNumbers &numbers, Address place, std::int64_t batch) {
+    return {moved(place, batch * numbers.stride_batch * numbers.element_bytes()),
+            numbers.is_int64 ? 2 : 1,
+            0,
+            numbers.is_consecutive ? 1 : 0,
+            numbers.stride_token,
+            0};
 }
 
 }  // namespace
+
+LaunchPositions GpuRun::positions(std::int64_t batch) const {
+    const Positions &all = program.positions;
+    LaunchPositions its = numbers_of(
+        all, all.is_given ? address_of(pointers->all.positions) : counted_positions(*launch.angles), batch);
+    its.stride_axis = all.stride_axis;
+    return its;
+}
+
+LaunchPositions GpuRun::slots(std::int64_t batch) const {
+    return kv.slots.is_given ? numbers_of(kv.slots, address_of(arrays.slots), batch) : LaunchPositions{};
+}
 
 halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_args *args, GpuRun *out,
                             halyard_error *error) noexcept {
@@ -106,9 +110,7 @@ halyard_status read_gpu_run(const halyard_gpu_plan &plan, const halyard_gpu_run_
     if (reinterpret_cast<std::uintptr_t>(given.error_word) % 4 != 0) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
     }
-    if (has_slots) {
-        HALYARD_TRY(check_policy(given.kv->slots, error));
-    }
+    HALYARD_TRY(has_slots ? check_policy(*given.kv->slots, error) : HALYARD_OK);
     out->launch = {&plan.angles->device, plan.checks.sin_sign, given.bad_position == HALYARD_BAD_POSITION_CLAMP};
     HALYARD_TRY(read_as_on_cpu(plan, *out, error));
     return check_device_memory(plan, *out, error);

@@ -23,6 +23,10 @@ struct GpuRun {
     const BoundArray &bound(int tensor, Array array) const {
         return kv.tensors[tensor].arrays[static_cast<int>(array)];
     }
+
+    /// The positions, and the slots, of a batch row's tokens.
+    LaunchPositions positions(std::int64_t batch) const;
+    LaunchPositions slots(std::int64_t batch) const;
 };
 
 /// Fills in *out or fails.
