@@ -11,76 +11,85 @@ namespace halyard::gpu {
 
 namespace {
 
-halyard_status upload(const halyard_gpu_queue &queue, const void *data, std::size_t n_bytes, void **memory,
-                      halyard_error *error) {
-    *memory = allocate(queue, n_bytes);
-    if (*memory == nullptr) {
-        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", n_bytes, " bytes of angles");
+/// Says what a copy on a device has of its source, but for memory of its own.
+void describe(const halyard_angle_source &source, DeviceAngles &out) {
+    halyard_angle_source &shape = out.source;
+    shape.kind = source.kind;
+    shape.rotary_dim = source.rotary_dim;
+    shape.first = source.first;
+    shape.last = source.last;
+    shape.axes.n_axes = source.axes.n_axes;
+    shape.n_rows = source.n_rows;
+    shape.identity_row = source.identity_row;
+    shape.stride_row = source.stride_row;
+    shape.rows_dtype = source.rows_dtype;
+    shape.scale_high = source.scale_high;
+    shape.scale_low = source.scale_low;
+    if (source.kind == AngleKind::given) {  // addresses that outputs must not meet
+        shape.cos_memory = source.cos_memory;
+        shape.sin_memory = source.sin_memory;
     }
-    if (const int status = copy_in(queue, *memory, data, n_bytes)) {
-        return fail(error, HALYARD_ERROR_DEVICE, n_bytes, " bytes of angles could not be copied to the device (",
-                    status, ")");
-    }
-    return HALYARD_OK;
+    out.form = source.kind == AngleKind::phase    ? AngleForm::phase
+               : source.rows_dtype == Dtype::f16  ? AngleForm::rows_f16
+               : source.rows_dtype == Dtype::bf16 ? AngleForm::rows_bf16
+                                                  : AngleForm::rows_f32;
+    out.n_rows = source.kind == AngleKind::phase ? 1 : source.n_rows;
 }
 
-AngleForm form_of(const halyard_angle_source &source) {
-    switch (source.kind) {
-    case AngleKind::phase: return AngleForm::phase;
-    case AngleKind::table:
-    case AngleKind::given: break;
-    }
-    return source.rows_dtype == Dtype::f16    ? AngleForm::rows_f16
-           : source.rows_dtype == Dtype::bf16 ? AngleForm::rows_bf16
-                                              : AngleForm::rows_f32;
-}
-
-/// Uploads the axis that each pair reads, and a zero after them.
-halyard_status upload_axes(halyard_gpu_angles &angles, const PairAxes &axes, halyard_error *error) {
-    const std::int64_t n_pairs = angles.device.source.rotary_dim / 2;
-    std::unique_ptr<std::int32_t[]> of_pair(new (std::nothrow) std::int32_t[static_cast<std::size_t>(n_pairs) + 1]());
-    if (of_pair == nullptr) {
+/// Uploads the axis that each pair reads, with a zero after them, and the rows or frequencies that a source owns: all
+/// into one piece of memory.
+halyard_status upload(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
+    const auto n_pairs = static_cast<std::size_t>(source.rotary_dim / 2), axes_bytes = (n_pairs + 1) * 4;
+    std::unique_ptr<std::int32_t[]> axes(new (std::nothrow) std::int32_t[n_pairs + 1]());
+    if (axes == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for the axes of ", n_pairs, " pairs");
     }
-    for (std::int64_t pair = 0; pair < n_pairs; pair++) {
-        of_pair[static_cast<std::size_t>(pair)] = axes.of(pair);
+    for (std::size_t pair = 0; pair < n_pairs; pair++) {
+        axes[pair] = source.axes.of(static_cast<std::int64_t>(pair));
     }
-    return upload(angles.queue, of_pair.get(), (static_cast<std::size_t>(n_pairs) + 1) * sizeof(std::int32_t),
-                  &angles.device.axis_of_pair, error);
+    const bool is_table = source.kind == AngleKind::table, is_phase = source.kind == AngleKind::phase;
+    const struct Part {
+        const void *data;
+        std::size_t n_bytes;
+    } parts[] = {{axes.get(), axes_bytes},
+                 {source.owned_rows.get(),
+                  is_table ? static_cast<std::size_t>(source.n_rows * source.stride_row) * sizeof(float) : 0},
+                 {source.turns_high.get(), is_phase ? n_pairs * 4 : 0},
+                 {source.turns_low.get(), is_phase ? n_pairs * 4 : 0}};
+    std::size_t begins[5] = {};
+    for (int i = 0; i < 4; i++) {
+        begins[i + 1] = begins[i] + (parts[i].n_bytes + 63) / 64 * 64;  // each on a line of its own
+    }
+    DeviceAngles &device = angles.device;
+    auto *const memory = static_cast<char *>(allocate(angles.queue, begins[4]));
+    device.axis_of_pair = memory;
+    if (memory == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", begins[4], " bytes of angles");
+    }
+    for (int i = 0; i < 4; i++) {
+        const int status =
+            parts[i].n_bytes == 0 ? 0 : copy_in(angles.queue, memory + begins[i], parts[i].data, parts[i].n_bytes);
+        if (status != 0) {
+            return fail(error, HALYARD_ERROR_DEVICE, parts[i].n_bytes,
+                        " bytes of angles could not be copied to the device (", status, ")");
+        }
+    }
+    device.first_rows = memory + begins[is_table ? 1 : 2];  // a table's rows have cos first, and then sin
+    device.second_rows = is_table ? memory + begins[1] + n_pairs * sizeof(float) : memory + begins[3];
+    return HALYARD_OK;
 }
 
-/// Checks that a given array of rows is on the queue's device.
-halyard_status check_rows(const halyard_gpu_angles &angles, const char *name, void *memory, halyard_error *error) {
+/// Takes a given array of rows, which must be on the queue's device.
+halyard_status use_rows(const halyard_gpu_angles &angles, const char *name, const void *rows, void **out,
+                        halyard_error *error) {
+    *out = const_cast<void *>(rows);
     const auto bytes = static_cast<std::uint64_t>(element_bytes(angles.device.source.rows_dtype));
-    if (reinterpret_cast<std::uintptr_t>(memory) % bytes != 0) {
+    if (reinterpret_cast<std::uintptr_t>(rows) % bytes != 0) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "the source's ", name, "_rows is not aligned to its elements");
     }
-    return MemoryQueries(angles.queue).describe(memory).is_of_device
+    return MemoryQueries(angles.queue).describe(*out).is_of_device
                ? HALYARD_OK
                : fail(error, HALYARD_ERROR_MISMATCH, "the source's ", name, "_rows is no memory of the queue's device");
-}
-
-halyard_status use_rows(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
-    angles.device.first_rows = const_cast<void *>(source.cos_rows);
-    angles.device.second_rows = const_cast<void *>(source.sin_rows);
-    HALYARD_TRY(check_rows(angles, "cos", angles.device.first_rows, error));
-    return check_rows(angles, "sin", angles.device.second_rows, error);
-}
-
-halyard_status upload_source(halyard_gpu_angles &angles, const halyard_angle_source &source, halyard_error *error) {
-    const auto n_pairs = static_cast<std::size_t>(source.rotary_dim / 2);
-    DeviceAngles &device = angles.device;
-    if (source.kind == AngleKind::phase) {
-        const std::size_t n_bytes = n_pairs * sizeof(std::uint32_t);
-        HALYARD_TRY(upload(angles.queue, source.turns_high.get(), n_bytes, &device.first_rows, error));
-        return upload(angles.queue, source.turns_low.get(), n_bytes, &device.second_rows, error);
-    }
-    // One piece of memory, in which each row is one of cos and one of sin.
-    const auto n_floats = static_cast<std::size_t>(device.n_rows * source.stride_row);
-    HALYARD_TRY(
-        upload(angles.queue, source.owned_rows.get(), n_floats * sizeof(float), &device.first_rows, error));
-    device.second_rows = static_cast<float *>(device.first_rows) + n_pairs;
-    return HALYARD_OK;
 }
 
 /// Refuses sources that no kernel of a device reads.
@@ -112,54 +121,28 @@ halyard_status halyard_create_gpu_angles(const halyard_gpu_queue *queue, const h
     HALYARD_TRY(check_given(source, "source", error));
     halyard_gpu_queue where;
     HALYARD_TRY(read_queue(queue, &where, error));
-    if (const halyard_status refused = check_source(*source, error)) {
-        return refused;
-    }
-    const bool is_given = source->kind == AngleKind::given;
+    HALYARD_TRY(check_source(*source, error));
     std::unique_ptr<halyard_gpu_angles, decltype(&halyard_destroy_gpu_angles)> angles(
         new (std::nothrow) halyard_gpu_angles{}, halyard_destroy_gpu_angles);
     if (angles == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for angles");
     }
     angles->queue = where;
-    halyard_angle_source &shape = angles->device.source;
-    shape.kind = source->kind;
-    shape.rotary_dim = source->rotary_dim;
-    shape.first = source->first;
-    shape.last = source->last;
-    shape.axes.n_axes = source->axes.n_axes;
-    shape.n_rows = source->n_rows;
-    shape.identity_row = source->identity_row;
-    shape.stride_row = source->stride_row;
-    shape.rows_dtype = source->rows_dtype;
-    shape.scale_high = source->scale_high;
-    shape.scale_low = source->scale_low;
-    if (is_given) {  // addresses that outputs must not meet
-        shape.cos_memory = source->cos_memory;
-        shape.sin_memory = source->sin_memory;
+    describe(*source, angles->device);
+    HALYARD_TRY(upload(*angles, *source, error));
+    if (source->kind == AngleKind::given) {
+        HALYARD_TRY(use_rows(*angles, "cos", source->cos_rows, &angles->device.first_rows, error));
+        HALYARD_TRY(use_rows(*angles, "sin", source->sin_rows, &angles->device.second_rows, error));
     }
-    DeviceAngles &device = angles->device;
-    device.form = form_of(*source);
-    device.n_rows = source->kind == AngleKind::phase ? 1 : source->n_rows;
-    HALYARD_TRY(upload_axes(*angles, source->axes, error));
-    HALYARD_TRY(is_given ? use_rows(*angles, *source, error) : upload_source(*angles, *source, error));
     *out = angles.release();
     return HALYARD_OK;
 }
 
 void halyard_destroy_gpu_angles(halyard_gpu_angles *angles) {
-    if (angles == nullptr) {
-        return;
+    if (angles != nullptr) {
+        release(angles->queue, angles->device.axis_of_pair);
+        delete angles;
     }
-    const DeviceAngles &device = angles->device;
-    release(angles->queue, device.axis_of_pair);
-    if (device.source.kind != AngleKind::given) {
-        release(angles->queue, device.first_rows);
-        if (device.source.kind == AngleKind::phase) {  // else both are of one piece of memory
-            release(angles->queue, device.second_rows);
-        }
-    }
-    delete angles;
 }
 
 }  // extern "C"

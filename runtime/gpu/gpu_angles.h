@@ -16,7 +16,8 @@ struct DeviceAngles {
     // Rows of cos and of sin. PHASE: the upper and the lower words of the frequencies.
     void *first_rows = nullptr, *second_rows = nullptr;
     std::int64_t n_rows = 1;
-    void *axis_of_pair = nullptr;  // int32 [n_pairs + 1]; then a zero, for positions that are only counted
+    // int32 [n_pairs], then a zero, for positions that are only counted. All that is uploaded follows.
+    void *axis_of_pair = nullptr;
 };
 
 }  // namespace halyard::gpu
