@@ -6,9 +6,8 @@ folder it leaves
   <kernel>.o .s .stmt          of each kernel: object, assembly (CPUs), and the loops as Halide has lowered them
   <kernel>.ptx                 of each GPU kernel: what the driver compiles
   kernel_rows_<target>.inc     a row for each kernel, which the library's table and the tests include
-  kernels_<target>.json        the manifest: of each kernel its fields, the schedule that it was made with, its files,
-                               the SHA-256 of its assembly (GPU: of its object), and its row. It is written last.
-  joined/<target>.a            with --archiver: the objects
+  kernels_<target>.json        the manifest: of each kernel its name and place, the schedule that it was made with, and
+                               its files. It is written last.
   joined/<target>.o            with --linker: the objects as one
 
 build/host/kernels holds this machine's kernels, build/host/emit/<triple> those of packages. A source archive of
@@ -26,7 +25,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -139,10 +137,10 @@ def store_non_temporally(name, assembly):
     return text.replace("\tretq", "\tsfence\n\tretq")
 
 
-def read_schedules(name, folder, is_for_others):
+def read_schedules(name, is_for_others):
     """The CPU whose schedules HALYARD_SCHEDULES means, and its entries by kernel."""
     cpu = {"none": "", "auto": "" if is_for_others else tuned_schedules.cpu_name()}.get(name, name)
-    path = folder / f"{cpu}.json"
+    path = tuned_schedules.FOLDER / f"{cpu}.json"
     if cpu and path.exists():
         return cpu, tuned_schedules.load(path)
     if cpu and name != "auto":
@@ -150,26 +148,9 @@ def read_schedules(name, folder, is_for_others):
     return "", {}
 
 
-def find_product(kernel, cpu, schedules, halide, list_of_kernels, emitter, warn):
-    """How a kernel is to be emitted: with the schedule that a CPU has for it, or with its default."""
-    if kernel.parameters and kernel.name in schedules:
-        try:
-            return Product(kernel, tuned_schedules.read_entry(
-                schedules[kernel.name], kernel, halide, list_of_kernels, lambda: emitter.default_sha256(kernel)), cpu)
-        except tuned_schedules.Unusable as why:
-            warn(f"the schedule of {kernel.name} in {cpu}.json is not used, and the kernel has its default: {why}. "
-                 "./run tune makes it anew.")
-    return Product(kernel, kernel.parameters)
-
-
 def rows_of(products):
     """The rows of a target, for C++."""
     return "".join(product.row() + "\n" for product in products if product.row())
-
-
-def write_if_changed(path, text):
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
 
 
 def read_manifest(path):
@@ -180,16 +161,7 @@ def read_manifest(path):
         return {}
 
 
-def find_earlier(earlier, name, key):
-    """The folder that holds a kernel as it would be emitted, and its files."""
-    for folder, kernels in earlier.items():
-        known = kernels.get(name)
-        if known and known["key"] == key and all((folder / file).exists() for file in known["files"]):
-            return folder, known["files"]
-    return None, None
-
-
-def emit_target(options, warn):
+def emit_target(options):
     """Emits the kernels of a target into a folder, and writes the manifest."""
     list_of_kernels = read_kernels.read()
     target = list_of_kernels.targets[options.target]
@@ -197,29 +169,37 @@ def emit_target(options, warn):
     folder = options.o
     folder.mkdir(parents=True, exist_ok=True)
     emitter = Emitter(options.generator, options.compiler)
-    cpu, schedules = read_schedules(options.schedules, options.schedule_folder, options.no_auto)
+    cpu, schedules = read_schedules(options.schedules, options.no_auto)
 
     kernels = [kernel for kernel in list_of_kernels.kernels_of(options.target, options.triple)
                if re.search(options.kernels, kernel.name) and (options.compiler or not kernel.is_non_temporal)]
-    products = [find_product(kernel, cpu, schedules, options.halide, list_of_kernels, emitter, warn)
-                for kernel in kernels]
+
+    def find_product(kernel):
+        """With the schedule that a CPU has for it, or with its default."""
+        if kernel.parameters and kernel.name in schedules:
+            try:
+                return Product(kernel, tuned_schedules.read_entry(
+                    schedules[kernel.name], kernel, options.halide, list_of_kernels,
+                    lambda: emitter.default_sha256(kernel)), cpu)
+            except tuned_schedules.Unusable as why:
+                print(f"warning: the schedule of {kernel.name} in {cpu}.json is not used, and the kernel has its "
+                      f"default: {why}. ./run tune makes it anew.", file=sys.stderr)
+        return Product(kernel, kernel.parameters)
+
+    products = [find_product(kernel) for kernel in kernels]
     manifest = folder / f"kernels_{target.name}.json"
-    earlier = {place: read_manifest(place / manifest.name) for place in (folder, *options.reuse)}
+    earlier = read_manifest(manifest)
     manifest.unlink(missing_ok=True)  # until all is done, so that nobody takes a part for the whole
 
     def make(product):
         k = product.kernel
-        key = emitter.key(k, options.triple, product.parameters)
-        place, files = find_earlier(earlier, k.name, key)
-        if place is None:
+        key, known = emitter.key(k, options.triple, product.parameters), earlier.get(k.name)
+        if known and known["key"] == key and all((folder / file).exists() for file in known["files"]):
+            files = known["files"]
+        else:
             files = [file.name for file in emitter.emit(k, options.triple, suffix, folder, product.parameters)]
-        elif place != folder:
-            for file in files:
-                shutil.copy(place / file, folder / file)
-        return {"name": k.name, "op": k.op, "pairing": k.pairing, "out_pairing": k.out_pairing, "dtype": k.dtype,
-                "place": k.place, "packed": k.packed, "bits": k.bits, "schedule": product.schedule,
-                "parameters": product.parameters, "row": product.row(), "files": files,
-                "sha256": tuned_schedules.sha256((folder / files[0]).read_bytes()), "key": key}
+        return {"name": k.name, "place": k.place, "schedule": product.schedule, "parameters": product.parameters,
+                "files": files, "key": key}
 
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         made = list(pool.map(make, products))
@@ -228,16 +208,13 @@ def emit_target(options, warn):
         if path.name not in files:
             path.unlink()  # of a kernel that is there no more
 
-    objects = [folder / (kernel.name + suffix) for kernel in kernels]
-    joined = folder / "joined" / target.name
-    joined.parent.mkdir(exist_ok=True)
-    if options.archiver:
-        archive = joined.with_suffix(".a")
-        archive.unlink(missing_ok=True)
-        _run(archive, [options.archiver, "qcsD", archive, *objects])
     if options.linker:
-        _run(joined, [options.linker, "-r", "-o", joined.with_suffix(".o"), *objects])
-    write_if_changed(folder / f"kernel_rows_{target.name}.inc", rows_of(products))
+        joined = folder / "joined" / f"{target.name}.o"
+        joined.parent.mkdir(exist_ok=True)
+        _run(joined, [options.linker, "-r", "-o", joined, *(folder / (kernel.name + suffix) for kernel in kernels)])
+    rows, text = folder / f"kernel_rows_{target.name}.inc", rows_of(products)
+    if not rows.exists() or rows.read_text() != text:
+        rows.write_text(text)
     text = json.dumps({"triple": options.triple, "target": target.name, "halide": options.halide,
                        "kernels": made}, indent=1)
     manifest.write_text(text + "\n")
@@ -253,15 +230,12 @@ def main():
     parser.add_argument("--schedules", default="none", help="none, auto (this CPU's), or a CPU's name [none]")
     parser.add_argument("--no-auto", action="store_true", help="auto is none: this is for other machines, and the same "
                         "wherever it is made")
-    parser.add_argument("--schedule-folder", type=pathlib.Path, default=tuned_schedules.FOLDER)
     parser.add_argument("--compiler", help="assembles kernels that store past the caches; without it there are none")
-    parser.add_argument("--archiver")
     parser.add_argument("--linker")
     parser.add_argument("--kernels", default="", help="only kernels whose name this regular expression finds")
-    parser.add_argument("--reuse", nargs="*", default=[], type=pathlib.Path, help="folders to copy the same kernels from")
     options = parser.parse_args()
     try:
-        emit_target(options, lambda sentence: print("warning:", sentence, file=sys.stderr))
+        emit_target(options)
     except (Failed, read_kernels.BadList, tuned_schedules.Unusable, OSError) as error:
         sys.exit(f"emit.py: {error}")
 
