@@ -1,6 +1,6 @@
 #include "arithmetic/angles.h"
 #include "arithmetic/storage.h"
-#include "choose_schedule.h"
+#include "schedule_cpu.h"
 #include "gpu/device_angles.h"
 #include "gpu/lowered.h"
 #include "gpu/ptx.h"

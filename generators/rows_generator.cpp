@@ -1,5 +1,5 @@
 #include "arithmetic/angles.h"
-#include "choose_schedule.h"
+#include "schedule_cpu.h"
 
 namespace halyard {
 

@@ -17,12 +17,6 @@ namespace halyard {
 // f32 4.9, narrow to bf16 4.7, to e4m3 7.9; a copy by memcpy 3.3. A layer norm, which goes over a head three times and
 // not twice, takes 1.6 to 1.8 times as long as a norm (heads of 64, 80, 128, f32, AVX2 and AVX-512, 2026-11-23).
 
-/// The dimensions of a stage that reduces heads.
-struct StageLoops {
-    Halide::Var element, head;
-    Halide::Var group, one;  // heads are taken in groups
-};
-
 /// Heads that are filled by whole steps.
 inline void fill_in_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
                           const Halide::Var &element) {
@@ -52,34 +46,6 @@ inline void in_groups(Halide::Stage stage, const Halide::Var &head, const Halide
     stage.partition(group, last_apart ? Halide::Partition::Auto : Halide::Partition::Never);
 }
 
-/// Whether a reduction's steps can be unrolled.
-inline Halide::Expr fills_steps(const Halide::Expr &n_elements) { return n_elements % (4 * lanes) == 0; }
-
-/// What is reduced to 16 lanes per head, for a group of heads at once. Were it for one head, LLVM would not store the
-/// vector, and reduce its halves apart from the first element on. The elements behind the last whole vector join what
-/// is kept: a guarded store to `reduced` would keep that in memory for all steps. Lanes without an element stay as they
-/// are; adding 0 would give the same bits, since no partial sum is -0.
-inline void reduce_in_groups(Halide::Func reduced, Halide::Func kept, Halide::Func in, const StageLoops &loops,
-                             const Halide::Expr &unrolls, int heads) {
-    using namespace Halide;
-    reduced.compute_at(kept, loops.head).vectorize(loops.element, lanes);
-    reduced.update().vectorize(loops.element, lanes);
-    reduced.update().specialize(unrolls).unroll(reduced.rvars()[0], 4);
-    kept.compute_at(in, loops.group).store_in(MemoryType::Stack).bound_storage(loops.head, heads);
-    kept.bound_extent(loops.element, lanes).vectorize(loops.element);
-    kept.update().reorder(loops.element, loops.head, kept.rvars()[0]).vectorize(loops.element);
-}
-
-/// Half the lanes are joined with the other half, until one is left.
-inline void join_halves(const std::vector<Halide::Func> &halves, Halide::Func in, const Halide::Var &head,
-                        const Halide::Var &element) {
-    int n_lanes = lanes;
-    for (Halide::Func half : halves) {
-        n_lanes /= 2;
-        half.compute_at(in, head).vectorize(element, n_lanes);
-    }
-}
-
 // ---- The stages ----------------------------------------------------------------------------------------------------
 
 /// The whole vectors of a head, and once or never, what is left of it: lane e of that is an element if the predicate
@@ -98,19 +64,68 @@ struct Vectors {
 /// 0, which LLVM must not know: for heads without a whole vector it would make calls to memset.
 inline Expr zero_of(const Expr &n_elements) { return cast<int32_t>(cast<uint32_t>(n_elements) >> 31); }
 
-/// Joins the lanes of each head. The last Func has one element.
-template <typename Join>
-std::vector<Halide::Func> tree_of(Halide::Func from, const Halide::Var &e, const Halide::Var &h, const Halide::Var &t,
-                                  Join join) {
-    std::vector<Halide::Func> tree;
-    for (const int half : halves_of_lanes) {
-        Halide::Func joined("lanes_" + std::to_string(half));
-        joined(e, h, t) = join(from(e, h, t), from(e + half, h, t));
-        tree.push_back(joined);
-        from = joined;
+/// What each head is reduced to: 16 lanes, which a tree joins to one. That has one order.
+class Reduction {
+    using Func = Halide::Func;
+    using Var = Halide::Var;
+
+public:
+    /// Heads that are reduced at once: 32 take .5 of the time of 8, since sums, roots and products of heads overlap.
+    static constexpr int heads_per_group = 32;
+
+    Func in_lanes, kept;     // [lane, head, token]
+    std::vector<Func> tree;  // likewise; of the last one there is lane 0
+
+    explicit Reduction(const std::string &name) : in_lanes(name), kept(name + "s") {}
+
+    /// take(so far, element, head, token) is what a lane becomes by one more element, join what two lanes become.
+    template <typename Value, typename Take, typename Join>
+    Func define(const Value &none, const Expr &n_elements, Take take, Join join) {
+        const Vectors vectors(n_elements, e);
+        in_lanes(e, h, t) = none;
+        in_lanes(e, h, t) = take(in_lanes(e, h, t), vectors.element, h, t);
+        kept(e, h, t) = in_lanes(e, h, t);
+        kept(e, h, t) = take(kept(e, h, t), vectors.element_of_rest, h, t);
+        Func from = kept;
+        for (const int half : halves_of_lanes) {
+            Func joined("lanes_" + std::to_string(half));
+            joined(e, h, t) = join(from(e, h, t), from(e + half, h, t));
+            tree.push_back(from = joined);
+        }
+        return from;
     }
-    return tree;
-}
+
+    /// For a group of heads at once: were it for one head, LLVM would not store the vector, and reduce its halves apart
+    /// from the first element on. The elements behind the last whole vector join what is kept: a guarded store to
+    /// in_lanes would keep that in memory for all steps. Lanes without an element stay as they are; adding 0 would give
+    /// the same bits, since no partial sum is -0.
+    void schedule_lanes(Func in, const Var &group, const Expr &n_elements) {
+        in_lanes.compute_at(kept, h).vectorize(e, lanes);
+        in_lanes.update().vectorize(e, lanes);
+        in_lanes.update().specialize(n_elements % (4 * lanes) == 0).unroll(in_lanes.rvars()[0], 4);
+        kept.compute_at(in, group).store_in(Halide::MemoryType::Stack).bound_storage(h, heads_per_group);
+        kept.bound_extent(e, lanes).vectorize(e);
+        kept.update().reorder(e, h, kept.rvars()[0]).vectorize(e);
+    }
+
+    /// The first n steps of the tree.
+    void schedule_tree(Func in, const Var &head, std::size_t n) {
+        for (std::size_t i = 0; i < n; i++) {
+            tree[i].compute_at(in, head).vectorize(e, halves_of_lanes[i]);
+        }
+    }
+
+    /// Where nothing but the results is worked out of a head.
+    void schedule_alone(Func y, const Var &head, const Expr &n_elements) {
+        in_groups(y.specialize(n_elements % lanes == 0), head, group, one, heads_per_group, false);
+        in_groups(y, head, group, one, heads_per_group, false);
+        schedule_lanes(y, group, n_elements);
+        schedule_tree(y, one, tree.size());
+    }
+
+private:
+    Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
+};
 
 /// Any dtype to float.
 class Widen : public Halide::Generator<Widen> {
@@ -159,7 +174,7 @@ private:
     Var e{"e"}, h{"h"}, t{"t"};
 };
 
-/// A number of each head, made of a sum over its elements. The sum has one order: 16 partial sums, then a tree.
+/// A number of each head, made of a sum over its elements.
 class NumberOfHead {
     using Func = Halide::Func;
     using Var = Halide::Var;
@@ -172,36 +187,28 @@ public:
     /// add(sum, element, h, t) is what a partial sum becomes with one more element, finish(sum) the number.
     template <typename Add, typename Finish>
     void define(Add add, Finish finish, const Expr &n_elements, const Expr &n_heads) {
-        const Vectors vectors(n_elements, e);
-        sum(e, h, t) = 0.0f;
-        sum(e, h, t) = add(sum(e, h, t), vectors.element, h, t);
-        sums(e, h, t) = sum(e, h, t);
-        sums(e, h, t) = add(sums(e, h, t), vectors.element_of_rest, h, t);
-        tree = tree_of(sums, e, h, t, [](const Expr &x, const Expr &y) { return Halide::strict_float(x + y); });
+        total = sum.define(Expr(0.0f), n_elements, add,
+                           [](const Expr &x, const Expr &y) { return Halide::strict_float(x + y); });
         // The last vector of numbers may have lanes beyond the last head.
-        number(h, t) = finish(tree.back()(0, Halide::min(h, n_heads - 1), t));
+        number(h, t) = finish(total(0, Halide::min(h, n_heads - 1), t));
     }
 
-    /// For a group of heads of some tokens in each call: 32 heads take .5 of the time of 8, since sums, roots and
-    /// products of heads overlap.
-    void schedule(const Func &in, const Var &group, const Expr &unrolls, int tokens = 1) {
-        const Func total = tree.back();
-        reduce_in_groups(sum, sums, in, {e, h, group, group}, unrolls, heads_per_group);
-        sums.bound_storage(t, tokens);
-        join_halves({tree.begin(), tree.end() - 1}, total, h, e);
+    /// For a group of heads of some tokens.
+    void schedule(const Func &in, const Var &group, const Expr &n_elements, int tokens = 1) {
+        sum.schedule_lanes(in, group, n_elements);
+        sum.kept.bound_storage(t, tokens);
+        sum.schedule_tree(total, h, sum.tree.size() - 1);
         for (Func of_group : {total, number}) {
             of_group.compute_at(in, group).store_in(Halide::MemoryType::Stack);
-            of_group.bound_storage(h, heads_per_group).bound_storage(t, tokens);
+            of_group.bound_storage(h, Reduction::heads_per_group).bound_storage(t, tokens);
         }
         number.vectorize(h, 8, Halide::TailStrategy::RoundUp);
     }
 
-    static constexpr int heads_per_group = 32;
-
 private:
-    Var e{"e"}, h{"h"}, t{"t"};
-    Func sum{"sum"}, sums{"sums"};
-    std::vector<Func> tree;
+    Var h{"h"}, t{"t"};
+    Reduction sum{"sum"};
+    Func total;
 };
 
 /// x / sqrt(mean of x^2 + eps) * weight, for each head; or the same of x - mean, plus a bias.
@@ -244,9 +251,9 @@ public:
 
         if (centres) {
             begin_at_zero(*bias);
-            mean.schedule(y, group, fills_steps(n_elements));
+            mean.schedule(y, group, n_elements);
         }
-        scale.schedule(y, group, fills_steps(n_elements));
+        scale.schedule(y, group, n_elements);
         // Layer norms round where torch does, or seldom.
         Halide::Stage whole = y.specialize(n_elements % lanes == 0);
         for (int flags = centres ? HALYARD_NORM_ROUND_AFTER_WEIGHT : 0; flags < (dtype == Dtype::f32 ? 0 : 3);
@@ -254,7 +261,7 @@ public:
             multiply_in_groups(whole.specialize(rounding == flags));
         }
         multiply_in_groups(whole);
-        in_groups(y, h, group, one, NumberOfHead::heads_per_group, false);
+        in_groups(y, h, group, one, Reduction::heads_per_group, false);
         y.vectorize(e, lanes, Halide::TailStrategy::GuardWithIf);
     }
 
@@ -280,7 +287,7 @@ private:
     }
 
     void multiply_in_groups(Halide::Stage stage) {
-        in_groups(stage, h, group, one, NumberOfHead::heads_per_group, dtype == Dtype::f32);
+        in_groups(stage, h, group, one, Reduction::heads_per_group, dtype == Dtype::f32);
         fill_in_steps(target, stage, y.dim(0).extent(), e);
         stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
     }
@@ -335,7 +342,7 @@ public:
         begin_at_zero(weight, *x, y);
         rows.constrain();
 
-        scale.schedule(y, group, fills_steps(2 * n_pairs), tokens_per_group());
+        scale.schedule(y, group, 2 * n_pairs, tokens_per_group());
         for (const int known : known_pairs) {
             if (known % lanes == 0) {
                 rotate_in_groups(Halide::Func(y).specialize(n_pairs == known), known);
@@ -389,7 +396,7 @@ private:
         // Words of 48 pairs are better split by LLVM than taken in halves of AVX-512's registers.
         const int rest = in_words() && has_masks(get_target()) ? n_pairs : lanes;
         const int in_vector = n_pairs % (2 * lanes) == 0 ? n_joined() * lanes : rest;
-        in_groups(stage, h, group, one, NumberOfHead::heads_per_group, false);
+        in_groups(stage, h, group, one, Reduction::heads_per_group, false);
         stage.split(t, tokens, token, tokens_per_group(), Halide::TailStrategy::GuardWithIf)
             .partition(tokens, Halide::Partition::Never)
             .split(k, outer, inner, std::min(n_pairs, 4 * lanes), Halide::TailStrategy::RoundUp)
@@ -399,38 +406,6 @@ private:
             .unroll(r)
             .vectorize(inner);
     }
-};
-
-/// What each head is reduced to where any order gives the same bits: 16 lanes, then one.
-class Extremes {
-    using Func = Halide::Func;
-    using Var = Halide::Var;
-
-public:
-    /// take(so far, element, head, token) is what a lane becomes by one more element, join what two lanes become.
-    template <typename Value, typename Take, typename Join>
-    Func define(const Value &none, const Expr &n_elements, Take take, Join join) {
-        const Vectors vectors(n_elements, e);
-        most(e, h, t) = none;
-        most(e, h, t) = take(most(e, h, t), vectors.element, h, t);
-        mosts(e, h, t) = most(e, h, t);
-        mosts(e, h, t) = take(mosts(e, h, t), vectors.element_of_rest, h, t);
-        tree = tree_of(mosts, e, h, t, join);
-        return tree.back();
-    }
-
-    void schedule(Func y, const Var &head, const Expr &n_elements) {
-        in_groups(y.specialize(n_elements % lanes == 0), head, group, one, heads_per_group, false);
-        in_groups(y, head, group, one, heads_per_group, false);
-        reduce_in_groups(most, mosts, y, {e, h, group, one}, fills_steps(n_elements), heads_per_group);
-        join_halves(tree, y, one, e);
-    }
-
-private:
-    Var e{"e"}, h{"h"}, t{"t"}, group{"group"}, one{"one"};
-    Func most{"most"}, mosts{"mosts"};
-    std::vector<Func> tree;
-    static constexpr int heads_per_group = 32;
 };
 
 /// The largest magnitude of the finite elements of each head, or 0.
@@ -450,12 +425,12 @@ public:
             [](const Expr &a, const Expr &b) { return Halide::max(a, b); });
         y(h, t) = reinterpret<float>(of_head(0, h, t));
         begin_at_zero(x, y);
-        most.schedule(y, h, n_elements);
+        most.schedule_alone(y, h, n_elements);
     }
 
 private:
     Var h{"h"}, t{"t"};
-    Extremes most;
+    Reduction most{"most"};
 };
 
 /// The least and the greatest of the finite elements of each head, or 0.
@@ -478,12 +453,12 @@ public:
         y(h, t) = Tuple(or_zero(found[0]), or_zero(found[1]));
         Halide::OutputImageParam least = Halide::Func(y).output_buffers()[0];  // Halide takes both for the same shape
         begin_at_zero(x, least);
-        ends.schedule(y, h, n_elements);
+        ends.schedule_alone(y, h, n_elements);
     }
 
 private:
     Var h{"h"}, t{"t"};
-    Extremes ends;
+    Reduction ends{"most"};
 
     static Expr lesser(const Expr &a, const Expr &b) { return Halide::strict_float(select(a < b, a, b)); }
     static Expr greater(const Expr &a, const Expr &b) { return Halide::strict_float(select(a > b, a, b)); }

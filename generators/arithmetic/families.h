@@ -1,4 +1,4 @@
-// What kernels do otherwise on another family of targets, and why. Beside this, choose_schedule.h chooses the schedule,
+// What kernels do otherwise on another family of targets, and why. Beside this, schedule_cpu.h chooses the schedule,
 // norm.h roots and quotients, and GPUs find their arguments otherwise (gpu/).
 #pragma once
 

@@ -17,16 +17,6 @@ inline constexpr int lanes = 16;
 /// The sums are joined in one order: i and i + 8, then i + 4, i + 2 and i + 1.
 inline constexpr int halves_of_lanes[] = {8, 4, 2, 1};
 
-/// The sum of the partial ones.
-inline Expr sum_of_lanes(std::vector<Expr> sums) {
-    for (const int half : halves_of_lanes) {
-        for (int lane = 0; lane < half; lane++) {
-            sums[lane] = Halide::strict_float(sums[lane] + sums[lane + half]);
-        }
-    }
-    return sums[0];
-}
-
 /// Roots and quotients, correctly rounded. For CUDA Halide's own may be approximations.
 struct RootMath {
     Target target;

@@ -148,16 +148,6 @@ inline Expr to_int8(const Target &target, const Expr &x) {
     return cast<int8_t>(select(is_any_nan(target, x), 0, Halide::min(rounded, 127)));
 }
 
-/// Rounds to an integer, halves away from zero, and clamps. x is no NaN. What the integer part leaves is exact.
-inline Expr to_int8_away(const Expr &x) {
-    const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, is_negative = bits >> 31 != 0;
-    const Expr clamped = reinterpret<float>(Halide::min(magnitude, Expr(0x43000000u)));  // at 128
-    const Expr whole = cast<int32_t>(clamped);
-    const Expr left = reinterpret<uint32_t>(Halide::strict_float(clamped - cast<float>(whole)));
-    const Expr rounded = whole + cast<int32_t>(left >= Expr(0x3f000000u));
-    return cast<int8_t>(select(is_negative, -Halide::min(rounded, 128), Halide::min(rounded, 127)));
-}
-
 /// Bits whose upper half is x rounded to bf16; the lower half is noise. The NaN is not 0x7fc0: LLVM (Halide 21) makes
 /// vectors of that constant by an FNEG of 16-bit floats, which ARMv8.0 lacks.
 inline Expr round_any_to_bf16(const Target &target, const Expr &x) {

@@ -13,7 +13,7 @@ namespace halyard {
 
 /// Takes all heads of a token whose size and dtypes are those of the kernel. A head lies in the registers of a few lanes
 /// of a warp, from load to store: lane m has elements 4 m to 4 m + 3 of each 16, and with them whole partial sums of a
-/// norm. The lanes join those by warp shuffles, in the order of sum_of_lanes. What is said once of a token or a head
+/// norm. The lanes join those by warp shuffles, in the order of halves_of_lanes. What is said once of a token or a head
 /// goes through shared memory: angles, places and kinds.
 ///
 /// A kernel has one window and one pairing. Scalars say of each tensor whether it is normed, weighted and rotated.

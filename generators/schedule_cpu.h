@@ -1,0 +1,63 @@
+// The schedules of x86 and ARM, and the choice of a schedule by the family of the target. arithmetic/families.h has
+// what else depends on that.
+#pragma once
+
+#include "schedule.h"
+#include "schedule_gpu.h"
+
+#include <optional>
+
+namespace halyard {
+
+/// Measured on a Zen 4 (EPYC 9004, 2 cores, 3.67 GHz), 2026-11-21, ./run demo: one thread, 64 tokens x 40 heads x 128,
+/// in place, f32, as a fraction of an in-place multiply's speed. With AVX-512 half .95 and interleaved .92; with AVX2
+/// half .95 and interleaved .79, and at 4096 tokens .96 and .92, where steps of 16 reached .46 and .42.
+///
+/// Modelled for ARM, not measured: no machine was at hand. Cycles per pair over those of a compiled C loop, mean and
+/// worst of 18 kernels: Cortex-A53 .46 .63, A55 .53 .73, Neoverse N1 .87 1.00, V2 .90 1.09; over those of loops that
+/// clang makes with SVE: N2 .96 1.13, V1 .94 1.20 (llvm-mca 19.1.7, 2026-11-21, ./run bench modelled). Proven right on an
+/// emulated Cortex-A53.
+///
+/// On x86 other sizes than the known ones have masked tails. NEON has no masks, so a guarded tail would be a branch for
+/// each lane: there sizes that are multiples of a vector are done in whole vectors, and all others element by element.
+inline void schedule_cpu(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps, bool has_masks) {
+    const Halide::Expr extent = y.output_buffer().dim(0).extent();
+    for (const int known : known_extents(loops)) {
+        const int step = fit(steps.fixed, known, steps);
+        schedule_size(y, angle, loops, steps, extent == known, step, fit(steps.vector, step, steps));
+    }
+    if (!has_masks && !loops.gathered) {
+        schedule_size(y, angle, loops, steps, extent % steps.any == 0, steps.any, steps.any);
+    }
+    const int others = has_masks ? steps.any : 1;
+    schedule_size(y, angle, loops, steps, Halide::Expr(), others, others);
+    place_rows(y, angle, loops, steps);
+}
+
+/// Whether tails are masked. There are no other families.
+inline bool masks_tails(const Halide::Target &target) {
+    const bool is_x86 = target.arch == Halide::Target::X86;
+    _halide_user_assert(is_x86 || target.arch == Halide::Target::ARM) << "No schedule for " << target.to_string();
+    return is_x86;
+}
+
+inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Halide::Func angle, const Loops &loops,
+                              const Steps &steps, const GpuSteps &gpu_steps,
+                              std::optional<DeviceAngles> &device_angles) {
+    if (target.has_gpu_feature()) {
+        schedule_gpu(y, angle, loops, gpu_steps, *device_angles);
+    } else {
+        schedule_cpu(y, angle, loops, steps, masks_tails(target));
+    }
+}
+
+inline void schedule_rows(const Halide::Target &target, Halide::Func rows, const Halide::Var &pair,
+                          const Halide::Var &token, int step) {
+    if (!masks_tails(target)) {
+        make_rows_in_steps(rows.update().specialize(rows.output_buffer().dim(0).extent() % step == 0), pair, token, step);
+        step = 1;
+    }
+    make_rows_in_steps(rows.update(), pair, token, step);
+}
+
+}  // namespace halyard
