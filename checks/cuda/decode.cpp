@@ -1,132 +1,119 @@
-// Reads PTX, line by line: PTX ISA, sections 4 (syntax) and 11 (directives). An opcode or a directive that our kernels
-// do not have is refused. What else may be wrong is left to ptxas, to which tests/gpu/check_ptx.py gives all kernels.
+// Reads PTX: PTX ISA, sections 4 (syntax) and 11 (directives). What our kernels do not have is refused. Types, and what
+// else may be wrong, are left to ptxas, to which tests/gpu/check_ptx.py gives all kernels.
 #include "checks/cuda/machine.h"
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
+#include <cstring>
+#include <regex>
 
 namespace emulated_cuda {
 
 namespace {
 
-constexpr const char *spaces = " \t\r";
+using Words = std::vector<std::string>;
 
-std::string_view trimmed(std::string_view text) {
-    text.remove_prefix(std::min(text.find_first_not_of(spaces), text.size()));
-    return text.substr(0, text.find_last_not_of(spaces) + 1);
-}
-
-/// Takes what stands before one of these characters, and that character.
-std::string_view take(std::string_view &text, std::string_view ends) {
-    const std::size_t n = std::min(text.find_first_of(ends), text.size());
-    const std::string_view word = trimmed(text.substr(0, n));
-    text = trimmed(text.substr(std::min(n + 1, text.size())));
-    return word;
-}
-
-std::string last_word(std::string_view text) { return std::string(text.substr(text.find_last_of(spaces) + 1)); }
-
-/// The bytes of .u64, b32 or mov.b32.
-std::uint8_t bytes_of(std::string_view type) {
-    return type.ends_with("64") ? 8 : type.ends_with("32") ? 4 : type.ends_with("16") ? 2 : 1;
-}
-
-/// Operands, of which one may be a list in braces, or the elements of such a list.
-std::vector<std::string_view> split(std::string_view text) {
-    text = text.starts_with('{') && text.ends_with('}') ? text.substr(1, text.size() - 2) : text;
-    std::vector<std::string_view> parts;
-    while (!text.empty()) {
-        const std::size_t n = std::min(text.find(',', text[0] == '{' ? text.find('}') : 0), text.size());
-        parts.push_back(trimmed(text.substr(0, n)));
-        text = trimmed(text.substr(n));
-        take(text, ",");
-    }
-    return parts;
+/// The operands of a statement, in whatever brackets they stand.
+Words words_of(const std::string &text) {
+    static const std::regex word(R"([^\s,{}[\]]+)");
+    return {std::sregex_token_iterator(text.begin(), text.end(), word), {}};
 }
 
 class Decoder {
 public:
     Module decode(const std::string &ptx) {
-        std::istringstream text(ptx);
-        for (std::string line; std::getline(text, line);) {
-            module_.lines.push_back(line);
-            try {
-                read(trimmed(std::string_view(line).substr(0, line.find("//"))));
-            } catch (const Fault &fault) {
-                throw Fault("line " + std::to_string(module_.lines.size()) + " of the module " + fault.what());
-            }
+        const char *at = ptx.c_str();
+        std::cmatch found;
+        for (auto line = 1; *at != '\0';
+             line += static_cast<int>(std::count(at, found[0].second, '\n')), at = found[0].second) {
+            const auto rule = std::ranges::find_if(rules(), [&](const Rule &each) {
+                return std::regex_search(at, found, each.form, std::regex_constants::match_continuous);
+            });
+            const bool is_known = rule != rules().end();
+            place_ = "line " + std::to_string(line) + ": " +
+                     std::string(at, is_known ? found[0].second : at + std::strcspn(at, "\n"));
+            need(is_known && (to_ != nullptr || rule->is_outside));
+            (this->*rule->take)(found);
         }
         end_function();
         return std::move(module_);
     }
 
 private:
+    /// What may stand at one place, and what it means.
+    struct Rule {
+        std::regex form;
+        void (Decoder::*take)(const std::cmatch &);
+        bool is_outside = false;  // of functions
+    };
+
     Module module_;
-    Function *to_ = nullptr;
+    std::shared_ptr<Function> to_;
+    std::string place_;
     std::string shared_;  // the name of what a launch asks for
     std::map<std::string, std::uint32_t> parameters_, labels_;
     std::vector<std::pair<std::size_t, std::string>> branches_;
 
-    void read(std::string_view line) {
-        while (!line.empty()) {
-            if (line.starts_with(".version") || line.starts_with(".target") || line.starts_with(".address_size") ||
-                line.starts_with(".maxnreg")) {
-                return;
-            }
-            if (std::string_view("{}(),").find(line[0]) != std::string_view::npos) {
-                line = trimmed(line.substr(1));
-            } else if (line.starts_with(".extern .shared")) {
-                shared_ = last_word(take(line, "["));
-                take(line, ";");
-            } else if (line.starts_with(".visible .entry")) {
-                begin_function(last_word(take(line, "(")));
-            } else if (line.starts_with(".param")) {
-                add_parameter(take(line, ",)"));
-            } else if (line.starts_with(".reg")) {
-                take(line, ";");  // a register is what has a name
-            } else if (line[0] == '.' || to_ == nullptr) {
-                throw Fault("has the directive " + std::string(take(line, spaces)) +
-                            ", which the machine does not know");
-            } else if (line[0] == '$') {
-                labels_[std::string(take(line, ":"))] = static_cast<std::uint32_t>(to_->code.size());
-            } else {
-                add(take(line, ";"));
-            }
+    static const std::vector<Rule> &rules() {
+        static const std::vector<Rule> all = {
+            {std::regex(R"(\s+|//[^\n]*|[{}(),]|\.(version|target|address_size|maxnreg)\b[^\n]*|\.reg\b[^;]*;)"),
+             &Decoder::pass, true},
+            {std::regex(R"((?:@(!?)(%\w+)\s+)?([a-z][\w.]*)\s*([^;\n]*);)"), &Decoder::add},
+            {std::regex(R"((\$\w+):)"), &Decoder::add_label},
+            {std::regex(R"(\.param \.[a-z](8|16|32|64)\b[^,)]*?(\w+)\s*(?=[,)]))"), &Decoder::add_parameter},
+            {std::regex(R"(\.visible \.entry (\w+))"), &Decoder::begin_function, true},
+            {std::regex(R"(\.extern \.shared [^;]*?(\w+)\[\];)"), &Decoder::set_shared, true}};
+        return all;
+    }
+
+    void need(bool is_so) const {
+        if (!is_so) {
+            throw Fault("the module has what the machine does not know, in " + place_);
         }
     }
 
-    void begin_function(const std::string &name) {
+    void pass(const std::cmatch &) {}  // a register is what has a name
+    void set_shared(const std::cmatch &found) { shared_ = found[1]; }
+    void add_label(const std::cmatch &found) { labels_[found[1]] = static_cast<std::uint32_t>(to_->code.size()); }
+
+    void begin_function(const std::cmatch &found) {
         end_function();
-        to_ = &module_.functions[name];
-        to_->name = name;
+        to_ = std::make_shared<Function>();
+        to_->name = found[1];
         parameters_.clear();
         labels_.clear();
     }
 
     void end_function() {
         for (const auto &[at, label] : branches_) {
+            place_ = to_->places[at];
+            need(labels_.contains(label));
             to_->code[at].target = labels_[label];
         }
         branches_.clear();
         if (to_ != nullptr) {
-            to_->code.push_back({.flow = Flow::exit, .line = static_cast<std::uint32_t>(module_.lines.size())});
+            push({.flow = Flow::exit});
+            module_[to_->name] = to_;
         }
     }
 
-    /// .param .u64 .ptr .align 1 name
-    void add_parameter(std::string_view text) {
-        take(text, spaces);
-        const std::uint32_t n_bytes = bytes_of(take(text, spaces));
+    void push(const Instruction &instruction) {
+        to_->code.push_back(instruction);
+        to_->places.push_back(place_);
+    }
+
+    void add_parameter(const std::cmatch &found) {
+        const auto n_bytes = static_cast<std::uint32_t>(std::stoul(found[1])) / 8;
         const std::uint32_t offset = (to_->parameter_bytes + n_bytes - 1) / n_bytes * n_bytes;
         to_->parameters.push_back({offset, n_bytes});
         to_->parameter_bytes = offset + n_bytes;
-        parameters_[last_word(text)] = offset;
+        parameters_[found[2]] = offset;
     }
 
     /// The register of a name, or of a literal (PTX ISA 4.5), which it has from the beginning.
-    Operand operand(std::string_view text) {
-        const std::string name(text);
+    Operand operand(const std::string &name) {
+        static const std::regex special(R"(%n?(cta|t)id\.[xyz])");
+        need(name.find('.') == name.npos || std::regex_match(name, special));
         const auto [found, is_new] = to_->registers.try_emplace(name, static_cast<Operand>(to_->registers.size()));
         if (is_new && (name == shared_ || name[0] == '-' || (name[0] >= '0' && name[0] <= '9'))) {
             const bool is_float = name.starts_with("0f");
@@ -137,84 +124,81 @@ private:
         return found->second;
     }
 
-    void add(std::string_view statement) {
+    void set(Instruction &instruction, const Words &words) {
+        need(words.size() <= instruction.operands.size());
+        std::ranges::transform(words, instruction.operands.begin(), [&](const auto &word) { return operand(word); });
+    }
+
+    /// A statement: its predicate, its opcode and its operands.
+    void add(const std::cmatch &found) {
         Instruction instruction;
-        instruction.line = static_cast<std::uint32_t>(module_.lines.size());
-        if (statement.starts_with('@')) {
-            instruction.flow = statement.starts_with("@!") ? Flow::branch_if_not : Flow::branch_if;
-            statement.remove_prefix(instruction.flow == Flow::branch_if ? 1 : 2);
-            instruction.operands[0] = operand(take(statement, spaces));
-        }
-        const std::string_view opcode = take(statement, spaces);
-        const auto operands = split(statement);
+        const std::string opcode = found[3], operands = found[4];
+        const Words words = words_of(operands);
         const auto known = operations().find(opcode);
         if (opcode == "bra" || opcode == "bra.uni") {
-            instruction.flow = instruction.flow == Flow::next ? Flow::branch : instruction.flow;
-            branches_.emplace_back(to_->code.size(), operands.at(0));
-        } else if (instruction.flow != Flow::next) {
-            throw Fault("has a predicate before " + std::string(opcode) +
-                        ", which the machine knows before branches alone");
-        } else if (opcode == "ret") {
-            instruction.flow = Flow::exit;
-        } else if (opcode == "bar.sync") {
-            instruction.flow = Flow::barrier;
-        } else if (opcode.starts_with("ld.") || opcode.starts_with("st.")) {
-            add_access(instruction, opcode, operands);
-        } else if (statement.find('{') != statement.npos) {
-            add_pack(instruction, opcode, operands);
-        } else if (known != operations().end() || opcode == "shfl.sync.idx.b32") {
-            instruction.flow = known == operations().end() ? Flow::shuffle : Flow::next;
-            instruction.execute = known == operations().end() ? nullptr : known->second;
-            std::ranges::transform(operands, instruction.operands.begin(), [&](auto text) { return operand(text); });
+            need(words.size() == 1);
+            instruction.flow = !found[2].matched        ? Flow::branch
+                               : found[1].length() == 0 ? Flow::branch_if
+                                                        : Flow::branch_if_not;
+            instruction.operands[0] = found[2].matched ? operand(found[2]) : 0;
+            branches_.emplace_back(to_->code.size(), words[0]);
+        } else if (opcode == "ret" || opcode == "bar.sync") {
+            instruction.flow = opcode == "ret" ? Flow::exit : Flow::barrier;
+        } else if (opcode == "shfl.sync.idx.b32") {
+            need(words.size() == 5);
+            instruction.flow = Flow::shuffle;
+            set(instruction, words);
+        } else if (operands.find("{") != operands.npos && opcode.starts_with("mov.b")) {
+            set_list(instruction, opcode, operands.starts_with("{"), words);
+        } else if (known != operations().end()) {
+            need(words.size() == known->second.n_operands);
+            instruction.compute = known->second.compute;
+            set(instruction, words);
         } else {
-            refuse(opcode);
+            set_access(instruction, opcode, words);
         }
-        to_->code.push_back(instruction);
-    }
-
-    [[noreturn]] static void refuse(std::string_view opcode) {
-        throw Fault("has the opcode " + std::string(opcode) + ", which the machine does not know");
-    }
-
-    void set_elements(Instruction &instruction, std::string_view list) {
-        const auto elements = split(list);
-        instruction.n_elements = static_cast<std::uint8_t>(elements.size());
-        std::ranges::transform(elements, instruction.operands.begin(), [&](auto text) { return operand(text); });
+        need(!found[2].matched || opcode.starts_with("bra"));  // predicates are known before branches alone
+        push(instruction);
     }
 
     /// mov.b64 {low, high}, wide and the reverse.
-    void add_pack(Instruction &instruction, std::string_view opcode, const std::vector<std::string_view> &operands) {
-        const bool is_unpacked = operands[0].starts_with('{');
-        set_elements(instruction, operands[is_unpacked ? 0 : 1]);
-        instruction.operands[4] = operand(operands[is_unpacked ? 1 : 0]);
-        instruction.element_bytes = bytes_of(opcode) / instruction.n_elements;
-        instruction.execute = is_unpacked ? execute_unpack : execute_pack;
+    void set_list(Instruction &to, const std::string &opcode, bool is_taken_apart, Words words) {
+        need(words.size() == 3 || words.size() == 5);
+        const auto whole = is_taken_apart ? words.end() - 1 : words.begin();
+        to.operands[4] = operand(*whole);
+        words.erase(whole);
+        set(to, words);
+        to.n_elements = static_cast<unsigned>(words.size());
+        to.element_bytes = (opcode.ends_with("64") ? 8 : 4) / to.n_elements;
+        to.compute = is_taken_apart ? take_apart : join;
     }
 
     /// ld.global.nc.v4.b32 {…}, [address + displacement] and the like: PTX ISA 9.7.9.
-    void add_access(Instruction &instruction, std::string_view opcode, const std::vector<std::string_view> &operands) {
-        const bool is_load = opcode.starts_with("ld.");
-        set_elements(instruction, operands.at(is_load ? 0 : 1));
-        instruction.execute = is_load ? execute_load : execute_store;
-        std::string_view words = opcode, address = operands[is_load ? 1 : 0];
-        take(words, ".");
-        const std::string_view space = take(words, ".");
-        instruction.space = space == "param" ? Space::parameter : space == "shared" ? Space::shared : Space::global;
-        instruction.is_nc = words.starts_with("nc.");
-        words = words.substr(instruction.is_nc ? 3 : 0);
-        words = words.substr(words.starts_with('v') ? 3 : 0);
-        instruction.element_bytes = bytes_of(words);
-        if ((space != "param" && space != "shared" && space != "global") || !words.starts_with('b') ||
-            words.find('.') != words.npos) {
-            refuse(opcode);
-        }
-        address = address.substr(1, address.size() - 2);
-        const std::string base(take(address, "+")), displacement(address);
-        instruction.displacement = std::strtoll(displacement.c_str(), nullptr, 10);
-        if (instruction.space == Space::parameter) {
-            instruction.displacement += parameters_.at(base);
+    void set_access(Instruction &to, const std::string &opcode, Words words) {
+        static const std::regex form(R"((?:(ld)|st)\.(param|shared|global)(\.nc)?(?:\.v([24]))?\.b(8|16|32|64))");
+        std::smatch found;
+        need(std::regex_match(opcode, found, form) && words.size() >= 2);
+        const auto at = found[1].matched ? words.end() - 1 : words.begin();
+        const std::string address = *at, base = address.substr(0, address.find('+'));
+        words.erase(at);
+        set(to, words);
+        to.flow = found[1].matched ? Flow::load : Flow::store;
+        to.space = found[2] == "param" ? Space::parameter : found[2] == "shared" ? Space::shared : Space::global;
+        to.is_nc = found[3].matched;
+        to.n_elements = found[4].matched ? static_cast<unsigned>(std::stoul(found[4])) : 1;
+        to.element_bytes = static_cast<unsigned>(std::stoul(found[5])) / 8;
+        to.displacement = std::strtoll(address.c_str() + std::min(base.size() + 1, address.size()), nullptr, 10);
+        const unsigned n_bytes = to.n_elements * to.element_bytes;
+        need(words.size() == to.n_elements && n_bytes <= 16);
+        if (to.space == Space::parameter) {
+            need(to.flow == Flow::load && parameters_.contains(base));
+            to.displacement += parameters_[base];
+            need(to.displacement >= 0 && to.displacement + n_bytes <= to_->parameter_bytes);
         } else {
-            instruction.operands[4] = operand(base);
+            to.operands[4] = operand(base);
+        }
+        if (to.flow == Flow::store && to.space == Space::global) {
+            to_->store_bits = std::max(to_->store_bits, 8 * n_bytes);
         }
     }
 };

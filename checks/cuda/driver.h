@@ -3,8 +3,7 @@
 // sentence on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. In the environment
 //   HALYARD_EMULATED_CUDA=records                lets it execute no launch
 //   HALYARD_EMULATED_CUDA_REPLACE=a.ptx:b.ptx    has it load the second module where it is given the first
-// What it does not model: several devices' memories, events, graphs whose work is of several streams, and time; streams
-// that wait for the default one wait for each other, too.
+// What it does not model: several devices' memories, events, graphs whose work is of several streams, and time.
 #pragma once
 
 #include <array>
@@ -20,7 +19,7 @@ struct Call {
     void *context;  // the calling thread's current context
     // Only for launches:
     void *stream;
-    int store_bits = 0;  // of the widest store in the kernel's module
+    int store_bits = 0;  // of the widest store in the kernel
     std::array<unsigned, 3> grid = {}, block = {};
 };
 

@@ -4,9 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace emulated_cuda {
@@ -23,31 +22,20 @@ inline bool allows_torn_writes = false;
 
 /// Who accesses memory, and when: threads of a block are ordered by its barriers, and blocks by launches alone.
 struct Access {
-    std::uint32_t launch;  // never 0. Shared memory: the block's own number, because each block finds it unset
-    std::uint32_t block;
-    std::uint16_t thread, epoch;  // the epoch counts a block's barriers
-    bool is_nc = false;           // ld.global.nc, of what nobody may write during the launch
-};
-
-/// Who has accessed a byte.
-struct Cell {
-    std::uint32_t write_launch, write_block, read_launch, read_block;
-    std::uint16_t write_thread, write_epoch, read_thread, read_epoch;
-    bool was_read_by_nc;
+    std::uint32_t launch = 0;  // counted from 1
+    std::uint32_t block = 0;
+    std::uint16_t thread = 0, epoch = 0;  // the epoch counts a block's barriers
+    bool is_nc = false;                   // ld.global.nc, of what nobody may write during the launch
 };
 
 /// A stretch of memory. Programs know it by an address that no pointer of the host has.
 class Region {
 public:
-    Region(Address begin, std::size_t n_bytes);
-    Region(const Region &) = delete;
-    Region &operator=(const Region &) = delete;
-    ~Region();
+    Region(Address begin, std::size_t n_bytes) : begin_(begin), bytes_(n_bytes, 0xa5), last_(n_bytes) {}
 
-    Address begin() const { return begin_; }
-    std::size_t size() const { return n_bytes_; }
+    std::size_t size() const { return bytes_.size(); }
     bool holds(Address at, std::size_t n) const {
-        return at >= begin_ && at - begin_ <= n_bytes_ && n <= n_bytes_ - (at - begin_);
+        return at >= begin_ && at - begin_ <= size() && n <= size() - (at - begin_);
     }
 
     /// Reads or writes n bytes that holds() has been asked for. Both throw Fault.
@@ -55,35 +43,33 @@ public:
     void store(Address at, unsigned n, const Access &by, const std::uint8_t *from);
 
     /// For the host, between launches.
-    std::uint8_t *bytes(Address at) const { return bytes_ + (at - begin_); }
+    std::uint8_t *bytes(Address at) { return bytes_.data() + (at - begin_); }
 
 private:
+    /// Who accessed a byte last.
+    struct Accesses {
+        Access write, read;
+    };
     Address begin_;
-    std::size_t n_bytes_;
-    std::uint8_t *bytes_;
-    Cell *cells_;
+    std::vector<std::uint8_t> bytes_;
+    std::vector<Accesses> last_;
 };
 
-/// All allocations of a device. They lie up to 100 TiB apart, so that a sum of 32 bits does not lead from one to
-/// another, at addresses that the host cannot read.
+/// All allocations of a device. They lie 256 GiB apart, so that a sum of 32 bits does not lead from one to another, at
+/// addresses that no pointer of a CPU can have.
 class Memory {
 public:
-    Memory() = default;
-    Memory(const Memory &) = delete;
-    Memory &operator=(const Memory &) = delete;
-    ~Memory();
-
-    /// Returns 0 where there is no memory.
+    /// Throws std::bad_alloc.
     Address allocate(std::size_t n_bytes);
     /// Returns whether the address was one that allocate() has returned.
-    bool release(Address begin);
-    /// NULL where an address is in no allocation.
-    Region *find(Address at) const;
+    bool release(Address begin) { return regions_.erase(begin) != 0; }
+    /// The memory that holds n bytes from an address, or NULL.
+    Region *find(Address at, std::size_t n);
     std::size_t n_regions() const { return regions_.size(); }
 
 private:
-    std::vector<std::unique_ptr<Region>> regions_;  // by address
-    std::uint64_t random_ = 0x9e3779b97f4a7c15;
+    std::map<Address, Region> regions_;
+    std::uint64_t n_allocated_ = 0;
 };
 
 }  // namespace emulated_cuda

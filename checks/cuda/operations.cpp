@@ -1,12 +1,11 @@
 // What each opcode does to the registers of a thread: PTX ISA 9.7. A NaN that f32 arithmetic makes is NVIDIA's,
 // 0x7fffffff, and that of f16 is 0x7fff.
 #include "checks/cuda/machine.h"
-#include "checks/cuda/threads.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <functional>
+#include <cstring>
 
 namespace emulated_cuda {
 
@@ -19,43 +18,37 @@ using s32 = std::int32_t;
 using s64 = std::int64_t;
 using f32 = float;
 
+using pred = std::uint8_t;  // 0, or true
+
+/// The lowest bytes of a register, and a register that has nothing above such bytes.
 template <typename T>
 T taken(u64 value) {
-    if constexpr (std::is_same_v<T, f32>) {
-        return std::bit_cast<f32>(static_cast<u32>(value));
-    } else {
-        return static_cast<T>(value);
-    }
+    T lowest;
+    std::memcpy(&lowest, &value, sizeof(lowest));
+    return lowest;
 }
-
 template <typename T>
 u64 given(T value) {
-    if constexpr (std::is_same_v<T, f32>) {
-        return std::bit_cast<u32>(value);
-    } else {
-        return static_cast<u64>(value);
-    }
+    u64 result = 0;
+    std::memcpy(&result, &value, sizeof(value));
+    return result;
 }
 
-template <typename Signature, auto F>
-struct Form;
-
-template <typename R, typename... A, auto F>
-struct Form<R(A...), F> {
-    template <std::size_t... I>
-    static void run(const Instruction &instruction, const Threads &threads, std::index_sequence<I...>) {
-        u64 *const to = threads.values(instruction.operands[0]);
-        const std::array<const u64 *, sizeof...(A)> from = {threads.values(instruction.operands[I + 1])...};
-        threads.each([&](unsigned lane) { to[lane] = given(static_cast<R>(F(taken<A>(from[I][lane])...))); });
-    }
-    static void execute(const Instruction &instruction, const Threads &threads) {
-        run(instruction, threads, std::index_sequence_for<A...>());
-    }
-};
-
-template <typename Signature, auto F>
-Execute form() {
-    return &Form<Signature, F>::execute;
+template <typename F, typename R, typename... A>
+Operation operation_of(R (*)(A...)) {
+    return {[](const Instruction &instruction, u64 *registers) {
+                const auto &operands = instruction.operands;
+                [&]<std::size_t... I>(std::index_sequence<I...>) {
+                    registers[operands[0]] = given(F()(taken<A>(registers[operands[I + 1]])...));
+                }
+                (std::index_sequence_for<A...>());
+            },
+            sizeof...(A) + 1};
+}
+/// Sets its first operand to a function of the others.
+template <typename F>
+Operation op(F function) {
+    return operation_of<F>(+function);
 }
 
 f32 canonical(f32 value) { return std::isnan(value) ? std::bit_cast<f32>(0x7fffffffu) : value; }
@@ -65,8 +58,6 @@ u16 to_bf16(f32 value) {  // to nearest even
     return std::isnan(value) ? u16{0x7fff} : static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 u16 to_f16(f32 value) { return std::isnan(value) ? u16{0x7fff} : std::bit_cast<u16>(static_cast<_Float16>(value)); }
-
-f32 from_f16(u16 bits) { return canonical(static_cast<f32>(std::bit_cast<_Float16>(bits))); }
 
 /// Shifts by more than the width give what shifting bit by bit would (PTX ISA 9.7.8).
 template <typename T>
@@ -96,44 +87,41 @@ u32 permuted(u32 a, u32 b, u32 selector) {
     return result;
 }
 
-/// What a quotient by 0 or of the smallest by -1 is, the manual does not say.
-s32 quotient(s32 a, s32 b) { return b == 0 ? -1 : static_cast<s32>(s64{a} / b); }
-
-using Table = std::map<std::string, Execute, std::less<>>;
+using Table = std::map<std::string, Operation>;
 
 template <typename S, typename U>
 void add_integers(Table &to, const std::string &bits) {
-    to["add.s" + bits] = form<U(U, U), [](U a, U b) { return a + b; }>();
-    to["sub.s" + bits] = form<U(U, U), [](U a, U b) { return a - b; }>();
-    to["mul.lo.s" + bits] = form<U(U, U), [](U a, U b) { return a * b; }>();
-    to["mad.lo.s" + bits] = form<U(U, U, U), [](U a, U b, U c) { return a * b + c; }>();
-    to["min.s" + bits] = form<U(S, S), [](S a, S b) { return std::min(a, b); }>();
-    to["max.s" + bits] = form<U(S, S), [](S a, S b) { return std::max(a, b); }>();
-    to["min.u" + bits] = form<U(U, U), [](U a, U b) { return std::min(a, b); }>();
-    to["max.u" + bits] = form<U(U, U), [](U a, U b) { return std::max(a, b); }>();
-    to["setp.lt.s" + bits] = form<bool(S, S), std::less<>{}>();
-    to["setp.le.s" + bits] = form<bool(S, S), std::less_equal<>{}>();
-    to["setp.gt.s" + bits] = form<bool(S, S), std::greater<>{}>();
-    to["setp.ge.s" + bits] = form<bool(S, S), std::greater_equal<>{}>();
-    to["setp.lt.u" + bits] = form<bool(U, U), std::less<>{}>();
-    to["setp.le.u" + bits] = form<bool(U, U), std::less_equal<>{}>();
-    to["setp.gt.u" + bits] = form<bool(U, U), std::greater<>{}>();
-    to["setp.ge.u" + bits] = form<bool(U, U), std::greater_equal<>{}>();
-    to["setp.eq.b" + bits] = form<bool(U, U), std::equal_to<>{}>();
-    to["setp.ne.b" + bits] = form<bool(U, U), std::not_equal_to<>{}>();
-    to["selp.b" + bits] = form<U(U, U, bool), [](U a, U b, bool p) { return p ? a : b; }>();
-    to["mov.b" + bits] = form<U(U), [](U a) { return a; }>();
-    to["and.b" + bits] = form<U(U, U), [](U a, U b) { return a & b; }>();
-    to["or.b" + bits] = form<U(U, U), [](U a, U b) { return a | b; }>();
-    to["xor.b" + bits] = form<U(U, U), [](U a, U b) { return a ^ b; }>();
-    to["not.b" + bits] = form<U(U), [](U a) { return ~a; }>();
-    to["shl.b" + bits] = form<U(U, u32), left<U>>();
-    to["shr.u" + bits] = form<U(U, u32), right<U>>();
-    to["shr.s" + bits] = form<U(S, u32), right<S>>();
+    to["add.s" + bits] = op([](U a, U b) { return a + b; });
+    to["sub.s" + bits] = op([](U a, U b) { return a - b; });
+    to["mul.lo.s" + bits] = op([](U a, U b) { return a * b; });
+    to["mad.lo.s" + bits] = op([](U a, U b, U c) { return a * b + c; });
+    to["min.s" + bits] = op([](S a, S b) { return std::min(a, b); });
+    to["max.s" + bits] = op([](S a, S b) { return std::max(a, b); });
+    to["min.u" + bits] = op([](U a, U b) { return std::min(a, b); });
+    to["max.u" + bits] = op([](U a, U b) { return std::max(a, b); });
+    to["setp.lt.s" + bits] = op([](S a, S b) { return a < b; });
+    to["setp.le.s" + bits] = op([](S a, S b) { return a <= b; });
+    to["setp.gt.s" + bits] = op([](S a, S b) { return a > b; });
+    to["setp.ge.s" + bits] = op([](S a, S b) { return a >= b; });
+    to["setp.lt.u" + bits] = op([](U a, U b) { return a < b; });
+    to["setp.le.u" + bits] = op([](U a, U b) { return a <= b; });
+    to["setp.gt.u" + bits] = op([](U a, U b) { return a > b; });
+    to["setp.ge.u" + bits] = op([](U a, U b) { return a >= b; });
+    to["setp.eq.b" + bits] = op([](U a, U b) { return a == b; });
+    to["setp.ne.b" + bits] = op([](U a, U b) { return a != b; });
+    to["selp.b" + bits] = op([](U a, U b, pred p) { return p != 0 ? a : b; });
+    to["mov.b" + bits] = op([](U a) { return a; });
+    to["and.b" + bits] = op([](U a, U b) { return a & b; });
+    to["or.b" + bits] = op([](U a, U b) { return a | b; });
+    to["xor.b" + bits] = op([](U a, U b) { return a ^ b; });
+    to["not.b" + bits] = op([](U a) { return ~a; });
+    to["shl.b" + bits] = op([](U a, u32 n) { return left(a, n); });
+    to["shr.u" + bits] = op([](U a, u32 n) { return right(a, n); });
+    to["shr.s" + bits] = op([](S a, u32 n) { return right(a, n); });
 }
 
 /// To the nearest element, or 448 of what is larger, by looking at all (PTX ISA, cvt.rn.satfinite.e4m3x2.f32).
-u32 to_e4m3(f32 x) {
+u16 to_e4m3(f32 x) {
     constexpr u32 nan = 0x7f;
     u32 best = 0;
     for (u32 code = 1; code < nan; code++) {
@@ -144,27 +132,26 @@ u32 to_e4m3(f32 x) {
         };
         best = off_by(code) < off_by(best) || (off_by(code) == off_by(best) && code % 2 == 0) ? code : best;
     }
-    return std::isnan(x) ? nan : best | (std::signbit(x) ? 0x80u : 0u);
+    return static_cast<u16>(std::isnan(x) ? nan : best | (std::signbit(x) ? 0x80u : 0u));
 }
 
 void add_floats(Table &to) {
-    to["add.rn.f32"] = form<f32(f32, f32), [](f32 a, f32 b) { return canonical(a + b); }>();
-    to["mul.rn.f32"] = form<f32(f32, f32), [](f32 a, f32 b) { return canonical(a * b); }>();
-    to["fma.rn.f32"] = form<f32(f32, f32, f32), [](f32 a, f32 b, f32 c) { return canonical(std::fma(a, b, c)); }>();
-    to["div.rn.f32"] = form<f32(f32, f32), [](f32 a, f32 b) { return canonical(a / b); }>();
-    to["sqrt.rn.f32"] = form<f32(f32), [](f32 a) { return canonical(std::sqrt(a)); }>();
-    to["neg.f32"] = form<f32(f32), [](f32 a) { return canonical(-a); }>();
-    to["abs.f32"] = form<f32(f32), [](f32 a) { return canonical(std::fabs(a)); }>();
+    to["add.rn.f32"] = op([](f32 a, f32 b) { return canonical(a + b); });
+    to["mul.rn.f32"] = op([](f32 a, f32 b) { return canonical(a * b); });
+    to["fma.rn.f32"] = op([](f32 a, f32 b, f32 c) { return canonical(std::fma(a, b, c)); });
+    to["div.rn.f32"] = op([](f32 a, f32 b) { return canonical(a / b); });
+    to["sqrt.rn.f32"] = op([](f32 a) { return canonical(std::sqrt(a)); });
+    to["neg.f32"] = op([](f32 a) { return canonical(-a); });
+    to["abs.f32"] = op([](f32 a) { return canonical(std::fabs(a)); });
     to["selp.f32"] = to["selp.b32"];
     to["mov.f32"] = to["mov.b32"];
-    to["cvt.f32.f16"] = form<f32(u16), from_f16>();
-    to["cvt.rn.f16.f32"] = form<u16(f32), to_f16>();
-    to["cvt.rn.f16x2.f32"] = form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); }>();
-    to["cvt.rn.bf16x2.f32"] = form<u32(f32, f32), [](f32 a, f32 b) { return u32{to_bf16(a)} << 16 | to_bf16(b); }>();
-    to["cvt.rn.satfinite.e4m3x2.f32"] =
-        form<u16(f32, f32), [](f32 a, f32 b) { return to_e4m3(a) << 8 | to_e4m3(b); }>();
-    to["cvt.rn.f32.s32"] = form<f32(s32), [](s32 a) { return static_cast<f32>(a); }>();
-    to["cvt.rn.f32.u32"] = form<f32(u32), [](u32 a) { return static_cast<f32>(a); }>();
+    to["cvt.f32.f16"] = op([](u16 a) { return canonical(std::bit_cast<_Float16>(a)); });
+    to["cvt.rn.f16.f32"] = op([](f32 a) { return to_f16(a); });
+    to["cvt.rn.f16x2.f32"] = op([](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); });
+    to["cvt.rn.bf16x2.f32"] = op([](f32 a, f32 b) { return u32{to_bf16(a)} << 16 | to_bf16(b); });
+    to["cvt.rn.satfinite.e4m3x2.f32"] = op([](f32 a, f32 b) { return to_e4m3(a) << 8 | to_e4m3(b); });
+    to["cvt.rn.f32.s32"] = op([](s32 a) { return static_cast<f32>(a); });
+    to["cvt.rn.f32.u32"] = op([](u32 a) { return static_cast<f32>(a); });
 }
 
 Table make_table() {
@@ -172,22 +159,22 @@ Table make_table() {
     add_integers<s32, u32>(to, "32");
     add_integers<s64, u64>(to, "64");
     add_floats(to);
-    to["and.b16"] = form<u16(u16, u16), [](u16 a, u16 b) { return a & b; }>();
-    to["setp.ne.b16"] = form<bool(u16, u16), std::not_equal_to<>{}>();
-    to["mul.wide.s32"] = form<u64(s32, s32), [](s64 a, s64 b) { return a * b; }>();
-    to["mul.wide.u32"] = form<u64(u32, u32), [](u64 a, u64 b) { return a * b; }>();
-    to["mul.hi.u32"] = form<u32(u32, u32), [](u64 a, u64 b) { return (a * b >> 32); }>();
-    to["div.s32"] = form<u32(s32, s32), quotient>();
-    to["bfe.u32"] = form<u32(u32, u32, u32), bit_field>();
-    to["prmt.b32"] = form<u32(u32, u32, u32), permuted>();
-    to["cvt.s64.s32"] = form<u64(s32), [](s64 a) { return a; }>();
+    to["and.b16"] = op([](u16 a, u16 b) { return a & b; });
+    to["setp.ne.b16"] = op([](u16 a, u16 b) { return a != b; });
+    to["mul.wide.s32"] = op([](s32 a, s32 b) { return s64{a} * b; });
+    to["mul.wide.u32"] = op([](u32 a, u32 b) { return u64{a} * b; });
+    to["mul.hi.u32"] = op([](u32 a, u32 b) { return u64{a} * b >> 32; });
+    to["div.s32"] = op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // a / 0 is any
+    to["bfe.u32"] = op([](u32 a, u32 b, u32 c) { return bit_field(a, b, c); });
+    to["prmt.b32"] = op([](u32 a, u32 b, u32 c) { return permuted(a, b, c); });
+    to["cvt.s64.s32"] = op([](s32 a) { return s64{a}; });
     to["cvt.u64.u32"] = to["cvt.u32.u64"] = to["mov.u32"] = to["mov.b32"];
-    to["cvt.u32.u16"] = to["cvt.u16.u32"] = form<u16(u16), [](u16 a) { return a; }>();
+    to["cvt.u32.u16"] = to["cvt.u16.u32"] = op([](u16 a) { return a; });
     to["cvta.to.global.u64"] = to["mov.b64"];  // generic addresses are those of global memory
-    to["and.pred"] = form<bool(bool, bool), std::logical_and<>{}>();
-    to["or.pred"] = form<bool(bool, bool), std::logical_or<>{}>();
-    to["not.pred"] = form<bool(bool), std::logical_not<>{}>();
-    to["mov.pred"] = form<bool(bool), [](bool a) { return a; }>();
+    to["and.pred"] = op([](pred a, pred b) { return a != 0 && b != 0; });
+    to["or.pred"] = op([](pred a, pred b) { return a != 0 || b != 0; });
+    to["not.pred"] = op([](pred a) { return a == 0; });
+    to["mov.pred"] = op([](pred a) { return a != 0; });
     return to;
 }
 
@@ -196,6 +183,22 @@ Table make_table() {
 const Table &operations() {
     static const Table &only = *new Table(make_table());
     return only;
+}
+
+void join(const Instruction &instruction, u64 *registers) {
+    const unsigned bits = 8 * instruction.element_bytes;
+    u64 whole = 0;
+    for (unsigned i = 0; i < instruction.n_elements; i++) {
+        whole |= (registers[instruction.operands[i]] & UINT64_MAX >> (64 - bits)) << i * bits;
+    }
+    registers[instruction.operands[4]] = whole;
+}
+
+void take_apart(const Instruction &instruction, u64 *registers) {
+    const u64 whole = registers[instruction.operands[4]];
+    for (unsigned i = 0; i < instruction.n_elements; i++) {
+        registers[instruction.operands[i]] = whole >> i * 8 * instruction.element_bytes;
+    }
 }
 
 }  // namespace emulated_cuda
