@@ -354,7 +354,7 @@ halyard::plan make_plan(halyard_plan_desc desc) {
         const auto kv = std::make_shared<KvPlan>(*plan.kv);
         kv->kernels = &stage_kernels;
         for (KvTensor &tensor : kv->tensors) {
-            tensor.in_blocks = &rotation_of_floats;
+            tensor.block_rotation = &rotation_of_floats;
         }
         plan.kv = kv;
     }

@@ -107,14 +107,14 @@ takes another way, to the same bits
     road_run.cpp deleted: tensor.n_heads == 0
     road_run.cpp inverted: tensor.n_heads == 0
 looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)
-    walk.cpp deleted: slot >= 0
+    call.cpp deleted: slot >= 0
 shows where a device or a target is missing, and all are here
     targets.cpp deleted: (supported_targets() & bit(*found)) == 0; (supported_targets() & bit(target)) == 0
     driver.cpp deleted: reason[0] == '\0'; require_device(error)
 shows only where threads write at once (ThreadSanitizer may notice)
-    walk.cpp deleted: slot / together % share.count == share.index
-    walk.cpp inverted: slot / together % share.count == share.index
-    slots.cpp deleted: slot >= slots.n_slots
+    call.cpp deleted: slot / together % share.count == share.index
+    call.cpp inverted: slot / together % share.count == share.index
+    cache.cpp deleted: slot >= slots.n_slots
 joins heads that lie backwards too, which is as right
     gpu_run.cpp deleted: step > 0
 """

@@ -2,11 +2,11 @@
 
 namespace halyard {
 
-Lattice lattice_of(const Program &program, int index, bool is_y, const void *data) noexcept {
+Lattice elements_of(const Program &program, const Pointers &given, int index, bool is_y) noexcept {
     const TensorPlan &desc = program.plan->tensors[index];
     const ProgramTensor &tensor = program.tensors[index];
     const Side &side = is_y ? tensor.y : tensor.x;
-    return {data,
+    return {is_y ? given.y[index] : given.x[index],
             is_y ? desc.out_bytes : desc.bytes,
             {program.positions.n_batch, program.positions.n_tokens, tensor.n_heads, is_y ? desc.out_dim : desc.in_dim,
              1, 1},
@@ -30,60 +30,26 @@ halyard_status check_elements(const Area *areas, int n, bool is_bound, halyard_e
     return HALYARD_OK;
 }
 
-namespace {
-
-/// Says what is wrong with the pointers of a tensor.
-[[gnu::cold]] halyard_status fail_tensor(const Program &program, const Pointers &given, int i, halyard_error *error) {
-    const TensorPlan &desc = program.plan->tensors[i];
-    const NameText x(x_name, given.is_bound, i), y(y_name, given.is_bound, i);
-    const bool lacks_x = desc.reads_x && given.x[i] == nullptr, lacks_y = desc.writes_y && given.y[i] == nullptr;
-    if (lacks_x || lacks_y) {
-        return fail(error, HALYARD_ERROR_NULL_POINTER, lacks_x ? x : y, " is NULL");
+halyard_status fail_memory(const Program &program, const Pointers &given, const ArgumentName &name, int tensor,
+                           const void *data, halyard_error *error) noexcept {
+    const NameText text(name, given.is_bound, tensor), x(x_name, given.is_bound, tensor);
+    if (name.is_optional && (data == nullptr || (&name == &positions_name && !program.positions.is_given))) {
+        return fail(error, HALYARD_ERROR_MISMATCH, text, " is ", data == nullptr ? "NULL" : "set",
+                    ", but the run was bound ", data == nullptr ? "with" : "without", " positions");
     }
-    if (program.tensors[i].in_place && given.x[i] != given.y[i]) {
-        return fail(error, HALYARD_ERROR_MISMATCH, y, " is not ", x, ", but the tensor was bound in place");
+    const bool is_y = &name == &y_name, is_in_place = is_y && program.tensors[tensor].in_place;
+    const void *const its_x = is_in_place ? given.x[tensor] : data;
+    if (data == nullptr || its_x == nullptr) {
+        return fail(error, HALYARD_ERROR_NULL_POINTER, its_x == nullptr && is_in_place ? x : text, " is NULL");
     }
-    const bool has_both = desc.reads_x && desc.writes_y;
-    return fail(error, HALYARD_ERROR_OVERFLOW, desc.reads_x ? x : y, has_both ? " or " : "",
-                has_both ? Part(y) : Part(""), " leaves the address space");
-}
-
-[[gnu::cold]] halyard_status fail_positions(const Program &program, const Pointers &given, halyard_error *error) {
-    const NameText name(positions_name, given.is_bound, 0);
-    if ((given.positions != nullptr) != program.positions.is_given) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name, " is ", program.positions.is_given ? "NULL" : "set",
-                    ", but the run was bound ", program.positions.is_given ? "with" : "without", " positions");
+    if (data != its_x) {
+        return fail(error, HALYARD_ERROR_MISMATCH, text, " is not ", x, ", but the tensor was bound in place");
     }
-    return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space");
-}
-
-}  // namespace
-
-halyard_status check_pointers(const Program &program, const Pointers &given, halyard_error *error) noexcept {
-    MemoryRange unused;
-    for (int i = 0; i < program.plan->n_tensors; i++) {
-        const TensorPlan &desc = program.plan->tensors[i];
-        const ProgramTensor &tensor = program.tensors[i];
-        if (tensor.n_heads == 0) {
-            continue;
-        }
-        bool is_there = true;
-        if (desc.reads_x) {
-            is_there = given.x[i] != nullptr && place(given.x[i], tensor.x.reach, &unused);
-        }
-        if (desc.writes_y) {
-            is_there = is_there && given.y[i] != nullptr && place(given.y[i], tensor.y.reach, &unused) &&
-                       (!tensor.in_place || given.x[i] == given.y[i]);
-        }
-        if (!is_there) {
-            return fail_tensor(program, given, i, error);
-        }
-    }
-    if (given.angles != nullptr && ((given.positions != nullptr) != program.positions.is_given ||
-                                    !place(given.positions, program.positions.reach, &unused))) {
-        return fail_positions(program, given, error);
-    }
-    return HALYARD_OK;
+    const TensorPlan &desc = program.plan->tensors[tensor];
+    const bool is_either = (is_y || &name == &x_name) && desc.reads_x && desc.writes_y;
+    const NameText y(y_name, given.is_bound, tensor);
+    return fail(error, HALYARD_ERROR_OVERFLOW, is_either ? x : text, is_either ? " or " : "",
+                is_either ? Part(y) : Part(""), " leaves the address space");
 }
 
 }  // namespace halyard

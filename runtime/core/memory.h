@@ -41,9 +41,10 @@ struct RunPointers {
 /// What the caller calls an argument; %d is the number of the tensor.
 struct ArgumentName {
     const char *of_run, *of_bound_run = of_run;
+    bool is_optional = false;  // a call brings it if the run was bound with it
 };
 inline constexpr ArgumentName x_name = {"x[%d].data", "args.x[%d]"}, y_name = {"y[%d].data", "args.y[%d]"},
-                              positions_name = {"positions.data", "args.positions"},
+                              positions_name = {"positions.data", "args.positions", true},
                               cos_name = {"the cos rows of the angle source", "the cos rows of the angle source"},
                               sin_name = {"the sin rows of the angle source", "the sin rows of the angle source"};
 
@@ -59,22 +60,30 @@ private:
     char text_[48];
 };
 
-/// The elements of x or y of a tensor, which begins at data.
-Lattice lattice_of(const Program &program, int index, bool is_y, const void *data) noexcept;
+/// The elements of x or y of a tensor.
+Lattice elements_of(const Program &program, const Pointers &given, int index, bool is_y) noexcept;
 
-/// Calls add(is_written, name, tensor, is_there, span, lattice) for all memory of a plain call, for the KV path too:
-/// what is read first. is_there: the pointer is as it has to be, and the array does not leave the address space.
-/// lattice() tells the elements of what may have gaps; where it is NULL, the memory is all of its span. (Inline, so
-/// that the check of spans costs a few comparisons.)
+/// Adds memory that has to be there to a list: see list_memory.
+template <typename Add, typename Elements>
+[[gnu::always_inline]] inline void add_memory(const Add &add, bool is_written, const ArgumentName &name, int tensor,
+                                              const void *data, const Reach &reach, const Elements &elements) {
+    MemoryRange span;
+    const bool is_there = place(data, reach, &span) && data != nullptr;
+    add(is_written, name, tensor, data, is_there, span, elements);
+}
+
+/// Calls add(is_written, name, tensor, data, is_there, span, elements) for all memory of a plain call, for the KV path
+/// too: what is read first. is_there: data is as it has to be, and the array does not leave the address space.
+/// elements() tells those of what may have gaps; where it is NULL, the memory is all of its span. (Inline, so that the
+/// check of spans costs a few comparisons.)
 template <typename Add>
 [[gnu::always_inline]] inline void list_memory(const Program &program, const Pointers &given, const Add &add) {
     const int n_tensors = program.plan->n_tensors;
     for (int i = 0; i < n_tensors; i++) {
         const ProgramTensor &tensor = program.tensors[i];
         if (tensor.lists_x) {
-            MemoryRange span;
-            const bool is_there = place(given.x[i], tensor.x.reach, &span) && given.x[i] != nullptr;
-            add(false, x_name, i, is_there, span, [&] { return lattice_of(program, i, false, given.x[i]); });
+            add_memory(add, false, x_name, i, given.x[i], tensor.x.reach,
+                       [&] { return elements_of(program, given, i, false); });
         }
     }
     if (given.angles != nullptr) {
@@ -84,9 +93,9 @@ template <typename Add>
         if (is_given) {
             is_there &= place(given.positions, program.positions.reach, &span);
         }
-        add(false, positions_name, 0, is_there, span, nullptr);
-        add(false, cos_name, 0, true, given.angles->cos_memory, nullptr);
-        add(false, sin_name, 0, true, given.angles->sin_memory, nullptr);
+        add(false, positions_name, 0, given.positions, is_there, span, nullptr);
+        add(false, cos_name, 0, nullptr, true, given.angles->cos_memory, nullptr);
+        add(false, sin_name, 0, nullptr, true, given.angles->sin_memory, nullptr);
     }
     for (int i = 0; i < n_tensors; i++) {
         const ProgramTensor &tensor = program.tensors[i];
@@ -94,7 +103,7 @@ template <typename Add>
             MemoryRange span;
             const bool is_there = place(given.y[i], tensor.y.reach, &span) && given.y[i] != nullptr &&
                                   (!tensor.in_place || given.x[i] == given.y[i]);
-            add(true, y_name, i, is_there, span, [&] { return lattice_of(program, i, true, given.y[i]); });
+            add(true, y_name, i, given.y[i], is_there, span, [&] { return elements_of(program, given, i, true); });
         }
     }
 }
@@ -111,7 +120,8 @@ template <int most, typename List>
     std::uintptr_t begins[most], ends[most];
     int n = 0;
     unsigned meets = 0, missing = 0;  // no branches, for the cost of a run
-    list([&](bool is_written, const ArgumentName &, int, bool is_there, const MemoryRange &span, const auto &) {
+    list([&](bool is_written, const ArgumentName &, int, const void *, bool is_there, const MemoryRange &span,
+             const auto &) {
         missing |= static_cast<unsigned>(!is_there);
         for (int j = 0; j < n && is_written; j++) {
             meets |= static_cast<unsigned>(span.begin < ends[j]) & static_cast<unsigned>(begins[j] < span.end);
@@ -139,24 +149,38 @@ template <int most, typename List>
 [[gnu::noinline]] halyard_status check_listed_elements(const List &list, bool is_bound, halyard_error *error) {
     Area areas[most];
     int n = 0;
-    list(
-        [&](bool is_written, const ArgumentName &name, int tensor, bool, const MemoryRange &span, const auto &lattice) {
-            Area &area = areas[n++];
-            area = {&name, tensor, is_written, false, span, {}};
-            if constexpr (!std::is_null_pointer_v<std::decay_t<decltype(lattice)>>) {
-                area.has_gaps = true;
-                area.elements = lattice();
-            }
-        });
+    list([&](bool is_written, const ArgumentName &name, int tensor, const void *, bool, const MemoryRange &span,
+             const auto &elements) {
+        Area &area = areas[n++];
+        area = {&name, tensor, is_written, false, span, {}};
+        if constexpr (!std::is_null_pointer_v<std::decay_t<decltype(elements)>>) {
+            area.has_gaps = true;
+            area.elements = elements();
+        }
+    });
     return check_elements(areas, n, is_bound, error);
 }
 
 /// How many areas a plain call has at most.
 inline constexpr int most_plain_areas = 2 * HALYARD_MAX_TENSORS + 3;
 
-/// Says what is wrong with the pointers of a plain call, or of the KV path's; OK if nothing is.
-[[gnu::cold]] halyard_status check_pointers(const Program &program, const Pointers &given,
-                                            halyard_error *error) noexcept;
+/// Says what is wrong with memory that is not there as it has to be. `name` is one of those of a list.
+[[gnu::cold]] halyard_status fail_memory(const Program &program, const Pointers &given, const ArgumentName &name,
+                                         int tensor, const void *data, halyard_error *error) noexcept;
+
+/// Says what is wrong with the first such memory of a list.
+template <typename List>
+[[gnu::cold]] halyard_status fail_missing(const List &list, const Program &program, const Pointers &given,
+                                          halyard_error *error) {
+    halyard_status status = HALYARD_OK;
+    list([&](bool, const ArgumentName &name, int tensor, const void *data, bool is_there, const MemoryRange &,
+             const auto &) {
+        if (!is_there && status == HALYARD_OK) {
+            status = fail_memory(program, given, name, tensor, data, error);
+        }
+    });
+    return status;
+}
 
 /// Checks that pointers are there and in place as they were bound, that arrays do not leave the address space, and that
 /// nothing written by a plain call shares elements with anything else.
@@ -167,7 +191,7 @@ inline halyard_status check_memory(const Program &program, const Pointers &given
     const auto list = [&](const auto &add) { list_memory(program, given, add); };
     const Look look = look_at<most_plain_areas>(list);
     if (look.is_missing) {
-        return check_pointers(program, given, error);
+        return fail_missing(list, program, given, error);
     }
     return look.meets ? check_listed_elements<most_plain_areas>(list, given.is_bound, error) : HALYARD_OK;
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "core/call.h"
-#include "kv/operands.h"
 #include "kv/plan.h"
 #include "kv/program.h"
 
@@ -29,6 +28,13 @@ struct Block {
     Workspace *work;                   // NULL if it is not needed
     ElementStrides strides;            // of floats
     Elements<const float> factors;     // by which the elements are multiplied when they are stored
+
+    /// Makes it some heads, whose floats are dense.
+    void take_heads(std::int64_t first, std::int64_t n, std::int64_t head_dim) noexcept {
+        head = first;
+        n_heads = n;
+        strides = {1, head_dim, n * head_dim};
+    }
 
     Extents extents(std::int64_t n_elements) const noexcept { return {n_elements, n_heads, n_tokens}; }
     Elements<float> floats() const noexcept { return {work->floats, strides}; }
@@ -79,5 +85,8 @@ private:
 inline std::int64_t Block::first(const KvCall &call) const noexcept {
     return batch * call.program.positions.n_tokens + token;
 }
+
+/// Loads a block, and does the steps that come before its norm.
+void run_steps_before_norm(const KvCall &call, Block &block) noexcept;
 
 }  // namespace halyard

@@ -11,19 +11,17 @@ namespace halyard {
 void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
            const Elements<float> &to) noexcept {
     StageOperand from(x, element_bytes(dtype)), floats(to, sizeof(float));
-    StageCall<2> call(extents, from, floats);
+    StageCall call(extents, from, floats);
     call.join_all();
-    call.for_each_part(
-        [&](halyard_buffer *(&buffers)[2]) { kernels.widen[index_of(dtype)](buffers[0], buffers[1]); });
+    call.for_each_part(kernels.widen[index_of(dtype)]);
 }
 
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &x,
             const Elements<const float> &r, const Elements<char> &y) noexcept {
     StageOperand floats(x, sizeof(float)), by(r, sizeof(float)), to(y, element_bytes(dtype));
-    StageCall<3> call(extents, floats, by, to);
+    StageCall call(extents, floats, by, to);
     call.join_all();
-    call.for_each_part(
-        [&](halyard_buffer *(&buffers)[3]) { kernels.narrow[index_of(dtype)](buffers[0], buffers[1], buffers[2]); });
+    call.for_each_part(kernels.narrow[index_of(dtype)]);
 }
 
 void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char *from, float *to) noexcept {

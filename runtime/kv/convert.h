@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kv/cache.h"
-#include "kv/operands.h"
 #include "kv/stage_kernels.h"
 
 namespace halyard {

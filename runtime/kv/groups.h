@@ -11,13 +11,6 @@ namespace halyard {
 struct Block;
 struct KvCall;
 
-/// How scales of a tensor's records lie that lie apart from them.
-struct GroupStrides {
-    std::int64_t stride_batch, stride_token, stride_head;  // in bytes; of a cache the first is from block to block
-
-    bool are_zero() const noexcept { return stride_batch == 0 && stride_token == 0 && stride_head == 0; }
-};
-
 /// By what of a group its scale is made: see halyard.h.
 enum class GroupRule { largest, signed_largest, range };
 
@@ -44,8 +37,9 @@ struct GroupsDesc {                // NOLINT(*Padding)
     std::int64_t n_raw = 0, raw_offset = 0;  // elements behind the groups, as bf16
     std::int64_t head_dim = 0;               // in the table 0: any
     std::int64_t n_grouped = 0, n_groups = 0, record_bytes = 0;
-    GroupStrides strides = {0, 0, 0};  // of scales that lie apart; all 0: dense
+    std::int64_t strides[3] = {};  // of scales that lie apart: block or batch, token, head; all 0: dense
 
+    bool are_dense() const noexcept { return (strides[0] | strides[1] | strides[2]) == 0; }
     bool has_zero() const noexcept { return rule == GroupRule::range; }
     bool is_4_bit() const noexcept { return packing != Packing::none; }
     bool is_power() const noexcept { return scale == GroupScale::power_up || scale == GroupScale::power_ocp; }

@@ -3,9 +3,7 @@
 #include "base/versioned.h"
 #include "kv/block.h"
 #include "kv/convert.h"
-#include "kv/names.h"
 #include "kv/rotation.h"
-#include "kv/walk.h"
 
 #include <algorithm>
 #include <cmath>
@@ -116,55 +114,61 @@ struct Numbers {
     std::int64_t stride_head;  // 0 where heads share them
 };
 
-/// Weights or biases if they are floats where the caller has them, else NULL.
-const float *find_floats(const NormDesc &norm, const char *data) {
-    const bool are_floats = norm.weight == Dtype::f32 && reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0;
-    return are_floats ? reinterpret_cast<const float *>(data) : nullptr;
+/// Weights or biases as the caller has them. Where there are none they are `neutral`.
+struct GivenNumbers {
+    const char *data;
+    bool unit_offset;
+    float neutral;
+};
+GivenNumbers weights_of(const KvCall &call, const Block &block) {
+    return {call.data(block, Array::weight), call.stages(block).norm->unit_offset, 1.0f};
 }
 
-/// Widens n weights or biases from number `first` on. Where there are none they are n times `neutral`.
-void load_numbers(const KvCall &call, const NormDesc &norm, const char *numbers, float neutral, std::int64_t first,
-                  std::int64_t n, float *out) {
-    if (numbers == nullptr) {
-        std::fill_n(out, n, neutral);
+/// Those from number `first` on if they are floats where the caller has them, else NULL.
+const float *find_floats(const NormDesc &norm, const GivenNumbers &given, std::int64_t first) {
+    const auto address = reinterpret_cast<std::uintptr_t>(given.data);
+    const bool are_floats = norm.weight == Dtype::f32 && address % alignof(float) == 0 && !given.unit_offset;
+    return are_floats && address != 0 ? reinterpret_cast<const float *>(given.data) + first : nullptr;
+}
+
+/// Makes floats of n of them from number `first` on.
+void make_floats(const KvCall &call, const NormDesc &norm, const GivenNumbers &given, std::int64_t first,
+                 std::int64_t n, float *out) {
+    if (given.data == nullptr) {
+        std::fill_n(out, n, given.neutral);
         return;
     }
-    const char *const from = numbers + first * element_bytes(*norm.weight);
-    widen(call.kernels(), *norm.weight, n, from, out);
-}
-
-void load_weights(const KvCall &call, const Block &block, std::int64_t first, std::int64_t n, float *out) {
-    const NormDesc &norm = *call.stages(block).norm;
-    load_numbers(call, norm, call.data(block, Array::weight), 1.0f, first, n, out);
-    for (std::int64_t i = 0; i < n && norm.unit_offset; i++) {
+    widen(call.kernels(), *norm.weight, n, given.data + first * element_bytes(*norm.weight), out);
+    for (std::int64_t i = 0; i < n && given.unit_offset; i++) {
         out[i] = 1.0f + out[i];
     }
 }
 
-/// Finds the weights and biases of a block's heads where the caller has them as floats, or has them loaded.
+/// Finds the weights and biases of a block's heads, or has them made.
 Numbers numbers_of(const KvCall &call, Block &block) {
     const NormDesc &norm = *call.stages(block).norm;
     const bool are_of_heads = norm.row || norm.per_head;
     const std::int64_t first = are_of_heads ? block.head * norm.size : 0, n = norm.n_weights(block.n_heads);
-    const char *const biases = norm.has_bias ? call.data(block, Array::bias) : nullptr;
-    const float *const weight = norm.unit_offset ? nullptr : find_floats(norm, call.data(block, Array::weight));
-    const float *const bias = find_floats(norm, biases);
+    const GivenNumbers weights = weights_of(call, block);
+    const GivenNumbers biases = {norm.has_bias ? call.data(block, Array::bias) : nullptr, false,
+                                 -0.0f};  // adding that changes not even a -0
+    const float *const weight = find_floats(norm, weights, first), *const bias = find_floats(norm, biases, first);
     Workspace &work = *block.work;
     float *const second_half = work.weights + block_floats / 2;
     const std::int64_t wanted = are_of_heads ? block.head : 0;
     if (work.weights_of != wanted) {
         work.weights_of = wanted;
         if (weight == nullptr) {
-            load_weights(call, block, first, n, work.weights);
+            make_floats(call, norm, weights, first, n, work.weights);
         }
         if (norm.layer && bias == nullptr) {
-            load_numbers(call, norm, biases, -0.0f, first, n, second_half);  // adding that changes not even a -0
+            make_floats(call, norm, biases, first, n, second_half);
         }
     }
-    return {weight == nullptr ? work.weights : weight + first,
+    return {weight == nullptr ? work.weights : weight,
             !norm.layer       ? nullptr
             : bias == nullptr ? second_half
-                              : bias + first,
+                              : bias,
             norm.per_head ? norm.size : 0};
 }
 
@@ -180,17 +184,13 @@ void call_norm(const KvCall &call, const Block &block, const Numbers &numbers, c
     StageOperand weight(Elements<const float>{numbers.weight, {1, numbers.stride_head, 0}}, sizeof(float)),
         bias(Elements<const float>{numbers.bias, {1, numbers.stride_head, 0}}, sizeof(float)), from(x, bytes),
         to(y, sizeof(float));
-    StageCall<4> all(extents, weight, bias, from, to);
+    StageCall all(extents, weight, bias, from, to);
     all.join(1, 2);
     const bool widens = sizeof(T) == 1 && dtype != Dtype::f32;
-    all.for_each_part([&](halyard_buffer *(&buffers)[4]) {
-        if (norm.layer) {
-            kernels.layer_norm[rounds_to](buffers[0], norm.eps, norm.rounding, buffers[1], buffers[2], buffers[3]);
-        } else {
-            (widens ? kernels.widen_norm[index_of(dtype)] : kernels.norm[rounds_to])(buffers[0], norm.eps,
-                                                                                    norm.rounding, buffers[2],
-                                                                                    buffers[3]);
-        }
+    halyard_norm_kernel *const rms = widens ? kernels.widen_norm[index_of(dtype)] : kernels.norm[rounds_to];
+    all.for_each_part([&](auto *w, auto *b, auto *v, auto *normed) {
+        norm.layer ? kernels.layer_norm[rounds_to](w, norm.eps, norm.rounding, b, v, normed)
+                   : rms(w, norm.eps, norm.rounding, v, normed);
     });
 }
 
@@ -247,17 +247,15 @@ std::int64_t most_heads_in_block(const KvTensor &stages, std::int64_t head_dim) 
     return std::clamp<std::int64_t>((are_many ? block_floats / 2 : block_floats) / head_dim, 1, stages.most_heads);
 }
 
-void find_row_factor(const KvCall &call, const Block &first, std::int64_t n_heads) noexcept {
-    const NormDesc &norm = *call.stages(first).norm;
-    const std::int64_t head_dim = call.desc(first).head_dim;
-    RowFactor &row = first.work->row;
+void find_row_factor(const KvCall &call, Block &block, std::int64_t most_heads, std::int64_t n_heads) noexcept {
+    const NormDesc &norm = *call.stages(block).norm;
+    const std::int64_t head_dim = call.desc(block).head_dim;
+    RowFactor &row = block.work->row;
     row = {};
     const auto sum_up = [&](auto add) {
         RowSum sum;
-        Block block = first;
-        for (block.head = 0; block.head < n_heads; block.head += first.n_heads) {
-            block.n_heads = std::min(first.n_heads, n_heads - block.head);
-            block.strides = {1, head_dim, block.n_heads * head_dim};
+        for (std::int64_t head = 0; head < n_heads; head += most_heads) {
+            block.take_heads(head, std::min(most_heads, n_heads - head), head_dim);
             run_steps_before_norm(call, block);
             sum.take(block.work->floats, block.n_heads * head_dim, add);
         }
@@ -325,15 +323,15 @@ void norm_and_rotate(const KvCall &call, const Block &block, const float *weight
 /// its caller large. A model's weights evict the stack from the cache, so small calls must not touch such frames.)
 [[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
     alignas(64) float weight[max_head];
-    load_weights(call, block, 0, call.desc(block).head_dim, weight);
+    const NormDesc &norm = *call.stages(block).norm;
+    make_floats(call, norm, weights_of(call, block), 0, norm.size, weight);
     for_each_stretch(call, block, [&](const Stretch &stretch) { norm_and_rotate(call, block, weight, stretch); });
 }
 
 }  // namespace
 
 void norm_and_rotate(const KvCall &call, Block &block) noexcept {
-    const NormDesc &norm = *call.stages(block).norm;
-    const float *const weight = norm.unit_offset ? nullptr : find_floats(norm, call.data(block, Array::weight));
+    const float *const weight = find_floats(*call.stages(block).norm, weights_of(call, block), 0);
     if (weight == nullptr) {
         widen_weights_and_rotate(call, block);
         return;
@@ -343,7 +341,7 @@ void norm_and_rotate(const KvCall &call, Block &block) noexcept {
 
 void norm_and_rotate_to_words(const KvCall &call, Block &block) noexcept {
     const Numbers numbers = numbers_of(call, block);
-    norm_and_rotate(call, block, numbers.weight, words_of(call, block));
+    norm_and_rotate(call, block, numbers.weight, stretch_of_words(call, block));
 }
 
 }  // namespace halyard

@@ -45,9 +45,9 @@ struct RowFactor {
     float mean = 0.0f, factor = 0.0f;
 };
 
-/// Finds it for the token of a block, by its heads and all that follow: n_heads in all. Each block of them goes through
-/// the steps before the norm.
-void find_row_factor(const KvCall &call, const Block &first, std::int64_t n_heads) noexcept;
+/// Finds it for the token of a block by all n_heads heads, of which most_heads at a time go through the steps before
+/// the norm.
+void find_row_factor(const KvCall &call, Block &block, std::int64_t most_heads, std::int64_t n_heads) noexcept;
 
 // Steps.
 void norm(const KvCall &call, Block &block) noexcept;

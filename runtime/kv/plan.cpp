@@ -7,6 +7,9 @@
 
 #include <cstdio>
 
+#define HALYARD_STAGE_KERNEL(name, stage, dtype, target) extern "C" halyard_##stage##_kernel name;
+#include "built_kernels.inc"
+
 namespace halyard {
 
 namespace {
@@ -98,7 +101,7 @@ halyard_status read_cache_of(const halyard_kv_desc &kv, int index, bool rerotate
 }
 
 /// The arrays that a run has to bring for a tensor.
-std::uint8_t list_arrays(const KvTensor &stages, bool rerotates) {
+std::uint8_t find_asked(const KvTensor &stages, bool rerotates) {
     unsigned arrays = 0;
     const auto ask_if = [&](bool condition, Array array) { arrays |= unsigned{condition} << static_cast<int>(array); };
     ask_if(stages.norm && stages.norm->weight, Array::weight);
@@ -143,7 +146,7 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.norm.rounding is ", out->norm->rounding,
                     ", but records have no dtype to round to");
     }
-    out->asked = list_arrays(*out, rerotates);
+    out->asked = find_asked(*out, rerotates);
     return HALYARD_OK;
 }
 
@@ -276,7 +279,38 @@ Task block_task(const halyard_plan &plan, const TensorPlan &desc) {
                     desc.head_dim % 2 == 0 && plan.rotary_dim % 2 == 0 ? Layout::even : Layout::dense);
 }
 
+// ---- The kernels ---------------------------------------------------------------------------------------------------
+
+using enum Dtype;  // as the rows name them
+
+/// The kernels of one target, whose name is that of the reference where it has none.
+constexpr StageKernels kernels_of(Target target) {
+    StageKernels kernels = {};
+    kernels.target = Target::reference;
+#define HALYARD_STAGE_KERNEL(name, stage, dtype, of)                                                                   \
+    if (target == Target::of) {                                                                                        \
+        kernels.target = target;                                                                                       \
+        kernels.stage[index_of(dtype)] = name;                                                                         \
+    }
+#include "built_kernels.inc"
+    return kernels;
+}
+
+constexpr StageKernels table[] = {
+#define HALYARD_TARGET(name, ...) kernels_of(Target::name),
+#include "kernels.inc"
+};
+
 }  // namespace
+
+const StageKernels *find_stage_kernels(TargetSet allowed) noexcept {
+    for (const StageKernels &kernels : table) {
+        if (kernels.target != Target::reference && (allowed & bit(kernels.target)) != 0) {
+            return &kernels;
+        }
+    }
+    return nullptr;
+}
 
 halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::shared_ptr<KvPlan> *out,
                             halyard_error *error) noexcept {
@@ -324,7 +358,7 @@ halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPl
                         "but the target is ",
                         name_of(best_of(allowed)));
         }
-        out->tensors[i].in_blocks = &select(block_task(plan, plan.tensors[i]), allowed);
+        out->tensors[i].block_rotation = &select(block_task(plan, plan.tensors[i]), allowed);
     }
     return HALYARD_OK;
 }

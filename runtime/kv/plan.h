@@ -1,6 +1,7 @@
 // What the KV path does with the tensors of a plan: each tensor's stages, as a list of steps.
 #pragma once
 
+#include "base/error.h"
 #include "base/text.h"
 #include "core/plan.h"
 #include "kv/cache.h"
@@ -9,6 +10,7 @@
 #include "kv/scale.h"
 #include "kv/stage_kernels.h"
 
+#include <cstdio>
 #include <optional>
 
 namespace halyard {
@@ -28,7 +30,7 @@ struct Step {
 /// The steps of a tensor, in the order in which they are done. One that is done in blocks needs a thread's workspace;
 /// else a step takes all tokens at once.
 struct Steps {
-    static constexpr int most = 10;
+    static constexpr int most = 8;  // load, norm, Hadamard, rotate, scale by position, Hadamard, scale, store
     Step list[most];
     int n = 0, n_before_norm = 0;  // that come before a norm of rows
     bool in_blocks = false;
@@ -60,7 +62,7 @@ struct KvTensor {
     std::int64_t most_heads = block_heads;          // of a block: as many as there is room for their numbers
     std::optional<CacheDesc> cache;
     std::uint8_t asked = 0;             // a bit for each Array
-    const Kernel *in_blocks = nullptr;  // rotates blocks of floats, in place if the pairings are one
+    const Kernel *block_rotation = nullptr;  // of floats, in place if the pairings are one
     Steps steps[2][2];                  // [elements of x are scattered][those of y, or of the cache, are]
 
     bool asks_for(Array array) const noexcept { return (asked >> static_cast<int>(array) & 1) != 0; }
@@ -88,5 +90,22 @@ halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPl
 
 /// Tells the steps of a tensor that is not plain.
 void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv, int index, TargetSet allowed) noexcept;
+
+// ---- Sentences about a stage's description -------------------------------------------------------------------------
+
+/// The name of a stage's description.
+struct StageName {
+    char text[32];
+    StageName(int index, const char *stage) { std::snprintf(text, sizeof(text), "tensors[%d].kv.%s", index, stage); }
+};
+
+/// Says that a field is not one of 0 … last.
+inline halyard_status fail_value(const StageName &name, const char *field, std::int32_t value, std::int32_t last,
+                                 halyard_error *error) {
+    return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, ".", field, " is ", value, ", but must be 0",
+                last == 0 ? Part("") : Part(" to "), last == 0 ? Part("") : Part(last));
+}
+
+inline bool is_within(std::int32_t value, std::int32_t last) { return value >= 0 && value <= last; }
 
 }  // namespace halyard

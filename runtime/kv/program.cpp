@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <cstring>
 
 namespace halyard {
 
@@ -24,200 +25,180 @@ struct Binding {
 
     const TensorPlan &desc() const { return program.plan->tensors[index]; }
     std::int64_t n_heads() const { return program.tensors[index].n_heads; }
-    std::int64_t n_batch() const { return program.positions.n_batch; }
-    std::int64_t n_tokens() const { return program.positions.n_tokens; }
-
-    /// Where the strides of an array with the shape of x lead, which are never walked where there is one.
-    struct ViewStrides {
-        std::int64_t batch, token, head;
-    };
-    ViewStrides view(const std::int64_t (&strides)[3]) const {
-        const bool one_token_rows = program.positions.one_token_rows;
-        const std::int64_t token = one_token_rows ? strides[0] : strides[1];
-        return {n_batch() > 1 ? strides[0] : 0, n_tokens() > 1 ? token : 0, n_heads() > 1 ? strides[2] : 0};
-    }
-
-    /// Notes where an array lies, and checks that.
-    halyard_status add(Array array, const Lattice &elements, halyard_error *error) const {
-        BoundArray &bound = out.arrays[static_cast<int>(array)];
-        bound.elements = elements;
-        bool is_descending = false;
-        if (!find_reach(elements.shape, elements.strides, elements.element_bytes, &bound.reach, &is_descending)) {
-            return fail_reach(array, error);
-        }
-        return HALYARD_OK;
-    }
-
-    [[gnu::cold]] halyard_status fail_reach(Array array, halyard_error *error) const {
-        return fail(error, HALYARD_ERROR_OVERFLOW, NameText(words_of(array).name, false, index),
-                    " leaves the address space");
-    }
 };
 
-halyard_status check_count(std::int64_t given, std::int64_t needed, const char *field, int index,
-                           halyard_error *error) {
-    return given == needed ? HALYARD_OK
-                           : fail(error, HALYARD_ERROR_SHAPE, "args.kv.stages[", index, "].", field, " is ", given,
-                                  ", but must be ", needed);
-}
-
-halyard_status bind_weights(const Binding &to, halyard_error *error) {
-    const bool has_weight = to.stages.asks_for(Array::weight);
-    HALYARD_TRY(check_count(to.given.n_weights, has_weight ? to.stages.norm->n_weights(to.n_heads()) : 0, "n_weights",
-                            to.index, error));
-    if (!has_weight) {
-        return HALYARD_OK;
-    }
-    const NormDesc &norm = *to.stages.norm;
-    const Lattice dense = {nullptr,
-                           element_bytes(*norm.weight),
-                           {norm.n_rows_of_weights(to.n_heads()), norm.size, 1, 1, 1, 1},
-                           {norm.size, 1, 0, 0, 0, 0}};
-    HALYARD_TRY(to.add(Array::weight, dense, error));
-    return norm.has_bias ? to.add(Array::bias, dense, error) : HALYARD_OK;
-}
-
-halyard_status bind_scales(const Binding &to, halyard_error *error) {
-    const bool is_static = to.stages.asks_for(Array::scales);
-    const std::int64_t n = is_static ? to.stages.scale->count(to.n_heads()) : 0;
-    HALYARD_TRY(check_count(to.given.n_scales, n, "n_scales", to.index, error));
-    if (is_static) {
-        HALYARD_TRY(to.add(Array::scales, {nullptr, sizeof(float), {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}}, error));
-    }
-    if (to.stages.asks_for(Array::scales_out)) {
-        const std::int64_t(&strides)[3] = to.given.stride_scales;
-        const auto &cache = to.stages.cache;
-        const Binding::ViewStrides view = to.view(strides);
-        const Lattice elements = {
-            nullptr,
-            sizeof(float),
-            {cache ? 1 : to.n_batch(), cache ? cache->n_slots : to.n_tokens(), to.n_heads(), 1, 1, 1},
-            {cache ? 0 : view.batch, cache ? strides[1] : view.token, view.head, 0, 0, 0}};
-        HALYARD_TRY(to.add(Array::scales_out, elements, error));
-        if (!elements_are_apart(elements)) {
-            return fail(error, HALYARD_ERROR_STRIDE, "args.kv.stages[", to.index, "].stride_scales is ", strides[0],
-                        ", ", strides[1], ", ", strides[2], ", by which two scales could meet");
-        }
-    }
-    if (to.stages.position_scales) {
-        const Binding::ViewStrides view = to.view(to.given.stride_position_scales);
-        HALYARD_TRY(to.add(Array::position_scales,
-                           {nullptr,
-                            sizeof(float),
-                            {to.n_batch(), to.n_tokens(), to.n_heads(), 1, 1, 1},
-                            {view.batch, view.token, view.head, 0, 0, 0}},
-                           error));
-    }
-    return HALYARD_OK;
+/// An array with the batch, tokens and heads of x. Strides of one are never walked.
+Lattice lattice_like_x(const Binding &to, std::int64_t element_bytes, const std::int64_t (&strides)[3]) {
+    const Positions &of = to.program.positions;
+    return {nullptr,
+            element_bytes,
+            {of.n_batch, of.n_tokens, to.n_heads(), 1, 1, 1},
+            {of.n_batch > 1 ? strides[0] : 0, of.n_tokens > 1 ? strides[of.one_token_rows ? 0 : 1] : 0,
+             to.n_heads() > 1 ? strides[2] : 0, 0, 0, 0}};
 }
 
 /// Scales of groups that lie apart: of so many blocks or batch rows of so many slots or tokens. They lie as described,
 /// or dense.
-Lattice group_scales(const Binding &to, const GroupsDesc &groups, bool is_in_cache) {
-    const auto &cache = to.stages.cache;
-    const std::int64_t n_blocks = is_in_cache ? cache->n_slots / cache->block_size : to.n_batch();
-    const std::int64_t n_tokens = is_in_cache ? cache->block_size : to.n_tokens();
-    GroupStrides strides = groups.strides;
-    if (strides.are_zero()) {
-        strides.stride_head = groups.n_groups * groups.scale_stride;
-        strides.stride_token = to.n_heads() * strides.stride_head;
+Lattice lattice_of_scales(const Binding &to, const GroupsDesc &groups, bool is_in_cache) {
+    Lattice scales = lattice_like_x(to, 1, groups.strides);
+    auto &[n_blocks, n_tokens, n_heads, n_groups, n_bytes, last] = scales.shape;
+    auto &[stride_block, stride_token, stride_head, stride_group, stride_byte, stride_last] = scales.strides;
+    n_groups = groups.n_groups;
+    n_bytes = groups.scale_bytes();
+    stride_group = groups.scale_stride;
+    stride_byte = 1;
+    if (is_in_cache) {
+        n_blocks = to.stages.cache->n_slots / to.stages.cache->block_size;
+        n_tokens = to.stages.cache->block_size;
+        std::copy_n(groups.strides, 3, scales.strides);
+    }
+    if (groups.are_dense()) {
+        stride_head = n_groups * stride_group;
+        stride_token = n_heads * stride_head;
         // Beyond what an address can be, saturated: the reach says so.
-        if (__builtin_mul_overflow(n_tokens, strides.stride_token, &strides.stride_batch)) {
-            strides.stride_batch = INT64_MAX;
-        }
-    } else if (!is_in_cache) {
-        const Binding::ViewStrides view = to.view({strides.stride_batch, strides.stride_token, strides.stride_head});
-        strides = {view.batch, view.token, strides.stride_head};
-    }
-    return {nullptr,
-            1,
-            {n_blocks, n_tokens, to.n_heads(), groups.n_groups, groups.scale_bytes(), 1},
-            {strides.stride_batch, strides.stride_token, strides.stride_head, groups.scale_stride, 1, 0}};
-}
-
-halyard_status bind_groups(const Binding &to, halyard_error *error) {
-    const auto &groups = to.stages.groups, &from = to.stages.from_groups;
-    if (to.stages.asks_for(Array::group_scales)) {
-        const Lattice elements = group_scales(to, *groups, to.stages.cache.has_value());
-        HALYARD_TRY(to.add(Array::group_scales, elements, error));
-        if (!elements_are_apart(elements)) {
-            return fail(error, HALYARD_ERROR_STRIDE, "tensors[", to.index,
-                        "].kv.groups.scales_stride_… are such that two scales could meet");
+        if (__builtin_mul_overflow(n_tokens, stride_token, &stride_block)) {
+            stride_block = INT64_MAX;
         }
     }
-    return to.stages.asks_for(Array::from_group_scales)
-               ? to.add(Array::from_group_scales, group_scales(to, *from, false), error)
-               : HALYARD_OK;
+    return scales;
 }
 
-halyard_status bind_cache(const Binding &to, halyard_error *error) {
-    if (!to.stages.cache) {
-        return HALYARD_OK;
+[[gnu::cold]] halyard_status fail_reach(const Binding &to, Array array, halyard_error *error) {
+    return fail(error, HALYARD_ERROR_OVERFLOW, NameText(words_of(array).name, false, to.index),
+                " leaves the address space");
+}
+
+/// Notes where an array lies, and checks that.
+halyard_status add_array(const Binding &to, Array array, const Lattice &elements, halyard_error *error) {
+    BoundArray &bound = to.out.arrays[static_cast<int>(array)];
+    bound.elements = elements;
+    bool is_descending = false;
+    return find_reach(elements.shape, elements.strides, elements.element_bytes, &bound.reach, &is_descending)
+               ? HALYARD_OK
+               : fail_reach(to, array, error);
+}
+
+/// The same for n numbers that lie one after the other.
+halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::int64_t bytes, halyard_error *error) {
+    Reach &reach = to.out.arrays[static_cast<int>(array)].reach;
+    reach.below = 0;
+    return __builtin_mul_overflow(n, bytes, &reach.above) ? fail_reach(to, array, error) : HALYARD_OK;
+}
+
+/// The same for scales that are written, of which no two may meet.
+halyard_status add_written(const Binding &to, Array array, const Lattice &elements, halyard_error *error) {
+    HALYARD_TRY(add_array(to, array, elements, error));
+    const std::int64_t(&strides)[3] = to.given.stride_scales;
+    return elements_are_apart(elements) ? HALYARD_OK
+           : array == Array::scales_out
+               ? fail(error, HALYARD_ERROR_STRIDE, "args.kv.stages[", to.index, "].stride_scales is ", strides[0], ", ",
+                      strides[1], ", ", strides[2], ", by which two scales could meet")
+               : fail(error, HALYARD_ERROR_STRIDE, "tensors[", to.index,
+                      "].kv.groups.scales_stride_… are such that two scales could meet");
+}
+
+/// Binds an array that a tensor's stages ask for, no cache.
+halyard_status bind_array(const Binding &to, Array array, halyard_error *error) {
+    const auto &cache = to.stages.cache;
+    const std::int64_t(&strides)[3] = to.given.stride_scales;
+    switch (array) {
+    case Array::weight:
+    case Array::bias:
+        return add_dense(to, array, to.stages.norm->n_weights(to.n_heads()), element_bytes(*to.stages.norm->weight),
+                         error);
+    case Array::scales: return add_dense(to, array, to.stages.scale->count(to.n_heads()), sizeof(float), error);
+    case Array::scales_out: {
+        Lattice scales = lattice_like_x(to, sizeof(float), strides);
+        if (cache) {
+            scales.shape[0] = 1;
+            scales.shape[1] = cache->n_slots;
+            scales.strides[0] = 0;
+            scales.strides[1] = strides[1];
+        }
+        return add_written(to, array, scales, error);
     }
-    const CacheDesc &cache = *to.stages.cache;
-    if (!cache.find_reach(to.n_heads(), to.desc().out_bytes, &to.out.arrays[static_cast<int>(Array::cache)].reach)) {
-        return to.fail_reach(Array::cache, error);
-    }
-    if (to.n_heads() > cache.most_heads) {
-        return fail(error, HALYARD_ERROR_STRIDE, "x[", to.index, "] has ", to.n_heads(),
-                    " heads, but two elements of so many could meet in tensors[", to.index,
-                    "].kv.cache, whose stride_head is ", cache.stride_head, ", stride_token ", cache.stride_token,
-                    " and stride_block ", cache.stride_block);
+    case Array::position_scales:
+        return add_array(to, array, lattice_like_x(to, sizeof(float), to.given.stride_position_scales), error);
+    case Array::group_scales:
+        return add_written(to, array, lattice_of_scales(to, *to.stages.groups, cache.has_value()), error);
+    case Array::from_group_scales:
+        return add_array(to, array, lattice_of_scales(to, *to.stages.from_groups, false), error);
+    case Array::cache: break;
     }
     return HALYARD_OK;
 }
 
+/// Checks the numbers that a caller brings beside addresses.
+halyard_status check_counts(const Binding &to, halyard_error *error) {
+    const auto check = [&](std::int64_t given, std::int64_t needed, const char *field) {
+        return given == needed ? HALYARD_OK
+                               : fail(error, HALYARD_ERROR_SHAPE, "args.kv.stages[", to.index, "].", field, " is ",
+                                      given, ", but must be ", needed);
+    };
+    const KvTensor &stages = to.stages;
+    HALYARD_TRY(check(to.given.n_weights, stages.asks_for(Array::weight) ? stages.norm->n_weights(to.n_heads()) : 0,
+                      "n_weights"));
+    HALYARD_TRY(check(to.given.n_scales, stages.asks_for(Array::scales) ? stages.scale->count(to.n_heads()) : 0,
+                      "n_scales"));
+    return HALYARD_OK;
+}
+
+halyard_status bind_cache(const Binding &to, const CacheDesc &cache, halyard_error *error) {
+    if (!cache.find_reach(to.n_heads(), to.desc().out_bytes, &to.out.arrays[static_cast<int>(Array::cache)].reach)) {
+        return fail_reach(to, Array::cache, error);
+    }
+    return to.n_heads() <= cache.most_heads
+               ? HALYARD_OK
+               : fail(error, HALYARD_ERROR_STRIDE, "x[", to.index, "] has ", to.n_heads(),
+                      " heads, but two elements of so many could meet in tensors[", to.index,
+                      "].kv.cache, whose stride_head is ", cache.stride_head, ", stride_token ", cache.stride_token,
+                      " and stride_block ", cache.stride_block);
+}
+
 /// Refuses strides of scales that nothing asks for.
 halyard_status check_unasked_strides(const Binding &to, halyard_error *error) {
-    const std::int64_t(&scales)[3] = to.given.stride_scales, (&by_position)[3] = to.given.stride_position_scales;
-    if ((scales[0] | scales[1] | scales[2] | by_position[0] | by_position[1] | by_position[2]) == 0) {
-        return HALYARD_OK;
-    }
     const bool writes_scales = to.stages.asks_for(Array::scales_out);
     for (int i = 0; i < 3; i++) {
-        if (scales[i] != 0 && (!writes_scales || (i == 0 && to.stages.cache))) {
+        const std::int64_t stride = to.given.stride_scales[i], by_position = to.given.stride_position_scales[i];
+        if (stride != 0 && (!writes_scales || (i == 0 && to.stages.cache))) {
             return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.stages[", to.index, "].stride_scales[", i, "] is ",
-                        scales[i], ", but ",
+                        stride, ", but ",
                         !writes_scales ? "no scales are written"
                                        : "in a cache scales have no batch: theirs are 0, slot, head");
         }
-        if (by_position[i] != 0 && !to.stages.position_scales) {
+        if (by_position != 0 && !to.stages.position_scales) {
             return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.stages[", to.index, "].stride_position_scales[", i,
-                        "] is ", by_position[i], ", but tensors[", to.index, "] does not have scales by position");
+                        "] is ", by_position, ", but tensors[", to.index, "] does not have scales by position");
         }
     }
     return HALYARD_OK;
 }
 
 /// The bytes of records lie one after the other.
-halyard_status check_records(const Program &program, int index, const KvTensor &stages, const halyard_run_args &args,
-                             halyard_error *error) {
-    const TensorPlan &desc = program.plan->tensors[index];
-    for (const bool is_x : {true, false}) {
-        const bool are_records = is_x ? desc.reads_x && stages.from_groups : desc.writes_y && stages.groups;
-        const std::int64_t stride = are_records ? (is_x ? args.x : args.y)[index].strides[3] : 1;
-        if (stride != 1) {
-            return fail(error, HALYARD_ERROR_STRIDE, is_x ? "x[" : "y[", index, "].strides[3] is ", stride,
-                        ", but the bytes of a record lie one after the other");
-        }
-    }
-    return HALYARD_OK;
+halyard_status check_records(const Binding &to, const halyard_run_args &args, halyard_error *error) {
+    const bool reads = to.desc().reads_x && to.stages.from_groups, writes = to.desc().writes_y && to.stages.groups;
+    const bool is_x = reads && args.x[to.index].strides[3] != 1;
+    const std::int64_t stride = is_x ? args.x[to.index].strides[3] : writes ? args.y[to.index].strides[3] : 1;
+    return stride == 1 ? HALYARD_OK
+                       : fail(error, HALYARD_ERROR_STRIDE, is_x ? "x[" : "y[", to.index, "].strides[3] is ", stride,
+                              ", but the bytes of a record lie one after the other");
 }
 
 halyard_status bind_stages(const Binding &to, const halyard_run_args &args, halyard_error *error) {
     const ProgramTensor &tensor = to.program.tensors[to.index];
     const TensorPlan &desc = to.desc();
-    HALYARD_TRY(check_records(to.program, to.index, to.stages, args, error));
+    HALYARD_TRY(check_records(to, args, error));
     HALYARD_TRY(check_unasked_strides(to, error));
-    HALYARD_TRY(bind_cache(to, error));
-    HALYARD_TRY(bind_weights(to, error));
-    HALYARD_TRY(bind_scales(to, error));
-    HALYARD_TRY(bind_groups(to, error));
-    const bool x_is_scattered = desc.reads_x && tensor.in().element != 1;
-    const bool y_is_scattered = desc.writes_y && tensor.y.element != 1;
+    HALYARD_TRY(to.stages.cache ? bind_cache(to, *to.stages.cache, error) : HALYARD_OK);
+    HALYARD_TRY(check_counts(to, error));
+    for (unsigned left = to.stages.asked & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
+        HALYARD_TRY(bind_array(to, Array(std::countr_zero(left)), error));
+    }
     if (desc.is_plain()) {
         return HALYARD_OK;
     }
+    const bool x_is_scattered = desc.reads_x && tensor.in().element != 1;
+    const bool y_is_scattered = desc.writes_y && tensor.y.element != 1;
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];
     const bool has_kernels = desc.kernels[0][0] != nullptr;  // else the plan is a device's, which takes no steps
     if (has_kernels && to.out.steps->direct != Steps::Direct::no) {
@@ -227,18 +208,13 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
 }
 
 [[gnu::cold]] halyard_status fail_no_stages(const KvTensor &stages, int index, const halyard_kv_args *kv,
-                                             halyard_error *error) {
-    const bool has_scales_apart = stages.asks_for(Array::group_scales) || stages.asks_for(Array::from_group_scales);
+                                            halyard_error *error) {
+    const Array first = stages.cache ? Array::cache : Array(std::countr_zero(stages.asked));
     return fail(error, HALYARD_ERROR_NULL_POINTER,
                 kv == nullptr                          ? "args.kv is NULL"
                 : stages.cache && kv->slots == nullptr ? "args.kv.stages and args.kv.slots are NULL"
                                                        : "args.kv.stages is NULL",
-                ", but tensors[", index, "] has ",
-                stages.cache             ? "a cache"
-                : stages.scale           ? "a scale"
-                : stages.position_scales ? "scales by position"
-                : has_scales_apart       ? "groups with scales apart"
-                                         : "a norm with a weight");
+                ", but tensors[", index, "] has ", words_of(first).asked_by);
 }
 
 }  // namespace
@@ -269,10 +245,10 @@ KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noex
     KvPointers pointers;
     for (int i = 0; i < plan.n_tensors; i++) {
         const halyard_stages &given = kv == nullptr || kv->stages == nullptr ? no_stages : kv->stages[i];
-        const void *const arrays[n_arrays] = {
-            given.weight,          given.bias,         given.scales,           given.scales_out, given.cache,
-            given.position_scales, given.group_scales, given.from_group_scales};
-        std::transform(arrays, arrays + n_arrays, pointers.of_tensor[i], address);
+        for (int array = 0; array < n_arrays; array++) {
+            std::memcpy(&pointers.of_tensor[i][array],
+                        reinterpret_cast<const char *>(&given) + array_words[array].field, sizeof(void *));
+        }
     }
     const halyard_slots *const slots = kv == nullptr ? nullptr : kv->slots;
     pointers.slots = slots == nullptr ? nullptr : slots->data;

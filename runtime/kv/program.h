@@ -6,32 +6,39 @@
 #include "core/memory.h"
 #include "core/program.h"
 #include "kv/plan.h"
-#include "kv/slots.h"
+
+#include <cstddef>
 
 namespace halyard {
 
 /// An array that a tensor's stages read or write.
 struct BoundArray {
-    Lattice elements;  // without its address; a cache's are CacheDesc::elements
+    Lattice elements;  // without its address; not set of a cache (see CacheDesc::elements), weights and static scales
     Reach reach;
 };
 
-/// What the caller calls it, and who asks for it.
+/// What the caller calls it, who asks for it, and where halyard_stages has its address.
 struct ArrayWords {
     ArgumentName name;
     const char *asked_by;
+    std::size_t field;
 };
 inline constexpr ArrayWords array_words[n_arrays] = {
-    {{"args.kv.stages[%d].weight"}, "a norm with a weight"},
-    {{"args.kv.stages[%d].bias"}, "a norm with a bias"},
-    {{"args.kv.stages[%d].scales"}, "static scales"},
-    {{"args.kv.stages[%d].scales_out"}, "dynamic scales"},
-    {{"args.kv.stages[%d].cache"}, "a cache"},
-    {{"args.kv.stages[%d].position_scales"}, "scales by position"},
-    {{"args.kv.stages[%d].group_scales"}, "groups with scales apart"},
-    {{"args.kv.stages[%d].from_group_scales"}, "from_groups with scales apart"}};
-
+    {{"args.kv.stages[%d].weight"}, "a norm with a weight", offsetof(halyard_stages, weight)},
+    {{"args.kv.stages[%d].bias"}, "a norm with a bias", offsetof(halyard_stages, bias)},
+    {{"args.kv.stages[%d].scales"}, "static scales", offsetof(halyard_stages, scales)},
+    {{"args.kv.stages[%d].scales_out"}, "dynamic scales", offsetof(halyard_stages, scales_out)},
+    {{"args.kv.stages[%d].cache"}, "a cache", offsetof(halyard_stages, cache)},
+    {{"args.kv.stages[%d].position_scales"}, "scales by position", offsetof(halyard_stages, position_scales)},
+    {{"args.kv.stages[%d].group_scales"}, "groups with scales apart", offsetof(halyard_stages, group_scales)},
+    {{"args.kv.stages[%d].from_group_scales"}, "from_groups with scales apart",
+     offsetof(halyard_stages, from_group_scales)}};
 inline const ArrayWords &words_of(Array array) noexcept { return array_words[static_cast<int>(array)]; }
+
+/// The arrays that are written, a bit for each.
+inline constexpr unsigned written_arrays = 1u << static_cast<int>(Array::scales_out) |
+                                           1u << static_cast<int>(Array::cache) |
+                                           1u << static_cast<int>(Array::group_scales);
 
 struct KvTensorProgram {
     const Steps *steps;
@@ -66,8 +73,6 @@ halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv
 
 /// The pointers in them, once their sizes were checked.
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noexcept;
-
-inline char *address(const void *data) noexcept { return static_cast<char *>(const_cast<void *>(data)); }
 
 /// Checks a run's stages, slots and moves, all but pointers, for a program that was bound.
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,

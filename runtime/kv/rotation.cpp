@@ -57,7 +57,7 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
     const std::int64_t rotary_dim = call.plan().rotary_dim;
     const bool converts = desc.pairing != desc.out_pairing;  // then windows are rotated into `spare` and copied back
-    const Kernel &kernel = *call.stages(block).in_blocks;
+    const Kernel &kernel = *call.stages(block).block_rotation;
     Side in = {}, out = {};
     in.token = block.strides.token;
     in.head = block.strides.head;
@@ -84,7 +84,7 @@ void rotate_to_output(const KvCall &call, Block &block) noexcept {
 }
 
 void rotate_to_words(const KvCall &call, Block &block) noexcept {
-    rotate(call.plan(), call.desc(block), call.kv.tensors[block.index].direct, words_of(call, block), block.rows,
+    rotate(call.plan(), call.desc(block), call.kv.tensors[block.index].direct, stretch_of_words(call, block), block.rows,
            false);
 }
 

@@ -33,7 +33,7 @@ void for_each_stretch(const KvCall &call, const Block &block, const Function &fu
 }
 
 /// A block whose words are made dense in the workspace, as the output of a stretch.
-inline Stretch words_of(const KvCall &call, const Block &block) {
+inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
     return {call.x(block), reinterpret_cast<char *>(block.work->spare), block.row_of_token, block.n_heads,
             block.n_tokens, call.tensor(block).x.token, block.n_heads * call.desc(block).head_dim};
 }

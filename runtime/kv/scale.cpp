@@ -2,8 +2,6 @@
 
 #include "base/versioned.h"
 #include "kv/block.h"
-#include "kv/names.h"
-#include "kv/reduce.h"
 
 #include <algorithm>
 #include <limits>
@@ -56,33 +54,24 @@ char *find_scale(const KvCall &call, int index, Array array, std::int64_t batch,
 
 }  // namespace
 
-halyard_status check_static_scales(const KvCall &call, int index, halyard_error *error) noexcept {
-    const std::optional<ScaleDesc> &scale = call.kv_plan().tensors[index].scale;
-    const std::int64_t n = scale && !scale->dynamic ? scale->count(call.program.tensors[index].n_heads) : 0;
-    for (std::int64_t i = 0; i < n; i++) {
-        const auto value = read_word<float>(find_scale(call, index, Array::scales, i, 0, 0));
-        if (!is_scale(value)) {
-            return fail(error, HALYARD_ERROR_SCALE, text_of(call, Array::scales, index), "[", i, "] is ",
-                        double(value), ", but it and its reciprocal must be positive and finite");
-        }
-    }
-    return HALYARD_OK;
+namespace {
+
+float static_scale(const KvCall &call, int index, std::int64_t i) {
+    return read_word<float>(call.arrays.of_tensor[index][static_cast<int>(Array::scales)] +
+                            i * std::int64_t{sizeof(float)});
 }
 
-halyard_status check_position_scales(const KvCall &call, int index, halyard_error *error) noexcept {
-    const Positions &tokens = call.program.positions;
-    const std::int64_t *const strides =
-        call.kv.tensors[index].arrays[static_cast<int>(Array::position_scales)].elements.strides;
-    const auto n_apart = [&](std::int64_t n, int dim) { return strides[dim] == 0 ? 1 : n; };
-    const std::int64_t n_heads =
-        call.kv_plan().tensors[index].position_scales ? call.program.tensors[index].n_heads : 0;
-    for (std::int64_t batch = 0; n_heads != 0 && batch < n_apart(tokens.n_batch, 0); batch++) {
-        for (std::int64_t token = 0; token < n_apart(tokens.n_tokens, 1); token++) {
-            for (std::int64_t head = 0; head < n_apart(n_heads, 2); head++) {
+/// What a stride of 0 shares is looked at once.
+halyard_status check_position_scales(const KvCall &call, int index, halyard_error *error) {
+    const Lattice &all = call.kv.tensors[index].arrays[static_cast<int>(Array::position_scales)].elements;
+    const auto n = [&](int dim) { return all.strides[dim] == 0 ? 1 : all.shape[dim]; };
+    for (std::int64_t batch = 0; batch < n(0); batch++) {
+        for (std::int64_t token = 0; token < n(1); token++) {
+            for (std::int64_t head = 0; head < n(2); head++) {
                 const auto value =
                     read_word<float>(find_scale(call, index, Array::position_scales, batch, token, head));
                 if (value - value != 0.0f) {
-                    const TokenNumbers::Name name = tokens.name_of(batch, token);
+                    const TokenNumbers::Name name = call.program.positions.name_of(batch, token);
                     return fail(error, HALYARD_ERROR_SCALE, text_of(call, Array::position_scales, index), "[batch ",
                                 name.batch, ", token ", name.token, ", head ", head, "] is ", double(value),
                                 ", but must be finite");
@@ -91,6 +80,21 @@ halyard_status check_position_scales(const KvCall &call, int index, halyard_erro
         }
     }
     return HALYARD_OK;
+}
+
+}  // namespace
+
+halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept {
+    const KvTensor &stages = call.kv_plan().tensors[index];
+    const std::int64_t n =
+        stages.asks_for(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
+    for (std::int64_t i = 0; i < n; i++) {
+        if (const float scale = static_scale(call, index, i); !is_scale(scale)) {
+            return fail(error, HALYARD_ERROR_SCALE, text_of(call, Array::scales, index), "[", i, "] is ",
+                        double(scale), ", but it and its reciprocal must be positive and finite");
+        }
+    }
+    return stages.position_scales ? check_position_scales(call, index, error) : HALYARD_OK;
 }
 
 halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *error) noexcept {
@@ -156,7 +160,7 @@ void take_static_scales(const KvCall &call, Block &block) noexcept {
     const std::int64_t n = scale.count(block.n_heads), first = scale.by_head ? block.head : 0;
     float *const r = block.work->numbers;
     for (std::int64_t i = 0; i < n; i++) {
-        r[i] = 1.0f / read_word<float>(find_scale(call, block.index, Array::scales, first + i, 0, 0));
+        r[i] = 1.0f / static_scale(call, block.index, first + i);
     }
     block.factors = {r, {0, scale.by_head ? 1 : 0, 0}};
 }

@@ -59,10 +59,9 @@ inline void store_scale(char *at, float scale) noexcept {
     }
 }
 
-/// Check the values of a tensor's scales before anything is written: static ones; those by position, which must be
-/// finite; and the dynamic ones of keys that move.
-halyard_status check_static_scales(const KvCall &call, int index, halyard_error *error) noexcept;
-halyard_status check_position_scales(const KvCall &call, int index, halyard_error *error) noexcept;
+/// Check the values of a tensor's scales before anything is written: those that are only read, of which those by
+/// position must be finite; and the dynamic ones of keys that move.
+halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept;
 halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *error) noexcept;
 
 // Steps. Factors are what the store multiplies by.

@@ -1,9 +1,17 @@
-// The kernels of the stages beside the rotation.
+// The kernels of the stages beside the rotation, and how they are called.
 #pragma once
 
 #include "base/storage.h"
 #include "core/kernel_abi.h"
+#include "core/rotate.h"
 #include "core/targets.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <tuple>
+#include <utility>
 
 namespace halyard {
 
@@ -29,5 +37,125 @@ struct StageKernels {
 
 /// The kernels of the best allowed target that has some; NULL if none has.
 const StageKernels *find_stage_kernels(TargetSet allowed) noexcept;
+
+/// Strides of whole heads, in elements of their own dtype.
+struct ElementStrides {
+    std::int64_t element, head, token;
+};
+
+/// Some elements (a head, or a window of it) of some heads of some tokens. None is 0.
+struct Extents {
+    std::int64_t n_elements, n_heads, n_tokens;
+};
+
+/// Where such elements lie: the first of the first head of the first token. T is char where their dtype stands beside.
+template <typename T>
+struct Elements {
+    T *data;
+    ElementStrides strides;
+};
+
+/// An operand of a kernel: elements, heads and tokens, or numbers of heads: heads and tokens. (Not initialised: see
+/// set_buffer.)
+struct StageOperand {
+    const void *data;
+    std::int64_t bytes;  // of an element
+    std::int64_t strides[3];
+    int first_dim;  // 1: of numbers of heads, whose kernels see no dimension of elements
+    halyard_buffer buffer;
+    halyard_dimension dims[3];
+
+    template <typename T>
+    // NOLINTNEXTLINE(*UninitializedObject)
+    StageOperand(const Elements<T> &elements, std::int64_t element_bytes, int first = 0)
+        : data(elements.data), bytes(element_bytes),
+          strides{elements.strides.element, elements.strides.head, elements.strides.token}, first_dim(first) {}
+    /// Numbers of heads that are dense.
+    StageOperand(const float *numbers, std::int64_t n_heads)
+        : StageOperand(Elements<const float>{numbers, {0, 1, n_heads}}, sizeof(float), 1) {}
+    StageOperand(const StageOperand &) = delete;
+    StageOperand &operator=(const StageOperand &) = delete;
+};
+
+/// A call of a kernel with operands of one shape.
+template <std::size_t n>
+struct StageCall {
+    std::int64_t extents[3];  // of elements, heads and tokens
+    StageOperand *operands[n];
+
+    template <typename... Operands>
+    explicit StageCall(const Extents &of, Operands &...with)
+        : extents{of.n_elements, of.n_heads, of.n_tokens}, operands{&with...} {}
+
+    /// Joins two dimensions into one where all strides allow it, for longer loops and larger groups of heads.
+    void join(int inner, int outer) noexcept {
+        const bool fits = std::all_of(operands, operands + n, [&](const StageOperand *operand) {
+            return operand->strides[outer] == operand->strides[inner] * extents[inner];
+        });
+        if (fits || extents[outer] == 1) {
+            extents[inner] *= extents[outer];
+            extents[outer] = 1;
+        }
+    }
+    void join_all() noexcept {
+        join(0, 1);
+        join(extents[1] == 1 ? 0 : 1, 2);
+    }
+
+    /// Calls function(buffers...) for all of it: once, or for one token or head after the other where 32-bit offsets do
+    /// not reach more. A head's elements are neighbours, so that they always do.
+    template <typename Function>
+    void for_each_part(const Function &function) noexcept {
+        const std::int64_t n_tokens = fits() ? 1 : std::exchange(extents[2], 1);
+        const std::int64_t n_heads = fits() ? 1 : std::exchange(extents[1], 1);
+        for (std::int64_t token = 0; token < n_tokens; token++) {
+            for (std::int64_t head = 0; head < n_heads; head++) {
+                std::array<halyard_buffer *, n> buffers;
+                for (std::size_t i = 0; i < n; i++) {
+                    StageOperand &of = *operands[i];
+                    const std::int64_t offset = token * of.strides[2] + head * of.strides[1];
+                    set_buffer(of.buffer, static_cast<const char *>(of.data) + offset * of.bytes, of.dims);
+                    for (int dim = 0; dim < 3; dim++) {
+                        set_dimension(of.dims[dim], extents[dim], of.strides[dim]);
+                    }
+                    of.buffer.dim += of.first_dim;
+                    buffers[i] = &of.buffer;
+                }
+                std::apply(function, buffers);
+            }
+        }
+    }
+
+private:
+    bool fits() const noexcept {
+        return std::all_of(operands, operands + n, [&](const StageOperand *operand) {
+            std::int64_t sum = 0;
+            for (int i = 0; i < 3; i++) {
+                sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand->strides[i]);  // one's may be any
+            }
+            return sum <= max_offset;
+        });
+    }
+};
+template <typename... Operands>
+StageCall(const Extents &, Operands &...) -> StageCall<sizeof...(Operands)>;
+
+/// The largest magnitude of the finite elements of each head, 0 where none is: [token][head], dense.
+inline void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<float> &block,
+                         float *largest) noexcept {
+    StageOperand x(block, sizeof(float)), y(largest, extents.n_heads);
+    StageCall call(extents, x, y);
+    call.join(1, 2);
+    call.for_each_part(kernels.largest[0]);
+}
+
+/// The least and the greatest element likewise. No zero has a sign.
+inline void find_range(const StageKernels &kernels, const Extents &extents, const Elements<float> &block, float *least,
+                       float *greatest) noexcept {
+    StageOperand x(block, sizeof(float)), low(least, extents.n_heads), high(greatest, extents.n_heads);
+    StageCall call(extents, x, low, high);
+    call.join(1, 2);
+    call.for_each_part(kernels.range[0]);
+}
 
 }  // namespace halyard

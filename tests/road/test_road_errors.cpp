@@ -191,7 +191,7 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
     runs.accept_each({{}, {{s.kv[1].norm, &norm}, {norm.weight_dtype, 0}}});
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"kv is NULL", "tensors[1] has a norm with a weight"}, {{s.kv[1].norm, &norm}}},
-        {HALYARD_ERROR_NULL_POINTER, {"kv is NULL", "tensors[1] has a scale"}, {{s.kv[1].scale, &s.fixed}}},
+        {HALYARD_ERROR_NULL_POINTER, {"kv is NULL", "tensors[1] has static scales"}, {{s.kv[1].scale, &s.fixed}}},
     });
 }
 

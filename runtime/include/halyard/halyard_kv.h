@@ -211,8 +211,8 @@ typedef struct halyard_groups_info {
 HALYARD_API halyard_status halyard_get_groups_info(int32_t preset, int64_t head_dim, halyard_groups_info *info,
                                                    halyard_error *error);
 
-/* What is done to a tensor of a plan beside the rotation. The fields stand in the order in which it happens, but for a
- * norm AFTER the rotation. Pointers may be NULL: the tensor does not have that stage. Read during the call only.
+/* What is done to a tensor of a plan beside the rotation, in the order of Stages above; fields that a later version adds
+ * are the last. Pointers may be NULL: the tensor does not have that stage. Read during the call only.
  * Errors of halyard_create_plan by it: SHAPE (a cache, hadamard, records), WINDOW (of a norm), SCALE (eps), STRIDE and
  * OVERFLOW (a cache), MISMATCH (fields that contradict each other, or rerotates), UNSUPPORTED (heads too long). */
 struct halyard_kv_desc {
