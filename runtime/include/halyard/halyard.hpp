@@ -345,21 +345,9 @@ public:
         return angle_source(frequencies, describe_angles(HALYARD_ANGLES_PHASE, first, n_positions));
     }
 
-    /// The caller's own rows: position p reads rotary_dim / 2 values of a dtype at row p of cos_rows and sin_rows. The
-    /// memory stays the caller's, must outlive the source, and may be rewritten between runs. by_token: they are the
-    /// rows of a run's tokens instead, [batch, tokens] = n_rows, and such runs name no positions.
-    static angle_source given(const void *cos_rows, const void *sin_rows, dtype type, std::int64_t n_rows,
-                              std::int64_t stride_row, std::int64_t rotary_dim, bool by_token = false) {
-        auto desc = describe_rows(cos_rows, sin_rows, type, n_rows, stride_row, rotary_dim);
-        desc.by_token = by_token ? 1 : 0;
-        return angle_source(nullptr, desc);
-    }
-    static angle_source given(const float *cos_rows, const float *sin_rows, std::int64_t n_rows,
-                              std::int64_t stride_row, std::int64_t rotary_dim) {
-        return given(cos_rows, sin_rows, dtype::f32, n_rows, stride_row, rotary_dim);
-    }
-
-    /// Such rows in the words of the C ABI, for what has fields of its own there: an axis map, say.
+    /// The caller's own rows in the words of the C ABI: position p reads rotary_dim / 2 values of a dtype at row p of
+    /// cos_rows and sin_rows. The memory stays the caller's, must outlive the source, and may be rewritten between
+    /// runs.
     static halyard_angle_source_desc describe_rows(const void *cos_rows, const void *sin_rows, dtype type,
                                                    std::int64_t n_rows, std::int64_t stride_row,
                                                    std::int64_t rotary_dim) noexcept {
@@ -374,6 +362,10 @@ public:
         return desc;
     }
     static angle_source given(const halyard_angle_source_desc &rows) { return angle_source(nullptr, rows); }
+    static angle_source given(const float *cos_rows, const float *sin_rows, std::int64_t n_rows,
+                              std::int64_t stride_row, std::int64_t rotary_dim) {
+        return given(describe_rows(cos_rows, sin_rows, dtype::f32, n_rows, stride_row, rotary_dim));
+    }
 
     /// Rows as make_rows writes them: [batch, tokens, 2, rotary_dim / 2]. n_rows = batch * tokens. With are_shared all
     /// batch rows read the same rows, and n_rows = tokens. Runs with them name no positions. The memory stays the
@@ -383,7 +375,7 @@ public:
         auto desc = describe_rows(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, dtype::f32, n_rows,
                                   rotary_dim, rotary_dim);
         desc.by_token = are_shared ? 2 : 1;
-        return angle_source(nullptr, desc);
+        return given(desc);
     }
 
     halyard_angle_source_info info() const {
@@ -395,30 +387,15 @@ private:
         : handle(detail::create<halyard_angle_source>(halyard_create_angle_source, frequencies, &desc)) {}
 };
 
-/// The fixed part of one tensor that a plan rotates, of one pairing before and after.
-inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim, pairing in_and_out,
+/// The fixed part of one tensor that a plan rotates. A head_dim of 0 and pairing() are what a config told the
+/// frequencies of its plan.
+inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim = 0, pairing in_and_out = {},
                                            std::int64_t rotary_offset = 0) noexcept {
     auto desc = make_struct<halyard_tensor_desc>();
     desc.dtype = static_cast<std::int32_t>(type);
     desc.pairing = static_cast<std::int32_t>(in_and_out);
     desc.head_dim = head_dim;
     desc.rotary_offset = rotary_offset;
-    return desc;
-}
-
-/// The same from one pairing to another.
-inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim, pairing in, pairing out,
-                                           std::int64_t rotary_offset = 0) noexcept {
-    auto desc = describe_tensor(type, head_dim, in, rotary_offset);
-    desc.out_pairing = static_cast<std::int32_t>(out);
-    return desc;
-}
-
-/// A tensor whose head_dim and pairings are what a config told the frequencies of its plan. A head_dim of 0 is theirs.
-inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim = 0) noexcept {
-    auto desc = make_struct<halyard_tensor_desc>();
-    desc.dtype = static_cast<std::int32_t>(type);
-    desc.head_dim = head_dim;
     return desc;
 }
 

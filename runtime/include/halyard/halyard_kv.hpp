@@ -110,8 +110,8 @@ halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, keep_l
     return result;
 }
 
-/// What a run brings for a tensor that has a norm with a weight, and maybe a cache.
-inline halyard_stages stages(const void *weight, std::int64_t n_weights, void *cache = nullptr) noexcept {
+/// What a run brings for a tensor that has a norm with a weight, and maybe a cache; or neither.
+inline halyard_stages stages(const void *weight = nullptr, std::int64_t n_weights = 0, void *cache = nullptr) noexcept {
     auto result = make_struct<halyard_stages>();
     result.weight = weight;
     result.n_weights = n_weights;
@@ -120,8 +120,6 @@ inline halyard_stages stages(const void *weight, std::int64_t n_weights, void *c
 }
 /// For a tensor that has a cache and no norm with a weight.
 inline halyard_stages stages_into(void *cache) noexcept { return stages(nullptr, 0, cache); }
-/// For a tensor that has neither.
-inline halyard_stages stages() noexcept { return stages(nullptr, 0); }
 
 /// What a run brings: stages, one for each tensor of the plan, and slots if any tensor has a cache. It has their
 /// addresses.
