@@ -20,13 +20,4 @@ constexpr std::optional<Pairing> to_pairing(std::int32_t number) noexcept {
     return std::nullopt;
 }
 
-/// As kernels' names call it.
-constexpr const char *name_of(Pairing pairing) noexcept {
-    switch (pairing) {
-    case Pairing::half: return "half";
-    case Pairing::interleaved: return "interleaved";
-    }
-    return nullptr;
-}
-
 }  // namespace halyard

@@ -1,7 +1,7 @@
 // A share of a call's work: a part that the caller's threads do, or a task of an executor.
 #pragma once
 
-#include "halyard/halyard.h"
+#include "base/error.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -38,7 +38,22 @@ constexpr TokenShare share_of_tokens(std::int64_t n, const Share &share) noexcep
 }
 
 /// Checks a part of several.
-halyard_status check_part(std::int32_t part, std::int32_t n_parts, bool has_executor, halyard_error *error) noexcept;
+[[gnu::cold]] inline halyard_status check_part(std::int32_t part, std::int32_t n_parts, bool has_executor,
+                                               halyard_error *error) noexcept {
+    if (n_parts < 0 || n_parts > 1024) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.n_parts is ", n_parts, ", but must be 0 to 1024");
+    }
+    const std::int32_t count = std::max(n_parts, 1);
+    if (part < 0 || part >= count) {
+        return fail(error, HALYARD_ERROR_SHAPE, "args.part is ", part, ", but must be 0",
+                    count == 1 ? Part("") : Part(" to "), count == 1 ? Part("") : Part(count - 1));
+    }
+    if (has_executor) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.n_parts is ", n_parts,
+                    ", but the run has an executor, which shares it out already");
+    }
+    return HALYARD_OK;
+}
 
 /// Reads which part of a call is to be done; 0 parts are one. An executor shares the call out itself.
 inline halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Share *out,

@@ -1,4 +1,4 @@
-#include "config/axes.h"
+#include "config/rope.h"
 
 #include "frequencies/frequencies.h"
 

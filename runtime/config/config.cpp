@@ -2,11 +2,7 @@
 // them, and hands the numbers to the scaling methods. What reads a config throws Failure; here it becomes a status.
 #include "base/error.h"
 #include "base/versioned.h"
-#include "config/keys.h"
-#include "config/language_model.h"
-#include "config/layers.h"
 #include "config/rope.h"
-#include "config/vision.h"
 #include "frequencies/scaling.h"
 
 #include <algorithm>

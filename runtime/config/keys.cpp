@@ -1,4 +1,4 @@
-#include "config/keys.h"
+#include "config/language_model.h"
 
 #include <algorithm>
 #include <initializer_list>

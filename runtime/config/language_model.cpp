@@ -1,7 +1,5 @@
 #include "config/language_model.h"
 
-#include "config/keys.h"
-
 #include <algorithm>
 #include <string>
 

@@ -25,4 +25,14 @@ void check_needs(const ModelType &known, const std::string &type, const JsonObje
 /// Throws Failure where the model has no RoPE, or one that is not supported.
 Model find_model(const JsonObject &root);
 
+// Keys that speak of positions (keys.cpp): each is understood, known to mean nothing here, or refused.
+
+/// Throws Failure, naming the key, where one is not known: what it asks for would be left out without a word.
+void check_keys(const Model &model);
+/// The same for an image encoder's part.
+void check_vision_keys(const JsonObject &vision);
+
+/// "attn_config.rope is true", say, where the config says that the model has RoPE; "" where it does not.
+std::string find_claim(const JsonObject &config);
+
 }  // namespace halyard

@@ -1,4 +1,4 @@
-#include "config/query.h"
+#include "config/rope.h"
 
 #include <algorithm>
 #include <cmath>

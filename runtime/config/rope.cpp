@@ -1,8 +1,5 @@
 #include "config/rope.h"
 
-#include "config/axes.h"
-#include "config/query.h"
-#include "config/widths.h"
 #include "frequencies/frequencies.h"
 
 #include <algorithm>

@@ -1,6 +1,4 @@
-#include "config/vision.h"
-
-#include "config/keys.h"
+#include "config/rope.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "config/widths.h"
+#include "config/rope.h"
 
 #include <charconv>
 #include <cmath>

@@ -84,8 +84,8 @@ void rotate_to_output(const KvCall &call, Block &block) noexcept {
 }
 
 void rotate_to_words(const KvCall &call, Block &block) noexcept {
-    rotate(call.plan(), call.desc(block), call.kv.tensors[block.index].direct, stretch_of_words(call, block), block.rows,
-           false);
+    rotate(call.plan(), call.desc(block), call.kv.tensors[block.index].direct, stretch_of_words(call, block),
+           block.rows, false);
 }
 
 }  // namespace halyard
