@@ -52,14 +52,15 @@ struct CachedPart {
     ElementStrides strides;        // of dense elements of the block
     std::int64_t offset;           // in the cache, from slot 0 and the block's first head on
     ElementStrides cache_strides;  // likewise
-    // n_groups such groups of tokens; each starts cache_stride after the one before.
+    // n_groups such groups of tokens, if they may be groups; each starts cache_stride after the one before.
     std::int64_t n_groups, cache_stride;
 };
 
 /// Calls function(token, stored, n_groups, stride) for the tokens of a block that are stored: for what lies evenly
-/// apart, and for as many groups of tokens as have one shape and lie evenly apart themselves.
+/// apart, and if it may for as many groups of tokens as have one shape and lie evenly apart themselves.
 template <typename Function>
-void for_each_group(const KvCall &call, const Block &block, const CacheDesc &cache, const Function &function) {
+void for_each_group(const KvCall &call, const Block &block, bool may_group, const Function &function) {
+    const CacheDesc &cache = *call.stages(block).cache;
     Stored one = {};
     std::int64_t first_token = 0, n_groups = 0, stride = 0;
     const auto flush = [&] {
@@ -70,7 +71,7 @@ void for_each_group(const KvCall &call, const Block &block, const CacheDesc &cac
     for_each_stored(call.kv.slots, call.arrays.slots, cache, block.first(call), block.n_tokens,
                     [&](std::int64_t token, const Stored &stored) {
                         const std::int64_t step = stored.offset - one.offset - (n_groups - 1) * stride;
-                        if (n_groups > 0 && token == first_token + n_groups * one.n_tokens &&
+                        if (may_group && n_groups > 0 && token == first_token + n_groups * one.n_tokens &&
                             stored.n_tokens == one.n_tokens && stored.stride_token == one.stride_token &&
                             (n_groups == 1 || step == stride)) {
                             stride = step;
@@ -88,12 +89,12 @@ void for_each_group(const KvCall &call, const Block &block, const CacheDesc &cac
 
 /// Calls function(part) for all elements of a block that are stored, in as few parts as it takes.
 template <typename Function>
-void for_each_cached(const KvCall &call, const Block &block, const Function &function) {
+void for_each_cached(const KvCall &call, const Block &block, bool may_group, const Function &function) {
     const CacheDesc &cache = *call.stages(block).cache;
     const std::int64_t head_dim = call.desc(block).head_dim, tile = cache.tile_elements, n_tiles = head_dim / tile;
     std::int64_t element = 0;
     const bool is_linear = cache.is_linear(head_dim, &element);
-    for_each_group(call, block, cache,
+    for_each_group(call, block, may_group,
                    [&](std::int64_t token, const Stored &stored, std::int64_t n_groups, std::int64_t stride) {
                        if (is_linear) {
                            function(CachedPart{{head_dim, block.n_heads, stored.n_tokens},
@@ -134,29 +135,30 @@ char *cache_of(const KvCall &call, const Block &block) {
            block.head * call.stages(block).cache->stride_head * call.desc(block).out_bytes;
 }
 
-/// The block whose floats are dense words instead.
-Units<const char> dense_words(const Block &block, std::int64_t bytes, std::int64_t offset = 0) {
-    return {reinterpret_cast<const char *>(block.work->spare) + offset * bytes, bytes, block.strides.head * bytes,
-            block.strides.token * bytes};
+/// The workspace's words: the block's elements, as dense as its floats.
+char *words_of(const Block &block) { return reinterpret_cast<char *>(block.work->spare); }
+
+/// Copies units of so many elements of some bytes each. Strides are in elements.
+void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Elements<const char> &from,
+          const Elements<char> &to) {
+    const auto units = [&]<typename T>(const Elements<T> &of) {
+        return Units<T>{of.data, of.strides.element * bytes, of.strides.head * bytes, of.strides.token * bytes};
+    };
+    copy_units(unit * bytes, n.n_elements, n.n_heads, n.n_tokens, units(from), units(to));
 }
 
 /// Copies a part of words that are scattered in a cache; if `by_tiles`, a tile is a unit.
 void copy_part(const Block &block, std::int64_t bytes, bool by_tiles, const CachedPart &part, char *cache) {
     const Extents &n = part.extents;
     const ElementStrides &from = part.strides, &to = part.cache_strides;
-    const char *const words = dense_words(block, bytes, offset_of(block, part)).data;
+    const char *const words = words_of(block) + offset_of(block, part) * bytes;
     char *const y = cache + part.offset * bytes;
-    const std::int64_t from_group = n.n_tokens * from.token * bytes, to_group = part.cache_stride * bytes;
-    if (by_tiles) {
-        copy_units(bytes * n.n_elements, n.n_heads, part.n_groups, n.n_tokens,
-                   {words, from.head * bytes, from_group, from.token * bytes},
-                   {y, to.head * bytes, to_group, to.token * bytes});
-        return;
-    }
-    for (std::int64_t h = 0; h < n.n_heads; h++) {  // in whose memory groups are often neighbours
-        copy_units(bytes, n.n_elements, part.n_groups, n.n_tokens,
-                   {words + h * from.head * bytes, from.element * bytes, from_group, from.token * bytes},
-                   {y + h * to.head * bytes, to.element * bytes, to_group, to.token * bytes});
+    // Groups stand in the place of heads, one of which is copied after the other: its groups are often neighbours.
+    for (std::int64_t h = 0; h < (by_tiles ? 1 : n.n_heads); h++) {
+        copy(bytes, by_tiles ? n.n_elements : 1, {by_tiles ? n.n_heads : n.n_elements, part.n_groups, n.n_tokens},
+             {words + h * from.head * bytes,
+              {by_tiles ? from.head : from.element, n.n_tokens * from.token, from.token}},
+             {y + h * to.head * bytes, {by_tiles ? to.head : to.element, part.cache_stride, to.token}});
     }
 }
 
@@ -172,12 +174,9 @@ void load(const KvCall &call, Block &block) noexcept {
 void load_scattered(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
     const Side &in = call.tensor(block).in();
-    char *const words = reinterpret_cast<char *>(block.work->spare);
-    const std::int64_t bytes = desc.bytes;
-    copy_units(bytes, desc.head_dim, block.n_heads, block.n_tokens,
-               {call.x(block), in.element * bytes, in.head * bytes, in.token * bytes},
-               {words, bytes, block.strides.head * bytes, block.strides.token * bytes});
-    widen(call.kernels(), desc.dtype, block.extents(desc.head_dim), {words, block.strides}, block.floats());
+    copy(desc.bytes, 1, block.extents(desc.head_dim), {call.x(block), {in.element, in.head, in.token}},
+         {words_of(block), block.strides});
+    widen(call.kernels(), desc.dtype, block.extents(desc.head_dim), {words_of(block), block.strides}, block.floats());
 }
 
 void load_from_cache(const KvCall &call, Block &block) noexcept {
@@ -189,23 +188,17 @@ void load_from_cache(const KvCall &call, Block &block) noexcept {
         }
     }
     const char *const cache = cache_of(call, block);
-    for_each_cached(call, block, [&](const CachedPart &part) {
-        for (std::int64_t i = 0; i < part.n_groups; i++) {
-            const char *from = cache + (part.offset + i * part.cache_stride) * bytes;
-            float *const to =
-                block.work->floats + offset_of(block, part) + i * part.extents.n_tokens * part.strides.token;
-            Elements<const char> elements = {from, part.cache_strides};
-            if (part.cache_strides.element != 1) {
-                char *const words = reinterpret_cast<char *>(block.work->spare);
-                const ElementStrides &at = part.cache_strides, &dense = part.strides;
-                // Tokens that are neighbours are transposed in registers if they are what copy_units calls units.
-                copy_units(bytes, part.extents.n_tokens, part.extents.n_heads, part.extents.n_elements,
-                           {from, at.token * bytes, at.head * bytes, at.element * bytes},
-                           {words, dense.token * bytes, dense.head * bytes, bytes});
-                elements = {words, {1, dense.head, dense.token}};
-            }
-            widen(call.kernels(), desc.dtype, part.extents, elements, {to, part.strides});
+    for_each_cached(call, block, false, [&](const CachedPart &part) {
+        Elements<const char> elements = {cache + part.offset * bytes, part.cache_strides};
+        const ElementStrides &at = part.cache_strides, &dense = part.strides;
+        if (at.element != 1) {
+            // Tokens that are neighbours are transposed in registers if they are what copy_units calls units.
+            copy(bytes, 1, {part.extents.n_tokens, part.extents.n_heads, part.extents.n_elements},
+                 {elements.data, {at.token, at.head, at.element}}, {words_of(block), {dense.token, dense.head, 1}});
+            elements = {words_of(block), {1, dense.head, dense.token}};
         }
+        widen(call.kernels(), desc.dtype, part.extents, elements,
+              {block.work->floats + offset_of(block, part), part.strides});
     });
 }
 
@@ -220,16 +213,12 @@ void store_in_cache(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
     const ElementStrides &by = block.factors.strides;
     char *const cache = cache_of(call, block);
-    for_each_cached(call, block, [&](const CachedPart &part) {
-        for (std::int64_t i = 0; i < part.n_groups; i++) {
-            const std::int64_t token = i * part.extents.n_tokens;
-            const Elements<const float> factors = {
-                block.factors.data + (part.token + token) * by.token + part.head * by.head,
-                {0, part.is_tiled ? 0 : by.head, by.token}};
-            narrow(call.kernels(), desc.out_dtype, part.extents,
-                   {block.work->floats + offset_of(block, part) + token * part.strides.token, part.strides}, factors,
-                   {cache + (part.offset + i * part.cache_stride) * desc.out_bytes, part.cache_strides});
-        }
+    for_each_cached(call, block, false, [&](const CachedPart &part) {
+        const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
+                                               {0, part.is_tiled ? 0 : by.head, by.token}};
+        narrow(call.kernels(), desc.out_dtype, part.extents,
+               {block.work->floats + offset_of(block, part), part.strides}, factors,
+               {cache + part.offset * desc.out_bytes, part.cache_strides});
     });
 }
 
@@ -238,13 +227,13 @@ void store_words(const KvCall &call, Block &block) noexcept {
     const std::int64_t bytes = desc.out_bytes;
     if (!call.stages(block).cache) {
         const Side &out = call.tensor(block).y;
-        copy_units(bytes, desc.head_dim, block.n_heads, block.n_tokens, dense_words(block, bytes),
-                   {call.y(block), out.element * bytes, out.head * bytes, out.token * bytes});
+        copy(bytes, 1, block.extents(desc.head_dim), {words_of(block), block.strides},
+             {call.y(block), {out.element, out.head, out.token}});
         return;
     }
     const bool has_units = scatter_of_output(call, block) == Scatter::tiles;
     char *const cache = cache_of(call, block);
-    for_each_cached(call, block, [&](const CachedPart &part) {
+    for_each_cached(call, block, true, [&](const CachedPart &part) {
         const bool is_whole = part.is_tiled && part.extents.n_elements == call.stages(block).cache->tile_elements;
         copy_part(block, bytes, has_units && is_whole, part, cache);
     });
@@ -253,7 +242,7 @@ void store_words(const KvCall &call, Block &block) noexcept {
 void store_scattered(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
     narrow(call.kernels(), desc.out_dtype, block.extents(desc.head_dim), {block.work->floats, block.strides},
-           block.factors, {reinterpret_cast<char *>(block.work->spare), block.strides});
+           block.factors, {words_of(block), block.strides});
     store_words(call, block);
 }
 

@@ -178,97 +178,71 @@ struct Scattered {
     bool x, y;
 };
 
-/// The steps of a tensor for which one kernel does all but copies; false if there is none.
-bool list_direct_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered,
-                       Steps &steps) {
+/// How one kernel does all but copies, if it can.
+Steps::Direct find_direct(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered) {
     const TensorPlan &desc = plan.tensors[index];
     const KvTensor &stages = kv.tensors[index];
     std::int64_t stride = 0;
     const bool is_linear = !stages.cache || stages.cache->is_linear(desc.head_dim, &stride);
-    if (is_only_rotated(desc) && is_linear &&
-        (kv.rerotates || !scattered.y || !stages.cache || desc.head_dim > max_head)) {
-        steps.direct = Steps::Direct::to_output;
-        steps.add(desc.rotates ? "rotate to the output" : "copy to the output", rotate_to_output);
-        return true;
+    if (is_only_rotated(desc)) {
+        const bool writes_there = kv.rerotates || !scattered.y || !stages.cache || desc.head_dim > max_head;
+        return is_linear && writes_there ? Steps::Direct::to_output
+               : kv.rerotates            ? Steps::Direct::no
+                                         : Steps::Direct::to_words;
     }
-    if (is_only_rotated(desc) && !kv.rerotates) {
-        steps.direct = Steps::Direct::to_words;
-        steps.in_blocks = true;
-        steps.add(desc.rotates ? "rotate" : "copy", rotate_to_words);
-        steps.add("scatter", store_words);
-        return true;
-    }
-    if (!is_normed_and_rotated(plan, desc, stages) || scattered.x || !(scattered.y || is_linear)) {
-        return false;
-    }
-    steps.direct = scattered.y ? Steps::Direct::to_words : Steps::Direct::to_output;
-    steps.in_blocks = scattered.y;
-    if (scattered.y) {
-        steps.add("norm and rotate", norm_and_rotate_to_words);
-        steps.add("scatter", store_words);
-    } else {
-        steps.add("norm and rotate to the output", norm_and_rotate);
-    }
-    return true;
+    return !is_normed_and_rotated(plan, desc, stages) || scattered.x ? Steps::Direct::no
+           : scattered.y                                             ? Steps::Direct::to_words
+           : is_linear                                               ? Steps::Direct::to_output
+                                                                     : Steps::Direct::no;
 }
 
 /// The stages of a tensor in the order in which they happen.
 Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered) {
     const TensorPlan &desc = plan.tensors[index];
     const KvTensor &stages = kv.tensors[index];
-    const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
+    const bool has_norm = stages.norm.has_value(), norms_after = has_norm && stages.norm->after;
     Steps steps;
-    if (list_direct_steps(plan, kv, index, scattered, steps)) {
-        return steps;
-    }
-    steps.in_blocks = true;
-    const bool loads_view = !stages.from_groups && !(stages.cache && kv.rerotates);
-    const bool joins = loads_view && !scattered.x && norm != nullptr && is_loaded_and_normed(desc, *norm);
-    steps.add(stages.from_groups ? "load records"
-              : !loads_view      ? "load from the cache"
-              : joins            ? "load and norm"
-                                 : "load",
-              stages.from_groups ? load_records
-              : !loads_view      ? load_from_cache
-              : joins            ? load_and_norm
-              : scattered.x      ? load_scattered
-                                 : load);
-    const auto add_norm = [&] {
-        steps.n_before_norm = steps.n;
-        steps.add("norm", halyard::norm);
+    const auto add_if = [&](bool is_done, const char *name, void (*run)(const KvCall &, Block &)) {
+        if (is_done) {
+            steps.list[steps.n++] = {name, run};
+        }
     };
-    if (norm != nullptr && !norm->after && !joins) {
-        add_norm();
-    }
-    if (stages.hadamard != 0 && kv.rerotates) {  // the transform is its own inverse
-        steps.add("Hadamard", hadamard);
-    }
-    if (desc.rotates) {
-        steps.add("rotate", rotate_block);
-    }
-    if (norm != nullptr && norm->after) {
-        add_norm();
-    }
-    if (stages.position_scales && (stages.scale || stages.groups || stages.hadamard != 0)) {
-        steps.add("scale by position", multiply_by_position_scales);
-    } else if (stages.position_scales) {
-        steps.add("scale by position", take_position_scales);
-    }
-    if (stages.hadamard != 0) {
-        steps.add("Hadamard", hadamard);
-    }
-    if (stages.groups) {
-        steps.add("store records", store_records);
+    steps.direct = find_direct(plan, kv, index, scattered);
+    steps.in_blocks = steps.direct != Steps::Direct::to_output;
+    if (!steps.in_blocks) {
+        add_if(has_norm, "norm and rotate to the output", norm_and_rotate);
+        add_if(!has_norm, desc.rotates ? "rotate to the output" : "copy to the output", rotate_to_output);
         return steps;
     }
-    if (stages.scale && stages.scale->dynamic) {
-        steps.add("make dynamic scales", make_dynamic_scales);
-    } else if (stages.scale && !kv.rerotates) {
-        steps.add("scale", take_static_scales);
+    if (steps.direct == Steps::Direct::to_words) {
+        add_if(has_norm, "norm and rotate", norm_and_rotate_to_words);
+        add_if(!has_norm, desc.rotates ? "rotate" : "copy", rotate_to_words);
+        add_if(true, "scatter", store_words);
+        return steps;
     }
-    steps.add(stages.cache ? "store in the cache" : "store", scattered.y    ? store_scattered
-                                                             : stages.cache ? store_in_cache
-                                                                            : store);
+    const bool loads_view = !stages.from_groups && !(stages.cache && kv.rerotates);
+    const bool joins = loads_view && !scattered.x && has_norm && is_loaded_and_normed(desc, *stages.norm);
+    add_if(stages.from_groups.has_value(), "load records", load_records);
+    add_if(!stages.from_groups && !loads_view, "load from the cache", load_from_cache);
+    add_if(joins, "load and norm", load_and_norm);
+    add_if(loads_view && !joins, "load", scattered.x ? load_scattered : load);
+    steps.n_before_norm = steps.n + (norms_after && desc.rotates ? 1 : 0);
+    add_if(has_norm && !norms_after && !joins, "norm", norm);
+    add_if(stages.hadamard != 0 && kv.rerotates, "Hadamard", hadamard);  // it is its own inverse
+    add_if(desc.rotates, "rotate", rotate_block);
+    add_if(norms_after, "norm", norm);
+    const bool is_multiplied = stages.scale || stages.groups || stages.hadamard != 0;  // by the scales of positions
+    add_if(stages.position_scales, "scale by position",
+           is_multiplied ? multiply_by_position_scales : take_position_scales);
+    add_if(stages.hadamard != 0, "Hadamard", hadamard);
+    add_if(stages.groups.has_value(), "store records", store_records);
+    const bool is_dynamic = stages.scale && stages.scale->dynamic;  // never of records
+    add_if(is_dynamic, "make dynamic scales", make_dynamic_scales);
+    add_if(stages.scale && !is_dynamic && !kv.rerotates, "scale", take_static_scales);
+    add_if(!stages.groups, stages.cache ? "store in the cache" : "store",
+           scattered.y    ? store_scattered
+           : stages.cache ? store_in_cache
+                          : store);
     return steps;
 }
 

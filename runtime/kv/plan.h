@@ -35,8 +35,6 @@ struct Steps {
     int n = 0, n_before_norm = 0;  // that come before a norm of rows
     bool in_blocks = false;
     enum class Direct { no, to_output, to_words } direct = Direct::no;  // one kernel does all but copies
-
-    void add(const char *name, void (*run)(const KvCall &, Block &)) noexcept { list[n++] = {name, run}; }
 };
 
 /// The arrays that a run brings for a tensor's stages.
