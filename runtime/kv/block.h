@@ -89,4 +89,7 @@ inline std::int64_t Block::first(const KvCall &call) const noexcept {
 /// Loads a block, and does the steps that come before its norm.
 void run_steps_before_norm(const KvCall &call, Block &block) noexcept;
 
+/// How the elements of a block's output lie.
+Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept;
+
 }  // namespace halyard

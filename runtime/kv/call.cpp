@@ -1,6 +1,5 @@
 // A call of a plan with stages: its memory and all values that are read are checked before the walk of its tokens and
 // heads through the steps of their tensors writes anything.
-#include "kv/convert.h"
 #include "kv/rerotate.h"
 
 #include <algorithm>

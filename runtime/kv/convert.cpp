@@ -1,8 +1,6 @@
-#include "kv/convert.h"
-
+// Loads and stores: elements of any dtype become floats of a block, and these become elements again.
 #include "base/transpose.h"
 #include "kv/block.h"
-#include "kv/cache.h"
 
 #include <algorithm>
 

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/versioned.h"
 #include "kv/block.h"
-#include "kv/convert.h"
 #include "kv/scale.h"
 
 #include <algorithm>

@@ -60,9 +60,4 @@ halyard_status read_groups(const halyard_groups_desc *groups, int index, const c
 /// Checks that the records of keys that move have finite scales and zero points. Slots were checked before.
 halyard_status check_moved_records(const KvCall &call, int index, halyard_error *error) noexcept;
 
-// Steps: the floats of a block from records, and to records but for tokens without a slot. Such tokens are loaded as
-// zeros.
-void load_records(const KvCall &call, Block &block) noexcept;
-void store_records(const KvCall &call, Block &block) noexcept;
-
 }  // namespace halyard

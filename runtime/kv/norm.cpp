@@ -2,7 +2,6 @@
 
 #include "base/versioned.h"
 #include "kv/block.h"
-#include "kv/convert.h"
 #include "kv/rotation.h"
 
 #include <algorithm>

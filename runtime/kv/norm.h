@@ -49,13 +49,4 @@ struct RowFactor {
 /// the norm.
 void find_row_factor(const KvCall &call, Block &block, std::int64_t most_heads, std::int64_t n_heads) noexcept;
 
-// Steps.
-void norm(const KvCall &call, Block &block) noexcept;
-/// Loads a view and norms its heads in one pass, which costs little more than the load alone.
-void load_and_norm(const KvCall &call, Block &block) noexcept;
-/// Norms and rotates whole heads by one kernel, from x to y or to a cache.
-void norm_and_rotate(const KvCall &call, Block &block) noexcept;
-/// The same to dense words in the workspace, which store_words copies.
-void norm_and_rotate_to_words(const KvCall &call, Block &block) noexcept;
-
 }  // namespace halyard

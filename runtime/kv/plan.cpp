@@ -1,8 +1,6 @@
 #include "kv/plan.h"
 
 #include "base/error.h"
-#include "kv/convert.h"
-#include "kv/hadamard.h"
 #include "kv/rotation.h"
 
 #include <cstdio>
@@ -202,7 +200,7 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Sc
     const KvTensor &stages = kv.tensors[index];
     const bool has_norm = stages.norm.has_value(), norms_after = has_norm && stages.norm->after;
     Steps steps;
-    const auto add_if = [&](bool is_done, const char *name, void (*run)(const KvCall &, Block &)) {
+    const auto add_if = [&](bool is_done, const char *name, RunStep *run) {
         if (is_done) {
             steps.list[steps.n++] = {name, run};
         }

@@ -18,13 +18,32 @@ namespace halyard {
 struct Block;
 struct KvCall;
 
+// ---- Steps: each does something to a block of heads and tokens, and stands in the file of its stage ----------------
+
+using RunStep = void(const KvCall &call, Block &block) noexcept;
+
+// convert.cpp. Tokens that have no slot in the cache get zeros. Scattered elements are narrowed to dense words that are
+// copied then, because kernels that would write few elements each would be called too often.
+RunStep load, load_scattered, load_from_cache, store, store_in_cache, store_scattered, store_words;
+// groups.cpp: the floats of a block from records, and to records but for tokens without a slot, which are loaded as
+// zeros.
+RunStep load_records, store_records;
+// norm.cpp. A view is loaded and its heads are normed in one pass, which costs little more than the load alone. Whole
+// heads are normed and rotated by one kernel, from x to y or to a cache, or to words in the workspace.
+RunStep norm, load_and_norm, norm_and_rotate, norm_and_rotate_to_words;
+// rotation.cpp. What goes to the output or to words may also be a tensor that is not rotated.
+RunStep rotate_block, rotate_to_output, rotate_to_words;
+// scale.cpp. Factors are what the store multiplies by. The block of a key that moves has not been multiplied by the
+// key's old dynamic scale, so that goes into the new one and into the factor.
+RunStep multiply_by_position_scales, take_position_scales, take_static_scales, make_dynamic_scales;
+RunStep hadamard;
+
 /// The longest head that goes through blocks, the elements of a thread's block, and the heads or groups of one.
 inline constexpr std::int64_t max_head = 2048, block_floats = 8192, block_heads = 2048, block_groups = 256;
 
-/// A step does something to a block of heads and tokens.
 struct Step {
     const char *name;  // for explanations
-    void (*run)(const KvCall &call, Block &block);
+    RunStep *run;
 };
 
 /// The steps of a tensor, in the order in which they are done. One that is done in blocks needs a thread's workspace;

@@ -41,10 +41,4 @@ inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
 /// Fills in how a tensor is rotated without blocks, for the steps below: from x to y, or to a cache, or to dense words.
 void bind_direct(const Program &program, int index, bool to_words, ProgramTensor *out) noexcept;
 
-// Steps.
-void rotate_block(const KvCall &call, Block &block) noexcept;
-/// Also copies a tensor that is not rotated.
-void rotate_to_output(const KvCall &call, Block &block) noexcept;
-void rotate_to_words(const KvCall &call, Block &block) noexcept;
-
 }  // namespace halyard

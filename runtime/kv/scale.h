@@ -64,12 +64,4 @@ inline void store_scale(char *at, float scale) noexcept {
 halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept;
 halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *error) noexcept;
 
-// Steps. Factors are what the store multiplies by.
-void multiply_by_position_scales(const KvCall &call, Block &block) noexcept;
-void take_position_scales(const KvCall &call, Block &block) noexcept;
-void take_static_scales(const KvCall &call, Block &block) noexcept;
-/// Makes and writes dynamic scales. The block of a key that moves has not been multiplied by the key's old scale, so the
-/// old scale goes into the new one and into the factor.
-void make_dynamic_scales(const KvCall &call, Block &block) noexcept;
-
 }  // namespace halyard

@@ -158,4 +158,18 @@ inline void find_range(const StageKernels &kernels, const Extents &extents, cons
     call.for_each_part(kernels.range[0]);
 }
 
+// ---- Conversions (convert.cpp) ---------------------------------------------------------------------------------------
+
+/// Makes floats of elements that are neighbours.
+void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
+           const Elements<float> &to) noexcept;
+
+/// y = x times r, rounded to a dtype. Elements of x and y are neighbours. Strides of r may be 0.
+void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &x,
+            const Elements<const float> &r, const Elements<char> &y) noexcept;
+
+/// The same of n numbers that lie one after the other.
+void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char *from, float *to) noexcept;
+void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const float *from, char *to) noexcept;
+
 }  // namespace halyard

@@ -2,7 +2,7 @@
 // oracle, which searches among all values of a dtype.
 #include "checks/oracle.h"
 #include "kernels/stage_kernels_here.h"
-#include "kv/convert.h"
+#include "kv/stage_kernels.h"
 
 #include <catch2/catch_test_macros.hpp>
 
