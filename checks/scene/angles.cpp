@@ -13,11 +13,6 @@ constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
 
 }  // namespace
 
-const char *Angles::name() const {
-    static constexpr const char *names[] = {"table", "phase", "given f32", "given f16", "given bf16", "given by token"};
-    return names[kind];
-}
-
 void Angles::draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes) {
     kind = of_kind;
     const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may ask for more

@@ -33,8 +33,6 @@ struct Angles {
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
     bool is_covered(std::int64_t position) const { return position >= first && position <= last; }
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
-    const char *name() const;
-    const char *name_of_from() const { return from == same ? "" : " from another"; }
 
     /// cos and sin of a token's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
     struct CosSin {

@@ -1,4 +1,4 @@
-// What a scene is put together from. Each number chooses from a list of scene.cpp or run.cpp.
+// What a scene is put together from. Each level chooses from a list of scene.cpp or run.cpp.
 #pragma once
 
 #include "checks/oracle.h"
@@ -15,40 +15,60 @@ struct KvKernel;
 namespace scenes {
 
 enum Factor {
-    of_dtype,
-    of_out_dtype,  // 0: the same
-    of_turn,       // half, interleaved, from half to interleaved, from interleaved to half, none
-    of_norm,       // none, of weights, of 1 + weights, without weights, of a window, with an eps, of the row; those,
-                   // but of layers: without a bias, with one, of the row; and each head with weights of its own
-    of_order,
-    of_rounding,
-    of_scale,   // none, static by HALYARD_SCALE_PER_…, dynamic
-    of_layout,  // CacheLayout
-    of_slots,   // int32, int64, ranges
-    of_policy,
-    of_window,  // the whole head, half of it
-    of_head_dim,
-    of_shape,
-    of_heads,
-    of_source,  // Angles::Kind; of keys that move table and phase
-    of_axes,    // none, HALYARD_AXIS_MAP_SECTIONS, …
-    of_from,    // Angles::From, of keys that move
-    of_positions,
-    of_strides,  // dense, packed, by head, with gaps, any
-    of_direction,
-    of_values,           // numbers, any bits
-    of_position_scales,  // none, one, of tokens, of tokens and heads
-    of_hadamard,         // none, a power of two that divides the head
-    of_groups,           // none, of any preset
-    of_from_groups,      // likewise
-    n_factors
+    of_dtype, of_out_dtype, of_turn, of_norm, of_order, of_rounding, of_scale, of_layout, of_slots, of_policy, of_window,
+    of_head_dim, of_shape, of_heads, of_source, of_axes, of_from, of_positions, of_strides, of_direction, of_values,
+    of_position_scales, of_hadamard, of_groups, of_from_groups, n_factors
 };
 using Levels = std::array<int, n_factors>;
 
-/// How many levels each factor has, on a CPU, of keys that move there, and on a device.
-inline constexpr Levels of_roads = {3, 7, 5, 11, 2, 4, 4, 10, 3, 2, 2, 12, 9, 4, 6, 4, 1, 1, 5, 2, 2, 4, 2, 2, 2};
-inline constexpr Levels of_moves = {6, 1, 2, 1, 1, 1, 4, 10, 3, 1, 2, 12, 9, 4, 2, 4, 2, 4, 5, 2, 1, 1, 2, 2, 1};
-inline constexpr Levels of_device = {3, 1, 5, 1, 1, 1, 1, 4, 2, 2, 2, 11, 5, 4, 5, 4, 1, 1, 4, 2, 2, 1, 1, 1, 1};
+/// How many levels a factor has: on a CPU, of keys that move there, and on a device.
+struct FactorLevels {
+    Factor factor;
+    int of_roads, of_moves, of_device;
+    bool is_optional = false;  // level 0 is none, which is drawn half the times
+};
+inline constexpr FactorLevels all_factors[n_factors] = {
+    {of_dtype, 3, 6, 3},
+    {of_out_dtype, 7, 1, 1, true},
+    {of_turn, 5, 2, 5},  // half, interleaved, from half to interleaved, from interleaved to half, none
+    // Of weights, of 1 + weights, without weights, of a window, with an eps, of the row; those, but of layers: without
+    // a bias, with one, of the row; and each head with weights of its own.
+    {of_norm, 11, 1, 1, true},
+    {of_order, 2, 1, 1},
+    {of_rounding, 4, 1, 1},
+    {of_scale, 4, 4, 1, true},     // static by HALYARD_SCALE_PER_…, dynamic
+    {of_layout, 10, 10, 4, true},  // CacheLayout
+    {of_slots, 3, 3, 2},           // int32, int64, ranges
+    {of_policy, 2, 1, 2},
+    {of_window, 2, 2, 2},  // the whole head, half of it
+    {of_head_dim, 12, 12, 11},
+    {of_shape, 9, 9, 5},
+    {of_heads, 4, 4, 4},
+    {of_source, 6, 2, 5},  // Angles::Kind
+    {of_axes, 4, 4, 4},    // none, HALYARD_AXIS_MAP_SECTIONS, …
+    {of_from, 1, 2, 1},    // Angles::From
+    {of_positions, 1, 4, 1},
+    {of_strides, 5, 5, 4},  // dense, packed, by head, with gaps, any
+    {of_direction, 2, 2, 2},
+    {of_values, 2, 1, 2},                 // numbers, any bits
+    {of_position_scales, 4, 1, 1, true},  // one, of tokens, of tokens and heads
+    {of_hadamard, 2, 2, 1, true},         // a power of two that divides the head
+    {of_groups, 2, 2, 1, true},           // of any preset
+    {of_from_groups, 2, 1, 1, true},
+};
+
+consteval Levels levels_of(int FactorLevels::*where) {
+    Levels levels = {};
+    for (const FactorLevels &each : all_factors) {
+        if (&each != &all_factors[each.factor] || each.*where < 1) {
+            throw "the list has not the order of the factors, or one has no level";
+        }
+        levels.at(each.factor) = each.*where;
+    }
+    return levels;
+}
+inline constexpr Levels of_roads = levels_of(&FactorLevels::of_roads), of_moves = levels_of(&FactorLevels::of_moves),
+                        of_device = levels_of(&FactorLevels::of_device);
 
 /// What a test fixes of a scene: levels that are not -1, and what is not 0. The rest is drawn.
 struct Choice {
@@ -72,9 +92,8 @@ struct Choice {
     /// Fixes that all tensors are rotated and nothing else.
     static Choice of_rotations() {
         Choice choice;
-        for (const Factor none :
-             {of_out_dtype, of_norm, of_scale, of_layout, of_position_scales, of_hadamard, of_groups, of_from_groups}) {
-            choice.level[none] = 0;
+        for (const FactorLevels &each : all_factors) {
+            choice.level[each.factor] = each.is_optional ? 0 : -1;
         }
         return choice;
     }

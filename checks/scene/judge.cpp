@@ -316,7 +316,11 @@ std::string Scene::check_scale(int i, const Head &at, const oracle::RoadValues &
 }
 
 std::string Scene::text() const {
-    return fields::text(fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n())) +
+    std::string in_place;
+    for (int i = 0; i < call.n(); i++) {
+        in_place += in_place_[i] ? "; y[" + std::to_string(i) + "] in place" : "";
+    }
+    return in_place + fields::text(fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n())) +
            fields::text(fields::places(fields::of<halyard_angle_source_desc>(), &angles.desc, 0, "angles")) +
            fields::text(fields::places(fields::of<halyard_run_args>(), &call.args, call.n()));
 }

@@ -30,9 +30,7 @@ std::string Scene::create_angles() {
 /// Of the first tensor, or of another one, whose levels no test fixes. What there need not be is there half the times.
 int Scene::level(Factor factor, bool is_first) {
     const int fixed = choice_.level[factor];
-    const bool is_optional = factor == of_out_dtype || factor == of_norm || factor == of_scale || factor == of_layout ||
-                             factor == of_position_scales || factor == of_hadamard || factor == of_groups ||
-                             factor == of_from_groups;
+    const bool is_optional = all_factors[factor].is_optional;
     if (fixed >= 0 && (is_first || (is_optional && fixed == 0))) {
         return fixed;
     }
@@ -44,6 +42,7 @@ int Scene::level(Factor factor, bool is_first) {
 void Scene::draw_plan() {
     static constexpr std::int64_t shapes[][2] = {{1, 1}, {3, 1}, {1, 3}, {2, 5}, {1, 19}, {2, 19}, {1, 37}, {1, 70}};
     static constexpr std::int64_t head_dims[] = {64, 80, 96, 128, 192, 256, 512, 16, 32, 576, 640};
+    static_assert(of_roads[of_shape] == std::size(shapes) + 1 && of_roads[of_head_dim] == std::size(head_dims) + 1);
     const auto shape = static_cast<std::size_t>(level(of_shape));
     const bool is_any = shape == std::size(shapes);
     n_batch_ = choice_.shape[0] != 0 ? choice_.shape[0] : is_any ? draw_.in(0, 3) : shapes[shape][0];

@@ -25,7 +25,6 @@ using halyard::TargetSet;
 
 namespace {
 
-
 /// Sets an environment variable while this object lives; NULL unsets it.
 class Variable {
 public:
@@ -39,17 +38,16 @@ public:
     Variable &operator=(const Variable &) = delete;
     ~Variable() { set(before_ ? before_->c_str() : nullptr); }
 
-    void set(const char *value) const {
-        if (value == nullptr) {
-            unsetenv(name_);
-        } else {
-            setenv(name_, value, 1);
-        }
-    }
+    void set(const char *value) const { value == nullptr ? unsetenv(name_) : setenv(name_, value, 1); }
 
 private:
     const char *name_;
     std::optional<std::string> before_;
+};
+
+/// As it is without these variables, until a test sets them.
+struct Environment {
+    Variable target{"HALYARD_TARGET", nullptr}, max_target{"HALYARD_MAX_TARGET", nullptr};
 };
 
 /// Whether a target has kernels for large outputs; without a name, whether any target has.
@@ -170,48 +168,36 @@ TEST_CASE("dispatch: every target serves every task with a kernel of its own", "
 // ---- The list ------------------------------------------------------------------------------------------------------
 
 TEST_CASE("dispatch: the list of targets", "[dispatch]") {
-    const Variable no_target("HALYARD_TARGET", nullptr), no_ceiling("HALYARD_MAX_TARGET", nullptr);
+    const Environment environment;
     const auto targets = halyard::targets();
     REQUIRE(targets.size() == all_names.size());
     const std::set<Target> built = built_targets();
-    int n_active = 0;
+    const std::string best = usable_targets().front();
+    CHECK(best == resolve(describe()));
     for (std::size_t i = 0; i < targets.size(); i++) {
         const halyard_target_info &info = targets[i];
+        CAPTURE(info.name, info.reason);
         CHECK(info.size == sizeof(info));
         CHECK(info.name == all_names[i]);
         CHECK(std::strlen(info.isa) > 5);
         CHECK(info.built == (built.count(Target(static_cast<std::int32_t>(i))) != 0 ? 1 : 0));
         CHECK((info.supported == 0 || info.supported == 1));
-        CHECK(std::memchr(info.reason, 0, sizeof(info.reason)) != nullptr);
-        CHECK((info.active != 0) == (info.reason[0] == '\0'));
-        if (info.active != 0) {
-            n_active++;
-            CHECK((info.built != 0 && info.supported != 0));
-            CHECK(info.name == usable_targets().front());
-            CHECK(info.name == resolve(describe()));
-        } else if (info.built == 0) {
-            CHECK(has_all(info.reason, {"not built"}));
-        } else if (info.supported == 0) {
-            CHECK(has_all(info.reason, {"not supported"}));
+        CHECK(info.active == (info.name == best ? 1 : 0));
+        if (info.built != 0 && info.supported != 0) {
+            CHECK(info.reason == (info.active != 0 ? "" : best + " is better"));
         } else {
-            CHECK(info.reason == usable_targets().front() + " is better");
+            CHECK(has_all(info.reason, {info.built == 0 ? "not built" : "not supported"}));
         }
     }
-    CHECK(n_active == 1);
     CHECK((targets.back().built == 1 && targets.back().supported == 1));
-}
-
-TEST_CASE("dispatch: the list under the environment", "[dispatch]") {
-    const Variable ceiling("HALYARD_MAX_TARGET", nullptr);
-    const Variable forced("HALYARD_TARGET", "reference");
+    // Under the environment.
+    environment.target.set("reference");
     for (const auto &info : halyard::targets()) {
         CHECK(info.active == (info.name == std::string("reference") ? 1 : 0));
         CHECK((info.active != 0) == (info.reason[0] == '\0'));
-        if (info.active == 0 && info.built != 0 && info.supported != 0) {
-            CHECK(has_all(info.reason, {"environment"}));
-        }
+        CHECK((info.active != 0 || info.built == 0 || info.supported == 0 || has_all(info.reason, {"environment"})));
     }
-    forced.set("x86_avx1024");
+    environment.target.set("x86_avx1024");
     for (const auto &info : halyard::targets()) {
         CHECK(info.active == 0);
         CHECK(has_all(info.reason, {"HALYARD_TARGET", "x86_avx1024"}));
@@ -220,60 +206,37 @@ TEST_CASE("dispatch: the list under the environment", "[dispatch]") {
 
 // ---- The environment -----------------------------------------------------------------------------------------------
 
-TEST_CASE("dispatch: a target can be forced", "[dispatch]") {
-    const Variable no_ceiling("HALYARD_MAX_TARGET", "reference");  // this has no effect where a target is forced
-    const Variable forced("HALYARD_TARGET", nullptr);
+TEST_CASE("dispatch: a target can be forced, a ceiling leaves what is below, and the API beats the environment",
+          "[dispatch]") {
+    const Environment environment;
+    const std::string best = usable_targets().front();
     for (const std::string &name : usable_targets()) {
-        auto desc = describe();
-        desc.target = name.c_str();
-        CHECK(resolve(desc) == name);
-        forced.set(name.c_str());
+        auto forced = describe(), below = describe();
+        forced.target = below.max_target = name.c_str();
+        CHECK(resolve(forced) == name);
+        CHECK(resolve(below) == name);
+        environment.max_target.set(name.c_str());
         CHECK(resolve(describe()) == name);
-        forced.set("nonsense");
-        CHECK(resolve(desc) == name);  // the API beats the environment
-        forced.set(nullptr);
-    }
-}
-
-TEST_CASE("dispatch: a ceiling leaves what is below it", "[dispatch]") {
-    const Variable no_target("HALYARD_TARGET", nullptr), ceiling("HALYARD_MAX_TARGET", nullptr);
-    const std::set<Target> built = built_targets();
-    for (std::int32_t i = 0; i < halyard::n_targets; i++) {
-        if (built.count(Target(i)) == 0) {
-            continue;
-        }
-        const std::vector<std::string> usable = usable_targets();
-        const std::string name = all_names[static_cast<std::size_t>(i)];
-        auto desc = describe();
-        desc.max_target = name.c_str();
-        if (std::find(usable.begin(), usable.end(), name) != usable.end()) {
-            CHECK(resolve(desc) == name);
-            ceiling.set(name.c_str());
-            CHECK(resolve(describe()) == name);
-            ceiling.set(name == "reference" ? usable.front().c_str() : "reference");
-            CHECK(resolve(desc) == name);  // the API beats the environment
-        }
-        ceiling.set(nullptr);
+        environment.max_target.set(name == "reference" ? best.c_str() : "reference");
+        CHECK(resolve(below) == name);
+        environment.target.set(name.c_str());
+        CHECK(resolve(describe()) == name);  // a ceiling has no effect where a target is forced
+        environment.target.set("nonsense");
+        CHECK(resolve(forced) == name);
+        CHECK(resolve(below) == name);
+        environment.target.set(nullptr);
+        environment.max_target.set("nonsense");
+        CHECK(resolve(forced) == name);
+        CHECK(resolve(below) == name);
     }
     // An empty variable counts as none.
-    ceiling.set("");
-    no_target.set("");
-    CHECK(resolve(describe()) == usable_targets().front());
-}
-
-TEST_CASE("dispatch: the API beats the environment as a whole", "[dispatch]") {
-    const Variable forced("HALYARD_TARGET", "reference"), ceiling("HALYARD_MAX_TARGET", "nonsense");
-    const std::string best = usable_targets().front();
-    auto desc = describe();
-    desc.max_target = best.c_str();
-    CHECK(resolve(desc) == best);
-    desc.max_target = nullptr;
-    desc.target = best.c_str();
-    CHECK(resolve(desc) == best);
+    environment.target.set("");
+    environment.max_target.set("");
+    CHECK(resolve(describe()) == best);
 }
 
 TEST_CASE("dispatch: a name that cannot be had is an error, never another target", "[dispatch]") {
-    const Variable forced("HALYARD_TARGET", nullptr), ceiling("HALYARD_MAX_TARGET", nullptr);
+    const Environment environment;
     struct Bad {
         std::string name;
         halyard_status status;
@@ -315,15 +278,15 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
         desc.target = nullptr;
         desc.max_target = bad.name.c_str();
         check(desc, "max_target");
-        forced.set(bad.name.c_str());
+        environment.target.set(bad.name.c_str());
         check(describe(), "the environment variable HALYARD_TARGET");
         // What was resolved before goes on as it is.
         halyard::make_rows(plan, source, nullptr, 1, 2, rows.data(), 8);
         CHECK(rows == rows_before);
-        forced.set(nullptr);
-        ceiling.set(bad.name.c_str());
+        environment.target.set(nullptr);
+        environment.max_target.set(bad.name.c_str());
         check(describe(), "the environment variable HALYARD_MAX_TARGET");
-        ceiling.set(nullptr);
+        environment.max_target.set(nullptr);
     }
     auto desc = describe();
     desc.target = "";
@@ -348,7 +311,7 @@ std::string taken(const std::string &kernel) { return "  * " + kernel + "_" + us
 }  // namespace
 
 TEST_CASE("dispatch: an explanation names what is taken, and why others are not", "[dispatch]") {
-    const Variable no_target("HALYARD_TARGET", nullptr), no_ceiling("HALYARD_MAX_TARGET", nullptr);
+    const Environment environment;
     const std::string best = usable_targets().front();
     const std::string text = halyard::explain(describe());
     CAPTURE(text);
@@ -375,7 +338,7 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
 }
 
 TEST_CASE("dispatch: an explanation is of each tensor, and of the target that is asked for", "[dispatch]") {
-    const Variable no_target("HALYARD_TARGET", nullptr), no_ceiling("HALYARD_MAX_TARGET", nullptr);
+    const Environment environment;
     const bool has_kernels = usable_targets().front() != "reference";
     // A run to another pairing cannot be in place.
     auto desc = describe(halyard::dtype::bf16);
@@ -471,7 +434,7 @@ TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatc
     if (expected == nullptr) {
         SKIP("HALYARD_TEST_EXPECTED_TARGET is not set");
     }
-    const Variable no_target("HALYARD_TARGET", nullptr), no_ceiling("HALYARD_MAX_TARGET", nullptr);
+    const Environment environment;
     CHECK(resolve(describe()) == expected);
     bool below = false;
     for (const auto &info : halyard::targets()) {

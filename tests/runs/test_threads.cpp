@@ -163,35 +163,22 @@ TEST_CASE("pools: 1 to 16 threads give the same bits, where few tokens are share
     }
 }
 
-TEST_CASE("pools: created, used and destroyed many times", "[threads]") {
-    const Work small(1, 40, 64);
+TEST_CASE("pools: made and destroyed, awake and asleep, for one caller or several at once", "[threads]") {
+    const Work small(1, 64, 64);
     const auto alone = small.rotate(nullptr);
+    std::atomic<int> n_wrong{0};
     for (int i = 0; i < 60; i++) {
         const halyard::pool unused(1 + i % 16);
         const halyard::pool pool(1 + i % 16);
-        for (int j = 0; j < i % 4; j++) {
-            REQUIRE(small.rotate(pool.executor()) == alone);
+        for (int j = 0; j < i % 8; j++) {
+            n_wrong += small.rotate(pool.executor(), j % 2 == 0) == alone ? 0 : 1;
         }
-    }
-}
-
-TEST_CASE("pools: many runs, with threads awake and asleep", "[threads]") {
-    const Work small(1, 40, 64);
-    const auto alone = small.rotate(nullptr);
-    const halyard::pool pool(4);
-    for (int i = 0; i < 400; i++) {
-        if (i % 50 == 0) {
+        if (i % 10 == 0) {
             std::this_thread::sleep_for(std::chrono::milliseconds(2));  // long enough for every thread to sleep
+            n_wrong += small.rotate(pool.executor()) == alone ? 0 : 1;
         }
-        REQUIRE(small.rotate(pool.executor(), i % 2 == 0) == alone);
     }
-}
-
-TEST_CASE("pools: callers that meet in one pool don't disturb each other", "[threads]") {
-    const Work small(1, 64, 64);
-    const auto alone = small.rotate(nullptr);
     const halyard::pool pool(3);
-    std::atomic<int> n_wrong{0};
     on_threads(4, [&](std::int64_t) {
         for (int i = 0; i < 60; i++) {
             n_wrong += small.rotate(pool.executor()) == alone ? 0 : 1;
@@ -267,13 +254,6 @@ TEST_CASE("pools: as many tasks run at once as there are threads, awake or aslee
     }
 }
 
-TEST_CASE("pools: small runs stay on the calling thread", "[threads]") {
-    const Work tiny(1, 1, 1);
-    Hook hook([](std::int64_t, const Task &) { return std::int32_t{1}; });
-    CHECK(tiny.rotate(&hook.executor) == tiny.rotate(nullptr));
-    CHECK(hook.n_tasks_seen == 0);
-}
-
 #if defined(__unix__)
 
 namespace {
@@ -345,40 +325,28 @@ TEST_CASE("pools: signals in the middle of runs change nothing", "[threads]") {
 // ---- Executors -----------------------------------------------------------------------------------------------------
 
 TEST_CASE("executors: any order and any threads give the same bits", "[threads]") {
-    SECTION("in order") {
-        Hook hook;
-        CHECK(work().rotate(&hook.executor) == expected());
-        CHECK(hook.n_tasks_seen > 1);
-        CHECK(hook.n_tasks_seen <= 16);
+    const auto check = [](const Work &what, const Function &function, std::int32_t n_threads, std::int64_t least) {
+        Hook hook(function, n_threads);
+        const auto alone = what.rotate(nullptr);
+        CHECK(what.rotate(&hook.executor) == alone);
+        CHECK(what.rotate(&hook.executor, true) == alone);
+        CHECK((hook.n_tasks_seen > least && hook.n_tasks_seen <= n_threads));
+    };
+    const auto backwards = [](std::int64_t n, const Task &task) {
+        for (std::int64_t i = n; i-- > 0;) {
+            task(i);
+        }
+        return 0;
+    };
+    const auto each_on_its_own = [](std::int64_t n, const Task &task) {
+        on_threads(n, task);
+        return 0;
+    };
+    for (const Function &function : {Function(run_tasks), Function(backwards), Function(each_on_its_own)}) {
+        check(work(), function, 16, 1);
     }
-    SECTION("backwards") {
-        Hook hook([](std::int64_t n, const Task &task) {
-            for (std::int64_t i = n; i-- > 0;) {
-                task(i);
-            }
-            return 0;
-        });
-        CHECK(work().rotate(&hook.executor, true) == expected());
-    }
-    SECTION("a thread for each task") {
-        Hook hook([](std::int64_t n, const Task &task) {
-            on_threads(n, task);
-            return 0;
-        });
-        CHECK(work().rotate(&hook.executor) == expected());
-        CHECK(work().rotate(&hook.executor, true) == expected());
-    }
-    SECTION("as many threads as there may be") {
-        Hook hook(run_tasks, 1024);
-        const Work large(1, 2048, 16);
-        CHECK(large.rotate(&hook.executor) == large.rotate(nullptr));
-        CHECK(hook.n_tasks_seen > 16);
-        CHECK(hook.n_tasks_seen <= 1024);
-        const Work few(1, 1, 4096);
-        CHECK(few.rotate(&hook.executor) == few.rotate(nullptr));
-        CHECK(hook.n_tasks_seen > 1);
-        CHECK(hook.n_tasks_seen <= 16);
-    }
+    check(Work(1, 2048, 16), run_tasks, 1024, 16);  // as many threads as there may be
+    check(Work(1, 1, 4096), run_tasks, 1024, 1);
 }
 
 TEST_CASE("executors: positions that change after the check count as 0 where they are bad", "[threads]") {
@@ -452,66 +420,36 @@ TEST_CASE("executors: mistakes are errors", "[threads]") {
         CAPTURE(what);
         check_failure(Hook(function), words, in_place);
     }
-}
-
-TEST_CASE("executors: a failed run says so in the error, and the next one is fine", "[threads]") {
-    bool fail = true;
-    Hook hook([&](std::int64_t n, const Task &task) {
-        run_tasks(n, task);
-        return fail ? 5 : 0;
-    });
-    check_failure(hook, "returned 5");
-    fail = false;
-    CHECK(work().rotate(&hook.executor) == expected());
+    const Hook hook;
+    CHECK(work().rotate(&hook.executor) == expected());  // the next run is fine
 }
 
 // ---- Sharing -------------------------------------------------------------------------------------------------------
 
-TEST_CASE("sharing: one plan and one table serve 16 threads at once", "[threads]") {
+TEST_CASE("sharing: one plan and table serve 16 threads, while others are made, forced and refused", "[threads]") {
     const Work small(1, 24, 4);
     const auto alone = small.rotate(nullptr);
+    const std::size_t n_targets = halyard::targets().size();
     std::atomic<int> n_wrong{0};
+    const auto expect = [&](bool holds) { n_wrong += holds ? 0 : 1; };
     on_threads(16, [&](std::int64_t t) {
         for (int i = 0; i < 40; i++) {
-            n_wrong += small.rotate(nullptr, (i + t) % 2 == 0) == alone ? 0 : 1;
+            expect(small.rotate(nullptr, (i + t) % 2 == 0) == alone);
         }
-    });
-    CHECK(n_wrong == 0);
-}
-
-TEST_CASE("sharing: plans and sources are made from many threads at once", "[threads]") {
-    std::atomic<int> n_wrong{0};
-    on_threads(8, [&](std::int64_t) {
-        const Work own(1, 8, 2), other(1, 8, 2);
-        n_wrong += own.rotate(nullptr) == other.rotate(nullptr) ? 0 : 1;
-    });
-    CHECK(n_wrong == 0);
-}
-
-TEST_CASE("sharing: targets are listed, forced and refused while plans and sources are made", "[threads]") {
-    const auto count_targets = [] { return static_cast<int>(halyard::targets().size()); };
-    const int n_targets = count_targets();
-    std::atomic<int> n_wrong{0};
-    on_threads(16, [&](std::int64_t t) {
         for (int i = 0; i < 8; i++) {
             halyard::plan_desc desc(64, {halyard::describe_tensor(halyard::dtype::f16, 64, halyard::pairing::half)});
-            desc.target = t % 4 == 0 ? nullptr : "reference";
-            switch (t % 4) {
-            case 0: n_wrong += count_targets() == n_targets ? 0 : 1; [[fallthrough]];
-            case 1: n_wrong += halyard::plan(desc).target() != nullptr ? 0 : 1; break;
-            case 2: {
-                desc.target = "no_such";
-                halyard_plan *plan = nullptr;
-                const auto given = desc.get();
-                n_wrong += halyard_create_plan(&given, &plan, nullptr) == HALYARD_ERROR_UNKNOWN_TARGET ? 0 : 1;
-                break;
-            }
-            default: {
-                const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
-                n_wrong += halyard::angle_source::table(frequencies, 0, 65).info().n_rows == 65 ? 0 : 1;
-            }
-            }
+            desc.target = (i + t) % 2 == 0 ? nullptr : "reference";
+            expect(halyard::targets().size() == n_targets);
+            expect(halyard::plan(desc).target() != nullptr);
+            desc.target = "no_such";
+            halyard_plan *plan = nullptr;
+            const auto given = desc.get();
+            expect(halyard_create_plan(&given, &plan, nullptr) == HALYARD_ERROR_UNKNOWN_TARGET);
+            const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
+            expect(halyard::angle_source::table(frequencies, 0, 65).info().n_rows == 65);
         }
+        const Work own(1, 8, 2), other(1, 8, 2);
+        expect(own.rotate(nullptr) == other.rotate(nullptr));
     });
     CHECK(n_wrong == 0);
 }
