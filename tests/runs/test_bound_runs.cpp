@@ -139,28 +139,6 @@ TEST_CASE("errors: bound runs, rows that cannot take the place of others", "[err
     }
 }
 
-TEST_CASE("errors: binding a run", "[errors][bound]") {
-    RotationRun s;
-    const halyard::plan plan(s.plan);
-    auto *const untouched = reinterpret_cast<halyard_bound_run *>(16);
-    halyard_bound_run *bound = untouched;
-    const Table bind([&](halyard_status status, const Words &words) {
-        check_refused(status, words, [&](auto *error) { return halyard_bind_run(plan.get(), &s.args, &bound, error); });
-        CHECK(bound == untouched);
-    });
-    bind.refuse({
-        // It takes the checks of halyard_run, whose tests have them all.
-        {HALYARD_ERROR_NULL_POINTER, {"args.x is NULL"}, {{s.args.x, nullptr}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 4"}, {{s.args.size, 4}}},
-        {HALYARD_ERROR_STRIDE, {"y[1]"}, {{s.args.y, s.x}, {s.x[1].strides[0], 0}}},
-        {HALYARD_ERROR_MISMATCH, {"args.n_parts is 2"}, {{s.args.y, s.x}, {s.args.n_parts, 2}}},
-    });
-    // Positions are not read: they are an example.
-    std::fill_n(reinterpret_cast<std::int32_t *>(s.at(2048)), 6, 100);
-    s.args.positions = &s.positions;
-    const BoundRun by_any_positions(s);
-}
-
 TEST_CASE("errors: bound runs", "[errors][bound]") {
     RotationRun s;
     s.args.positions = &s.positions;
@@ -168,21 +146,15 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     auto places = fields::places(fields::of<halyard_bound_run_args>(), &b.args, 2);
     std::erase_if(places, [](const auto &place) { return place.path == "positions"; });
     every_field::refuse(b.calls, places);
-    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3}, {{"args.n_tensors", b.args.n_tensors}},
-                        {", but the plan's is 2"});
+    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3}, {{"args.n_tensors", b.args.n_tensors}});
     b.calls.refuse_each(HALYARD_ERROR_SHAPE, {1025, INT32_MAX}, {{"args.n_parts", b.args.n_parts}});
+    const Words leaves = {"args.x[0] or args.y[0] leaves the address space"};
     b.calls.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{b.x[1], nullptr}}},
         {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{b.y[0], s.x[0].data}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"args.x[0] or args.y[0] leaves the address space"},
-         {{b.y[0], before_the_end_of_memory(100)}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"args.x[0] or args.y[0] leaves the address space"},
-         {{b.x[0], before_the_end_of_memory(100)}}},
-        {HALYARD_ERROR_OVERFLOW,
-         {"args.positions leaves the address space"},
-         {{b.args.positions, before_the_end_of_memory(3)}}},
+        {HALYARD_ERROR_OVERFLOW, leaves, {{b.y[0], before_the_end_of_memory(100)}}},
+        {HALYARD_ERROR_OVERFLOW, leaves, {{b.x[0], before_the_end_of_memory(100)}}},
+        {HALYARD_ERROR_OVERFLOW, {"args.positions"}, {{b.args.positions, before_the_end_of_memory(3)}}},
         {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{b.args.positions, nullptr}}},
         {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{b.args.part, 1}}},
     });
@@ -190,14 +162,39 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     auto &position = reinterpret_cast<std::int32_t *>(s.at(2048))[4];
     const Words told = {"positions[batch 1, token 1] is 10"};
     b.calls.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}});
-    for (const std::int32_t part : {0, 1, 2}) {
-        b.calls.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}, {b.args.part, part}, {b.args.n_parts, 3}});
-    }
     b.args.n_parts = 3;
-    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {-1, 3, INT32_MIN, INT32_MAX}, {{"args.part", b.args.part}}, {"0 to 2"});
+    for (const std::int32_t part : {0, 1, 2}) {
+        b.calls.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}, {b.args.part, part}});
+    }
+    b.calls.refuse_each(HALYARD_ERROR_SHAPE, {-1, 3, INT32_MAX}, {{"args.part", b.args.part}}, {"0 to 2"});
+
+    // To bind takes the checks of halyard_run: ValidRun::runs has them. But positions are an example, and not read.
+    Table::with({{position, 100}}, [&] { CHECK_NOTHROW(BoundRun(s)); });
+    s.args.n_parts = 2;
+    check_refused(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2"}, [&](auto *error) {
+        halyard_bound_run *bound = nullptr;
+        const halyard_status status = halyard_bind_run(b.plan.get(), &s.args, &bound, error);
+        CHECK(bound == nullptr);
+        return status;
+    });
 }
 
-TEST_CASE("errors: bound runs that begin before all memory, and what runs of no tokens bring", "[errors][bound]") {
+TEST_CASE("errors: bound runs of other kinds", "[errors][bound]") {
+    RotationRun s;
+    BoundRun counted(s);
+    counted.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
+                         {{counted.args.positions, s.positions.data}});
+    s.args.executor = &s.executor;
+    BoundRun with_executor(s);
+    with_executor.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"},
+                               {{with_executor.args.n_parts, 2}});
+    s.args.executor = nullptr;
+    s.args.y = s.x;
+    BoundRun in_place(s);
+    in_place.calls.refuse({
+        {HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"}, {{in_place.y[1], s.y[1].data}}},
+        {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{in_place.x[1], in_place.y[0]}, {in_place.y[1], in_place.y[0]}}},
+    });
     RotationRun backwards;
     auto &x = backwards.x[0];
     x.data = static_cast<float *>(x.data) + (x.shape[1] - 1) * x.strides[1];
@@ -214,37 +211,6 @@ TEST_CASE("errors: bound runs that begin before all memory, and what runs of no 
     BoundRun empty(none);
     empty.args.positions = nullptr;
     CHECK(empty() == HALYARD_OK);
-}
-
-TEST_CASE("errors: bound runs that are in place, count positions or have an executor", "[errors][bound]") {
-    RotationRun s;
-    BoundRun counted(s);
-    counted.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
-                         {{counted.args.positions, s.positions.data}});
-    s.args.executor = &s.executor;
-    BoundRun with_executor(s);
-    with_executor.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"},
-                               {{with_executor.args.n_parts, 2}});
-    s.args.executor = nullptr;
-    s.args.y = s.x;
-    BoundRun in_place(s);
-    in_place.calls.refuse({
-        {HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"}, {{in_place.y[1], s.y[1].data}}},
-        {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{in_place.x[1], in_place.y[0]}, {in_place.y[1], in_place.y[0]}}},
-    });
-}
-
-TEST_CASE("errors: parts of a run", "[errors][bound]") {
-    RotationRun s;
-    auto &part = s.args.part, &n_parts = s.args.n_parts;
-    s.runs.refuse({
-        {HALYARD_ERROR_SHAPE, {"args.n_parts is -1"}, {{n_parts, -1}}},
-        {HALYARD_ERROR_SHAPE, {"args.n_parts is 1025"}, {{n_parts, 1025}}},
-        {HALYARD_ERROR_SHAPE, {"args.part is 2, but must be 0 to 1"}, {{part, 2}, {n_parts, 2}}},
-        {HALYARD_ERROR_SHAPE, {"args.part is -1"}, {{part, -1}, {n_parts, 2}}},
-        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{part, 1}}},
-        {HALYARD_ERROR_MISMATCH, {"args.n_parts is 2", "executor"}, {{n_parts, 2}, {s.args.executor, &s.executor}}},
-    });
 }
 
 TEST_CASE(

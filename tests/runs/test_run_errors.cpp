@@ -14,8 +14,15 @@ TEST_CASE("errors: runs, every field", "[errors]") {
     runs.accept({{s.args.n_tensors, 2}});
     runs.refuse_each(HALYARD_ERROR_THREADS, {0, 1025, INT32_MAX}, {s.executor.n_threads});
     runs.refuse_each(HALYARD_ERROR_UNSUPPORTED, {HALYARD_CUDA}, {s.x[0].device, s.y[1].device});
-    runs.refuse(HALYARD_ERROR_MISMATCH, {},
-                {{s.args.kv, &s.brought}, {s.brought.slots, nullptr}, {s.stages[0].cache, s.at(3000)}});
+    runs.refuse({
+        {HALYARD_ERROR_MISMATCH,
+         {},
+         {{s.args.kv, &s.brought}, {s.brought.slots, nullptr}, {s.stages[0].cache, s.at(0)}}},
+        {HALYARD_ERROR_MISMATCH, {}, {{s.args.n_parts, 2}}},
+        {HALYARD_ERROR_SHAPE, {}, {{s.args.executor, nullptr}, {s.args.n_parts, 1025}}},
+        {HALYARD_ERROR_SHAPE, {}, {{s.args.executor, nullptr}, {s.args.n_parts, 2}, {s.args.part, 2}}},
+        {HALYARD_ERROR_SHAPE, {}, {{s.args.executor, nullptr}, {s.args.part, 1}}},
+    });
 
     // Of a tensor whose size is not set nothing else is read: here it would lie beyond the end of memory.
     const GuardedMemory memory(1);
