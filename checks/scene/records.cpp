@@ -130,15 +130,6 @@ halyard_positions Scene::accepted(const halyard_positions *given, std::vector<st
 /// What a tensor's records are made from, [batch, tokens, heads, head_dim]: a run of its own leaves it in f32.
 std::vector<float> Scene::floats_of(int i) const {
     memory.restore(before);
-    for (const halyard_positions *view : {call.args.positions, call.brought.from_positions}) {
-        const std::int64_t n = view != nullptr ? std::max<std::int64_t>(view->n_axes, 1) * view->shape[0] : 0;
-        for (std::int64_t k = 0; k < n * n_tokens_; k++) {  // all tokens are written here
-            const std::int64_t axis = k / n_tokens_ / view->shape[0], b = k / n_tokens_ % view->shape[0];
-            if (is_padding(*view, b, k % n_tokens_)) {
-                write_number(view->type, place_of_number(*view, axis, b, k % n_tokens_), angles.first);
-            }
-        }
-    }
     halyard_tensor_desc desc = call.tensors[i];
     halyard_kv_desc kv = call.kv[i];
     kv.groups = kv.from_groups = nullptr;

@@ -70,30 +70,6 @@ void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard:
     n_compared++;
 }
 
-/// Frequencies of a list of any length. All that is made can be asked.
-void ask(Draw &draw, const Scene &scene) {
-    double list[24];
-    for (double &value : list) {
-        value = static_cast<double>(draw.in(0, 255)) / 200;
-    }
-    halyard_frequencies *made = nullptr;
-    WatchedError error;
-    const std::int64_t n_pairs = draw.wild ? wild_number<std::int64_t>(draw, 20) % 25 : 24;
-    const halyard_status status =
-        call(error, halyard_create_frequencies_from_list(list, n_pairs, 1.0, &made, &error.error));
-    const halyard::frequencies frequencies(made);
-    require((status == HALYARD_OK) == (made != nullptr), "frequencies, or an error");
-    auto info = sized<halyard_frequencies_info>();
-    if (made != nullptr) {
-        WatchedError none;
-        require(call(none, halyard_get_frequencies_info(made, &info, &none.error)) == HALYARD_OK, "info");
-        require(info.rotary_dim == 2 * n_pairs, "as many pairs as were listed");
-    }
-    auto about = sized<halyard_angle_source_info>();
-    WatchedError none;
-    require(call(none, halyard_get_angle_source_info(scene.angles.get(), &about, &none.error)) == HALYARD_OK, "info");
-}
-
 /// Rows of angles that are linear in positions. Positions and matrix are as long as the most that may be read of them.
 void ask_for_linear_rows(Draw &draw) {
     constexpr std::int64_t n_pairs = 3, most_tokens = 12;
@@ -171,7 +147,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     if (fits(scene)) {
         compare(draw, scene, plan, by_model);
     }
-    ask(draw, scene);
     ask_for_linear_rows(draw);
     return 0;
 }

@@ -66,7 +66,7 @@ inline void make_wild(Draw &draw, const Places &places) {
         const auto &place = places[static_cast<std::size_t>(draw.in(0, std::ssize(places) - 1))];
         const fields::Field &field = *place.field;
         if (field.kind == Kind::data && !draw.one_in(4)) {
-            place.write(place.pointer() + field.value * draw.in(-100, 100));
+            place.write(place.read<std::uintptr_t>() + static_cast<std::uintptr_t>(field.value * draw.in(-100, 100)));
         } else if (field.is_pointer()) {
             place.write(std::uintptr_t{0});
         } else if (field.is_real) {

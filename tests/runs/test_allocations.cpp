@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -86,11 +85,11 @@ bool allocates(const char *what, Work work) {
 }
 
 /// Makes an object again and again, each time with one allocation more before memory runs out, until it can be made.
-template <typename Object>
-bool mishandles_failures(const char *what, const std::function<halyard_status(Object **, halyard_error *)> &make,
-                         void (*destroy)(Object *)) {
+template <typename Object, typename Create, typename... Arguments>
+bool mishandles_failures(const char *what, Create create, void (*destroy)(Object *), Arguments... arguments) {
     Object *object = nullptr;
-    if (make(&object, nullptr) != HALYARD_OK) {  // this call also makes what the C library allocates only once
+    if (create(arguments..., &object, nullptr) !=
+        HALYARD_OK) {  // this call also makes what the C library allocates only once
         std::printf("%s: cannot be made at all\n", what);
         return true;
     }
@@ -105,7 +104,7 @@ bool mishandles_failures(const char *what, const std::function<halyard_status(Ob
             const long live = n_live, failed = n_failed;
             fails_for_good = for_good;
             n_until_failure = n;
-            status = make(&object, &error);
+            status = create(arguments..., &object, &error);
             const bool has_failed = n_failed != failed;
             n_until_failure = -1;
             if (status == HALYARD_OK) {
@@ -139,19 +138,13 @@ bool any_mishandles_failures() {
     const std::string config = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2,
         "max_position_embeddings": 4096, "rope_theta": 10000.0,
         "rope_scaling": {"rope_type": "linear", "factor": 2.0}})";
-    const auto of_frequencies = [](const char *what, const auto &make) {
-        return mishandles_failures<halyard_frequencies>(what, make, halyard_destroy_frequencies);
-    };
-    bool failed = of_frequencies("frequencies from a base", [](auto **out, auto *error) {
-        return halyard_create_frequencies_from_base(10000.0, 64, out, error);
-    });
-    failed |= of_frequencies("frequencies from a list", [&](auto **out, auto *error) {
-        return halyard_create_frequencies_from_list(list, 2, 1.0, out, error);
-    });
-    failed |= of_frequencies("frequencies from a config", [&](auto **out, auto *error) {
-        return halyard_create_frequencies_from_config(config.data(), static_cast<std::int64_t>(config.size()), nullptr,
-                                                      out, error);
-    });
+    bool failed = mishandles_failures("frequencies from a base", halyard_create_frequencies_from_base,
+                                      halyard_destroy_frequencies, 10000.0, 64);
+    failed |= mishandles_failures("frequencies from a list", halyard_create_frequencies_from_list,
+                                  halyard_destroy_frequencies, list, 2, 1.0);
+    failed |= mishandles_failures("frequencies from a config", halyard_create_frequencies_from_config,
+                                  halyard_destroy_frequencies, config.data(), static_cast<std::int64_t>(config.size()),
+                                  nullptr);
     auto scaling = halyard::make_struct<halyard_scaling>();
     scaling.method = HALYARD_SCALING_LONGROPE;
     scaling.base = 10000.0;
@@ -160,48 +153,38 @@ bool any_mishandles_failures() {
     scaling.original_max_position = 4096;
     scaling.short_factor = scaling.long_factor = list;
     scaling.n_factors = 2;
-    failed |= of_frequencies("frequencies from scaling", [&](auto **out, auto *error) {
-        return halyard_create_frequencies_from_scaling(&scaling, out, error);
-    });
+    failed |= mishandles_failures("frequencies from scaling", halyard_create_frequencies_from_scaling,
+                                  halyard_destroy_frequencies, &scaling);
     const auto longrope = halyard::frequencies::from_scaling(scaling);
     const auto of_list_of_pairs = halyard::frequencies::from_list(list, 2);
-    for (const auto &[name, from] :
-         {std::tuple("another length's frequencies", &longrope), {"another length's, of a list", &of_list_of_pairs}}) {
-        failed |= of_frequencies(name, [&](auto **out, auto *error) {
-            return halyard_create_frequencies_for_length(from->get(), 9000, out, error);
-        });
+    for (const halyard::frequencies *const from : {&longrope, &of_list_of_pairs}) {
+        failed |= mishandles_failures("another length's frequencies", halyard_create_frequencies_for_length,
+                                      halyard_destroy_frequencies, from->get(), 9000);
     }
-    const auto of_source = [](const char *what, const auto &make) {
-        return mishandles_failures<halyard_angle_source>(what, make, halyard_destroy_angle_source);
-    };
-    auto of_axes = describe_source(HALYARD_ANGLES_TABLE, 0, 100);
+    const auto table = describe_source(HALYARD_ANGLES_TABLE, 0, 100),
+               phase = describe_source(HALYARD_ANGLES_PHASE, 0, 9);
+    auto of_axes = table;
     of_axes.n_axes = 2;
     of_axes.axis_map = HALYARD_AXIS_MAP_SECTIONS;
     of_axes.axis_counts[0] = of_axes.axis_counts[1] = 16;
-    for (const auto &[name, desc] : {std::pair("a table", describe_source(HALYARD_ANGLES_TABLE, 0, 100)),
-                                     {"a table of two axes", of_axes},
-                                     {"phases", describe_source(HALYARD_ANGLES_PHASE, 0, 100)}}) {
-        failed |= of_source(name, [&](auto **out, auto *error) {
-            return halyard_create_angle_source(frequencies.get(), &desc, out, error);
-        });
+    for (const auto &[name, desc] :
+         {std::pair("a table", &table), {"a table of two axes", &of_axes}, {"phases", &phase}}) {
+        failed |= mishandles_failures(name, halyard_create_angle_source, halyard_destroy_angle_source,
+                                      frequencies.get(), desc);
     }
     const auto angles = halyard::angle_source::table(frequencies, 0, 10);
     const halyard::plan_desc description(64,
                                          {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     const auto desc = description.get();
-    failed |= mishandles_failures<halyard_plan>(
-        "plan", [&](auto **out, auto *error) { return halyard_create_plan(&desc, out, error); }, halyard_destroy_plan);
+    failed |= mishandles_failures("plan", halyard_create_plan, halyard_destroy_plan, &desc);
     const halyard::plan plan(description);
     std::vector<float> x(64);
     const halyard_tensor tensor = halyard::tensor(x.data(), halyard::dtype::f32, {1, 1, 1, 64});
     auto args = halyard::make_struct<halyard_run_args>();
     args.angles = angles.get();
     args.x = args.y = &tensor;
-    failed |= mishandles_failures<halyard_bound_run>(
-        "bound run", [&](auto **out, auto *error) { return halyard_bind_run(plan.get(), &args, out, error); },
-        halyard_destroy_bound_run);
-    failed |= mishandles_failures<halyard_pool>(
-        "pool", [](auto **out, auto *error) { return halyard_create_pool(4, out, error); }, halyard_destroy_pool);
+    failed |= mishandles_failures("bound run", halyard_bind_run, halyard_destroy_bound_run, plan.get(), &args);
+    failed |= mishandles_failures("pool", halyard_create_pool, halyard_destroy_pool, 4);
     return failed;
 }
 
