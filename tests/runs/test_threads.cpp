@@ -1,19 +1,16 @@
 // Threads: pools, the executor hook and its mistakes, sharing, fork. Any number of threads gives the same bits.
-#include "halyard/halyard.hpp"
+#include "checks/rotate.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -28,50 +25,36 @@
 
 namespace {
 
-/// q and k of a model, large enough to be worth 16 threads.
+/// Heads of which half is rotated, by default so many that they are worth 16 threads.
 struct Work {
-    std::int64_t n_batch, n_tokens, n_heads, head_dim = 128;
-    halyard::frequencies frequencies = halyard::frequencies::from_base(10000.0, 64);
+    std::int64_t n_tokens;
+    Rotation rotation = {.rotary_dim = 64, .head_dim = 128, .offset = 3};
     halyard::angle_source angles;
     halyard::plan plan;
-    std::vector<float> q, k;
+    Elements x;
 
-    explicit Work(std::int64_t batch = 2, std::int64_t tokens = 150, std::int64_t heads = 32)
-        : n_batch(batch), n_tokens(tokens), n_heads(heads),
-          angles(halyard::angle_source::table(frequencies, 0, tokens + 1)),
-          plan(halyard::plan_desc(
-              64, {halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half),
-                   halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::interleaved, 3)})) {
-        std::mt19937 engine(7);
-        std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-        for (std::vector<float> *tensor : {&q, &k}) {
-            tensor->resize(static_cast<std::size_t>(n_batch * n_tokens * n_heads * head_dim));
-            std::generate(tensor->begin(), tensor->end(), [&] { return uniform(engine); });
-        }
-    }
-
-    struct Result {
-        std::vector<float> q, k;
-        bool operator==(const Result &) const = default;
-    };
-
-    std::array<halyard_tensor, 2> tensors(const std::vector<float> &a, const std::vector<float> &b) const {
-        return {halyard::input_tensor(a.data(), halyard::dtype::f32, {n_batch, n_tokens, n_heads, head_dim}),
-                halyard::input_tensor(b.data(), halyard::dtype::f32, {n_batch, n_tokens, n_heads, head_dim})};
+    explicit Work(std::int64_t n_batch = 2, std::int64_t tokens = 150, std::int64_t n_heads = 64)
+        : n_tokens(tokens),
+          angles(halyard::angle_source::table(halyard::frequencies::from_base(10000.0, 64), 0, tokens + 1)),
+          plan(rotation.plan()), x(HALYARD_F32, {n_batch, tokens, n_heads, 128}) {
+        oracle::Random random(7);
+        x = Elements::random(HALYARD_F32, x.shape, random);
     }
 
     /// Throws halyard::error.
-    Result rotate(const halyard_executor *executor, bool in_place = false) const {
-        Result result = {q, k};
+    Elements rotate(const halyard_executor *executor, bool in_place = false,
+                    const halyard_positions *positions = nullptr) const {
+        Elements y = x, input = x;
         if (!in_place) {
-            result = {std::vector<float>(q.size(), -7.0f), std::vector<float>(k.size(), -7.0f)};
+            std::fill(y.bytes.begin(), y.bytes.end(), '\x5a');
         }
         halyard::run_options options;
         options.executor = executor;
-        const auto y = tensors(result.q, result.k);
-        const auto x = in_place ? y : tensors(q, k);
-        halyard::run(plan, angles, x, y, options);
-        return result;
+        if (positions != nullptr) {
+            options.positions = *positions;
+        }
+        halyard::run(plan, angles, in_place ? y.tensor() : input.tensor(), y.tensor(), options);
+        return y;
     }
 };
 
@@ -81,8 +64,8 @@ const Work &work() {
     return shared;
 }
 
-const Work::Result &expected() {
-    static const Work::Result result = work().rotate(nullptr);
+const Elements &expected() {
+    static const Elements result = work().rotate(nullptr);
     return result;
 }
 
@@ -155,7 +138,7 @@ TEST_CASE("pools: 1 to 16 threads give the same bits, where few tokens are share
         CHECK(executor->size == sizeof(halyard_executor));
         CHECK(executor->n_threads == n_threads);
         for (const Work &each : works) {
-            CAPTURE(n_threads, each.n_tokens, each.n_heads);
+            CAPTURE(n_threads, each.x.shape);
             const auto alone = each.rotate(nullptr);
             CHECK(each.rotate(executor) == alone);
             CHECK(each.rotate(executor, true) == alone);
@@ -360,20 +343,11 @@ TEST_CASE("executors: positions that change after the check count as 0 where the
         }
         return run_tasks(n_tasks, task);
     });
-    const auto rotate = [&](const halyard_executor *executor) {
-        halyard::run_options options;
-        options.positions = positions;
-        options.executor = executor;
-        Work::Result result = {what.q, what.k};
-        const auto tensors = what.tensors(result.q, result.k);
-        halyard::run(what.plan, what.angles, tensors, tensors, options);
-        return result;
-    };
-    const auto changed = rotate(&hook.executor);
+    const auto changed = what.rotate(&hook.executor, true, &positions);
     for (std::size_t i = 0; i < n; i++) {
         numbers[i] = i % 2 == 0 ? 7 : 0;
     }
-    CHECK(changed == rotate(nullptr));
+    CHECK(changed == what.rotate(nullptr, true, &positions));
 }
 
 TEST_CASE("executors: mistakes are errors", "[threads]") {
