@@ -7,13 +7,44 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <optional>
 
 namespace scenes {
 
-/// The structs of a run, each pointing to the others. What they leave out is NULL or 0.
-struct Call {
+/// The structs that a run brings, each pointing to the others: in a copy, to its own. What is left out is NULL or 0.
+struct RunStructs {
+    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
+    halyard_stages stages[HALYARD_MAX_TENSORS];
+    halyard_slots slots = sized<halyard_slots>();
+    halyard_positions positions = sized<halyard_positions>(), from_positions = positions;
+    halyard_kv_args brought = sized<halyard_kv_args>();  // args.kv, unless nothing is brought
+    halyard_run_args args = sized<halyard_run_args>();
+
+    RunStructs() {
+        std::fill_n(x, HALYARD_MAX_TENSORS, sized<halyard_tensor>());
+        std::fill_n(y, HALYARD_MAX_TENSORS, sized<halyard_tensor>());
+        std::fill_n(stages, HALYARD_MAX_TENSORS, sized<halyard_stages>());
+        args.x = x;
+        args.y = y;
+    }
+    RunStructs(const RunStructs &other) {
+        std::memcpy(static_cast<void *>(this), &other, sizeof(other));
+        const auto lead = [](auto &pointer, auto *to) { pointer = pointer != nullptr ? to : nullptr; };
+        lead(args.x, x);
+        lead(args.y, y);
+        lead(args.positions, &positions);
+        lead(args.kv, &brought);
+        lead(brought.stages, stages);
+        lead(brought.slots, &slots);
+        lead(brought.from_positions, &from_positions);
+    }
+    RunStructs &operator=(const RunStructs &) = delete;
+};
+
+/// All that a call says, its plan and its run.
+struct Call : RunStructs {
     halyard_plan_desc plan = sized<halyard_plan_desc>();
     halyard_tensor_desc tensors[HALYARD_MAX_TENSORS];
     halyard_kv_desc kv[HALYARD_MAX_TENSORS];
@@ -21,12 +52,6 @@ struct Call {
     halyard_scale_desc scales[HALYARD_MAX_TENSORS];
     halyard_cache_desc caches[HALYARD_MAX_TENSORS];
     halyard_groups_desc groups[HALYARD_MAX_TENSORS], from_groups[HALYARD_MAX_TENSORS];
-    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
-    halyard_stages stages[HALYARD_MAX_TENSORS];
-    halyard_slots slots = sized<halyard_slots>();
-    halyard_positions positions = sized<halyard_positions>(), from_positions = positions;
-    halyard_kv_args brought = sized<halyard_kv_args>();  // args.kv, unless nothing is brought
-    halyard_run_args args = sized<halyard_run_args>();
 
     Call() {
         for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
@@ -37,15 +62,10 @@ struct Call {
             scales[i] = sized<halyard_scale_desc>();
             caches[i] = sized<halyard_cache_desc>();
             groups[i] = from_groups[i] = sized<halyard_groups_desc>();
-            x[i] = y[i] = sized<halyard_tensor>();
-            stages[i] = sized<halyard_stages>();
         }
         plan.tensors = tensors;
-        args.x = x;
-        args.y = y;
     }
     Call(const Call &) = delete;
-    Call &operator=(const Call &) = delete;
 
     int n() const { return plan.n_tensors; }
     /// How the output is kept in records, or the input, which of keys that move is the same.

@@ -1,5 +1,6 @@
 #include "checks/scene/on_device.h"
 
+#include "checks/fields.h"
 #include "checks/gpu_memory.h"
 #include "checks/scene/ways.h"
 
@@ -36,83 +37,53 @@ private:
     std::vector<std::unique_ptr<gpu_test::Memory>> regions_;
 };
 
-/// A run on a device: the scene's, with pointers into its mirror.
-class DeviceRun {
-public:
-    DeviceRun(const Scene &scene, const Mirror &mirror, const halyard_gpu_queue &queue, const gpu_test::Memory &words)
-        : queue_(queue), mirror_(mirror), call_(scene.call), positions_(call_.positions), slots_(call_.slots) {
-        args_.stream = queue.stream;
-        args_.bad_position = call_.args.bad_position;
-        if (call_.args.positions != nullptr) {
-            positions_.data = mirror.data(call_.positions.data);
-            args_.positions = &positions_;
-        }
-        for (int i = 0; i < call_.n(); i++) {
-            x_[i] = view(call_.x[i]);
-            y_[i] = view(call_.y[i]);
-            stages_[i] = call_.stages[i];
-            stages_[i].weight = mirror.data(call_.stages[i].weight);
-            stages_[i].cache = mirror.data(call_.stages[i].cache);
-        }
-        args_.n_tensors = scene.call.args.n_tensors;
-        args_.x = x_;
-        args_.y = y_;
-        kv_.stages = call_.brought.stages != nullptr ? stages_ : nullptr;
-        if (call_.brought.slots != nullptr) {
-            slots_.data = mirror.data(call_.slots.data);
-            kv_.slots = &slots_;
-        }
-        args_.kv = call_.args.kv != nullptr ? &kv_ : nullptr;
-        if (args_.bad_position == HALYARD_BAD_POSITION_ERROR) {
-            args_.error_word = static_cast<std::int32_t *>(words.data(4));
+/// Makes a scene's run on a device, with pointers into its mirror. Throws where it is refused.
+Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_gpu_queue &queue,
+                     const gpu_test::Memory &words) {
+    const Angles &angles = scene.angles;
+    RunStructs there(scene.call);
+    for (const fields::Place &place :
+         fields::places(fields::of<halyard_run_args>(), &there.args, scene.call.plan.n_tensors)) {
+        if (place.field->kind == fields::Kind::data && place.field->name != std::string("scales")) {  // which are here
+            place.write(mirror.data(place.pointer()));
         }
     }
-    DeviceRun(const DeviceRun &) = delete;
-    DeviceRun &operator=(const DeviceRun &) = delete;
-
-    /// Makes it. Throws where it is refused.
-    Images run(const Angles &angles) const {
-        halyard_angle_source_desc desc = angles.desc;
-        halyard::angle_source given;
-        if (angles.is_given()) {
-            desc.cos_rows = mirror_.data(angles.desc.cos_rows);
-            desc.sin_rows = mirror_.data(angles.desc.sin_rows);
-            given = halyard::angle_source(halyard::frequencies(), desc);
+    auto args = sized<halyard_gpu_run_args>();
+    args.stream = queue.stream;
+    args.bad_position = there.args.bad_position;
+    args.positions = there.args.positions;
+    args.n_tensors = there.args.n_tensors;
+    args.x = there.x;
+    args.y = there.y;
+    args.kv = there.args.kv;
+    for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
+        there.x[i].device = there.y[i].device = queue.device;
+    }
+    if (args.bad_position == HALYARD_BAD_POSITION_ERROR) {
+        args.error_word = static_cast<std::int32_t *>(words.data(4));
+    }
+    halyard_angle_source_desc desc = angles.desc;
+    halyard::angle_source given;
+    if (angles.is_given()) {
+        desc.cos_rows = mirror.data(angles.desc.cos_rows);
+        desc.sin_rows = mirror.data(angles.desc.sin_rows);
+        given = halyard::angle_source(halyard::frequencies(), desc);
+    }
+    auto error = sized<halyard_error>();
+    const auto need = [&](halyard_status status) {
+        if (status != HALYARD_OK) {
+            throw std::runtime_error(error.message);
         }
-        auto error = sized<halyard_error>();
-        const auto need = [&](halyard_status status) {
-            if (status != HALYARD_OK) {
-                throw std::runtime_error(error.message);
-            }
-        };
-        halyard_gpu_angles *angles_there = nullptr;
-        need(halyard_create_gpu_angles(&queue_, angles.is_given() ? given.get() : angles.get(), &angles_there, &error));
-        const halyard::gpu_angles owns_angles(angles_there);
-        halyard_gpu_plan *plan = nullptr;
-        need(halyard_create_gpu_plan(&queue_, &call_.plan, angles_there, &plan, &error));
-        const halyard::gpu_plan owns_plan(plan);
-        need(halyard_run_gpu(plan, &args_, &error));
-        return mirror_.image();
-    }
-
-private:
-    const halyard_gpu_queue &queue_;
-    const Mirror &mirror_;
-    const Call &call_;
-    halyard_tensor x_[HALYARD_MAX_TENSORS], y_[HALYARD_MAX_TENSORS];
-    halyard_stages stages_[HALYARD_MAX_TENSORS];
-    halyard_positions positions_;
-    halyard_slots slots_;
-    halyard_kv_args kv_ = sized<halyard_kv_args>();
-    halyard_gpu_run_args args_ = sized<halyard_gpu_run_args>();
-
-    halyard_tensor view(const halyard_tensor &host) const {
-        halyard_tensor tensor = host;
-        tensor.data = mirror_.data(host.data);
-        tensor.device = queue_.device;
-        return tensor;
-    }
-};
+    };
+    halyard_gpu_angles *angles_there = nullptr;
+    need(halyard_create_gpu_angles(&queue, angles.is_given() ? given.get() : angles.get(), &angles_there, &error));
+    const halyard::gpu_angles owns_angles(angles_there);
+    halyard_gpu_plan *plan = nullptr;
+    need(halyard_create_gpu_plan(&queue, &scene.call.plan, angles_there, &plan, &error));
+    const halyard::gpu_plan owns_plan(plan);
+    need(halyard_run_gpu(plan, &args, &error));
+    return mirror.image();
+}
 
 /// What the CPU leaves where each bad position is 0, and a token with one, or with a bad slot, has no slot. The slots
 /// in memory stay so.
@@ -161,7 +132,7 @@ std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue) {
     const gpu_test::Memory words(queue, std::vector<char>(8));
     Images result;
     try {
-        result = DeviceRun(scene, mirror, queue, words).run(scene.angles);
+        result = run_on_device(scene, mirror, queue, words);
         if (!is_word_right(scene, words.read())) {
             return "the error words are wrong" + scene.text();
         }

@@ -79,61 +79,44 @@ Images run_model(Scene &scene) { return run_by(model::make_plan(scene.call.plan)
 
 namespace {
 
-/// One token of a call, as a call of its own.
-struct TokenCall {
-    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
-    halyard_stages stages[HALYARD_MAX_TENSORS];
-    halyard_slots slots;
-    halyard_positions positions, from_positions;
-    halyard_kv_args kv;
-    halyard_run_args args;
-
-    TokenCall(const Scene &scene, std::int64_t batch, std::int64_t token)
-        : kv(scene.call.brought), args(scene.call.args) {
+/// One token of a call, as a run of its own.
+struct TokenRun : RunStructs {
+    TokenRun(const Scene &scene, std::int64_t batch, std::int64_t token) : RunStructs(scene.call) {
         const Call &call = scene.call;
-        const Head first = {batch, token, 0};
-        if (kv.slots != nullptr) {
+        if (brought.slots != nullptr) {
             slot_ = slot_of(call, batch, token);
-            slots = call.slots;
             slots.data = &slot_;
             slots.type = HALYARD_INT64;
             slots.consecutive = 0;
             slots.shape[0] = slots.shape[1] = 1;
-            kv.slots = &slots;
         }
-        for (std::int64_t axis = 0; axis < scene.angles.n_axes(); axis++) {
-            to_[axis] = position_of(args.positions, axis, batch, token);
-            from_[axis] = kv.from_positions != nullptr ? position_of(kv.from_positions, axis, batch, token) : 0;
+        const std::int64_t n_axes = scene.angles.n_axes();
+        for (std::int64_t axis = 0; axis < n_axes; axis++) {
+            to_[axis] = position_of(call.args.positions, axis, batch, token);
+            from_[axis] =
+                brought.from_positions != nullptr ? position_of(call.brought.from_positions, axis, batch, token) : 0;
         }
-        positions = halyard::positions(to_, {1, 1});
-        from_positions = halyard::positions(from_, {1, 1});
-        positions.n_axes = from_positions.n_axes = static_cast<std::int32_t>(scene.angles.n_axes());
-        positions.stride_axis = from_positions.stride_axis = 1;
+        for (const auto &[view, numbers] : {std::pair(&positions, to_), std::pair(&from_positions, from_)}) {
+            *view = halyard::positions(numbers, {1, 1});
+            view->n_axes = n_axes;
+            view->stride_axis = 1;
+        }
         args.positions = &positions;
-        kv.from_positions = kv.from_positions != nullptr ? &from_positions : nullptr;
         for (int i = 0; i < call.n(); i++) {
-            take_tensor(call, i, first);
+            take_tensor(call, i, {batch, token, 0});
         }
-        args.x = x;
-        args.y = y;
-        kv.stages = kv.stages != nullptr ? stages : nullptr;
-        args.kv = args.kv != nullptr ? &kv : nullptr;
     }
-    TokenCall(const TokenCall &) = delete;
 
 private:
     std::int64_t slot_ = -1, to_[HALYARD_MAX_AXES], from_[HALYARD_MAX_AXES];
 
     void take_tensor(const Call &call, int i, const Head &first) {
-        x[i] = call.x[i];
-        y[i] = call.y[i];
         for (halyard_tensor *const tensor : {&x[i], &y[i]}) {
             tensor->data = tensor->data != nullptr ? place_in(*tensor, first, 0) : nullptr;
             tensor->shape[0] = tensor->shape[1] = 1;
         }
         const bool has_cache = call.kv[i].cache != nullptr;
         const halyard_stages &all = call.stages[i];
-        stages[i] = all;
         if (all.position_scales != nullptr) {
             stages[i].position_scales = reinterpret_cast<const float *>(place_of_position_scale(call, i, first));
         }
@@ -156,7 +139,7 @@ Images run_each_token(Scene &scene) {
     const halyard::plan plan(scene.call.plan);
     const std::int64_t n_tokens = scene.call.n_tokens();
     for (std::int64_t i = 0; i < scene.call.n_batch() * n_tokens; i++) {
-        const TokenCall token(scene, i / n_tokens, i % n_tokens);
+        const TokenRun token(scene, i / n_tokens, i % n_tokens);
         WatchedError error;
         if (call(error, halyard_run(plan.get(), &token.args, &error.error)) != HALYARD_OK) {
             throw std::runtime_error(error.error.message + scene.text());
