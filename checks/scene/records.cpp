@@ -137,15 +137,15 @@ std::vector<float> Scene::floats_of(int i) const {
     kv.out_dtype = HALYARD_F32;
     desc.kv = &kv;
     desc.dtype = call.dtype_of_stages(i);
-    halyard_tensor x = call.x[i], y = x;
-    y.dtype = HALYARD_F32;
-    y.shape[3] = desc.head_dim;
-    for (std::int64_t d = 3, reach = 1; d >= 0; d--) {
-        y.strides[d] = reach;
-        reach *= std::max<std::int64_t>(y.shape[d], 1);
-    }
-    std::vector<float> floats(static_cast<std::size_t>(y.shape[0] * y.shape[1] * y.shape[2] * y.shape[3])), inputs;
-    y.data = floats.data();
+    halyard_plan_desc plan_desc = call.plan;
+    plan_desc.n_tensors = 1;
+    plan_desc.tensors = &desc;
+    RunStructs run(call);
+    halyard_tensor &x = run.x[0], &y = run.y[0];
+    const std::int64_t *const shape = call.x[i].shape;
+    std::vector<float> floats(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * desc.head_dim)), inputs;
+    x = call.x[i];
+    y = halyard::tensor(floats.data(), halyard::dtype::f32, {shape[0], shape[1], shape[2], desc.head_dim});
     if (call.groups_of(i, true) != nullptr) {
         for_each_head(call, i, [&](const Head &at) {
             const bool is_nowhere = place_of_input(call, i, at, 0) == nullptr;
@@ -156,32 +156,24 @@ std::vector<float> Scene::floats_of(int i) const {
         x = y;
         x.data = inputs.data();
     }
-    halyard_stages stages = call.brought.stages != nullptr ? call.stages[i] : sized<halyard_stages>();
-    stages.cache = stages.group_scales = nullptr;
-    stages.from_group_scales = nullptr;
-    halyard_plan_desc plan_desc = call.plan;
-    plan_desc.n_tensors = 1;
-    plan_desc.tensors = &desc;
-    halyard_run_args args = call.args;
-    args.n_tensors = 1;
-    args.x = &x;
-    args.y = &y;
-    halyard_kv_args brought = call.brought;
-    brought.stages = &stages;
-    brought.slots = nullptr;
-    args.kv = &brought;
-    args.executor = nullptr;
+    run.stages[0] = call.stages[i];
+    run.stages[0].cache = run.stages[0].group_scales = nullptr;
+    run.stages[0].from_group_scales = nullptr;
+    run.brought.stages = run.stages;
+    run.brought.slots = nullptr;
+    run.args.kv = &run.brought;
+    run.args.n_tensors = 1;
+    run.args.executor = nullptr;
     std::vector<std::int32_t> to, from;
-    const halyard_positions positions = accepted(args.positions, to);
-    const halyard_positions from_positions = accepted(brought.from_positions, from);
     if (call.plan.rerotates != 0) {
-        args.positions = &positions;
-        brought.from_positions = &from_positions;
+        run.positions = accepted(call.args.positions, to);
+        run.from_positions = accepted(call.brought.from_positions, from);
+        run.args.positions = &run.positions;
     } else {
-        args.bad_position = accepting_policy();
+        run.args.bad_position = accepting_policy();
     }
     WatchedError error;
-    if (halyard_run(model::make_plan(plan_desc).get(), &args, &error.error) != HALYARD_OK) {
+    if (halyard_run(model::make_plan(plan_desc).get(), &run.args, &error.error) != HALYARD_OK) {
         throw std::runtime_error(
             "what a run takes for records, it does not for floats: " + std::string(error.error.message) + text());
     }

@@ -93,20 +93,13 @@ TEST_CASE("errors: runs, sizes and strides that leave the address space", "[erro
 TEST_CASE("errors: runs, outputs whose elements could meet", "[errors]") {
     RotationRun s;
     const Table &runs = s.runs;
+    // Elements of lattices are told apart in test_overlap.cpp, by brute force.
     for (const Strides &strides : {
-             Strides{0, 16, 8, 1},     // one batch row over the other
-             Strides{48, 0, 8, 1},     // one token over the other
-             Strides{48, 16, 0, 1},    // one head over the other
-             Strides{48, 16, 8, 0},    // one element over the other
-             Strides{0, 0, 0, 0},      // all on one
-             Strides{48, 16, 7, 1},    // heads nested by one element
-             Strides{48, 8, 8, 1},     // tokens nested in heads
-             Strides{48, 15, 8, 1},    // tokens nested by one element
-             Strides{47, 16, 8, 1},    // batch rows nested by one element
-             Strides{-47, 16, 8, 1},   // downwards, nested by one element
-             Strides{48, -16, -7, 1},  // two ways down, nested
-             Strides{48, 16, 7, -1},   // downwards within the head
-             Strides{48, 16, 4, 2},    // heads that meet only across the members
+             Strides{0, 16, 8, 1},    // one batch row over the other
+             Strides{48, 16, 8, 0},   // one element over the other
+             Strides{48, 16, 7, 1},   // heads nested by one element
+             Strides{-47, 16, 8, 1},  // batch rows downwards, nested by one element
+             Strides{48, 16, 4, 2},   // heads that meet only across the members
          }) {
         Words words = {"y[0]"};
         std::transform(strides.begin(), strides.end(), std::back_inserter(words), text);
