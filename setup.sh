@@ -329,7 +329,7 @@ set_up() {
 # ---- The peers of the bench ------------------------------------------------------------------------------------------
 
 # peer_pins NAME: the section of peers.txt about one library.
-peer_pins() { awk -v name="$1" '/^## / { wanted = $2 == name } wanted && !/^#/' bench/rivals/peers.txt; }
+peer_pins() { awk -v name="$1" '/^## / { wanted = $2 == name } wanted && !/^#/' bench/peers/peers.txt; }
 
 # fetch_llama_cpp ENVIRONMENT FOLDER LOG: the sources that the package llama-cpp-python brings, with ggml's. pip asks the
 # package for its metadata, for which that looks for CMake.
@@ -385,7 +385,7 @@ set_up_peers() {
     once peers "$root" make_peers
     has_python_headers || say "python3-dev is missing and could not be installed, so PyTorch can't compile"
     local names=("$@") peer
-    ((${#names[@]} > 0)) || mapfile -t names < <(awk '/^## / { print $2 }' bench/rivals/peers.txt)
+    ((${#names[@]} > 0)) || mapfile -t names < <(awk '/^## / { print $2 }' bench/peers/peers.txt)
     for peer in "${names[@]}"; do
         has_stamp "peers/$peer" "$(peer_pins "$peer")" && continue
         say "fetching $peer"

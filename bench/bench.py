@@ -1,4 +1,4 @@
-"""Times kernels on the shapes of real models, against what the memory allows and against rivals: ./run bench [ARGS]
+"""Times kernels on the shapes of real models, against what the memory allows and against others: ./run bench [ARGS]
 
 Other commands: road (the KV path), compare BEFORE AFTER, demo; each has a --help. chart.py draws.
 Exit status: 0 done; 1 something failed, is wrong or got slower; 2 wrong usage.
@@ -20,7 +20,8 @@ from compare import check_floors, compare, record_floors
 from files import Failed, load_json, need_writable, save_json
 from machine import ROOT
 from measure import Setting, find_differences, loses, measure_rows
-from native import Library, Prepared
+from native import Library
+from prepared import Prepared
 from works import Model, Work, list_kv_works, list_works, read_models
 
 FOLDER = ROOT / "bench"
@@ -52,7 +53,7 @@ def open_library(options):
 
 def describe(library):
     """What stands above every table, and is printed now."""
-    about = machine.describe_machine(library.about)
+    about = machine.describe_machine(library.native.about)
     print(machine.format_machine(about))
     return about
 
@@ -101,8 +102,8 @@ def run_table(options):
     if options.against:
         return run_against(options, works, setting)
     if options.peers:
-        from rivals import peers
-        setting.peers = peers.Peers("road" if options.command == "road" else "rotation")
+        from peers import rotations
+        setting.peers = rotations.Peers("road" if options.command == "road" else "rotation")
     began = time.monotonic()
     rows = measure_rows(works, setting)
     command = shlex.join(["./run", "bench", *sys.argv[1:]])
@@ -188,7 +189,7 @@ first.
   bound      the same by a bound run, whose checks were made before but for those of pointers and positions
   C loops    compiled for this very CPU, each for one dtype and layout, with cos and sin ready in rows. They check
              nothing, while a call's checks are most of the time of one-head. In f32 both wait for memory.
-{machine.format_machine(machine.describe_machine(library.about))}
+{machine.format_machine(machine.describe_machine(library.native.about))}
 
 {tables.format_rows(rows)}""")
     if not kept:
@@ -209,7 +210,7 @@ def add_table(parser):
     parser.add_argument("--json", metavar="FILE", help="also write the rows to this file")
     parser.add_argument("--target", default="", help="force a target (halyard list names them)")
     parser.add_argument("--against", metavar="OTHER.so", help="compare with another build, in the same rounds")
-    parser.add_argument("--peers", action="store_true", help="also time other libraries (rivals/peers.py)")
+    parser.add_argument("--peers", action="store_true", help="also time other libraries (peers/rotations.py)")
     parser.add_argument("--floors", default=FOLDER / "floors.json", help="the recorded ratios [bench/floors.json]")
     floors = parser.add_mutually_exclusive_group()
     floors.add_argument("--check-floors", action="store_true",

@@ -1,5 +1,5 @@
-"""Rows: works, each timed in the same rounds as its rivals and as the loops that set its ceilings. A row is what --json
-writes of it."""
+"""Rows: works, each timed in the same rounds as its peers, C loops and the loops that set its ceilings. A row is what
+--json writes of it."""
 
 import contextlib
 import dataclasses
@@ -11,7 +11,8 @@ import typing
 
 import rounds
 from files import show_progress
-from native import Library, Prepared
+from native import Library
+from prepared import Prepared
 from rounds import Subject, Timing
 
 CEILINGS = "memory", "conversion"
@@ -45,7 +46,7 @@ def subject_of(way, prepared, setting):
     made = prepared.way(way.name, setting.library, way.target or setting.target)
     if made is None:
         return None
-    name = way.target or (setting.library.compilers.get(way.name) if way.kind == "loop" else way.name)
+    name = way.target or (Library.native.compilers.get(way.name) if way.kind == "loop" else way.name)
     about = {"kind": way.kind, "target": made.target}
     if way.kind not in CEILINGS:
         about |= judge(prepared.try_way(made), way.slack)

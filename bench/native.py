@@ -1,153 +1,162 @@
-"""The bench's native part by ctypes: libraries, works in memory, and what is timed. native/native.h says more."""
+"""What the bench calls through ctypes: libraries of Halyard, opened by name, and the C of loops/. The layout of their
+structs is read from their headers."""
 
+import _ctypes
 import ctypes
+import functools
 import pathlib
+import re
 
 from files import Failed
 
-DTYPES = {"f32": 1, "f16": 2, "bf16": 3, "e4m3": 4, "q8_0": 7}
-PAIRINGS = {"half": 1, "interleaved": 2}
-ANGLES = {"table": 1, "phase": 3}
-PART = ("heads", "head_dim", "offset", "stride_head", "rotates", "is_cached", "rotary_offset", "norm_size")
-DESC = ("size", "dtype", "cache", "pairing", "out_pairing", "angles", "tokens", "rotary_dim", "row_elements",
-        "in_place", "cold", "first_position", "n_slots", "moved_by", "layers", "unit_offset", "hadamard", "n_parts")
-DEFAULTS = {"angles": "table", "first_position": -1, "layers": 1}
+HERE = pathlib.Path(__file__).resolve().parent
+HEADERS = re.sub(r"/\*.*?\*/", "", "".join(path.read_text() for path in (
+    HERE.parent / "runtime/include/halyard/halyard.h", HERE.parent / "runtime/include/halyard/halyard_kv.h",
+    HERE / "loops/loops.h")), flags=re.DOTALL)
+CONSTANTS = {name: int(value) for name, value in re.findall(r"\bHALYARD_(\w+) = (-?\d+)", HEADERS)}
+VERSION = ".".join(re.search(rf"define HALYARD_VERSION_{part} (\d+)", HEADERS)[1]
+                   for part in ("MAJOR", "MINOR", "PATCH"))
+TYPES = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "float": ctypes.c_float,
+         "double": ctypes.c_double, "char": ctypes.c_char, "uint8_t": ctypes.c_uint8,
+         "halyard_status": ctypes.c_int32}
 
 
-class Part(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in PART]
+@functools.cache
+def struct(name):
+    """The struct of that name; all pointers are addresses."""
+    fields = []
+    body = re.search(rf"struct {name} {{(.*?)}}", HEADERS, re.DOTALL)[1]
+    for kind, names in re.findall(r"(?:const )?(?:struct )?(\w+) ([^;]*);", body):
+        for stars, field, count in re.findall(r"((?:\*|const|\s)*)\b(\w+)(?:\[(\w+)\])?", names):
+            one = ctypes.c_void_p if "*" in stars else TYPES[kind]
+            fields.append((field, one * int(CONSTANTS.get(count.removeprefix("HALYARD_"), count)) if count else one))
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
 
 
-class Desc(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_int64) for name in DESC), ("parts", Part * 3)]
+class Moving(int):
+    """An address in one of several copies."""
 
 
-def describe(work):
-    """The description of a work, from a dict in which what is not said is DEFAULTS' or 0."""
-    work = {"cache": work["dtype"], "out_pairing": work["pairing"], **DEFAULTS, **work}
-    work |= {"size": ctypes.sizeof(Desc), "n_parts": len(work["parts"]), "angles": ANGLES[work["angles"]],
-             **{key: DTYPES[work[key]] for key in ("dtype", "cache")},
-             **{key: PAIRINGS[work[key]] for key in ("pairing", "out_pairing")}}
-    parts = [Part(*(part[name] for name in PART)) for part in work["parts"]]
-    return Desc(*(work.get(name, 0) for name in DESC), (Part * 3)(*parts))
+def make(name, **values):
+    """A struct of the library or the loops. What is an array or a struct stands for its address, and lives as long.
+    `moving` is where moving addresses stand, in it and in what it points to."""
+    made, kind = struct(name)(), struct(name)
+    made.kept, made.moving, types = values, [], dict(kind._fields_)
+    if "size" in types:
+        made.size = ctypes.sizeof(made)
+    for field, value in values.items():
+        if isinstance(value, Moving):
+            made.moving.append(ctypes.addressof(made) + getattr(kind, field).offset)
+        elif isinstance(value, (ctypes.Array, ctypes.Structure)):
+            made.moving += getattr(value, "moving", [])
+            value = ctypes.addressof(value)
+        setattr(made, field, tuple(value) if issubclass(types[field], ctypes.Array) else value)
+    return made
+
+
+def array(items):
+    """Of structs or addresses."""
+    items = list(items)
+    made = ((type(items[0]) if isinstance(items[0], ctypes.Structure) else ctypes.c_void_p) * len(items))(*items)
+    made.kept, made.moving, size = items, [], ctypes.sizeof(made) // len(items)
+    for at, item in zip(range(ctypes.addressof(made), 1 << 63, size), items):
+        if isinstance(item, Moving):
+            made.moving.append(at)
+        for place in getattr(item, "moving", []):
+            inside = place - ctypes.addressof(item)  # if the item itself holds it, which is copied into the array
+            made.moving.append(at + inside if 0 <= inside < size else place)
+    return made
+
+
+def address_of(function):
+    return ctypes.cast(function, ctypes.c_void_p).value
+
+
+def load(path):
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Failed(str(error)) from None
 
 
 class Native:
-    """The shared library of a build, whose functions take and give pointers."""
+    """The bench's own C of a build: what takes the time, and the loops of each compiler."""
 
-    def __init__(self, path):
-        try:
-            library = ctypes.CDLL(path)
-        except OSError as error:
-            raise Failed(f"can't load the bench's native part: {error}") from None
-        pointer, text, whole, real = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_double
-        for name, result, *arguments in (
-                ("error", text), ("compilers", text), ("open", pointer, text),
-                ("close", None, pointer),
-                ("targets", text, pointer), ("prepare", pointer, ctypes.POINTER(Desc)), ("release", None, pointer),
-                ("reset", None, pointer), ("place", pointer, pointer, text, whole, whole), ("copies", whole, pointer),
-                ("keep", None, pointer), ("difference", real, pointer),
-                ("subject_of", pointer, pointer, text, pointer, text), ("target", text, pointer),
-                ("seconds", real, pointer, whole)):
-            function = getattr(library, f"bench_{name}")
-            function.restype, function.argtypes = result, arguments
-            setattr(self, name, function)
-
-    def need(self, pointer):
-        return pointer or self.fail()
-
-    def fail(self):
-        raise Failed(self.error().decode())
+    def __init__(self, folder):
+        library = load(folder / "libhalyard_bench.so")
+        text = lambda library, name: ctypes.c_char_p.in_dll(library, name).value.decode()
+        self.loops = {name: load(folder / f"libhalyard_loops_{name}.so") for name in ("gcc", "clang")
+                      if (folder / f"libhalyard_loops_{name}.so").exists()}
+        self.compilers = {name: text(library, "bench_compiler") for name, library in self.loops.items()}
+        self.about = {"compiler": text(library, "bench_compiler"), "halide": text(library, "bench_halide"),
+                      "loops": ", ".join(self.compilers.values()) or "no compiler"}
+        self.seconds = library.bench_seconds
+        self.seconds.restype = ctypes.c_double
 
 
 class Library:
-    """A .so of Halyard. Only one native part may be in use, so that it comes first."""
+    """A .so of Halyard."""
 
-    native = None
+    native = None  # of the first one's build
 
-    def __init__(self, path, bench=None):
-        """`bench` is the native part; without it that beside the library, or the one that is in use."""
-        path = pathlib.Path(path).resolve()
+    def __init__(self, path):
+        self.path, self.sources = pathlib.Path(path).resolve(), {}
         if Library.native is None:
-            Library.native = Native(bench or path.parent / "libhalyard_bench.so")
-        self.path, self.pointer = path, self.native.need(self.native.open(str(path).encode()))
-        rows = [line.split() for line in self.native.targets(self.pointer).decode().splitlines()]
-        self.targets = {name: set(words) for name, *words in rows}  # with "supported" and "active"
+            Library.native = Native(self.path.parent)
+        self.object = load(self.path)
+        for name in "version", "get_target_count", "get_target_info", "create_plan", "get_plan_target", "run_bound":
+            if not hasattr(self.object, f"halyard_{name}"):
+                self.refuse(f"it has no halyard_{name}")
+        for name in "version", "get_plan_target":
+            self.function(name).restype = ctypes.c_char_p
+        version = self.function("version")().decode()
+        if version != VERSION:
+            self.refuse(f"its version is {version}, and this is for {VERSION}")
+        self.targets = {}  # with "supported" and "active"
+        for i in range(self.function("get_target_count")()):
+            info = make("halyard_target_info")
+            self.need(self.function("get_target_info")(i, ctypes.byref(info), None))
+            self.targets[ctypes.string_at(info.name).decode()] = {word for word in ("supported", "active")
+                                                                  if getattr(info, word)}
 
-    @property
-    def about(self):
-        """Who compiled this, and the C loops."""
-        compiler, halide, *loops = self.native.compilers().decode().splitlines()
-        return {"compiler": compiler, "halide": halide.split()[1], "loops": ", ".join(loops) or "no compiler"}
+    def refuse(self, why):
+        raise Failed(f"{self.path} was built from other headers than this bench: {why}")
 
-    @property
-    def compilers(self):
-        """"gcc" -> "gcc 12.2.0"."""
-        return {name.split()[0]: name for name in self.about["loops"].split(", ")}
+    def function(self, name):
+        return getattr(self.object, f"halyard_{name}")
 
-    def close(self):
-        self.native.close(self.pointer)
+    def need(self, status, why=""):
+        if status == CONSTANTS["ERROR_STRUCT_SIZE"]:
+            self.refuse(why or "a struct has another size")
+        if status:
+            raise Failed(why)
 
+    def create(self, function, *arguments):
+        """What a function makes whose last arguments are where it goes, and an error."""
+        made, error = ctypes.c_void_p(), make("halyard_error")
+        arguments = [ctypes.byref(one) if isinstance(one, ctypes.Structure) else one for one in arguments]
+        status = self.function(function)(*arguments, ctypes.byref(made), ctypes.byref(error))
+        self.need(status, error.message.decode())
+        return made
 
-class Way:
-    """One way to do a work, which is timed: native.h's subject."""
+    def destroy(self, kind, made):
+        self.function(f"destroy_{kind}")(made)
 
-    def __init__(self, native, pointer):
-        self.native, self.pointer, self.target = native, pointer, native.target(pointer).decode()
-
-    def seconds(self, n):
-        taken = self.native.seconds(self.pointer, n)
-        return taken if taken >= 0 else self.native.fail()
-
-
-class Prepared:
-    """A work in memory, until it is closed: `with Prepared(described) as work`."""
-
-    def __init__(self, described):
-        self.native = Library.native
-        self.pointer = self.native.need(self.native.prepare(describe(described)))
-
-    def way(self, name, library, target=""):
-        """None where this work has no such way."""
-        pointer = self.native.subject_of(self.pointer, name.encode(), library.pointer, target.encode())
-        if pointer is None and self.native.error():
-            self.native.fail()
-        return pointer and Way(self.native, pointer)
-
-    def reset(self):
-        self.native.reset(self.pointer)
-
-    def keep(self, way):
-        """This way's result is right, and others are compared with it."""
-        self.reset()
-        way.seconds(1)
-        self.native.keep(self.pointer)
-
-    def difference(self):
-        """Of the outputs from what is right, in parts of a head's root mean square."""
-        return self.native.difference(self.pointer)
-
-    def try_way(self, way):
-        """The same of one call on poisoned outputs."""
-        self.reset()
-        way.seconds(1)
-        return self.difference()
-
-    def memory(self, what, n_bytes, copy=0, part=0):
-        """What lies there, as a ctypes array of bytes."""
-        return (ctypes.c_uint8 * n_bytes).from_address(self.native.place(self.pointer, what.encode(), copy, part))
-
-    @property
-    def n_copies(self):
-        return self.native.copies(self.pointer)
+    def angles(self, kind, rotary_dim, first, n_positions):
+        """Those of the base 10000. The last of each kind is kept, as a model's layers would share it."""
+        of, source = self.sources.get(kind, (None, None))
+        if of != (rotary_dim, first, n_positions):
+            self.destroy("angle_source", source)
+            base, rotary_dim_of_c = ctypes.c_double(10000), ctypes.c_int64(rotary_dim)
+            frequencies = self.create("create_frequencies_from_base", base, rotary_dim_of_c)
+            source = self.create("create_angle_source", frequencies, make(
+                "halyard_angle_source_desc", kind=CONSTANTS[f"ANGLES_{kind.upper()}"], first=first,
+                n_positions=n_positions))
+            self.destroy("frequencies", frequencies)
+            self.sources[kind] = (rotary_dim, first, n_positions), source
+        return source
 
     def close(self):
-        if self.pointer:
-            self.native.release(self.pointer)
-            self.pointer = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
+        for _, source in self.sources.values():
+            self.destroy("angle_source", source)
+        _ctypes.dlclose(self.object._handle)

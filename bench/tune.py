@@ -25,7 +25,8 @@ import typing
 from files import Failed, load_json, save_json, show_progress
 from machine import ROOT, find_caches, find_commit, read_cpuinfo
 from measure import copies_of, keep_right
-from native import Library, Prepared
+from native import Library
+from prepared import Prepared
 from rounds import Effort, Subject, interval_of_median, measure, ratios
 from works import Work, part_of, read_models
 

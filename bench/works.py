@@ -15,14 +15,14 @@ INTERLEAVED_TWIN = "llama-3-8b-meta"
 
 
 def part(heads, head_dim, offset, stride_head, rotates=True, is_cached=False, rotary_offset=0, norm_size=0):
-    """A tensor of a run, as native.h describes it."""
+    """A tensor of a run, as prepared.py takes it."""
     return dict(locals())
 
 
 class Way(typing.NamedTuple):
     """A way to do a work, which a row times."""
     kind: str
-    name: str  # native.h's; of the library's ways with the target after it
+    name: str  # prepared.py's; of the library's ways with the target after it
     slack: float = 0.0  # by how much it may be off what is right, in parts of a head's root mean square
     target: str = ""
 

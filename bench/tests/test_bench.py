@@ -24,7 +24,8 @@ import measure  # noqa: E402
 import rounds  # noqa: E402
 import tables  # noqa: E402
 from files import Failed, load_json, save_json  # noqa: E402
-from native import Library, Prepared  # noqa: E402
+from native import Library  # noqa: E402
+from prepared import Prepared  # noqa: E402
 from works import KvWork, Model, Shift, Work, list_kv_works, list_works, read_models  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else BENCH.parent / "build/host").resolve()

@@ -1,4 +1,4 @@
-"""Tests bench/rivals/modelled.py: how it reads assembly, and, given a folder of kernels, that none of the NEON kernels
+"""Tests bench/modelled.py: how it reads assembly, and, given a folder of kernels, that none of the NEON kernels
 is modelled slower than a compiled C loop.
 
     test_modelled.py [KERNEL_FOLDER]
@@ -10,7 +10,7 @@ import sys
 import unittest
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "rivals"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import modelled  # noqa: E402
 
 # An in-order CPU and one that runs out of order.

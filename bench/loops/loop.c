@@ -1,4 +1,4 @@
-// A rival: RoPE as the author of an engine would write it in C, vectorised by the compiler. The bench compiles it for
+// RoPE as the author of an engine would write it in C, vectorised by the compiler. The bench compiles it for
 // this machine and times it; `./run bench modelled` compiles it for other CPUs.
 // x and y are dense [tokens, heads, head_dim], cos and sin are rows [tokens, rotary_dim / 2]. The compiler may contract
 // to FMA: compile with -O3 -ffp-contract=fast and the CPU's name.
@@ -54,17 +54,19 @@ static inline void store_bf16(uint16_t *y, float value) {
         }                                                                                                              \
     }
 
+#define NOT_INLINED __attribute__((noinline))  // GCC forgets what is restrict when it inlines
+
 #define OUT_OF_PLACE(name, type, dtype, in, out)                                                                       \
-    void halyard_loop_##name##_##dtype(const type *restrict x, type *restrict y, const float *restrict cos,            \
-                                       const float *restrict sin, int64_t tokens, int64_t heads, int64_t head_dim,     \
-                                       int64_t rotary_dim) {                                                           \
+    NOT_INLINED void halyard_loop_##name##_##dtype(                                                                    \
+        const type *restrict x, type *restrict y, const float *restrict cos, const float *restrict sin,                \
+        int64_t tokens, int64_t heads, int64_t head_dim, int64_t rotary_dim) {                                         \
         ROTATE(x, y, dtype, in, out, 1)                                                                                \
     }
 
 #define IN_PLACE(name, type, dtype, in)                                                                                \
-    void halyard_loop_##name##_##dtype##_in_place(type *restrict x, const float *restrict cos,                         \
-                                                  const float *restrict sin, int64_t tokens, int64_t heads,            \
-                                                  int64_t head_dim, int64_t rotary_dim) {                              \
+    NOT_INLINED void halyard_loop_##name##_##dtype##_in_place(type *restrict x, const float *restrict cos,             \
+                                                              const float *restrict sin, int64_t tokens,               \
+                                                              int64_t heads, int64_t head_dim, int64_t rotary_dim) {   \
         ROTATE(x, x, dtype, in, in, 0)                                                                                 \
     }
 

@@ -120,7 +120,7 @@ def compiled_loops(cpu, architecture):
     which = "mcpu" if architecture == "aarch64" else "march"
     return functions(output_of([CLANG, f"--target={architecture}-linux-gnu", f"-{which}={cpu}", "-std=c11", "-O3",
                                 "-ffp-contract=fast", "-ffreestanding", "-S", "-o", "-",
-                                str(pathlib.Path(__file__).with_name("loop.c"))]))
+                                str(pathlib.Path(__file__).with_name("loops") / "loop.c")]))
 
 
 def model_kernels(kernels, target, cpu):
@@ -166,7 +166,7 @@ def main():
     options = parser.parse_args()
     rows = model_folders(options.folders, options.cpu, options.filter)
     llvm = re.search(r"version (\S+)", output_of([MCA, "--version"]))[1]
-    print(f"Modelled, not measured: llvm-mca {llvm}; C loop: bench/rivals/loop.c by {CLANG} -O3 -ffp-contract=fast for "
+    print(f"Modelled, not measured: llvm-mca {llvm}; C loop: bench/loops/loop.c by {CLANG} -O3 -ffp-contract=fast for "
           f"each CPU.\nCycles per pair in the steady state, and the ratio, below 1 where Halyard is faster.\n")
     print(f"{'kernel':46} {'CPU':15} {'Halyard':>7} {'C loop':>7} {'ratio':>6}")
     for kernel, cpu, ours, loop in rows:

@@ -41,21 +41,10 @@ ALWAYS_INLINE words keep(words x, floats factor) {
 
 ALWAYS_INLINE words times(words x, floats factor) { return (words)((floats)x * factor); }
 
+#if defined(__clang__) || __GNUC__ >= 13  // older ones convert one element after the other
+#define THROUGH_F16
 ALWAYS_INLINE words through_f16(words x, floats factor) {
     (void)factor;
-#if defined(__AVX512F__)  // compilers before GCC 13 convert one element after the other where they are not told
-    __m512 low = _mm512_cvtph_ps(_mm512_castsi512_si256((__m512i)x));
-    __m512 high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64((__m512i)x, 1));
-    KEEP(low);
-    KEEP(high);
-    return (words)_mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(low, 0)), _mm512_cvtps_ph(high, 0), 1);
-#elif defined(__AVX2__) && defined(__F16C__)
-    __m256 low = _mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)x));
-    __m256 high = _mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)x, 1));
-    KEEP(low);
-    KEEP(high);
-    return (words)_mm256_set_m128i(_mm256_cvtps_ph(high, 0), _mm256_cvtps_ph(low, 0));
-#else
     union {
         words all;
         halves part[2];
@@ -66,8 +55,8 @@ ALWAYS_INLINE words through_f16(words x, floats factor) {
         elements.part[i] = __builtin_convertvector(wide, halves);
     }
     return elements.all;
-#endif
 }
+#endif
 
 #ifdef __AVX512BF16__
 /// By an instruction that takes subnormals for zeros, which no kernel may use. A ceiling may, because it asks only what
@@ -132,34 +121,40 @@ ALWAYS_INLINE void change_rows(const char *x, char *y, int64_t n_rows, int64_t r
     }
 }
 
-#define CEILING(name, change)                                                                                          \
-    static void name(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride) {                      \
-        change_rows(x, y, n_rows, row_bytes, stride, change);                                                          \
+BENCH_LOOP(memcpy) {
+    const struct bench_ceiling *const all = self;
+    for (int64_t row = 0; row < all->n_rows; row++) {
+        memcpy((char *)all->y + row * all->stride, (const char *)all->x + row * all->stride, (size_t)all->row_bytes);
     }
-CEILING(copy, keep)
-CEILING(multiply, times)
-CEILING(convert_f16, through_f16)
-CEILING(convert_bf16, through_bf16)
-
-static void copy_by_libc(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride) {
-    for (int64_t row = 0; row < n_rows; row++) {
-        memcpy((char *)y + row * stride, (const char *)x + row * stride, (size_t)row_bytes);
-    }
+    return 0;
 }
 
-#if VECTOR_BYTES > 16
-/// Past the caches; all that is given is one row.
-#define STREAMED(name, change)                                                                                         \
-    static void name(const void *x, void *y, int64_t n_rows, int64_t row_bytes, int64_t stride) {                      \
-        (void)stride;                                                                                                  \
-        change_row(x, y, n_rows *row_bytes, change, 1);                                                                \
-        _mm_sfence();                                                                                                  \
+#define CEILING(name, change)                                                                                          \
+    BENCH_LOOP(name) {                                                                                                 \
+        const struct bench_ceiling *const all = self;                                                                  \
+        change_rows(all->x, all->y, all->n_rows, all->row_bytes, all->stride, change);                                 \
+        return 0;                                                                                                      \
     }
-STREAMED(stream, keep)
-STREAMED(stream_f16, through_f16)
-STREAMED(stream_bf16, through_bf16)
+// Past the caches, which CPUs of x86 alone do; all that is given is one row.
+#if VECTOR_BYTES > 16
+#define STREAMED(name, change)                                                                                         \
+    BENCH_LOOP(name) {                                                                                                 \
+        const struct bench_ceiling *const all = self;                                                                  \
+        change_row(all->x, all->y, all->n_rows * all->row_bytes, change, 1);                                           \
+        _mm_sfence();                                                                                                  \
+        return 0;                                                                                                      \
+    }
 #else
-#define stream 0
-#define stream_f16 0
-#define stream_bf16 0
+#define STREAMED(name, change)
+#endif
+CEILING(copy, keep)
+STREAMED(stream, keep)
+CEILING(multiply_in_place, times)
+CEILING(convert_bf16, through_bf16)
+CEILING(convert_bf16_in_place, through_bf16)
+STREAMED(convert_and_stream_bf16, through_bf16)
+#ifdef THROUGH_F16
+CEILING(convert_f16, through_f16)
+CEILING(convert_f16_in_place, through_f16)
+STREAMED(convert_and_stream_f16, through_f16)
 #endif

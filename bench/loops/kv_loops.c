@@ -1,4 +1,4 @@
-// A rival: the KV path as the author of an engine would write it in C, in one pass over each head: norm, rotation,
+// The KV path as the author of an engine would write it in C, in one pass over each head: norm, rotation,
 // conversion, store by slot; and keys that move in the cache. Slots are not checked. Sums have 16 partial sums, so that
 // the compiler can make vectors of them. loops.c includes this, after ceilings.c.
 #include <math.h>
@@ -25,7 +25,7 @@ ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3)
 
 /// What a call is specialised for, beside its part.
 struct kv {
-    struct halyard_kv_part part;
+    struct bench_loop part;
     int is_e4m3, is_interleaved;
 };
 
@@ -72,7 +72,7 @@ ALWAYS_INLINE float reciprocal_root(const uint16_t *restrict x, int64_t n, float
 
 ALWAYS_INLINE void take_kv(const struct kv given) {
     const struct kv *const kv = &given;  // a copy, which no store can change
-    const struct halyard_kv_part *const part = &kv->part;
+    const struct bench_loop *const part = &kv->part;
     const float *restrict const cos = part->cos, *restrict const sin = part->sin;
     const int64_t n_normed = part->norm_size, window = part->rotary_offset, end = window + part->rotary_dim;
     for (int64_t t = 0; t < part->tokens; t++) {
@@ -81,7 +81,7 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
             continue;
         }
         for (int64_t h = 0; h < part->heads; h++) {
-            const uint16_t *const x = part->x + t * part->stride_token + h * part->stride_head;
+            const uint16_t *const x = (const uint16_t *)part->x + t * part->stride_token + h * part->stride_head;
             void *const y = (char *)part->y + (row * part->heads + h) * part->head_dim * (kv->is_e4m3 ? 1 : 2);
             const float *const c = cos + t * (part->rotary_dim / 2), *const s = sin + t * (part->rotary_dim / 2);
             if (n_normed == 0) {
@@ -103,12 +103,11 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
     }
 }
 
-#define KV(name, e4m3, interleaved)                                                                                    \
-    static void kv_##name(const struct halyard_kv_part *part) { take_kv((struct kv){*part, e4m3, interleaved}); }
-KV(half_bf16, 0, 0)
-KV(interleaved_bf16, 0, 1)
-KV(half_e4m3, 1, 0)
-KV(interleaved_e4m3, 1, 1)
+#define KV(name, ...)                                                                                                  \
+    BENCH_LOOP(kv_##name) {                                                                                            \
+        take_kv((struct kv){*(const struct bench_loop *)self, __VA_ARGS__});                                           \
+        return 0;                                                                                                      \
+    }
 
 // ---- Keys that move to other positions -----------------------------------------------------------------------------
 
@@ -124,13 +123,13 @@ ALWAYS_INLINE float key(const void *restrict keys, int64_t i, int is_e4m3) {
     return is_e4m3 ? from_e4m3(((const uint8_t *)keys)[i]) : load_bf16(&((const uint16_t *)keys)[i]);
 }
 
-ALWAYS_INLINE void *key_head(const struct halyard_kv_part *part, int64_t token, int64_t head, int is_e4m3) {
+ALWAYS_INLINE void *key_head(const struct bench_loop *part, int64_t token, int64_t head, int is_e4m3) {
     const int64_t row = part->slots[token] * part->heads + head;
     return (char *)part->y + row * part->head_dim * (is_e4m3 ? 1 : 2);
 }
 
-ALWAYS_INLINE void shift_in_place(const struct halyard_kv_part given, int is_e4m3) {
-    const struct halyard_kv_part *const part = &given;
+ALWAYS_INLINE void shift_in_place(const struct bench_loop given, int is_e4m3) {
+    const struct bench_loop *const part = &given;
     const float *restrict const cos = part->cos, *restrict const sin = part->sin;
     const int64_t pairs = part->head_dim / 2;
     for (int64_t t = 0; t < part->tokens; t++) {
@@ -154,8 +153,11 @@ ALWAYS_INLINE void turn(float *restrict v, const float *restrict cos, const floa
     }
 }
 
-static void shift_bf16(const struct halyard_kv_part *part) { shift_in_place(*part, 0); }
-static void shift_e4m3(const struct halyard_kv_part *part) { shift_in_place(*part, 1); }
+#define SHIFT(name, is_e4m3)                                                                                           \
+    BENCH_LOOP(shift_##name) {                                                                                         \
+        shift_in_place(*(const struct bench_loop *)self, is_e4m3);                                                     \
+        return 0;                                                                                                      \
+    }
 
 // ---- Records of ggml's q8_0. Heads of 128 are compiled as such -----------------------------------------------------
 
@@ -213,8 +215,8 @@ ALWAYS_INLINE void load_groups(float *restrict v, const uint8_t *restrict y, int
     }
 }
 
-ALWAYS_INLINE void load_part(const struct halyard_kv_part *part, int64_t t, int64_t h, float *restrict v, int64_t n) {
-    const uint16_t *restrict const x = part->x + t * part->stride_token + h * part->stride_head;
+ALWAYS_INLINE void load_part(const struct bench_loop *part, int64_t t, int64_t h, float *restrict v, int64_t n) {
+    const uint16_t *restrict const x = (const uint16_t *)part->x + t * part->stride_token + h * part->stride_head;
     const float *restrict const cos = part->cos + t * n / 2, *restrict const sin = part->sin + t * n / 2;
     if (part->rotary_dim == 0) {
         for (int64_t i = 0; i < n; i++) {
@@ -229,13 +231,13 @@ ALWAYS_INLINE void load_part(const struct halyard_kv_part *part, int64_t t, int6
     }
 }
 
-ALWAYS_INLINE uint8_t *record_of(const struct halyard_kv_part *part, int64_t i, int64_t n) {
+ALWAYS_INLINE uint8_t *record_of(const struct bench_loop *part, int64_t i, int64_t n) {
     const int64_t row = part->slots[i / part->heads] * part->heads + i % part->heads;
     return (uint8_t *)part->y + row * (n / GROUP * GROUP_BYTES);
 }
 
-ALWAYS_INLINE void take_records(const struct halyard_kv_part given, int is_shift, int is_transformed, int64_t n) {
-    const struct halyard_kv_part *const part = &given;
+ALWAYS_INLINE void take_records(const struct bench_loop given, int is_shift, int is_transformed, int64_t n) {
+    const struct bench_loop *const part = &given;
     for (int64_t i = 0; i < part->tokens * part->heads; i++) {
         float v[LONGEST_HEAD];
         uint8_t *const record = record_of(part, i, n);
@@ -256,14 +258,22 @@ ALWAYS_INLINE void take_records(const struct halyard_kv_part given, int is_shift
 }
 
 #define RECORDS(name, is_shift, is_transformed)                                                                        \
-    static void name(const struct halyard_kv_part *given) {                                                            \
+    BENCH_LOOP(name) {                                                                                                 \
+        const struct bench_loop *const given = self;                                                                   \
         if (given->head_dim == 128) {                                                                                  \
             take_records(*given, is_shift, is_transformed, 128);                                                       \
         } else {                                                                                                       \
             take_records(*given, is_shift, is_transformed, given->head_dim);                                           \
         }                                                                                                              \
+        return 0;                                                                                                      \
     }
-RECORDS(kv_q8_0, 0, 0)
-RECORDS(kv_q8_0_hadamard, 0, 1)
+KV(half_bf16, 0, 0)
+KV(interleaved_bf16, 0, 1)
+KV(half_e4m3, 1, 0)
+KV(interleaved_e4m3, 1, 1)
+SHIFT(bf16, 0)
+SHIFT(e4m3, 1)
+RECORDS(kv_half_q8_0, 0, 0)
+RECORDS(kv_half_q8_0_hadamard, 0, 1)
 RECORDS(shift_q8_0, 1, 0)
 RECORDS(shift_q8_0_hadamard, 1, 1)

@@ -23,7 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from native import Prepared
-from rivals import kv_peers
+from peers import kv_path
 from rounds import Subject, timer_of
 from works import Model, Work
 
@@ -403,7 +403,7 @@ class Peers:
     def __init__(self, kind):
         self.list = {"peers": [], "absent": [], "refused": []}
         self.peers, self.overheads, self.kept = [], {}, None
-        for peer in ROTATIONS if kind == "rotation" else kv_peers.PEERS:
+        for peer in ROTATIONS if kind == "rotation" else kv_path.PEERS:
             try:
                 self.list["peers"].append({"name": peer.name, "version": peer.load()})
                 self.peers.append(peer)

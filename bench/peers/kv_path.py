@@ -6,7 +6,9 @@ cos and sin in bf16.
 
 import numpy as np
 
-BASE, EPS, SCALE = 10000.0, 1e-6, 0.015625  # as in native/work.h
+from prepared import EPS, SCALE
+
+BASE = 10000.0
 
 
 class KvPath:

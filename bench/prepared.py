@@ -1,0 +1,407 @@
+"""A work in memory that all its subjects share, positions, rows of cos and sin, slots and tensors; and the ways to do
+it, which are timed."""
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import math
+import mmap
+import operator
+import random
+import struct
+import typing
+
+from machine import read_line
+from native import CONSTANTS, Failed, Library, Moving, address_of, array, make
+
+PAGE, SCALE, EPS = 16, 0.015625, 1e-6  # tokens in a page of a cache; of e4m3; of norms
+GROUP, GROUP_BYTES = 32, 34  # of q8_0: a scale in f16, and elements of int8
+MEMORY_PAGE, N_POSITIONS = 4096, 32768  # positions in the table, as of a model with a context of 32k
+BYTES = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "q8_0": 1}
+DTYPES = {name: CONSTANTS[name.upper()] for name in ("f32", "f16", "bf16", "e4m3")} | {"q8_0": CONSTANTS["UINT8"]}
+DEFAULTS = {"angles": "table", "first_position": -1, "in_place": False, "cold": False, "n_slots": 0, "moved_by": 0,
+            "layers": 1, "unit_offset": False, "hadamard": False}
+MOST_TOKENS = 64  # that are compared
+CEILINGS = {"memcpy": "memcpy", "copy": "copy", "stream": "stream", "multiply": "multiply",
+            "convert": "convert_{dtype}", "convert and stream": "convert_and_stream_{dtype}"}  # names in C
+
+
+class View(typing.NamedTuple):
+    """A tensor: where it begins, and its strides in elements; of records: bytes."""
+    at: int
+    stride_token: int
+    stride_head: int
+
+
+def head_size(dtype, head_dim):
+    """How many elements a head takes; of a record: bytes."""
+    return head_dim // GROUP * GROUP_BYTES if dtype == "q8_0" else head_dim
+
+
+@functools.cache
+def tile_of(dtype):
+    """Bytes that fill every x, repeated: numbers of either sign and absolute values from 0.5 to 2, any of e4m3's, or
+    groups with scales from 2^-8 to 2^-7 and any int8."""
+    draw, n = random.Random(1), 1 << 14
+    if dtype == "q8_0":
+        return b"".join(struct.pack("<H", 7 << 10 | draw.getrandbits(10)) + draw.randbytes(GROUP)
+                        for _ in range(n // GROUP))
+    if dtype == "e4m3":
+        return bytes(draw.randrange(0x70) | draw.getrandbits(1) << 7 for _ in range(n))
+    numbers = [draw.choice((-1, 1)) * draw.uniform(0.5, 2) for _ in range(n)]
+    made = struct.pack(f"<{n}{'e' if dtype == 'f16' else 'f'}", *numbers)
+    return b"".join(made[i + 2:i + 4] for i in range(0, len(made), 4)) if dtype == "bf16" else made
+
+
+E4M3 = [(1 - (i >> 6 & 2)) * (math.nan if i & 0x7f == 0x7f else math.ldexp((i & 7) + 8 * (i & 0x78 > 0),
+                                                                           max(i >> 3 & 15, 1) - 10))
+        for i in range(256)]
+
+
+def decode(dtype, data):
+    """The elements that lie in these bytes."""
+    if dtype == "f32":
+        return memoryview(data).cast("f")
+    if dtype == "f16":
+        return struct.unpack(f"<{len(data) // 2}e", data)
+    if dtype == "bf16":  # the upper half of f32
+        wide = bytearray(2 * len(data))
+        wide[2::4], wide[3::4] = data[::2], data[1::2]
+        return memoryview(wide).cast("f")
+    if dtype == "e4m3":
+        return [E4M3[byte] for byte in data]
+    return [scale * value for scale, *group in struct.iter_unpack("<e32b", data) for value in group]
+
+
+def difference(dtype, head_dim, right, others):
+    """The largest one, in parts of the root mean square of its head. What is not finite differs infinitely."""
+    if right == others:
+        return 0.0
+    right, others, largest = decode(dtype, right), decode(dtype, others), 0.0
+    for first in range(0, len(right), head_dim):
+        head, other = right[first:first + head_dim], others[first:first + head_dim]
+        if not math.isfinite(sum(other)):
+            return math.inf
+        largest = max(largest, max(map(abs, map(operator.sub, head, other))) * head_dim**0.5 / math.hypot(*head))
+    return largest
+
+
+@functools.lru_cache(4)
+def rows_of(positions, rotary_dim):
+    """cos and sin of each position and pair."""
+    frequencies = [10000.0 ** (-2 * k / rotary_dim) for k in range(rotary_dim // 2)]
+    angles = [position * frequency for position in positions for frequency in frequencies]
+    return [struct.pack(f"<{len(angles)}f", *map(function, angles)) for function in (math.cos, math.sin)]
+
+
+class Way:
+    """One way to do a work: (a function, what it is called with, more arguments) for each step of a call."""
+
+    def __init__(self, prepared, steps, target=""):
+        self.prepared, self.target = prepared, target
+        made = []
+        for function, called, args in steps:
+            made.append(make("bench_step", function=address_of(function), self=called))
+            if args:
+                ctypes.memmove(made[-1].args, ctypes.byref(args), ctypes.sizeof(args))
+                made[-1].kept["args"], made[-1].moving = args, args.moving
+        steps = array(made)
+        self.way = make("bench_way", steps=steps, n_steps=len(steps), places=array(steps.moving), stride=prepared.step,
+                        n_places=len(steps.moving), n_copies=prepared.n_copies)
+
+    def seconds(self, n):
+        """For how long this thread had a CPU during n calls. A call of a shift takes all layers."""
+        work = self.prepared
+        taken = Library.native.seconds(ctypes.byref(self.way), ctypes.byref(work.next_copy),
+                                       ctypes.c_int64(n * work.layers))
+        if taken < 0:
+            raise Failed(f"a run of the bench failed with status {-1 - int(taken)}")
+        return taken
+
+
+class Prepared:
+    """A work in memory, until it is closed: `with Prepared(described) as work`."""
+
+    def __init__(self, described):
+        for name, value in ({"cache": described["dtype"], "out_pairing": described["pairing"]} | DEFAULTS |
+                            described).items():
+            setattr(self, name, value)
+        self.is_shift, self.next_copy, self.kept, self.places = self.moved_by != 0, ctypes.c_int64(0), [], {}
+        self.is_kv = self.n_slots > 0 and not self.is_shift
+        self.dtypes = [self.cache if part["is_cached"] else self.dtype for part in self.parts]
+        self.tensor_bytes = self.tokens * self.row_elements * BYTES[self.dtype]
+        self.choose_positions()
+        n_bytes = self.lay_out()
+        # Shared, so that the system does not choose larger pages for some works only.
+        self.memory_map = mmap.mmap(-1, n_bytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        self.begin = ctypes.addressof(ctypes.c_char.from_buffer(self.memory_map))
+        self.stack = contextlib.ExitStack()
+        self.fill()
+
+    def choose_positions(self):
+        """Positions are those that are described, or else those of a decoding step (1 token), of a batch of requests at
+        different places (64), or of a prompt. Slots are random; a shift's fill pages that are in random order."""
+        first, draw = max(self.first_position, 0), random.Random(2)
+        if self.is_shift:
+            self.positions = self.tokens * (self.moved_by,)
+        elif self.first_position < 0 and self.tokens <= 64:
+            self.positions = tuple(draw.randrange(N_POSITIONS) for _ in range(self.tokens))
+        else:
+            self.positions = tuple(range(first, first + self.tokens))
+        size = PAGE if self.is_shift else 1
+        pages = draw.sample(range(self.n_slots // size), self.n_slots // size)
+        self.slots = [page * size + i for page in pages for i in range(size)][:self.tokens]
+
+    def lay_out(self):
+        """Sets `places`, and returns how many bytes of memory they take. A hot work has one copy of its tensors, a cold
+        one as many as exceed the caches by far, a shift one for each layer."""
+        end = gap = 0
+
+        def place(name, n_bytes):
+            nonlocal end
+            self.places[name] = end
+            end += -(-n_bytes // MEMORY_PAGE) * MEMORY_PAGE + gap
+            return self.places[name]
+
+        place("positions", 8 * self.tokens)
+        place("run's positions", 4 * self.tokens)
+        for name in "cos", "sin":
+            place(name, 4 * self.tokens * self.rotary_dim // 2)
+        for name, n_bytes in ("slots", 8 * self.tokens), ("scale", 4), ("scratch", self.n_slots // 8 + 1):
+            place(name, n_bytes)
+        # Tensors begin half a page apart rather than a whole one, because a CPU takes a load for one of the bytes just
+        # stored where both addresses are the same but for the page. The KV path has more of them; pages of a shift's
+        # caches are pages of memory.
+        gap = 64 if self.is_kv else 0 if self.is_shift else MEMORY_PAGE // 2
+        rows = outputs = self.places["outputs"] = place("rows", self.tensor_bytes)
+        if not self.is_kv and not self.in_place:
+            outputs = place("outputs", self.tensor_bytes)
+        for p, part in enumerate(self.parts):
+            if part["norm_size"]:
+                place(("weight", p), 2 * part["norm_size"])
+        in_row = lambda at, part: View(at + part["offset"] * BYTES[self.dtype], self.row_elements, part["stride_head"])
+        self.x, self.y = [in_row(rows, part) for part in self.parts], []
+        for p, (part, dtype) in enumerate(zip(self.parts, self.dtypes)):
+            head = head_size(dtype, part["head_dim"])
+            n_rows, size = self.n_slots if part["is_cached"] else self.tokens, part["heads"] * head
+            self.y.append(View(place(("y", p), n_rows * size * BYTES[dtype]), size, head) if self.is_kv else
+                          in_row(outputs, part))
+        self.n_copies, self.step = self.layers, end - rows
+        if self.cold:
+            kib = read_line("/sys/devices/system/cpu/cpu0/cache/index3/size").rstrip("K")
+            ring = max(256 << 20, 4 * int(kib or 0) << 10)
+            self.n_copies = ring // (self.tensor_bytes * (1 if self.in_place else 2)) + 1
+        self.places |= {("x", p): view.at for p, view in enumerate(self.x)}
+        self.places |= {("y", p): view.at for p, view in enumerate(self.y)}
+        return end + (self.n_copies - 1) * self.step
+
+    def write(self, at, data):
+        self.memory_map[at:at + len(data)] = data
+
+    def fill(self):
+        self.write(self.places["positions"], struct.pack(f"<{self.tokens}q", *self.positions))
+        self.write(self.places["run's positions"], struct.pack(f"<{self.tokens}i", *self.positions))
+        self.write(self.places["slots"], struct.pack(f"<{len(self.slots)}q", *self.slots))
+        self.write(self.places["scale"], struct.pack("<f", SCALE))
+        for name, rows in zip(("cos", "sin"), rows_of(self.positions, self.rotary_dim)):
+            self.write(self.places[name], rows)
+        draw = random.Random(4)
+        for p, part in enumerate(self.parts):
+            for j in range(part["norm_size"]):
+                weight = struct.pack("<f", (not self.unit_offset) + draw.uniform(-0.25, 0.25))
+                self.write(self.places["weight", p] + 2 * j, weight[2:])
+        self.fill_x(self.n_copies)
+
+    def fill_x(self, n_copies):
+        tile = tile_of(self.dtype)
+        rows = (tile * (self.tensor_bytes // len(tile) + 1))[:self.tensor_bytes]
+        for copy in range(n_copies):
+            self.write(self.places["rows"] + copy * self.step, rows)
+
+    def address(self, what):
+        """Of what is in every copy, the first one's."""
+        at = self.places[what]
+        return (Moving if at >= self.places["rows"] and what[0] != "weight" else int)(self.begin + at)
+
+    def memory(self, what, n_bytes, copy=0, part=0):
+        """What lies there, as a ctypes array of bytes."""
+        at = self.address((what, part) if what in ("x", "y", "weight") else what)
+        return (ctypes.c_uint8 * n_bytes).from_address(at + copy * self.step)
+
+    # ---- Results -----------------------------------------------------------------------------------------------------
+
+    def reset(self):
+        """Brings the inputs back and poisons the outputs. The next call uses the first copy."""
+        self.next_copy.value = 0
+        if self.is_kv:
+            first = self.y[0].at  # all outputs follow
+            ctypes.memset(self.begin + first, 0xff, len(self.memory_map) - first)
+        elif not self.in_place:
+            ctypes.memset(self.begin + self.places["outputs"], 0xff, self.tensor_bytes)  # NaN in every storage
+        self.fill_x(self.n_copies if self.is_shift else 1)
+
+    def outputs(self):
+        """What lies in each part of the first copy (a shift: of the last layer), at most 64 tokens of it."""
+        n, last = min(self.tokens, MOST_TOKENS), self.tokens - 1
+        tokens = [i * last // max(n - 1, 1) for i in range(n)]
+        begin, found = (self.n_copies - 1) * self.step * self.is_shift, []
+        for part, view, dtype in zip(self.parts, self.y, self.dtypes):
+            size = part["heads"] * head_size(dtype, part["head_dim"]) * BYTES[dtype]
+            rows = [self.slots[t] for t in tokens] if part["is_cached"] else tokens
+            starts = [begin + view.at + row * view.stride_token * BYTES[dtype] for row in rows]
+            found.append(b"".join(self.memory_map[start:start + size] for start in starts))
+        return found
+
+    def keep(self, way):
+        """This way's result is right, and others are compared with it."""
+        self.reset()
+        way.seconds(1)
+        self.kept = self.outputs()
+
+    def difference(self):
+        """Of the outputs from what is right, in parts of a head's root mean square."""
+        return max(difference(dtype, part["head_dim"], right, others) for part, dtype, right, others
+                   in zip(self.parts, self.dtypes, self.kept, self.outputs()))
+
+    def try_way(self, way):
+        """The same of one call on poisoned outputs."""
+        self.reset()
+        way.seconds(1)
+        return self.difference()
+
+    # ---- Ways --------------------------------------------------------------------------------------------------------
+
+    def way(self, name, library, target=""):
+        """None where this work has no such way: run or bound, Halyard's (a shift is bound); gcc or clang, a C loop; a
+        ceiling's."""
+        if name == "bound" or name == "run" and not self.is_shift:
+            return self.call(name, library, target)
+        if name in Library.native.loops:
+            return self.loop(Library.native.loops[name])
+        if name in CEILINGS:
+            in_c = "bench_" + CEILINGS[name].format(dtype=self.dtype) + "_in_place" * bool(self.in_place)
+            found = [getattr(loops, in_c) for loops in Library.native.loops.values() if hasattr(loops, in_c)]
+            return self.ceiling(found[0]) if found else None
+        return None
+
+    def loop(self, loops):
+        """A rotation's takes all heads, and the KV path's a part."""
+        common = {"tokens": self.tokens, "cos": self.address("cos"), "sin": self.address("sin")}
+        way = self.pairing if self.pairing == self.out_pairing else f"{self.pairing}_to_{self.out_pairing}"
+        if self.n_slots == 0:
+            head_dim, function = self.parts[0]["head_dim"], f"bench_rotate_{way}_{self.dtype}"
+            made = make("bench_loop", x=self.address("rows"), y=self.address("outputs"), head_dim=head_dim,
+                        heads=self.row_elements // head_dim, rotary_dim=self.rotary_dim, **common)
+            return Way(self, [(getattr(loops, function + "_in_place" * self.in_place), made, None)])
+        steps, same = [], ("stride_head", "heads", "head_dim", "rotary_offset", "norm_size")
+        for p, (part, dtype) in enumerate(zip(self.parts, self.dtypes)):
+            function = f"bench_{'shift' if self.is_shift else f'kv_{way}'}_{dtype}"
+            function += "_hadamard" * (self.hadamard and part["is_cached"])
+            steps.append((getattr(loops, function), make(
+                "bench_loop", x=self.address(("x", p)), y=self.address(("y", p)), stride_token=self.row_elements,
+                weight=self.address(("weight", p)) if part["norm_size"] else None, weight_offset=self.unit_offset,
+                rotary_dim=self.rotary_dim * part["rotates"], eps=EPS, r=1 / SCALE,
+                slots=self.address("slots") if part["is_cached"] else None, **common,
+                **{key: part[key] for key in same}), None))
+        return Way(self, steps)
+
+    def ceiling(self, function):
+        """On all that lies in x and y, or in place on the rotary columns of each head."""
+        head, columns = (n * BYTES[self.dtype] for n in (self.parts[0]["head_dim"], self.rotary_dim))
+        if not self.in_place or columns == head:
+            head = columns = self.tensor_bytes
+        return Way(self, [(function, make(
+            "bench_ceiling", x=self.address("rows"), y=self.address("outputs"), n_rows=self.tensor_bytes // head,
+            row_bytes=columns, stride=head), None)])
+
+    def call(self, name, library, target):
+        """A run or a bound run of Halyard's."""
+        kind, first = self.angles, max(self.first_position, 0)
+        last = max(*self.positions, N_POSITIONS - 1)
+        angles = (library.angles(kind, self.rotary_dim, -1 << 31, 1 << 32) if self.is_shift else
+                  library.angles(kind, self.rotary_dim, first, last - first + 1))
+        plan = library.create("create_plan", make(
+            "halyard_plan_desc", rotary_dim=self.rotary_dim, n_tensors=len(self.parts), rerotates=self.is_shift,
+            tensors=array(map(self.describe, self.parts)),
+            target=ctypes.create_string_buffer(target.encode()) if target else None))
+        self.stack.callback(library.destroy, "plan", plan)
+        args = self.run_args(angles)
+        function, called = library.function("run"), plan
+        if name == "bound":
+            function, called = library.function("run_bound"), library.create("bind_run", plan, args)
+            self.stack.callback(library.destroy, "bound_run", called)
+            args = self.bound_args(args)
+        return Way(self, [(function, called.value, args)], library.function("get_plan_target")(plan).decode())
+
+    def describe(self, part):
+        """A tensor of the plan, whose caches have pages of [16, heads, head_dim]."""
+        kv, head = {"no_rotation": not part["rotates"]}, head_size(self.cache, part["head_dim"])
+        if part["norm_size"]:
+            kv["norm"] = make("halyard_norm_desc", weight_dtype=DTYPES["bf16"], eps=EPS, unit_offset=self.unit_offset,
+                              window_size=part["norm_size"])
+        if part["is_cached"]:
+            kv["cache"] = make("halyard_cache_desc", n_slots=self.n_slots, block_size=PAGE, stride_head=head,
+                               stride_block=PAGE * part["heads"] * head, stride_token=part["heads"] * head,
+                               stride_element=1)
+            kv["hadamard"] = part["head_dim"] * self.hadamard
+            if self.cache == "q8_0":
+                kv["groups"] = make("halyard_groups_desc", preset=CONSTANTS["GROUPS_GGML_Q8_0"])
+            if self.cache == "e4m3":
+                kv |= {"out_dtype": DTYPES["e4m3"], "scale": make("halyard_scale_desc")}
+        pairing, out_pairing = (CONSTANTS[f"PAIRING_{name.upper()}"] for name in (self.pairing, self.out_pairing))
+        return make("halyard_tensor_desc", dtype=DTYPES[self.dtype], pairing=pairing, out_pairing=out_pairing,
+                    head_dim=part["head_dim"], rotary_offset=part["rotary_offset"], kv=make("halyard_kv_desc", **kv))
+
+    def tensor(self, name, p):
+        """Keys that move are only in the cache."""
+        part, view = self.parts[p], (self.x if name == "x" else self.y)[p]
+        return make("halyard_tensor", dtype=DTYPES[self.dtype], data=None if self.is_shift else self.address((name, p)),
+                    shape=(1, self.tokens, part["heads"], head_size(self.dtype, part["head_dim"])),
+                    strides=(self.tokens * view.stride_token, view.stride_token, view.stride_head, 1))
+
+    def run_args(self, angles):
+        # y of a tensor with a cache is not read.
+        names = [("x", "x" if part["is_cached"] else "y") for part in self.parts]
+        x, y = (array(self.tensor(name, p) for p, name in enumerate(some)) for some in zip(*names))
+        positions = self.moved_to(0) if self.is_shift else make(
+            "halyard_positions", type=CONSTANTS["INT32"], data=self.address("run's positions"), shape=(1, self.tokens),
+            strides=(self.tokens, 1))
+        return make("halyard_run_args", angles=angles.value, positions=positions, n_tensors=len(x), x=x, y=y,
+                    kv=self.kv_args() if self.n_slots else None)
+
+    def bound_args(self, args):
+        pointers = lambda tensors: array(tensor.kept["data"] for tensor in tensors.kept)
+        return make("halyard_bound_run_args", positions=args.kept["positions"].data, n_tensors=args.n_tensors,
+                    x=pointers(args.kept["x"]), y=pointers(args.kept["y"]), kv=args.kept["kv"])
+
+    def moved_to(self, position):
+        """Consecutive ones from there on."""
+        return make("halyard_positions", type=CONSTANTS["INT64"], consecutive=1, shape=(1, 1), strides=(1, 1),
+                    data=array([position]))
+
+    def kv_args(self):
+        stages = []
+        for p, part in enumerate(self.parts):
+            brought = {}
+            if part["norm_size"]:
+                brought |= {"weight": self.address(("weight", p)), "n_weights": part["norm_size"]}
+            if part["is_cached"]:
+                brought["cache"] = self.address(("y", p))
+                if self.cache == "e4m3":
+                    brought |= {"scales": self.address("scale"), "n_scales": 1}
+            stages.append(make("halyard_stages", **brought))
+        slots = make("halyard_slots", type=CONSTANTS["INT64"], data=self.address("slots"), shape=(1, self.tokens),
+                     strides=(self.tokens, 1), scratch=self.address("scratch"), scratch_bytes=self.n_slots // 8 + 1)
+        return make("halyard_kv_args", stages=array(stages), slots=slots,
+                    from_positions=self.moved_to(-self.moved_by) if self.is_shift else None)
+
+    def close(self):
+        self.stack.close()
+        self.memory_map.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
