@@ -4,6 +4,8 @@
 #include "config/read_config.h"
 
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -17,31 +19,13 @@ json read_cases(const std::string &file) {
     return json::parse(golden::read_file(places::configs() + "/../" + file + ".json"));
 }
 
-json name_or_null(std::int32_t pairing) { return pairing == 0 ? json() : json(name_of_pairing(pairing)); }
-
-void check_facts(const halyard_frequencies_info &info, const json &facts) {
-    CHECK(name_or_null(info.pairing) == facts.at("pairing"));
-    CHECK(name_or_null(info.out_pairing) == facts.at("out_pairing"));
-    CHECK(info.head_dim == facts.at("head_dim"));
-    CHECK(info.rotary_dim == facts.at("rotary_dim"));
-    CHECK(info.base == facts.at("base"));
-    CHECK(info.method == facts.at("method").get<std::string>());
-    CHECK(info.attention_factor == facts.at("attention_factor"));
-    auto axes = json::array();
-    if (info.axis_map != HALYARD_AXIS_MAP_NONE) {
-        axes.push_back(info.axis_map == HALYARD_AXIS_MAP_SECTIONS ? "sections" : "interleaved");
-        for (std::int32_t axis = 0; axis < info.n_axes; ++axis) {
-            axes.push_back(info.axis_counts[axis]);
-        }
-    }
-    CHECK((axes.empty() ? json() : axes) == facts.at("axis_map"));
-    if (facts.contains("inv_freq")) {  // first, middle and last of the package's own, which are rounded to float32
-        const auto n_pairs = info.rotary_dim / 2;
-        const std::int64_t places[] = {0, n_pairs / 2, n_pairs - 1};
-        for (std::size_t i = 0; i < 3; ++i) {
-            const double own = facts.at("inv_freq").at(i);
-            CHECK(std::fabs(info.inv_freq[places[i]] - own) <= 2e-6 * std::fabs(own));
-        }
+/// First, middle and last of the package's own, which are rounded to float32.
+void check_inv_freq(const halyard_frequencies_info &info, const json &facts) {
+    const auto n_pairs = info.rotary_dim / 2;
+    const std::int64_t places[] = {0, n_pairs / 2, n_pairs - 1};
+    for (std::size_t i = 0; i < 3 && facts.contains("inv_freq"); ++i) {
+        const double own = facts.at("inv_freq").at(i);
+        CHECK(std::fabs(info.inv_freq[places[i]] - own) <= 2e-6 * std::fabs(own));
     }
 }
 
@@ -62,6 +46,7 @@ std::size_t check_cases(const std::string &file) {
         ++n_right;
         REQUIRE(outcome.status == HALYARD_OK);
         check_facts(outcome.info, one.at("facts"));
+        check_inv_freq(outcome.info, one.at("facts"));
     }
     return n_right;
 }
@@ -115,5 +100,15 @@ TEST_CASE("config: the model types of transformers", "[config]") { CHECK(check_c
 TEST_CASE("config: the RoPE classes of vLLM", "[config]") { CHECK(check_cases(classes) > 20); }
 
 TEST_CASE("config: runtime/models.md lists the model types as they are tested", "[config]") {
-    check_models_page("| Read as, ", make_type_table());
+    auto page = golden::read_file(places::models_page());
+    const auto begin = page.find("| Read as, ");
+    REQUIRE(begin != page.npos);
+    const auto end = std::min(page.find("\n\n", begin), page.size() - 1) + 1;
+    const auto table = make_type_table();
+    if (std::getenv("HALYARD_WRITE_MODELS") != nullptr) {
+        std::ofstream(places::models_page(), std::ios::binary) << page.replace(begin, end - begin, table);
+        SKIP("wrote the table");
+    }
+    INFO("HALYARD_WRITE_MODELS=1 ./run test -R 'config: runtime/models.md' brings the page up to date");
+    CHECK(page.substr(begin, end - begin) == table);
 }

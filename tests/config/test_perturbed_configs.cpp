@@ -2,6 +2,7 @@
 // one that nobody looked at, so each such field is named here with the reason.
 #include "config/read_config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -47,39 +48,40 @@ constexpr Silent silent[] = {
     {"musicflamingo", nullptr, "around the language model's part stands what is about the audio"},
 };
 
-/// What is read of a config: for each kind of layers, and for a short and a long context. "" where nothing is.
-using Outcomes = std::map<std::string, std::string>;
+/// What is read of a config, for each kind of layers and for a short and a long context, "" where nothing is; and all
+/// that was said.
+struct Outcomes {
+    std::map<std::string, std::string> told;
+    std::string words;
 
-Outcomes read_all(const Fixture &fixture, const json &config) {
+    bool says(const std::string &name) const { return words.find(name) != words.npos; }
+
+    /// Whether nothing can be read of the part that the field is in, the language model's or the image encoder's, and
+    /// the name was said.
+    bool is_refused(const Path &path, const std::string &name) const {
+        const bool is_vision = path.to_string().starts_with("/vision_config");
+        return says(name) && std::ranges::all_of(told, [&](const auto &one) {
+                   return one.second.empty() || one.first.starts_with("vision ") != is_vision;
+               });
+    }
+};
+
+Outcomes read_all(const Fixture &fixture, const std::string &text) {
     Outcomes outcomes;
-    const auto text = config.dump();
     for (const auto &layer_type : fixture.layer_types) {
         for (const std::int64_t seq_len : {0, 1 << 20}) {
             const auto outcome = read(text, layer_type.empty() ? nullptr : layer_type.c_str(), seq_len);
             const auto &info = outcome.info;
-            auto &told = outcomes[layer_type + " " + std::to_string(seq_len)];
+            auto &told = outcomes.told[layer_type + " " + std::to_string(seq_len)];
+            outcomes.words += outcome.message + "\n";
             if (outcome.status == HALYARD_OK) {
-                const std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
-                const std::vector<std::int64_t> counts(info.axis_counts, info.axis_counts + info.n_axes);
-                told = json({inv_freq, info.attention_factor, info.pairing, info.out_pairing, info.method,
-                             info.head_dim, info.axis_map, counts, info.base, info.original_max_position,
-                             info.max_position, info.first_seq_len, info.last_seq_len})
-                           .dump();
+                told = facts_of(info).dump() +
+                       json(std::vector<double>(info.inv_freq, info.inv_freq + info.rotary_dim / 2)).dump() +
+                       std::to_string(info.first_seq_len);
             }
         }
     }
     return outcomes;
-}
-
-/// Whether nothing can be read of the part that the field is in: the language model's, or the image encoder's.
-bool is_refused(const Outcomes &outcomes, const Path &path) {
-    const bool is_vision = path.to_string().starts_with("/vision_config");
-    for (const auto &[asked, told] : outcomes) {
-        if (!told.empty() && asked.starts_with("vision ") == is_vision) {
-            return false;
-        }
-    }
-    return true;
 }
 
 bool speaks_of_rope(const std::string &name) {
@@ -124,27 +126,55 @@ bool is_silent(const std::string &fixture, const Path &path, std::set<const Sile
     return false;
 }
 
-void check_field(const std::string &name, const Fixture &fixture, const Path &path, std::set<const Silent *> *met) {
-    auto changed = fixture.config;
-    auto &value = changed[path];
-    value = other_value(value);
-    const bool is_noticed = value.is_null() || read_all(fixture, changed) != read_all(fixture, fixture.config);
-    CHECK((is_noticed || is_silent(name, path, met)));
-    value = value.is_number() ? json("5") : json(5);
-    CHECK((is_refused(read_all(fixture, changed), path) || is_silent(name, path, met)));
+/// What no field of this value's type may be, as JSON.
+std::vector<std::string> bad_values(const json &value) {
+    if (value.is_array()) {
+        std::vector<std::string> values = {"5", "\"x\"", "[{}]"};
+        for (const auto &one : value.empty() ? values : bad_values(value[0])) {
+            values.push_back("[" + one + "]");
+        }
+        return values;
+    }
+    return value.is_number()    ? std::vector<std::string>{"\"5\"", "true", "[5]", "NaN", "-Infinity"}
+           : value.is_boolean() ? std::vector<std::string>{"5", "\"true\""}
+                                : std::vector<std::string>{"5", "[\"x\"]"};
+}
 
-    changed = fixture.config;
-    auto &parent = changed[path.parent_pointer()];
-    parent.erase(path.back());
-    const auto misspelt = path.back().substr(0, path.back().size() - 2) + path.back().back();
-    parent[misspelt] = fixture.config.at(path);
-    if (speaks_of_rope(misspelt) || speaks_of_rope(path.parent_pointer().to_string())) {
-        CAPTURE(misspelt);
-        CHECK((is_refused(read_all(fixture, changed), path) || is_silent(name, path, met)));
+void check_field(const std::string &name, const Fixture &fixture, const Path &path, std::set<const Silent *> *met) {
+    const std::string key = path.back(), whole = fixture.config.dump();
+    const auto &value = fixture.config.at(path);
+    const auto text_with = [&](const json &instead) {
+        auto changed = fixture.config;
+        changed[path] = instead;
+        return changed.dump();
+    };
+    const auto other = other_value(value);
+    CHECK((other.is_null() || read_all(fixture, text_with(other)).told != read_all(fixture, whole).told ||
+           is_silent(name, path, met)));
+    if (value.is_number()) {  // of one kind of layers: the others are read
+        CHECK((read_all(fixture, text_with(-1e30)).says(key) || is_silent(name, path, met)));
+    }
+    for (const auto &bad : bad_values(value)) {
+        auto text = text_with("PLACE");
+        text.replace(text.find("\"PLACE\""), 7, bad);
+        CAPTURE(bad);
+        CHECK((read_all(fixture, text).is_refused(path, key) || is_silent(name, path, met)));
     }
 
-    auto text = fixture.config.dump();
-    text.insert(text.find('"' + path.back() + "\":"), '"' + path.back() + "\":null,");
+    auto changed = fixture.config;
+    auto &parent = changed[path.parent_pointer()];
+    parent.erase(key);
+    const auto misspelt = key.substr(0, key.size() - 2) + key.back();
+    parent[misspelt] = value;
+    if (speaks_of_rope(misspelt) || speaks_of_rope(path.parent_pointer().to_string())) {
+        CAPTURE(misspelt);
+        const auto outcomes = read_all(fixture, changed.dump());
+        CHECK((outcomes.is_refused(path, misspelt + " is not known here") ||
+               outcomes.is_refused(path, "needs, is missing") || is_silent(name, path, met)));
+    }
+
+    auto text = whole;
+    text.insert(text.find('"' + key + "\":"), '"' + key + "\":null,");
     CHECK(read(text).message.find("twice in one object") != std::string::npos);
 }
 
