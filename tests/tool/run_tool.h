@@ -3,29 +3,27 @@
 
 #include "checks/scratch_dir.h"
 #include "data/places.h"
+#include "tool/files/npy.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
 
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 
-#include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 extern char **environ;
 
 using Arguments = std::vector<std::string>;
-
-inline Arguments operator+(Arguments left, const Arguments &right) {
-    left.insert(left.end(), right.begin(), right.end());
-    return left;
-}
 
 /// The words of a line. As in a shell, '' is an empty word.
 inline Arguments split(const std::string &line) {
@@ -42,14 +40,6 @@ struct Command : Arguments {
     Command(const char *line) : Arguments(split(line)) {}
     Command(const std::string &line) : Arguments(split(line)) {}
     Command(Arguments words) : Arguments(std::move(words)) {}
-
-    std::string line() const {
-        std::string text = "halyard";
-        for (const auto &word : *this) {
-            text += " " + word;
-        }
-        return text;
-    }
 };
 
 struct Result {
@@ -67,7 +57,9 @@ class ToolFolder : public ScratchDir {
 public:
     Result run(const Command &command, const How &how = {}) const {
         const ScratchDir streams;
-        Arguments words = split(places::tool_launcher()) + Arguments{places::tool()} + command;
+        Arguments words = split(places::tool_launcher());
+        words.push_back(places::tool());
+        words.insert(words.end(), command.begin(), command.end());
         std::vector<char *> argv;
         for (auto &word : words) {
             argv.push_back(word.data());
@@ -95,7 +87,7 @@ public:
     /// It must succeed and write nothing to standard error. Returns its standard output.
     std::string succeed(const Command &command, const How &how = {}) const {
         const auto result = run(command, how);
-        INFO(command.line());
+        CAPTURE(command);
         REQUIRE(result.errors == "");
         REQUIRE(result.status == 0);
         return result.output;
@@ -106,28 +98,59 @@ public:
     void fail(int status, const Command &command, const std::string &words = "") const {
         const auto n_entries = count_entries();
         const auto result = run(command);
-        INFO(command.line());
-        CAPTURE(result.errors, words);
+        CAPTURE(command, result.errors, words);
         CHECK(result.status == status);
         CHECK(result.output == "");
         CHECK(result.errors.starts_with("halyard: "));
-        CHECK(result.errors.ends_with('\n'));
-        CHECK(std::count(result.errors.begin(), result.errors.end(), '\n') == 1);
+        CHECK(result.errors.find('\n') == result.errors.size() - 1);
         CHECK(result.errors.find(words) != std::string::npos);
         CHECK(count_entries() == n_entries);
     }
-
-    /// Adds each of these options to the command.
-    void fail_each(int status, const std::string &command, const Arguments &options) const {
-        for (const auto &each : options) {
-            fail(status, command + " " + each);
-        }
-    }
-    /// Adds each of these options to the command, against which it says these words.
-    void fail_saying(int status, const std::string &command,
-                     const std::vector<std::pair<std::string, std::string>> &said) const {
-        for (const auto &[options, words] : said) {
-            fail(status, command + " " + options, words);
-        }
-    }
 };
+
+// ---- The .npy files that tests hand to the tool and read back ----
+
+using Shape = std::vector<std::int64_t>;
+
+template <typename Element>
+std::string descr_of() {
+    static_assert(std::is_floating_point_v<Element> || std::is_signed_v<Element>);
+    return (std::is_floating_point_v<Element> ? "<f" : "<i") + std::to_string(sizeof(Element));
+}
+
+/// Returns the name, which is what a command in that folder says.
+template <typename Element>
+std::string write(const ToolFolder &folder, const std::string &name, const Shape &shape,
+                  const std::vector<Element> &values, const std::string &descr = descr_of<Element>()) {
+    halyard::tool::write_npy(folder / name, descr, shape, values.data(), values.size() * sizeof(Element));
+    return name;
+}
+
+/// Numbers without a pattern, the same in every run.
+inline std::vector<float> make_values(std::size_t n) {
+    std::vector<float> values(n);
+    std::uint32_t state = 12345;
+    for (auto &value : values) {
+        state = state * 1664525 + 1013904223;
+        value = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-30f;
+    }
+    return values;
+}
+
+inline std::vector<float> floats_of(const std::string &path) {
+    const auto array = halyard::tool::read_npy(path, {"<f4"});
+    const auto elements = array.elements<float>();
+    return {elements.begin(), elements.end()};
+}
+
+/// The CPU's targets that this machine can run.
+inline std::vector<std::string> supported_targets() {
+    std::vector<std::string> names;
+    for (const auto &target : nlohmann::json::parse(ToolFolder().succeed("list --json"))) {
+        const std::string name = target.at("name");
+        if (!name.starts_with("cuda_") && target.at("built").get<bool>() && target.at("supported").get<bool>()) {
+            names.push_back(name);
+        }
+    }
+    return names;
+}

@@ -1,7 +1,5 @@
 // The other commands of the tool: angles, frequencies, list and explain; and models' configs.
-#include "tool/arrays.h"
-
-#include <nlohmann/json.hpp>
+#include "tool/run_tool.h"
 
 #include <cmath>
 
@@ -33,163 +31,77 @@ TEST_CASE("tool: angles from a base and a range", "[tool]") {
 TEST_CASE("tool: frequencies", "[tool]") {
     const ToolFolder dir;
     auto json = parse(dir, "frequencies --rotary-dim 8 --base 100");
-    CHECK(json.size() == 6);
-    CHECK(json.at("base") == 100.0);
-    CHECK(json.at("method") == "default");
-    CHECK(json.at("rotary_dim") == 8);
-    CHECK(json.at("attention_factor") == 1.0);
-    CHECK(json.at("pairing").is_null());
     const auto inv_freq = json.at("inv_freq").get<std::vector<double>>();
     REQUIRE(inv_freq.size() == 4);
-    CHECK(inv_freq[0] == 1.0);
-    CHECK(inv_freq[2] == 0.1);
+    CHECK((inv_freq[0] == 1.0 && inv_freq[2] == 0.1));
+    json.erase("inv_freq");
+    CHECK(json == nlohmann::json::parse(R"({"base": 100.0, "method": "default", "rotary_dim": 8,
+                                            "attention_factor": 1.0, "pairing": null})"));
 
-    // A list comes back as it was, to the last bit.
+    // A list comes back as it was, to the last bit; a reference's are those that it turns by.
     const std::vector<double> list = {1.0 / 3.0, 0.1 + 0.2, 5e-324, -1.0};
     write(dir, "f.npy", {4}, list);
-    json = parse(dir, "frequencies --inv-freq f.npy --attention-factor 1.1");
-    CHECK(json.at("method") == "list");
-    CHECK(json.at("rotary_dim") == 8);
-    CHECK(json.at("attention_factor") == 1.1);
+    const std::string options = " --inv-freq f.npy --attention-factor 1.1";
+    json = parse(dir, "frequencies" + options);
+    CHECK((json.at("method") == "list" && json.at("rotary_dim") == 8 && json.at("attention_factor") == 1.1));
     CHECK(json.at("inv_freq").get<std::vector<double>>() == list);
+    CHECK(parse(dir, "frequencies --reference exact" + options) == json);
+    json = parse(dir, "frequencies --reference hf_f32" + options);
+    CHECK((json.at("reference") == "hf_f32" && json.at("attention_factor").get<float>() == 1.1f));
+    for (std::size_t k = 0; k < 4; ++k) {
+        CHECK(json.at("inv_freq").at(k) == static_cast<double>(static_cast<float>(list[k])));
+    }
     write<float>(dir, "f4.npy", {1}, {0.1f});
     CHECK(parse(dir, "frequencies --inv-freq f4.npy").at("inv_freq").at(0) == static_cast<double>(0.1f));
 }
 
-TEST_CASE("tool: frequencies say what a config asks of q", "[tool]") {
+TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
     const ToolFolder dir;
     dir.write("llama4.json", R"({"model_type": "llama4_text", "head_dim": 16, "attn_scale": 0.25})");
-    auto json = parse(dir, "frequencies --config llama4.json");
-    CHECK(json.at("has_unrotated_layers") == true);
-    CHECK(
-        json.at("q_scale") ==
-        nlohmann::json::parse(R"({"rule": "log", "scale": 0.25, "length": 8192, "shift": 1, "layers": "unrotated"})"));
     dir.write("smollm3.json", R"({"model_type": "smollm3", "head_dim": 16})");
-    json = parse(dir, "frequencies --config smollm3.json");
-    CHECK(json.at("has_unrotated_layers") == true);
-    CHECK(!json.contains("q_scale"));
     dir.write("llama.json", R"({"model_type": "llama", "head_dim": 16})");
-    CHECK(!parse(dir, "frequencies --config llama.json").contains("has_unrotated_layers"));
-}
-
-TEST_CASE("tool: the frequencies of a reference are those that it turns by", "[tool]") {
-    const ToolFolder dir;
-    const std::vector<double> list = {1.0 / 3.0, 0.1, 1e-40, -1.0};
-    write(dir, "f.npy", {4}, list);
-    const std::string options = " --inv-freq f.npy --attention-factor 1.1";
-    CHECK(dir.succeed("frequencies --reference exact" + options) == dir.succeed("frequencies" + options));
-    const auto json = parse(dir, "frequencies --reference hf_f32" + options);
-    CHECK(json.at("reference") == "hf_f32");
-    CHECK(json.at("attention_factor").get<double>() == static_cast<double>(1.1f));
-    const auto inv_freq = json.at("inv_freq").get<std::vector<double>>();
-    REQUIRE(inv_freq.size() == 4);
-    for (std::size_t k = 0; k < 4; ++k) {
-        CHECK(inv_freq[k] == static_cast<double>(static_cast<float>(list[k])));
+    for (const char *name :
+         {"gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k", "qwen3-vl-8b", "qwen2-vl-7b", "step-3.5-flash"}) {
+        std::filesystem::create_symlink(places::configs() + "/" + name + ".json", dir / (name + std::string(".json")));
     }
-    // Given back as a list they are the same rows.
-    write(dir, "g.npy", {4}, inv_freq);
-    const std::string angles = "angles --positions 1000:1100 --reference hf_f32 --attention-factor 1.1";
-    dir.succeed(angles + " --inv-freq f.npy -o a.npy");
-    dir.succeed(angles + " --inv-freq g.npy -o b.npy");
-    CHECK(bytes_of(dir / "a.npy") == bytes_of(dir / "b.npy"));
-}
+    // What is said of each, where null stands for what is not said.
+    const std::pair<const char *, const char *> rows[] = {
+        {"llama4.json", R"({"has_unrotated_layers": true, "q_scale":
+            {"rule": "log", "scale": 0.25, "length": 8192, "shift": 1, "layers": "unrotated"}})"},
+        {"smollm3.json", R"({"has_unrotated_layers": true, "q_scale": null})"},
+        {"llama.json", R"({"has_unrotated_layers": null, "seq_len": null})"},
+        {"gpt-j-6b.json", R"({"rotary_dim": 64, "pairing": "interleaved", "method": "default", "head_dim": 256,
+            "axis_map": null})"},
+        {"deepseek-v3.json --rotary-dim 64", R"({"method": "yarn", "attention_factor": 1.0, "out_pairing": "half"})"},
+        {"qwen3-vl-8b.json", R"({"axis_map": "interleaved:24,20,20"})"},
+        {"qwen2-vl-7b.json --layer-type vision", R"({"axis_map": "sections:20,20"})"},
+        {"gemma-3-4b.json --layer-type sliding_attention", R"({"method": "default"})"},
+        {"step-3.5-flash.json --layer 4", R"({"rotary_dim": 64})"},
+        {"step-3.5-flash.json --layer 5", R"({"rotary_dim": 128})"},
+        {"phi-3-mini-128k.json --seq-len 4096", R"({"seq_len": 4096, "base": 1e4, "original_max_position": 4096,
+            "max_position": 131072})"}};
+    for (const auto &[options, facts] : rows) {
+        const auto json = parse(dir, std::string("frequencies --config ") + options);
+        const auto expected = nlohmann::json::parse(facts);
+        for (const auto &[name, value] : expected.items()) {
+            CAPTURE(options, name);
+            CHECK(json.value(name, nlohmann::json()) == value);
+        }
+    }
+    const auto of_phi3 = [&](const std::string &options) {
+        return parse(dir, "frequencies --config phi-3-mini-128k.json" + options).at("inv_freq");
+    };
+    CHECK(of_phi3(" --seq-len 4096") == of_phi3(""));
+    CHECK(of_phi3(" --seq-len 4097") != of_phi3(""));
 
-TEST_CASE("tool: a config comes by the standard input too", "[tool]") {
-    const ToolFolder dir;
-    const std::string config = places::configs() + "/llama-2-7b.json";
+    // A config comes by the standard input too.
+    const auto config = dir / "llama.json";
     CHECK(dir.succeed("frequencies --config -", {config}) == dir.succeed(Arguments{"frequencies", "--config", config}));
     const auto endless = dir.run("frequencies --config -", {"/dev/zero"});
     CHECK(endless.status == 1);
     CHECK(endless.errors.starts_with("halyard: can't read the standard input: it is longer than the"));
     CHECK(dir.run("frequencies --config -", {"."}).errors ==
           "halyard: can't read the standard input: Is a directory\n");
-}
-
-namespace {
-
-/// A folder with the configs that tests name.
-struct ConfigFolder : ToolFolder {
-    ConfigFolder() {
-        for (const std::string name : {"llama-2-7b", "gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k",
-                                       "qwen3-vl-8b", "qwen2-vl-7b", "step-3.5-flash"}) {
-            std::filesystem::create_symlink(places::configs() + "/" + name + ".json", *this / (name + ".json"));
-        }
-    }
-};
-
-}  // namespace
-
-TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
-    const ConfigFolder dir;
-    const auto of = [&](const std::string &options) { return parse(dir, "frequencies --config " + options); };
-    auto json = of("gpt-j-6b.json");
-    CHECK(json.at("rotary_dim") == 64);
-    CHECK(json.at("pairing") == "interleaved");
-    CHECK(json.at("method") == "default");
-    CHECK(json.at("head_dim") == 256);
-    CHECK(!json.contains("axis_map"));
-    json = of("deepseek-v3.json --rotary-dim 64");
-    CHECK(json.at("method") == "yarn");
-    CHECK(json.at("attention_factor") == 1.0);
-    CHECK(json.at("out_pairing") == "half");
-    CHECK(of("qwen3-vl-8b.json").at("axis_map") == "interleaved:24,20,20");
-    CHECK(of("qwen2-vl-7b.json --layer-type vision").at("axis_map") == "sections:20,20");
-    CHECK(of("gemma-3-4b.json --layer-type sliding_attention").at("method") == "default");
-    CHECK(of("step-3.5-flash.json --layer 4").at("rotary_dim") == 64);
-    CHECK(of("step-3.5-flash.json --layer 5").at("rotary_dim") == 128);
-    json = of("phi-3-mini-128k.json --seq-len 4096");
-    CHECK(json.at("seq_len") == 4096);
-    CHECK(json.at("inv_freq") != of("phi-3-mini-128k.json --seq-len 4097").at("inv_freq"));
-    const auto plain = of("phi-3-mini-128k.json");
-    CHECK(json.at("inv_freq") == plain.at("inv_freq"));
-    CHECK(!plain.contains("seq_len"));
-    CHECK(plain.at("base") == 10000.0);
-    CHECK(plain.at("original_max_position") == 4096);
-    CHECK(plain.at("max_position") == 131072);
-}
-
-TEST_CASE("tool: width and pairing are those of a model's config, unless said otherwise", "[tool]") {
-    const ConfigFolder dir;
-    write(dir, "x.npy", {3, 2, 80}, make_values(480));
-    dir.write("other.json", R"({"head_dim": 64, "rope_theta": 10000})");
-    dir.succeed("angles --config gpt-j-6b.json --positions 0:3 -o cs.npy");
-    CHECK(read_npy(dir / "cs.npy", {"<f4"}).shape == Shape{3, 2, 32});
-    const auto rotate = [&](const std::string &options) {
-        dir.succeed("rotate x.npy -o y.npy " + options);
-        return bytes_of(dir / "y.npy");
-    };
-    const std::string of_gptj = "--config gpt-j-6b.json", of_deepseek = "--config deepseek-v3.json";
-    const auto gptj = rotate(of_gptj), plain = rotate("--rotary-dim 64");
-    CHECK(gptj == rotate("--rotary-dim 64 --pairing interleaved"));
-    CHECK(gptj == rotate("--cos-sin cs.npy --pairing interleaved"));
-    CHECK(rotate(of_gptj + " --pairing half --rotary-dim 64") == plain);
-    CHECK(rotate(of_gptj + " --out-pairing half") ==
-          rotate("--rotary-dim 64 --pairing interleaved --out-pairing half"));
-    dir.succeed("frequencies " + of_deepseek);
-    CHECK(rotate(of_deepseek) == rotate(of_deepseek + " --pairing interleaved --out-pairing half"));
-    CHECK(rotate(of_deepseek + " --pairing interleaved") == rotate(of_deepseek + " --out-pairing interleaved"));
-    CHECK(rotate("--config other.json") == plain);
-}
-
-TEST_CASE("tool: configs that can't be had", "[tool]") {
-    const ConfigFolder dir;
-    write(dir, "x.npy", {3, 2, 80}, make_values(480));
-    std::filesystem::create_directory(dir / "folder");
-    std::filesystem::resize_file(dir.write("big.json", "{}"), (std::uintmax_t{1} << 26) + 1);
-    dir.write("empty.json", "");
-    dir.write("text.json", "rope_theta: 1");
-    dir.write("deep.json", std::string(100000, '['));
-    dir.write("bert.json", R"({"model_type": "bert", "hidden_size": 64})");
-    dir.write("base.json", R"({"head_dim": 64, "rope_theta": -1})");
-    dir.fail_each(1, "rotate x.npy -o y.npy --config",
-                  {"gpt-j-6b.json --rotary-dim 32", "llama-2-7b.json", "gemma-3-4b.json",
-                   "gemma-3-4b.json --layer-type global", "gpt-j-6b.json --layer-type full_attention",
-                   "deepseek-v3.json --in-place", "missing.json", "folder", "/dev/zero", "big.json", "x.npy",
-                   "empty.json", "text.json", "deep.json", "bert.json", "base.json"});
-    dir.fail(1, "frequencies --config gpt-j-6b.json --rotary-dim 32");
-    dir.fail(1, "angles --config gemma-3-4b.json --positions 0:3 -o y.npy");
-    dir.fail(2, "frequencies --rotary-dim 8 --seq-len 8");
-    dir.fail(2, "frequencies --config gpt-j-6b.json --base 10000");
 }
 
 TEST_CASE("tool: list and explain", "[tool]") {

@@ -1,19 +1,13 @@
 // Other ways to say the same, and what is special: positions, rows that are given, empty arrays.
 #include "checks/make_sources.h"
-#include "tool/arrays.h"
-
-#include <catch2/generators/catch_generators.hpp>
-
-#include <cmath>
-
-using halyard::tool::read_npy;
+#include "tool/run_tool.h"
 
 namespace {
 
 /// Rotates x.npy into y.npy, and returns what is written there.
 std::string rotated(const ToolFolder &dir, const std::string &options) {
     dir.succeed("rotate x.npy -o y.npy " + options);
-    return bytes_of(dir / "y.npy");
+    return dir.read("y.npy");
 }
 
 }  // namespace
@@ -53,19 +47,34 @@ TEST_CASE("tool: bad positions are refused, held or not rotated", "[tool]") {
           rotated(dir, of("zero.npy", {0, 0, 0, 0})));
     rotated(dir, "--max-position 2147483648");
     std::filesystem::remove(dir / "y.npy");
-    dir.fail_each(
-        1, "rotate x.npy -o y.npy",
-        {bad, "--positions 7:11 --max-position 10", "--positions -1:3 --max-position 10", "--max-position 3"});
+    for (const auto &options :
+         {bad, std::string("--positions 7:11 --max-position 10"), std::string("--positions -1:3 --max-position 10")}) {
+        dir.fail(1, "rotate x.npy -o y.npy " + options);
+    }
 }
 
-TEST_CASE("tool: a config brings its map of axes", "[tool]") {
+TEST_CASE("tool: a config brings its map of axes, its width and its pairing, unless said otherwise", "[tool]") {
     const ToolFolder dir;
-    write(dir, "x.npy", {4, 2, 16}, make_values(128));
+    write(dir, "x.npy", {4, 2, 80}, make_values(640));
     write<std::int32_t>(dir, "axes.npy", {3, 4}, {0, 1, 2, 3, 0, 5, 5, 6, 0, 7, 8, 7});
     dir.write("qwen.json", R"({"model_type": "qwen2_vl", "head_dim": 16, "rope_theta": 1e4,
                                "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}})");
-    CHECK(rotated(dir, "--config qwen.json --positions axes.npy") ==
-          rotated(dir, "--base 1e4 --axis-map sections:2,3,3 --positions axes.npy"));
+    dir.write("other.json", R"({"head_dim": 64, "rope_theta": 10000})");
+    for (const char *name : {"gpt-j-6b", "deepseek-v3"}) {
+        std::filesystem::create_symlink(places::configs() + "/" + name + ".json", dir / (name + std::string(".json")));
+    }
+    const std::pair<const char *, const char *> same[] = {
+        {"--config qwen.json --positions axes.npy", "--rotary-dim 16 --axis-map sections:2,3,3 --positions axes.npy"},
+        {"--config gpt-j-6b.json", "--rotary-dim 64 --pairing interleaved"},
+        {"--config gpt-j-6b.json --pairing half --rotary-dim 64", "--rotary-dim 64"},
+        {"--config gpt-j-6b.json --out-pairing half", "--rotary-dim 64 --pairing interleaved --out-pairing half"},
+        {"--config deepseek-v3.json", "--config deepseek-v3.json --pairing interleaved --out-pairing half"},
+        {"--config deepseek-v3.json --pairing interleaved", "--config deepseek-v3.json --out-pairing interleaved"},
+        {"--config other.json", "--rotary-dim 64"}};
+    for (const auto &[config, options] : same) {
+        CAPTURE(config);
+        CHECK(rotated(dir, config) == rotated(dir, options));
+    }
 }
 
 TEST_CASE("tool: a reference's angles are the library's, and it rotates by them", "[tool]") {
@@ -78,51 +87,34 @@ TEST_CASE("tool: a reference's angles are the library's, and it rotates by them"
         x.push_back(i % 8 < 4 ? 1.0f : 0.0f);
     }
     write(dir, "x.npy", {6, 1, 8}, x);
-    const auto rows =
-        table_rows_at(make_frequencies({1.0f, 0.3f, 1e-3f, 0.25f}, 1.25), positions, HALYARD_REFERENCE_HF_F32);
-    const std::string options = " --positions p.npy --reference hf_f32 --inv-freq f.npy --attention-factor 1.25";
-    dir.succeed("angles -o cs.npy" + options);
-    CHECK(floats_of(dir / "cs.npy") == rows);
-    dir.succeed("rotate x.npy -o y.npy" + options);
-    CHECK(floats_of(dir / "y.npy") == rows);
+    for (const auto &[word, reference] :
+         {std::pair("exact", HALYARD_REFERENCE_EXACT), {"hf_f32", HALYARD_REFERENCE_HF_F32}}) {
+        const auto rows = table_rows_at(make_frequencies({1.0f, 0.3f, 1e-3f, 0.25f}, 1.25), positions, reference);
+        const auto options =
+            std::string(" --inv-freq f.npy --attention-factor 1.25 --positions p.npy --reference ") + word;
+        dir.succeed("angles -o cs.npy" + options);
+        CHECK(floats_of(dir / "cs.npy") == rows);
+        dir.succeed("rotate x.npy -o y.npy" + options);
+        CHECK(floats_of(dir / "y.npy") == rows);
+    }
 }
 
-TEST_CASE("tool: given cos and sin rows rotate as their positions do", "[tool]") {
+TEST_CASE("tool: given rows serve every batch row, and empty arrays stay", "[tool]") {
     const ToolFolder dir;
-    const std::size_t n_pairs = 5;
-    const std::vector<double> inv_freq = {1.0, 0.5, 1e-3, 0.0, 0.25};
-    write(dir, "f.npy", {5}, inv_freq);
-    write<std::int32_t>(dir, "p.npy", {3}, {7, -100, 131071});
-    const std::string angles = " --positions p.npy --inv-freq f.npy --attention-factor 1.25";
-    CHECK(dir.succeed("angles -o cs.npy" + angles) == "");
-    const auto rows = read_npy(dir / "cs.npy", {"<f4"});
-    REQUIRE(rows.shape == Shape{3, 2, 5});
-    const double positions[] = {7, -100, 131071};
-    for (std::size_t t = 0; t < 3; ++t) {
-        for (std::size_t k = 0; k < n_pairs; ++k) {
-            const double angle = positions[t] * inv_freq[k];
-            const auto at = rows.elements<float>().subspan(t * 2 * n_pairs);
-            CHECK(std::fabs(at[k] - 1.25 * std::cos(angle)) <= 1.2e-7 * 1.25);
-            CHECK(std::fabs(at[n_pairs + k] - 1.25 * std::sin(angle)) <= 1.2e-7 * 1.25);
+    write(dir, "b.npy", {2, 3, 4, 14}, make_values(2 * 3 * 4 * 14));
+    dir.succeed("angles --positions 7:10 --rotary-dim 10 -o cs.npy");
+    for (const std::string options : {"", " --inverse", " --in-place --rotary-offset 4"}) {
+        dir.succeed("rotate b.npy -o y.npy --rotary-dim 10 --positions 7:10" + options);
+        dir.succeed("rotate b.npy -o z.npy --cos-sin cs.npy" + options);
+        CHECK(dir.read("y.npy") == dir.read("z.npy"));
+    }
+    for (const auto &shape : {Shape{0, 4, 8}, Shape{4, 0, 8}, Shape{2, 0, 3, 8}, Shape{0, 2, 3, 8}, Shape{2, 3, 0, 8},
+                              Shape{0, std::int64_t(1) << 62, std::int64_t(1) << 62, 8}}) {
+        write<float>(dir, "x.npy", shape, {});
+        for (const char *options : {"", "--in-place --threads 2", "--layout bshd"}) {
+            CHECK(rotated(dir, options) == dir.read("x.npy"));
         }
+        dir.fail(1, "rotate x.npy -o y.npy --rotary-dim 10");  // the rest is still checked
+        dir.fail(1, "rotate x.npy -o y.npy --positions 0:99");
     }
-    // With more columns than the rows rotate, and for every batch row.
-    write(dir, "x.npy", {2, 3, 4, 14}, make_values(2 * 3 * 4 * 14));
-    const std::string options = GENERATE("", " --inverse", " --in-place --rotary-offset 4");
-    const auto y = rotated(dir, "--rotary-dim 10" + angles + options);
-    CHECK(rotated(dir, "--cos-sin cs.npy" + options) == y);
-    CHECK(rotated(dir, "--cos-sin cs.npy --rotary-dim 10" + options) == y);
-}
-
-TEST_CASE("tool: empty arrays", "[tool]") {
-    const ToolFolder dir;
-    const auto shape = GENERATE(Shape{0, 4, 8}, Shape{4, 0, 8}, Shape{2, 0, 3, 8}, Shape{0, 2, 3, 8}, Shape{2, 3, 0, 8},
-                                Shape{0, std::int64_t(1) << 62, std::int64_t(1) << 62, 8});
-    write<float>(dir, "x.npy", shape, {});
-    for (const char *options : {"", "--in-place --threads 2", "--layout bshd"}) {
-        dir.succeed(std::string("rotate x.npy -o y.npy ") + options);
-        CHECK(dir.read("y.npy") == dir.read("x.npy"));
-    }
-    // The rest is still checked.
-    dir.fail_each(1, "rotate x.npy -o z.npy", {"--rotary-dim 10", "--positions 0:99"});
 }

@@ -1,7 +1,7 @@
 // Random rotations by command lines: all that the options of rotate say, in every pair. What the tool leaves in its
 // file is put where a run of the library leaves it, and checked there against the oracle.
 #include "checks/scene/scene.h"
-#include "tool/arrays.h"
+#include "tool/run_tool.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 
