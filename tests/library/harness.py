@@ -25,6 +25,7 @@ class Build:
         self.kernels = pathlib.Path(self.HALYARD_KERNEL_FOLDER)
         self.include = self.source / "runtime/include"
         self.here = self.source / "tests/library"
+        self.c_example = self.source / "examples/rotate.c"
         self.scratch = self.folder / "tests/library/scratch"
         self.scratch.mkdir(parents=True, exist_ok=True)
         self.emulator = self.list("CMAKE_CROSSCOMPILING_EMULATOR")
@@ -55,6 +56,12 @@ def fail(message):
 def expect_equal(what, found, expected):
     if found != expected:
         fail(f"{what}\n  found:    {found}\n  expected: {expected}")
+
+
+def expect_c_example(build, program, **variables):
+    """A program of examples/rotate.c works."""
+    expect_equal(f"{program} says that its elements come back",
+                 " 0 of 3072 elements did not come back\n" in run(*build.emulator, program, **variables), True)
 
 
 def skip(reason):

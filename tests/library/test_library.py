@@ -9,7 +9,7 @@ import pathlib
 import re
 import shutil
 
-from harness import PYTHON, attempt, expect_equal, fail, main, run, skip
+from harness import PYTHON, attempt, expect_c_example, expect_equal, fail, main, run, skip
 
 PRINTS_OR_ENDS = re.compile(
     r"_*(v?f?d?printf(_chk)?|f?put[cs]|putchar|f?write|perror|syslog|abort|exit|quick_exit|assert_fail"
@@ -133,14 +133,13 @@ def headers(build):
 
 def c_program(build):
     """A C program that is linked with the static library, or the shared one, needs nothing but the C++ runtime."""
-    compile_it = [build.CMAKE_C_COMPILER, "-std=c11", *STRICT, "-I", build.include, build.here / "consumer/consumer.c",
+    compile_it = [build.CMAKE_C_COMPILER, "-std=c11", *STRICT, "-I", build.include, build.c_example,
                   "-Wl,--no-undefined", "-Wl,--fatal-warnings"]
     static, shared = build.scratch / "c_program_static", build.scratch / "c_program_shared"
     run(*compile_it, "-o", static, build.halyard_static, "-lstdc++", "-lm", "-lpthread")
     run(*compile_it, "-o", shared, build.halyard_shared)
-    expected, folder = (build.folder / "tests/readme_example.txt").read_text(), pathlib.Path(build.halyard_shared).parent
-    expect_equal("the static library's program prints", run(*build.emulator, static), expected)
-    expect_equal("the shared one's", run(*build.emulator, shared, LD_LIBRARY_PATH=folder), expected)
+    expect_c_example(build, static)
+    expect_c_example(build, shared, LD_LIBRARY_PATH=pathlib.Path(build.halyard_shared).parent)
 
 
 def load(build):

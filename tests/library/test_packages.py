@@ -15,7 +15,7 @@ import sys
 import tarfile
 
 from check_shell_blocks import blocks_of, do_block
-from harness import PYTHON, attempt, expect_equal, fail, main, run, skip
+from harness import PYTHON, attempt, expect_c_example, expect_equal, fail, main, run, skip
 
 WITHOUT_PACKAGES = ["-DHALYARD_JSON_DIR=/nowhere", "-DCMAKE_DISABLE_FIND_PACKAGE_Halide=ON"]
 
@@ -30,18 +30,20 @@ def readme(build, kind):
     return build.folder / f"tests/readme_example.{kind}"
 
 
-def expect_example(build, *command, **variables):
-    """The command prints what the README says that its example prints."""
-    expect_equal(f"{command} prints", run(*command, **variables), readme(build, "txt").read_text())
+def expect_programs(build, folder):
+    """The programs of consume() print what the README says that its example prints, and what examples/rotate.c does."""
+    expect_equal("the README's example prints", run(*build.emulator, folder / "app"), readme(build, "txt").read_text())
+    expect_c_example(build, folder / "consumer_c")
 
 
 def configure(build, folder, *options, cxx=True, make=None):
     """The command that configures tests/library/consumer with this build's own tools."""
     generator = ["-G", "Unix Makefiles", f"-DCMAKE_MAKE_PROGRAM={make}"] if make else [
         "-G", build.CMAKE_GENERATOR, f"-DCMAKE_MAKE_PROGRAM={build.CMAKE_MAKE_PROGRAM}"]
-    tools = [f"-DCMAKE_C_COMPILER={build.CMAKE_C_COMPILER}"]
+    tools = [f"-DCMAKE_C_COMPILER={build.CMAKE_C_COMPILER}", f"-DC_EXAMPLE={build.c_example}"]
     if cxx:
-        tools += [f"-DCMAKE_CXX_COMPILER={build.CMAKE_CXX_COMPILER}", f"-DREADME_EXAMPLE={readme(build, 'cpp')}"]
+        tools += [f"-DCMAKE_CXX_COMPILER={build.CMAKE_CXX_COMPILER}", f"-DREADME_EXAMPLE={readme(build, 'cpp')}",
+                  f"-DREADME_CMAKE={readme(build, 'cmake')}"]
     if cxx and build.CMAKE_CROSSCOMPILING == "TRUE":
         tools += [f"-D{name}={getattr(build, name)}" for name in ("CMAKE_SYSTEM_NAME", "CMAKE_SYSTEM_PROCESSOR")]
     return [build.CMAKE_COMMAND, "-S", build.here / "consumer", "-B", folder, *generator, *tools, *options]
@@ -54,10 +56,6 @@ def consume(build, name, *options, **how):
     run(*configure(build, folder, *options, **how))
     run(build.CMAKE_COMMAND, "--build", folder, "--parallel", "2")
     return folder
-
-
-def consume_installed(build, name, *options, **how):
-    return consume(build, name, f"-DCMAKE_PREFIX_PATH={prefix(build)}", *options, **how)
 
 
 def files_below(folder):
@@ -94,87 +92,59 @@ def find_package(build, kind):
     """Programs of C and C++ with the shared library, or the static one and link-time optimisation."""
     options = ["-DBUILD_SHARED_LIBS=ON"] if kind == "shared" else [
         "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON", "-DCMAKE_BUILD_TYPE=Release"]
-    folder = consume_installed(build, f"find_package_{kind}", *options)
-    expect_example(build, folder / "consumer_c")
-    expect_example(build, folder / "consumer_cpp")
-    needed = re.findall(r"libhalyard\S*\]", run(build.CMAKE_READELF, "-dW", folder / "consumer_cpp"))
-    expect_equal("what consumer_cpp needs of Halyard", needed,
+    folder = consume(build, f"find_package_{kind}", f"-DCMAKE_PREFIX_PATH={prefix(build)}", *options)
+    expect_programs(build, folder)
+    needed = re.findall(r"libhalyard\S*\]", run(build.CMAKE_READELF, "-dW", folder / "app"))
+    expect_equal("what the program needs of Halyard", needed,
                  [f"libhalyard.so.{build.HALYARD_SOVERSION}]"] if kind == "shared" else [])
 
 
 def find_package_one_kind(build):
-    """Where one kind of library is not installed, the other one serves a project of C alone. Without either the package
-    says so."""
-    whole, part = prefix(build), build.scratch / "prefix.one_kind"
+    """Where one kind of library is not installed, the other one serves a project of C alone. A package without either,
+    another version and a component that is not there are refused."""
+    part = build.scratch / "prefix.one_kind"
+    options = [f"-DCMAKE_PREFIX_PATH={part}", "-DLANGUAGES=C"]
+
+    def refuse(why, *more):
+        done = attempt(*configure(build, build.scratch / "find_package_refuses", *options, *more, cxx=False))
+        if done.returncode == 0 or why not in " ".join(done.stderr.split()):
+            fail(f"find_package with {more} was not refused: {done.stderr}")
+
     for removed, needs in [("*.so*", False), ("*.a", True)]:
         shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(whole, part, symlinks=True)
+        shutil.copytree(prefix(build), part, symlinks=True)
         for path in part.rglob(f"libhalyard{removed}"):
             path.unlink()
-        folder = consume(build, "find_package_one_kind", f"-DCMAKE_PREFIX_PATH={part}", "-DLANGUAGES=C", cxx=False)
-        expect_example(build, folder / "consumer_c")
+        folder = consume(build, "find_package_one_kind", *options, cxx=False)
+        expect_c_example(build, folder / "consumer_c")
         needed = "libhalyard" in run(build.CMAKE_READELF, "-dW", folder / "consumer_c")
         expect_equal(f"without {removed}, whether libhalyard.so is needed", needed, needs)
+    for wanted in "0.0", "0.2", "0.1;COMPONENTS;tpu":
+        refuse("halyard", f"-DWANTED={wanted}")
     for path in part.rglob("libhalyard*"):
         path.unlink()
-    done = attempt(*configure(build, build.scratch / "find_package_none", f"-DCMAKE_PREFIX_PATH={part}", "-DLANGUAGES=C",
-                              cxx=False))
-    if done.returncode == 0 or "neither libhalyard.a nor libhalyard.so" not in " ".join(done.stderr.split()):
-        fail(f"a package without libraries was not refused: {done.stderr}")
-
-
-def find_package_readme(build):
-    folder = consume_installed(build, "find_package_readme", f"-DREADME_CMAKE={readme(build, 'cmake')}")
-    expect_example(build, folder / "app")
-
-
-def find_package_refuses(build):
-    """Another version, or a component that is not there, is refused."""
-    project = build.scratch / "find_package_refuses"
-    project.mkdir(exist_ok=True)
-    for wanted in "0.0", "0.2", "0.1 COMPONENTS tpu":
-        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(p C)\n"
-                                                f"find_package(halyard {wanted} CONFIG REQUIRED)\n")
-        done = attempt(build.CMAKE_COMMAND, "-S", project, "-B", project / "build", "-G", build.CMAKE_GENERATOR,
-                       f"-DCMAKE_MAKE_PROGRAM={build.CMAKE_MAKE_PROGRAM}",
-                       f"-DCMAKE_C_COMPILER={build.CMAKE_C_COMPILER}", f"-DCMAKE_PREFIX_PATH={prefix(build)}")
-        if done.returncode == 0 or "halyard" not in done.stderr:
-            fail(f"find_package(halyard {wanted}) was not refused: {done.stderr}")
-
-
-def another_halide_runtime(build):
-    """A program's own Halide runtime works beside the one in halyard::gpu."""
-    for shared in "OFF", "ON":
-        folder = consume_installed(build, f"another_halide_runtime_{shared}", f"-DBUILD_SHARED_LIBS={shared}",
-                                   f"-DOTHER_RUNTIME={build.HALYARD_OTHER_RUNTIME}")
-        text = run(folder / "consumer_gpu", LD_LIBRARY_PATH=pathlib.Path(build.halyard_emulated_cuda).parent)
-        expect_equal("another Halide runtime in the program was disturbed", text, "heard 1\n")
+    refuse("neither libhalyard.a nor libhalyard.so", "-DWANTED=0.1")
 
 
 def pkg_config(build):
-    """pkg-config says what it takes to link a program that starts, and one that is wholly static."""
+    """pkg-config says what it takes to link a program that starts, one that is wholly static, and one with the shared
+    library, which has a name of its own. A program finds that where the loader is told to look."""
     program = shutil.which("pkg-config")
     if not program:
         skip("pkg-config is not installed")
-    folder = prefix(build) / build.CMAKE_INSTALL_LIBDIR / "pkgconfig"
+    libraries = prefix(build) / build.CMAKE_INSTALL_LIBDIR
+    consumer = build.scratch / "pkg_config"
     for name in "halyard", "halyard_gpu":
-        if not (folder / f"{name}.pc").exists():
+        if not (libraries / f"pkgconfig/{name}.pc").exists():
             continue
-        flags = run(program, "--cflags", "--libs", f"{name} = {build.PROJECT_VERSION}", PKG_CONFIG_PATH=folder)
-        for kind in [], ["-static"]:
-            consumer = build.scratch / f"pkg_config_{name}"
-            run(build.CMAKE_C_COMPILER, "-std=c11", build.here / "consumer/consumer.c", "-Wl,--no-undefined",
-                "-o", consumer, *kind, *shlex.split(flags))
-            expect_example(build, consumer, LD_LIBRARY_PATH=None)
-            expect_equal("whether it needs libhalyard.so", "libhalyard" in run(build.CMAKE_READELF, "-dW", consumer), False)
-        # The shared library has a name of its own. A program finds it where the loader is told to look.
-        flags = run(program, "--cflags", "--libs", f"{name}-shared = {build.PROJECT_VERSION}", PKG_CONFIG_PATH=folder)
-        consumer = build.scratch / f"pkg_config_{name}_shared"
-        run(build.CMAKE_C_COMPILER, "-std=c11", build.here / "consumer/consumer.c", "-Wl,--no-undefined", "-Wl,--no-as-needed",
-            "-o", consumer, *shlex.split(flags))
-        expect_example(build, consumer, LD_LIBRARY_PATH=prefix(build) / build.CMAKE_INSTALL_LIBDIR)
-        if f"lib{name}.so" not in run(build.CMAKE_READELF, "-dW", consumer):
-            fail(f"{name}-shared.pc does not link lib{name}.so")
+        for kind, *options in ("",), ("", "-static"), ("-shared", "-Wl,--no-as-needed"):
+            flags = run(program, "--cflags", "--libs", f"{name}{kind} = {build.PROJECT_VERSION}",
+                        PKG_CONFIG_PATH=libraries / "pkgconfig")
+            run(build.CMAKE_C_COMPILER, "-std=c11", build.c_example, "-Wl,--no-undefined", "-o", consumer, *options,
+                *shlex.split(flags))
+            expect_c_example(build, consumer, LD_LIBRARY_PATH=libraries if kind else None)
+            expect_equal(f"whether {name}{kind} needs lib{name}.so",
+                         f"lib{name}.so" in run(build.CMAKE_READELF, "-dW", consumer), bool(kind))
 
 
 def add_subdirectory(build):
@@ -265,9 +235,8 @@ def source_archive(build):
     folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_GPU=ON",
                      "-DHALYARD_TARGETS=x86_avx2;arm_neon", *WITHOUT_PACKAGES,
                      make=shutil.which("gmake") or shutil.which("make"))
-    expect_example(build, folder / "consumer_c")
-    expect_example(build, folder / "consumer_cpp")
-    symbols = run(build.CMAKE_NM, folder / "consumer_cpp")
+    expect_programs(build, folder)
+    symbols = run(build.CMAKE_NM, folder / "app")
     expect_equal("the kernels in the program", re.findall(r" (halyard_rotate_half_f32_x86_[a-z0-9]+)\n", symbols),
                  ["halyard_rotate_half_f32_x86_avx2"])
     tools = [pathlib.Path(program).parent for program in (build.CMAKE_COMMAND, build.CMAKE_MAKE_PROGRAM)]
@@ -288,12 +257,11 @@ def triple_archive(build):
         "--destination", package, "--version", build.PROJECT_VERSION)
     sources = make_archive(build, f"halyard-{build.PROJECT_VERSION}-{triple}", "--package", package)
     folder = consume(build, "triple_archive", f"-DHALYARD_SOURCE_DIR={sources}", *WITHOUT_PACKAGES)
-    expect_example(build, *build.emulator, folder / "consumer_c")
-    expect_example(build, *build.emulator, folder / "consumer_cpp")
-    symbols = run(build.CMAKE_NM, folder / "consumer_cpp")
+    expect_programs(build, folder)
+    symbols = run(build.CMAKE_NM, folder / "app")
     if not re.search(r" halyard_rotate_half_f32_(x86_avx2|arm_neon)\n", symbols):
         fail(f"the program lacks the kernels of the archive: {symbols}")
 
 
-main(install, find_package, find_package_one_kind, find_package_readme, find_package_refuses,
-     another_halide_runtime, pkg_config, add_subdirectory, emitted_twice, source_archive, triple_archive)
+main(install, find_package, find_package_one_kind, pkg_config, add_subdirectory, emitted_twice, source_archive,
+     triple_archive)
