@@ -41,7 +41,6 @@ struct Cache {
 /// The layer. A plan is made once for the model, a run is made for each layer and step.
 static void run_layer(bf16 *packed, const Weights &weights, Cache &cache, const std::int32_t *start,
                       const std::int64_t *slot_of_token) {
-    // layer begins
     const auto frequencies = halyard::frequencies::from_base(1e6, head_dim);
     const auto angles = halyard::angle_source::table(frequencies, 0, 4096);
     const auto norm = halyard::describe_norm(halyard::dtype::f32, 1e-6);
@@ -68,7 +67,6 @@ static void run_layer(bf16 *packed, const Weights &weights, Cache &cache, const 
     const auto slots = halyard::slots(slot_of_token, {1, n_tokens}, cache.scratch.data(), n_pages * page_size / 8);
     const auto kv = halyard::kv_args(stages, &slots);
     halyard::run(plan, angles, qkv, qkv, halyard::run_options().at(positions).with(kv));
-    // layer ends
 }
 
 int main() {
