@@ -1,20 +1,7 @@
-# Fetches what builds, tests and the bench need. ./run sources this file in the project's folder and calls
-#
-#   set_up ARCHITECTURES [PROGRAM:PACKAGE...]   for what every build needs, libraries of these architectures included,
-#                                               and for programs that only this command needs
-#   set_up_tests                                for programs without which some tests are skipped
-#   set_up_fuzzers                              for Clang's libFuzzer; fails if it cannot be had
-#   set_up_ggml FOLDER                          for engines that run on Halyard: llama.cpp, built into this folder
-#   set_up_vllm                                 and vLLM, likewise
-#   set_up_peers [NAMES]                        for the libraries that the bench compares Halyard with, or some of them
-#   set_up_python                               for what makes the Python package's wheel and runs its tests
-#   set_up_python_aarch64                       for what tests a wheel for AArch64
-#   set_up_plot                                 for what draws pictures: matplotlib
-#   need PROGRAM PACKAGE                        for a program that the command at hand cannot do without
-#
-# System packages come from apt-get; everything else goes into .deps/. What is fetched for .deps/, and the compiler's cache,
-# are kept in the user's cache folder, which all checkouts share. When something cannot be fetched, the script ends with a
-# sentence that says what, and names the log.
+# Fetches what builds, tests and the bench need. ./run sources this file in the project's folder and calls what begins with
+# set_up. System packages come from apt-get; everything else goes into .deps/. What is fetched for .deps/, and the
+# compiler's cache, are kept in the user's cache folder, which all checkouts share. When something cannot be fetched, the
+# script ends with a sentence that says what, and names the log.
 # shellcheck shell=bash disable=SC2317  # with_kept calls functions by name
 
 root=$PWD
@@ -125,11 +112,7 @@ use_ccache() {
     export CMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER-ccache}
 }
 
-set_up_tests() {
-    want llvm-ar-19 llvm-19 "of emitted libraries"
-}
-
-# set_up_nightly_tests: for programs that only nightly tests need.
+# What only nightly tests need.
 set_up_nightly_tests() {
     want aarch64-linux-gnu-g++ g++-aarch64-linux-gnu "of emitted libraries for AArch64"
     want qemu-x86_64 qemu-user "on emulated CPUs"
@@ -140,12 +123,12 @@ set_up_nightly_tests() {
     (set_up_plot) || say "so the tests of pictures will be skipped"
 }
 
-has_libfuzzer() {
+# Clang's libFuzzer.
+set_up_fuzzers() {
     echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char *, decltype(sizeof 0)) { return 0; }' |
-        clang++ -fsanitize=fuzzer,address,undefined -x c++ - -o "$deps/has_libfuzzer" 2>/dev/null
+        clang++ -fsanitize=fuzzer,address,undefined -x c++ - -o "$deps/has_libfuzzer" 2>/dev/null ||
+        install_packages clang libclang-rt-dev || die "clang and libclang-rt-dev are missing and could not be installed"
 }
-
-set_up_fuzzers() { has_libfuzzer || install_packages clang libclang-rt-dev; }
 
 # ---- .deps/ ----------------------------------------------------------------------------------------------------------
 
