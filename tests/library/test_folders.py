@@ -42,7 +42,6 @@ PRIVATE = "runtime/tool"
 LISTS = re.compile(r"generators/\w+\.inc")
 
 MOST_SOURCES = 20  # of a folder; a source and its header count as one
-DATA = re.compile(r"tests/data(/|$)")
 
 # Where a quoted include is looked for, after the includer's own folder.
 ROOTS = ["runtime", "runtime/include", "", "tests", "bench", "generators"]
@@ -58,78 +57,47 @@ def owner_of(path):
     return folder or path.split("/")[0]
 
 
-def resolve(tree, includer, name):
-    """The included file's path; None where it is no file of the tree, but generated or a dependency's."""
-    folder = posixpath.dirname(includer)
-    top = includer.split("/")[0]
-    for root in [folder, top, *ROOTS]:
-        path = posixpath.normpath(posixpath.join(root, name))
-        if path in tree:
-            return path
-    return None
-
-
-def line_of(text, at):
-    return text.count("\n", 0, at) + 1
-
-
-# ---- Arrows --------------------------------------------------------------------------------------------------------
-
-
-def may_include(includer, included):
-    own, other = owner_of(includer), owner_of(included)
-    tops = [] if other.startswith(PRIVATE) else [other.split("/")[0]]
-    return other == own or any(each in ARROWS.get(own, []) for each in [other, *tops])
-
-
-def arrow_faults(tree):
+def find_includes(tree):
+    """Each include of a file of the tree, and not of a generated or a dependency's one: (file, line, included file)."""
     for path, text in sorted(tree.items()):
         for match in INCLUDE.finditer(text) if not path.endswith(".py") else ():
-            included = resolve(tree, path, match[1] or match[2])
-            if included is not None and not LISTS.fullmatch(included) and not may_include(path, included):
-                yield f"{path}:{line_of(text, match.start())}: {owner_of(path)} must not include {included}"
+            roots = [posixpath.dirname(path), path.split("/")[0], *ROOTS]
+            places = [posixpath.normpath(posixpath.join(root, match[1] or match[2])) for root in roots]
+            included = next((place for place in places if place in tree), None)
+            if included is not None and not LISTS.fullmatch(included):
+                yield path, text.count("\n", 0, match.start()) + 1, included
 
 
-def circle_faults(tree):
-    """Two folders of one row above that include each other, about which ARROWS says nothing."""
+def find_faults(tree):
     first = {}
-    for path, text in sorted(tree.items()):
-        for match in INCLUDE.finditer(text) if not path.endswith(".py") else ():
-            included = resolve(tree, path, match[1] or match[2])
-            if included is not None and owner_of(included) == owner_of(path) and not LISTS.fullmatch(included):
-                first.setdefault((posixpath.dirname(path), posixpath.dirname(included)), (path, included))
+    for path, line, included in find_includes(tree):
+        own, other = owner_of(path), owner_of(included)
+        tops = [] if other.startswith(PRIVATE) else [other.split("/")[0]]
+        if other != own and not any(each in ARROWS.get(own, []) for each in [other, *tops]):
+            yield f"{path}:{line}: {own} must not include {included}"
+        elif other == own:
+            first.setdefault((posixpath.dirname(path), posixpath.dirname(included)), (path, included))
+    # Two folders of one row above that include each other, about which ARROWS says nothing.
     for (folder, other), (path, included) in sorted(first.items()):
         if folder < other and (other, folder) in first:
             yield f"{path}: includes {included}, but {other} includes {folder} too"
-
-
-# ---- Folders -------------------------------------------------------------------------------------------------------
-
-
-def folder_faults(tree):
     folders = defaultdict(set)
     for path in tree:
-        if not DATA.match(path):
+        if not path.startswith("tests/data/"):
             folders[posixpath.dirname(path)].add(posixpath.splitext(posixpath.basename(path))[0])
     for folder, stems in sorted(folders.items()):
         if len(stems) > MOST_SOURCES:
             yield f"{folder}: has {len(stems)} sources, but at most {MOST_SOURCES} are one folder"
 
 
-def read_tree(folder):
-    """The sources, by their paths from the folder."""
+def main(folder):
     files = [path for top in TOPS for path in Path(folder, top).rglob("*")
              if path.name.endswith(SUFFIXES) and "__pycache__" not in path.parts]
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
-
-
-def main():
-    tree = read_tree(sys.argv[1])
-    assert len(tree) > 100, f"{sys.argv[1]} holds {len(tree)} sources"
-    faults = [*arrow_faults(tree), *circle_faults(tree), *folder_faults(tree)]
+    tree = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in files}
+    assert len(tree) > 100, f"{folder} holds {len(tree)} sources"
+    faults = list(find_faults(tree))
     print("\n".join(faults) or f"{len(tree)} sources are in order")
     return 1 if faults else 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main(sys.argv[1]))
