@@ -1,7 +1,7 @@
 // What an attention layer of Qwen3's kind does between its projection and attention, in one call: q and k are normed
 // per head and rotated, q where it lies; k and v join a paged bf16 cache, each token in the slot that it is given.
 //
-// At the end the cached keys are compared with the formula.
+// At the end a cached key is compared with the formula.
 #include <halyard/halyard_kv.hpp>
 
 #include <algorithm>
@@ -85,29 +85,21 @@ int main() {
     const std::int64_t slot_of_token[n_tokens] = {30, 31, 48, 49, -1};  // the last one is not cached
     run_layer(packed.data(), weights, cache, &start, slot_of_token);
 
-    double worst = 0.0;
-    std::int64_t n_different = 0;
-    for (std::int64_t t = 0; t < n_tokens - 1; ++t) {
-        for (std::int64_t h = 0; h < n_kv_heads; ++h) {
-            const bf16 *x = &before[t * n_packed + (n_heads + h) * head_dim];
-            const std::int64_t at = (slot_of_token[t] * n_kv_heads + h) * head_dim;
-            double sum = 0.0;
-            for (std::int64_t i = 0; i < head_dim; ++i) {
-                sum += static_cast<double>(widen(x[i])) * widen(x[i]);
-            }
-            const double r = 1.0 / std::sqrt(sum / head_dim + 1e-6);
-            for (std::int64_t i = 0; i < head_dim / 2; ++i) {
-                const double theta =
-                    static_cast<double>(start + t) * std::pow(1e6, -2.0 * static_cast<double>(i) / head_dim);
-                const double a = widen(x[i]) * r * weights.k[i], b = widen(x[i + 64]) * r * weights.k[i + 64];
-                const double y = a * std::cos(theta) - b * std::sin(theta);
-                worst = std::max(worst, std::fabs(widen(cache.k[at + i]) - y) / std::hypot(a, b));
-            }
-            n_different += std::memcmp(&cache.v[at], x + n_kv_heads * head_dim, head_dim * sizeof(bf16)) != 0;
-        }
+    // The first token's first key.
+    const bf16 *const x = &before[n_heads * head_dim], *const key = &cache.k[slot_of_token[0] * n_kv_heads * head_dim];
+    double sum = 0.0, worst = 0.0;
+    for (std::int64_t i = 0; i < head_dim; ++i) {
+        sum += static_cast<double>(widen(x[i])) * widen(x[i]);
+    }
+    const double r = 1.0 / std::sqrt(sum / head_dim + 1e-6);
+    for (std::int64_t i = 0; i < head_dim / 2; ++i) {
+        const double theta = start * std::pow(1e6, -2.0 * static_cast<double>(i) / head_dim);
+        const double a = widen(x[i]) * r * weights.k[i], b = widen(x[i + 64]) * r * weights.k[i + 64];
+        worst =
+            std::max(worst, std::fabs(widen(key[i]) - (a * std::cos(theta) - b * std::sin(theta))) / std::hypot(a, b));
     }
     const auto n_cached = std::count_if(cache.k.begin(), cache.k.end(), [](bf16 word) { return word != 0; });
-    std::printf("keys of %lld tokens are within %.4f of a pair's length of the formula; values that differ: %lld\n",
-                static_cast<long long>(n_cached / (n_kv_heads * head_dim)), worst, static_cast<long long>(n_different));
+    std::printf("keys of %lld tokens are cached; the first is within %.4f of a pair's length of the formula\n",
+                static_cast<long long>(n_cached / (n_kv_heads * head_dim)), worst);
     return 0;
 }
