@@ -112,7 +112,7 @@ TEST_CASE("config: other names of methods, and layers that are alike", "[config]
         {sarvam("'type': 'deepseek_yarn'"), sarvam("'type': 'yarn'")},
         {sarvam("'type': 'deepseek_yarn', 'mscale': 0.7, 'mscale_all_dim': 0.7"),
          sarvam("'type': 'yarn', 'mscale': 0.7, 'mscale_all_dim': 0.7")},
-        {type("internlm", "'rotary': {'base': 10000}"), type("internlm", "'rope_theta': 10000")},
+        {type("internlm", "'rotary': {'type': 'origin', 'base': 10000}"), type("internlm", "'rope_theta': 10000")},
         {type("llama", "'rope_scaling_layers': [0]"), type("llama")},
         {ocr, fixture("deepseek-ocr")},
         // Layers: those with RoPE are alike, or a model type alone says which are not.

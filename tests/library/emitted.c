@@ -11,26 +11,19 @@
 
 enum { n_pairs = 5, n_heads = 2, n_tokens = 3, n_rows = 2, head_dim = 12 };
 
+/* Rotates heads by rows whose numbers are exact, as all products are. Columns 10 and 11 are no pairs. */
 static int check(uint32_t sin_sign) {
-    /* Angles whose cos and sin, and all products, are exact: 0.75, 1 and the like. Columns 10 and 11 are no pairs. */
-    const float inverse = sin_sign == 0 ? 1.0f : -1.0f;
     float cos_rows[n_rows][n_pairs], sin_rows[n_rows][n_pairs];
     float x[n_tokens][n_heads][head_dim], y[n_tokens][n_heads][head_dim];
     int32_t row_of_token[n_tokens] = {1, 0, 1};
-    int row, token, head, i, n_wrong = 0;
-    for (row = 0; row < n_rows; row++) {
-        for (i = 0; i < n_pairs; i++) {
-            cos_rows[row][i] = 0.25f * (float)(row + i);
-            sin_rows[row][i] = 0.5f * (float)(row - i);
-        }
+    int n, i, n_wrong = 0;
+    for (n = 0; n < n_rows * n_pairs; n++) {
+        cos_rows[n / n_pairs][n % n_pairs] = 0.25f * (float)n;
+        sin_rows[n / n_pairs][n % n_pairs] = 0.5f * (float)(3 - n);
     }
-    for (token = 0; token < n_tokens; token++) {
-        for (head = 0; head < n_heads; head++) {
-            for (i = 0; i < head_dim; i++) {
-                x[token][head][i] = (float)(100 * token + 20 * head + i);
-                y[token][head][i] = -1.0f;
-            }
-        }
+    for (n = 0; n < n_tokens * n_heads * head_dim; n++) {
+        x[n / head_dim / n_heads][n / head_dim % n_heads][n % head_dim] = (float)n;
+        y[n / head_dim / n_heads][n / head_dim % n_heads][n % head_dim] = -1.0f;
     }
 
     halyard_dimension tokens[1] = {{0, n_tokens, 1, 0}};
@@ -42,20 +35,17 @@ static int check(uint32_t sin_sign) {
     halyard_buffer sin_buffer = {.host = (uint8_t *)sin_rows, .dim = rows};
     halyard_buffer x_buffer = {.host = (uint8_t *)x, .dim = tensor};
     halyard_buffer y_buffer = {.host = (uint8_t *)y, .dim = tensor};
-    if (ROTATE(&row_buffer, &cos_buffer, &sin_buffer, sin_sign, &x_buffer, &y_buffer) != 0) {
-        n_wrong++;
-    }
+    n_wrong += ROTATE(&row_buffer, &cos_buffer, &sin_buffer, sin_sign, &x_buffer, &y_buffer) != 0;
 
-    for (token = 0; token < n_tokens; token++) {
-        for (head = 0; head < n_heads; head++) {
-            const float *in = x[token][head], *out = y[token][head];
-            for (i = 0; i < n_pairs; i++) {
-                const float c = cos_rows[row_of_token[token]][i], s = inverse * sin_rows[row_of_token[token]][i];
-                n_wrong += out[i] != in[i] * c - in[n_pairs + i] * s;
-                n_wrong += out[n_pairs + i] != in[i] * s + in[n_pairs + i] * c;
-            }
-            n_wrong += out[10] != -1.0f || out[11] != -1.0f;
+    for (n = 0; n < n_tokens * n_heads; n++) {
+        const int32_t row = row_of_token[n / n_heads];
+        const float *in = x[n / n_heads][n % n_heads], *out = y[n / n_heads][n % n_heads];
+        for (i = 0; i < n_pairs; i++) {
+            const float c = cos_rows[row][i], s = (sin_sign == 0 ? 1.0f : -1.0f) * sin_rows[row][i];
+            n_wrong += out[i] != in[i] * c - in[n_pairs + i] * s;
+            n_wrong += out[n_pairs + i] != in[i] * s + in[n_pairs + i] * c;
         }
+        n_wrong += out[10] != -1.0f || out[11] != -1.0f;
     }
     return n_wrong;
 }
