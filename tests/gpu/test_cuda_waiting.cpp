@@ -1,6 +1,6 @@
 // When the driver of checks/cuda does what it is asked to: as late as a driver may, and in the order that streams have.
 #include "checks/cuda/driver.h"
-#include "device/device_memory.h"
+#include "checks/gpu_memory.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -12,7 +12,7 @@ namespace {
 
 using emulated_cuda::Driver, emulated_cuda::with_driver;
 /// Signatures are those of the CUDA driver API's reference manual.
-using halyard::device::call_driver;
+using gpu_test::call_driver;
 
 constexpr int invalid_value = 1, invalid_context = 201, invalid_ptx = 218, launch_failed = 719,
               capture_unsupported = 900;
