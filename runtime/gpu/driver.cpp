@@ -11,56 +11,42 @@ namespace halyard::gpu {
 
 namespace {
 
-/// Looks up the driver's functions, and remembers the first that is missing.
-class Library {
-public:
-    bool is_open() const { return handle_ != nullptr; }
-    const char *missing() const { return missing_; }
-
-    void *find(const char *name) {
-        void *const symbol = handle_ == nullptr ? nullptr : dlsym(handle_, name);
-        if (symbol == nullptr && missing_ == nullptr) {
-            missing_ = name;
-        }
-        return symbol;
-    }
-
-private:
-    void *handle_ = find_driver_library();
-    const char *missing_ = nullptr;
-};
-
-/// A function of a library, which is called as itself.
-template <typename Type>
-class Function {
-public:
-    Function(Library &library, const char *name) : function_(reinterpret_cast<Type *>(library.find(name))) {}
-    operator Type *() const { return function_; }
-
-private:
-    Type *function_;
-};
-
-using CudaResult = int;  // 0 is success
 using CudaAddress = unsigned long long;
 
-/// What the driver API calls them.
+/// The functions of the driver API that are called here, and the first of them that is missing.
 struct Cuda {
-    Library library;
-    Function<CudaResult(unsigned)> init{library, "cuInit"};
-    Function<CudaResult(int *)> get_count{library, "cuDeviceGetCount"};
-    Function<CudaResult(int *, int)> get_device{library, "cuDeviceGet"};
-    Function<CudaResult(int *, int, int)> get_attribute{library, "cuDeviceGetAttribute"};
-    Function<CudaResult(void **)> get_current{library, "cuCtxGetCurrent"};
-    Function<CudaResult(void *)> push{library, "cuCtxPushCurrent_v2"};
-    Function<CudaResult(void **)> pop{library, "cuCtxPopCurrent_v2"};
-    Function<CudaResult(int *)> get_context_device{library, "cuCtxGetDevice"};
-    Function<CudaResult(void *, int, CudaAddress)> get_pointer_attribute{library, "cuPointerGetAttribute"};
-    Function<CudaResult(CudaAddress *, std::size_t)> allocate{library, "cuMemAlloc_v2"};
-    Function<CudaResult(CudaAddress)> release{library, "cuMemFree_v2"};
-    Function<CudaResult(CudaAddress, const void *, std::size_t)> copy_in{library, "cuMemcpyHtoD_v2"};
-    Function<CudaResult(void *, CudaAddress, std::size_t)> copy_out{library, "cuMemcpyDtoH_v2"};
-    Function<CudaResult(void *)> synchronize{library, "cuStreamSynchronize"};
+    void *library = find_driver_library();
+    const char *missing = nullptr;
+
+    template <typename... Parameters>
+    class Function {
+    public:
+        Function(Cuda &cuda, const char *name)
+            : call_(reinterpret_cast<int (*)(Parameters...)>(
+                  cuda.library == nullptr ? nullptr : dlsym(cuda.library, name))) {
+            cuda.missing = call_ == nullptr && cuda.missing == nullptr ? name : cuda.missing;
+        }
+        /// Returns 0, or an error.
+        int operator()(Parameters... given) const { return call_(given...); }
+
+    private:
+        int (*call_)(Parameters...);
+    };
+
+    Function<unsigned> init{*this, "cuInit"};
+    Function<int *> get_count{*this, "cuDeviceGetCount"};
+    Function<int *, int> get_device{*this, "cuDeviceGet"};
+    Function<int *, int, int> get_attribute{*this, "cuDeviceGetAttribute"};
+    Function<void **> get_current{*this, "cuCtxGetCurrent"};
+    Function<void *> push{*this, "cuCtxPushCurrent_v2"};
+    Function<void **> pop{*this, "cuCtxPopCurrent_v2"};
+    Function<int *> get_context_device{*this, "cuCtxGetDevice"};
+    Function<void *, int, CudaAddress> get_pointer_attribute{*this, "cuPointerGetAttribute"};
+    Function<CudaAddress *, std::size_t> allocate{*this, "cuMemAlloc_v2"};
+    Function<CudaAddress> release{*this, "cuMemFree_v2"};
+    Function<CudaAddress, const void *, std::size_t> copy_in{*this, "cuMemcpyHtoD_v2"};
+    Function<void *, CudaAddress, std::size_t> copy_out{*this, "cuMemcpyDtoH_v2"};
+    Function<void *> synchronize{*this, "cuStreamSynchronize"};
     int capability = 0;
     char why_not[96] = {};
 };
@@ -70,17 +56,15 @@ constexpr int pointer_device = 9;             // CU_POINTER_ATTRIBUTE_DEVICE_ORD
 
 Cuda load_cuda() {
     Cuda cuda;
-    if (!cuda.library.is_open()) {
-        std::snprintf(cuda.why_not, sizeof(cuda.why_not), "no driver: libcuda.so.1 not found");
-        return cuda;
-    }
-    if (cuda.library.missing() != nullptr) {
-        std::snprintf(cuda.why_not, sizeof(cuda.why_not), "libcuda.so.1 has no %s: its driver is too old",
-                      cuda.library.missing());
+    if (cuda.library == nullptr || cuda.missing != nullptr) {
+        std::snprintf(cuda.why_not, sizeof(cuda.why_not),
+                      cuda.library == nullptr ? "no driver: libcuda.so.1 not found"
+                                              : "libcuda.so.1 has no %s: its driver is too old",
+                      cuda.missing);
         return cuda;
     }
     int count = 0, device = 0, major = 0, minor = 0;
-    const CudaResult started = cuda.init(0);
+    const int started = cuda.init(0);
     if (started != 0) {
         std::snprintf(cuda.why_not, sizeof(cuda.why_not), "the driver does not start: cuInit returns %d", started);
     } else if (cuda.get_count(&count) != 0 || count == 0) {
@@ -151,23 +135,22 @@ void *allocate(const halyard_gpu_queue &queue, std::size_t n_bytes) noexcept {
 }
 
 void release(const halyard_gpu_queue &queue, void *memory) noexcept {
-    if (memory == nullptr) {
-        return;
+    if (memory != nullptr) {
+        const CurrentContext current(queue.context);
+        cuda().release(address_of(memory));
     }
-    const CurrentContext current(queue.context);
-    cuda().release(address_of(memory));
 }
 
 int copy_in(const halyard_gpu_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept {
     const CurrentContext current(queue.context);
     // A copy of pageable memory may still be on its way, on the default stream, when the first call returns.
-    const CudaResult status = cuda().copy_in(address_of(memory), data, n_bytes);
+    const int status = cuda().copy_in(address_of(memory), data, n_bytes);
     return status != 0 ? status : cuda().synchronize(nullptr);
 }
 
 int copy_out(const halyard_gpu_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept {
     const CurrentContext current(queue.context);
-    const CudaResult status = cuda().synchronize(queue.stream);
+    const int status = cuda().synchronize(queue.stream);
     return status != 0 ? status : cuda().copy_out(data, address_of(memory), n_bytes);
 }
 

@@ -45,13 +45,4 @@ std::span<const KvKernel> kv_kernels() noexcept { return kv_table; }
 
 const GpuHelpers &gpu_helpers() noexcept { return helpers; }
 
-const GpuKernel *select_gpu_kernel(Dtype dtype, const GpuLayout &layout, bool in_place) noexcept {
-    for (const GpuKernel &kernel : gpu_kernels()) {
-        if (kernel.dtype == dtype && kernel.layout == layout && kernel.in_place == in_place) {
-            return &kernel;
-        }
-    }
-    return nullptr;
-}
-
 }  // namespace halyard::gpu

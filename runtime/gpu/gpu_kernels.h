@@ -28,8 +28,15 @@ struct GpuKernel {
     Dtype dtype;
     bool in_place;
     KernelFunction function;
+
+    /// Whether it rotates such tensors, where they lie as it wants them.
+    bool serves(Dtype of, Pairing in, Pairing out, bool where) const noexcept {
+        return dtype == of && in_place == where &&
+               (layout == any_layout || (layout.pairing == in && layout.out_pairing == out));
+    }
 };
 
+/// All of them: some kernel takes any layout.
 std::span<const GpuKernel> gpu_kernels() noexcept;
 
 /// The kernels that do not rotate.
@@ -55,8 +62,5 @@ struct KvKernel {
 
 /// All of them, those of newer devices first.
 std::span<const KvKernel> kv_kernels() noexcept;
-
-/// The kernel for a layout; NULL where there is none.
-const GpuKernel *select_gpu_kernel(Dtype dtype, const GpuLayout &layout, bool in_place) noexcept;
 
 }  // namespace halyard::gpu

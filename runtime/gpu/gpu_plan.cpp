@@ -14,46 +14,37 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <utility>
 
 namespace halyard::gpu {
 
 namespace {
 
-/// The list of all plans. A context holds the modules of its kernels, and its last plan unloads them, because another
-/// context may get the same address.
-class Plans {
-public:
-    void add(halyard_gpu_plan &plan) noexcept {
-        const std::lock_guard lock(mutex_);
-        plan.next = first_;
-        first_ = &plan;
-    }
-    void remove(const halyard_gpu_plan &plan) noexcept {
-        const std::lock_guard lock(mutex_);  // until all is unloaded: another thread may be about to load it again
-        halyard_gpu_plan **link = &first_;
-        while (*link != &plan) {
+/// All plans, linked. A context holds the modules of its kernels, and its last plan unloads them, because another
+/// context may get the same address. (Neither of these has a destructor: plans may outlive static objects.)
+std::mutex plans_mutex;
+halyard_gpu_plan *first_plan = nullptr;
+
+void add_to_plans(halyard_gpu_plan &plan) noexcept {
+    const std::lock_guard lock(plans_mutex);
+    plan.next = std::exchange(first_plan, &plan);
+}
+
+void remove_from_plans(const halyard_gpu_plan &plan) noexcept {
+    const std::lock_guard lock(plans_mutex);  // until all is unloaded: another thread may be about to load it again
+    bool is_last = true;
+    for (halyard_gpu_plan **link = &first_plan; *link != nullptr;) {
+        if (*link == &plan) {
+            *link = plan.next;
+        } else {
+            is_last = is_last && (*link)->queue.context != plan.queue.context;
             link = &(*link)->next;
         }
-        *link = plan.next;
-        const halyard_gpu_plan *other = first_;
-        while (other != nullptr && other->queue.context != plan.queue.context) {
-            other = other->next;
-        }
-        if (other == nullptr) {
-            Call call = {plan.queue.context, plan.queue.stream, ""};
-            release_context(call);
-        }
     }
-
-private:
-    std::mutex mutex_;
-    halyard_gpu_plan *first_ = nullptr;
-};
-
-Plans &plans() {
-    alignas(Plans) static unsigned char memory[sizeof(Plans)];
-    static Plans &all = *new (memory) Plans;  // never destroyed, because plans may outlive static objects
-    return all;
+    if (is_last) {
+        Call call = {plan.queue.context, plan.queue.stream, ""};
+        release_context(call);
+    }
 }
 
 /// Reads a description, of which a device decides the target.
@@ -85,39 +76,30 @@ struct Scratch {
     LaunchPositions position_0;
 };
 
-/// The rotations that a plan may need.
+/// The rotations that a plan may need: of one head at position 0. The stride, never walked, decides how wide accesses
+/// are.
 int load_rotations(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    for (std::int32_t i = 0; i < plan.checks.n_tensors; i++) {
-        const TensorPlan &desc = plan.checks.tensors[i];
-        const bool converts = desc.pairing != desc.out_pairing;
-        for (const bool in_place : {false, true}) {
-            for (const std::int64_t stride_head : {std::int64_t(16), std::int64_t(18), std::int64_t(17)}) {
-                if (in_place && converts) {
-                    continue;
-                }
-                // One head at position 0. The stride, never walked, decides how wide accesses are.
-                DevicePiece piece = {};
-                piece.dtype = desc.dtype;
-                piece.pairing = desc.pairing;
-                piece.out_pairing = desc.out_pairing;
-                piece.in_place = in_place;
-                piece.x = scratch.memory;
-                piece.y = moved(scratch.memory, in_place ? 0 : 128);
-                piece.in = piece.out = {0, stride_head, 1};
-                piece.rotary_dim = std::min<std::int64_t>(plan.checks.rotary_dim, 16);
-                piece.n_heads = piece.n_tokens = 1;
-                piece.positions = scratch.position_0;
-                int status = rotate_on_device(launch, piece, call);
-                if (status == 0 && !in_place) {
-                    status = copy_on_device(piece, 1, call);
-                }
-                if (status != 0) {
-                    return status;
-                }
-            }
+    return in_steps(plan.checks.n_tensors * 6, 1, [&](std::int64_t i, std::int64_t) {
+        const TensorPlan &desc = plan.checks.tensors[i / 6];
+        const bool in_place = i % 2 != 0;
+        const std::int64_t stride_head = 16 + i / 2 % 3;  // as many as lie together, or a multiple of two, or odd
+        DevicePiece piece = {};
+        piece.dtype = desc.dtype;
+        piece.pairing = desc.pairing;
+        piece.out_pairing = desc.out_pairing;
+        piece.in_place = in_place;
+        piece.x = scratch.memory;
+        piece.y = moved(scratch.memory, in_place ? 0 : 128);
+        piece.in = piece.out = {0, stride_head, 1};
+        piece.rotary_dim = std::min<std::int64_t>(plan.checks.rotary_dim, 16);
+        piece.n_heads = piece.n_tokens = 1;
+        piece.positions = scratch.position_0;
+        if (in_place && desc.pairing != desc.out_pairing) {
+            return 0;
         }
-    }
-    return 0;
+        const int status = rotate_on_device(launch, piece, call);
+        return status != 0 || in_place ? status : copy_on_device(piece, 16, call);
+    });
 }
 
 /// The kernels of a plan with stages, each with one head that is not normed or rotated.
@@ -151,60 +133,49 @@ halyard_status load_kernels(const halyard_gpu_plan &plan, halyard_error *error) 
                     " bytes of angles");
     }
     const Scratch scratch = {address_of(memory), {counted_positions(angles), 1, 0, 0, 0, 0}};
-    const char zeros[Scratch::n_bytes] = {};
+    char bytes[Scratch::n_bytes] = {};
     Call call = {plan.queue.context, plan.queue.stream, ""};
     const Launch launch = {&angles, 0, true};
-    int status = copy_in(plan.queue, memory, zeros, Scratch::n_bytes);
+    int status = copy_in(plan.queue, memory, bytes, sizeof(bytes));
     if (status == 0) {
-        status = plan.checks.kv == nullptr ? load_rotations(plan, launch, scratch, call)
-                                           : load_kv(plan, launch, scratch, call);
+        status = (plan.checks.kv == nullptr ? load_rotations : load_kv)(plan, launch, scratch, call);
     }
     if (status == 0) {
         status = check_on_device(scratch.position_0, {}, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
                                  scratch.memory, call);
     }
-    char last[4];
-    const int done = copy_out(plan.queue, last, memory, sizeof(last));  // returns the launches' errors too
+    const int done = copy_out(plan.queue, bytes, memory, 4);  // returns the launches' errors too
     release(plan.queue, memory);
     status = status != 0 ? status : done;
-    if (status != 0) {
-        return fail(error, HALYARD_ERROR_DEVICE,
-                    "the kernels could not be loaded: ", call.message[0] != '\0' ? call.message : "the driver failed",
-                    " (", status, ")");
-    }
-    return HALYARD_OK;
+    return status == 0 ? HALYARD_OK
+                       : fail(error, HALYARD_ERROR_DEVICE, "the kernels could not be loaded: ",
+                              call.message[0] != '\0' ? call.message : "the driver failed", " (", status, ")");
+}
+
+/// Adds parts of a line.
+template <typename... Parts>
+void add_line(Text &text, Parts... parts) {
+    (text.add(parts), ...);
+    text.add("\n");
 }
 
 /// The kernels that serve a tensor, in a line each.
 void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
     for (const GpuKernel &kernel : gpu_kernels()) {
-        const bool is_strided = kernel.layout == any_layout;
-        if (kernel.dtype != tensor.dtype || kernel.in_place != in_place ||
-            (!is_strided &&
-             (kernel.layout.pairing != tensor.pairing || kernel.layout.out_pairing != tensor.out_pairing))) {
-            continue;
+        if (kernel.serves(tensor.dtype, tensor.pairing, tensor.out_pairing, in_place)) {
+            add_line(text, "  * ", kernel.name, ": taken ",
+                     kernel.layout == any_layout  ? "for any other layout"
+                     : kernel.layout.bytes == 16 ? "where memory, strides and halves are multiples of 16 bytes"
+                                                 : "where memory, strides and halves are multiples of 4 bytes");
         }
-        char when[96];
-        std::snprintf(when, sizeof(when), ": taken where memory, strides and halves are multiples of %d bytes\n",
-                      static_cast<int>(kernel.layout.bytes));
-        text.add("  * ");
-        text.add(kernel.name);
-        text.add(is_strided ? ": taken for any other layout\n" : when);
     }
 }
 
 /// Each kernel of the KV path, and why it does not take a tensor. What it asks of memory is said when a run is checked.
 void explain_kv(Text &text, const halyard_plan &plan, std::int32_t index) {
-    char heading[32];
-    std::snprintf(heading, sizeof(heading), "tensor %d:\n", index);
-    text.add(heading);
     for (const KvKernel &kernel : kv_kernels()) {
         const char *const reason = why_not(kernel, plan, index, compute_capability());
-        text.add(reason == nullptr ? "  * " : "    ");
-        text.add(kernel.name);
-        text.add(": ");
-        text.add(reason == nullptr ? "fits" : reason);
-        text.add("\n");
+        add_line(text, reason == nullptr ? "  * " : "    ", kernel.name, ": ", reason == nullptr ? "fits" : reason);
     }
 }
 
@@ -241,23 +212,21 @@ halyard_status halyard_explain_gpu_plan(int32_t device, const halyard_plan_desc 
     HALYARD_TRY(read_gpu_desc(desc, &checked, error));
     Text lines = {text, n_bytes};
     if (const char *const reason = why_no_cuda(); reason[0] != '\0') {
-        lines.add("no kernel can be taken on this machine: ");
-        lines.add(reason);
-        lines.add("\n");
+        add_line(lines, "no kernel can be taken on this machine: ", reason);
     }
-    for (std::int32_t i = 0; i < checked.n_tensors && checked.kv != nullptr; i++) {
-        explain_kv(lines, checked, i);
-    }
-    for (std::int32_t i = 0; i < checked.n_tensors && checked.kv == nullptr; i++) {
+    for (std::int32_t i = 0; i < checked.n_tensors; i++) {
         const TensorPlan &tensor = checked.tensors[i];
-        for (const bool in_place : {false, true}) {
-            if (in_place && tensor.pairing != tensor.out_pairing) {
-                continue;
-            }
-            char heading[64];
-            std::snprintf(heading, sizeof(heading), "tensor %d, %s:\n", i, in_place ? "in place" : "out of place");
-            lines.add(heading);
-            explain_tensor(lines, tensor, in_place);
+        const char number[] = {static_cast<char>('0' + i), '\0'};
+        if (checked.kv != nullptr) {
+            add_line(lines, "tensor ", number, ":");
+            explain_kv(lines, checked, i);
+            continue;
+        }
+        add_line(lines, "tensor ", number, ", out of place:");
+        explain_tensor(lines, tensor, false);
+        if (tensor.pairing == tensor.out_pairing) {
+            add_line(lines, "tensor ", number, ", in place:");
+            explain_tensor(lines, tensor, true);
         }
     }
     lines.end(n_needed);
@@ -280,7 +249,7 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
     }
     plan->queue = where;
-    plans().add(*plan);  // halyard_destroy_gpu_plan removes it
+    add_to_plans(*plan);  // halyard_destroy_gpu_plan removes it
     plan->angles = angles;
     HALYARD_TRY(read_gpu_desc(desc, &plan->checks, error));
     if (plan->checks.rotary_dim != 0 && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
@@ -296,11 +265,10 @@ halyard_status halyard_create_gpu_plan(const halyard_gpu_queue *queue, const hal
 }
 
 void halyard_destroy_gpu_plan(halyard_gpu_plan *plan) {
-    if (plan == nullptr) {
-        return;
+    if (plan != nullptr) {
+        remove_from_plans(*plan);
+        delete plan;
     }
-    plans().remove(*plan);
-    delete plan;
 }
 
 }  // extern "C"

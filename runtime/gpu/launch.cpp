@@ -86,14 +86,15 @@ bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t ac
 const GpuKernel &kernel_of(const DevicePiece &piece) {
     const bool has_halves = piece.pairing == Pairing::half || piece.out_pairing == Pairing::half;
     const std::int64_t together = has_halves ? piece.rotary_dim / 2 : piece.rotary_dim;
-    for (const std::int64_t bytes : {wide_bytes, 2 * element_bytes(piece.dtype)}) {
-        const GpuKernel *const kernel =
-            select_gpu_kernel(piece.dtype, {piece.pairing, piece.out_pairing, bytes}, piece.in_place);
-        if (kernel != nullptr && is_aligned(piece, together, bytes)) {
-            return *kernel;
+    const GpuKernel *widest = nullptr;
+    for (const GpuKernel &kernel : gpu_kernels()) {
+        const bool takes = kernel.serves(piece.dtype, piece.pairing, piece.out_pairing, piece.in_place) &&
+                           (kernel.layout == any_layout || is_aligned(piece, together, kernel.layout.bytes));
+        if (takes && (widest == nullptr || kernel.layout.bytes > widest->layout.bytes)) {
+            widest = &kernel;
         }
     }
-    return *select_gpu_kernel(piece.dtype, any_layout, piece.in_place);  // NOLINT(*NullDereference): is listed
+    return *widest;  // NOLINT(*NullDereference): some kernel takes any layout
 }
 
 /// The type of what a kernel accesses: a float, a 16-bit element (any layout), or a word of two elements.
