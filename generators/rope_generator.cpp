@@ -45,11 +45,6 @@ public:
     GeneratorParam<int> swap_members{"swap_members", 0, 0, 1};  // interleaved, not packed: write member by member
     GeneratorParam<bool> round_by_test{"round_by_test", false};
     GeneratorParam<int> width{"width", 4, 1, 4};  // GPU: elements in an access
-    // The numbers of a GPU's schedule: see GpuSteps in schedule_gpu.h.
-    GeneratorParam<int> element_threads{"element_threads", 8, 1, 32};
-    GeneratorParam<int> head_threads{"head_threads", 16, 1, 32};
-    GeneratorParam<int> heads_per_thread{"heads_per_thread", 4, 1, 16};
-    GeneratorParam<int> few_tokens{"few_tokens", 64, 0, 4096};
 
     RowInputs rows;                            // row_of_token, cos_rows and sin_rows, but
     std::unique_ptr<Fields::Angles> device;  // a GPU has these, sin_sign among them
@@ -109,7 +104,8 @@ public:
             }
         }
         constrain();
-        schedule_rotation(target, y, angle, loops_over(over, by_member), steps(), gpu_steps(), device_angles);
+        schedule_rotation(target, y, angle, loops_over(over, by_member), steps(), layout_of(pairing).per_thread,
+                          device_angles);
     }
 
     void schedule() {
@@ -134,7 +130,9 @@ private:
             const bool becomes_neighbours = is_on_gpu() && out_pairing == Pairing::interleaved;
             return becomes_neighbours ? Order::as_neighbours : Order::both_members;
         }
-        return packed ? Order::both_in_word : swap_members != 0 ? Order::member_by_member : Order::both_members;
+        return packed                               ? Order::both_in_word
+               : swap_members != 0 || is_on_gpu() ? Order::member_by_member
+                                                  : Order::both_members;
     }
 
     void define_angle(const Format &format, const Expr &zero) {
@@ -198,10 +196,6 @@ private:
         const int members = order() == Order::member_by_member ? 2 : 1;
         return {elements_per_step, elements_per_step_any, elements_per_vector,
                 heads_per_step,    hoist_rows != 0,       get_target().natural_vector_size<float>() / members};
-    }
-
-    GpuSteps gpu_steps() const {
-        return {layout_of(pairing).per_thread, element_threads, head_threads, heads_per_thread, few_tokens};
     }
 };
 

@@ -42,10 +42,10 @@ inline bool masks_tails(const Halide::Target &target) {
 }
 
 inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Halide::Func angle, const Loops &loops,
-                              const Steps &steps, const GpuSteps &gpu_steps,
+                              const Steps &steps, int per_thread,
                               std::optional<DeviceAngles> &device_angles) {
     if (target.has_gpu_feature()) {
-        schedule_gpu(y, angle, loops, gpu_steps, *device_angles);
+        schedule_gpu(y, angle, loops, per_thread, *device_angles);
     } else {
         schedule_cpu(y, angle, loops, steps, masks_tails(target));
     }

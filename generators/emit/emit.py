@@ -76,7 +76,7 @@ class Emitter:
 
     def key(self, kernel, triple, parameters):
         """Two emissions with the same key give the same files."""
-        made_of = [self.digest, self.compiler, kernel.halide(triple), kernel.name, kernel.generator,
+        made_of = [self.digest, self.compiler, kernel.target.halide(triple), kernel.name, kernel.generator,
                    kernel.generator_arguments(parameters), kernel.is_non_temporal]
         return tuned_schedules.sha256(json.dumps(made_of))
 
@@ -90,7 +90,7 @@ class Emitter:
         files = {output: path.with_name(name + files[output]) for output in outputs or files}
         wanted = [output for output in files if not (output == "object" and kernel.is_non_temporal)]
         command = [self.generator, "-f", name, "-n", name, "-o", folder, "-e", ",".join(wanted),
-                   f"target={kernel.halide(triple)}", "-g", kernel.generator,
+                   f"target={kernel.target.halide(triple)}", "-g", kernel.generator,
                    *kernel.generator_arguments(parameters)]
         said = _run(name, command)
         if "type operation is emulated" in said:

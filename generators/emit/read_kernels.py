@@ -2,11 +2,13 @@
 
 import dataclasses
 import inspect
+import itertools
 import pathlib
 import re
 
 DTYPES = ["f32", "f16", "bf16"]
 DTYPES_OF_CACHES = DTYPES + ["e4m3", "e5m2", "int8"]
+SEVERAL_DTYPES = {"halves": ["f16", "bf16"], "floats": DTYPES, "caches": DTYPES_OF_CACHES}
 STAGES_OF_ONE_DTYPE = ["store_groups", "load_groups", "largest", "range", "hadamard", "butterfly"]
 STAGES = ["widen", "norm", "widen_norm", "layer_norm", "norm_rotate", "narrow", "quantise"] + STAGES_OF_ONE_DTYPE
 PAIRINGS = ["half", "interleaved", "strided"]
@@ -68,10 +70,6 @@ class Kernel:
     dtype: str | None = None
     packed: bool = False
     bits: int = 0  # GPU: of an access; 0: any layout
-
-    def halide(self, triple):
-        """What a generator is told about the target."""
-        return self.target.halide(triple)
 
     @property
     def is_non_temporal(self):
@@ -178,6 +176,10 @@ class _Reader:
         every = ["gpus" if is_gpu else "cpus"]
         return list(known.values()) if cell in every else [self._one_of("target", cell, known | dict.fromkeys(every))]
 
+    def _dtypes(self, cell, known=DTYPES):
+        """The dtypes that a cell names."""
+        return [self._one_of("dtype", dtype, known) for dtype in SEVERAL_DTYPES.get(cell, [cell])]
+
     def _kernels(self, name, targets, **fields):
         for target in targets:
             self._add(self.kernels, Kernel(name + "_" + target.name, target, **fields))
@@ -216,26 +218,22 @@ class _Reader:
         for of_these, parameters in (["non_temporal"] if past_caches else [], numbers | past_caches), (places, numbers):
             self._rotation(pairing, dtype, of_these, self._targets(target, False), packed, arguments, parameters)
 
-    def gpu_rotate(self, pairing, dtype, place, bits, target, packed, swap_members, element_threads, head_threads,
-                   heads_per_thread, few_tokens):
-        numbers = self._numbers(element_threads=element_threads, head_threads=head_threads,
-                                heads_per_thread=heads_per_thread, few_tokens=few_tokens)
-        places = self._one_of("place", place, PLACES)
+    def gpu_rotate(self, pairing, dtype, place, bits, target):
         if (pairing == "strided") != (bits == "_"):
             self._refuse("bits is what a kernel has that is not strided, and no other")
         self._one_of("bits", bits, ["128", "32", "_"])
         width = {} if bits == "_" else {"width": str(int(bits) // 32)}
-        self._rotation(pairing, dtype, places, self._targets(target, True), packed,
-                       width | self._numbers(swap_members=swap_members), numbers,
-                       bits=0 if bits == "_" else int(bits))
+        for each in self._dtypes(dtype):
+            packed = str(each != "f32" and pairing != "strided").lower()
+            self._rotation(pairing, each, self._one_of("place", place, PLACES), self._targets(target, True), packed,
+                           width, {}, bits=0 if bits == "_" else int(bits))
 
-    def _rotation(self, pairing, dtype, places, targets, packed, arguments, numbers, bits=0):
+    def _rotation(self, pairing, dtypes, places, targets, packed, arguments, numbers, bits=0):
         pairing_in, _, pairing_out = pairing.partition("_to_")
         pairing_out = pairing_out or pairing_in
         for one in (pairing_in, pairing_out):
             self._one_of("pairing", one, PAIRINGS)
-        self._one_of("dtype", dtype, DTYPES)
-        for place in places:
+        for dtype, place in itertools.product(self._dtypes(dtypes), places):
             differs = ([] if place == "out_of_place" else [place]) + (["by_32"] if bits == 32 else [])
             self._kernels(
                 "_".join(["halyard_rotate", pairing, dtype, *differs]), targets, op="rotate", generator="rope",
@@ -248,31 +246,31 @@ class _Reader:
         self._kernels("halyard_rows_phase", self._targets(target, False), op="rows_phase", generator="rows_phase",
                      arguments={}, parameters=self._numbers(pairs_per_step=pairs_per_step), dtype="f32")
 
-    def stage(self, stage, dtype, target):
+    def stage(self, stage, dtypes, target):
         self._one_of("stage", stage, STAGES)
-        self._one_of("dtype", dtype, DTYPES_OF_CACHES)
-        arguments = {} if stage in STAGES_OF_ONE_DTYPE else {"dtype": dtype}
-        if stage in ("norm", "widen_norm", "layer_norm"):
-            arguments |= {"widens": str(stage == "widen_norm").lower(), "centres": str(stage == "layer_norm").lower()}
-        self._kernels(f"halyard_{stage}_{dtype}", self._targets(target, False), op=stage,
-                     generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments, parameters={},
-                     dtype=dtype)
+        norms = {"widens": str(stage == "widen_norm").lower(), "centres": str(stage == "layer_norm").lower()}
+        for dtype in self._dtypes(dtypes, DTYPES_OF_CACHES):
+            arguments = {} if stage in STAGES_OF_ONE_DTYPE else {"dtype": dtype}
+            arguments |= norms if stage in ("norm", "widen_norm", "layer_norm") else {}
+            self._kernels(f"halyard_{stage}_{dtype}", self._targets(target, False), op=stage,
+                          generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments,
+                          parameters={}, dtype=dtype)
 
-    def gpu_kv(self, dtype, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset, target):
-        self._one_of("dtype", dtype, DTYPES)
-        self._one_of("out_dtype", out_dtype, [dtype, "e4m3"])
+    def gpu_kv(self, dtypes, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset, target):
         self._one_of("pairing", pairing, ["half", "interleaved"])
-        self._one_of("weight", weight, DTYPES)
         plus_one = self._one_of("unit_offset", unit_offset, FLAGS)
-        name = "_".join(["halyard_kv", dtype, *([out_dtype] if out_dtype != dtype else []), head_dim,
-                         *(["interleaved"] if pairing != "half" else []),
-                         *([f"{rotary_dim}_at_{rotary_offset}"] if rotary_dim != head_dim else []),
-                         *([f"w_{weight}"] if weight != dtype else []), *(["plus_one"] if plus_one else [])])
-        cells = (dtype, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset)
-        for each in self._targets(target, True):
-            by_sm89 = str(each.name == "cuda_sm89").lower()
-            self._kernels(name, [each], op="kv_path", generator="kv_path", dtype=dtype, parameters={},
-                          arguments=dict(zip(KV_ARGUMENTS, cells)) | {"by_sm89": by_sm89})
+        for dtype in self._dtypes(dtypes):
+            out = self._one_of("out_dtype", dtype if out_dtype == "same" else out_dtype, [dtype, "e4m3"])
+            of_weight = self._one_of("weight", dtype if weight == "same" else weight, DTYPES)
+            name = "_".join(["halyard_kv", dtype, *([out] if out != dtype else []), head_dim,
+                             *(["interleaved"] if pairing != "half" else []),
+                             *([f"{rotary_dim}_at_{rotary_offset}"] if rotary_dim != head_dim else []),
+                             *([f"w_{of_weight}"] if of_weight != dtype else []), *(["plus_one"] if plus_one else [])])
+            cells = (dtype, out, head_dim, pairing, rotary_dim, rotary_offset, of_weight, unit_offset)
+            for each in self._targets(target, True):
+                by_sm89 = str(each.name == "cuda_sm89").lower()
+                self._kernels(name, [each], op="kv_path", generator="kv_path", dtype=dtype, parameters={},
+                              arguments=dict(zip(KV_ARGUMENTS, cells)) | {"by_sm89": by_sm89})
 
     def gpu_check_positions(self, target):
         self._kernels("halyard_check_positions", self._targets(target, True), op="check_positions",

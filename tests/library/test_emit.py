@@ -64,22 +64,22 @@ class List(Scratch):
                 (row.replace("8)", "9)"), "pairs_per_step is '9', which is none of 4, 8, 16, 32"),
                 (row.replace("x86_avx2", "x86_avx512"), "halyard_rows_phase_x86_avx512 is there already")]:
             self.refuse(row, new, why)
-        row = "HALYARD_ROTATE(half,                f32,  both,         x86_avx2,   false, false, _,   128, 16, 8,     1,    1,    32)"
+        row = "HALYARD_ROTATE(half,                f32,    both,         x86_avx2,   false, false, _,   128, 16, 8,     1,    1,    32)"
         for old, new, why in [("f32", "f64", "dtype is 'f64'"), ("half,", "halve,", "pairing is 'halve'"),
                               ("both", "non_temporal", "place is 'non_temporal'"),
                               ("both", "in_place", "non_temporal_mib is of no kernel that is in place"),
                               ("128", "4", "elements_per_vector exceeds elements_per_step"),
                               ("false", "no", "packed is 'no'")]:
             self.refuse(row, row.replace(old, new, 1), why)
-        row = "HALYARD_GPU_ROTATE(strided,             f32,  both,         _,   cuda_sm80, false, _,   32,    4,   4,    64)"
+        row = "HALYARD_GPU_ROTATE(strided,             floats, both,         _,   cuda_sm80)"
         for old, new, why in [(" _, ", " 32, ", "bits is what a kernel has that is not strided"),
                               ("strided", "half", "bits is what a kernel has that is not strided"),
                               (" _, ", " 16, ", "bits is what a kernel has")]:
             self.refuse(row, row.replace(old, new, 1), why)
         self.refuse(row, row.replace("strided", "half", 1).replace(" _, ", " 16, ", 1), "bits is '16', which is none of")
-        row = "HALYARD_STAGE(widen_norm,   f16,  cpus)"
+        row = "HALYARD_STAGE(widen_norm,   halves, cpus)"
         for old, new, why in [("widen_norm", "widen_twice", "stage is 'widen_twice', which is none of widen, norm, "),
-                              ("f16", "f64", "dtype is 'f64', which is none of f32, f16, "),
+                              ("halves", "f64", "dtype is 'f64', which is none of f32, f16, "),
                               ("cpus", "gpus", "target is 'gpus', which is none of x86_avx512, "),
                               ("widen_norm", "norm", "halyard_norm_f16_x86_avx512 is there already")]:
             self.refuse(row, row.replace(old, new, 1), why)
