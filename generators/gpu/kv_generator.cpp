@@ -4,6 +4,7 @@
 #include "gpu/lowered.h"
 #include "gpu/ptx.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -341,59 +342,47 @@ private:
         device_angles->branch(angle);
     }
 
-    /// What a warp or a thread has in its registers.
+    /// What a warp or a thread has in its registers. All loops are unrolled, but for words of one access.
     void schedule_warp() {
         const auto of_warp = [&](Func f) {
             f.compute_at(y, all[3]).store_in(Halide::MemoryType::Register).bound(m, 0, n_lanes).gpu_lanes(m);
         };
         const auto of_thread = [&](Func f) { f.compute_at(y, all[2]).store_in(Halide::MemoryType::Register); };
-        const auto by_elements = [&](Func f) { f.bound(e, 0, wide).unroll(e); };
-        const auto by_accesses = [&](Func f) { f.bound(j, 0, n_accesses()).unroll(j); };
-        of_warp(loaded);
-        by_accesses(loaded);
-        loaded.bound(w, 0, in_words()).vectorize(w);
-        of_warp(elements);
-        by_accesses(elements);
-        by_elements(elements);
-        of_warp(sums);
-        by_elements(sums);
+        std::vector<Func> of_warps = {loaded, elements, sums}, of_threads = {rotated, packed};
+        std::vector<Func> by_elements = {elements, sums, normed, rotated};
+        std::vector<Func> by_accesses = {loaded, elements, normed, weights, rotated, packed};
         for (Func each : joined) {
-            of_warp(each);
-            by_elements(each);
+            of_warps.push_back(each);
+            by_elements.push_back(each);
         }
-        if (crosses()) {  // lanes look into each other's normed elements
-            for (Func each : {offered, crossed, normed}) {
-                of_warp(each);
-                by_accesses(each);
-                by_elements(each);
+        if (rounded.defined()) {
+            of_threads.push_back(rounded);
+            by_accesses.push_back(rounded);
+            rounded.bound(i, 0, 2).vectorize(i).bound(w, 0, wide / 2).unroll(w);
+        }
+        std::vector<Func> &of_normed = crosses() ? of_warps : of_threads;  // lanes then look into each other's
+        of_normed.insert(of_normed.end(), {normed, root, weights});
+        if (crosses()) {
+            for (std::vector<Func> *const list : {&of_warps, &by_elements, &by_accesses}) {
+                list->insert(list->end(), {offered, crossed});
             }
             normed.update(0).gpu_lanes(m);
             normed.update(1).gpu_lanes(m);
-            of_warp(root);
-            of_warp(weights);
-        } else {
-            of_thread(normed);
-            by_accesses(normed);
-            by_elements(normed);
-            of_thread(root);
-            of_thread(weights);
         }
+        std::for_each(of_warps.begin(), of_warps.end(), of_warp);
+        std::for_each(of_threads.begin(), of_threads.end(), of_thread);
+        for (Func each : by_accesses) {
+            each.bound(j, 0, n_accesses()).unroll(j);
+        }
+        for (Func each : by_elements) {
+            each.bound(e, 0, wide).unroll(e);
+        }
+        loaded.bound(w, 0, in_words()).vectorize(w);
+        weights.bound(w, 0, weight_halves() * wide).vectorize(w);
+        packed.bound(w, 0, out_words()).unroll(w);
         normed.update(0).unroll(over.x).unroll(over.y);
         normed.update(1).unroll(weighed.x).unroll(weighed.y);
-        weights.bound(w, 0, weight_halves() * wide).vectorize(w);
-        by_accesses(weights);
-        of_thread(rotated);
-        by_accesses(rotated);
-        by_elements(rotated);
         rotated.update().unroll(turned.x).unroll(turned.y);
-        if (rounded.defined()) {
-            of_thread(rounded);
-            by_accesses(rounded);
-            rounded.bound(i, 0, 2).vectorize(i).bound(w, 0, wide / 2).unroll(w);
-        }
-        of_thread(packed);
-        by_accesses(packed);
-        packed.bound(w, 0, out_words()).unroll(w);
     }
 };
 
