@@ -123,7 +123,10 @@ private:
     Expr place(int which) const { return Expr(places(h, t)[which]); }
     Expr is(int kind) const { return (kinds(h, t) & kind) != 0; }
 
-    /// The quad that a head of a token begins with in y; -1: it is not stored.
+    /// Instead of a place: not stored. Places may be negative.
+    const Expr nowhere = Halide::Internal::make_const(Halide::Int(64), INT64_MIN);
+
+    /// The quad that a head of a token begins with in y.
     Expr stored_at() const {
         const Expr slot = number_at(*in->slots, token);
         const Expr is_stored = slot >= 0 && slot < cast<int64_t>(*in->n_slots) &&
@@ -135,7 +138,7 @@ private:
         const Expr in_view = head_at + cast<int64_t>(token) * of(in->y_token, h);
         const Expr in_cache =
             head_at + cast<int64_t>(block) * of(in->y_block, h) + cast<int64_t>(in_block) * of(in->y_token, h);
-        return select(size == 0, in_view, is_stored, in_cache, cast<int64_t>(-1));
+        return select(size == 0, in_view, is_stored, in_cache, nowhere);
     }
 
     /// An index of a line: a place of 64 bits, which WideIndices restores, and what comes behind it.
@@ -304,7 +307,7 @@ private:
                    "all");
         const Expr head = all[6] * heads_in_block + all[3], of_token = all[5] * tokens_in_block + all[4];
         const Expr quad = goal(head, of_token);
-        all.where(is_below(head, *in->n_heads) && is_below(of_token, device_angles->n_tokens()) && quad >= 0);
+        all.where(is_below(head, *in->n_heads) && is_below(of_token, device_angles->n_tokens()) && quad != nowhere);
         y(k) = Halide::undef<uint32_t>();
         y(at(quad * 4, out_words() * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
             packed(all[0], all[1], all[2], head, of_token);

@@ -116,8 +116,8 @@ int load_kv(const halyard_gpu_plan &plan, const Launch &launch, const Scratch &s
         KvPiece &piece = pieces.tensors[0];
         piece.desc = &desc;
         piece.stages = &no_stages;
-        piece.x = piece.x_begin = scratch.memory;
-        piece.y = piece.y_begin = moved(scratch.memory, Scratch::n_bytes / 2);
+        piece.x = scratch.memory;
+        piece.y = moved(scratch.memory, Scratch::n_bytes / 2);
         piece.n_heads = 1;
         piece.reciprocal = 1.0f;
         return launch_kv(launch, pieces, call);

@@ -127,14 +127,14 @@ KvPiece kv_piece_of(const GpuRun &run, int index, std::int64_t batch) {
     KvPiece piece = {};
     piece.desc = &desc;
     piece.stages = &stages;
-    const Address x = address_of(run.pointers->x[index]);
-    piece.x = moved(x, batch * tensor.x.batch * desc.bytes);
-    piece.x_begin = x - tensor.x.reach.below;
+    piece.x = moved(address_of(run.pointers->x[index]), batch * tensor.x.batch * desc.bytes);
     piece.in = strides_of(tensor.x);
-    const Address y = stages.cache ? address_of(run.data(index, Array::cache)) : address_of(run.pointers->y[index]);
-    piece.y = stages.cache ? y : moved(y, batch * tensor.y.batch * desc.out_bytes);
-    piece.y_begin = y - (stages.cache ? run.bound(index, Array::cache).reach : tensor.y.reach).below;
-    piece.out = stages.cache ? Strides{} : strides_of(tensor.y);
+    if (stages.cache) {
+        piece.y = address_of(run.data(index, Array::cache));
+    } else {
+        piece.y = moved(address_of(run.pointers->y[index]), batch * tensor.y.batch * desc.out_bytes);
+        piece.out = strides_of(tensor.y);
+    }
     piece.n_heads = tensor.n_heads;
     piece.weight = address_of(run.data(index, Array::weight));
     piece.reciprocal = stages.scale ? 1.0f / read_word<float>(run.data(index, Array::scales)) : 1.0f;

@@ -20,9 +20,6 @@ struct GpuRun {
     KvPointers arrays;
 
     const char *data(int tensor, Array array) const { return arrays.of_tensor[tensor][static_cast<int>(array)]; }
-    const BoundArray &bound(int tensor, Array array) const {
-        return kv.tensors[tensor].arrays[static_cast<int>(array)];
-    }
 
     /// The positions, and the slots, of a batch row's tokens.
     LaunchPositions positions(std::int64_t batch) const;

@@ -108,56 +108,44 @@ halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLa
 
 namespace {
 
-/// All inputs, outputs or weights of a launch as one line: all memory from the first of them on.
-class Line {
-public:
-    void include(Address begin) { begin_ = std::min(begin_, begin / quad_bytes * quad_bytes); }
-    bool is_empty() const { return begin_ == UINTPTR_MAX; }
-    Address begin() const { return begin_; }
-    /// The bytes to a place.
-    std::int64_t to(Address place) const { return static_cast<std::int64_t>(place - begin_); }
-
-private:
-    Address begin_ = UINTPTR_MAX;
+/// The places that a launch counts from: those of its first tensor.
+struct Origins {
+    Address x, y, weight;
 };
 
+/// From one place on 16 bytes to another.
+std::int64_t quads(Address from, Address to) { return static_cast<std::int64_t>(to - from) / quad_bytes; }
+
 /// Sets the scalars of a tensor.
-void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Line &x, const Line &y, const Line &weights) {
+void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Origins &origins) {
     const TensorPlan &desc = *tensor.desc;
     const auto &norm = tensor.stages->norm;
     const auto &cache = tensor.stages->cache;
     to.end[i] = (i == 0 ? 0 : to.end[i - 1]) + static_cast<std::int32_t>(tensor.n_heads);
     to.kind[i] = (norm ? Fields::Kv::is_normed : 0) | (norm && norm->weight ? Fields::Kv::has_weight : 0) |
                  (desc.rotates ? Fields::Kv::is_rotated : 0);
-    to.x_at[i] = x.to(tensor.x) / quad_bytes;
+    to.x_at[i] = quads(origins.x, tensor.x);
     to.x_head[i] = tensor.in.head * desc.bytes / quad_bytes;
     to.x_token[i] = tensor.in.token * desc.bytes / quad_bytes;
-    to.y_at[i] = y.to(tensor.y) / quad_bytes;
+    to.y_at[i] = quads(origins.y, tensor.y);
     to.y_head[i] = (cache ? cache->stride_head : tensor.out.head) * desc.out_bytes / quad_bytes;
     to.y_token[i] = (cache ? cache->stride_token : tensor.out.token) * desc.out_bytes / quad_bytes;
     to.y_block[i] = cache ? cache->stride_block * desc.out_bytes / quad_bytes : 0;
     to.block_size[i] = cache ? static_cast<std::int32_t>(cache->block_size) : 0;
     to.reciprocal[i] = tensor.reciprocal;
     to.eps[i] = norm ? norm->eps : 0.0f;
-    to.weight_at[i] = norm && norm->weight ? weights.to(tensor.weight) / 2 : 0;
+    to.weight_at[i] = norm && norm->weight ? quads(origins.weight, tensor.weight) * (quad_bytes / 2) : 0;
 }
 
 int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
-    Line x, y, weights;
+    // A norm without weights loads weights all the same: if there are none, those of a head from where axes are.
+    Origins origins = {pieces.tensors[0].x, pieces.tensors[0].y, address_of(launch.angles->axis_of_pair)};
     bool has_norms = false, rotates = false;
     for (int i = 0; i < pieces.n_tensors; i++) {
         const KvPiece &tensor = pieces.tensors[i];
-        x.include(tensor.x_begin);
-        y.include(tensor.y_begin);
-        if (tensor.weight != 0) {
-            weights.include(tensor.weight);
-        }
+        origins.weight = tensor.weight != 0 ? tensor.weight : origins.weight;
         has_norms = has_norms || tensor.stages->norm;
         rotates = rotates || tensor.desc->rotates;
-    }
-    if (weights.is_empty()) {
-        // A norm without weights loads weights all the same, by ld.global.nc: so from memory that no kernel writes.
-        weights.include(address_of(launch.angles->axis_of_pair));
     }
     Arguments all;
     Fields::Kv fields{all};
@@ -170,12 +158,12 @@ int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
     set_slots(fields, pieces.slots, pieces.positions, pieces.n_tokens);
     fields.n_slots = static_cast<std::int32_t>(pieces.n_slots);
     for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
-        set_tensor(fields, i, pieces.tensors[std::min(i, pieces.n_tensors - 1)], x, y, weights);
+        set_tensor(fields, i, pieces.tensors[std::min(i, pieces.n_tensors - 1)], origins);
     }
     fields.n_heads = fields.end[pieces.n_tensors - 1];
-    fields.weights.begin_at(weights.begin()).add(line_extent, 1);
-    fields.x.begin_at(x.begin()).add(line_extent, 1);
-    View out(y.begin(), halide_type<std::uint32_t>);
+    fields.weights.begin_at(origins.weight).add(line_extent, 1);
+    fields.x.begin_at(origins.x).add(line_extent, 1);
+    View out(origins.y, halide_type<std::uint32_t>);
     all.add(out.add(line_extent, 1));
     return pieces.kernel->function(all.get(call));
 }

@@ -32,8 +32,7 @@ struct KvPiece {
     Address x, y, weight;  // y: the first head of the first token, or of a cache's slot 0
     Strides in, out;       // out is not looked at where there is a cache
     std::int64_t n_heads;
-    float reciprocal;          // of the scale; 1 where there is none
-    Address x_begin, y_begin;  // where the memory begins that it reads, and that it writes
+    float reciprocal;  // of the scale; 1 where there is none
 };
 
 /// Some tokens of the tensors of a launch.

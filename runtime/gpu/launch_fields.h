@@ -16,7 +16,7 @@ namespace halyard {
 /// How kernels get cos and sin. none: a launch of the KV path rotates nothing, and reads neither.
 enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, phase, none };
 
-/// x, y and weights of the KV path are lines: all of a device's memory from a place on, in words (weights: in halves of
+/// x, y and weights of the KV path are lines: all of a device's memory around a place, in words (weights: in halves of
 /// words). Kernels index them by 64 bits, so the extent says nothing. Heads begin on quads.
 inline constexpr int quad_bytes = 16, line_extent = (1 << 29) - 1;
 
