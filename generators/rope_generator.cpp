@@ -71,7 +71,8 @@ public:
         const Expr zero = *sin_sign & 0x7fffffff;  // which LLVM does not know
         const bool by_member = order() == Order::member_by_member || order() == Order::as_neighbours;
         const Halide::RDom over = by_member ? Halide::RDom(0, 2, "over") : Halide::RDom();
-        const Format format = {target, dtype, packed, rounding_of(target, rounds_by_test(loops_over(over, by_member)), zero)};
+        const Loops loops = loops_over(over, by_member);
+        const Format format = {target, dtype, packed, rounding_of(target, rounds_by_test(loops), zero)};
         const auto write = [&](const Expr &member) { return y(k, member, h, t); };
         const auto read = [&](const Expr &member) {
             return format.floats(in_place ? Expr(write(member)) : Expr((*x)(k, member, h, t)));
@@ -104,8 +105,7 @@ public:
             }
         }
         constrain();
-        schedule_rotation(target, y, angle, loops_over(over, by_member), steps(), layout_of(pairing).per_thread,
-                          device_angles);
+        schedule_rotation(target, y, angle, loops, steps(), layout_of(pairing).per_thread, device_angles);
     }
 
     void schedule() {

@@ -15,8 +15,8 @@ namespace halyard {
 ///
 /// Modelled for ARM, not measured: no machine was at hand. Cycles per pair over those of a compiled C loop, mean and
 /// worst of 18 kernels: Cortex-A53 .46 .63, A55 .53 .73, Neoverse N1 .87 1.00, V2 .90 1.09; over those of loops that
-/// clang makes with SVE: N2 .96 1.13, V1 .94 1.20 (llvm-mca 19.1.7, 2026-11-21, ./run bench modelled). Proven right on an
-/// emulated Cortex-A53.
+/// clang makes with SVE: N2 .96 1.13, V1 .94 1.20 (llvm-mca 19.1.7, 2026-11-21, ./run bench modelled). Proven right on
+/// an emulated Cortex-A53.
 ///
 /// On x86 other sizes than the known ones have masked tails. NEON has no masks, so a guarded tail would be a branch for
 /// each lane: there sizes that are multiples of a vector are done in whole vectors, and all others element by element.
@@ -54,7 +54,8 @@ inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Hali
 inline void schedule_rows(const Halide::Target &target, Halide::Func rows, const Halide::Var &pair,
                           const Halide::Var &token, int step) {
     if (!masks_tails(target)) {
-        make_rows_in_steps(rows.update().specialize(rows.output_buffer().dim(0).extent() % step == 0), pair, token, step);
+        const Halide::Expr is_whole = rows.output_buffer().dim(0).extent() % step == 0;
+        make_rows_in_steps(rows.update().specialize(is_whole), pair, token, step);
         step = 1;
     }
     make_rows_in_steps(rows.update(), pair, token, step);

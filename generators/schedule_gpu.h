@@ -9,13 +9,13 @@
 namespace halyard {
 
 /// A block rotates some elements of some heads of one token. It computes their cos and sin once, in shared memory.
-/// per_thread: elements that a thread takes in one step, a wide access to each member, or 1. Threads lie side by side in
-/// a head, so that a warp's accesses are whole lines of 128 bytes.
+/// per_thread: elements that a thread takes in one step, a wide access to each member, or 1. Threads lie side by side
+/// in a head, so that a warp's accesses are whole lines of 128 bytes.
 inline void schedule_gpu(Halide::Func y, Halide::Func angle, const Loops &loops, int per_thread,
                          DeviceAngles &device_angles) {
     const int element_threads = per_thread > 1 ? 8 : 32, head_threads = 128 / element_threads;
-    // A thread takes some heads one after the other, with the same cos and sin. Where tokens are few it has one, so that
-    // one token spreads over the whole GPU.
+    // A thread takes some heads one after the other, with the same cos and sin. Where tokens are few it has one, so
+    // that one token spreads over the whole GPU.
     constexpr int few_tokens = 64, heads_per_thread = 4;
     using namespace Halide;
     const auto tail = TailStrategy::GuardWithIf;

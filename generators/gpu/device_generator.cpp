@@ -19,7 +19,8 @@ public:
         const Halide::RVar token = over.x;
         // The last block's spare threads store nothing, but read: of the last token.
         const Expr last = Halide::min(token, positions.n_tokens() - 1);
-        over.where(!positions.covers(positions.at(last, over.y)) && (*in->has_slots == 0 || number_at(*in->slots, last) != -1));
+        const Expr is_stored = *in->has_slots == 0 || number_at(*in->slots, last) != -1;
+        over.where(!positions.covers(positions.at(last, over.y)) && is_stored);
         word(i) = Halide::undef<int32_t>();
         word(over.z) = Expr(*in->code);
         positions.constrain();

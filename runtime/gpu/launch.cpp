@@ -19,8 +19,8 @@ std::int64_t longest(const DevicePiece &piece, std::int64_t Strides::*step) {
     return std::max(std::abs(piece.in.*step), std::abs(piece.out.*step));
 }
 
-/// Whether one launch can hold a piece: its indices, its numbers of elements, and a grid's dimensions. Each block has at
-/// least one head. Tokens lie along a grid's first dimension, which has no such limit.
+/// Whether one launch can hold a piece: its indices, its numbers of elements, and a grid's dimensions. Each block has
+/// at least one head. Tokens lie along a grid's first dimension, which has no such limit.
 bool fits(const DevicePiece &piece) {
     if (piece.n_columns > most_columns || piece.n_heads > most_blocks ||
         piece.n_tokens > piece.positions.most_tokens()) {

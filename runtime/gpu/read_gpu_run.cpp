@@ -47,7 +47,10 @@ halyard_status read_as_on_cpu(const halyard_gpu_plan &plan, GpuRun &out, halyard
 halyard_status check_device_memory(const halyard_gpu_plan &plan, const GpuRun &run, halyard_error *error) {
     MemoryQueries queries(plan.queue);
     const auto check = [&](const char *name, int index, const void *memory) -> halyard_status {
-        const MemoryInfo info = memory == nullptr ? MemoryInfo{true, true} : queries.describe(const_cast<void *>(memory));
+        if (memory == nullptr) {
+            return HALYARD_OK;
+        }
+        const MemoryInfo info = queries.describe(const_cast<void *>(memory));
         if (!info.is_known) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index,
                         "] is memory that the CUDA driver does not know");
