@@ -142,6 +142,7 @@ EQUIVALENT = [
     ("kv", "sign lost in cvt", r"cvt\.s64\.s32 %rd, %r; <- (sub|selp)", "heads are counted from 0 upwards"),
     ("kv", "sign lost in product", r"mul\.wide\.s32 %rd, %r, [24];", "rows and pairs are counted from 0 upwards"),
     ("kv", "sign lost in shift", r"shr\.s32 %r, %r, 31; <- (cvt\.u32\.u64|sub)", "what is divided is not negative"),
+    ("kv_f32", "load by nc", r"ld\.global\.v2\.b32", "of weights, which nobody writes"),
     ("kv", "fma split", r"fma\.rn\.f32 %r, %r, %r, 0f00000000", "a sum with zero rounds nothing"),
     ("kv", "constant an ulp off", r"fma\.rn\.f32 %r, %r, %r, 0f00000000", "no square of 16 bits has so small a part"),
     ("kv", "sub swapped", r"sub\.s64 %rd, %rd, %rd; <- ld\.param\S+ %rd, \[parameter\]; <- cvt\.s64\.s32",
