@@ -94,7 +94,4 @@ private:
     void *memory_;
 };
 
-/// The first element that differs, in words, or nothing; any NaN equals any other. A dtype is any that is stored.
-std::string difference(std::int32_t dtype, const std::vector<char> &expected, const std::vector<char> &result);
-
 }  // namespace gpu_test

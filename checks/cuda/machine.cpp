@@ -19,17 +19,23 @@ struct Thread {
     bool operator==(const Thread &) const = default;
 };
 
+/// Where a thread or a block is, which are counted along x, then y, then z.
+std::array<unsigned, 3> place_in(const std::array<unsigned, 3> &size, std::uint64_t number) {
+    return {static_cast<unsigned>(number % size[0]), static_cast<unsigned>(number / size[0] % size[1]),
+            static_cast<unsigned>(number / size[0] / size[1])};
+}
+
+std::string text_of(const std::array<unsigned, 3> &place) {
+    return "(" + std::to_string(place[0]) + ", " + std::to_string(place[1]) + ", " + std::to_string(place[2]) + ")";
+}
+
 /// A block while it runs.
 class Block {
 public:
     Block(const Launch &launch, Memory &memory, std::uint32_t launch_number, std::uint64_t number,
           std::uint64_t garbage)
         : launch_(launch), function_(*launch.function), memory_(memory), launch_number_(launch_number),
-          number_(static_cast<std::uint32_t>(number)), place_{static_cast<unsigned>(number % launch.grid[0]),
-                                                              static_cast<unsigned>(number / launch.grid[0] %
-                                                                                    launch.grid[1]),
-                                                              static_cast<unsigned>(number / launch.grid[0] /
-                                                                                    launch.grid[1])},
+          number_(static_cast<std::uint32_t>(number)), place_(place_in(launch.grid, number)),
           threads_(launch.block[0] * launch.block[1] * launch.block[2]), shared_(shared_begin, launch.shared_bytes) {
         set_registers(garbage);
     }
@@ -74,14 +80,13 @@ private:
         for (std::size_t i = 0; i < threads_.size(); i++) {
             registers_.insert(registers_.end(), of_thread.begin(), of_thread.end());
         }
-        const auto &[x, y, z] = launch_.block;
         for (const auto &[name, operand] : function_.registers) {
             const auto axis = static_cast<std::size_t>(name.back() - 'x');
             for (unsigned i = 0; i < threads_.size() && name.find('.') != name.npos; i++) {
-                registers_of(i)[operand] = name.starts_with("%tid")     ? std::array{i % x, i / x % y, i / x / y}[axis]
-                                           : name.starts_with("%ntid")  ? launch_.block[axis]
-                                           : name.starts_with("%ctaid") ? place_[axis]
-                                                                        : launch_.grid[axis];
+                registers_of(i)[operand] = (name.starts_with("%tid")     ? place_in(launch_.block, i)
+                                            : name.starts_with("%ntid")  ? launch_.block
+                                            : name.starts_with("%ctaid") ? place_
+                                                                         : launch_.grid)[axis];
             }
         }
     }
@@ -211,13 +216,9 @@ private:
     }
 
     [[noreturn]] void fail(const char *what) const {
-        const auto &[x, y, z] = launch_.block;
-        std::ostringstream text;
-        text << "thread (" << current_ % x << ", " << current_ / x % y << ", " << current_ / x / y << ") of block ("
-             << place_[0] << ", " << place_[1] << ", " << place_[2] << ") of " << function_.name << ", grid ("
-             << launch_.grid[0] << ", " << launch_.grid[1] << ", " << launch_.grid[2] << ") of (" << x << ", " << y
-             << ", " << z << ") threads, " << what << ", in " << function_.places[threads_[current_].at];
-        throw Fault(text.str());
+        throw Fault("thread " + text_of(place_in(launch_.block, current_)) + " of block " + text_of(place_) + " of " +
+                    function_.name + ", grid " + text_of(launch_.grid) + " of " + text_of(launch_.block) +
+                    " threads, " + what + ", in " + function_.places[threads_[current_].at]);
     }
 };
 

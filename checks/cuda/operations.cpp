@@ -120,19 +120,15 @@ void add_integers(Table &to, const std::string &bits) {
     to["shr.s" + bits] = op([](S a, u32 n) { return right(a, n); });
 }
 
-/// To the nearest element, or 448 of what is larger, by looking at all (PTX ISA, cvt.rn.satfinite.e4m3x2.f32).
+/// To the nearest element, or 448 of what is larger: PTX ISA, cvt.rn.satfinite.e4m3x2.f32.
 u16 to_e4m3(f32 x) {
-    constexpr u32 nan = 0x7f;
-    u32 best = 0;
-    for (u32 code = 1; code < nan; code++) {
-        const auto off_by = [&](u32 of) {
-            const int exponent = static_cast<int>(of >> 3), fraction = static_cast<int>(of & 7);
-            return std::fabs(std::ldexp(exponent == 0 ? fraction : 8 + fraction, std::max(exponent, 1) - 10) -
-                             std::fabs(static_cast<double>(x)));
-        };
-        best = off_by(code) < off_by(best) || (off_by(code) == off_by(best) && code % 2 == 0) ? code : best;
+    if (std::isnan(x)) {
+        return 0x7f;
     }
-    return static_cast<u16>(std::isnan(x) ? nan : best | (std::signbit(x) ? 0x80u : 0u));
+    const f32 size = std::min(std::fabs(x), 448.f);
+    const int exponent = std::max(std::ilogb(size), -6);
+    const auto eighths = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));  // of 2^exponent
+    return static_cast<u16>(8 * (exponent + 6) + eighths + (std::signbit(x) ? 0x80 : 0));
 }
 
 void add_floats(Table &to) {

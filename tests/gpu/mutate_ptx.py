@@ -145,8 +145,6 @@ EQUIVALENT = [
     ("kv_f32", "load by nc", r"ld\.global\.v2\.b32", "of weights, which nobody writes"),
     ("kv", "fma split", r"fma\.rn\.f32 %r, %r, %r, 0f00000000", "a sum with zero rounds nothing"),
     ("kv", "constant an ulp off", r"fma\.rn\.f32 %r, %r, %r, 0f00000000", "no square of 16 bits has so small a part"),
-    ("kv", "sub swapped", r"sub\.s64 %rd, %rd, %rd; <- ld\.param\S+ %rd, \[parameter\]; <- cvt\.s64\.s32",
-     "the upper word of a position, which is bad in any case where that is not 0"),
 ]
 
 Mutant = collections.namedtuple("Mutant", "kernel line rule before after place")

@@ -4,32 +4,22 @@
 #include "tests/gpu/working_run.h"
 
 #include <algorithm>
-#include <dlfcn.h>
 #include <limits>
 
 namespace {
 
-/// Has the emulated driver, if that is the one, let blocks write different values to one place while this lives.
-class TornWrites {
-public:
-    TornWrites() { allow(true); }
-    TornWrites(const TornWrites &) = delete;
-    TornWrites &operator=(const TornWrites &) = delete;
-    ~TornWrites() { allow(false); }
-
-private:
-    static void allow(bool is_allowed) {
-        void *const driver = dlopen("libcuda.so.1", RTLD_NOW);
-        void *const access = driver == nullptr ? nullptr : dlsym(driver, "emulated_cuda_access");
-        if (access != nullptr) {
-            reinterpret_cast<decltype(&emulated_cuda_access)>(access)(
-                [](emulated_cuda::Driver &emulated, void *allowed) {
-                    emulated.allows_torn_writes = *static_cast<bool *>(allowed);
-                },
-                &is_allowed);
-        }
+/// Has the emulated driver, if that is the one, let blocks write different values to one place.
+void allow_torn_writes(bool is_allowed) {
+    try {
+        void *const access = halyard::device::find_driver_function("emulated_cuda_access");
+        reinterpret_cast<decltype(&emulated_cuda_access)>(access)(
+            [](emulated_cuda::Driver &driver, void *allowed) {
+                driver.allows_torn_writes = *static_cast<bool *>(allowed);
+            },
+            &is_allowed);
+    } catch (const halyard::error &) {  // a device's own driver allows them
     }
-};
+}
 
 }  // namespace
 
@@ -137,25 +127,18 @@ struct NormAlone : KvThere::Desc {
 
 TEST_CASE("cuda device: what cannot be launched is refused, and nothing is written", "[gpu][cuda]") {
     KvThere w;
+    constexpr std::int64_t far = std::int64_t{1} << 32;
     w.runs.refuse({
         {HALYARD_ERROR_UNSUPPORTED,
          {"args.kv.slots.policy is HALYARD_SLOTS_CHECK (0)"},
          {{w.slots.policy, HALYARD_SLOTS_CHECK}}},
         {HALYARD_ERROR_UNSUPPORTED, {"slots"}, {{w.slots.consecutive, 1}}},
         {HALYARD_ERROR_SCALE, {"scales[0] is 0"}, {{w.scale, 0}}},
-        {HALYARD_ERROR_SCALE, {"scales[0] is nan"}, {{w.scale, std::numeric_limits<float>::quiet_NaN()}}},
         {HALYARD_ERROR_NULL_POINTER, {"cache is NULL"}, {{w.stages.cache, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"weight is NULL"}, {{w.stages.weight, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"slots.data is NULL"}, {{w.slots.data, nullptr}}},
-        {HALYARD_ERROR_SHAPE, {"n_weights is 63"}, {{w.stages.n_weights, 63}}},
         {HALYARD_ERROR_OVERLAP, {"cache", "x[0]"}, {{w.stages.cache, w.x.data}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"size is 4"}, {{w.stages.size, 4}}},
-    });
-    w.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
-                    {"heads that are not dense"},
-                    {{w.x.strides, std::array<std::int64_t, 4>{0, 64, 64, 2}}}}});
-    constexpr std::int64_t far = std::int64_t{1} << 32;
-    w.runs.refuse({
+        {HALYARD_ERROR_UNSUPPORTED,
+         {"heads that are not dense"},
+         {{w.x.strides, std::array<std::int64_t, 4>{0, 64, 64, 2}}}},
         {HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}},
         {HALYARD_ERROR_UNSUPPORTED, {"slots lie more than 2^31 words apart"}, {{w.slots.strides[1], far}}},
         {HALYARD_ERROR_UNSUPPORTED, {"positions lie more than 2^31 words apart"}, {{w.positions.strides[1], far}}},
@@ -219,7 +202,6 @@ TEST_CASE("cuda device: plans that rotate nothing, of fewer angles", "[gpu][cuda
 
 // Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
 TEST_CASE("cuda device: of tokens with one slot each element is one of theirs", "[gpu][cuda]") {
-    const TornWrites torn_writes;
     const auto cache = halyard::describe_nhd_cache(1, 4, 1, 64);
     auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
     auto kv = sized<halyard_kv_desc>();
@@ -227,32 +209,28 @@ TEST_CASE("cuda device: of tokens with one slot each element is one of theirs", 
     kv.no_rotation = 1;
     tensor.kv = &kv;
     Working w(tensor);
-    std::vector<char> values;
-    for (int token = 0; token < 8; token++) {
-        values.insert(values.end(), 64 * 4, static_cast<char>(token));
-    }
     const std::vector<std::int32_t> given = {2, 2, 2, -1, 2, 0, 2, 2};
-    const gpu_test::Memory from(w.queue, values), to(w.queue, std::vector<char>(4 * 64 * 4, 99)), where(w.queue, given);
+    std::vector<std::int32_t> values;
+    for (int token = 0; token < 8; token++) {
+        values.insert(values.end(), 64, token * 0x01010101);
+    }
+    const gpu_test::Memory from(w.queue, values), to(w.queue, std::vector<std::int32_t>(4 * 64, 99)),
+        where(w.queue, given);
     w.x = w.y = halyard::tensor(from.data(), halyard::dtype::f32, {1, 8, 1, 64});
     w.x.device = HALYARD_CUDA;
     const auto slots = halyard::slots(static_cast<const std::int32_t *>(where.data()), {1, 8}, halyard::keep_last);
     const auto stages = halyard::stages_into(to.data());
     w.brought.slots = &slots;
     w.brought.stages = &stages;
+    allow_torn_writes(true);
     REQUIRE(w.run() == HALYARD_OK);
+    const auto result = to.read<std::int32_t>();
+    allow_torn_writes(false);
     CHECK(w.word.read<std::int32_t>()[0] == 0);
-    const std::vector<char> result = to.read();
-    const auto row = [&](int slot) {
-        return std::vector<char>(result.begin() + slot * 256, result.begin() + (slot + 1) * 256);
-    };
-    CHECK((row(0) == std::vector<char>(256, 5)));
-    CHECK((row(1) == std::vector<char>(256, 99)));
-    CHECK((row(3) == std::vector<char>(256, 99)));
-    const std::vector<char> doubled = row(2);
-    for (std::size_t at = 0; at < doubled.size(); at += 4) {
-        CAPTURE(at);
-        const int token = doubled[at];
-        CHECK((token >= 0 && token < 8 && given[static_cast<std::size_t>(token)] == 2));
-        CHECK((std::count(&doubled[at], &doubled[at] + 4, doubled[at]) == 4));  // no element is torn
+    for (std::size_t i = 0; i < result.size(); i++) {
+        CAPTURE(i, result[i]);
+        const int token = result[i] & 7;
+        CHECK((i / 64 % 2 == 1 ? result[i] == 99 : result[i] == token * 0x01010101));
+        CHECK((i / 64 % 2 == 1 || given[static_cast<std::size_t>(token)] == static_cast<int>(i / 64)));
     }
 }
