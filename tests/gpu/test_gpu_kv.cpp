@@ -3,6 +3,8 @@
 #include "checks/gpu_device.h"
 #include "tests/gpu/working_run.h"
 
+#include <catch2/matchers/catch_matchers.hpp>
+
 #include <algorithm>
 #include <limits>
 
@@ -24,13 +26,22 @@ void allow_torn_writes(bool is_allowed) {
 }  // namespace
 
 TEST_CASE("cuda device: what no kernel of a device does is refused by the plan", "[gpu][cuda]") {
-    WorkingPlan plan;
-    auto &tensor = plan.tensor;
-    auto &kv = plan.kv;
+    const halyard_gpu_queue &queue = gpu_test::device_queue();
+    const halyard::gpu_angles angles(queue,
+                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 10));
+    auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
+    auto kv = sized<halyard_kv_desc>();
+    tensor.kv = &kv;
     auto norm = halyard::describe_norm(halyard::dtype::f32);
     auto scale = halyard::describe_static_scales();
     auto cache = halyard::describe_nhd_cache(4, 16, 2, 64);
-    plan.refuse({
+    // A plan and an explanation say it with one sentence.
+    const Table plans([&](halyard_status, const Words &words) {
+        const halyard::plan_desc desc(64, {tensor});
+        CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), words[0]);
+        CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
+    });
+    const std::pair<std::string, std::vector<Set>> rows[] = {
         {".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads",
          {{kv.norm, &norm}, {norm.width, HALYARD_NORM_ROW}}},
         {".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS",
@@ -65,15 +76,18 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
         {".kv.norm.rounding is set, but on a device norms are rounded once, at the end",
          {{kv.norm, &norm}, {norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
         {".kv.norm has a window, but on a device whole heads are normed", {{kv.norm, &norm}, {norm.window_size, 32}}},
-    });
+    };
+    for (const auto &[sentence, changes] : rows) {
+        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0]" + sentence}, changes);
+    }
     cache.tile_tokens = 4;
     cache.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
     kv.cache = &cache;
-    halyard::gpu_plan(plan.queue, halyard::plan_desc(64, {tensor}), plan.angles);
+    halyard::gpu_plan(queue, halyard::plan_desc(64, {tensor}), angles);
     kv.cache = nullptr;
     halyard::plan_desc moves(64, {tensor});
     moves.rerotates = true;
-    CHECK_THROWS_WITH(halyard::gpu_plan(plan.queue, moves, plan.angles),
+    CHECK_THROWS_WITH(halyard::gpu_plan(queue, moves, angles),
                       "rerotates is 1, but on a device this version moves no keys from position to position");
 }
 

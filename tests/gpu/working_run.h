@@ -1,10 +1,8 @@
-// What a device does, until a test changes something: a run, and a plan of one tensor.
+// A run that a device does, until a test changes something.
 #pragma once
 
 #include "checks/gpu_device.h"
 #include "tests/changes.h"
-
-#include <catch2/matchers/catch_matchers.hpp>
 
 /// A run that works: f32 [1, 4, 2, 64] from one buffer to another, at positions, with an error word.
 struct Working {
@@ -50,32 +48,4 @@ struct Working {
         CHECK((to.read() == before));
         CHECK((from.read() == x_before));
     }};
-};
-
-/// A plan of one tensor that a device has a kernel for.
-struct WorkingPlan {
-    const halyard_gpu_queue &queue = gpu_test::device_queue();
-    const halyard::gpu_angles angles{queue,
-                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 10)};
-    halyard_kv_desc kv = sized<halyard_kv_desc>();
-    halyard_tensor_desc tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
-
-    WorkingPlan() { tensor.kv = &kv; }
-    WorkingPlan(const WorkingPlan &) = delete;
-
-    struct Refused {
-        const char *sentence;  // behind the tensor's name
-        std::vector<Set> changes;
-    };
-    /// A device does none of this, which both a plan and an explanation say.
-    void refuse(std::initializer_list<Refused> rows) const {
-        const Table plans([this](halyard_status, const Words &words) {
-            const halyard::plan_desc desc(64, {tensor});
-            CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), words[0]);
-            CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
-        });
-        for (const auto &[sentence, changes] : rows) {
-            plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0]" + std::string(sentence)}, changes);
-        }
-    }
 };
