@@ -27,6 +27,7 @@ using Result = int;
 constexpr Result success = 0, invalid_value = 1, out_of_memory = 2, invalid_context = 201, invalid_ptx = 218,
                  not_found = 500, launch_failed = 719, not_supported = 801, capture_unsupported = 900;
 constexpr unsigned non_blocking = 1;               // CU_STREAM_NON_BLOCKING
+constexpr int device_ordinal = 9;                  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 constexpr unsigned most_shared_bytes = 48 * 1024;  // that a launch may have unasked
 constexpr std::uint64_t seed = 20261123 * 0x9e3779b97f4a7c15;
 
@@ -84,10 +85,10 @@ void need_no_capture() { need(state().captured.empty(), capture_unsupported); }
 
 /// Records a call and does what it asks for, unless the test has it fail. What a launch did wrong fails all calls.
 template <typename Act>
-Result call(const char *name, Act act, void *stream = nullptr) {
+Result call(const char *name, Act act) {
     const std::lock_guard lock(state().mutex);
     Driver &driver = state().driver;
-    driver.calls.push_back({name, success, current(), stream});
+    driver.calls.push_back({name, success, current(), nullptr});
     Result &result = driver.calls.back().result;
     try {
         need(driver.failing != name || driver.calls_until-- != 0, driver.failure);
@@ -104,8 +105,6 @@ Result call(const char *name, Act act, void *stream = nullptr) {
     }
     return result;
 }
-
-void nothing() {}
 
 // ---- Streams -------------------------------------------------------------------------------------------------------
 
@@ -187,220 +186,180 @@ std::string ptx_of(const void *image) {
 
 }  // namespace
 
-#define DRIVER extern "C" __attribute__((visibility("default"))) Result
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+/// A function of the driver: its name, its parameters, and what they are called. The body that follows does the call.
+#define DRIVER(name, parameters, ...)                                                                                  \
+    static void do_##name parameters;                                                                                  \
+    EXPORTED Result name parameters {                                                                                  \
+        return call(#name, [=] { do_##name(__VA_ARGS__); });                                                           \
+    }                                                                                                                  \
+    static void do_##name parameters
 
-extern "C" __attribute__((visibility("default"))) void emulated_cuda_access(void (*use)(Driver &, void *),
-                                                                            void *argument) {
+EXPORTED void emulated_cuda_access(void (*use)(Driver &, void *), void *argument) {
     const std::lock_guard lock(state().mutex);
     state().driver.n_regions = state().memory.n_regions();
     use(state().driver, argument);
 }
 
 // Halide looks these up, but Halyard has it call none.
-DRIVER cuDeviceGetName() { return not_supported; }
-DRIVER cuDeviceTotalMem_v2() { return not_supported; }
-DRIVER cuCtxCreate_v2() { return not_supported; }
-DRIVER cuCtxDestroy_v2() { return not_supported; }
-DRIVER cuCtxGetApiVersion() { return not_supported; }
-DRIVER cuProfilerStop() { return not_supported; }
-DRIVER cuMemcpyHtoDAsync_v2() { return not_supported; }
-DRIVER cuMemcpyDtoDAsync_v2() { return not_supported; }
-DRIVER cuMemcpyDtoHAsync_v2() { return not_supported; }
-DRIVER cuMemcpyDtoD_v2() { return not_supported; }
-DRIVER cuMemcpy3D_v2() { return not_supported; }
+EXPORTED Result cuDeviceGetName() { return not_supported; }
+EXPORTED Result cuDeviceTotalMem_v2() { return not_supported; }
+EXPORTED Result cuCtxCreate_v2() { return not_supported; }
+EXPORTED Result cuCtxDestroy_v2() { return not_supported; }
+EXPORTED Result cuCtxGetApiVersion() { return not_supported; }
+EXPORTED Result cuProfilerStop() { return not_supported; }
+EXPORTED Result cuMemcpyHtoDAsync_v2() { return not_supported; }
+EXPORTED Result cuMemcpyDtoDAsync_v2() { return not_supported; }
+EXPORTED Result cuMemcpyDtoHAsync_v2() { return not_supported; }
+EXPORTED Result cuMemcpyDtoD_v2() { return not_supported; }
+EXPORTED Result cuMemcpy3D_v2() { return not_supported; }
 
 // ---- Devices and contexts ------------------------------------------------------------------------------------------
 
-DRIVER cuInit(unsigned) { return call("cuInit", nothing); }
-DRIVER cuDeviceGetCount(int *count) {
-    return call("cuDeviceGetCount", [=] { *count = 2; });
+DRIVER(cuInit, (unsigned flags), flags) { need(flags == 0, invalid_value); }
+DRIVER(cuDeviceGetCount, (int *count), count) { *count = 2; }
+DRIVER(cuDeviceGet, (int *device, int ordinal), device, ordinal) { *device = ordinal; }
+DRIVER(cuDeviceGetAttribute, (int *value, int attribute, int device), value, attribute, device) {
+    const char *const given = std::getenv("EMULATED_CUDA_CAPABILITY");
+    const int capability = given == nullptr ? 80 : std::atoi(given);
+    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
+    need(device < 2, invalid_value);
 }
-DRIVER cuDeviceGet(int *device, int ordinal) {
-    return call("cuDeviceGet", [=] { *device = ordinal; });
-}
-DRIVER cuDeviceGetAttribute(int *value, int attribute, int) {
-    return call("cuDeviceGetAttribute", [=] {
-        const char *const given = std::getenv("EMULATED_CUDA_CAPABILITY");
-        const int capability = given == nullptr ? 80 : std::atoi(given);
-        *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
-    });
-}
-DRIVER cuDevicePrimaryCtxRetain(void **context, int) {
+DRIVER(cuDevicePrimaryCtxRetain, (void **context, int device), context, device) {
     static char primary;
-    return call("cuDevicePrimaryCtxRetain", [=] { *context = &primary; });
+    need(device == 0, invalid_value);
+    *context = &primary;
 }
-DRIVER cuDevicePrimaryCtxRelease_v2(int) { return call("cuDevicePrimaryCtxRelease_v2", nothing); }
-DRIVER cuCtxGetCurrent(void **context) {
-    return call("cuCtxGetCurrent", [=] { *context = current(); });
+DRIVER(cuDevicePrimaryCtxRelease_v2, (int device), device) { need(device == 0, invalid_value); }
+DRIVER(cuCtxGetCurrent, (void **context), context) { *context = current(); }
+DRIVER(cuCtxPushCurrent_v2, (void *context), context) {
+    need(context != nullptr && contexts.n < static_cast<int>(std::size(contexts.each)), invalid_value);
+    contexts.each[contexts.n++] = context;
 }
-DRIVER cuCtxPushCurrent_v2(void *context) {
-    return call("cuCtxPushCurrent_v2", [=] {
-        need(context != nullptr && contexts.n < static_cast<int>(std::size(contexts.each)), invalid_value);
-        contexts.each[contexts.n++] = context;
-    });
+DRIVER(cuCtxPopCurrent_v2, (void **context), context) {
+    need(contexts.n > 0, invalid_context);
+    *context = contexts.each[--contexts.n];
 }
-DRIVER cuCtxPopCurrent_v2(void **context) {
-    return call("cuCtxPopCurrent_v2", [=] {
-        need(contexts.n > 0, invalid_context);
-        *context = contexts.each[--contexts.n];
-    });
+DRIVER(cuCtxGetDevice, (int *device), device) {
+    need(current() != nullptr, invalid_context);
+    *device = current() == state().driver.context_of_device_1 ? 1 : 0;
 }
-DRIVER cuCtxGetDevice(int *device) {
-    return call("cuCtxGetDevice", [=] {
-        need(current() != nullptr, invalid_context);
-        *device = current() == state().driver.context_of_device_1 ? 1 : 0;
-    });
-}
-DRIVER cuCtxSynchronize() {
-    return call("cuCtxSynchronize", [] {
-        need_no_capture();
-        finish_all();
-    });
+DRIVER(cuCtxSynchronize, ()) {
+    need_no_capture();
+    finish_all();
 }
 
 // ---- Streams and graphs --------------------------------------------------------------------------------------------
 
-DRIVER cuStreamCreate(void **stream, unsigned flags) {
-    return call("cuStreamCreate", [=] {
-        *stream = reinterpret_cast<void *>(8 * ++state().n_streams);
-        if ((flags & non_blocking) == 0) {
-            state().blocking.insert(*stream);
-        }
-    });
+DRIVER(cuStreamCreate, (void **stream, unsigned flags), stream, flags) {
+    *stream = reinterpret_cast<void *>(8 * ++state().n_streams);
+    if ((flags & non_blocking) == 0) {
+        state().blocking.insert(*stream);
+    }
 }
-DRIVER cuStreamDestroy_v2(void *stream) {
-    return call("cuStreamDestroy_v2", [=] { finish(stream); });
+DRIVER(cuStreamDestroy_v2, (void *stream), stream) { finish(stream); }
+DRIVER(cuStreamSynchronize, (void *stream), stream) {
+    state().driver.calls.back().stream = stream;
+    need_no_capture();
+    finish(stream);
 }
-DRIVER cuStreamSynchronize(void *stream) {
-    const auto wait = [=] {
-        need_no_capture();
-        finish(stream);
-    };
-    return call("cuStreamSynchronize", wait, stream);
+DRIVER(cuStreamBeginCapture_v2, (void *stream, int mode), stream, mode) {
+    need(mode >= 0 && mode <= 2, invalid_value);
+    state().captured[stream];
 }
-DRIVER cuStreamBeginCapture_v2(void *stream, int) {
-    return call("cuStreamBeginCapture_v2", [=] { state().captured[stream]; });
+DRIVER(cuStreamEndCapture, (void *stream, void **graph), stream, graph) {
+    *graph = new Graph(state().captured[stream]);
+    state().captured.erase(stream);
 }
-DRIVER cuStreamEndCapture(void *stream, void **graph) {
-    return call("cuStreamEndCapture", [=] {
-        *graph = new Graph(state().captured[stream]);
-        state().captured.erase(stream);
-    });
+DRIVER(cuGraphInstantiateWithFlags, (void **executable, void *graph, unsigned long long flags), executable, graph,
+       flags) {
+    need(flags == 0, invalid_value);
+    *executable = new Graph(*static_cast<Graph *>(graph));
 }
-DRIVER cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long) {
-    return call("cuGraphInstantiateWithFlags", [=] { *executable = new Graph(*static_cast<Graph *>(graph)); });
+DRIVER(cuGraphLaunch, (void *executable, void *stream), executable, stream) {
+    for (const Work &work : *static_cast<Graph *>(executable)) {
+        enqueue(stream, work);
+    }
 }
-DRIVER cuGraphLaunch(void *executable, void *stream) {
-    return call("cuGraphLaunch", [=] {
-        for (const Work &work : *static_cast<Graph *>(executable)) {
-            enqueue(stream, work);
-        }
-    });
-}
-DRIVER cuGraphExecDestroy(void *executable) {
-    return call("cuGraphExecDestroy", [=] { delete static_cast<Graph *>(executable); });
-}
-DRIVER cuGraphDestroy(void *graph) {
-    return call("cuGraphDestroy", [=] { delete static_cast<Graph *>(graph); });
-}
+DRIVER(cuGraphExecDestroy, (void *executable), executable) { delete static_cast<Graph *>(executable); }
+DRIVER(cuGraphDestroy, (void *graph), graph) { delete static_cast<Graph *>(graph); }
 
 // ---- Memory --------------------------------------------------------------------------------------------------------
 
-DRIVER cuPointerGetAttribute(void *data, int, Address address) {
-    return call("cuPointerGetAttribute", [=] {
-        need(state().memory.find(address, 1) != nullptr, invalid_value);
-        *static_cast<int *>(data) = 0;  // of device 0
-    });
+DRIVER(cuPointerGetAttribute, (void *data, int attribute, Address address), data, attribute, address) {
+    need(attribute == device_ordinal && state().memory.find(address, 1) != nullptr, invalid_value);
+    *static_cast<int *>(data) = 0;
 }
-DRIVER cuMemAlloc_v2(Address *address, std::size_t n_bytes) {
-    return call("cuMemAlloc_v2", [=] {
-        need_no_capture();
-        need(current() != nullptr, invalid_context);
-        need(n_bytes != 0, invalid_value);
-        *address = state().memory.allocate(n_bytes);
-    });
+DRIVER(cuMemAlloc_v2, (Address * address, std::size_t n_bytes), address, n_bytes) {
+    need_no_capture();
+    need(current() != nullptr, invalid_context);
+    need(n_bytes != 0, invalid_value);
+    *address = state().memory.allocate(n_bytes);
 }
-DRIVER cuMemFree_v2(Address address) {
-    return call("cuMemFree_v2", [=] {
-        need_no_capture();
-        finish_all();
-        need(state().memory.release(address), invalid_value);
-    });
+DRIVER(cuMemFree_v2, (Address address), address) {
+    need_no_capture();
+    finish_all();
+    need(state().memory.release(address), invalid_value);
 }
 /// What is to be copied is read at once, and may be on its way when the call returns.
-DRIVER cuMemcpyHtoD_v2(Address to, const void *from, std::size_t n_bytes) {
-    return call("cuMemcpyHtoD_v2", [=] {
-        need_no_capture();
-        Region *const region = state().memory.find(to, n_bytes);  // whoever frees it waits for this
-        need(region != nullptr, invalid_value);
-        const auto *const bytes = static_cast<const std::uint8_t *>(from);
-        enqueue(nullptr, [=, staged = std::vector<std::uint8_t>(bytes, bytes + n_bytes)] {
-            std::ranges::copy(staged, region->bytes(to));
-        });
+DRIVER(cuMemcpyHtoD_v2, (Address to, const void *from, std::size_t n_bytes), to, from, n_bytes) {
+    need_no_capture();
+    Region *const region = state().memory.find(to, n_bytes);  // whoever frees it waits for this
+    need(region != nullptr, invalid_value);
+    const auto *const bytes = static_cast<const std::uint8_t *>(from);
+    enqueue(nullptr, [=, staged = std::vector<std::uint8_t>(bytes, bytes + n_bytes)] {
+        std::ranges::copy(staged, region->bytes(to));
     });
 }
-DRIVER cuMemcpyDtoH_v2(void *to, Address from, std::size_t n_bytes) {
-    return call("cuMemcpyDtoH_v2", [=] {
-        need_no_capture();
-        finish(nullptr);
-        Region *const region = state().memory.find(from, n_bytes);
-        need(region != nullptr, invalid_value);
-        std::memcpy(to, region->bytes(from), n_bytes);
-    });
+DRIVER(cuMemcpyDtoH_v2, (void *to, Address from, std::size_t n_bytes), to, from, n_bytes) {
+    need_no_capture();
+    finish(nullptr);
+    Region *const region = state().memory.find(from, n_bytes);
+    need(region != nullptr, invalid_value);
+    std::memcpy(to, region->bytes(from), n_bytes);
 }
 
 // ---- Modules and launches ------------------------------------------------------------------------------------------
 
-DRIVER cuModuleLoadData(void **module, const void *image) {
-    return call("cuModuleLoadData", [=] {
-        need_no_capture();
-        *module = new Module(emulated_cuda::decode(ptx_of(image)));
-        state().driver.n_modules++;
-    });
+DRIVER(cuModuleLoadData, (void **module, const void *image), module, image) {
+    need_no_capture();
+    *module = new Module(emulated_cuda::decode(ptx_of(image)));
+    state().driver.n_modules++;
 }
-DRIVER cuModuleLoadDataEx(void **module, const void *image, unsigned, int *, void **) {
+EXPORTED Result cuModuleLoadDataEx(void **module, const void *image, unsigned, int *, void **) {
     return cuModuleLoadData(module, image);
 }
-DRIVER cuModuleUnload(void *module) {
-    return call("cuModuleUnload", [=] {
-        delete static_cast<Module *>(module);
-        state().driver.n_modules--;
-    });
+DRIVER(cuModuleUnload, (void *module), module) {
+    delete static_cast<Module *>(module);
+    state().driver.n_modules--;
 }
-DRIVER cuModuleGetFunction(void **function, void *module, const char *name) {
-    return call("cuModuleGetFunction", [=] {
-        const auto found = static_cast<Module *>(module)->find(name);
-        need(found != static_cast<Module *>(module)->end(), not_found);
-        *function = &found->second;
-    });
+DRIVER(cuModuleGetFunction, (void **function, void *module, const char *name), function, module, name) {
+    const auto found = static_cast<Module *>(module)->find(name);
+    need(found != static_cast<Module *>(module)->end(), not_found);
+    *function = &found->second;
 }
 
 #define SIZE(name) unsigned name##_x, unsigned name##_y, unsigned name##_z
 
-DRIVER cuLaunchKernel(void *handle, SIZE(grid), SIZE(block), unsigned shared_bytes, void *stream, void **parameters,
-                      void **extra) {
-    const auto launch = [=] {
-        need(grid_x > 0 && grid_x <= INT32_MAX && grid_y > 0 && grid_y <= 65535 && grid_z > 0 && grid_z <= 65535,
-             invalid_value);
-        need(block_x > 0 && block_y > 0 && block_z > 0 && block_z <= 64 &&
-                 std::uint64_t{block_x} * block_y * block_z <= 1024 && shared_bytes <= most_shared_bytes,
-             invalid_value);
-        need(extra == nullptr, invalid_value);
+EXPORTED Result cuLaunchKernel(void *handle, SIZE(grid), SIZE(block), unsigned shared_bytes, void *stream,
+                               void **parameters, void **extra) {
+    return call("cuLaunchKernel", [=] {
         const auto function = *static_cast<Module::mapped_type *>(handle);  // it lives as long as a launch waits
-        emulated_cuda::Launch asked = {function,
-                                       {grid_x, grid_y, grid_z},
-                                       {block_x, block_y, block_z},
-                                       shared_bytes,
-                                       std::vector<std::uint8_t>(function->parameter_bytes + 16)};
-        for (std::size_t i = 0; i < function->parameters.size(); i++) {
-            const auto &[offset, n_bytes] = function->parameters[i];
-            std::memcpy(&asked.parameters[offset], parameters[i], n_bytes);
-        }
         emulated_cuda::Call &made = state().driver.calls.back();
+        made.stream = stream;
         made.store_bits = static_cast<int>(function->store_bits);
-        made.grid = asked.grid;
-        made.block = asked.block;
+        made.grid = {grid_x, grid_y, grid_z};
+        made.block = {block_x, block_y, block_z};
+        need(grid_x > 0 && grid_x <= INT32_MAX && grid_y > 0 && grid_y <= 65535 && grid_z > 0 && grid_z <= 65535 &&
+                 block_x > 0 && block_y > 0 && block_z > 0 && block_z <= 64 &&
+                 std::uint64_t{block_x} * block_y * block_z <= 1024 && shared_bytes <= most_shared_bytes &&
+                 extra == nullptr,
+             invalid_value);
+        std::vector<std::uint8_t> bytes(function->parameter_bytes + 16);
+        for (std::size_t i = 0; i < function->parameters.size(); i++) {
+            std::memcpy(&bytes[function->parameters[i].offset], parameters[i], function->parameters[i].n_bytes);
+        }
+        const emulated_cuda::Launch asked = {function, made.grid, made.block, shared_bytes, bytes};
         enqueue(stream, [=] { execute(asked); });
-    };
-    return call("cuLaunchKernel", launch, stream);
+    });
 }
