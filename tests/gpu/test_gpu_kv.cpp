@@ -34,10 +34,12 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     tensor.kv = &kv;
     auto norm = halyard::describe_norm(halyard::dtype::f32);
     auto scale = halyard::describe_static_scales();
-    auto cache = halyard::describe_nhd_cache(4, 16, 2, 64);
+    auto nhd = halyard::describe_nhd_cache(4, 16, 2, 64);
+    bool moves = false;
     // A plan and an explanation say it with one sentence.
     const Table plans([&](halyard_status, const Words &words) {
-        const halyard::plan_desc desc(64, {tensor});
+        halyard::plan_desc desc(64, {tensor});
+        desc.rerotates = moves;
         CHECK_THROWS_WITH(halyard::gpu_plan(queue, desc, angles), words[0]);
         CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
     });
@@ -56,39 +58,32 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
         {".kv.scale.per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale",
          {{kv.scale, &scale}, {scale.per, HALYARD_SCALE_PER_HEAD}}},
         {".kv.cache has heads that are not dense, which no kernel of a device stores",
-         {{kv.cache, &cache},
-          {cache.tile_elements, 8},
-          {cache.stride_tile_elements, 16 * 8},
-          {cache.stride_token, 8},
-          {cache.stride_head, 16 * 64}}},
+         {{kv.cache, &nhd},
+          {nhd.tile_elements, 8},
+          {nhd.stride_tile_elements, 16 * 8},
+          {nhd.stride_token, 8},
+          {nhd.stride_head, 16 * 64}}},
         {".kv.cache has heads that are not dense, which no kernel of a device stores",
-         {{kv.cache, &cache},
-          {cache.stride_element, 2},
-          {cache.stride_head, 128},
-          {cache.stride_token, 256},
-          {cache.stride_block, 16 * 256}}},
+         {{kv.cache, &nhd},
+          {nhd.stride_element, 2},
+          {nhd.stride_head, 128},
+          {nhd.stride_token, 256},
+          {nhd.stride_block, 16 * 256}}},
         {".kv.cache has tiles of tokens, which no kernel of a device stores",
-         {{kv.cache, &cache},
-          {cache.tile_tokens, 4},
-          {cache.stride_tile_tokens, 5 * 128},
-          {cache.stride_block, 4 * 5 * 128}}},
+         {{kv.cache, &nhd}, {nhd.tile_tokens, 4}, {nhd.stride_tile_tokens, 5 * 128}, {nhd.stride_block, 4 * 5 * 128}}},
         {".kv.hadamard is set, but no kernel of a device transforms", {{kv.hadamard, 64}}},
         {".kv.norm.rounding is set, but on a device norms are rounded once, at the end",
          {{kv.norm, &norm}, {norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}}},
         {".kv.norm has a window, but on a device whole heads are normed", {{kv.norm, &norm}, {norm.window_size, 32}}},
+        {"rerotates is 1, but on a device this version moves no keys from position to position", {{moves, true}}},
     };
     for (const auto &[sentence, changes] : rows) {
-        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0]" + sentence}, changes);
+        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {(sentence[0] == '.' ? "tensors[0]" : "") + sentence}, changes);
     }
-    cache.tile_tokens = 4;
-    cache.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
-    kv.cache = &cache;
+    nhd.tile_tokens = 4;
+    nhd.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
+    kv.cache = &nhd;
     halyard::gpu_plan(queue, halyard::plan_desc(64, {tensor}), angles);
-    kv.cache = nullptr;
-    halyard::plan_desc moves(64, {tensor});
-    moves.rerotates = true;
-    CHECK_THROWS_WITH(halyard::gpu_plan(queue, moves, angles),
-                      "rerotates is 1, but on a device this version moves no keys from position to position");
 }
 
 namespace {
