@@ -80,9 +80,7 @@ halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, 
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "linear.type is ", given.type,
                     ", but it must be HALYARD_REAL32 (2) or HALYARD_REAL64 (3)");
     }
-    if (given.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "linear.reserved is ", given.reserved, ", but it must be 0");
-    }
+    HALYARD_TRY(check_choice("linear", "reserved", given.reserved, 0, error));
     if (given.n_axes < 1 || given.n_axes > HALYARD_MAX_AXES) {
         return fail(error, HALYARD_ERROR_SHAPE, "linear.n_axes is ", given.n_axes, ", but it must be 1 to ",
                     std::int32_t{HALYARD_MAX_AXES});

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/overlap.h"
+#include "base/versioned.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>
@@ -69,10 +70,7 @@ halyard_status read_form(const Given &given, std::int64_t n_batch, std::int64_t 
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".type is ", given.type,
                     ", but it must be HALYARD_INT32 (0) or HALYARD_INT64 (1)");
     }
-    if (given.consecutive != 0 && given.consecutive != 1) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".consecutive is ", given.consecutive,
-                    ", but it must be 0 or 1");
-    }
+    HALYARD_TRY(check_choice(name, "consecutive", given.consecutive, 1, error));
     out->n_batch = n_batch;
     out->n_tokens = n_tokens;
     out->is_given = true;

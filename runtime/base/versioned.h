@@ -31,6 +31,18 @@ halyard_status read_struct(const Struct *in, const char *name, Struct *out, haly
     return HALYARD_OK;
 }
 
+/// Checks a field of a struct that is one of 0 … last.
+inline halyard_status check_choice(const char *name, const char *field, std::int32_t value, std::int32_t last,
+                                   halyard_error *error) noexcept {
+    return value >= 0 && value <= last
+               ? HALYARD_OK
+               : fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".", field, " is ", value, ", but must be 0",
+                      last == 0   ? ""
+                      : last == 1 ? " or "
+                                  : " to ",
+                      last == 0 ? Part("") : Part(last));
+}
+
 /// Fills in a caller's struct, but for its size.
 template <typename Struct>
 halyard_status write_struct(const Struct &value, const char *name, Struct *info, halyard_error *error) noexcept {

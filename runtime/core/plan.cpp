@@ -90,10 +90,6 @@ halyard_status read_pairings(const halyard_tensor_desc &tensor, int index, Tenso
 
 halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index,
                            std::int64_t rotary_dim, TensorPlan *out, halyard_error *error) {
-    if (kv.no_rotation != 0 && kv.no_rotation != 1) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].kv.no_rotation is ", kv.no_rotation,
-                    ", but must be 0 or 1");
-    }
     out->rotates = kv.no_rotation == 0;
     HALYARD_TRY(read_dtypes(tensor, kv, index, out, error));
     HALYARD_TRY(read_pairings(tensor, index, out, error));
@@ -120,9 +116,7 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
     if (given.direction != HALYARD_FORWARD && given.direction != HALYARD_INVERSE) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is ", given.direction, ", which is no direction");
     }
-    if (given.rerotates != 0 && given.rerotates != 1) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rerotates is ", given.rerotates, ", but must be 0 or 1");
-    }
+    HALYARD_TRY(check_choice("desc", "rerotates", given.rerotates, 1, error));
     if (const halyard_frequencies *const frequencies = given.frequencies) {
         if (given.rotary_dim != 0 && given.rotary_dim != 2 * frequencies->n_pairs) {
             return fail(error, HALYARD_ERROR_MISMATCH, "rotary_dim is ", given.rotary_dim, ", but the frequencies' is ",
@@ -146,9 +140,9 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
         name[10] = '.';
         kv = {};
         HALYARD_TRY(tensor.kv == nullptr ? HALYARD_OK : read_struct(tensor.kv, name, &kv, error));
-        if (kv.reserved != 0) {
-            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", kv.reserved, ", but must be 0");
-        }
+        HALYARD_TRY(check_choice(name, "no_rotation", kv.no_rotation, 1, error));
+        HALYARD_TRY(check_choice(name, "position_scales", kv.position_scales, 1, error));
+        HALYARD_TRY(check_choice(name, "reserved", kv.reserved, 0, error));
         set_defaults(given.frequencies, given.rerotates != 0, tensor, kv);
         rotates = rotates || kv.no_rotation == 0;
     }

@@ -321,9 +321,7 @@ halyard_status check_args(const halyard_plan &plan, const halyard_run_args &give
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", given.n_tensors, ", but the plan's is ",
                     plan.n_tensors);
     }
-    if (given.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "args.reserved is ", given.reserved, ", but must be 0");
-    }
+    HALYARD_TRY(check_choice("args", "reserved", given.reserved, 0, error));
     if (!to_bad_position(given.bad_position)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
     }

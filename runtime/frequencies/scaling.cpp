@@ -43,43 +43,40 @@ public:
     }
 
 private:
-    halyard_status refuse(std::string_view name, double value, const char *must) const noexcept {
-        return fail(error_, HALYARD_ERROR_FREQUENCY, name, " is ", value, ", but it must be ", must);
+    halyard_status check(bool is_good, std::string_view name, double value, const char *must) const noexcept {
+        return is_good ? HALYARD_OK
+                       : fail(error_, HALYARD_ERROR_FREQUENCY, name, " is ", value, ", but it must be ", must);
     }
 
     /// The same for a field that every caller calls by the name that it has in halyard_scaling.
-    halyard_status refuse_field(const char *field, double value, const char *must) const noexcept {
-        return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, field, " is ", value, ", but it must be ", must);
+    halyard_status check_field(bool is_good, const char *field, double value, const char *must) const noexcept {
+        return is_good ? HALYARD_OK
+                       : fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, field, " is ", value,
+                              ", but it must be ", must);
     }
 
-    halyard_status refuse_width(std::string_view name, std::int64_t value, const char *must) const noexcept {
-        return fail(error_, HALYARD_ERROR_ROTARY_DIM, name, " is ", value, ", but it must be ", must);
+    halyard_status check_width(bool is_good, std::string_view name, std::int64_t value,
+                               const char *must) const noexcept {
+        return is_good ? HALYARD_OK
+                       : fail(error_, HALYARD_ERROR_ROTARY_DIM, name, " is ", value, ", but it must be ", must);
     }
 
     halyard_status widths() noexcept {
-        if (s_.rotary_dim < 2 || s_.rotary_dim > max_rotary_dim || s_.rotary_dim % 2 != 0) {
-            return refuse_width(names_.rotary_dim, s_.rotary_dim, "even and in 2 to 2^20");
-        }
         s_.exponent_dim = s_.exponent_dim == 0 ? s_.rotary_dim : s_.exponent_dim;
-        if (s_.exponent_dim < 2 || s_.exponent_dim > max_rotary_dim) {
-            return refuse_width("scaling.exponent_dim", s_.exponent_dim, "in 2 to 2^20");
-        }
         s_.rotated_dim = s_.rotated_dim == 0 ? s_.rotary_dim : s_.rotated_dim;
-        if (s_.method == HALYARD_SCALING_PROPORTIONAL &&
-            (s_.rotated_dim < 2 || s_.rotated_dim > s_.rotary_dim || s_.rotated_dim % 2 != 0)) {
-            return refuse_width(names_.rotated_dim, s_.rotated_dim, "even and in 2 to rotary_dim");
-        }
-        return HALYARD_OK;
+        HALYARD_TRY(check_width(s_.rotary_dim >= 2 && s_.rotary_dim <= max_rotary_dim && s_.rotary_dim % 2 == 0,
+                                names_.rotary_dim, s_.rotary_dim, "even and in 2 to 2^20"));
+        HALYARD_TRY(check_width(s_.exponent_dim >= 2 && s_.exponent_dim <= max_rotary_dim, "scaling.exponent_dim",
+                                s_.exponent_dim, "in 2 to 2^20"));
+        return check_width(s_.method != HALYARD_SCALING_PROPORTIONAL ||
+                               (s_.rotated_dim >= 2 && s_.rotated_dim <= s_.rotary_dim && s_.rotated_dim % 2 == 0),
+                           names_.rotated_dim, s_.rotated_dim, "even and in 2 to rotary_dim");
     }
 
     halyard_status numbers() noexcept {
-        if (!(std::isfinite(s_.base) && s_.base > 0.0)) {
-            return refuse(names_.base, s_.base, "finite and greater than 0");
-        }
-        if (s_.attention_factor != 0.0 && !is_attention_factor(s_.attention_factor)) {
-            return refuse(names_.attention_factor, s_.attention_factor, attention_factor_range);
-        }
-        return HALYARD_OK;
+        HALYARD_TRY(check(std::isfinite(s_.base) && s_.base > 0.0, names_.base, s_.base, "finite and greater than 0"));
+        return check(s_.attention_factor == 0.0 || is_attention_factor(s_.attention_factor), names_.attention_factor,
+                     s_.attention_factor, attention_factor_range);
     }
 
     halyard_status tokens() noexcept {
@@ -115,9 +112,8 @@ private:
             return HALYARD_OK;
         }
         const bool is_ntk = s_.method == HALYARD_SCALING_NTK || s_.method == HALYARD_SCALING_DYNAMIC_NTK;
-        if (is_ntk && s_.rotary_dim < 4) {
-            return refuse_width(names_.rotary_dim, s_.rotary_dim, "at least 4 for an NTK-aware method");
-        }
+        HALYARD_TRY(check_width(!is_ntk || s_.rotary_dim >= 4, names_.rotary_dim, s_.rotary_dim,
+                                "at least 4 for an NTK-aware method"));
         HALYARD_TRY(factor());
         switch (s_.method) {
         case HALYARD_SCALING_YARN: return yarn();
@@ -141,40 +137,28 @@ private:
         if (s_.factor == 0.0 && s_.method == HALYARD_SCALING_PROPORTIONAL) {
             s_.factor = 1.0;
         }
-        return s_.factor >= 1.0 && s_.factor <= greatest
-                   ? HALYARD_OK
-                   : refuse(names_.factor, s_.factor, "at least 1 and at most 2^60");
+        return check(s_.factor >= 1.0 && s_.factor <= greatest, names_.factor, s_.factor,
+                     "at least 1 and at most 2^60");
     }
 
     halyard_status yarn() noexcept {
         s_.beta_fast = s_.beta_fast == 0.0 ? 32.0 : s_.beta_fast;
         s_.beta_slow = s_.beta_slow == 0.0 ? 1.0 : s_.beta_slow;
-        if (!(s_.base > 1.0)) {
-            return refuse(names_.base, s_.base, "greater than 1 for YaRN");
-        }
-        if (!is_in_range(s_.beta_fast)) {
-            return refuse_field("beta_fast", s_.beta_fast, "in 2^-60 to 2^60");
-        }
-        if (!is_in_range(s_.beta_slow)) {
-            return refuse_field("beta_slow", s_.beta_slow, "in 2^-60 to 2^60");
-        }
+        HALYARD_TRY(check(s_.base > 1.0, names_.base, s_.base, "greater than 1 for YaRN"));
+        HALYARD_TRY(check_field(is_in_range(s_.beta_fast), "beta_fast", s_.beta_fast, "in 2^-60 to 2^60"));
+        HALYARD_TRY(check_field(is_in_range(s_.beta_slow), "beta_slow", s_.beta_slow, "in 2^-60 to 2^60"));
         if (s_.beta_fast < s_.beta_slow) {
             return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, "beta_fast is ", s_.beta_fast,
                         ", but it must be at least ", names_.object, "beta_slow, which is ", s_.beta_slow);
         }
-        if (!(std::fabs(s_.mscale) <= greatest)) {
-            return refuse_field("mscale", s_.mscale, "finite and within 2^60");
-        }
-        if (!(std::fabs(s_.mscale_all_dim) <= greatest)) {
-            return refuse_field("mscale_all_dim", s_.mscale_all_dim, "finite and within 2^60");
-        }
-        return HALYARD_OK;
+        HALYARD_TRY(check_field(std::fabs(s_.mscale) <= greatest, "mscale", s_.mscale, "finite and within 2^60"));
+        return check_field(std::fabs(s_.mscale_all_dim) <= greatest, "mscale_all_dim", s_.mscale_all_dim,
+                           "finite and within 2^60");
     }
 
     halyard_status llama3() noexcept {
-        if (!is_in_range(s_.low_freq_factor)) {
-            return refuse_field("low_freq_factor", s_.low_freq_factor, "in 2^-60 to 2^60");
-        }
+        HALYARD_TRY(check_field(is_in_range(s_.low_freq_factor), "low_freq_factor", s_.low_freq_factor,
+                                "in 2^-60 to 2^60"));
         if (!(s_.high_freq_factor >= s_.low_freq_factor && s_.high_freq_factor <= greatest)) {
             return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, "high_freq_factor is ", s_.high_freq_factor,
                         ", but it must be at least ", names_.object, "low_freq_factor, which is ", s_.low_freq_factor,

@@ -1,11 +1,10 @@
 #include "kv/cache.h"
 
-#include "base/error.h"
 #include "base/transpose.h"
 #include "base/versioned.h"
+#include "kv/plan.h"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace halyard {
 
@@ -66,14 +65,12 @@ Lattice CacheDesc::elements(const void *data, Dtype dtype, std::int64_t n_heads,
 
 halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64_t head_dim, CacheDesc *out,
                           halyard_error *error) noexcept {
-    char name[32];
-    std::snprintf(name, sizeof(name), "tensors[%d].kv.cache", index);
+    const StageName stage(index, "cache");
+    const char *const name = stage.text;
     *out = {};
     halyard_cache_desc &given = *out;
     HALYARD_TRY(read_struct(cache, name, &given, error));
-    if (given.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", given.reserved, ", but must be 0");
-    }
+    HALYARD_TRY(check_choice(name, "reserved", given.reserved, 0, error));
     given.block_size = given.block_size == 0 ? given.n_slots : given.block_size;
     given.tile_tokens = given.tile_tokens == 0 ? given.block_size : given.tile_tokens;
     given.tile_elements = given.tile_elements == 0 ? head_dim : std::min(given.tile_elements, head_dim);

@@ -83,11 +83,11 @@ float GroupsDesc::greatest() const noexcept {
 
 halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
                            GroupsDesc *out, halyard_error *error) noexcept {
-    char name[40], prefix[40];
-    std::snprintf(name, sizeof(name), "tensors[%d].kv.%s", index, field);
-    std::snprintf(prefix, sizeof(prefix), "tensors[%d].kv.%s.", index, field);
+    const StageName name(index, field);
+    char prefix[40];
+    std::snprintf(prefix, sizeof(prefix), "%s.", name.text);
     halyard_groups_desc desc = {};
-    HALYARD_TRY(read_struct(groups, name, &desc, error));
+    HALYARD_TRY(read_struct(groups, name.text, &desc, error));
     HALYARD_TRY(read_preset(desc.preset, prefix, head_dim, out, error));
     out->strides[0] = desc.scales_stride_block;
     out->strides[1] = desc.scales_stride_token;

@@ -13,24 +13,6 @@ namespace halyard {
 
 namespace {
 
-/// Checks what is one of a few numbers.
-halyard_status check_choices(const halyard_norm_desc &given, const StageName &name, halyard_error *error) {
-    struct Field {
-        const char *name;
-        std::int32_t value, last;
-    };
-    for (const Field &field :
-         {Field{"kind", given.kind, 1}, Field{"width", given.width, 1}, Field{"order", given.order, 1},
-          Field{"unit_offset", given.unit_offset, 1}, Field{"rounding", given.rounding, 3},
-          Field{"no_eps", given.no_eps, 1}, Field{"has_bias", given.has_bias, 1},
-          Field{"weight_per_head", given.weight_per_head, 1}}) {
-        if (!is_within(field.value, field.last)) {
-            return fail_value(name, field.name, field.value, field.last, error);
-        }
-    }
-    return HALYARD_OK;
-}
-
 /// Reads which weights a norm has, and checks what needs them.
 halyard_status check_weight(const halyard_norm_desc &given, const StageName &name, std::optional<Dtype> *weight,
                             halyard_error *error) {
@@ -65,7 +47,20 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
     const StageName name(index, "norm");
     halyard_norm_desc given = {};
     HALYARD_TRY(read_struct(norm, name.text, &given, error));
-    HALYARD_TRY(check_choices(given, name, error));
+    const struct {
+        const char *field;
+        std::int32_t value, last;
+    } choices[] = {{"kind", given.kind, 1},
+                   {"width", given.width, 1},
+                   {"order", given.order, 1},
+                   {"unit_offset", given.unit_offset, 1},
+                   {"rounding", given.rounding, 3},
+                   {"no_eps", given.no_eps, 1},
+                   {"has_bias", given.has_bias, 1},
+                   {"weight_per_head", given.weight_per_head, 1}};
+    for (const auto &[field, value, last] : choices) {
+        HALYARD_TRY(check_choice(name.text, field, value, last, error));
+    }
     HALYARD_TRY(check_weight(given, name, &out->weight, error));
     const auto eps = static_cast<float>(given.eps);
     if (!(given.eps >= 0.0) || eps - eps != 0.0f) {

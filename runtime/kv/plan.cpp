@@ -129,10 +129,6 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
     if (kv.scale != nullptr) {
         HALYARD_TRY(read_scale(kv.scale, index, desc.out_dtype, &out->scale.emplace(), error));
     }
-    if (kv.position_scales != 0 && kv.position_scales != 1) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].kv.position_scales is ",
-                    kv.position_scales, ", but must be 0 or 1");
-    }
     out->position_scales = kv.position_scales != 0;
     const std::int64_t n = out->hadamard = kv.hadamard;
     if (n != 0 && (n < 2 || (n & (n - 1)) != 0 || desc.head_dim % n != 0)) {

@@ -224,16 +224,14 @@ halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv
         return HALYARD_OK;
     }
     HALYARD_TRY(check_struct(kv, "args.kv", error));
-    if (kv->reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "args.kv.reserved is ", kv->reserved, ", but must be 0");
-    }
+    HALYARD_TRY(check_choice("args.kv", "reserved", kv->reserved, 0, error));
     for (int i = 0; i < plan.n_tensors && kv->stages != nullptr; i++) {
         const halyard_stages &stages = kv->stages[i];
         if (stages.size != sizeof(stages) || stages.reserved != 0) {
             char name[32];
             std::snprintf(name, sizeof(name), "args.kv.stages[%d]", i);
             HALYARD_TRY(check_struct(&stages, name, error));
-            return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".reserved is ", stages.reserved, ", but must be 0");
+            return check_choice(name, "reserved", stages.reserved, 0, error);
         }
     }
     HALYARD_TRY(kv->slots == nullptr ? HALYARD_OK : check_struct(kv->slots, "args.kv.slots", error));

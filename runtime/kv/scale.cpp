@@ -13,15 +13,9 @@ halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_
     const StageName name(index, "scale");
     halyard_scale_desc given = {};
     HALYARD_TRY(read_struct(scale, name.text, &given, error));
-    if (!is_within(given.kind, HALYARD_SCALE_DYNAMIC)) {
-        return fail_value(name, "kind", given.kind, HALYARD_SCALE_DYNAMIC, error);
-    }
-    if (!is_within(given.per, HALYARD_SCALE_PER_HEAD)) {
-        return fail_value(name, "per", given.per, HALYARD_SCALE_PER_HEAD, error);
-    }
-    if (given.reserved != 0) {
-        return fail_value(name, "reserved", given.reserved, 0, error);
-    }
+    HALYARD_TRY(check_choice(name.text, "kind", given.kind, HALYARD_SCALE_DYNAMIC, error));
+    HALYARD_TRY(check_choice(name.text, "per", given.per, HALYARD_SCALE_PER_HEAD, error));
+    HALYARD_TRY(check_choice(name.text, "reserved", given.reserved, 0, error));
     out->dynamic = given.kind == HALYARD_SCALE_DYNAMIC;
     out->by_head = given.per == HALYARD_SCALE_PER_HEAD;
     if (out->dynamic && given.per != 0) {
