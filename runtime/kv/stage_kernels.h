@@ -158,7 +158,7 @@ inline void find_range(const StageKernels &kernels, const Extents &extents, cons
     call.for_each_part(kernels.range[0]);
 }
 
-// ---- Conversions (convert.cpp) ---------------------------------------------------------------------------------------
+// ---- Conversions (convert.cpp) --------------------------------------------------------------------------------------
 
 /// Makes floats of elements that are neighbours.
 void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
