@@ -30,46 +30,44 @@ bool fits(const halyard_tensor &tensor, const Asked &asked) {
 /// Says why a tensor does not fit.
 halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const Asked &asked,
                         halyard_error *error) {
+    const auto refuse = [&](halyard_status status, const auto &...parts) {
+        return fail(error, status, name, "[", index, "].", parts...);
+    };
     if (tensor.reserved != 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].reserved is ", tensor.reserved,
-                    ", but must be 0");
+        return refuse(HALYARD_ERROR_UNKNOWN_VALUE, "reserved is ", tensor.reserved, ", but must be 0");
     }
     if (!to_dtype(tensor.dtype)) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].dtype is ", tensor.dtype,
-                    ", which is no dtype");
+        return refuse(HALYARD_ERROR_UNKNOWN_VALUE, "dtype is ", tensor.dtype, ", which is no dtype");
     }
     if (tensor.dtype != static_cast<std::int32_t>(asked.dtype)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].dtype is ", name_of_dtype(tensor.dtype),
-                    ", but the plan's is ", name_of(asked.dtype));
+        return refuse(HALYARD_ERROR_MISMATCH, "dtype is ", name_of_dtype(tensor.dtype), ", but the plan's is ",
+                      name_of(asked.dtype));
     }
     if (tensor.device < HALYARD_CPU || tensor.device > HALYARD_CUDA) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, "[", index, "].device is ", tensor.device,
-                    ", which is no device");
+        return refuse(HALYARD_ERROR_UNKNOWN_VALUE, "device is ", tensor.device, ", which is no device");
     }
     if (tensor.device != asked.device) {
         const auto name_of_device = [](std::int32_t device) { return device == HALYARD_CPU ? "CPU" : "CUDA"; };
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index, "].device is HALYARD_",
-                    name_of_device(tensor.device), " (", tensor.device, "), but this call runs on HALYARD_",
-                    name_of_device(asked.device), " only");
+        return refuse(HALYARD_ERROR_UNSUPPORTED, "device is HALYARD_", name_of_device(tensor.device), " (",
+                      tensor.device, "), but this call runs on HALYARD_", name_of_device(asked.device), " only");
     }
     for (int i = 0; i < 4; i++) {
         if (tensor.shape[i] < 0) {
-            return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "].shape[", i, "] is ", tensor.shape[i],
-                        ", but must not be negative");
+            return refuse(HALYARD_ERROR_SHAPE, "shape[", i, "] is ", tensor.shape[i], ", but must not be negative");
         }
     }
     if (tensor.shape[3] != asked.shape[3]) {
         const bool is_record = asked.dtype == Dtype::uint8;
-        return fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "].shape[3] is ", tensor.shape[3],
-                    is_record ? ", but a record of the plan's has " : ", but the plan's head_dim is ", asked.shape[3],
-                    is_record ? " bytes" : "");
+        return refuse(HALYARD_ERROR_MISMATCH, "shape[3] is ", tensor.shape[3],
+                      is_record ? ", but a record of the plan's has " : ", but the plan's head_dim is ", asked.shape[3],
+                      is_record ? " bytes" : "");
     }
     int i = 0;
     while (i < 2 && tensor.shape[i] == asked.shape[i]) {
         i++;
     }
-    return fail(error, HALYARD_ERROR_SHAPE, name, "[", index, "].shape[", i, "] is ", tensor.shape[i], ", but must be ",
-                asked.shape[i], " as in ", i < 2 ? "x[0]" : "its input");
+    return refuse(HALYARD_ERROR_SHAPE, "shape[", i, "] is ", tensor.shape[i], ", but must be ", asked.shape[i],
+                  " as in ", i < 2 ? "x[0]" : "its input");
 }
 
 /// Checks the sizes of all tensors that are read. Of one whose size is not set nothing else may be there to read.

@@ -1,7 +1,7 @@
 // halyard angles: rows of cos and sin for a list of positions.
 #include "tool/commands.h"
+#include "tool/files/file.h"
 #include "tool/files/npy.h"
-#include "tool/files/refusal.h"
 #include "tool/options/angle_options.h"
 #include "tool/options/arguments.h"
 #include "tool/options/frequency_options.h"

@@ -1,6 +1,6 @@
 // halyard rotate: X.npy → Y.npy. From top to bottom: options, files, the description, the run.
 #include "tool/commands.h"
-#include "tool/files/refusal.h"
+#include "tool/files/file.h"
 #include "tool/options/angle_options.h"
 #include "tool/options/frequency_options.h"
 #include "tool/options/rotation_options.h"

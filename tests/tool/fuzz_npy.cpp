@@ -1,7 +1,7 @@
 // Fuzzes the reader of .npy files: any bytes give an array whose data were all in the file, or are refused.
 #include "checks/require.h"
+#include "tool/files/file.h"
 #include "tool/files/npy.h"
-#include "tool/files/refusal.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // The tool's reader and writer of .npy files: it reads what NumPy writes, and refuses all else.
 #include "checks/scratch_dir.h"
+#include "tool/files/file.h"
 #include "tool/files/npy.h"
-#include "tool/files/refusal.h"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,7 +1,5 @@
 #include "tool/files/file.h"
 
-#include "tool/files/refusal.h"
-
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -1,12 +1,31 @@
-// Files that are read whole, and written complete or not at all; and the standard streams.
+// Files that are read whole, and written complete or not at all; the standard streams; and how the tool says that a
+// well-formed request can't be carried out.
 #pragma once
 
 #include <cstddef>
 #include <initializer_list>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
 namespace halyard::tool {
+
+/// what() is one sentence that names the file or option; the exit status is 1. (Wrong usage is a CLI::ParseError, with
+/// exit status 2.)
+class Refusal : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Words as a sentence lists them: "f32, f16 or bf16".
+template <typename Words>
+std::string join(const Words &words, const std::string &between = ", ", const std::string &before_last = " or ") {
+    std::string text;
+    for (auto word = words.begin(); word != words.end(); ++word) {
+        text += (word == words.begin() ? "" : word + 1 == words.end() ? before_last : between) + std::string(*word);
+    }
+    return text;
+}
 
 /// Throws Refusal: the file can't be read, and why.
 [[noreturn]] void refuse_input(const std::string &path, const std::string &why);

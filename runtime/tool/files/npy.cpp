@@ -1,7 +1,6 @@
 #include "tool/files/npy.h"
 
 #include "tool/files/file.h"
-#include "tool/files/refusal.h"
 
 #include <algorithm>
 #include <bit>

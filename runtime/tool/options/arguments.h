@@ -1,7 +1,7 @@
 // Options of one value each, for a sub-command: read strictly, and described in one way.
 #pragma once
 
-#include "tool/files/refusal.h"
+#include "tool/files/file.h"
 
 #include <CLI/CLI.hpp>
 

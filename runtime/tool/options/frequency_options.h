@@ -3,7 +3,6 @@
 
 #include "tool/files/file.h"
 #include "tool/files/npy.h"
-#include "tool/files/refusal.h"
 #include "tool/options/arguments.h"
 
 #include "halyard/halyard.hpp"

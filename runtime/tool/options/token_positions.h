@@ -1,8 +1,8 @@
 // A position for each token.
 #pragma once
 
+#include "tool/files/file.h"
 #include "tool/files/npy.h"
-#include "tool/files/refusal.h"
 #include "tool/options/arguments.h"
 
 #include "halyard/halyard.hpp"
