@@ -18,14 +18,19 @@ inline void require(int status, const std::string &what) {
     }
 }
 
-/// Calls a function of libcuda.so.1 with arguments of exactly its parameters' types (CUDA driver API's reference
-/// manual), and returns what it returns.
-template <typename... Arguments>
-int call_driver(const char *name, Arguments... arguments) {
+/// A function of libcuda.so.1; throws where there is none.
+inline void *find_driver_function(const char *name) {
     static void *const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     void *const function = library == nullptr ? nullptr : dlsym(library, name);
     require(function == nullptr ? 1 : 0, std::string("libcuda.so.1 lacks ") + name);
-    return reinterpret_cast<int (*)(Arguments...)>(function)(arguments...);
+    return function;
+}
+
+/// Calls one with arguments of exactly its parameters' types (CUDA driver API's reference manual), and returns what it
+/// returns.
+template <typename... Arguments>
+int call_driver(const char *name, Arguments... arguments) {
+    return reinterpret_cast<int (*)(Arguments...)>(find_driver_function(name))(arguments...);
 }
 
 /// A context and a stream of our own on the first device.

@@ -18,7 +18,7 @@ using Real = std::numeric_limits<double>;
 inline Words words_of(const Place &place) {
     const std::string name =
         place.path.substr(0, place.path.ends_with(']') ? place.path.rfind('[') : std::string::npos);
-    return place.field->is_pointer()           ? Words{name, place.is_null() ? "NULL" : "is set"}
+    return place.field->is_pointer()           ? Words{name + (place.is_null() ? " is NULL" : " is set")}
            : place.field->kind == Kind::choice ? Words{name + " is "}
            : place.field->n_elements > 1       ? Words{name, text(place.number())}
            : place.field->is_real              ? Words{name + " is "}
@@ -85,7 +85,7 @@ inline void refuse(const Table &table, const std::vector<Place> &places) {
         case Kind::link:
         case Kind::links:
             if (!place.is_null()) {
-                refuse(HALYARD_ERROR_NULL_POINTER, {place.path, "NULL"}, set(place, std::uintptr_t{0}));
+                refuse(HALYARD_ERROR_NULL_POINTER, {place.path + " is NULL"}, set(place, std::uintptr_t{0}));
             }
             break;
         default: break;

@@ -97,20 +97,25 @@ struct ValidRun {
         return halyard_run_bound(bound, &pointers.args, error);
     }
 
-    /// Refuses what no field of the plan or of the run may hold, but of those that are not read, or begin like these.
+    /// Refuses what no field of the plan or of the run may hold, but of those that are not read, and of these: "x*"
+    /// begins with x.
     void refuse_fields(Words but = {}) const {
         for (int i = 0; i < plan.n_tensors; i++) {
             const std::string at = "[" + text(i) + "]";
             if (kv[i].cache != nullptr) {
-                but.insert(but.end(), {"y" + at + "."});
+                but.push_back("y" + at + ".*");
             }
             if (kv[i].no_rotation != 0) {
-                but.insert(but.end(), {"tensors" + at + ".pairing", "tensors" + at + ".out", "tensors" + at + ".rot"});
+                but.insert(but.end(),
+                           {"tensors" + at + ".pairing", "tensors" + at + ".out*", "tensors" + at + ".rot*"});
             }
         }
         const auto refuse = [&](const Table &table, std::vector<fields::Place> all) {
             std::erase_if(all, [&](const fields::Place &place) {
-                return std::any_of(but.begin(), but.end(), [&](auto &name) { return place.path.starts_with(name); });
+                return std::any_of(but.begin(), but.end(), [&](const std::string &name) {
+                    return place.path == name ||
+                           (name.ends_with('*') && place.path.starts_with(name.substr(0, name.size() - 1)));
+                });
             });
             every_field::refuse(table, all);
         };

@@ -13,7 +13,7 @@ namespace {
 /// Has the emulated driver, if that is the one, let blocks write different values to one place.
 void allow_torn_writes(bool is_allowed) {
     try {
-        void *const access = halyard::device::find_driver_function("emulated_cuda_access");
+        void *const access = gpu_test::find_driver_function("emulated_cuda_access");
         reinterpret_cast<decltype(&emulated_cuda_access)>(access)(
             [](emulated_cuda::Driver &driver, void *allowed) {
                 driver.allows_torn_writes = *static_cast<bool *>(allowed);

@@ -9,7 +9,7 @@ TEST_CASE("errors: runs, every field", "[errors]") {
     s.args.positions = &s.positions;
     s.refuse_fields({"x[1].strides[2]", "y[1].strides[2]"});  // of one head
     s.args.executor = &s.executor;
-    s.refuse_fields({"x", "y", "tensors"});
+    s.refuse_fields({"x*", "y*", "tensors*"});
     runs.refuse_each(HALYARD_ERROR_SHAPE, {1, 3, INT32_MAX}, {s.args.n_tensors});
     runs.accept({{s.args.n_tensors, 2}});
     runs.refuse_each(HALYARD_ERROR_THREADS, {0, 1025, INT32_MAX}, {s.executor.n_threads});
