@@ -1,9 +1,8 @@
-// Positions with several axes: each pair reads the axis that the map says, whatever the source.
+// Positions with several axes: each pair reads the axis that the map says, whatever the source. Scenes take any map,
+// also with bad positions (test_properties.cpp).
+#include "angles/count_wrong.h"
 #include "angles/refused_source.h"
 #include "changes.h"
-#include "checks/make_sources.h"
-#include "checks/oracle.h"
-#include "checks/rotate.h"
 #include "data/golden_elements.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -29,131 +28,52 @@ halyard_positions axis_positions(const std::vector<Integer> &data, std::int64_t 
     return positions;
 }
 
-/// A golden case of section mrope.
-struct Case {
-    Rotation rotation;
-    std::int32_t axis_map;
-    std::vector<std::int64_t> counts, positions;
-    std::vector<double> inv_freq;
-    std::int64_t n_axes, n_tokens;
-
-    Case(const golden::Section &section, const nlohmann::json &entry) {
-        rotation.rotary_dim = entry.at("rotary_dim");
-        rotation.head_dim = entry.at("head_dim");
-        rotation.offset = entry.at("offset");
-        axis_map = entry.at("kind") == "interleaved_axes" ? HALYARD_AXIS_MAP_INTERLEAVED : HALYARD_AXIS_MAP_SECTIONS;
-        counts = entry.at("section").get<std::vector<std::int64_t>>();
-        const auto array = section.array<std::int64_t>(entry.at("positions"));
-        positions = array.values;
-        n_axes = array.shape.at(0);
-        n_tokens = array.shape.at(1);
-        const auto base = entry.at("base").get<long double>(), freq_dim = entry.at("freq_dim").get<long double>();
-        for (const auto &index : entry.at("inv_freq_index")) {
-            inv_freq.push_back(static_cast<double>(std::pow(base, -2 * index.get<long double>() / freq_dim)));
-        }
-    }
-
-    halyard_positions at() const { return axis_positions(positions, n_axes, 1, n_tokens); }
-    std::int64_t n_pairs() const { return rotation.rotary_dim / 2; }
-};
-
 }  // namespace
 
-TEST_CASE("axis maps: golden mrope, exact, by every source and target", "[axes][golden]") {
+TEST_CASE("axis maps: golden mrope, by every source and target", "[axes][golden]") {
     const golden::Section section("mrope");
     REQUIRE(section.cases().size() == 5);
     std::int64_t n_apart = 0;
     for (const auto &entry : section.cases()) {
         INFO(entry.at("name").get<std::string>());
-        Case golden(section, entry);
+        Rotation rotation = golden::rotation_of(entry);
+        const auto positions = section.array<std::int64_t>(entry.at("positions"));
+        const std::int64_t n_axes = positions.shape.at(0), n_tokens = positions.shape.at(1);
         const auto axes = entry.at("axis_of_pair").get<std::vector<std::int64_t>>();
-        CHECK(axis_of_pair(golden.axis_map, golden.counts) == axes);
-        for (std::int64_t t = 0; t < golden.n_tokens; t++) {
-            n_apart += golden.positions[static_cast<std::size_t>(t)] !=
-                               golden.positions[static_cast<std::size_t>(golden.n_tokens + t)]
-                           ? 1
-                           : 0;
+        const auto base = entry.at("base").get<long double>(), freq_dim = entry.at("freq_dim").get<long double>();
+        std::vector<double> inv_freq;
+        for (const auto &index : entry.at("inv_freq_index")) {
+            inv_freq.push_back(static_cast<double>(std::pow(base, -2 * index.get<long double>() / freq_dim)));
         }
-        const auto frequencies = halyard::frequencies::from_list(golden.inv_freq.data(), golden.n_pairs());
-        const Elements x = golden::read_elements(section, entry.at("x")),
-                       want = golden::read_elements(section, entry.at("y_exact"));
-        const auto at = golden.at();
-        const auto greatest = *std::max_element(golden.positions.begin(), golden.positions.end());
+        const auto exact = [&](std::int64_t token, std::int64_t k) {
+            const auto pair = static_cast<std::size_t>(k), at = static_cast<std::size_t>(axes[pair] * n_tokens + token);
+            return exact_cos_sin(inv_freq[pair], positions.values[at]);
+        };
+        const auto promised = [](oracle::Pair<long double> pair, const ExactCosSin &, long double result) {
+            return oracle::promised_bound(HALYARD_F32, pair, 1, result);
+        };
+        const Elements x = golden::read_elements(section, entry.at("x"));
+        CHECK(count_wrong(rotation, x, golden::read_elements(section, entry.at("y_exact")), exact, promised) == 0);
+        for (std::int64_t t = 0; t < n_tokens; t++) {
+            n_apart += positions.values[static_cast<std::size_t>(t)] !=
+                       positions.values[static_cast<std::size_t>(n_tokens + t)];
+        }
+        const auto at = axis_positions(positions.values, n_axes, 1, n_tokens);
+        const auto greatest = *std::max_element(positions.values.begin(), positions.values.end());
         for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
             auto desc = describe_source(kind, 0, static_cast<std::int32_t>(greatest));
-            set_axes(desc, golden.axis_map, golden.counts);
-            const halyard::angle_source source(frequencies, desc);
+            set_axes(desc,
+                     entry.at("kind") == "interleaved_axes" ? HALYARD_AXIS_MAP_INTERLEAVED : HALYARD_AXIS_MAP_SECTIONS,
+                     entry.at("section").get<std::vector<std::int64_t>>());
+            const halyard::angle_source source(make_frequencies(inv_freq), desc);
             for (const char *target : targets_here()) {
-                golden.rotation.target = target;
-                for (const bool in_place : {false, true}) {
-                    INFO("kind " << kind << ", " << target << (in_place ? ", in place" : ", out of place"));
-                    const Elements y = rotate(golden.rotation, source, &at, x, in_place);
-                    std::int64_t n_wrong = 0;
-                    for (std::int64_t head = 0; head < x.count(); head += x.shape[3]) {
-                        for (std::int64_t k = 0; k < golden.n_pairs(); k++) {
-                            const std::int64_t i0 = head + golden.rotation.index(HALYARD_PAIRING_HALF, k, 0);
-                            const std::int64_t i1 = head + golden.rotation.index(HALYARD_PAIRING_HALF, k, 1);
-                            // The golden value was rounded to float, and the list of frequencies to double.
-                            const long double length = std::hypot(static_cast<long double>(x[i0]), x[i1]);
-                            const long double bound = 2.51L * 0x1p-23L * length;
-                            n_wrong +=
-                                std::fabs(y[i0] - want[i0]) <= bound && std::fabs(y[i1] - want[i1]) <= bound ? 0 : 1;
-                        }
-                    }
-                    CHECK(n_wrong == 0);
-                }
+                INFO("kind " << kind << ", " << target);
+                rotation.target = target;
+                CHECK(count_wrong(rotation, x, rotate(rotation, source, &at, x), exact, promised) == 0);
             }
         }
     }
     CHECK(n_apart > 20);  // equal positions would hide every mistake
-}
-
-TEST_CASE("axis maps: golden mrope, with transformers' rounding and with its cos and sin", "[axes][golden]") {
-    const golden::Section section("mrope");
-    for (const auto &entry : section.cases()) {
-        INFO(entry.at("name").get<std::string>());
-        const Case golden(section, entry);
-        const Elements x = golden::read_elements(section, entry.at("x")),
-                       theirs = golden::read_elements(section, entry.at("y"));
-        const auto cos = section.array<float>(entry.at("cos")), sin = section.array<float>(entry.at("sin"));
-        const auto count_far = [&](const Elements &y, long double bound) {
-            std::int64_t n = 0;
-            for (std::int64_t i = 0; i < y.count(); i++) {
-                n += std::fabs(static_cast<long double>(y[i]) - theirs[i]) <= bound ? 0 : 1;
-            }
-            return n;
-        };
-        // A given source has a row for each token, so all axes read row t. Both sides round three times, and |x| < 8.
-        auto desc = describe_given(cos.values.data(), sin.values.data(), golden.n_tokens, cos.shape[1],
-                                   golden.rotation.rotary_dim);
-        set_axes(desc, golden.axis_map, golden.counts);
-        const halyard::angle_source given{halyard::frequencies(), desc};
-        CHECK(count_far(rotate(golden.rotation, given, nullptr, x), 2 * 8 * 0x1p-23L) == 0);
-
-        // Hugging Face's frequencies, 1 / base^(float), and its float32 angles.
-        std::vector<double> list;
-        for (const auto &index : entry.at("inv_freq_index")) {
-            list.push_back(1.0f / std::pow(entry.at("base").get<float>(),
-                                           2 * index.get<float>() / entry.at("freq_dim").get<float>()));
-        }
-        const auto frequencies = halyard::frequencies::from_list(list.data(), golden.n_pairs());
-        desc = describe_source(
-            HALYARD_ANGLES_TABLE, 0,
-            static_cast<std::int32_t>(*std::max_element(golden.positions.begin(), golden.positions.end())));
-        desc.reference = HALYARD_REFERENCE_HF_F32;
-        set_axes(desc, golden.axis_map, golden.counts);
-        const auto at = golden.at();
-        const Elements hf = rotate(golden.rotation, halyard::angle_source(frequencies, desc), &at, x);
-        // pow may be off by an ulp on either side, which moves angles by position * 2^-24.
-        desc.reference = HALYARD_REFERENCE_EXACT;
-        const auto exact_frequencies = halyard::frequencies::from_list(golden.inv_freq.data(), golden.n_pairs());
-        const Elements exact = rotate(golden.rotation, halyard::angle_source(exact_frequencies, desc), &at, x);
-        const long double tight = 4 * 8 * 0x1p-23L;
-        const std::int64_t n_hf = count_far(hf, tight), n_exact = count_far(exact, tight);
-        INFO(n_hf << " and " << n_exact << " of " << x.count());
-        CHECK(n_hf <= x.count() / 50);
-        CHECK((n_exact > n_hf || n_exact == 0));
-    }
 }
 
 // ---- What is refused -----------------------------------------------------------------------------------------------
@@ -213,24 +133,7 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
     }
 }
 
-TEST_CASE("axis maps: a list names an axis for each pair, and says what sections and turns say", "[axes][errors]") {
-    const std::int64_t rotary_dim = 24;
-    const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
-    const std::vector<std::int32_t> data = {1, 2, 3, 30, 20, 10, 7, 8, 9};
-    const auto at = axis_positions(data, 3, 1, 3);
-    for (const std::int32_t axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
-        const std::vector<std::int64_t> counts = {5, 4, 3};
-        std::vector<std::int32_t> list;
-        for (const auto axis : axis_of_pair(axis_map, counts)) {
-            list.push_back(static_cast<std::int32_t>(axis));
-        }
-        const auto source = [&](const halyard::axis_map &map) {
-            return halyard::angle_source(frequencies, halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 100));
-        };
-        const auto by_counts = source({axis_map, counts, {}}), by_list = source(halyard::axis_map::list(list, 3));
-        CHECK(rows_of(by_counts, &at, 1, 3) == rows_of(by_list, &at, 1, 3));
-        CHECK(by_counts.info().bytes == by_list.info().bytes);
-    }
+TEST_CASE("axis maps: a list names an axis for each pair", "[axes][errors]") {
     std::vector<std::int32_t> list(64, 1);
     auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
     set_axes(desc, HALYARD_AXIS_MAP_LIST, {0, 0});
@@ -246,9 +149,6 @@ TEST_CASE("axis maps: a list names an axis for each pair, and says what sections
         desc.n_axes = n_axes;
         check_map_refused(desc, HALYARD_ERROR_SHAPE, "desc.n_axes is " + text(n_axes));
     }
-    desc.n_axes = 2;
-    desc.axis_of_pair = nullptr;
-    check_map_refused(desc, HALYARD_ERROR_NULL_POINTER, "desc.axis_of_pair is NULL");
 }
 
 namespace {
@@ -329,21 +229,6 @@ TEST_CASE("axis maps: positions that do not fit are refused, and messages name t
         CHECK(s.run(tensor, tensor, nullptr) == HALYARD_ERROR_OVERLAP);
         s.at.data = tensor - 8 * 3 * 6;
         CHECK(s.run(tensor, tensor, nullptr) == HALYARD_OK);
-    }
-}
-
-TEST_CASE("axis maps: policies apply to each axis by itself", "[axes]") {
-    for (const std::int32_t kind : mapped_kinds) {
-        CAPTURE(kind);
-        MappedRun s(kind);
-        const auto rows_at = [&](std::int64_t on_axis_0, std::int64_t on_axis_1, auto policy) {
-            s.data[1] = on_axis_0;
-            s.data[6] = on_axis_1;
-            return rows_of(s.mapped, &s.at, n_batch, n_tokens, policy);
-        };
-        using enum halyard::bad_position;
-        CHECK(rows_at(1000, -3, clamp) == rows_at(99, 0, error));
-        CHECK(rows_at(1000, -3, identity) == rows_at(0, 0, error));
     }
 }
 

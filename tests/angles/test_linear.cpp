@@ -9,50 +9,12 @@
 #include <catch2/catch_get_random_seed.hpp>
 
 #include <cmath>
+#include <tuple>
 
 namespace {
 
-/// Angles of some tokens, with the memory that they point into.
-template <typename Real>
-struct Linear {
-    std::int32_t n_axes = 1;
-    std::int64_t n_batch = 1, n_tokens = 1, n_pairs = 1;
-    double factor = 0;
-    std::vector<Real> positions;  // [axes, batch, tokens]
-    std::vector<double> matrix;   // [axes, pairs]
-
-    std::int64_t rotary_dim() const { return 2 * n_pairs; }
-    std::size_t n_floats() const { return static_cast<std::size_t>(n_batch * n_tokens * rotary_dim()); }
-    halyard_linear_angles describe() const {
-        auto linear = halyard::linear_angles(positions.data(), n_batch, n_tokens, matrix.data(), n_axes);
-        linear.attention_factor = factor;
-        return linear;
-    }
-    /// Of so many axes, whose terms are within 2^log_of_term.
-    void draw(oracle::Random &random, int log_of_term) {
-        const auto number = [&](int most) {
-            return random.unit() * std::ldexp(1.0, static_cast<int>(random.in(most - 30, most)));
-        };
-        positions.clear();
-        matrix.clear();
-        for (std::int64_t i = 0; i < n_axes * n_batch * n_tokens; i++) {
-            positions.push_back(static_cast<Real>(number(20)));
-        }
-        for (std::int64_t i = 0; i < n_axes * n_pairs; i++) {
-            matrix.push_back(number(log_of_term - 20));
-        }
-    }
-};
-
-template <typename Real>
-std::vector<float> rows_of(const Linear<Real> &linear, const char *target = nullptr, halyard::part_of_run part = {}) {
-    Rotation rotation;
-    rotation.rotary_dim = linear.rotary_dim();
-    rotation.target = target;
-    std::vector<float> rows(linear.n_floats(), NAN);
-    halyard::make_rows(rotation.plan(), linear.describe(), linear.n_batch, linear.n_tokens, rows.data(),
-                       static_cast<std::int64_t>(rows.size()), part);
-    return rows;
+halyard::plan plan_on(std::int64_t rotary_dim, const char *target) {
+    return Rotation{.rotary_dim = rotary_dim, .target = target}.plan();
 }
 
 /// Takes a case of mpmath's, whose heads each have a matrix, and checks the rows of every target.
@@ -61,26 +23,26 @@ void check_golden(const golden::Section &section, const nlohmann::json &entry) {
     const std::string name = entry.at("name");
     const auto positions = section.array<Real>(name + ".positions");
     const auto matrices = section.array<double>(name + ".matrix"), exact = section.array<double>(name + ".rows");
-    Linear<Real> linear;
-    linear.n_axes = static_cast<std::int32_t>(positions.shape[0]);
-    linear.n_tokens = positions.shape[1];
-    linear.n_pairs = matrices.shape[2];
-    linear.factor = entry.at("attention_factor");
-    linear.positions = positions.values;
+    const std::int64_t n_axes = positions.shape[0], n_tokens = positions.shape[1], n_pairs = matrices.shape[2];
+    const auto n_floats = static_cast<std::size_t>(n_tokens * 2 * n_pairs);
     for (std::int64_t head = 0; head < matrices.shape[0]; head++) {
-        const auto matrix = matrices.values.begin() + head * linear.n_axes * linear.n_pairs;
-        linear.matrix.assign(matrix, matrix + linear.n_axes * linear.n_pairs);
-        const std::vector<float> reference = rows_of(linear, "reference");
+        auto linear =
+            halyard::linear_angles(positions.values.data(), 1, n_tokens,
+                                   matrices.values.data() + head * n_axes * n_pairs, static_cast<std::int32_t>(n_axes));
+        linear.attention_factor = entry.at("attention_factor");
+        std::vector<float> reference;
         for (const char *const target : targets_here()) {
             CAPTURE(name, head, target);
-            const std::vector<float> rows = rows_of(linear, target);
+            std::vector<float> rows(n_floats, NAN);
+            halyard::make_rows(plan_on(2 * n_pairs, target), linear, 1, n_tokens, rows.data(), std::ssize(rows));
+            reference = reference.empty() ? rows : reference;
             CHECK((rows == reference));
             double worst = 0;
-            for (std::size_t i = 0; i < rows.size(); i++) {
-                const double value = exact.values[static_cast<std::size_t>(head) * rows.size() + i];
+            for (std::size_t i = 0; i < n_floats; i++) {
+                const double value = exact.values[static_cast<std::size_t>(head) * n_floats + i];
                 worst = std::max(worst, std::fabs(static_cast<double>(rows[i]) - value));
             }
-            CHECK(worst <= 1.2e-7 * linear.factor);
+            CHECK(worst <= 1.2e-7 * linear.attention_factor);
             CHECK(worst > 0);
         }
     }
@@ -97,128 +59,102 @@ TEST_CASE("linear angles: cos and sin are within 1.2e-7 of mpmath's on every tar
     }
 }
 
-TEST_CASE("linear angles: cos and sin are within 1.2e-7 of long double's", "[angles]") {
-    oracle::Random random(Catch::getSeed());
-    for (int trial = 0; trial < 60; trial++) {
-        Linear<double> linear;
-        constexpr std::int64_t pairs[] = {1, 7, 64, 128, 129, 300};
-        linear.n_axes = static_cast<std::int32_t>(random.in(1, 4));
-        linear.n_pairs = random.one_of(pairs);
-        linear.n_tokens = random.one_in(6) ? 150 : random.in(1, 9);
-        linear.draw(random, 29);
-        CAPTURE(trial, linear.n_axes, linear.n_pairs, linear.n_tokens);
-        const auto rows = rows_of(linear);
-        int n_wrong = 0;
-        for (std::int64_t token = 0; token < linear.n_tokens; token++) {
-            for (std::int64_t k = 0; k < linear.n_pairs; k++) {
-                long double theta = 0;  // off by at most 2^-31
-                for (std::int64_t a = 0; a < linear.n_axes; a++) {
-                    theta += static_cast<long double>(
-                                 linear.positions[static_cast<std::size_t>(a * linear.n_tokens + token)]) *
-                             linear.matrix[static_cast<std::size_t>(a * linear.n_pairs + k)];
-                }
-                const auto at = static_cast<std::size_t>(token * linear.rotary_dim() + k);
-                const bool is_right =
-                    std::fabs(rows[at] - std::cos(theta)) <= 1.2e-7L &&
-                    std::fabs(rows[at + static_cast<std::size_t>(linear.n_pairs)] - std::sin(theta)) <= 1.2e-7L;
-                n_wrong += is_right ? 0 : 1;
-            }
-        }
-        CHECK(n_wrong == 0);
-    }
-}
-
 namespace {
 
-/// Of three axes and two times five tokens, and the rows that they give.
-struct LinearRows {
-    Linear<float> linear = {3, 2, 5, 6, 0, {}, {}};
-    halyard::plan plan = plan_for(12);
-    std::vector<float> expected;
+/// Numbers at an odd address.
+template <typename Real>
+class OddNumbers {
+public:
+    OddNumbers(oracle::Random &random, std::int64_t n, int log_of_most) : bytes_(sizeof(Real) * n + 1) {
+        for (std::int64_t i = 0; i < n; i++) {
+            const auto number = static_cast<Real>(
+                random.unit() * std::ldexp(1.0, static_cast<int>(random.in(log_of_most - 30, log_of_most))));
+            std::memcpy(&bytes_[1 + sizeof(Real) * i], &number, sizeof(Real));
+        }
+    }
+    const Real *data() const { return reinterpret_cast<const Real *>(&bytes_[1]); }
+    long double at(std::int64_t i) const {
+        Real number = 0;
+        std::memcpy(&number, &bytes_[1 + sizeof(Real) * i], sizeof(Real));
+        return number;
+    }
 
-    LinearRows() {
-        oracle::Random random(Catch::getSeed());
-        linear.draw(random, 10);
-        expected = rows_of(linear);
-    }
-    std::vector<float> make(const halyard_linear_angles &form) const {
-        std::vector<float> rows(expected.size(), NAN);
-        halyard::make_rows(plan, form, 2, 5, rows.data(), static_cast<std::int64_t>(rows.size()));
-        return rows;
-    }
+private:
+    std::vector<char> bytes_;
 };
+
+/// Rows of angles whose positions have any order, with gaps, backwards or shared, made in parts.
+template <typename Real>
+void check_random(oracle::Random &random) {
+    constexpr std::int64_t pairs[] = {1, 7, 64, 128, 129, 300};
+    const std::int64_t n_axes = random.in(1, 4), n_batch = random.in(1, 3), n_pairs = random.one_of(pairs);
+    const std::int64_t n_tokens = random.one_in(6) ? 150 : random.in(1, 9);
+    const std::int64_t counts[] = {n_axes, n_batch, n_tokens};
+    std::int64_t strides[3] = {}, reach = 1, first = 0;
+    int order[] = {2, 1, 0};
+    std::swap(order[0], order[random.in(0, 2)]);
+    for (const int d : order) {
+        const std::int64_t stride = random.one_in(6) ? 0 : reach + random.in(0, 3), way = stride * (counts[d] - 1);
+        reach += way;
+        strides[d] = random.one_in(3) ? -stride : stride;
+        first += strides[d] < 0 ? way : 0;
+    }
+    const OddNumbers<Real> positions(random, reach, 20);
+    const OddNumbers<double> matrix(random, n_axes * n_pairs, 9);
+    auto linear = halyard::linear_angles(positions.data() + first, n_batch, n_tokens, matrix.data(),
+                                         static_cast<std::int32_t>(n_axes));
+    std::tie(linear.stride_axis, linear.stride_batch, linear.stride_token) =
+        std::tie(strides[0], strides[1], strides[2]);
+    linear.attention_factor = random.one_of({0.0, 1.0, 1.3});
+    const double factor = linear.attention_factor == 0 ? 1 : linear.attention_factor;
+    const auto n_parts = static_cast<std::int32_t>(random.in(1, 5));
+    CAPTURE(n_axes, n_batch, n_tokens, n_pairs, n_parts);
+    std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * 2 * n_pairs), NAN);
+    std::ptrdiff_t n_written = 0;
+    for (std::int32_t part = 0; part < n_parts; part++) {
+        std::vector<float> mine(rows.size(), NAN);
+        halyard::make_rows(plan_on(2 * n_pairs, nullptr), linear, n_batch, n_tokens, mine.data(), std::ssize(mine),
+                           {part, n_parts});
+        for (std::size_t i = 0; i < rows.size(); i++) {
+            n_written += std::isnan(mine[i]) ? 0 : 1;
+            rows[i] = std::isnan(mine[i]) ? rows[i] : mine[i];
+        }
+    }
+    CHECK(n_written == std::ssize(rows));
+    int n_wrong = 0;
+    for (std::int64_t i = 0; i < n_batch * n_tokens * n_pairs; i++) {
+        const std::int64_t row = i / n_pairs, k = i % n_pairs;
+        long double theta = 0;  // off by at most 2^-31
+        for (std::int64_t a = 0; a < n_axes; a++) {
+            theta += positions.at(first + a * strides[0] + row / n_tokens * strides[1] + row % n_tokens * strides[2]) *
+                     matrix.at(a * n_pairs + k);
+        }
+        const float *const cos = &rows[static_cast<std::size_t>(row * 2 * n_pairs + k)];
+        const auto is_far = [&](float is, long double exact) {
+            return !(std::fabs(is - factor * exact) <= 1.2e-7L * factor);
+        };
+        n_wrong += is_far(cos[0], std::cos(theta)) || is_far(cos[n_pairs], std::sin(theta));
+    }
+    CHECK(n_wrong == 0);
+}
 
 }  // namespace
 
-TEST_CASE("linear angles: every form of positions and of the matrix", "[angles]") {
-    LinearRows of;
-    auto &[linear, plan, expected] = of;
-    CHECK(of.make(linear.describe()) == expected);
-
-    SECTION("of float64, and at any address") {
-        std::vector<char> numbers(30 * 8 + 3), matrix(18 * 8 + 1);
-        for (std::size_t i = 0; i < 30; i++) {
-            const double wide = static_cast<double>(linear.positions[i]);
-            std::memcpy(numbers.data() + 3 + 8 * i, &wide, 8);
-        }
-        std::memcpy(matrix.data() + 1, linear.matrix.data(), 18 * 8);
-        auto form = linear.describe();
-        form.type = HALYARD_REAL64;
-        form.positions = numbers.data() + 3;
-        form.matrix = reinterpret_cast<const double *>(matrix.data() + 1);
-        CHECK(of.make(form) == expected);
+TEST_CASE("linear angles: cos and sin are within 1.2e-7 of long double's, in any form and in parts", "[angles]") {
+    oracle::Random random(Catch::getSeed());
+    for (int trial = 0; trial < 60; trial++) {
+        random.one_in(2) ? check_random<float>(random) : check_random<double>(random);
     }
-    SECTION("backwards, with gaps") {
-        std::vector<float> spread(200, NAN);
-        auto form = linear.describe();
-        form.positions = spread.data() + 199;
-        form.stride_token = -2;
-        form.stride_batch = -13;
-        form.stride_axis = -60;
-        for (std::int64_t i = 0; i < 30; i++) {
-            spread[static_cast<std::size_t>(199 - i % 5 * 2 - i / 5 % 2 * 13 - i / 10 * 60)] =
-                linear.positions[static_cast<std::size_t>(i)];
-        }
-        CHECK(of.make(form) == expected);
-    }
-    SECTION("shared by axes, batch rows and tokens") {
-        auto form = linear.describe();
-        form.stride_axis = form.stride_batch = form.stride_token = 0;
-        std::fill(linear.positions.begin() + 1, linear.positions.end(), linear.positions[0]);
-        CHECK(of.make(form) == rows_of(linear));
-    }
-    SECTION("an attention_factor of 1 is none") {
-        auto form = linear.describe();
-        form.attention_factor = 1;
-        CHECK(of.make(form) == expected);
-    }
-}
-
-TEST_CASE("linear angles: parts write rows of their own", "[angles]") {
-    const LinearRows of;
-    std::vector<float> together(of.expected.size(), NAN);
-    std::size_t n_written = 0;
-    for (const std::int32_t part : {2, 0, 3, 1}) {
-        const auto mine = rows_of(of.linear, nullptr, {part, 4});
-        for (std::size_t i = 0; i < mine.size(); i++) {
-            if (!std::isnan(mine[i])) {
-                together[i] = mine[i];
-                n_written++;
-            }
-        }
-    }
-    CHECK(together == of.expected);
-    CHECK(n_written == of.expected.size());
 }
 
 namespace {
 
 /// A call for rows of two times three tokens, into memory whose numbers must stay 42.
 struct ValidCall {
-    Linear<double> numbers = {2, 2, 3, 4, 0, std::vector<double>(12, 1.5), std::vector<double>(8, 0.25)};
+    std::vector<double> positions = std::vector<double>(12, 1.5), matrix = std::vector<double>(8, 0.25);
     halyard::plan plan = plan_for(8);
     std::vector<float> rows = std::vector<float>(6 * 8, 42.0f);
-    halyard_linear_angles linear = numbers.describe();
+    halyard_linear_angles linear = halyard::linear_angles(positions.data(), 2, 3, matrix.data(), 2);
     halyard_rows_args args = sized<halyard_rows_args>();
 
     ValidCall() {
@@ -233,9 +169,10 @@ struct ValidCall {
     halyard_status make(halyard_error *error) const { return halyard_make_rows(plan.get(), &args, error); }
 
     Table calls{[this](halyard_status status, const Words &words) {
-        check_refused(status, words, [this](auto *error) { return make(error); });
-        CHECK(rows == std::vector<float>(48, 42.0f));
-    }};
+                    check_refused(status, words, [this](auto *error) { return make(error); });
+                    CHECK(rows == std::vector<float>(48, 42.0f));
+                },
+                [this] { CHECK(make(nullptr) == HALYARD_OK); }};
 };
 
 }  // namespace
@@ -276,14 +213,18 @@ TEST_CASE("linear angles: arguments are checked before the first write", "[angle
                  {{linear.positions, call.rows.data() + 47}});
     calls.refuse(HALYARD_ERROR_OVERLAP, {"shares memory with linear.matrix"},
                  {{linear.matrix, reinterpret_cast<const double *>(call.rows.data() + 46)}});
-    CHECK(call.make(nullptr) == HALYARD_OK);
+    for (const auto &[n_batch, n_tokens] : {std::pair<std::int64_t, std::int64_t>{0, 7}, {5, 0}, {INT64_MAX, 0}}) {
+        calls.accept({{args.n_batch, n_batch}, {args.n_tokens, n_tokens}, {linear.positions, nullptr}});
+    }
+    CHECK(call.rows == std::vector<float>(48, 42.0f));
+    calls.accept({});
     CHECK(call.rows != std::vector<float>(48, 42.0f));
 }
 
 TEST_CASE("linear angles: numbers are checked before the first write, by every part", "[angles][errors]") {
     ValidCall call;
-    auto &positions = call.numbers.positions;
-    auto &matrix = call.numbers.matrix;
+    auto &positions = call.positions;
+    auto &matrix = call.matrix;
     const double infinity = INFINITY, nan = NAN;
     for (call.args.part = 0, call.args.n_parts = 3; call.args.part < 3; call.args.part++) {
         for (const double bad : {infinity, -infinity, nan}) {
@@ -310,19 +251,4 @@ TEST_CASE("linear angles: numbers are checked before the first write, by every p
     positions[6] = -0x1p42 + 1;
     CHECK(call.make(nullptr) == HALYARD_OK);
     CHECK(std::fabs(call.rows[0] - std::cos(0.25)) < 1.2e-7);
-}
-
-TEST_CASE("linear angles: nothing to do is fine", "[angles]") {
-    const double one = 1;
-    const auto plan = plan_for(8);
-    std::vector<double> matrix(4, 1.0);
-    for (const auto &[n_batch, n_tokens] : {std::pair<std::int64_t, std::int64_t>{0, 7}, {5, 0}, {INT64_MAX, 0}}) {
-        auto linear = halyard::linear_angles(&one, 1, 1, matrix.data(), 1);
-        linear.positions = nullptr;
-        auto args = sized<halyard_rows_args>();
-        args.n_batch = n_batch;
-        args.n_tokens = n_tokens;
-        args.linear = &linear;
-        CHECK(halyard_make_rows(plan.get(), &args, nullptr) == HALYARD_OK);
-    }
 }

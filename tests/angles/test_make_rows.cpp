@@ -24,33 +24,6 @@ struct Given {
     }
 };
 
-}  // namespace
-
-TEST_CASE("make_rows: the first bad position is named and nothing is written", "[angles]") {
-    const Given given(10);
-    std::vector<float> rows(64, 42.0f);
-    const auto refuse = [&](const halyard::angle_source &source, const halyard_positions &positions,
-                            std::int64_t n_batch, std::int64_t n_tokens, const std::string &sentence) {
-        auto args = rows_args(source, &positions, n_batch, n_tokens, rows.data(), 64);
-        for (args.part = 0, args.n_parts = 3; args.part < 3; ++args.part) {
-            check_refused(HALYARD_ERROR_POSITION, {sentence},
-                          [&](auto *error) { return halyard_make_rows(plan_for(2).get(), &args, error); });
-            CHECK(rows == std::vector<float>(64, 42.0f));
-        }
-    };
-    const std::vector<std::int32_t> values = {1, 2, 3, 4, 5, 70000, 7, -8};
-    refuse(given.source, positions_of(values, 2), 2, 4,
-           "positions[batch 1, token 1] is 70000, but the angle source covers 0 to 9");
-    const std::vector<std::int64_t> wide = {2, 4294967296};
-    refuse(given.source, positions_of(wide), 1, 2,
-           "positions[batch 0, token 1] is 4294967296, but the angle source covers 0 to 9");
-    const std::int32_t starts[] = {0, 8};
-    refuse(given.source, halyard::consecutive_positions(starts, 2), 2, 4,
-           "positions[batch 1, token 2] is 10, but the angle source covers 0 to 9");
-}
-
-namespace {
-
 /// A call for rows of two times three tokens, into memory whose numbers must stay 42.
 struct ValidCall {
     Given given{10};
@@ -64,9 +37,10 @@ struct ValidCall {
     halyard_status make(halyard_error *error) const { return halyard_make_rows(plan, &args, error); }
 
     Table calls{[this](halyard_status status, const Words &words) {
-        check_refused(status, words, [this](auto *error) { return make(error); });
-        CHECK(rows == std::vector<float>(64, 42.0f));
-    }};
+                    check_refused(status, words, [this](auto *error) { return make(error); });
+                    CHECK(rows == std::vector<float>(64, 42.0f));
+                },
+                [this] { CHECK(make(nullptr) == HALYARD_OK); }};
 };
 
 }  // namespace
@@ -125,6 +99,11 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
     args.angles = four.get();
     refuse_counts(HALYARD_ERROR_OVERFLOW, 1, (1LL << 62) + 1, 64);
     refuse_counts(HALYARD_ERROR_OVERFLOW, (1LL << 61) + 1, 2, 64);
+    // Nothing to do is fine.
+    args.rows = nullptr;
+    args.n_floats = 0;
+    calls.accept({{args.n_batch, INT64_MAX}, {args.n_tokens, 0}});
+    calls.accept({{args.n_batch, 0}, {args.n_tokens, INT64_MAX}});
 }
 
 TEST_CASE("make_rows: positions are checked before the first write", "[angles][errors]") {
@@ -150,6 +129,28 @@ TEST_CASE("make_rows: positions are checked before the first write", "[angles][e
             refuse(HALYARD_ERROR_OVERFLOW, {{positions.strides[d], stride}});
         }
     }
+    // Nothing to do is fine.
+    const std::vector<Set> empty = {{positions.data, nullptr}, {call.args.rows, nullptr}, {call.args.n_floats, 0}};
+    for (const auto &[n_batch, n_tokens] : {std::pair<std::int64_t, std::int64_t>{5, 0}, {0, 7}, {INT64_MAX, 0}}) {
+        std::vector<Set> changes = {{positions.shape[0], n_batch},
+                                    {positions.shape[1], n_tokens},
+                                    {call.args.n_batch, n_batch},
+                                    {call.args.n_tokens, n_tokens}};
+        changes.insert(changes.end(), empty.begin(), empty.end());
+        calls.accept(changes);
+    }
+    // The first position that is bad is named, by every part.
+    call.args.n_parts = 3;
+    for (call.args.part = 0; call.args.part < 3; call.args.part++) {
+        calls.refuse(
+            HALYARD_ERROR_POSITION, {"positions[batch 1, token 1] is 70000, but the angle source covers 0 to 9"},
+            {{call.args.bad_position, HALYARD_BAD_POSITION_ERROR}, {call.values[4], 70000}, {call.values[5], -8}});
+        const std::int32_t starts[] = {0, 8};
+        const auto consecutive = halyard::consecutive_positions(starts, 2);
+        calls.refuse(HALYARD_ERROR_POSITION, {"positions[batch 1, token 2] is 10, but the angle source covers 0 to 9"},
+                     {{call.args.bad_position, HALYARD_BAD_POSITION_ERROR}, {call.args.positions, &consecutive}});
+    }
+    call.args.part = call.args.n_parts = 0;
     // There are floats in the place of positions, but none is read before the check.
     refuse(HALYARD_ERROR_OVERLAP, {{positions.data, call.rows.data() + 11}});
     positions.data = call.rows.data() + 12;
@@ -176,28 +177,6 @@ TEST_CASE("make_rows: rows over the source's are refused", "[angles]") {
     }
 }
 
-TEST_CASE("make_rows: nothing to do is fine", "[angles]") {
-    const Given given(10);
-    const auto plan = plan_for(2);
-    const auto make = [&](const halyard_positions *positions, std::int64_t n_batch, std::int64_t n_tokens) {
-        const auto args = rows_args(given.source, positions, n_batch, n_tokens, nullptr, 0);
-        return halyard_make_rows(plan.get(), &args, nullptr);
-    };
-    const std::vector<std::int32_t> none = {};
-    auto positions = positions_of(none);
-    positions.data = nullptr;
-    CHECK(make(&positions, 5, 0) == HALYARD_OK);
-    positions.shape[0] = 0;
-    positions.shape[1] = 7;
-    CHECK(make(&positions, 0, 7) == HALYARD_OK);
-    positions.shape[0] = INT64_MAX;  // as fast as the others
-    positions.shape[1] = 0;
-    positions.strides[0] = 1;
-    CHECK(make(&positions, INT64_MAX, 0) == HALYARD_OK);
-    CHECK(make(nullptr, INT64_MAX, 0) == HALYARD_OK);
-    CHECK(make(nullptr, 0, INT64_MAX) == HALYARD_OK);
-}
-
 TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its own", "[angles][threads][property]") {
     oracle::Random random(Catch::getSeed());
     for (int trial = 0; trial < 40; ++trial) {
@@ -209,20 +188,16 @@ TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its o
         const auto angles = random.one_in(2) ? halyard::angle_source::phase(frequencies)
                                              : halyard::angle_source::table(frequencies, -100, 201);
         std::vector<std::int32_t> values(static_cast<std::size_t>(n_batch * n_tokens));
-        for (auto &value : values) {
-            value = static_cast<std::int32_t>(random.in(-100, 100));
-        }
-        const auto at = halyard::positions(values.data(), {n_batch, n_tokens});
+        std::ranges::generate(values, [&] { return static_cast<std::int32_t>(random.in(-100, 100)); });
+        const auto at = positions_of(values, n_batch);
         const auto whole = rows_of(angles, &at, n_batch, n_tokens);
-        const auto n_floats = static_cast<std::int64_t>(whole.size());
         const auto plan = plan_for(rotary_dim);
         std::vector<float> together(whole.size(), NAN), alone = together;
-        std::vector<std::thread> threads;
-        std::int64_t n_written = 0;
+        std::vector<std::jthread> threads;
+        std::ptrdiff_t n_written = 0;
         for (std::int32_t part = 0; part < n_parts; ++part) {
-            const halyard::part_of_run mine = {part, n_parts};
-            const auto make = [&, mine](std::vector<float> &rows) {
-                halyard::make_rows(plan, angles, &at, n_batch, n_tokens, rows.data(), n_floats,
+            const auto make = [&, mine = halyard::part_of_run{part, n_parts}](std::vector<float> &rows) {
+                halyard::make_rows(plan, angles, &at, n_batch, n_tokens, rows.data(), std::ssize(rows),
                                    halyard::bad_position::error, mine);
             };
             threads.emplace_back([&, make] { make(together); });
@@ -230,11 +205,9 @@ TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its o
             make(alone);
             n_written += std::count_if(alone.begin(), alone.end(), [](float value) { return !std::isnan(value); });
         }
-        for (auto &thread : threads) {
-            thread.join();
-        }
+        threads.clear();
         CHECK(together == whole);
-        CHECK(n_written == n_floats);
+        CHECK(n_written == std::ssize(whole));
     }
 }
 

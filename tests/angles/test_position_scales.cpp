@@ -4,6 +4,8 @@
 #include "checks/sized.h"
 #include "config/read_config.h"
 
+#include <catch2/catch_get_random_seed.hpp>
+
 #include <cmath>
 
 namespace {
@@ -29,60 +31,47 @@ long double exact(const halyard_frequencies_info &info, std::int64_t position) {
 
 }  // namespace
 
-TEST_CASE("position scales: the formulas, correctly rounded", "[angles]") {
+// As int64 backwards, as int32, and in order from a start or from 0.
+TEST_CASE("position scales: the formulas, correctly rounded, for all forms of positions", "[angles]") {
     std::vector<std::int64_t> positions;
     for (const std::int64_t around : {0, 2048, 4096, 8192, 16384, 1 << 20, 3 << 23, INT32_MAX - 2}) {
         for (std::int64_t step = -2; step <= 2; step++) {
             positions.push_back(std::max<std::int64_t>(around + step, 0));
         }
     }
-    oracle::Random random(20261123);
+    oracle::Random random(Catch::getSeed());
     for (int i = 0; i < 2000; i++) {
         positions.push_back(random.in(0, random.one_in(2) ? INT32_MAX : 100000));
     }
+    const auto n = static_cast<std::int64_t>(positions.size());
+    const std::vector<std::int32_t> narrow(positions.begin(), positions.end());
+    const std::int32_t starts[] = {7, 8000};
+    auto backwards = halyard::positions(&positions.back(), {1, n});
+    backwards.strides[1] = -1;
+    const auto batches = halyard::positions(narrow.data(), {2, n / 2}),
+               in_order = halyard::consecutive_positions(starts, 2);
     for (const std::string &config : {llama4, beam, ministral(0.1, 16384), ministral(-2.5, 3), ministral(1e6, 1)}) {
         const auto outcome = read_good(config, config == beam ? "sliding_attention" : nullptr);
-        const auto scales = halyard::position_scales(outcome.frequencies, nullptr, 0, 0);
-        CHECK(scales.empty());
-        const auto n = static_cast<std::int64_t>(positions.size());
-        const auto view = halyard::positions(positions.data(), {1, n});
-        const auto made = halyard::position_scales(outcome.frequencies, &view, 2, n);
-        for (std::size_t i = 0; i < positions.size(); i++) {
-            const long double should_be = exact(outcome.info, positions[i]);
-            const float nearest = static_cast<float>(should_be);
-            // A long double cannot tell on which side of a midpoint it is when it is this near to one.
-            const long double middle = (static_cast<long double>(nearest) + made[i]) / 2;
-            const bool is_midway = std::fabs(should_be - middle) < 1e-17L * std::fabs(should_be);
-            CAPTURE(config, positions[i], made[i], nearest);
-            CHECK((made[i] == nearest || is_midway));
-            CHECK(made[i + positions.size()] == made[i]);
-        }
-    }
-}
-
-TEST_CASE("position scales: forms of positions", "[angles]") {
-    const auto frequencies = read_good(ministral(0.1, 4)).frequencies;
-    const std::int32_t starts[] = {7, 0};
-    const auto from_starts = halyard::consecutive_positions(starts, 2);
-    const auto scales = halyard::position_scales(frequencies, &from_starts, 2, 6),
-               implied = halyard::position_scales(frequencies, nullptr, 2, 6);
-    std::int64_t backwards[16];
-    for (std::int64_t i = 0; i < 16; i++) {
-        backwards[i] = 100 - i;
-    }
-    auto view = halyard::positions(backwards + 15, {1, 6});
-    view.strides[1] = -2;
-    const auto strided = halyard::position_scales(frequencies, &view, 1, 6);
-    for (std::int64_t t = 0; t < 6; t++) {
-        const auto at = [](std::int64_t position) {
-            return static_cast<float>(1 + 0.1L * std::log1p(static_cast<long double>(position / 4)));
+        CHECK(halyard::position_scales(outcome.frequencies, nullptr, 0, 0).empty());
+        const auto check = [&](const halyard_positions *view, std::int64_t n_batch, std::int64_t n_tokens,
+                               auto position_of) {
+            const auto made = halyard::position_scales(outcome.frequencies, view, n_batch, n_tokens);
+            REQUIRE(std::ssize(made) == n_batch * n_tokens);
+            for (std::int64_t i = 0; i < n_batch * n_tokens; i++) {
+                const std::int64_t position = position_of(i / n_tokens, i % n_tokens);
+                const long double should_be = exact(outcome.info, position);
+                const float nearest = static_cast<float>(should_be), is = made[static_cast<std::size_t>(i)];
+                // A long double cannot tell on which side of a midpoint it is when it is this near to one.
+                const long double middle = (static_cast<long double>(nearest) + is) / 2;
+                const bool is_midway = std::fabs(should_be - middle) < 1e-17L * std::fabs(should_be);
+                CAPTURE(config, i, position, is, nearest);
+                CHECK((is == nearest || is_midway));
+            }
         };
-        const auto i = static_cast<std::size_t>(t);
-        CHECK(scales[i] == at(7 + t));
-        CHECK(scales[i + 6] == at(t));
-        CHECK(implied[i] == at(t));
-        CHECK(implied[i + 6] == at(t));
-        CHECK(strided[i] == at(85 + 2 * t));
+        check(&backwards, 2, n, [&](auto, auto t) { return positions[static_cast<std::size_t>(n - 1 - t)]; });
+        check(&batches, 2, n / 2, [&](auto b, auto t) { return positions[static_cast<std::size_t>(b * (n / 2) + t)]; });
+        check(&in_order, 2, 300, [&](auto b, auto t) { return starts[b] + t; });
+        check(nullptr, 2, 300, [&](auto, auto t) { return t; });
     }
 }
 
