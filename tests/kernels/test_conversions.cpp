@@ -134,7 +134,7 @@ TEST_CASE("conversions: the oracle has the numbers of the formats", "[stages]") 
     CHECK(oracle::half_ulp(HALYARD_BF16, 0.0L) == 0x1p-134L);
 }
 
-// Hidden: it takes a quarter of an hour, and is run once for a machine. See tests/README.md.
+// Hidden: it takes half an hour, and is run once for a machine. See tests/README.md.
 TEST_CASE("exhaustive: every float to every dtype, on every target", "[.exhaustive]") {
     std::vector<float> values(1 << 16);
     for (const Dtype dtype : dtypes) {

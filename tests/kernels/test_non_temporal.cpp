@@ -1,16 +1,17 @@
 // Which runs store non-temporally, past the caches, and that this changes no bit.
 #include "checks/sized.h"
-#include "halyard/halyard_kv.hpp"
 #include "core/plan.h"
+#include "halyard/halyard_kv.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>
-#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -148,16 +149,10 @@ TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[n
     CHECK_FALSE(Request{.rotary_dim = 32, .offset = 8}.is_non_temporal());
     CHECK_FALSE(Request{.rotary_dim = 48}.is_non_temporal());
     CHECK(Request{.pairing = HALYARD_PAIRING_INTERLEAVED, .rotary_dim = 48}.is_non_temporal());
-}
-
-TEST_CASE("non-temporal: a kernel says from how much output on", "[non-temporal]") {
-    if (Request{}.target().empty()) {
-        SKIP("this machine runs no non-temporal kernel");
-    }
-    constexpr std::int64_t n_tokens_of_mib = n_large_tokens / 32;
+    // A kernel says from how much output on.
     for (const std::int32_t mib : {8, 64}) {
-        CHECK(Request{.n_tokens = mib * n_tokens_of_mib, .non_temporal_mib = mib}.is_non_temporal());
-        CHECK_FALSE(Request{.n_tokens = mib * n_tokens_of_mib - 1, .non_temporal_mib = mib}.is_non_temporal());
+        CHECK(Request{.n_tokens = mib * n_large_tokens / 32, .non_temporal_mib = mib}.is_non_temporal());
+        CHECK_FALSE(Request{.n_tokens = mib * n_large_tokens / 32 - 1, .non_temporal_mib = mib}.is_non_temporal());
     }
 }
 
@@ -172,69 +167,41 @@ TEST_CASE("non-temporal: the same bits as by way of the caches, by a bound run a
         memory->reset(static_cast<float *>(::operator new((n_floats + 1) * sizeof(float), std::align_val_t(64))));
     }
     std::minstd_rand random(3);
-    for (std::size_t i = 0; i < n_floats; i++) {
-        x.get()[i] = static_cast<float>(random()) * 0x1p-31f - 0.5f;
-    }
-    const auto angles = [&](std::int64_t rotary_dim) {
-        return halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens + 1);
+    std::generate_n(x.get(), n_floats, [&] { return static_cast<float>(random()) * 0x1p-31f - 0.5f; });
+    const auto view = [](float *data) {
+        return halyard::tensor(data, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim});
     };
     halyard::pool threads(3);
-    struct Window {
-        std::int64_t dim, offset;
-    };
+    halyard::run_options options;
+    options.executor = threads.executor();
     // "reference" has no non-temporal kernel, but copies the columns outside the window.
     for (const std::string &target : {Request{}.target(), std::string("reference")}) {
         for (const auto pairing : {halyard::pairing::half, halyard::pairing::interleaved}) {
-            for (const Window &window : {Window{head_dim, 0}, Window{32, 0}, Window{32, 16}}) {
-                const auto source = angles(window.dim);
-                halyard::plan_desc desc(
-                    window.dim, {halyard::describe_tensor(halyard::dtype::f32, head_dim, pairing, window.offset)});
+            for (const auto &[dim, offset] : {std::array<std::int64_t, 2>{head_dim, 0}, {32, 0}, {32, 16}}) {
+                const auto source =
+                    halyard::angle_source::table(halyard::frequencies::from_base(10000.0, dim), 0, n_tokens + 1);
+                halyard::plan_desc desc(dim,
+                                        {halyard::describe_tensor(halyard::dtype::f32, head_dim, pairing, offset)});
                 desc.target = target.empty() ? nullptr : target.c_str();
                 const halyard::plan plan(desc);
-                halyard::run_options options;
-                options.executor = threads.executor();
-                const auto view = [](float *data) {
-                    return halyard::tensor(data, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim});
-                };
                 const halyard::bound_run bound(plan, source, view(x.get()), view(y[0].get()), options);
                 for (const int misaligned_by : {0, 1}) {  // the second output stays in the caches
                     std::memset(y[misaligned_by].get(), 0x5a, (n_floats + 1) * sizeof(float));
                     bound({x.get()}, {y[misaligned_by].get() + misaligned_by});
                 }
-                CAPTURE(target, static_cast<int>(pairing), window.dim, window.offset);
+                CAPTURE(target, static_cast<int>(pairing), dim, offset);
                 CHECK(std::memcmp(y[0].get(), y[1].get() + 1, n_floats * sizeof(float)) == 0);
             }
         }
     }
-}
-
-TEST_CASE("non-temporal: not in caches, whose tokens may begin anywhere", "[non-temporal]") {
-    constexpr std::int64_t stride_token = n_heads * head_dim + 1;
-    const std::vector<float> head(head_dim, 1.0f);
-    std::vector<float> memory(n_large_tokens * stride_token + 16), rotated(n_large_tokens * n_heads * head_dim);
-    float *const cached = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) / 4;
-    auto cache = halyard::describe_nhd_cache(n_large_tokens, 1, n_heads, head_dim);
-    cache.stride_token = cache.stride_block = stride_token;
-    std::vector<std::int32_t> each(n_large_tokens);
-    std::iota(each.begin(), each.end(), 0);
+    // KV stages beside it store by way of the caches.
     auto desc = Request{.n_tensors = 2}.describe();
     auto kv = halyard::make_struct<halyard_kv_desc>();
-    kv.cache = &cache;
+    kv.no_rotation = 1;
     desc.tensors[1].kv = &kv;
-    const auto view = [](const float *data, std::array<std::int64_t, 4> strides) {
-        return halyard::input_tensor(data, halyard::dtype::f32, {1, n_large_tokens, n_heads, head_dim}, strides);
-    };
-    const halyard_tensor x[] = {view(head.data(), {0, 0, 0, 1}), view(head.data(), {0, 0, 0, 1})};
-    const halyard_tensor y[] = {view(rotated.data(), {0, n_heads * head_dim, head_dim, 1}), view(nullptr, {})};
-    const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(cached)};
-    const auto slots = halyard::slots(each.data(), {1, n_large_tokens}, halyard::keep_last);
-    const auto brought = halyard::kv_args(stages, &slots);
-    halyard::run(
-        halyard::plan(desc),
-        halyard::angle_source::table(halyard::frequencies::from_base(10000.0, head_dim), 0, n_large_tokens + 1), x, y,
-        halyard::run_options().with(brought));
-    for (std::int64_t token = 0; token < n_large_tokens; token++) {
-        REQUIRE(std::memcmp(&cached[token * stride_token], &rotated[token * n_heads * head_dim],
-                            n_heads * head_bytes) == 0);
-    }
+    const halyard_tensor from[] = {view(x.get()), view(x.get())}, to[] = {view(y[0].get()), view(y[1].get() + 1)};
+    halyard::run(halyard::plan(desc),
+                 halyard::angle_source::table(halyard::frequencies::from_base(10000.0, head_dim), 0, n_tokens + 1),
+                 from, to, options);
+    CHECK(std::memcmp(x.get(), y[1].get() + 1, n_floats * sizeof(float)) == 0);
 }
