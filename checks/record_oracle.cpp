@@ -30,91 +30,60 @@ float most_of(const Record &record) {
 
 // ---- Presets -------------------------------------------------------------------------------------------------------
 
-/// The arithmetic of a preset.
-Record arithmetic_of(std::int32_t preset) {
-    using enum Record::Element;
-    using enum Record::Rule;
-    using enum Record::Scale;
-    switch (preset) {
-    case HALYARD_GROUPS_GGML_Q8_0: return {int8, largest, f16, 0, true};
-    case HALYARD_GROUPS_GGML_Q8_0_NEON: return {int8, largest, f16};
-    case HALYARD_GROUPS_GGML_Q8_0_REFERENCE: return {int8, largest, f16, 0, false, true};
-    case HALYARD_GROUPS_GGML_Q4_0: return {uint4, signed_largest, f16};
-    case HALYARD_GROUPS_VLLM_INT8: return {int8, largest, f32, 1e-6f, false, true};
-    case HALYARD_GROUPS_VLLM_FP8: return {e4m3, largest, f32, 1e-6f};
-    case HALYARD_GROUPS_OPENVINO_U8: return {uint8, range, f32, 1e-4f};
-    case HALYARD_GROUPS_OPENVINO_U4: return {uint4, range, f32, 1e-4f};
-    case HALYARD_GROUPS_MLA_V32: return {e4m3, largest, f32, 1e-4f / 448};
-    case HALYARD_GROUPS_MLA_V4:
-    case HALYARD_GROUPS_MLA_V41: return {e4m3, largest, power_up, 1e-4f / 448};
-    default: return {e4m3, largest, power_ocp};
-    }
-}
+using enum Record::Element;
+using enum Record::Rule;
+using enum Record::Scale;
 
-/// So many bytes for each group, elements behind the scale and what else goes in front of them.
-void interleave(Record &record, std::int64_t group, std::int64_t in_front) {
-    record.group = group != 0 ? group : record.n_grouped;
-    record.data_offset = in_front;
-    record.data_stride = record.scale_stride = in_front + record.data_bytes();
-    record.bytes = record.n_groups() * record.data_stride;
-}
-
-/// A latent of DeepSeek's: all elements in front.
-void put_in_front(Record &record, std::int64_t group, std::int64_t n_grouped) {
-    record.group = record.data_stride = group;
-    record.n_grouped = record.bytes = n_grouped;
-    record.scale_stride = record.scale_bytes();
-}
-
-void put_raw(Record &record, std::int64_t offset) {
-    record.raw_offset = offset;
-    record.bytes = offset + 2 * 64;
-}
-
-void place_preset(std::int32_t preset, Record &record) {
-    switch (preset) {
-    case HALYARD_GROUPS_GGML_Q8_0:
-    case HALYARD_GROUPS_GGML_Q8_0_NEON:
-    case HALYARD_GROUPS_GGML_Q8_0_REFERENCE:
-    case HALYARD_GROUPS_GGML_Q4_0: interleave(record, 32, 2); break;
-    case HALYARD_GROUPS_VLLM_INT8:
-    case HALYARD_GROUPS_VLLM_FP8:
-        interleave(record, 0, 0);
-        record.scale_stride = 4;
-        record.scales_apart = true;
-        break;
-    case HALYARD_GROUPS_OPENVINO_U8:
-    case HALYARD_GROUPS_OPENVINO_U4:
-        interleave(record, 0, 8);
-        record.zero_offset = 4;
-        break;
-    case HALYARD_GROUPS_MLA_V32:
-        put_in_front(record, 128, 512);
-        record.scale_offset = 512;
-        put_raw(record, 512 + 4 * 4);
-        break;
-    case HALYARD_GROUPS_MLA_V4:
-        put_in_front(record, 64, 448);
-        record.scales_apart = true;
-        put_raw(record, 448);
-        break;
-    case HALYARD_GROUPS_MLA_V41:
-        put_in_front(record, 32, 512);
-        record.scales_apart = true;
-        break;
-    default: interleave(record, 32, 1);
-    }
-}
+/// In the order of HALYARD_GROUPS_…. Without a group it is the whole head; DeepSeek's latents have bf16 behind them.
+const Record presets[] = {{.scale = f16, .is_of_largest = true, .group = 32, .data_offset = 2},
+                          {.scale = f16, .group = 32, .data_offset = 2},
+                          {.scale = f16, .is_away = true, .group = 32, .data_offset = 2},
+                          {.element = uint4, .rule = signed_largest, .scale = f16, .group = 32, .data_offset = 2},
+                          {.floor = 1e-6f, .is_away = true, .scale_stride = 4, .scales_apart = true},
+                          {.element = e4m3, .floor = 1e-6f, .scale_stride = 4, .scales_apart = true},
+                          {.element = uint8, .rule = range, .floor = 1e-4f, .data_offset = 8, .zero_offset = 4},
+                          {.element = uint4, .rule = range, .floor = 1e-4f, .data_offset = 8, .zero_offset = 4},
+                          {.element = e4m3,
+                           .floor = 1e-4f / 448,
+                           .group = 128,
+                           .n_grouped = 512,
+                           .bytes = 656,
+                           .scale_offset = 512,
+                           .scale_stride = 4,
+                           .raw_offset = 528},
+                          {.element = e4m3,
+                           .scale = power_up,
+                           .floor = 1e-4f / 448,
+                           .group = 64,
+                           .n_grouped = 448,
+                           .bytes = 576,
+                           .scale_stride = 1,
+                           .raw_offset = 448,
+                           .scales_apart = true},
+                          {.element = e4m3,
+                           .scale = power_up,
+                           .floor = 1e-4f / 448,
+                           .group = 32,
+                           .n_grouped = 512,
+                           .scale_stride = 1,
+                           .scales_apart = true},
+                          {.element = e4m3, .scale = power_ocp, .group = 32, .data_offset = 1}};
 
 }  // namespace
 
 Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
-    Record record = arithmetic_of(desc.preset);
-    record.head_dim = record.n_grouped = head_dim;
+    // A fuzzer's preset may be none.
+    Record record = presets[std::clamp<std::int32_t>(desc.preset, HALYARD_GROUPS_GGML_Q8_0, HALYARD_GROUPS_MX) - 1];
+    const auto or_else = [](std::int64_t &value, std::int64_t other) { value = value != 0 ? value : other; };
+    record.head_dim = head_dim;
+    or_else(record.n_grouped, head_dim);
+    or_else(record.group, record.n_grouped);
+    record.data_stride = record.data_offset + record.data_bytes();
+    or_else(record.scale_stride, record.data_stride);
+    or_else(record.bytes, record.n_groups() * record.data_stride);
     record.scale_strides[0] = desc.scales_stride_block;
     record.scale_strides[1] = desc.scales_stride_token;
     record.scale_strides[2] = desc.scales_stride_head;
-    place_preset(desc.preset, record);
     return record;
 }
 
