@@ -1,4 +1,4 @@
-// The layouts of caches that engines have: as descriptions, and as formulas that know nothing of those.
+// The layouts of caches that engines have, as descriptions.
 #pragma once
 
 #include "halyard/halyard_kv.h"
@@ -8,28 +8,24 @@
 
 enum CacheLayout {
     no_cache,
-    rows,
-    nhd,
-    hnd,
-    transposed_k,
-    amx_k,
-    amx_v,
-    x_split,
-    x_split_v,
-    packed_v,
+    rows,          // [slots, H, D]
+    nhd,           // [pages, bs, H, D]
+    hnd,           // [pages, H, bs, D]
+    transposed_k,  // [pages, H, D, bs]
+    amx_k,         // [pages, H, bs / 16, D / 2, 16, 2], the last of elements
+    amx_v,         // [pages, H, D / 16, bs / 2, 16, 2], the last of tokens
+    x_split,       // [pages, H, D / x, bs, x]
+    x_split_v,     // [pages, H, bs / xv, D, xv]
+    packed_v,      // [pages, H, bs, 2 D], of which it is the first half
     n_layouts_of_caches
 };
 
-/// Elements of a tile of x_split: few, or so many that kernels write them where they belong.
-inline std::int64_t x_of_split(std::int64_t head_dim) { return head_dim % 128 == 0 ? 64 : 8; }
-inline constexpr std::int64_t x_of_split_v = 8;
-
-/// Fills in the description, and returns how many elements the cache has.
-inline std::int64_t describe_layout(int layout, std::int64_t n_pages, std::int64_t bs, std::int64_t n_heads,
-                                    std::int64_t head_dim, halyard_cache_desc &cache) {
-    const std::int64_t H = n_heads, D = head_dim, x = x_of_split(D), xv = x_of_split_v;
+inline void describe_layout(int layout, std::int64_t n_pages, std::int64_t bs, std::int64_t n_heads,
+                            std::int64_t head_dim, halyard_cache_desc &cache) {
+    const std::int64_t H = n_heads, D = head_dim, xv = 8;
+    const std::int64_t x = D % 128 == 0 ? 64 : 8;  // few, or so many that kernels write them where they belong
     const bool is_rows = layout == rows, is_by_token = is_rows || layout == nhd;
-    const std::int64_t width = layout == packed_v ? 2 * D : D;  // [pages, H, bs, 2 D], of which it is the first half
+    const std::int64_t width = layout == packed_v ? 2 * D : D;
     cache.n_slots = n_pages * bs;
     cache.block_size = is_rows ? 0 : bs;
     cache.stride_block = is_rows ? 12345 : H * bs * width;  // of rows there is one block
@@ -58,23 +54,4 @@ inline std::int64_t describe_layout(int layout, std::int64_t n_pages, std::int64
     cache.tile_elements = tile_elements;
     cache.stride_tile_elements = stride_tile_elements;
     cache.stride_element = stride_element;
-    return n_pages * H * bs * width - (width - D);
-}
-
-inline std::int64_t index_in_layout(int layout, std::int64_t bs, std::int64_t n_heads, std::int64_t head_dim,
-                                    std::int64_t slot, std::int64_t h, std::int64_t d) {
-    const std::int64_t H = n_heads, D = head_dim, x = x_of_split(D), xv = x_of_split_v, page = slot / bs, t = slot % bs;
-    const std::int64_t head = page * H + h;
-    switch (layout) {
-    case rows: return (slot * H + h) * D + d;
-    case nhd: return ((page * bs + t) * H + h) * D + d;
-    case hnd: return (head * bs + t) * D + d;
-    case transposed_k: return (head * D + d) * bs + t;
-    case amx_k: return ((head * (bs / 16) + t / 16) * (D / 2) + d / 2) * 32 + t % 16 * 2 + d % 2;
-    case amx_v: return ((head * (D / 16) + d / 16) * (bs / 2) + t / 2) * 32 + d % 16 * 2 + t % 2;
-    case x_split: return ((head * (D / x) + d / x) * bs + t) * x + d % x;
-    case x_split_v: return ((head * (bs / xv) + t / xv) * D + d) * xv + t % xv;
-    case packed_v: return (head * bs + t) * 2 * D + d;
-    default: return -1;
-    }
 }

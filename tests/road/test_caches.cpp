@@ -1,4 +1,5 @@
-// Caches: engines' layouts as descriptions and as formulas, k and v in one buffer, and who keeps a slot.
+// Caches: k and v in one buffer, who keeps a slot, and what descriptions are accepted. Scenes of roads (test_road.cpp)
+// see that runs store each element where the description of any engine's layout says, and write nothing else.
 #include "checks/scene/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -9,37 +10,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-// That runs store each element where the description of any layout says, and write nothing else, is seen by the scenes
-// of roads (test_road.cpp).
-TEST_CASE("caches: each layout's description leads to where its formula does", "[road]") {
-    constexpr std::int64_t bs = 32, n_pages = 3, n_heads = 3;
-    std::int64_t slot = 0;
-    scenes::Call call;
-    call.plan.n_tensors = 1;
-    call.tensors[0].dtype = HALYARD_F32;
-    call.kv[0].cache = &call.caches[0];
-    call.slots = halyard::slots(&slot, {1, 1}, halyard::keep_last);
-    for (const std::int64_t head_dim : {64, 80, 576}) {
-        for (int layout = rows; layout < n_layouts_of_caches; layout++) {
-            CAPTURE(head_dim, layout);
-            call.tensors[0].head_dim = head_dim;
-            std::vector<float> held(
-                static_cast<std::size_t>(describe_layout(layout, n_pages, bs, n_heads, head_dim, call.caches[0])));
-            call.stages[0].cache = held.data();
-            std::int64_t n_wrong = 0;
-            for (slot = 0; slot < n_pages * bs; slot++) {
-                for (std::int64_t i = 0; i < n_heads * head_dim; i++) {
-                    const std::int64_t h = i / head_dim, d = i % head_dim;
-                    const std::int64_t at = index_in_layout(layout, bs, n_heads, head_dim, slot, h, d);
-                    const float *const place = &held.at(static_cast<std::size_t>(at));
-                    n_wrong += static_cast<void *>(place_of_output(call, 0, {0, 0, h}, d)) == place ? 0 : 1;
-                }
-            }
-            CHECK(n_wrong == 0);
-        }
-    }
-}
 
 namespace {
 
