@@ -1,7 +1,7 @@
 // How floats are rounded to each dtype, and elements widened: kernels of every target and the model, against the
 // oracle, which searches among all values of a dtype.
+#include "checks/model.h"
 #include "checks/oracle.h"
-#include "kernels/stage_kernels_here.h"
 #include "kv/stage_kernels.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -21,6 +21,18 @@ namespace {
 constexpr Dtype dtypes[] = {Dtype::f16, Dtype::bf16, Dtype::e4m3, Dtype::e5m2, Dtype::int8};
 
 constexpr std::int32_t number_of(Dtype dtype) { return static_cast<std::int32_t>(dtype); }
+
+/// The stage kernels of every target that this machine has, and the model.
+std::vector<StageKernels> stage_kernels_here() {
+    std::vector<StageKernels> all = {model::stage_kernels};
+    for (std::int32_t i = 0; i < halyard::n_targets; i++) {
+        const halyard::TargetSet target = halyard::supported_targets() & halyard::bit(halyard::Target(i));
+        if (const StageKernels *const kernels = halyard::find_stage_kernels(target)) {
+            all.push_back(*kernels);
+        }
+    }
+    return all;
+}
 
 /// Rounds floats by the kernel of each target, without a scale. The first that is rounded wrongly, in words: another
 /// NaN of 16 bits is right, too.
