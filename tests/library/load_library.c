@@ -41,21 +41,10 @@ static int is_alone(void) {
 }
 
 /* A function of the library that is loaded: POSIX promises that the bits of its address are so. */
-#define FIND(name) __typeof__(name) *const name##_there = (__typeof__(name) *)find(library, #name)
+#define CALL(name) ((__typeof__(name) *)find(library, #name))
 
 /* Makes a pool and rotates one pair by a right angle, twice; 0 when that is right. */
 static int use(void *library) {
-    FIND(halyard_create_frequencies_from_list);
-    FIND(halyard_create_angle_source);
-    FIND(halyard_create_plan);
-    FIND(halyard_create_pool);
-    FIND(halyard_get_pool_executor);
-    FIND(halyard_run);
-    FIND(halyard_destroy_frequencies);
-    FIND(halyard_destroy_angle_source);
-    FIND(halyard_destroy_plan);
-    FIND(halyard_destroy_pool);
-
     const double inv_freq = 1.5707963267948966;
     float values[] = {9, 9, 3, 4}; /* of positions 0 and 1 */
     halyard_frequencies *frequencies = NULL;
@@ -68,19 +57,19 @@ static int use(void *library) {
     const halyard_plan_desc plan_desc = {
         .size = sizeof(plan_desc), .rotary_dim = 2, .n_tensors = 1, .tensors = &tensor_desc};
     const halyard_tensor tensor = {sizeof(tensor), HALYARD_F32, HALYARD_CPU, 0, values, {1, 2, 1, 2}, {4, 2, 2, 1}};
-    int failed = halyard_create_frequencies_from_list_there(&inv_freq, 1, 1.0, &frequencies, NULL) != HALYARD_OK ||
-                 halyard_create_angle_source_there(frequencies, &source_desc, &source, NULL) != HALYARD_OK ||
-                 halyard_create_plan_there(&plan_desc, &plan, NULL) != HALYARD_OK;
+    int failed = CALL(halyard_create_frequencies_from_list)(&inv_freq, 1, 1.0, &frequencies, NULL) != HALYARD_OK ||
+                 CALL(halyard_create_angle_source)(frequencies, &source_desc, &source, NULL) != HALYARD_OK ||
+                 CALL(halyard_create_plan)(&plan_desc, &plan, NULL) != HALYARD_OK;
     halyard_run_args args = {.size = sizeof(args), .angles = source, .x = &tensor, .y = &tensor};
-    failed = failed || halyard_run_there(plan, &args, NULL) != HALYARD_OK || !is_alone();
+    failed = failed || CALL(halyard_run)(plan, &args, NULL) != HALYARD_OK || !is_alone();
     failed = failed || values[0] != 9 || values[2] > -3.99f || values[3] < 2.99f;
-    failed = failed || halyard_create_pool_there(3, &pool, NULL) != HALYARD_OK || count_entries("/proc/self/task") != 5;
-    args.executor = halyard_get_pool_executor_there(pool);
-    failed = failed || halyard_run_there(plan, &args, NULL) != HALYARD_OK || values[2] > -2.99f || values[3] > -3.99f;
-    halyard_destroy_pool_there(pool);
-    halyard_destroy_plan_there(plan);
-    halyard_destroy_angle_source_there(source);
-    halyard_destroy_frequencies_there(frequencies);
+    failed = failed || CALL(halyard_create_pool)(3, &pool, NULL) != HALYARD_OK || count_entries("/proc/self/task") != 5;
+    args.executor = CALL(halyard_get_pool_executor)(pool);
+    failed = failed || CALL(halyard_run)(plan, &args, NULL) != HALYARD_OK || values[2] > -2.99f || values[3] > -3.99f;
+    CALL(halyard_destroy_pool)(pool);
+    CALL(halyard_destroy_plan)(plan);
+    CALL(halyard_destroy_angle_source)(source);
+    CALL(halyard_destroy_frequencies)(frequencies);
     return failed;
 }
 
