@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <sstream>
 
 namespace {
 
@@ -56,14 +57,14 @@ struct Files : ToolFolder {
 
 const std::string rotate = "rotate x.npy -o y.npy ";
 
-struct Row {
-    std::string command, words = "";
-};
-
-void fail_all(int status, const std::string &before, const std::vector<Row> &rows) {
+/// Each command, which | parts, says the words.
+void fail_all(int status, const std::string &before, const std::vector<std::pair<std::string, std::string>> &rows) {
     const Files dir;
-    for (const auto &[command, words] : rows) {
-        dir.fail(status, before + command, words);
+    for (const auto &[commands, words] : rows) {
+        std::istringstream stream(commands + "|");
+        for (std::string command; std::getline(stream, command, '|');) {
+            dir.fail(status, before + command, words);
+        }
     }
 }
 
@@ -84,38 +85,22 @@ TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
              {{"", "a command is needed"},
               {"spin", "'spin' is no command"},
               {"--spin", "'--spin' is no command"},
-              {"list --yaml"},
-              {"list explain"},
-              {"rotate x.npy"},
-              {"rotate -o y.npy"},
-              {"angles --rotary-dim 8 -o y.npy"},
-              {"angles --rotary-dim 8 --positions 0:3"},
-              {"angles --positions 0:3 -o y.npy"},
-              {"frequencies --base 100"},
-              {"frequencies --rotary-dim 8 --seq-len 8"},
-              {"explain --head-dim big"}});
+              {"list --yaml|list explain|rotate x.npy|rotate -o y.npy|angles --rotary-dim 8 -o y.npy|"
+               "angles --rotary-dim 8 --positions 0:3|angles --positions 0:3 -o y.npy|frequencies --base 100|"
+               "frequencies --rotary-dim 8 --seq-len 8|explain --head-dim big",
+               ""}});
     fail_all(2, rotate,
              {{"--spin=3", "--spin=3"},
               {"more.npy", "more.npy"},
-              {"--base", "--base"},
-              {"--base 100 --base 100"},
-              {"--base 100 --inv-freq f.npy"},
-              {"--base 100 --config gpt-j-6b.json"},
-              {"--inv-freq f.npy --config gpt-j-6b.json"},
-              {"--attention-factor 1.5"},
-              {"--config gpt-j-6b.json --attention-factor 1"},
-              {"--layer-type full_attention"},
-              {"--layer 0"},
-              {"--config gpt-j-6b.json --layer -1"},
-              {"--config gpt-j-6b.json --seq-len 0"},
-              {"--config gpt-j-6b.json --layer-type ''"}});
+              {"--base|--base 100 --base 100|--base 100 --inv-freq f.npy|--base 100 --config gpt-j-6b.json", "--base"},
+              {"--inv-freq f.npy --config gpt-j-6b.json", "--inv-freq"},
+              {"--attention-factor 1.5|--config gpt-j-6b.json --attention-factor 1", "--attention-factor"},
+              {"--layer-type full_attention|--config gpt-j-6b.json --layer-type ''", "--layer-type"},
+              {"--layer 0|--config gpt-j-6b.json --layer -1", "--layer"},
+              {"--config gpt-j-6b.json --seq-len 0", "--seq-len"}});
     fail_all(2, rotate + "--cos-sin cs.npy ",
-             {{"--config gpt-j-6b.json"},
-              {"--positions p.npy"},
-              {"--base 100"},
-              {"--inv-freq f.npy"},
-              {"--max-position 5"},
-              {"--angles table"}});
+             {{"--config gpt-j-6b.json|--positions p.npy|--base 100|--inv-freq f.npy|--max-position 5|--angles table",
+               "--cos-sin"}});
     fail_values(2,
                 {{"--base", "ten 1e4x nan inf 1e999 ''"},
                  {"--inv-freq", "''"},
