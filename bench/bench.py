@@ -102,8 +102,8 @@ def run_table(options):
     if options.against:
         return run_against(options, works, setting)
     if options.peers:
-        from peers import rotations
-        setting.peers = rotations.Peers("road" if options.command == "road" else "rotation")
+        from peers import peers
+        setting.peers = peers.Peers("road" if options.command == "road" else "rotation")
     began = time.monotonic()
     rows = measure_rows(works, setting)
     command = shlex.join(["./run", "bench", *sys.argv[1:]])
@@ -210,7 +210,7 @@ def add_table(parser):
     parser.add_argument("--json", metavar="FILE", help="also write the rows to this file")
     parser.add_argument("--target", default="", help="force a target (halyard list names them)")
     parser.add_argument("--against", metavar="OTHER.so", help="compare with another build, in the same rounds")
-    parser.add_argument("--peers", action="store_true", help="also time other libraries (peers/rotations.py)")
+    parser.add_argument("--peers", action="store_true", help="also time other libraries (peers/peers.py)")
     parser.add_argument("--floors", default=FOLDER / "floors.json", help="the recorded ratios [bench/floors.json]")
     floors = parser.add_mutually_exclusive_group()
     floors.add_argument("--check-floors", action="store_true",

@@ -91,12 +91,7 @@ def make_row(work, subjects):
 def measure_row(work, setting):
     with Prepared(work.described()) as prepared:
         subjects = prepare(work, prepared, setting)
-        # What a peer's calls take that have next to nothing to do.
-        overheads = {s.name: Subject(s.name, s.about.pop("overhead")) for s in subjects if "overhead" in s.about}
-        rounds.measure([*subjects, *overheads.values()], setting.effort)
-        for subject in subjects:
-            if subject.name in overheads:
-                subject.about["overhead_seconds"] = overheads[subject.name].timing().median
+        rounds.measure(subjects, setting.effort)
         return make_row(work, subjects)
 
 

@@ -73,13 +73,6 @@ def timer_of(*functions, clock=time.perf_counter):
     return seconds
 
 
-def time_calls(calls, n_rounds, n_times):
-    """Functions by their names -> subjects, which made n_times calls in each round."""
-    subjects = {name: Subject(name, timer_of(call), n_calls=n_times) for name, call in calls.items()}
-    take_rounds(list(subjects.values()), n_rounds)
-    return subjects
-
-
 def find_n_calls(subject, seconds_each):
     """How many calls take at least that long, and how long they take. One interruption must not make too few calls look
     enough: a single call after another subject's is not a hot one."""

@@ -15,13 +15,7 @@ def best_peer(row):
     if not right:
         return "-"
     peer = min(right, key=lambda rival: rival["median_seconds"])
-    own_seconds = peer["median_seconds"] - peer.get("overhead_seconds", 0.0)
-    text = f"{times(row, peer)} {peer['name']}"
-    if own_seconds <= 0.0:
-        return text + " (all of it the call)"
-    if own_seconds < 0.9 * peer["median_seconds"]:
-        return text + f" ({own_seconds / row['median_seconds']:.2f} without its call)"
-    return text
+    return f"{times(row, peer)} {peer['name']}"
 
 
 def show_time(row):

@@ -4,6 +4,8 @@ The forms are those of Hugging Face's models: the norm in f32, rounded before th
 cos and sin in bf16.
 """
 
+import functools
+
 import numpy as np
 
 from prepared import EPS, SCALE
@@ -11,61 +13,35 @@ from prepared import EPS, SCALE
 BASE = 10000.0
 
 
-class KvPath:
-    """Ready for one work: calls[0]() takes it."""
+def take_kv_path(ready, work, prepared, done):
+    """A peer whose function is made ready to be called: its call, and what puts what it returns into memory."""
+    import torch
 
-    name = "torch"
-    package = "transformers"
+    def words(what, count, dtype, part=0):
+        n_bytes = int(count) * dtype.itemsize
+        return torch.from_numpy(np.frombuffer(prepared.memory(what, n_bytes, 0, part), np.uint8)).view(dtype)
 
-    @staticmethod
-    def load():
-        import torch
-        torch.set_num_threads(1)
-        torch.set_grad_enabled(False)
-        return torch.__version__
+    desc, bf16 = work.described(), torch.bfloat16
+    tokens, row, parts, n = desc["tokens"], desc["row_elements"], desc["parts"], desc["rotary_dim"]
+    cached = torch.uint8 if desc["cache"] == "e4m3" else bf16
+    weights = [words("weight", part["norm_size"], bf16, i) if part["norm_size"] else None
+               for i, part in enumerate(parts)]
+    outputs = []
+    for i, part in enumerate(parts):
+        shape = (desc["n_slots"] if part["is_cached"] else tokens, part["heads"], part["head_dim"])
+        outputs.append(words("y", np.prod(shape), cached if part["is_cached"] else bf16, i).view(shape))
+    inv_freq = 1.0 / BASE ** (torch.arange(0, n, 2, dtype=torch.float32) / n)
+    angles = words("positions", tokens, torch.int64).float()[:, None, None] * inv_freq
+    take = functools.partial(ready(make_path(desc)), words("rows", tokens * row, bf16).view(tokens, row),
+                             words("slots", tokens, torch.int64), angles.cos().to(bf16), angles.sin().to(bf16), weights,
+                             outputs)
+    take()
 
-    def __init__(self, work, prepared):
-        import torch
-        self.torch = torch
-
-        def words(what, count, dtype, part=0):
-            n_bytes = int(count) * dtype.itemsize
-            return torch.from_numpy(np.frombuffer(prepared.memory(what, n_bytes, 0, part), np.uint8)).view(dtype)
-
-        desc, bf16 = work.described(), torch.bfloat16
-        tokens, row, self.parts = desc["tokens"], desc["row_elements"], desc["parts"]
-        x = words("rows", tokens * row, bf16).view(tokens, row)
-        slots = words("slots", tokens, torch.int64)
-        cached = torch.uint8 if desc["cache"] == "e4m3" else bf16
-        weights = [words("weight", part["norm_size"], bf16, i) if part["norm_size"] else None
-                   for i, part in enumerate(self.parts)]
-        self.outputs = []
-        for i, part in enumerate(self.parts):
-            shape = (desc["n_slots"] if part["is_cached"] else tokens, part["heads"], part["head_dim"])
-            self.outputs.append(words("y", np.prod(shape), cached if part["is_cached"] else bf16, i).view(shape))
-        pairs = desc["rotary_dim"] // 2
-        inv_freq = 1.0 / BASE ** (torch.arange(0, 2 * pairs, 2, dtype=torch.float32) / (2 * pairs))
-        angles = words("positions", tokens, torch.int64).float()[:, None, None] * inv_freq
-        take = self.ready_to_call(make_path(desc))
-        inputs = (x, slots, angles.cos().to(bf16), angles.sin().to(bf16), weights, self.outputs)
-        self.calls = [lambda: take(*inputs)]
-        self.calls[0]()
-
-    def ready_to_call(self, take):
-        return take
-
-    def leave_result(self):
-        kept = [output for output, part in zip(self.outputs, self.parts) if not part["is_cached"]]
-        for output, made in zip(kept, self.calls[0]()):
+    def leave(results):
+        kept = [output for output, part in zip(outputs, parts) if not part["is_cached"]]
+        for output, made in zip(kept, results):
             output.copy_(made)
-
-
-class CompiledKvPath(KvPath):
-    name = "torch-compiled"
-
-    def ready_to_call(self, take):
-        self.torch._dynamo.config.recompile_limit = self.torch._dynamo.config.accumulated_recompile_limit = 100_000
-        return self.torch.compile(take, dynamic=False)
+    return [take], leave
 
 
 def make_path(desc):
@@ -107,5 +83,3 @@ def make_path(desc):
 
     return take
 
-
-PEERS = (KvPath, CompiledKvPath)

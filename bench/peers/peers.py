@@ -1,0 +1,340 @@
+"""The peers of the bench: other libraries' RoPE, timed in the bench's process on the memory that Halyard works on.
+
+A peer makes its angles by its own recipe. A peer that takes caches gets what exporters put there: angles by Hugging
+Face's recipe in float32. What a peer makes once per model or once for all layers (caches, rows of cos and sin, compiled
+graphs) is made beforehand, untimed.
+"""
+
+import contextlib
+import ctypes
+import functools
+import importlib
+import mmap
+import os
+import pathlib
+import sys
+import time
+import types
+import typing
+
+ENVIRONMENT = pathlib.Path(sys.prefix)
+# Compiled graphs are kept in the environment, so that the next run need not compile them again.
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(ENVIRONMENT / "torchinductor"))
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no other processes that compile while a call is timed
+
+import ml_dtypes
+import numpy as np
+
+from peers.kv_path import take_kv_path
+from rounds import Subject, timer_of
+
+NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}  # torch's and NumPy's
+BASE, MAX_POSITION = 10000.0, 32768
+
+
+class Refused(Exception):
+    """A peer can't do this work, and says why."""
+
+
+class Placed(types.SimpleNamespace):
+    """A rotation with its arrays: x and y of each copy are dense [tokens, heads, head_dim]. `done` is called when the
+    peer is no longer needed."""
+
+    def __init__(self, work, prepared, done):
+        super().__init__(done=done, **work.about())
+        self.heads, self.type = work.model.heads, np.dtype(getattr(ml_dtypes, NAMES[self.dtype], NAMES[self.dtype]))
+        self.shape = self.tokens, self.heads, self.head_dim
+        array = lambda what, copy, dtype, shape: np.frombuffer(
+            prepared.memory(what, int(np.prod(shape)) * dtype.itemsize, copy), dtype).reshape(shape)
+        self.positions = array("positions", 0, np.dtype(np.int64), (self.tokens,)).copy()
+        self.copies = [tuple(array(what, i, self.type, self.shape) for what in "xy")
+                       for i in range(prepared.n_copies)]
+
+    def own_outputs(self):
+        """Where a peer that can't work in place writes: y, or one tensor of its own for all copies."""
+        own = np.frombuffer(mmap.mmap(-1, self.copies[0][0].nbytes), self.type).reshape(self.shape)
+        return [own if self.in_place else y for x, y in self.copies]
+
+
+@functools.lru_cache(maxsize=4)
+def float32_rows(positions, rotary_dim):
+    """cos and sin, float32 [positions, rotary_dim / 2], by Hugging Face's recipe; positions as bytes of int64."""
+    positions = np.frombuffer(positions, np.int64).astype(np.float32)
+    exponents = np.arange(0, rotary_dim, 2).astype(np.float32) / np.float32(rotary_dim)
+    angles = positions[:, None] * (np.float32(1) / np.float32(BASE) ** exponents)
+    return np.cos(angles), np.sin(angles)
+
+
+# ---- Rotations: a function returns its calls, one for each copy, and the array where the first leaves its result -----
+# (None: it returns a tensor of PyTorch).
+
+
+def onnx_runtime(work):
+    """Its own operator, which takes rows from caches by position; into memory of its own where the work is in place."""
+    import onnxruntime
+    from onnx import TensorProto, helper
+    kind = helper.np_dtype_to_tensor_dtype(work.type)
+    x_shape, rows = [1, work.tokens, work.heads * work.head_dim], [MAX_POSITION, work.rotary_dim // 2]
+    inputs = {"x": (kind, x_shape), "position_ids": (TensorProto.INT64, [1, work.tokens]),
+              "cos_cache": (kind, rows), "sin_cache": (kind, rows)}
+    partial = {} if work.rotary_dim == work.head_dim else {"rotary_embedding_dim": work.rotary_dim}
+    node = helper.make_node("RotaryEmbedding", list(inputs), ["y"], domain="com.microsoft", num_heads=work.heads,
+                            interleaved=int(work.pairing == "interleaved"), **partial)
+    infos = [helper.make_tensor_value_info(name, *of) for name, of in inputs.items()]
+    graph = helper.make_graph([node], "rope", infos, [helper.make_tensor_value_info("y", kind, x_shape)])
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        helper.make_model(graph, ir_version=10, opset_imports=opsets).SerializeToString(), options,
+        ["CPUExecutionProvider"])
+    value = onnxruntime.OrtValue.ortvalue_from_numpy
+    caches = (rows.astype(work.type) for rows in float32_rows(np.arange(MAX_POSITION).tobytes(), work.rotary_dim))
+    constants = dict(zip(("cos_cache", "sin_cache"), map(value, caches)))
+    constants["position_ids"], outputs, calls = value(work.positions[None]), work.own_outputs(), []
+    for (x, _), y in zip(work.copies, outputs):
+        binding = session.io_binding()
+        for name, bound in {**constants, "x": value(x.reshape(x_shape))}.items():
+            binding.bind_ortvalue_input(name, bound)
+        binding.bind_ortvalue_output("y", value(y.reshape(x_shape)))
+        calls.append(functools.partial(session.run_with_iobinding, binding))
+    return calls, outputs[0]
+
+
+def transformers(work, is_compiled=False):
+    """PyTorch, eager or compiled: apply_rotary_pos_emb of Llama (half) and of GPT-J (interleaved), into new memory,
+    with rows of cos and sin as a Llama model makes them once for all layers."""
+    import torch
+    from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as interleaved
+    from transformers.models.llama import modeling_llama
+    dtype, n = getattr(torch, NAMES[work.dtype]), work.rotary_dim
+    config = modeling_llama.LlamaConfig(head_dim=n, max_position_embeddings=MAX_POSITION,
+                                        rope_parameters={"rope_type": "default", "rope_theta": BASE})
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(torch.empty(0, dtype=dtype),
+                                                           torch.from_numpy(work.positions)[None])
+    if work.pairing == "interleaved":
+        cos, sin = (rows[..., : n // 2].contiguous() for rows in (cos, sin))
+        turn = lambda x: interleaved(x, sin, cos)
+    else:  # the function takes q and k: here q has all heads, and k none
+        turn = lambda x: modeling_llama.apply_rotary_pos_emb(x.transpose(1, 2), x.transpose(1, 2)[:, :0], cos,
+                                                             sin)[0].transpose(1, 2)
+    rotate = turn if n == work.head_dim else lambda x: torch.cat((turn(x[..., :n]), x[..., n:]), -1)
+    if is_compiled:
+        rotate = compiled(rotate)
+        rotate(torch.zeros(1, *work.shape, dtype=dtype))
+    return [functools.partial(rotate, torch.from_numpy(x.view(np.uint8)).view(dtype)[None])
+            for x, _ in work.copies], None
+
+
+def compiled(function):
+    """Each work is compiled apart; at these limits PyTorch would silently go back to eager calls."""
+    import torch
+    import torch._dynamo
+    import torch._inductor.config
+    torch._inductor.config.cpp.threads = 1
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 100_000
+    return torch.compile(function, dynamic=False)
+
+
+def openvino(work):
+    """The graph that is exported from Llama models, but with the tokens as the batch, so that x is dense. Its CPU
+    plugin fuses it into its RoPE operation. Rows of cos and sin in f32 were made beforehand."""
+    import openvino
+    from openvino import opset13 as op
+    kind, n, shape = getattr(openvino.Type, work.dtype), work.rotary_dim, [work.tokens, work.heads, 1, work.head_dim]
+    if work.pairing != "half":
+        raise Refused("fuses no interleaved pairs into its RoPE operation")
+    columns = lambda x, *bounds: op.slice(x, *(op.constant(np.array([value], np.int64)) for value in (*bounds, 1, 3)))
+    x, *rows = op.parameter(shape, kind), *(op.parameter([work.tokens, 1, 1, n], np.float32) for _ in ("cos", "sin"))
+    cos, sin, minus_one = (one if work.dtype == "f32" else op.convert(one, kind.get_type_name())
+                           for one in (*rows, op.constant(np.float32(-1))))
+    rotated = x if n == work.head_dim else columns(x, 0, n)
+    first, second = columns(rotated, 0, n // 2), columns(rotated, n // 2, 2**31 - 1)
+    turned = op.concat([op.multiply(second, minus_one), first], -1)
+    y = op.add(op.multiply(rotated, cos), op.multiply(turned, sin))
+    graph = y if n == work.head_dim else op.concat([y, columns(x, n, 2**31 - 1)], -1)
+    model = openvino.Core().compile_model(openvino.Model([graph], [x, *rows]), "CPU", {
+        "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": kind, "ENABLE_CPU_PINNING": False})
+    if "RoPE" not in (node.get_rt_info()["layerType"].astype(str) for node in model.get_runtime_model().get_ops()):
+        raise Refused("does not fuse this into its RoPE operation")
+
+    def tensor(array):
+        if work.dtype == "bf16":
+            return openvino.Tensor(array.view(np.uint16).reshape(shape), shape, kind)
+        return openvino.Tensor(array.reshape(shape), shared_memory=True)
+
+    arrays = [np.concatenate((r, r), -1).reshape(work.tokens, 1, 1, -1)
+              for r in float32_rows(work.positions.tobytes(), n)]
+    work.done(arrays.clear)  # until then they live: OpenVINO's tensors do not keep them
+    outputs, calls = work.own_outputs(), []
+    for (x, _), y in zip(work.copies, outputs):
+        request = model.create_infer_request()
+        for i, one in enumerate([tensor(x), *(openvino.Tensor(r, shared_memory=True) for r in arrays)]):
+            request.set_input_tensor(i, one)
+        request.set_output_tensor(tensor(y))
+        calls.append(functools.partial(request.infer, share_outputs=True))
+    return calls, outputs[0]
+
+
+class Pointer(ctypes.c_void_p):
+    """What a function returns whose type ctypes does not turn into an integer."""
+
+
+@functools.cache
+def ggml_function(name, result=Pointer):
+    for library in "libggml-base.so.0", "libggml-cpu.so.0":
+        loaded = ctypes.CDLL(ENVIRONMENT / "ggml" / library, ctypes.RTLD_GLOBAL)
+        if hasattr(loaded, f"ggml_{name}"):
+            function = getattr(loaded, f"ggml_{name}")
+            function.restype = result
+            return function
+    raise Refused(f"ggml has no ggml_{name}")
+
+
+class GgmlParams(ctypes.Structure):
+    _fields_ = [("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+
+
+def ggml(work):
+    """cos and sin are made in the call."""
+    types, size, real = {"f32": 0, "f16": 1, "i32": 26}, ctypes.c_size_t, ctypes.c_float
+    if work.dtype not in types:
+        raise Refused(f"no {work.dtype}")
+
+    def call(name, *arguments, result=Pointer):
+        return ggml_function(name, result)(*arguments)
+
+    def owned(made, free):
+        work.done(lambda: call(free, made))
+        return made
+
+    params = ctypes.create_string_buffer(4096)
+    call("threadpool_params_init", params, 1)
+    pool = owned(call("threadpool_new", params), "threadpool_free")
+    backend = owned(call("backend_cpu_init"), "backend_free")
+    call("backend_cpu_set_n_threads", backend, 1)
+    call("backend_cpu_set_threadpool", backend, pool)
+    n_bytes = 3 * call("tensor_overhead", result=size)
+    n_bytes += call("graph_overhead_custom", size(8), False, result=size)
+    context = owned(call("init", GgmlParams(n_bytes * len(work.copies) + 4096, None, True)), "free")
+
+    def buffer(at, end):
+        return owned(call("backend_cpu_buffer_from_ptr", ctypes.c_void_p(at), size(end - at)), "backend_buffer_free")
+
+    def place(buffer, tensor, at):
+        call("backend_tensor_alloc", buffer, tensor, ctypes.c_void_p(at))
+        return tensor
+
+    memory = mmap.mmap(-1, 4 * work.tokens)
+    numbers = np.frombuffer(memory, np.int32)
+    numbers[:] = work.positions
+    places = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in (numbers, *sum(work.copies, ()))]
+    positions = place(buffer(*places[0]), call("new_tensor_1d", context, types["i32"], ctypes.c_int64(work.tokens)),
+                      places[0][0])
+    tensors, calls = buffer(min(at for at, _ in places[1:]), max(end for _, end in places[1:])), []
+    for x_at, y_at in work.copies:
+        shape = map(ctypes.c_int64, (work.head_dim, work.heads, work.tokens))
+        x = place(tensors, call("new_tensor_3d", context, types[work.dtype], *shape), x_at.ctypes.data)
+        y = call("rope_ext_inplace" if work.in_place else "rope_ext", context, x, positions, None, work.rotary_dim,
+                 2 if work.pairing == "half" else 0, 0, *map(real, (BASE, 1, 0, 1, 0, 0)))
+        if not work.in_place:
+            place(tensors, y, y_at.ctypes.data)
+        graph = call("new_graph_custom", context, size(8), False)
+        call("build_forward_expand", graph, y)
+        calls.append(functools.partial(ggml_function("backend_graph_compute", ctypes.c_int), backend, graph))
+    work.done(lambda: numbers is None)  # they live until then
+    return calls, work.copies[0][1]
+
+
+def rotation(make):
+    """Makes a peer of a rotation ready: its calls, and what takes the result of the first to y."""
+    def ready(work, prepared, done):
+        placed = Placed(work, prepared, done)
+        calls, output = make(placed)
+        y = placed.copies[0][1]
+        done(lambda: output)  # until then it lives: OpenVINO's tensors do not keep their memory
+
+        def leave(result):
+            if output is None:
+                import torch
+                result = result[0].contiguous().view(torch.uint8).numpy()
+            made, y_bytes = result if output is None else output, y.view(np.uint8)
+            y_bytes[:] = made.view(np.uint8).reshape(y_bytes.shape)
+        return calls, leave
+    return ready
+
+
+# ---- All of them -----------------------------------------------------------------------------------------------------
+
+
+def versions(*names):
+    """Imports these, and says what the last one's version is, and PyTorch's."""
+    modules = [importlib.import_module(name) for name in names]
+    if "torch" in names:
+        modules[0].set_num_threads(1)
+        modules[0].set_grad_enabled(False)
+    return ", torch ".join(dict.fromkeys(module.__version__.split("-")[0] for module in (modules[-1], *modules[:-1])
+                                         if module is modules[-1] or module.__name__ == "torch"))
+
+
+class Peer(typing.NamedTuple):
+    name: str
+    package: str  # the section of peers.txt
+    version: typing.Callable  # fails where it is not there
+    ready: typing.Callable  # (work, prepared, done) -> its calls, and what puts the first one's result into place
+
+
+with_torch = functools.partial(versions, "torch", "transformers")
+PEERS = {
+    "rotation": (
+        Peer("onnxruntime", "onnxruntime", lambda: versions("onnx", "onnxruntime"), rotation(onnx_runtime)),
+        Peer("transformers", "transformers", with_torch, rotation(transformers)),
+        Peer("transformers-compiled", "transformers", with_torch,
+             rotation(functools.partial(transformers, is_compiled=True))),
+        Peer("openvino", "openvino", lambda: versions("openvino"), rotation(openvino)),
+        Peer("ggml", "ggml", lambda: ggml_function("version", ctypes.c_char_p)().decode(), rotation(ggml))),
+    "road": (
+        Peer("torch", "transformers", lambda: versions("torch"), functools.partial(take_kv_path, lambda take: take)),
+        Peer("torch-compiled", "transformers", lambda: versions("torch"), functools.partial(take_kv_path, compiled))),
+}
+
+
+def one_sentence(error):
+    """The first line that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]
+
+
+class Peers:
+    """Those of rotations, or of the KV path. `list` is {"peers", "absent", "refused"}: the versions of those that are
+    there, why others are not, and why some could not do some of the works."""
+
+    def __init__(self, kind):
+        self.list, self.peers, self.stack = {"peers": [], "absent": [], "refused": []}, [], contextlib.ExitStack()
+        for peer in PEERS[kind]:
+            try:
+                self.list["peers"].append({"name": peer.name, "version": peer.version()})
+                self.peers.append(peer)
+            except Exception as error:
+                why = ENVIRONMENT / f"{peer.package}.why"  # left by ./run where it could not be installed
+                self.list["absent"].append({"name": peer.name,
+                                            "why": why.read_text() if why.exists() else one_sentence(error)})
+
+    def subjects(self, work, prepared, judge):
+        """What is timed of each that can do the work, after its result was compared. Those of the work before go."""
+        self.stack.close()
+        found = []
+        for peer in self.peers:
+            try:
+                calls, leave = peer.ready(work, prepared, self.stack.callback)
+                prepared.reset()
+                leave(calls[0]())
+                about = {"kind": "peer", **judge(prepared.difference(), work.slack)}
+            except Exception as error:
+                refusal = {"name": peer.name, "why": one_sentence(error)}
+                if refusal not in self.list["refused"]:
+                    self.list["refused"].append(refusal)
+                continue
+            # How long this process had a CPU, as Halyard's thread is timed.
+            found.append(Subject(peer.name, timer_of(*calls, clock=time.process_time), about=about))
+        return found
