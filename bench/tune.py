@@ -128,7 +128,7 @@ class Maker:
         if not fault:
             self.link(assembly, "-o", program, *self.recipe["check"])
             is_rows = self.kernel.op == "rows_phase"
-            test = "row kernels: phase*" if is_rows else self.kernel.name
+            test = "row errors: phase*" if is_rows else self.kernel.name
             fault = self.find_fault([program, test, "--rng-seed", "1"], HALYARD_TEST_ROUNDS="20")
         if not fault:
             self.link("-shared", assembly, "-o", library, "-Wl,--whole-archive", self.recipe["library"],
