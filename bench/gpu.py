@@ -67,19 +67,21 @@ def halyard_jobs(case):
     norm = halyard.Norm(case.weight, EPS)
     how = {"angles": angles, "positions": case.positions, "bad_position": "identity"}
 
-    def rotate(q, k, v, **more):
-        return halyard.rotate(q, k, out=(q, k), **how, **more)
+    def rotate(q, k, v, norm=None):
+        return halyard.rotate(*(halyard.Tensor(x, norm=norm, out=x) for x in (q, k)), **how)
 
     def store(dtype, scale):
         caches = [torch.zeros(case.cache_shape, dtype=dtype, device=case.packed.device) for _ in range(2)]
 
         def call(q, k, v):
-            halyard.rotate(q, k, v, out=(q,), cache=(None, *caches), slots=case.slots, duplicate_slots="last",
-                           norm=(norm, norm), scale=scale and (None, scale, scale), **how)
+            halyard.rotate(halyard.Tensor(q, norm=norm, out=q),
+                           halyard.Tensor(k, norm=norm, scale=scale, cache=caches[0]),
+                           halyard.Tensor(v, scale=scale, cache=caches[1]),
+                           slots=case.slots, duplicate_slots="last", **how)
             return q, caches[0].flatten(0, 1)[case.slots.long()].float() * (scale or 1)
         return call
 
-    return {"rotate": (rotate, False), "norm": (lambda *qkv: rotate(*qkv, norm=(norm, norm)), True),
+    return {"rotate": (rotate, False), "norm": (lambda *qkv: rotate(*qkv, norm=norm), True),
             "norm, store": (store(torch.bfloat16, None), True),
             "norm, store e4m3": (store(torch.float8_e4m3fn, 0.25), True)}
 

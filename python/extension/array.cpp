@@ -134,10 +134,25 @@ const KnownDtype *find_known(const dlpack::Dtype &dtype) {
 
 }  // namespace
 
+View View::heads(std::int64_t first, std::int64_t n, std::int64_t head_dim) const {
+    View part = *this;
+    const auto last = static_cast<std::size_t>(n_dims - 1);
+    if (n_dims < 1 || n_dims == max_dims) {
+        refuse(HALYARD_ERROR_SHAPE, "q has " + std::to_string(n_dims) + " dimensions, but heads lie in the last of 2 or 3");
+    }
+    part.n_dims = n_dims + 1;
+    part.shape[last] = n;
+    part.shape[last + 1] = head_dim;
+    part.strides[last] = head_dim * strides[last];
+    part.strides[last + 1] = strides[last];
+    part.data = static_cast<char *>(data) + first * part.strides[last] * (dtype.bits / 8);
+    return part;
+}
+
 Array::Array(nb::handle object, std::string name, std::int32_t device)
     : name_(std::move(name)), owner_(nb::borrow(object)), device_(device) {
     if (const View *view = nullptr; nb::try_cast(object, view)) {
-        read(view->tensor);
+        read(view->tensor());
         return;
     }
     if (read_by_exchange(object)) {

@@ -11,9 +11,19 @@
 
 namespace halyard::python {
 
-/// Memory that C++ knows, and lends to Python for a call: what takes the place of an array there.
+constexpr int max_dims = 6;
+
+/// Memory on the CPU that C++ knows, and lends to Python for a call: what takes the place of an array there.
 struct View {
-    dlpack::Tensor tensor{};
+    void *data = nullptr;
+    int n_dims = 0;
+    dlpack::Dtype dtype{};
+    std::array<std::int64_t, max_dims> shape{}, strides{};
+
+    dlpack::Tensor tensor() const { return {data, dlpack::cpu, 0, n_dims, dtype, shape.data(), strides.data(), 0}; }
+
+    /// n heads of those that share the last dimension, which becomes two: heads and head_dim.
+    View heads(std::int64_t first, std::int64_t n, std::int64_t head_dim) const;
 };
 
 /// A dtype as NumPy and PyTorch call it, and as the C ABI does: HALYARD_F32 … HALYARD_INT8, or 0.
@@ -49,7 +59,6 @@ inline void add_to(Form &form, int n_dims, dlpack::Dtype dtype, const std::int64
 /// One array, and its memory for as long as the object lives. Make and destroy it with the GIL held.
 class Array {
 public:
-    static constexpr int max_dims = 6;
     static constexpr std::int32_t on_cpu = -1, anywhere = -2;  ///< beside the numbers of CUDA devices
 
     /// `name` is what messages call it. Takes a View, what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch,

@@ -17,15 +17,18 @@ nb::tuple tell(nb::handle groups, std::int64_t head_dim, const std::string &name
                           of_head.has_powers() ? "uint8" : "f32");
 }
 
-std::int64_t find(nb::handle groups, nb::handle records, const std::string &name, const std::string &name_of_groups) {
-    return find_head_dim(groups, Array(records, name, Array::anywhere), name_of_groups);
-}
-
 std::int32_t read_preset(nb::handle groups, const std::string &name) {
     if (!PyUnicode_Check(groups.ptr())) {
         throw nb::type_error((name + " is a " + type_of(groups) + ", not the name of a preset").c_str());
     }
     return value_of(presets, name.c_str(), nb::cast<std::string>(groups));
+}
+
+/// Of records of a preset, or of an array that is none of these.
+std::int64_t find(nb::handle preset, nb::handle object, const std::string &name) {
+    const Array array(object, name, Array::anywhere);
+    const int n = array.n_dims();
+    return preset.is_none() ? (n > 0 ? array.size(n - 1) : 0) : find_head_dim(preset, array, "from_groups of " + name);
 }
 
 }  // namespace
@@ -37,6 +40,15 @@ Groups::Groups(nb::handle groups, std::int64_t head_dim, const std::string &name
     } catch (const error &refused) {
         refuse(refused.status(), name + ": " + refused.what());
     }
+}
+
+bool Groups::needs_scales(nb::handle scales, const std::string &name) const {
+    const bool is_apart = info.scales_apart != 0;
+    if (scales.is_none() == is_apart) {
+        refuse(HALYARD_ERROR_MISMATCH, "scales of " + name + (is_apart ? " are None, but it has its" : " are given, but it has no") +
+                                           " scales apart");
+    }
+    return is_apart;
 }
 
 std::int64_t find_head_dim(nb::handle groups, const Array &records, const std::string &name) {
@@ -91,8 +103,7 @@ void *read_group_scales(const Array &array, const HeadRows &rows, Groups &groups
 
 void add_groups(nb::module_ &module) {
     module.def("get_groups_info", tell, nb::arg("groups"), nb::arg("head_dim"), nb::arg("name"));
-    module.def("find_head_dim", find, nb::arg("groups"), nb::arg("records"), nb::arg("name"),
-               nb::arg("name_of_groups"));
+    module.def("find_head_dim", find, nb::arg("groups").none(), nb::arg("array"), nb::arg("name"));
 }
 
 }  // namespace halyard::python

@@ -18,6 +18,9 @@ struct Groups {
     Groups() = default;
     Groups(nanobind::handle groups, std::int64_t head_dim, const std::string &name);
 
+    /// Whether scales lie apart from the records; throws unless they are given just then.
+    bool needs_scales(nanobind::handle scales, const std::string &name) const;
+
     /// Whether scales are powers of two, which arrays have as bytes; else they are floats, of those that lie apart.
     bool has_powers() const { return info.scale_stride == 1; }
 };

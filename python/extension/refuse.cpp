@@ -2,10 +2,12 @@
 
 #include "module.h"
 
+#include <nanobind/stl/string.h>
+
+#include <cmath>
 #include <exception>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace nb = nanobind;
 
@@ -19,7 +21,7 @@ void translate(const std::exception_ptr &thrown, void *) {
         std::rethrow_exception(thrown);
     } catch (const error &refusal) {
         // A message is cut at 255 bytes, maybe within a character.
-        const std::string sentence = say_in_python(refusal.what());
+        const std::string_view sentence = refusal.what();
         const auto message =
             nb::steal(PyUnicode_DecodeUTF8(sentence.data(), static_cast<Py_ssize_t>(sentence.size()), "replace"));
         nb::object raised = nb::handle(error_type)(message);
@@ -31,20 +33,14 @@ void translate(const std::exception_ptr &thrown, void *) {
 
 }  // namespace
 
-std::string say_in_python(std::string sentence) {
-    static constexpr std::pair<std::string_view, std::string_view> words[] = {{"kv.", ""},
-                                                                              {"args.", ""},
-                                                                              {" is NULL", " is None"},
-                                                                              {"tensors[0].", "x[0]'s "},
-                                                                              {"tensors[1].", "x[1]'s "},
-                                                                              {"tensors[2].", "x[2]'s "},
-                                                                              {"tensors[", "x["}};
-    for (const auto &[library, python] : words) {
-        for (auto at = sentence.find(library); at != sentence.npos; at = sentence.find(library, at + python.size())) {
-            sentence.replace(at, library.size(), python);
-        }
+double float_in(nb::handle object, const std::string &name) {
+    const auto value = cast<double>(object, name);
+    const auto stored = static_cast<float>(value);
+    if ((stored == 0.0f && value != 0.0) || (std::isinf(stored) && !std::isinf(value))) {
+        refuse(HALYARD_ERROR_SCALE, name + " is " + nb::cast<std::string>(nb::repr(object)) + ", but float32 has " +
+                                        (stored == 0.0f ? "no number so small" : "no number so large"));
     }
-    return sentence;
+    return value;
 }
 
 std::string type_of(nb::handle object) {

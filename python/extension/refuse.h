@@ -12,10 +12,25 @@ namespace halyard::python {
 /// Throws halyard::error, which Python sees as halyard.Error.
 [[noreturn]] inline void refuse(halyard_status status, const std::string &message) { throw error(status, message); }
 
-/// The C ABI's sentences speak of its fields, which have other names here.
-std::string say_in_python(std::string sentence);
-
 /// The name of an object's type, as "numpy.ndarray" or "list".
 std::string type_of(nanobind::handle object);
+
+/// An object as a number or a word; throws TypeError for what is none.
+template <typename T, typename Text>
+T cast(nanobind::handle object, const Text &name) {
+    T value{};
+    if (!nanobind::try_cast(object, value)) {
+        throw nanobind::type_error((std::string(name) + " is a " + type_of(object)).c_str());
+    }
+    return value;
+}
+
+/// A number that a float32 is made of; throws for one that would become another one's: 0, or an infinity.
+double float_in(nanobind::handle object, const std::string &name);
+
+/// The member i of a tuple. Those that come here have as many as are asked for.
+inline nanobind::handle at(nanobind::handle tuple, std::size_t i) {
+    return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
+}
 
 }  // namespace halyard::python

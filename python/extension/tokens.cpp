@@ -79,12 +79,16 @@ const halyard_slots *Slots::read(nb::handle argument, const std::string &duplica
     slots_ = make_struct<halyard_slots>();
     slots_.policy = value_of(slot_policies, "duplicate_slots", duplicates);
     Tokens::read("slots", argument, 1, device, HALYARD_ERROR_SLOT, slots_);
+    make_scratch(n_slots);
+    return &slots_;
+}
+
+void Slots::make_scratch(std::int64_t n_slots) {
     if (slots_.policy == HALYARD_SLOTS_CHECK) {
         scratch_.resize(static_cast<std::size_t>(n_slots / 8 + 1));
         slots_.scratch = scratch_.data();
         slots_.scratch_bytes = static_cast<std::int64_t>(scratch_.size());
     }
-    return &slots_;
 }
 
 const halyard_executor *find_executor(std::int32_t n_threads) {

@@ -41,6 +41,9 @@ public:
     const halyard_slots *read(nanobind::handle argument, const std::string &duplicates, std::int64_t n_slots,
                               std::int32_t device = Array::on_cpu);
 
+    /// Where the smallest cache is known later: once that is so.
+    void make_scratch(std::int64_t n_slots);
+
 private:
     halyard_slots slots_{};
     std::vector<unsigned char> scratch_;

@@ -13,15 +13,15 @@ Make ``Frequencies`` (from a base, a list or a model's config), then an ``AngleS
 frequencies, pairings and angle sources are, to the bit, is said in the C ABI's header, ``halyard/halyard.h``.
 
 What Halyard refuses raises ``halyard.Error``, a ValueError, before anything is written; what is no array at all raises
-TypeError. Where a sentence speaks of x[i] or y[i], that is the i-th of the tensors, as it goes in or comes out.
+TypeError.
 
 Objects never change, and any number of threads may use them; calls release the interpreter's lock.
 
 Tensors of ``rotate`` may lie on a CUDA device where the package was built for that (HALYARD_BUILD_GPU), and then all
 arrays do but scales. The work is enqueued on the stream that their library works on, and not waited for, so what
 positions and slots hold is not checked: a position that is not covered is taken for 0, and a slot that is not there for
--1; duplicate_slots has to be "last", which mixes the elements of such tokens. What halyard_gpu.h says of roads holds;
-threads is not looked at.
+-1; duplicate_slots has to be "last", which mixes the elements of such tokens. What halyard_gpu.h says of the KV
+path holds; threads is not looked at.
 """
 
 from ._angles import AngleSource
@@ -31,7 +31,8 @@ from ._frequencies import Frequencies, QScale
 from ._library import Target, explain, targets
 from ._prepare import prepare
 from ._rerotate import rerotate
-from ._rotate import CacheLayout, DynamicScale, Norm, rotate
+from ._rotate import rotate
+from ._tensor import Cache, CacheLayout, DynamicScale, Groups, Norm, Tensor
 
-__all__ = ["AngleSource", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Norm", "QScale",
-           "Target", "convert", "explain", "prepare", "rerotate", "rotate", "targets"]
+__all__ = ["AngleSource", "Cache", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Groups", "Norm", "QScale",
+           "Target", "Tensor", "convert", "explain", "prepare", "rerotate", "rotate", "targets"]

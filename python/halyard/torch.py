@@ -37,7 +37,10 @@ from torch.autograd import forward_ad
 from . import _core
 from ._angles import AngleSource, find
 from ._core import Error
-from ._rotate import CacheLayout, Norm, Stages, complete, not_a_source, turn_on_gpu
+from ._prepare import split, with_heads
+from ._rotate import turn_on_gpu
+from ._tensor import Cache, CacheLayout, Groups, Norm, Options, complete, require_source
+from ._tensor import Tensor as Stages
 
 Tensor = torch.Tensor
 _OPS = torch.ops.halyard
@@ -57,56 +60,58 @@ _SCHEMAS = {
 _ROLES = ("q", "k", "v", "positions", "slots", "k_cache", "v_cache", "q_weight", "k_weight", "out", "k_out")
 
 
-def describe(angles: AngleSource, *, inverse: bool = False, pairing: str | None = None, out_pairing: str | None = None,
-             rotary_offset: int | tuple[int, int] = 0, layout: str = "bshd", bad_position: str = "error",
-             threads: int = 0) -> str:
-    """The ``how`` of operators that rotate; all as in halyard.rotate. threads: 0: as many as PyTorch's."""
-    if not isinstance(angles, AngleSource):
-        raise not_a_source("angles", angles)
-    offsets = rotary_offset if isinstance(rotary_offset, tuple) else (rotary_offset, rotary_offset)
-    return (f"{angles._key}|{int(inverse)}|{pairing or ''}|{out_pairing or ''}|{offsets[0]}|{offsets[-1]}|{layout}|"
-            f"{bad_position}|{threads}")
+def describe(angles: AngleSource, *, rotary_offset: int = 0, inverse: bool = False, pairing: str | None = None,
+             out_pairing: str | None = None, layout: str = "bshd", bad_position: str = "error",
+             duplicate_slots: str = "error", threads: int = 0) -> str:
+    """The ``how`` of operators that rotate; all as in halyard.rotate, and rotary_offset of all tensors. threads: 0: as
+    many as PyTorch's."""
+    require_source("angles", angles)
+    return (f"{angles._key}|{rotary_offset}|{int(inverse)}|{pairing or ''}|{out_pairing or ''}|{layout}|{bad_position}|"
+            f"{duplicate_slots}|{threads}")
 
 
-def _read(how: str) -> tuple[_core.AngleSource, tuple[int, int, int], tuple[Any, ...]]:
-    """What describe said: the source, offsets, and `how` of the extension."""
-    key, *others = how.split("|")
-    if len(others) not in (0, 8):
+def _read(how: str) -> tuple[_core.AngleSource, int, Options, Any]:
+    """What describe said: the source, the offset, options, and what a Road adds."""
+    key, *others = how.split("|", 9)
+    if len(others) not in (0, 8, 9):
         raise Error(f'how is "{how[:60]}", which is nothing that describe has made')
-    inverse, pairing, out_pairing, q, k, layout, bad_position, threads = (
-        others if len(others) == 8 else ("0", "", "", "0", "0", "bshd", "error", "0"))
-    return find(key), (int(q), int(k), 0), (pairing or None, out_pairing or None, inverse == "1", layout, bad_position,
-                                            int(threads), None, None, 0)
+    offset, inverse, pairing, out_pairing, layout, bad_position, duplicates, threads = (
+        others[:8] or ("0", "", "", "", "bshd", "error", "error", "0"))
+    options = Options(inverse == "1", pairing or None, out_pairing or None, layout, bad_position, duplicates, int(threads))
+    return find(key), int(offset), options, json.loads(others[8]) if len(others) == 9 else None
+
+
+_KINDS = {"norm": Norm, "from_groups": Groups, "groups": Groups, "cache": Cache, "layout": CacheLayout}
+
+
+def _remake(fields: dict[str, Any]) -> dict[str, Any]:
+    """The small objects that JSON has as dictionaries, by the names of what they are for."""
+    return {name: _KINDS[name](**_remake(value)) if isinstance(value, dict) else value for name, value in fields.items()}
 
 
 class Road:
     """From a projection to a cache in one operator, as halyard.rotate does it: for layers of a model, which bring their
     own weights and caches.
 
-    heads: of q, k and v where these lie in one tensor, and head_dim where the heads of a token share its last
-        dimension, as in halyard.rotate.
-    norm: Norms (for q, for k) without their weights, which each call brings.
-    scale: numbers. threads: 0: as many as PyTorch's. The rest is as in halyard.rotate.
+    q, k, v: Tensors without arrays, with norms and caches that have none either, since each call brings these, and
+        without an out. Where q, k and v lie side by side in one tensor they are, as in halyard.prepare, numbers of heads
+        of head_dim, or Tensors with these in the place of the array.
+    options: those of describe, but rotary_offset, which each Tensor has.
 
     ``how`` is all of this as text.
     """
 
-    def __init__(self, *, angles: AngleSource, heads: tuple[int, ...] | None = None, head_dim: int = 0,
-                 inverse: bool = False, pairing: str | None = None, out_pairing: str | None = None,
-                 rotary_offset: int | tuple[int, ...] = 0, layout: str = "bshd", bad_position: str = "error",
-                 norm: tuple[Norm | None, ...] | None = None, scale: tuple[float | None, ...] | None = None,
-                 dtype: tuple[str | None, ...] | None = None, cache_layout: Any = "nhd", duplicate_slots: str = "error",
-                 hadamard: int | tuple[int, ...] = 0, threads: int = 0) -> None:
-        if not isinstance(angles, AngleSource):
-            raise not_a_source("angles", angles)
-        if any(each is not None and (each.weight is not None or each.bias is not None) for each in norm or ()):
-            raise Error("norm has a weight, but a Road's norms have none: each call brings q_weight and k_weight")
+    def __init__(self, q: Any = None, k: Any = None, v: Any = None, *, head_dim: int = 0, angles: AngleSource,
+                 **options: Any) -> None:
+        given = with_heads((q, k, v), head_dim) if head_dim else [
+            (name, each) for name, each in zip("qkv", (q, k, v)) if each is not None]
+        for name, each in given:
+            brought = (each.norm and (each.norm.weight, each.norm.bias), each.cache and (each.cache.array,), (each.out,))
+            if any(array is not None for arrays in brought for array in arrays or ()):
+                raise Error(f"{name} has a weight, a cache or an out, but each call of a Road brings them")
+        told = {name: dataclasses.asdict(each) for name, each in given}
         self.angles = angles
-        self.how = json.dumps(dict(
-            norm=norm, scale=scale, dtype=dtype, cache_layout=cache_layout, duplicate_slots=duplicate_slots,
-            hadamard=hadamard, angles=angles._key, rotary_offset=rotary_offset,
-            how=(pairing, out_pairing, inverse, layout, bad_position, threads, None, heads or None, head_dim)),
-            default=dataclasses.asdict)
+        self.how = f"{describe(angles, rotary_offset=0, **options)}|{json.dumps((head_dim, told))}"
 
     def __call__(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None, *, positions: Tensor | None = None,
                  slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
@@ -132,50 +137,57 @@ def _raise(refusal: RuntimeError) -> NoReturn:
     raise refusal
 
 
-def _tuples(value: Any) -> Any:
-    """Of JSON, which has lists."""
-    return tuple(value) if isinstance(value, list) else value
+def _describe_road(tensors: dict[str, Any], head_dim: int, told: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What the extension takes of a Road's tensors."""
+    given = {name: Stages(**_remake(fields)) for name, fields in told.items()}
+    names = told if head_dim else [name for name in "qkv" if tensors[name] is not None]
+    for name, what in (("k", "k"), ("v", "v"), *((name, f"{name}_{of}") for name in "qkv" for of in ("cache", "weight"))):
+        if tensors.get(what) is not None and (name not in names or (what == name and head_dim)):
+            raise Error(f"{what} is given, but {'q holds all heads' if what == name else name + ' is not'}")
+    for name in names:
+        stages = given.get(name, Stages(tensors[name]))
+        cache, weight = (tensors.get(f"{name}_{what}") for what in ("cache", "weight"))
+        if weight is not None:
+            if stages.norm is None:
+                raise Error(f"{name}_weight is given, but {name} has no norm")
+            stages = dataclasses.replace(stages, norm=dataclasses.replace(stages.norm, weight=weight))
+        given[name] = dataclasses.replace(
+            stages, cache=cache if stages.cache is None or cache is None else Cache(cache, stages.cache.layout))
+    q, out = tensors["q"], tensors["out"]
+    if not head_dim:
+        return [complete(name, dataclasses.replace(given[name], array=tensors[name], out=out if name == "q" else None),
+                         True, name != "v")[0] for name in names]
+    columns = sum(stages.array for stages in given.values()) * head_dim
+    if q.shape[-1] != columns:
+        raise Error(f"q has the shape {tuple(q.shape)}, but has to be [tokens, {columns}] or [batch, tokens, {columns}]")
+    if out is not None and len(out.shape) == len(q.shape):
+        out = _heads(out, 0, given["q"].array, head_dim)
+    return split(list(given.items()), lambda first, n: _heads(q, first, n, head_dim), out)
 
 
-def _describe_road(tensors: dict[str, Any], how: str) -> tuple[Any, ...]:
-    told = {name: _tuples(value) for name, value in json.loads(how).items()}
-    q, k, v, out = (tensors[name] for name in ("q", "k", "v", "out"))
-    if (k is None) != (v is None) and tensors["v_cache"] is not None:
-        raise Error(f"{'v' if k is None else 'k'} is given, but {'k' if k is None else 'v'} is not")
-    norms = []
-    for name, fields in zip("qkv", (*(told["norm"] or ()), None, None, None)):
-        weight = tensors.get(f"{name}_weight")
-        if weight is not None and fields is None:
-            raise Error(f"{name}_weight is given, but {name} has no norm")
-        norms.append(None if fields is None else Norm(**{**fields, "weight": weight}))
-    layouts = told["cache_layout"]
-    layouts = tuple(CacheLayout(**each) if isinstance(each, dict) else each
-                    for each in (layouts if isinstance(layouts, tuple) else (layouts,) * 3))
-    heads, head_dim = told["how"][7:]
-    all_of = (q,) * len(heads) if heads else (q, k, v)
-    n = max(i + 1 for i, each in enumerate(all_of) if each is not None)
-    if out is not None and heads and len(out.shape) == len(q.shape) and head_dim:
-        raise Error(f"out has the shape {tuple(out.shape)}, but heads have a dimension of their own there")
-    cache = (None, tensors["k_cache"], tensors["v_cache"])
-    stages = Stages(tuple(norms)[:n], told["scale"], cache, told["dtype"], layouts, tensors["slots"],
-                    told["duplicate_slots"], hadamard=told["hadamard"])
-    outputs = (q if out is None else out, *all_of[1:])
-    given, _ = complete((q, k, v), tensors["positions"], outputs, told["rotary_offset"], stages, told["how"])
-    return find(told["angles"]), *given
+def _heads(x: Any, first: int, n: int, head_dim: int) -> Any:
+    """n heads of those that share the last dimension of a tensor, or of a view that the extension has of it."""
+    if isinstance(x, _core.View):
+        return x.heads(first, n, head_dim)
+    return x[..., first * head_dim:(first + n) * head_dim].unflatten(-1, (n, head_dim))
 
 
 def _describe(name: str, given: list[Any], start: int, how: str) -> tuple[Any, ...]:
     """The arguments of the extension's rotate for a call of an operator."""
     tensors = dict(zip(_ROLES, given))
-    if name == "road":
-        return _describe_road(tensors, how)
-    angles, offsets, options = _read(how)
-    q, k, out, k_out = (tensors[role] for role in ("q", "k", "out", "k_out"))
+    angles, offset, options, road = _read(how)
+    if not (isinstance(road, list) if name == "road" else road is None):
+        raise Error(f'how is "{how[:60]}", which is not what {"a Road" if name == "road" else "describe"} has made')
     positions = tensors["positions"]
+    if name == "road":
+        return angles, _describe_road(tensors, *road), positions, tensors["slots"], options
     if positions is None and not (angles.by_token and start == 0):
         positions = start
-    outputs = (q if out is None else out, k if k_out is None else k_out, None)
-    return angles, (q, k, None), outputs, positions, offsets, None, options
+    stages = Stages(rotary_offset=offset) if offset else None
+    outputs = {"q": tensors["out"], "k": tensors["k_out"]}
+    turned = [(role, tensors[role], tensors[role] if out is None else out, True, stages)
+              for role, out in outputs.items() if tensors[role] is not None]
+    return angles, turned, positions, None, options
 
 
 def _check(*tensors: Tensor) -> None:
@@ -246,11 +258,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _turn_back(ctx: Any) -> tuple[str, Tensor | None, int]:
     """The arguments of the inverse: R(-theta) f, the transpose of R(theta) f, from the output's pairing to the
     input's."""
-    angles, offsets, (pairing, out_pairing, inverse, layout, bad_position, threads, *_) = _read(ctx.how)
-    own = pairing or angles.pairing or "half"
-    own_out = out_pairing or (own if pairing else angles.out_pairing or own)
-    how = "|".join(map(str, (ctx.how.split("|")[0], int(not inverse), own_out, own, *offsets[:2], layout, bad_position,
-                             threads)))
+    angles, offset, options, _ = _read(ctx.how)
+    own = options.pairing or angles.pairing or "half"
+    own_out = options.out_pairing or (own if options.pairing else angles.out_pairing or own)
+    turned = options._replace(inverse=not options.inverse, pairing=own_out, out_pairing=own)
+    how = "|".join((ctx.how.split("|")[0], str(offset), str(int(turned.inverse)), *map(str, turned[1:7])))
     return how, ctx.saved_tensors[0] if ctx.has_positions else None, ctx.start
 
 
@@ -273,26 +285,19 @@ for _name, _back in ("rotate", _backward), ("rotate_qk", _backward_qk):  # as re
 
 
 def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions: Tensor | int | None = None,
-           inverse: bool = False, pairing: str | None = None, out_pairing: str | None = None,
-           rotary_offset: int | tuple[int, int] = 0, layout: str = "bshd", bad_position: str = "error",
-           threads: int = 0) -> Tensor | tuple[Tensor, Tensor]:
+           layout: str = "bshd", **options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """halyard.rotate of tensors into new ones, with gradients, and in one piece of a compiled graph.
 
-    threads: 0: as many as PyTorch's (torch.get_num_threads()). The rest is as in halyard.rotate.
+    options: those of describe. The rest is as in halyard.rotate.
     """
-    if not isinstance(angles, AngleSource):
-        raise not_a_source("angles", angles)
+    require_source("angles", angles)
     if layout not in ("bshd", "bhsd"):
         raise Error(f'layout is "{layout}", which is none of: bshd, bhsd')
     if (positions is None and q.dim() in (3, 4) and (q.dim() == 4 or q.shape[1 if layout == "bhsd" else 0] == 1)
             and not angles._handle.by_token):
         raise Error(f"positions is left out, but q has {'a batch' if q.dim() == 4 else 'one token'}: say where the "
                     "tokens are (0, if they start at position 0)")
-    if inverse or pairing or out_pairing or rotary_offset or threads or layout != "bshd" or bad_position != "error":
-        how = describe(angles, inverse=inverse, pairing=pairing, out_pairing=out_pairing, rotary_offset=rotary_offset,
-                       layout=layout, bad_position=bad_position, threads=threads)
-    else:
-        how = angles._key
+    how = describe(angles, layout=layout, **options) if options or layout != "bshd" else angles._key
     _refuse_derivatives(q, k)
     start = positions if isinstance(positions, (int, torch.SymInt)) else 0
     given = positions if isinstance(positions, Tensor) else None

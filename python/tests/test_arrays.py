@@ -32,18 +32,18 @@ def test_any_dlpack(rng, angles, versioned):
     made = halyard.rotate(OnlyDlpack(x, versioned), angles=angles)
     assert np.array_equal(made, expected)
     out = OnlyDlpack(np.empty_like(x), versioned)
-    assert halyard.rotate(OnlyDlpack(x), angles=angles, out=out) is out
+    assert halyard.rotate(halyard.Tensor(OnlyDlpack(x), out=out), angles=angles) is out
     assert np.array_equal(out.array, expected)
 
 
 def test_capsules_are_used_up(rng, angles):
     x = rng.standard_normal((4, 2, DIM)).astype(np.float32)
     for capsule in (x.__dlpack__(), x.__dlpack__(max_version=(1, 0))):
-        y = halyard.rotate(capsule, angles=angles, out=np.empty_like(x))
+        y = halyard.rotate(halyard.Tensor(capsule, out=np.empty_like(x)), angles=angles)
         assert np.array_equal(y, halyard.rotate(x, angles=angles))
         out = np.zeros_like(x)
         with pytest.raises(halyard.Error, match="used_dltensor"):
-            halyard.rotate(capsule, angles=angles, out=out)
+            halyard.rotate(halyard.Tensor(capsule, out=out), angles=angles)
         assert not out.any()
 
 
@@ -57,8 +57,8 @@ def test_torch(rng, angles, dtype):
     heads_first = x.transpose(1, 2)
     z = halyard.rotate(heads_first, angles=angles, positions=5, layout="bhsd")
     assert z.shape == heads_first.shape and torch.equal(z, y.transpose(1, 2))
-    assert halyard.rotate(x, angles=angles, positions=5, out=x) is x and torch.equal(x, y)
-    eight = halyard.rotate(y, angles=angles, positions=0, dtype="e4m3")
+    assert halyard.rotate(x, angles=angles, positions=5, in_place=True) is x and torch.equal(x, y)
+    eight = halyard.rotate(halyard.Tensor(y, dtype="e4m3"), angles=angles, positions=0)
     assert eight.dtype == torch.float8_e4m3fn
 
 
@@ -67,9 +67,9 @@ def test_torch_tensors_that_have_no_memory(angles):
     with pytest.raises(halyard.Error, match="gradient"):
         halyard.rotate(torch.zeros(1, 1, DIM, requires_grad=True), angles=angles)
     for bad in (torch.zeros(1, 1, DIM, device="meta"), torch.zeros(1, 1, DIM).to_sparse()):
-        for given in {"q": bad}, {"q": torch.zeros(1, 1, DIM), "out": bad}:
+        for given in bad, halyard.Tensor(torch.zeros(1, 1, DIM), out=bad):
             with pytest.raises(halyard.Error, match=r"\A(q|out of q) cannot be read by DLPack: [^\n]*\Z"):
-                halyard.rotate(**given, angles=angles, positions=0)
+                halyard.rotate(given, angles=angles, positions=0)
     from torch._subclasses.fake_tensor import FakeTensorMode
     with FakeTensorMode() as mode, pytest.raises(Exception):
         halyard.rotate(mode.from_tensor(torch.zeros(1, 1, DIM)), angles=angles)
@@ -84,11 +84,12 @@ def test_torch_tensors_with_a_negative_bit(angles):
     assert negated.is_neg() and torch.equal(
         halyard.torch.rotate(negated, angles=angles, positions=0), halyard.rotate(-z.imag, angles=angles, positions=0))
     marked = torch._neg_view
-    for given in (dict(q=negated), dict(q=good, out=negated), dict(q=good, positions=marked(torch.tensor([1, 2]))),
-                  dict(q=good, cache=marked(cache), slots=0), dict(q=good, cache=cache, slots=marked(torch.zeros(2).int())),
-                  dict(q=good, norm=halyard.Norm(marked(torch.ones(DIM)))), dict(q=good, scale=marked(torch.ones(1)))):
+    for stages, more in (
+            (dict(array=negated), {}), (dict(out=negated), {}), ({}, dict(positions=marked(torch.tensor([1, 2])))),
+            (dict(cache=marked(cache)), dict(slots=0)), (dict(cache=cache), dict(slots=marked(torch.zeros(2).int()))),
+            (dict(norm=halyard.Norm(marked(torch.ones(DIM)))), {}), (dict(scale=marked(torch.ones(1))), {})):
         with pytest.raises(halyard.Error, match="has PyTorch's negative bit"):
-            halyard.rotate(**{"angles": angles, "positions": 0, **given})
+            halyard.rotate(halyard.Tensor(**{"array": good, **stages}), **{"angles": angles, "positions": 0, **more})
     with pytest.raises(halyard.Error, match="negative bit"):
         halyard.rerotate(negated, angles=angles, from_positions=0, positions=1)
     with pytest.raises(halyard.Error, match="complex64"):
@@ -105,11 +106,11 @@ def test_jax(rng, angles, dtype):
     y = halyard.rotate(x, angles=angles, positions=jax.numpy.arange(3, 7))
     assert isinstance(y, np.ndarray) and y.dtype == x.dtype
     assert np.array_equal(y, halyard.rotate(np.asarray(x), angles=angles, positions=3))
-    q, k = halyard.rotate(x, x[:, :1], angles=angles, dtype=("e4m3", None))
+    q, k = halyard.rotate(halyard.Tensor(x, dtype="e4m3"), x[:, :1], angles=angles)
     assert q.dtype == jax.numpy.float8_e4m3fn and isinstance(k, np.ndarray)
     before = np.asarray(x).copy()
     with pytest.raises(halyard.Error, match="JAX"):
-        halyard.rotate(x, angles=angles, out=x)
+        halyard.rotate(x, angles=angles, in_place=True)
     assert np.array_equal(np.asarray(x), before)
 
 

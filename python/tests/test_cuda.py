@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import halyard
+from halyard import Tensor
 
 ROOT = pathlib.Path(__file__).parents[2]
 DRIVER = ROOT / "build" / "host" / "emulated_cuda"
@@ -83,13 +84,13 @@ class OnDevice:
 def test_one_place_for_all(angles):
     """Whatever the build: nothing is read, and no driver asked."""
     far, near = OnDevice((3, 2, DIM)), np.ones((3, 2, DIM), np.float32)
-    for q, more, sentence in ((near, dict(out=far), "out of q lies on CUDA device 0"),
-                              (near, dict(k=far, out=(near.copy(), far)), "k lies on CUDA device 0"),
-                              (near, dict(positions=OnDevice((3,), "i8")), "positions lies on CUDA device 0"),
-                              (near, dict(scale=OnDevice((1,))), "scale of q lies on CUDA device 0")):
+    for stages, more, sentence in ((dict(out=far), {}, "out of q lies on CUDA device 0"),
+                                   ({}, dict(k=Tensor(far, out=far)), "k lies on CUDA device 0"),
+                                   ({}, dict(positions=OnDevice((3,), "i8")), "positions lies on CUDA device 0"),
+                                   (dict(scale=OnDevice((1,))), {}, "scale of q lies on CUDA device 0")):
         out = near.copy()
         with pytest.raises(halyard.Error, match=sentence):
-            halyard.rotate(q, angles=angles, **{"out": out, **more})
+            halyard.rotate(Tensor(near, **{"out": out, **stages}), angles=angles, **more)
         assert np.array_equal(out, near)
     with pytest.raises(halyard.Error, match="CUDA device 0"):
         halyard.rerotate(far, angles=angles, from_positions=0, positions=1)
@@ -97,7 +98,7 @@ def test_one_place_for_all(angles):
         halyard.AngleSource.given(OnDevice((3, 32)), OnDevice((3, 32)))
     if not halyard._core.has_gpu:
         with pytest.raises(halyard.Error, match="q lies on CUDA device 0, but this build of Halyard is for CPUs alone"):
-            halyard.rotate(far, angles=angles, out=far)
+            halyard.rotate(far, angles=angles, in_place=True)
 
 
 @pytest.mark.skipif(not halyard._core.has_gpu, reason="the package was built without the GPU's part")
@@ -178,7 +179,7 @@ def check_pytorch(device, source, q):
     real = torch.cuda.device, torch.full
     torch.cuda.device, torch.full = on_device, full
     try:
-        assert device.launches(lambda: halyard.rotate(q, angles=source, positions=7, out=q)) == 1
+        assert device.launches(lambda: halyard.rotate(q, angles=source, positions=7, in_place=True)) == 1
     finally:
         torch.cuda.device, torch.full = real
         del q.is_cuda
@@ -192,16 +193,16 @@ def check_enqueued():
     q, k, out, cache = (device.put(np.ones((6, heads, DIM), np.float32)) for heads in (4, 2, 4, 2))
     positions, starts, slots = (device.put(values) for values in
                                 (np.arange(6), np.full((1, 1), 3), np.arange(6, dtype=np.int32)))
-    assert launches(lambda: halyard.rotate(q, k, angles=source, positions=positions, out=(q, k))) == 2
+    assert launches(lambda: halyard.rotate(q, k, angles=source, positions=positions, in_place=True)) == 2
     loaded, waited = count("cuModuleLoadData", 0), count("cuStreamSynchronize")
     for arguments in (dict(positions=positions), dict(positions=starts), dict()):
-        assert launches(lambda: halyard.rotate(q, k, angles=source, out=(q, k), **arguments)) == 2
+        assert launches(lambda: halyard.rotate(q, k, angles=source, in_place=True, **arguments)) == 2
     assert count("cuModuleLoadData", 0) == loaded and count("cuStreamSynchronize") == waited
-    assert launches(lambda: halyard.rotate(q, angles=source, out=out)) == 1
-    weight = device.put(np.ones(DIM, np.float32))
+    assert launches(lambda: halyard.rotate(Tensor(q, out=out), angles=source)) == 1
+    norm = halyard.Norm(device.put(np.ones(DIM, np.float32)))
     assert launches(lambda: halyard.rotate(
-        q, k, angles=source, positions=positions, out=(q,), cache=(None, cache), slots=slots, duplicate_slots="last",
-        norm=(halyard.Norm(weight), halyard.Norm(weight)))) == 1  # all of the road
+        Tensor(q, norm=norm, out=q), Tensor(k, norm=norm, cache=cache), angles=source, positions=positions, slots=slots,
+        duplicate_slots="last")) == 1
     assert count("cuLaunchKernel", 0) == 0  # on no other stream
 
     check_pytorch(device, source, q)
@@ -209,14 +210,16 @@ def check_enqueued():
     rows = np.ones((9, DIM // 2), np.float32)
     given = halyard.AngleSource.given(rows, rows)
     for sentence, call in (
-            ("out of q lies on the CPU", lambda: halyard.rotate(q, angles=source, out=near)),
-            ("k lies on the CPU", lambda: halyard.rotate(q, near, angles=source, out=(q, near))),
-            ("device 1", lambda: halyard.rotate(q, angles=source, out=OnDevice(q.shape, device=1, address=q.address))),
-            ("positions is a number", lambda: halyard.rotate(q, angles=source, positions=3, out=q)),
-            ("positions lies on the CPU", lambda: halyard.rotate(q, angles=source, positions=np.arange(6), out=q)),
-            ("angles are given", lambda: halyard.rotate(q, angles=given, positions=positions, out=q)),
-            ("target", lambda: halyard.rotate(q, angles=source, target="x86_avx2", out=q)),
-            ("y", lambda: halyard.rotate(q, angles=source, out=OnDevice(q.shape, address=q.address + 4)))):
+            ("out of q lies on the CPU", lambda: halyard.rotate(Tensor(q, out=near), angles=source)),
+            ("k lies on the CPU", lambda: halyard.rotate(q, near, angles=source, in_place=True)),
+            ("device 1", lambda: halyard.rotate(
+                Tensor(q, out=OnDevice(q.shape, device=1, address=q.address)), angles=source)),
+            ("positions is a number", lambda: halyard.rotate(q, angles=source, positions=3, in_place=True)),
+            ("positions lies on the CPU",
+             lambda: halyard.rotate(q, angles=source, positions=np.arange(6), in_place=True)),
+            ("angles are given", lambda: halyard.rotate(q, angles=given, positions=positions, in_place=True)),
+            ("target", lambda: halyard.rotate(q, angles=source, target="x86_avx2", in_place=True)),
+            ("out of q", lambda: halyard.rotate(Tensor(q, out=OnDevice(q.shape, address=q.address + 4)), angles=source))):
         with pytest.raises(halyard.Error, match=sentence):
             call()
     del source
@@ -229,19 +232,18 @@ def assert_bits(result, expected):
     assert (same | (np.isnan(result) & np.isnan(expected))).all()
 
 
-def rotate_on_both(device, source, tensors, caches=None, weights=None, in_place=False, on_device=None, **options):
+def rotate_on_both(device, source, tensors, caches=None, weights=None, in_place=False, on_device=None,
+                   rotary_offset=0, **options):
     """Rotates arrays on the device and on the CPU; options of on_device are arrays that both take. Compares results."""
     def rotate(place, take):
         inputs = [place(x) for x in tensors]
         stores = [None if cache is None else place(cache) for cache in caches or len(tensors) * [None]]
         outputs = inputs if in_place else [place(np.zeros_like(x)) for x in tensors]
         more = {name: place(values) for name, values in (on_device or {}).items()}
-        if caches:
-            more["cache"] = tuple(stores)
-        if weights:
-            more["norm"] = tuple(halyard.Norm(place(weight), 1e-5) for weight in weights)
-        given = tuple(None if store is not None else output for store, output in zip(stores, outputs))
-        halyard.rotate(*inputs, angles=source, out=given, **more, **options)
+        norms = [halyard.Norm(place(weight), 1e-5) for weight in weights] if weights else len(inputs) * [None]
+        halyard.rotate(*(Tensor(x, rotary_offset=rotary_offset, norm=norm, cache=store, out=None if store is not None else output)
+                         for x, norm, store, output in zip(inputs, norms, stores, outputs)),
+                       angles=source, **more, **options)
         return [take(output if store is None else store) for store, output in zip(stores, outputs)]
 
     for result, expected in zip(rotate(device.put, device.get), rotate(np.copy, lambda values: values)):

@@ -36,6 +36,8 @@ def check_leaks(call, held, n=N, more_blocks=0, more_memory=0):
 def calls(angles, x, k, cache, slots, positions):
     """The kinds of calls there are; each is made often."""
     bf16 = x.astype(ml_dtypes.bfloat16)
+    prepared = angles is not None and isinstance(angles, halyard.AngleSource) and halyard.prepare(
+        1, 1, head_dim=DIM, angles=angles)
 
     def refused():
         with pytest.raises(halyard.Error):
@@ -44,14 +46,15 @@ def calls(angles, x, k, cache, slots, positions):
     zero_d = np.array(3)
     return {
         "new outputs": lambda: halyard.rotate(x, k, angles=angles, positions=positions),
-        "in place": lambda: halyard.rotate(x, k, angles=angles, positions=positions, out=(x, k)),
+        "in place": lambda: halyard.rotate(x, k, angles=angles, positions=positions, in_place=True),
         "bf16": lambda: halyard.rotate(bf16, angles=angles),
-        "capsule": lambda: halyard.rotate(x.__dlpack__(), angles=angles, out=x.__dlpack__(max_version=(1, 0))),
-        "cache": lambda: halyard.rotate(x, k, k, angles=angles, positions=0, out=(x,),
-                                        cache=(None, cache, cache.copy()), slots=slots, norm=(halyard.Norm(np.ones(DIM, np.float32)),)),
-        "heads in one array": lambda: halyard.rotate(x, heads=(1, 1), angles=angles, positions=positions, out=x),
-        "records": lambda: halyard.convert(halyard.rotate(x, angles=angles, groups="ggml_q8_0"), from_groups="ggml_q8_0"),
-        "scales apart": lambda: halyard.rotate(x, angles=angles, groups="vllm_int8"),
+        "capsule": lambda: halyard.rotate(halyard.Tensor(x.__dlpack__(), out=x.__dlpack__(max_version=(1, 0))), angles=angles),
+        "cache": lambda: halyard.rotate(halyard.Tensor(x, norm=halyard.Norm(np.ones(DIM, np.float32)), out=x),
+                                        halyard.Tensor(k, cache=cache), halyard.Tensor(k, cache=cache.copy()),
+                                        angles=angles, positions=0, slots=slots),
+        "prepared": lambda: prepared(x.reshape(4, 2 * DIM), positions),
+        "records": lambda: halyard.convert(halyard.convert(x, groups="ggml_q8_0"), from_groups="ggml_q8_0"),
+        "scales apart": lambda: halyard.convert(x, groups="vllm_int8"),
         "rerotate": lambda: halyard.rerotate(cache, angles=angles, from_positions=3, positions=positions, slots=slots),
         "refused": refused,
         "frequencies": lambda: halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, n_positions=10),
@@ -89,8 +92,8 @@ def test_no_torch_operator_leaks(kind):
     angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, n_positions=10)
     q, k, positions = torch.zeros(4, 2, DIM), torch.zeros(4, 1, DIM), torch.arange(4)
     cache, weight, ops = torch.zeros(99, 1, DIM), torch.ones(DIM), torch.ops.halyard
-    how, road = halyard.torch.describe(angles), halyard.torch.Road(
-        angles=angles, norm=(halyard.Norm(), halyard.Norm()), duplicate_slots="last")
+    normed = halyard.Tensor(norm=halyard.Norm())
+    how, road = halyard.torch.describe(angles), halyard.torch.Road(normed, normed, angles=angles, duplicate_slots="last")
 
     def refused():
         with pytest.raises(RuntimeError, match="position"):

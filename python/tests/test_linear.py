@@ -31,7 +31,7 @@ def test_formula(rng, kind):
     theta = np.einsum("abt,ak->btk", positions.astype(np.longdouble), matrix.astype(np.longdouble))[:, :, None]
     check_rows(turned(angles, (2, 7, 2)), theta)
     x = rng.standard_normal((2, 7, 2, DIM + 4)).astype(np.float16)
-    y = halyard.rotate(x, angles=angles, rotary_offset=2, pairing="interleaved", inverse=True)
+    y = halyard.rotate(halyard.Tensor(x, rotary_offset=2), angles=angles, pairing="interleaved", inverse=True)
     right, length = exact.turn(x, np.cos(theta), -np.sin(theta), pairing="interleaved", offset=2)
     exact.check_near(y, right, length, x.dtype)
 
@@ -95,7 +95,7 @@ def test_dinov3_of_transformers(rng):
     angles = halyard.AngleSource.linear(at.numpy().T, matrix)
     q = rng.standard_normal((1, 2, 5 + 12, 64)).astype(np.float32)  # five tokens are no patches
     expected = dinov3.apply_rotary_pos_emb(torch.from_numpy(q), torch.from_numpy(q), cos, sin)[0].numpy()
-    halyard.rotate(q[:, :, 5:], angles=angles, layout="bhsd", out=q[:, :, 5:])
+    halyard.rotate(q[:, :, 5:], angles=angles, layout="bhsd", in_place=True)
     assert np.abs(q - expected).max() <= 4 * 2 * np.pi * 2.0 ** -23 * np.abs(q).max()
 
 
@@ -114,5 +114,6 @@ def test_gemma4_vision_of_transformers(rng):
     angles = halyard.AngleSource(halyard.Frequencies.from_base(config.rope_parameters["rope_theta"], 16))
     q = x.copy()
     for part in range(2):
-        halyard.rotate(q, angles=angles, positions=np.ascontiguousarray(at[:, part]), rotary_offset=16 * part, out=q)
+        halyard.rotate(halyard.Tensor(q, rotary_offset=16 * part, out=q), angles=angles,
+                       positions=np.ascontiguousarray(at[:, part]))
     assert np.abs(q - expected).max() <= 5 * 2.0 ** -22 * np.abs(q).max()

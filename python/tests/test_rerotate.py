@@ -6,6 +6,7 @@ import pytest
 
 import exact
 import halyard
+from halyard import Cache, Tensor
 
 DIM, HEADS, TOKENS, BASE = 64, 2, 5, 1e4
 FREQUENCIES = exact.inv_freq(BASE, DIM)
@@ -26,7 +27,7 @@ def test_views(angles, keys, dtype, layout):
     assert halyard.rerotate(given, angles=angles, from_positions=FROM, positions=TO, layout=layout) is given
     exact.check(moved, keys, TO - FROM, FREQUENCIES)
     other = np.empty_like(keys)
-    assert halyard.rerotate(keys, angles=angles, from_positions=FROM, positions=TO, out=other) is other
+    assert halyard.rerotate(Tensor(keys, out=other), angles=angles, from_positions=FROM, positions=TO) is other
     assert np.array_equal(other, moved)
 
 
@@ -35,15 +36,16 @@ def test_views(angles, keys, dtype, layout):
 def test_heads_that_are_not_in_the_tiles(angles, bad):
     cache = np.full(exact.cache_shape("tiled", HEADS, DIM), 5, np.float32)
     with pytest.raises(halyard.Error):
-        halyard.rerotate(cache, angles=angles, from_positions=FROM, positions=TO, slots=np.arange(TOKENS),
-                         cache_layout=halyard.CacheLayout(**exact.tiled(HEADS, DIM)), **bad)
+        halyard.rerotate(Cache(cache, halyard.CacheLayout(**exact.tiled(HEADS, DIM), **bad)), angles=angles,
+                         from_positions=FROM, positions=TO, slots=np.arange(TOKENS))
     assert (cache == 5).all()
 
 
 def test_dynamic_scales_are_renewed(angles, keys):
     scales = np.zeros((TOKENS, HEADS), np.float32)
-    stored = halyard.rotate(keys, angles=angles, positions=FROM, dtype="int8", scale=halyard.DynamicScale(scales))
-    halyard.rerotate(stored, angles=angles, from_positions=FROM, positions=TO, scale=halyard.DynamicScale(scales))
+    scale = halyard.DynamicScale(scales)
+    stored = halyard.rotate(Tensor(keys, dtype="int8", scale=scale), angles=angles, positions=FROM)
+    halyard.rerotate(Tensor(stored, scale=scale), angles=angles, from_positions=FROM, positions=TO)
     there = halyard.rotate(keys, angles=angles, positions=TO)
     assert np.abs(stored * scales[..., None] - there).max() <= 2.5 * scales.max()
     assert (np.abs(stored).max(-1) == 127).all()
@@ -53,7 +55,7 @@ def test_eight_bits_as_bytes(angles, keys):
     e4m3 = keys.astype(ml_dtypes.float8_e4m3fn)
     words = e4m3.copy().view(np.uint8)
     halyard.rerotate(e4m3, angles=angles, from_positions=FROM, positions=TO)
-    halyard.rerotate(words, angles=angles, from_positions=FROM, positions=TO, dtype="e4m3")
+    halyard.rerotate(Tensor(words, dtype="e4m3"), angles=angles, from_positions=FROM, positions=TO)
     assert np.array_equal(words, e4m3.view(np.uint8))
 
 
@@ -73,14 +75,16 @@ def test_bad_input(angles, keys):
     base = dict(keys=keys, angles=angles, from_positions=0, positions=1)
     for bad, raised in (
             (dict(keys=read_only), halyard.Error), (dict(keys=keys.astype(np.float64)), halyard.Error),
-            (dict(keys=[1.0]), TypeError), (dict(from_positions=None), TypeError), (dict(angles=None), TypeError),
+            (dict(keys=[1.0]), TypeError), (dict(from_positions=None), halyard.Error), (dict(angles=None), TypeError),
             (dict(angles=given), halyard.Error), (dict(from_positions=np.zeros(4, int)), halyard.Error),
-            (dict(out=keys[:3].copy()), halyard.Error), (dict(scale=halyard.DynamicScale(keys[..., 0])), halyard.Error),
+            (dict(keys=Tensor(keys, out=keys[:3].copy())), halyard.Error),
+            (dict(keys=Tensor(keys, scale=halyard.DynamicScale(keys[..., 0]))), halyard.Error),
+            (dict(keys=Tensor(keys, norm=halyard.Norm())), halyard.Error),
             (dict(keys=cache, slots=np.array([0, 9])), halyard.Error),
             (dict(keys=cache, slots=np.array([3, 3])), halyard.Error),
             (dict(keys=cache, slots=np.array(3)), halyard.Error),
-            (dict(keys=cache, slots=np.array([3]), out=cache), halyard.Error),
-            (dict(keys=cache, slots=np.array([3]), cache_layout="dnh"), halyard.Error)):
+            (dict(keys=Tensor(cache, out=cache), slots=np.array([3])), halyard.Error),
+            (dict(keys=Cache(cache, "dnh"), slots=np.array([3])), halyard.Error)):
         arguments = {**base, **bad}
         before = [keys.copy(), cache.copy()]
         with pytest.raises(raised):

@@ -26,7 +26,7 @@ def test_formula(rng, dtype, pairings, kind, inverse):
     x = rng.standard_normal((2, 7, 3, DIM + 6)).astype(dtype)
     positions = rng.integers(-5, 131_072, (2, 7))
     how = dict(zip(("pairing", "out_pairing"), pairings), inverse=inverse)
-    y = halyard.rotate(x, angles=angles, positions=positions, rotary_offset=4, **how)
+    y = halyard.rotate(halyard.Tensor(x, rotary_offset=4), angles=angles, positions=positions, **how)
     assert y.dtype == dtype and type(y) is np.ndarray
     exact.check(y, x, positions, FREQUENCIES, offset=4, **how)
 
@@ -49,7 +49,7 @@ def test_q_and_k_in_place_and_layouts(rng, angles):
     q, k = (rng.standard_normal((2, 5, heads, DIM)).astype(np.float32) for heads in (4, 1))
     expected = halyard.rotate(q, k, angles=angles, positions=3)
     in_place = q.copy(), k.copy()
-    returned = halyard.rotate(*in_place, angles=angles, positions=3, out=in_place)
+    returned = halyard.rotate(*in_place, angles=angles, positions=3, in_place=True)
     assert all(a is b for a, b in zip(returned, in_place))
     assert all(np.array_equal(a, b) for a, b in zip(expected, in_place))
     heads_first = [np.ascontiguousarray(x.swapaxes(1, 2)) for x in (q, k)]
@@ -65,17 +65,17 @@ def test_any_strides(rng, angles):
     q, k = packed[:, :4], packed[:, 4:6]
     expected = [halyard.rotate(x.copy(), angles=angles) for x in (q, k)]
     assert all(map(np.array_equal, halyard.rotate(q, k, angles=angles), expected))
-    halyard.rotate(q, k, angles=angles, out=(q, k))
+    halyard.rotate(q, halyard.Tensor(k, out=k), angles=angles, in_place=True)
     assert np.array_equal(q, expected[0]) and np.array_equal(k, expected[1])
     assert np.array_equal(packed[:, 6:], before[:, 6:])
     x = before[::-1, ::2, ::-1]
     assert np.array_equal(halyard.rotate(x, angles=angles), halyard.rotate(x.copy(), angles=angles))
     fortran = np.asfortranarray(before)
     assert np.array_equal(halyard.rotate(fortran, angles=angles), halyard.rotate(before, angles=angles))
-    halyard.rotate(fortran, angles=angles, out=fortran)
+    halyard.rotate(fortran, angles=angles, in_place=True)
     assert np.array_equal(fortran, halyard.rotate(before, angles=angles))
     column_by_column = np.zeros((6, 9, DIM, 2), np.float32)[..., 0]
-    assert np.array_equal(halyard.rotate(before, angles=angles, out=column_by_column), fortran)
+    assert np.array_equal(halyard.rotate(halyard.Tensor(before, out=column_by_column), angles=angles), fortran)
 
 
 def test_config_decides_the_pairings(rng, configs):
@@ -150,7 +150,7 @@ def test_the_interpreter_goes_on_meanwhile(angles):
 
     def call():
         times.append(time.perf_counter())
-        halyard.rotate(x, angles=angles, target="reference", out=x)
+        halyard.rotate(x, angles=angles, target="reference", in_place=True)
         times.append(time.perf_counter())
 
     thread = threading.Thread(target=call)
@@ -177,47 +177,18 @@ def test_outputs_of_another_dtype(rng, angles):
     y = halyard.rotate(x, angles=angles)
     for name, dtype in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16), ("e4m3", ml_dtypes.float8_e4m3fn),
                         ("e5m2", ml_dtypes.float8_e5m2)):
-        made = halyard.rotate(x, angles=angles, dtype=name)
-        assert np.array_equal(made, halyard.rotate(x, angles=angles, dtype=dtype))
-        assert np.array_equal(made, halyard.rotate(x, angles=angles, dtype=np.dtype(dtype)))
+        made = halyard.rotate(halyard.Tensor(x, dtype=name), angles=angles)
+        for same in (halyard.Tensor(x, dtype=dtype), halyard.Tensor(x, dtype=np.dtype(dtype)),
+                     halyard.Tensor(x, out=np.empty(x.shape, dtype))):
+            assert np.array_equal(made, halyard.rotate(same, angles=angles))
         assert made.dtype == dtype and np.array_equal(made, y.astype(dtype))
-        assert np.array_equal(halyard.rotate(x, angles=angles, out=np.empty(x.shape, dtype)), made)
     words = np.empty(x.shape, np.uint8)
-    halyard.rotate(x, angles=angles, out=words, dtype="e4m3")
+    halyard.rotate(halyard.Tensor(x, out=words, dtype="e4m3"), angles=angles)
     assert np.array_equal(words.view(ml_dtypes.float8_e4m3fn), y.astype(ml_dtypes.float8_e4m3fn))
-    whole = halyard.rotate(x * 50, angles=angles, dtype="int8")
+    whole = halyard.rotate(halyard.Tensor(x * 50, dtype="int8"), angles=angles)
     assert np.array_equal(whole, np.clip(np.rint(halyard.rotate(x * 50, angles=angles)), -128, 127).astype(np.int8))
 
 
 def test_nothing_to_do(angles):
     for shape in ((0, 2, DIM), (3, 0, DIM), (0, 3, 2, DIM)):
         assert halyard.rotate(np.empty(shape, np.float32), angles=angles).shape == shape
-
-
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize("batch", [(), (2,)])
-@pytest.mark.parametrize("head_dim", [0, DIM])
-def test_heads_in_one_array(rng, library, batch, head_dim):
-    """q, k and v side by side: the bits of three arrays, in place, into new ones, and of k and v into caches."""
-    heads, n = (4, 2, 1), 5
-    angles = halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM))
-    packed = rng.standard_normal((*batch, n, sum(heads), DIM)).astype(np.float32)
-    if library == "torch":
-        packed = pytest.importorskip("torch").from_numpy(packed)
-    q, k, v = (packed[..., first:first + size, :] for first, size in ((0, 4), (4, 2), (6, 1)))
-    given = packed.reshape(*batch, n, -1) if head_dim else packed
-    how = dict(angles=angles, positions=3, rotary_offset=(0, 0))
-    expected = [np.asarray(x).copy() for x in halyard.rotate(q, k, v, **how)]
-    made = halyard.rotate(given, heads=heads, head_dim=head_dim, **how)
-    assert all(type(x) is type(packed) and np.array_equal(x, y) for x, y in zip(made, expected))
-    scales = rng.standard_normal((*batch, n)).astype(np.float32)
-    if library == "numpy":
-        scaled = halyard.rotate(given, heads=heads, head_dim=head_dim, position_scales=(scales, None, None), **how)
-        assert np.array_equal(scaled[0], halyard.rotate(q, position_scales=scales, **how))
-    caches = [np.zeros((12, size, DIM), np.float32) for size in heads[1:]]
-    slots = np.arange(np.prod((*batch, n), dtype=int)).reshape(*batch, n)
-    halyard.rotate(np.asarray(given).copy(), heads=heads, head_dim=head_dim, cache=(None, *caches), slots=slots, **how)
-    for cache, x in zip(caches, expected[1:]):
-        assert np.array_equal(cache[slots], x)
-    got = halyard.rotate(given, heads=heads, head_dim=head_dim, out=given, **how)
-    assert all(x is given for x in got) and np.array_equal(packed, np.concatenate(expected, -2))

@@ -82,27 +82,32 @@ HEADS = 4, 2, 2
 def road_case(rng, angles, n=3, packed=True):
     """A Road with norms and caches of two layouts, its arguments, and what halyard.rotate makes of the same."""
     width = DIM + 4
-    cache_layout = "nhd", "nhd", halyard.CacheLayout(12, 6, 6 * 2 * width, 6 * width, stride_token=1, tile_elements=1,
-                                                     stride_tile_elements=6)
-    options = dict(angles=angles, rotary_offset=2, cache_layout=cache_layout, duplicate_slots="last")
-    columns = dict(heads=HEADS, head_dim=width) if packed else {}
+    columns = halyard.CacheLayout(12, 6, 6 * 2 * width, 6 * width, stride_token=1, tile_elements=1,
+                                  stride_tile_elements=6)
+    stages = [dict(rotary_offset=2, norm=halyard.Norm(eps=1e-5)),
+              dict(rotary_offset=2, norm=halyard.Norm(unit_offset=True), cache=halyard.Cache()),
+              dict(cache=halyard.Cache(layout=columns))]
+    how = dict(angles=angles, duplicate_slots="last")
+    numbers = HEADS if packed else (None,) * 3
+    road = halyard.torch.Road(*(halyard.Tensor(n, **each) for n, each in zip(numbers, stages)),
+                              head_dim=width if packed else 0, **how)
     weights = [torch.from_numpy(rng.standard_normal(width)).float() for _ in range(2)]
-    norms = halyard.Norm(eps=1e-5), halyard.Norm(unit_offset=True)
-    road = halyard.torch.Road(norm=norms, **options, **columns)
-    shape = (n, sum(HEADS) * width) if packed else (n, sum(HEADS), width)
-    x = torch.from_numpy(rng.standard_normal(shape)).float()
-    tensors = (x.clone(),) if packed else x.clone().split(HEADS, 1)
+    x = torch.from_numpy(rng.standard_normal((n, sum(HEADS), width))).float()
+    tensors = (x.clone().flatten(1),) if packed else x.clone().split(HEADS, 1)
     caches = torch.zeros(12, 2, width), torch.zeros(2, 2, width, 6)
     given = dict(positions=torch.arange(n) + 7, slots=torch.tensor([5, -1, 11, 2])[:n])
     wanted = x.clone(), *(cache.clone() for cache in caches)
-    split = (wanted[0],) if packed else wanted[0].split(HEADS, 1)
-    halyard.rotate(*split, **columns, **given, **options, cache=(None, wanted[1], wanted[2].view(-1)),
-                   out=split[0] if packed else (split[0], None, None),
-                   norm=tuple(dataclasses.replace(norm, weight=weight) for norm, weight in zip(norms, weights)))
+    brought = [dict(norm=dataclasses.replace(stages[0]["norm"], weight=weights[0])),
+               dict(norm=dataclasses.replace(stages[1]["norm"], weight=weights[1]), cache=wanted[1]),
+               dict(cache=halyard.Cache(wanted[2].view(-1), columns))]
+    split = wanted[0].split(HEADS, 1)
+    for each in brought[:2]:
+        each["rotary_offset"] = 2
+    halyard.rotate(*(halyard.Tensor(x, **each) for x, each in zip(split, brought)), in_place=True, **given, **how)
     given |= dict(k_cache=caches[0], v_cache=caches[1], q_weight=weights[0], k_weight=weights[1])
     if not packed:
         given |= dict(k=tensors[1], v=tensors[2])
-    wanted = (wanted[0] if packed else split[0], *wanted[1:])
+    wanted = (wanted[0].flatten(1) if packed else split[0], *wanted[1:])
     return road, tensors[0], given, wanted
 
 
@@ -126,7 +131,7 @@ def test_road(rng, angles, packed, backend):
 
 def test_opcheck(rng, angles):
     q, k = tensors(rng, torch.float32, 3, 1)
-    how = halyard.torch.describe(angles, inverse=True, rotary_offset=(0, 2))
+    how = halyard.torch.describe(angles, inverse=True, rotary_offset=2)
     for n, name in ((1, "rotate"), (2, "rotate_qk"), (1, "rotate_no_grad"), (2, "rotate_qk_no_grad"), (1, "rotate_"),
                     (2, "rotate_qk_")):
         for change in (lambda x: x.clone(), lambda x: x.transpose(0, 1), lambda x: x[:, ::2],
@@ -375,9 +380,9 @@ def test_bad_operands(rng, angles):
         (road(k_cache=torch.zeros(12, 3, DIM + 4)), "cache of k"),
         (road(v_cache=torch.zeros(100)), "cache of v"), (road(q_weight=torch.ones(3)), "weight"),
         (road(q_weight=torch.ones(DIM + 4, dtype=torch.float64)), "weight of q"), (road(k=k[0]), "k"),
-        (road(out=torch.zeros(4, 4, DIM + 4)), "shape"), (road(q=torch.zeros(3, 5)), "packed has the shape"),
-        (road(how="{}"), "angles|norm|heads"), (road(how="no"), "Expecting|JSON"),
-        (road(how=halyard.torch.Road(angles=angles, **fixed_road()).how), "norm|weight"),
+        (road(out=torch.zeros(4, 4, DIM + 4)), "shape"), (road(q=torch.zeros(3, 5)), "q has the shape"),
+        (road(how="no"), "angles"), (road(how=how), "Road"), (road(v=k[0]), "v is given"),
+        (road(how=halyard.torch.Road(*HEADS, head_dim=DIM + 4, angles=angles).how), "norm|weight"),
     ]
     wrong = []
     for (call, given), words in table:
@@ -400,7 +405,7 @@ def test_what_needs_no_grad_and_other_mistakes(rng, angles):
         road, x, given, _ = road_case(rng, angles)
         road(x, **(given | dict(q_weight=torch.ones(3, 3).T[::2])))
     with pytest.raises(halyard.Error, match="weight"):
-        halyard.torch.Road(angles=angles, norm=(halyard.Norm(torch.ones(3)),))
+        halyard.torch.Road(halyard.Tensor(norm=halyard.Norm(torch.ones(3))), angles=angles)
     for call in functools.partial(ops.rotate_, q, how), functools.partial(ops.rotate_qk_, q, k, how):
         with pytest.raises(RuntimeError, match="no_grad"):
             call()
@@ -412,15 +417,11 @@ def test_what_needs_no_grad_and_other_mistakes(rng, angles):
             make(angles=None)
 
 
-def fixed_road():
-    return dict(heads=HEADS, head_dim=DIM + 4, rotary_offset=2)
-
-
 def test_what_a_device_takes_instead(rng, angles, monkeypatch):
     """Tensors of a CUDA device go by Python to the same place; here the CPU stands for one."""
     monkeypatch.setattr(halyard.torch, "turn_on_gpu", halyard._core.rotate)
     q, k = tensors(rng, torch.float32, 3, 1)
-    how, positions = halyard.torch.describe(angles, rotary_offset=(0, 2), threads=1), torch.arange(5).expand(2, -1)
+    how, positions = halyard.torch.describe(angles, rotary_offset=2, threads=1), torch.arange(5).expand(2, -1)
     for name, given in (("rotate", (q, how, positions)), ("rotate_qk_no_grad", (q, k, how)),
                         ("rotate_qk_", (q, k, how, None, 3))):
         op = getattr(torch.ops.halyard, name).default
@@ -430,7 +431,7 @@ def test_what_a_device_takes_instead(rng, angles, monkeypatch):
         results = [(each,) if isinstance(each, torch.Tensor) else each or () for each in results]
         assert all(map(torch.equal, (*results[0], given[0]), (*results[1], copied[0])))
     road, x, given, wanted = road_case(rng, angles)
-    how = road.how.replace('"error", 0,', '"error", 1,')  # threads, which the device does not have
+    how = road.how.replace("|last|0|", "|last|1|")  # threads, which the device does not have
     halyard.torch._run_on_cuda(torch.ops.halyard.road.default, x, how, None, None,
                                *(given[name] for name in halyard.torch._ROLES[3:9]))
     assert all(map(torch.equal, (x, given["k_cache"], given["v_cache"]), wanted))

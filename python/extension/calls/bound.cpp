@@ -11,25 +11,26 @@ Bound::Place::Place(std::size_t from, const void *pointer, void *const *data)
 
 Bound::Bound(nb::handle described, const Origins &origins, void *const *data) : source_(nb::borrow(at(described, 0))) {
     auto &angles = nb::cast<AngleSource &>(source_);
-    Options options(at(described, 6));
+    Options options(at(described, 4));
     const bool by_openmp = options.n_threads == 0;
     options.n_threads = by_openmp ? 1 : options.n_threads;
-    call_ = std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3), at(described, 4),
-                                   at(described, 5), options);
+    call_ = std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3), options);
     auto &args = call_->args;
     if (args.positions == nullptr) {
         require_positions(angles, call_->tensors);
     }
     args.executor = by_openmp ? find_openmp_executor() : args.executor;
-    plan_ = angles.find_plan(call_->desc);
-    bound_ = bound_run(detail::create<halyard_bound_run>(halyard_bind_run, plan_->get(), &args));
+    bound_ = call_->tensors.named([&] {
+        plan_ = angles.find_plan(call_->desc);
+        return bound_run(detail::create<halyard_bound_run>(halyard_bind_run, plan_->get(), &args));
+    });
     for (std::size_t i = 0; i < call_->tensors.n; ++i) {
         const auto &stages = call_->tensors.stages[i];
         x_[i] = Place(origins.x[i], call_->tensors.x[i].data, data);
         y_[i] = stages.cache != nullptr ? Place() : Place(origins.y[i], call_->tensors.y[i].data, data);
         weights_[i] = Place(origins.weights[i], stages.weight, data);
         caches_[i] = Place(origins.caches[i], stages.cache, data);
-        call_->tensors.roads[i].forget_tensors();
+        call_->tensors.operands[i].forget_tensors();
     }
     positions_.origin = args.positions != nullptr ? origins.positions : Origins::fixed;
     slots_.origin = call_->tensors.kv.slots != nullptr ? origins.slots : Origins::fixed;
@@ -66,7 +67,7 @@ void Bound::run(void *const *data) const {
     slots.scratch = scratch_bytes_ != 0 ? scratch.data() : nullptr;
     const auto kv = kv_args(stages.data(), &slots);
     args.kv = call_->args.kv != nullptr ? &kv : nullptr;
-    detail::call(halyard_run_bound, bound_.get(), &args);
+    call_->tensors.named([&] { detail::call(halyard_run_bound, bound_.get(), &args); });
 }
 
 }  // namespace halyard::python

@@ -3,12 +3,11 @@
 
 #include "angles.h"
 #include "names.h"
-#include "road.h"
+#include "operand.h"
 #include "tokens.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
@@ -23,34 +22,15 @@ namespace nb = nanobind;
 
 constexpr std::size_t max_tensors = 3;  // q, k and v
 
-/// The member i of a tuple. Those that come here have as many as are asked for.
-inline nb::handle at(nb::handle tuple, std::size_t i) {
-    return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
-}
-
-/// The same as a number or a word; throws TypeError for what is none.
-template <typename T>
-T read(nb::handle tuple, std::size_t i, const char *name) {
-    T value{};
-    if (!nb::try_cast(at(tuple, i), value)) {
-        throw nb::type_error((std::string(name) + " is a " + type_of(at(tuple, i))).c_str());
-    }
-    return value;
-}
-
-/// How tensors are turned, which Python says in a tuple of these.
+/// _tensor.Options, or a tuple like it.
 struct Options {
     explicit Options(nb::handle tuple)
-        : pairing(read<Word>(tuple, 0, "pairing")), out_pairing(read<Word>(tuple, 1, "out_pairing")),
-          is_inverse(read<bool>(tuple, 2, "inverse")), layout{value_of(layouts, "layout",
-                                                                       read<std::string>(tuple, 3, "layout")) != 0},
-          bad_position(read<std::string>(tuple, 4, "bad_position")), n_threads(read<std::int32_t>(tuple, 5, "threads")),
-          target(read<Word>(tuple, 6, "target")) {
-        if (!at(tuple, 7).is_none()) {
-            heads = read<std::vector<std::int64_t>>(tuple, 7, "heads");
-            head_dim = read<std::int64_t>(tuple, 8, "head_dim");
-        }
-    }
+        : is_inverse(cast<bool>(at(tuple, 0), "inverse")), pairing(cast<Word>(at(tuple, 1), "pairing")),
+          out_pairing(cast<Word>(at(tuple, 2), "out_pairing")),
+          layout{value_of(layouts, "layout", cast<std::string>(at(tuple, 3), "layout")) != 0},
+          bad_position(cast<std::string>(at(tuple, 4), "bad_position")),
+          duplicate_slots(cast<std::string>(at(tuple, 5), "duplicate_slots")),
+          n_threads(cast<std::int32_t>(at(tuple, 6), "threads")), target(cast<Word>(at(tuple, 7), "target")) {}
 
     /// As tensors are read and written: by default as the model does, and by halves where that is not known.
     std::pair<std::int32_t, std::int32_t> pairings(const AngleSource &angles) const {
@@ -62,19 +42,17 @@ struct Options {
     }
 
     using Word = std::optional<const char *>;  // or None
-    Word pairing, out_pairing;
     bool is_inverse;
+    Word pairing, out_pairing;
     HeadOrder layout;
-    std::string bad_position;
+    std::string bad_position, duplicate_slots;
     std::int32_t n_threads;
     Word target;
-    std::vector<std::int64_t> heads;  ///< of q, k and v, where these lie in one array
-    std::int64_t head_dim = 0;        ///< where the heads of a token share a dimension of it; else 0
 };
 
 /// The tensors of a call side by side, as the C ABI takes them, and what they point into.
 struct Tensors {
-    std::array<Road, max_tensors> roads;
+    std::array<Operand, max_tensors> operands;
     std::array<halyard_tensor_desc, max_tensors> descs{};
     std::array<halyard_tensor, max_tensors> x{}, y{};
     std::array<halyard_stages, max_tensors> stages{};
@@ -82,16 +60,27 @@ struct Tensors {
     std::size_t n = 0;
     bool have_stages = false;
 
-    /// Takes what the next of the roads has read.
+    /// Takes what the next of the operands has read.
     void take() {
-        const Road &road = roads[n];
-        descs[n] = road.desc;
-        x[n] = road.x;
-        y[n] = road.y;
-        stages[n] = road.stages;
-        have_stages = have_stages || road.has_stages;
+        const auto &operand = operands[n];
+        descs[n] = operand.desc;
+        x[n] = operand.x;
+        y[n] = operand.y;
+        stages[n] = operand.stages;
+        have_stages = have_stages || operand.has_stages;
         ++n;
     }
+
+    /// Calls the library, whose sentences number tensors that have names here.
+    template <typename Function>
+    auto named(Function &&function) const {
+        try {
+            return function();
+        } catch (const error &refusal) {
+            throw error(refusal.status(), name_tensors(refusal.what()));
+        }
+    }
+    std::string name_tensors(std::string sentence) const;
 
     /// Of the smallest cache; 0 where there is none.
     std::int64_t n_slots() const {
@@ -131,10 +120,9 @@ struct Tensors {
     }
 };
 
-/// A call of rotate, read: x into y or caches, see read_tensors. It must stay where it is.
+/// A call of rotate, read. It must stay where it is.
 struct Call {
-    Call(AngleSource &angles, nb::handle x, nb::handle y, nb::handle positions, nb::handle offsets, nb::handle stages,
-         const Options &options);
+    Call(AngleSource &angles, nb::handle told, nb::handle positions, nb::handle slots, const Options &options);
 
     Tensors tensors;
     std::optional<Positions> read_positions;

@@ -81,8 +81,8 @@ public:
     const Form &form() const {
         thread_local Form form;
         form = {reinterpret_cast<std::intptr_t>(&op_), count_openmp_threads(), static_cast<std::int64_t>(text.size())};
-        for (const auto &[tensor] : views) {
-            add_to(form, tensor.n_dims, tensor.dtype, tensor.shape, tensor.strides);
+        for (const auto &view : views) {
+            add_to(form, view.n_dims, view.dtype, view.shape.data(), view.strides.data());
         }
         const auto n = form.size();
         form.resize(n + (text.size() + sizeof form[0] - 1) / sizeof form[0]);
@@ -100,29 +100,31 @@ public:
 
 private:
     void read(std::size_t role) {
-        auto &tensor = views[role].tensor;
-        if (tensors_[role] == nullptr) {
-            tensor.n_dims = -1;
+        auto &view = views[role];
+        auto *const handle = tensors_[role].get();
+        if (handle == nullptr) {
+            view.n_dims = -1;
             return;
         }
-        auto *const handle = tensors_[role].get();
         std::int64_t n_dims = 0, *shape = nullptr, *strides = nullptr;
-        std::int32_t dtype = 0;
         require(functions->get_n_dims(handle, &n_dims));
         require(functions->get_shape(handle, &shape));
         require(functions->get_strides(handle, &strides));
-        require(functions->get_dtype(handle, &dtype));
+        require(functions->get_dtype(handle, &dtypes_[role]));
         require(functions->get_data(handle, &data[role]));
-        tensor = {data[role], dlpack::cpu, 0, static_cast<std::int32_t>(n_dims), functions->dtype_of(dtype),
-                  shape,      strides,     0};
-        dtypes_[role] = dtype;
+        view.data = data[role];
+        view.n_dims = static_cast<int>(n_dims);
+        view.dtype = functions->dtype_of(dtypes_[role]);
+        const auto n = std::min(n_dims, std::int64_t{max_dims});  // arrays of more are refused
+        std::copy_n(shape, n, view.shape.begin());
+        std::copy_n(strides, n, view.strides.begin());
     }
 
     /// As torch.empty_like: with the same strides where they leave no gaps, else in their order.
     void make_like(std::size_t role, std::size_t made) {
-        const auto &like = views[role].tensor;
-        const auto n = static_cast<std::size_t>(std::clamp(like.n_dims, 0, Array::max_dims));
-        std::array<std::size_t, Array::max_dims> order{};
+        const auto &like = views[role];
+        const auto n = static_cast<std::size_t>(std::clamp(like.n_dims, 0, max_dims));
+        std::array<std::size_t, max_dims> order{};
         for (std::size_t i = 0; i < n; ++i) {
             order[i] = n - 1 - i;
             for (std::size_t at = i, j = i; j-- > 0;) {  // a dimension whose stride is 0 is left where it is
@@ -136,7 +138,7 @@ private:
                 }
             }
         }
-        std::array<std::int64_t, Array::max_dims> strides{};
+        std::array<std::int64_t, max_dims> strides{};
         std::int64_t stride = 1;
         bool has_gaps = false;
         for (std::size_t i = 0; i < n; ++i) {
@@ -146,8 +148,8 @@ private:
             stride *= like.shape[dim];
         }
         torch::Tensor *handle = nullptr;
-        require(functions->make_tensor(static_cast<std::int64_t>(n), like.shape,
-                                       has_gaps && stride != 0 ? strides.data() : like.strides, dtypes_[role],
+        require(functions->make_tensor(static_cast<std::int64_t>(n), like.shape.data(),
+                                       (has_gaps && stride != 0 ? strides : like.strides).data(), dtypes_[role],
                                        functions->cpu, 0, &handle));
         tensors_[made].reset(handle);
         read(made);
@@ -211,8 +213,6 @@ void call(const Operator &op, torch::Value *stack) {
         bound->run(given.data.data());
         given.give(stack);
         return;
-    } catch (const error &thrown) {
-        refusal += say_in_python(thrown.what());
     } catch (const std::exception &thrown) {
         refusal += thrown.what();
     }
@@ -256,13 +256,16 @@ void implement_operators(const std::string &path, nb::callable description) {
 }  // namespace
 
 void add_operators(nb::module_ &module) {
-    nb::class_<View>(module, "View").def_prop_ro("shape", [](const View &self) {
-        nb::list shape;
-        for (int i = 0; i < self.tensor.n_dims; ++i) {
-            shape.append(self.tensor.shape[i]);
-        }
-        return nb::tuple(shape);
-    });
+    nb::class_<View>(module, "View")
+        .def_prop_ro("shape",
+                     [](const View &self) {
+                         nb::list shape;
+                         for (int i = 0; i < self.n_dims; ++i) {
+                             shape.append(self.shape[static_cast<std::size_t>(i)]);
+                         }
+                         return nb::tuple(shape);
+                     })
+        .def("heads", &View::heads, nb::arg("first"), nb::arg("n"), nb::arg("head_dim"));
     module.def("implement_operators", implement_operators, nb::arg("path"), nb::arg("describe"));
 }
 

@@ -13,7 +13,8 @@ from vllm.v1.attention.backend import AttentionType
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-from .. import CacheLayout, Norm, prepare
+from .. import Cache, CacheLayout, Norm, prepare
+from .. import Tensor as Heads
 from . import counts, left, say_once
 from .angles import pairing_of, source_of
 
@@ -46,11 +47,12 @@ class Road:
         common = dict(n_slots=n_blocks * block_size, block_size=block_size, stride_block=kv_cache.stride(0),
                       stride_head=kv_cache.stride(1))
         k_layout, v_layout = (CacheLayout(**common, **own) for own in _LAYOUTS[isa](block_size, head_dim))
-        norm = _norm_of(getattr(module, "q_norm", None)), _norm_of(getattr(module, "k_norm", None))
+        q_norm, k_norm = (_norm_of(getattr(module, name, None)) for name in ("q_norm", "k_norm"))
         self.run = prepare(
-            (module.num_heads, module.num_kv_heads, module.num_kv_heads), head_dim, angles=source_of(module.rotary_emb),
-            pairing=pairing_of(module.rotary_emb), norm=norm,
-            cache=(None, elements, elements[block_size * head_dim:]), cache_layout=(k_layout, k_layout, v_layout),
+            Heads(module.num_heads, norm=q_norm),
+            Heads(module.num_kv_heads, norm=k_norm, cache=Cache(elements, k_layout)),
+            Heads(module.num_kv_heads, cache=Cache(elements[block_size * head_dim:], v_layout)),
+            head_dim=head_dim, angles=source_of(module.rotary_emb), pairing=pairing_of(module.rotary_emb),
             duplicate_slots="last", threads=0)
 
 

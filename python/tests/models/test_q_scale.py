@@ -137,14 +137,13 @@ def test_the_road_of_a_model(name):
         unrotated = name == "llama4" and not layer.self_attn.use_rope
         scaled = frequencies.q_scale.layers == "all" or unrotated
         q = inputs[i].view(1, n_tokens, -1, layer.self_attn.head_dim)
-        options = dict(angles=angles, positions=0,
-                       position_scales=(scales if scaled else None,) * (3 if unrotated else 1))
-        if unrotated:  # v is not rotated, and takes the other stages
-            y = halyard.rotate(q, None, q, **options)[1]
+        stages = dict(position_scales=scales if scaled else None)
+        if unrotated:
+            y = halyard.convert(q, **stages)
         else:
-            norm = halyard.Norm(eps=model.config.rms_norm_eps, order="after") if hasattr(layer.self_attn, "qk_norm") \
-                else None
-            y = halyard.rotate(q, norm=norm, **{**options, "position_scales": options["position_scales"][0]})
+            if hasattr(layer.self_attn, "qk_norm"):
+                stages["norm"] = halyard.Norm(eps=model.config.rms_norm_eps, order="after")
+            y = halyard.rotate(halyard.Tensor(q, **stages), angles=angles, positions=0)
         expected = seen[i].transpose(1, 2)
         assert (y - expected).abs().max() <= 64 * n_tokens * EPS * expected.abs().max()
     assert len(seen) == len(layers)

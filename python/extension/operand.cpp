@@ -1,4 +1,4 @@
-#include "road.h"
+#include "operand.h"
 
 #include "names.h"
 
@@ -10,8 +10,6 @@ namespace nb = nanobind;
 
 namespace halyard::python {
 namespace {
-
-std::int64_t number_in(nb::handle object, const char *field) { return nb::cast<std::int64_t>(object.attr(field)); }
 
 /// What a CacheLayout says, by the names of its fields.
 constexpr std::pair<const char *, std::int64_t halyard_cache_desc::*> numbers_of_tiles[] = {
@@ -53,131 +51,130 @@ halyard_tensor HeadOrder::view(const Array &array) const {
     return view_of(array, {n - 4, heads_first ? n - 2 : n - 3, heads_first ? n - 3 : n - 2, n - 1});
 }
 
-halyard_tensor Part::view(const Array &array, HeadOrder layout) const {
-    const auto heads = std::to_string(total) + " heads of q, k and v";
-    if (layout.heads_first) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, "layout is \"bhsd\", but heads of q, k and v in one array come after tokens");
-    }
-    halyard_tensor result{};
-    if (head_dim == 0) {
-        result = layout.view(array);
-        if (result.shape[2] != total) {
-            array.refuse_shape("[tokens, heads, head_dim] or [batch, tokens, heads, head_dim], with " + heads);
+namespace {
+
+/// A stage of halyard.Tensor: what it is called there, and what reads it.
+struct StageOfTensor {
+    const char *name;
+    void (Operand::*read)(nb::handle value);
+};
+
+}  // namespace
+
+void Operand::read_stages(nb::handle tensor) {
+    // In this order, because records say how wide a head is, and a cache where scales go.
+    static constexpr StageOfTensor all[] = {{"rotary_offset", &Operand::read_rotary_offset},
+                                            {"from_groups", &Operand::read_from_groups},
+                                            {"dtype", &Operand::read_dtype},
+                                            {"groups", &Operand::read_groups},
+                                            {"cache", &Operand::read_cache},
+                                            {"groups", &Operand::read_group_scales},
+                                            {"norm", &Operand::read_norm},
+                                            {"position_scales", &Operand::read_position_scales},
+                                            {"hadamard", &Operand::read_hadamard},
+                                            {"scale", &Operand::read_scale}};
+    static const auto *const names = [] {
+        auto *const made = new std::vector<nb::object>;
+        for (const auto &stage : all) {
+            made->push_back(nb::steal(PyUnicode_InternFromString(stage.name)));
         }
-    } else {
-        const int last = array.n_dims() - 1;
-        if ((last != 1 && last != 2) || array.size(last) % total != 0 || array.size(last) / total != head_dim) {
-            const auto columns = std::to_string(detail::multiply(total, head_dim)) + "]";
-            array.refuse_shape("[tokens, " + columns + " or [batch, tokens, " + columns + ", for " + heads + " of " +
-                               std::to_string(head_dim));
+        return made;
+    }();
+    for (std::size_t i = 0; i < std::size(all) && !tensor.is_none(); ++i) {
+        const auto value = nb::getattr(tensor, (*names)[i]);
+        if (!value.is_none()) {
+            (this->*all[i].read)(value);
         }
-        result = view_of(array, {last - 2, last - 1, -1, last});
-        result.shape[3] = head_dim;
-        result.strides[2] = detail::multiply(head_dim, array.stride(last));
     }
-    result.shape[2] = n;
-    if (array.n_elements() > 0) {
-        result.data = static_cast<char *>(result.data) + first * result.strides[2] * array.element_bytes();
-    }
-    return result;
 }
 
-void Road::read(const char *name, nb::handle x_object, nb::handle y_object, HeadOrder layout,
-                const StageArguments &arguments, std::int32_t device, const Part *part) {
-    name_ = name;
-    input_.emplace(x_object, part != nullptr ? "packed" : name, device);
-    x = part != nullptr ? part->view(*input_, layout) : layout.view(*input_);
-    has_batch_ = input_->n_dims() == (part != nullptr && part->head_dim != 0 ? 3 : 4);
+void Operand::begin(nb::handle told, HeadOrder layout) {
+    name_ = nb::cast<std::string>(at(told, 0));
+    layout_ = layout;
     desc = make_struct<halyard_tensor_desc>();
     kv = make_struct<halyard_kv_desc>();
     desc.kv = &kv;
-    desc.head_dim = x.shape[3];
-    desc.dtype = input_->dtype();
-    if (!arguments.from_groups.is_none()) {
-        read_from_groups(arguments.from_groups);
-    } else if (desc.dtype != HALYARD_F32 && desc.dtype != HALYARD_F16 && desc.dtype != HALYARD_BF16) {
-        refuse(HALYARD_ERROR_UNSUPPORTED,
-               std::string(name) + " holds " + input_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
-    }
+    kv.no_rotation = nb::cast<bool>(at(told, 3)) ? 0 : 1;
     stages = make_struct<halyard_stages>();
-    read_groups(arguments.groups, nullptr);
-    if (!arguments.cache.is_none()) {
-        read_cache(arguments.cache, arguments.cache_layout, arguments.dtype);
-        y = x;
-    } else {
-        read_output(y_object, layout, arguments.dtype, y_object.is(x_object) ? part : nullptr);
-    }
-    read_norm(arguments.norm);
-    read_position_scales(arguments.position_scales, layout);
-    read_hadamard(arguments.hadamard);
-    read_scale(arguments.scale, layout);
-    read_group_scales(arguments.group_scales, layout);
-    read_from_group_scales(arguments.from_group_scales, layout);
 }
 
-void Road::read_keys(const KeyArguments &arguments, HeadOrder layout) {
-    name_ = "keys";
-    desc = make_struct<halyard_tensor_desc>();
-    kv = make_struct<halyard_kv_desc>();
-    desc.kv = &kv;
-    stages = make_struct<halyard_stages>();
-    if (arguments.slots.is_none()) {
-        read_moving_array(arguments, layout);
-    } else {
-        read_moving_cache(arguments);
-    }
-    read_hadamard(arguments.stages.hadamard);
-    read_scale(arguments.stages.scale, layout);
-    read_group_scales(arguments.stages.group_scales, layout);
-}
-
-void Road::read_moving_array(const KeyArguments &arguments, HeadOrder layout) {
-    input_.emplace(arguments.keys, "keys");
-    x = layout.view(*input_);
+void Operand::read_array(nb::handle array, std::int32_t device) {
+    input_.emplace(array, name_, device);
+    device_ = input_->device();
+    x = layout_.view(*input_);
     has_batch_ = input_->n_dims() == 4;
     desc.head_dim = x.shape[3];
-    read_groups(arguments.stages.groups, &*input_);
-    desc.dtype = x.dtype = dtype_of(*input_, arguments.stages.dtype);
-    if (arguments.out.is_none()) {
-        input_->require_writable();
-        kv.out_dtype = desc.dtype;
+}
+
+void Operand::read(nb::handle told, HeadOrder layout, std::int32_t device) {
+    begin(told, layout);
+    read_array(at(told, 1), device);
+    desc.dtype = input_->dtype();
+    read_stages(at(told, 4));
+    if (kv.from_groups == nullptr && desc.dtype != HALYARD_F32 && desc.dtype != HALYARD_F16 &&
+        desc.dtype != HALYARD_BF16) {
+        refuse(HALYARD_ERROR_UNSUPPORTED,
+               name_ + " holds " + input_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
+    }
+    if (kv.cache != nullptr) {
         y = x;
     } else {
-        read_output(arguments.out, layout, arguments.stages.dtype);
+        read_output(at(told, 2));
     }
 }
 
-void Road::read_moving_cache(const KeyArguments &arguments) {
-    const Array tokens(arguments.slots, "slots"), cache(arguments.keys, "keys");
-    const auto layout = arguments.stages.cache_layout;
-    const bool tiled = !PyUnicode_Check(layout.ptr());
-    if (!arguments.out.is_none()) {
+void Operand::read_keys(nb::handle told, const halyard_slots *slots, HeadOrder layout) {
+    begin(told, layout);
+    const auto tensor = at(told, 4);
+    if (slots == nullptr) {
+        read_array(at(told, 1), Array::on_cpu);
+        records_ = &*input_;
+        read_stages(tensor);
+        desc.dtype = x.dtype = dtype_of(*input_);
+        read_output(at(told, 2));
+        return;
+    }
+    if (!nb::getattr(tensor, "out").is_none()) {
         refuse(HALYARD_ERROR_UNSUPPORTED, "keys in slots move where they lie, so that out has to be None");
     }
-    if (tiled != arguments.n_heads.has_value() || tiled != arguments.head_dim.has_value()) {
-        refuse(HALYARD_ERROR_MISMATCH, "n_heads and head_dim are for a cache with a CacheLayout, and needed there");
-    }
-    if (!tiled && cache.n_dims() != 3 && cache.n_dims() != 4) {
-        cache.refuse_shape("a cache");
-    }
-    const bool hnd = !tiled && cache.n_dims() == 4 && nb::cast<std::string>(layout) == "hnd";
+    const nb::object layout_of_cache = tensor.attr("cache").attr("layout");
+    const Array cache(at(told, 1), name_);
+    const int n = cache.n_dims();
     x = make_struct<halyard_tensor>();
-    x.shape[0] = tokens.n_dims() == 2 ? tokens.size(0) : 1;
-    x.shape[1] = tokens.n_dims() > 0 ? tokens.size(tokens.n_dims() - 1) : 0;
-    x.shape[2] = tiled ? *arguments.n_heads : cache.size(hnd ? 1 : cache.n_dims() - 2);
-    desc.head_dim = tiled ? *arguments.head_dim : cache.size(cache.n_dims() - 1);
-    read_groups(arguments.stages.groups, tiled ? nullptr : &cache);
+    if (PyUnicode_Check(layout_of_cache.ptr())) {
+        if (n != 3 && n != 4) {
+            cache.refuse_shape("a cache");
+        }
+        x.shape[2] = cache.size(n == 4 && nb::cast<std::string>(layout_of_cache) == "hnd" ? 1 : n - 2);
+        desc.head_dim = cache.size(n - 1);
+        records_ = &cache;
+    } else {
+        x.shape[2] = cast<std::int64_t>(layout_of_cache.attr("n_heads"), "n_heads");
+        desc.head_dim = cast<std::int64_t>(layout_of_cache.attr("head_dim"), "head_dim");
+        if (x.shape[2] < 1 || desc.head_dim < 1) {
+            refuse(HALYARD_ERROR_MISMATCH, "cache_layout has to say n_heads and head_dim of keys that move");
+        }
+    }
+    x.shape[0] = slots->shape[0];
+    x.shape[1] = slots->shape[1];
+    read_stages(tensor);
+    records_ = nullptr;
     x.shape[3] = stored_width();
-    read_cache(arguments.keys, layout, arguments.stages.dtype);
     desc.dtype = x.dtype = kv.out_dtype;
     y = x;
 }
 
-std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
+void Operand::read_rotary_offset(nb::handle offset) {
+    desc.rotary_offset = cast<std::int64_t>(offset, name_of("rotary_offset"));
+}
+
+void Operand::read_dtype(nb::handle dtype) { asked_dtype_ = cast<std::string>(dtype, name_of("dtype")); }
+
+std::int32_t Operand::dtype_of(const Array &array) const {
     if (kv.groups != nullptr) {
-        if (!asked.is_none()) {
-            refuse(HALYARD_ERROR_MISMATCH, name_of("dtype") + " is " + nb::cast<std::string>(asked) + ", but " +
-                                               name_of("groups") + " make records of bytes");
+        if (asked_dtype_) {
+            refuse(HALYARD_ERROR_MISMATCH, name_of("dtype") + " is " + *asked_dtype_ + ", but " + name_of("groups") +
+                                               " make records of bytes");
         }
         if (!array.is_uint8()) {
             refuse(HALYARD_ERROR_MISMATCH,
@@ -186,7 +183,7 @@ std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
         return HALYARD_UINT8;
     }
     const auto stored = array.dtype();
-    if (asked.is_none()) {
+    if (!asked_dtype_) {
         if (stored == 0) {
             refuse(HALYARD_ERROR_UNSUPPORTED,
                    array.name() + " holds " + array.dtype_name() +
@@ -194,42 +191,37 @@ std::int32_t Road::dtype_of(const Array &array, nb::handle asked) const {
         }
         return stored;
     }
-    const auto name = nb::cast<std::string>(asked);
-    const auto wanted = value_of(dtypes, "dtype", name);
+    const auto wanted = value_of(dtypes, "dtype", *asked_dtype_);
     const bool as_bytes = array.is_uint8() && (wanted == HALYARD_E4M3 || wanted == HALYARD_E5M2);
     if (stored != wanted && !as_bytes) {
         refuse(HALYARD_ERROR_MISMATCH,
-               name_of("dtype") + " is " + name + ", but " + array.name() + " holds " + array.dtype_name());
+               name_of("dtype") + " is " + *asked_dtype_ + ", but " + array.name() + " holds " + array.dtype_name());
     }
     return wanted;
 }
 
-void Road::read_output(nb::handle object, HeadOrder layout, nb::handle dtype, const Part *part) {
-    output_.emplace(object, name_of("out"), input_->device());
+void Operand::read_output(nb::handle object) {
+    output_.emplace(object, name_of("out"), device_);
     output_->require_writable();
-    if (part == nullptr && output_->n_dims() != (has_batch_ ? 4 : 3)) {
+    if (output_->n_dims() != input_->n_dims()) {
         refuse(HALYARD_ERROR_SHAPE, output_->name() + " has the shape " + output_->shape_text() + ", and " + name_ +
                                         " has " + input_->shape_text());
     }
-    y = part != nullptr ? part->view(*output_, layout) : layout.view(*output_);
-    kv.out_dtype = dtype_of(*output_, dtype);
-    y.dtype = kv.out_dtype;
+    y = layout_.view(*output_);
+    y.dtype = kv.out_dtype = dtype_of(*output_);
 }
 
-void Road::read_norm(nb::handle norm) {
-    if (norm.is_none()) {
-        return;
-    }
+void Operand::read_norm(nb::handle norm) {
     norm_ = make_struct<halyard_norm_desc>();
-    norm_.kind = value_of(norm_kinds, "kind of a norm", nb::cast<std::string>(norm.attr("kind")));
-    norm_.width = value_of(norm_widths, "width of a norm", nb::cast<std::string>(norm.attr("width")));
-    norm_.order = value_of(norm_orders, "order of a norm", nb::cast<std::string>(norm.attr("order")));
-    norm_.rounding = value_of(norm_roundings, "rounding of a norm", nb::cast<std::string>(norm.attr("rounding")));
-    norm_.unit_offset = nb::cast<bool>(norm.attr("unit_offset")) ? 1 : 0;
-    norm_.eps = nb::cast<double>(norm.attr("eps"));
+    norm_.kind = value_of(norm_kinds, "kind of a norm", cast<std::string>(norm.attr("kind"), "kind"));
+    norm_.width = value_of(norm_widths, "width of a norm", cast<std::string>(norm.attr("width"), "width"));
+    norm_.order = value_of(norm_orders, "order of a norm", cast<std::string>(norm.attr("order"), "order"));
+    norm_.rounding = value_of(norm_roundings, "rounding of a norm", cast<std::string>(norm.attr("rounding"), "rounding"));
+    norm_.unit_offset = cast<bool>(norm.attr("unit_offset"), "unit_offset") ? 1 : 0;
+    norm_.eps = float_in(norm.attr("eps"), "eps");
     norm_.no_eps = norm_.eps == 0.0 ? 1 : 0;
-    norm_.window_offset = number_in(norm, "window_offset");
-    norm_.window_size = number_in(norm, "window_size");
+    norm_.window_offset = cast<std::int64_t>(norm.attr("window_offset"), "window_offset");
+    norm_.window_size = cast<std::int64_t>(norm.attr("window_size"), "window_size");
     kv.norm = &norm_;
     const nb::object weight = norm.attr("weight");
     if (weight.is_none()) {
@@ -238,7 +230,7 @@ void Road::read_norm(nb::handle norm) {
         }
         return;
     }
-    weight_.emplace(weight, name_of("weight"), input_->device());
+    weight_.emplace(weight, name_of("weight"), device_);
     if (!weight_->is_dense() || weight_->n_dims() == 0) {
         weight_->refuse_shape("a dense row");
     }
@@ -255,11 +247,11 @@ void Road::read_norm(nb::handle norm) {
     read_bias(norm.attr("bias"));
 }
 
-void Road::read_bias(nb::handle bias) {
+void Operand::read_bias(nb::handle bias) {
     if (bias.is_none()) {
         return;
     }
-    bias_.emplace(bias, name_of("bias"), input_->device());
+    bias_.emplace(bias, name_of("bias"), device_);
     if (!bias_->is_dense() || bias_->shape_text() != weight_->shape_text() || bias_->dtype() != weight_->dtype()) {
         refuse(HALYARD_ERROR_SHAPE, bias_->name() + " holds " + bias_->dtype_name() + " of the shape " +
                                         bias_->shape_text() + ", but has to be dense, and as the weight is: " +
@@ -269,20 +261,17 @@ void Road::read_bias(nb::handle bias) {
     stages.bias = bias_->data();
 }
 
-void Road::read_scale(nb::handle scale, HeadOrder layout) {
-    if (scale.is_none()) {
-        return;
-    }
+void Operand::read_scale(nb::handle scale) {
     scale_ = make_struct<halyard_scale_desc>();
     kv.scale = &scale_;
     has_stages = true;
     if (nb::hasattr(scale, "scales_out")) {
         scale_.kind = HALYARD_SCALE_DYNAMIC;
-        read_dynamic_scales(scale.attr("scales_out"), layout);
+        read_dynamic_scales(scale.attr("scales_out"));
         return;
     }
     if (PyFloat_Check(scale.ptr()) || PyLong_Check(scale.ptr())) {
-        scale_value_ = static_cast<float>(nb::cast<double>(scale));
+        scale_value_ = static_cast<float>(float_in(scale, name_of("scale")));
         stages.scales = &scale_value_;
         stages.n_scales = 1;
         return;
@@ -298,24 +287,21 @@ void Road::read_scale(nb::handle scale, HeadOrder layout) {
     stages.n_scales = scales_->n_elements();
 }
 
-void Road::read_dynamic_scales(nb::handle out, HeadOrder layout) {
+void Operand::read_dynamic_scales(nb::handle out) {
     scales_.emplace(out, name_of("scales_out"));
     scales_->require_writable();
     const auto &array = *scales_;
-    const auto rows = cache_ ? HeadRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]} : rows_of_views(layout);
+    const auto rows = cache_ ? HeadRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]} : rows_of_views();
     if (array.dtype() != HALYARD_F32 || !rows.fit(array)) {
         array.refuse_kind("float32 of " +
-                          (cache_ ? "[slots, heads]" : "the shape of " + std::string(name_) + " without head_dim"));
+                          (cache_ ? "[slots, heads]" : "the shape of " + name_ + " without head_dim"));
     }
     rows.set_strides(array, stages.stride_scales);
     stages.scales_out = static_cast<float *>(array.data());
 }
 
-void Road::read_hadamard(nb::handle n) {
-    if (n.is_none()) {
-        return;
-    }
-    const auto value = nb::cast<std::int64_t>(n);
+void Operand::read_hadamard(nb::handle n) {
+    const auto value = cast<std::int64_t>(n, name_of("hadamard"));
     if (value < 0 || (value & (value - 1)) != 0 || value == 1 || (value != 0 && desc.head_dim % value != 0)) {
         refuse(HALYARD_ERROR_SHAPE, name_of("hadamard") + " is " + std::to_string(value) +
                                         ", but has to be 0 or a power of two that divides head_dim, " +
@@ -325,50 +311,46 @@ void Road::read_hadamard(nb::handle n) {
     has_stages = has_stages || value != 0;
 }
 
-void Road::read_groups(nb::handle groups, const Array *moving) {
-    if (groups.is_none()) {
-        return;
+void Operand::read_groups(nb::handle groups) {
+    const nb::object preset = groups.attr("preset");
+    if (records_ != nullptr) {
+        desc.head_dim = find_head_dim(preset, *records_, name_of("groups"));
     }
-    if (moving != nullptr) {
-        desc.head_dim = find_head_dim(groups, *moving, name_of("groups"));
-    }
-    groups_ = Groups(groups, desc.head_dim, name_of("groups"));
+    groups_ = Groups(preset, desc.head_dim, name_of("groups"));
     kv.groups = &groups_.desc;
 }
 
-void Road::read_from_groups(nb::handle groups) {
+void Operand::read_from_groups(nb::handle groups) {
     const auto name = name_of("from_groups");
-    desc.head_dim = find_head_dim(groups, *input_, name);
-    from_groups_ = Groups(groups, desc.head_dim, name);
+    const nb::object preset = groups.attr("preset"), scales = groups.attr("scales");
+    desc.head_dim = find_head_dim(preset, *input_, name);
+    from_groups_ = Groups(preset, desc.head_dim, name);
     kv.from_groups = &from_groups_.desc;
     desc.dtype = x.dtype = HALYARD_UINT8;
-}
-
-void Road::require_scales(nb::handle scales, bool is_apart, const char *what, const char *groups) const {
-    if (scales.is_none() == is_apart) {
-        refuse(HALYARD_ERROR_MISMATCH, name_of(what) + (is_apart ? " is None, but " : " is given, but ") +
-                                           name_of(groups) + " has " + (is_apart ? "its" : "no") + " scales apart");
+    if (from_groups_.needs_scales(scales, name)) {
+        const auto &array = from_group_scales_.emplace(scales, "scales of " + name, device_);
+        stages.from_group_scales = python::read_group_scales(array, rows_of_views(), from_groups_,
+                                                             "the shape of " + name_ + " without its bytes");
+        has_stages = true;
     }
 }
 
-HeadRows Road::rows_of_views(HeadOrder layout) const {
-    const int tokens = (has_batch_ ? 1 : 0) + (layout.heads_first ? 1 : 0), heads = (has_batch_ ? 3 : 1) - tokens;
+HeadRows Operand::rows_of_views() const {
+    const int tokens = (has_batch_ ? 1 : 0) + (layout_.heads_first ? 1 : 0), heads = (has_batch_ ? 3 : 1) - tokens;
     return {has_batch_ ? 0 : -1, tokens, heads, x.shape[0], x.shape[1], x.shape[2]};
 }
 
-void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
-    const bool is_apart = kv.groups != nullptr && groups_.info.scales_apart != 0;
-    require_scales(scales, is_apart, "group_scales", "groups");
-    if (!is_apart) {
+void Operand::read_group_scales(nb::handle groups) {
+    const nb::object scales = groups.attr("scales");
+    if (!groups_.needs_scales(scales, name_of("groups"))) {
         return;
     }
-    const auto &array =
-        group_scales_.emplace(scales, name_of("group_scales"), input_ ? input_->device() : Array::on_cpu);
+    const auto &array = group_scales_.emplace(scales, "scales of " + name_of("groups"), device_);
     array.require_writable();
     has_stages = true;
     if (!cache_) {
-        stages.group_scales = python::read_group_scales(array, rows_of_views(layout), groups_,
-                                                        "the shape of " + std::string(name_) + " without head_dim");
+        stages.group_scales = python::read_group_scales(array, rows_of_views(), groups_,
+                                                        "the shape of " + name_ + " without head_dim");
         return;
     }
     const auto block_size = cache_desc_.block_size != 0 ? cache_desc_.block_size : cache_desc_.n_slots;
@@ -383,25 +365,11 @@ void Road::read_group_scales(nb::handle scales, HeadOrder layout) {
     }
 }
 
-void Road::read_from_group_scales(nb::handle scales, HeadOrder layout) {
-    const bool is_apart = kv.from_groups != nullptr && from_groups_.info.scales_apart != 0;
-    require_scales(scales, is_apart, "from_group_scales", "from_groups");
-    if (is_apart) {
-        const auto &array = from_group_scales_.emplace(scales, name_of("from_group_scales"), input_->device());
-        stages.from_group_scales = python::read_group_scales(
-            array, rows_of_views(layout), from_groups_, "the shape of " + std::string(name_) + " without its bytes");
-        has_stages = true;
-    }
-}
-
-void Road::read_position_scales(nb::handle scales, HeadOrder layout) {
-    if (scales.is_none()) {
-        return;
-    }
-    const auto &array = position_scales_.emplace(scales, name_of("position_scales"), input_->device());
+void Operand::read_position_scales(nb::handle scales) {
+    const auto &array = position_scales_.emplace(scales, name_of("position_scales"), device_);
     const int n = array.n_dims(), batch = has_batch_ && n > 1 ? 1 : 0;  // dimensions in front of tokens and heads
     const bool has_heads = n == batch + 2;
-    const int tokens = batch + (has_heads && layout.heads_first ? 1 : 0), heads = 2 * batch + 1 - tokens;
+    const int tokens = batch + (has_heads && layout_.heads_first ? 1 : 0), heads = 2 * batch + 1 - tokens;
     const HeadRows rows{batch - 1, tokens, has_heads ? heads : -1, x.shape[0], x.shape[1], x.shape[2]};
     if (array.dtype() != HALYARD_F32 || !rows.fit(array)) {
         array.refuse_kind("float32 [tokens]" + std::string(has_batch_ ? ", [batch, tokens]" : "") +
@@ -413,10 +381,11 @@ void Road::read_position_scales(nb::handle scales, HeadOrder layout) {
     has_stages = true;
 }
 
-void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
-    cache_.emplace(object, name_of("cache"), input_ ? input_->device() : Array::on_cpu);
+void Operand::read_cache(nb::handle told) {
+    const nb::object layout = told.attr("layout");
+    cache_.emplace(told.attr("array"), name_of("cache"), device_);
     cache_->require_writable();
-    kv.out_dtype = dtype_of(*cache_, dtype);
+    kv.out_dtype = dtype_of(*cache_);
     cache_desc_ = make_struct<halyard_cache_desc>();
     kv.cache = &cache_desc_;
     stages.cache = cache_->data();
@@ -449,9 +418,9 @@ void Road::read_cache(nb::handle object, nb::handle layout, nb::handle dtype) {
     cache_desc_.stride_element = stride_within(array, n - 1);
 }
 
-void Road::read_tiles(nb::handle layout) {
+void Operand::read_tiles(nb::handle layout) {
     for (const auto &[name, field] : numbers_of_tiles) {
-        cache_desc_.*field = number_in(layout, name);
+        cache_desc_.*field = cast<std::int64_t>(layout.attr(name), name);
     }
     // Only here the library is told strides that are not an array's, so it is here that they must stay in its memory.
     auto all = cache_desc_;

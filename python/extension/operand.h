@@ -1,0 +1,92 @@
+// One of the tensors of a call: what it is read from, which stages it takes, and where it goes.
+#pragma once
+
+#include "array.h"
+#include "groups.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace halyard::python {
+
+/// The dimensions of a tensor or of what has one number for each of its heads. `heads_first`: BHSD, else BSHD; without
+/// a batch SHD or HSD.
+struct HeadOrder {
+    bool heads_first;
+
+    /// Tensors of 3 or 4 dimensions as the C ABI has them; throws for others.
+    halyard_tensor view(const Array &array) const;
+};
+
+/// The C ABI's structs of one tensor, and the arrays that they point into. It must stay where it is.
+class Operand {
+public:
+    Operand() = default;
+    Operand(const Operand &) = delete;
+    Operand &operator=(const Operand &) = delete;
+
+    /// Reads what _tensor.complete has made of a tensor: its name, it, where it goes, whether it is rotated, and the
+    /// halyard.Tensor with its stages, or None. It has to lie on `device`, or anywhere, and all else where it does.
+    void read(nanobind::handle told, HeadOrder layout, std::int32_t device);
+
+    /// Reads keys that move likewise. With slots they lie in the Tensor's cache.
+    void read_keys(nanobind::handle told, const halyard_slots *slots, HeadOrder layout);
+
+    /// Lets go of the memory of x and y.
+    void forget_tensors() {
+        input_.reset();
+        output_.reset();
+    }
+
+    const std::string &name() const { return name_; }
+    /// What x is, once it was read.
+    const Array &input() const { return *input_; }
+    bool has_batch() const { return has_batch_; }
+
+    halyard_tensor_desc desc{};  ///< with kv
+    halyard_kv_desc kv{};
+    halyard_tensor x{};
+    halyard_tensor y{};
+    halyard_stages stages{};
+    bool has_stages = false;  ///< whether the run brings anything for it
+
+private:
+    void begin(nanobind::handle told, HeadOrder layout);
+    void read_array(nanobind::handle array, std::int32_t device);
+    void read_stages(nanobind::handle tensor);
+    void read_output(nanobind::handle y);
+    void read_rotary_offset(nanobind::handle offset);
+    void read_from_groups(nanobind::handle groups);
+    void read_dtype(nanobind::handle dtype);
+    void read_groups(nanobind::handle groups);
+    void read_group_scales(nanobind::handle groups);
+    void read_cache(nanobind::handle cache);
+    void read_tiles(nanobind::handle layout);
+    void read_norm(nanobind::handle norm);
+    void read_bias(nanobind::handle bias);
+    void read_position_scales(nanobind::handle scales);
+    void read_hadamard(nanobind::handle n);
+    void read_scale(nanobind::handle scale);
+    void read_dynamic_scales(nanobind::handle out);
+    HeadRows rows_of_views() const;
+    std::int32_t dtype_of(const Array &array) const;
+    /// Of a head in a cache or an output, in elements or in bytes.
+    std::int64_t stored_width() const { return kv.groups != nullptr ? groups_.info.record_bytes : desc.head_dim; }
+    std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
+
+    std::string name_;
+    HeadOrder layout_{};
+    std::int32_t device_ = Array::on_cpu;
+    bool has_batch_ = false;
+    const Array *records_ = nullptr;  // keys that move, which tell with their groups what head_dim is
+    std::optional<std::string> asked_dtype_;
+    std::optional<Array> input_, output_, weight_, bias_, scales_, position_scales_, cache_, group_scales_,
+        from_group_scales_;
+    halyard_norm_desc norm_{};
+    halyard_scale_desc scale_{};
+    halyard_cache_desc cache_desc_{};
+    Groups groups_, from_groups_;
+    float scale_value_ = 0.0f;
+};
+
+}  // namespace halyard::python
