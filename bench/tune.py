@@ -274,7 +274,7 @@ def find_kernels(listed, options, library):
     target = options.target or next(name for name, words in library.targets.items() if "active" in words)
     if "supported" not in library.targets.get(target, ()):
         raise Failed(f'this machine can\'t run "{target}"')
-    kernels = [kernel for kernel in listed.kernels_of(target) if kernel.parameters and not kernel.target.is_gpu
+    kernels = [kernel for kernel in listed.kernels_of(target) if kernel.parameters and not kernel.target.is_cuda
                and kernel.pairing != "strided" and not kernel.is_non_temporal
                and fnmatch.fnmatchcase(kernel.name, options.kernels)]
     if not kernels:

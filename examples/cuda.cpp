@@ -1,7 +1,7 @@
 // CUDA on the caller's stream. The context, the memory and the stream belong to the program; Halyard enqueues its work
 // and does not wait. Nothing of CUDA is needed to build this: the driver's functions are declared here, and found when
 // the program starts. Without a device it says so and ends with status 77.
-#include <halyard/halyard_gpu.hpp>
+#include <halyard/halyard_cuda.hpp>
 
 #include <dlfcn.h>
 
@@ -47,7 +47,7 @@ halyard_tensor slice(float *packed, std::int64_t first_head, std::int64_t heads,
 }  // namespace
 
 int main() {
-    const auto target = halyard::gpu_target(HALYARD_CUDA);
+    const auto target = halyard::cuda_target(HALYARD_CUDA);
     if (!target.supported) {
         skip(target.reason);
     }
@@ -74,14 +74,14 @@ int main() {
     const halyard::plan_desc desc(head_dim, {head, head});
     const auto queue = halyard::describe_queue(HALYARD_CUDA, context, stream);
     {
-        const halyard::gpu_angles angles(queue, table);
-        const halyard::gpu_plan plan(queue, desc, angles);
+        const halyard::cuda_angles angles(queue, table);
+        const halyard::cuda_plan plan(queue, desc, angles);
 
         // q and k of the packed buffer, in place: one launch, on our stream.
         float *const on_device = reinterpret_cast<float *>(memory);
         const halyard_tensor q_and_k[] = {slice(on_device, 0, n_heads, HALYARD_CUDA),
                                           slice(on_device, n_heads, n_kv_heads, HALYARD_CUDA)};
-        halyard::gpu_run_options how;
+        halyard::cuda_run_options how;
         how.stream = stream;
         halyard::run(plan, q_and_k, q_and_k, how);
         call("cuStreamSynchronize", stream);

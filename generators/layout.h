@@ -29,7 +29,7 @@ struct Layout {
     int per_thread = 1;  // elements that one thread of a GPU takes in a step
 
     template <typename AnyBuffer>
-    void constrain(AnyBuffer &buffer, Order order, bool is_on_gpu) const {
+    void constrain(AnyBuffer &buffer, Order order, bool is_on_cuda) const {
         begin_at_zero(buffer);
         buffer.dim(1).set_extent(order == Order::both_in_word ? 1 : 2);
         if (pairing == Pairing::interleaved && order != Order::both_in_word) {
@@ -38,7 +38,7 @@ struct Layout {
         } else if (pairing == Pairing::strided) {
             buffer.dim(0).set_stride(Halide::Expr());
         }  // half: Halide takes 1 for the stride of dimension 0
-        if (is_on_gpu && width > 1) {
+        if (is_on_cuda && width > 1) {
             // What wide accesses need. Halide checks it when a kernel is called.
             buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread * per_thread);
             for (int i = pairing == Pairing::half || order == Order::both_in_word ? 1 : 2; i < 4; i++) {

@@ -1,9 +1,9 @@
 #include "arithmetic/angles.h"
 #include "arithmetic/storage.h"
 #include "schedule_cpu.h"
-#include "gpu/device_angles.h"
-#include "gpu/lowered.h"
-#include "gpu/ptx.h"
+#include "cuda/device_angles.h"
+#include "cuda/lowered.h"
+#include "cuda/ptx.h"
 #include "layout.h"
 
 #include <array>
@@ -53,7 +53,7 @@ public:
     Output<Buffer<void>> y{"y"};  // likewise
 
     void configure() {
-        if (is_on_gpu()) {
+        if (is_on_cuda()) {
             device.reset(new Fields::Angles{*this});
             device_angles.emplace(*device);
             sin_sign = &*device->sin_sign;
@@ -112,7 +112,7 @@ public:
         if (order() == Order::member_by_member && dtype == Dtype::f16) {
             get_pipeline().add_custom_lowering_pass(new ConvertFirst);
         }
-        if (is_on_gpu() && Pairing(pairing) != Pairing(out_pairing)) {
+        if (is_on_cuda() && Pairing(pairing) != Pairing(out_pairing)) {
             get_pipeline().add_custom_lowering_pass(new lowered::ByQuads);
         }
         complete_device_code(get_pipeline(), get_target());
@@ -123,21 +123,21 @@ private:
     std::optional<DeviceAngles> device_angles;
     Func angle{"angle"};  // [lane, element, token] -> (cos, sin) of each lane's pair; interleaved: of each member
 
-    bool is_on_gpu() const { return get_target().has_gpu_feature(); }
+    bool is_on_cuda() const { return get_target().has_gpu_feature(); }
 
     Order order() const {
         if (pairing != Pairing::interleaved || out_pairing != Pairing::interleaved) {
-            const bool becomes_neighbours = is_on_gpu() && out_pairing == Pairing::interleaved;
+            const bool becomes_neighbours = is_on_cuda() && out_pairing == Pairing::interleaved;
             return becomes_neighbours ? Order::as_neighbours : Order::both_members;
         }
         return packed                               ? Order::both_in_word
-               : swap_members != 0 || is_on_gpu() ? Order::member_by_member
+               : swap_members != 0 || is_on_cuda() ? Order::member_by_member
                                                   : Order::both_members;
     }
 
     void define_angle(const Format &format, const Expr &zero) {
         const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
-        const Angle row = is_on_gpu() ? device_angles->at(pair, t) : rows.at(pair, t);
+        const Angle row = is_on_cuda() ? device_angles->at(pair, t) : rows.at(pair, t);
         const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
         angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
     }
@@ -171,9 +171,9 @@ private:
     }
 
     void constrain() {
-        layout_of(pairing).constrain(*x, order(), is_on_gpu());
-        layout_of(out_pairing).constrain(y, order(), is_on_gpu());
-        is_on_gpu() ? device_angles->constrain() : rows.constrain();
+        layout_of(pairing).constrain(*x, order(), is_on_cuda());
+        layout_of(out_pairing).constrain(y, order(), is_on_cuda());
+        is_on_cuda() ? device_angles->constrain() : rows.constrain();
         angle.bound(lane, 0, order() == Order::member_by_member ? 2 : n_lanes());
     }
 

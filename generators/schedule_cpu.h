@@ -3,7 +3,7 @@
 #pragma once
 
 #include "schedule.h"
-#include "schedule_gpu.h"
+#include "schedule_cuda.h"
 
 #include <optional>
 
@@ -45,7 +45,7 @@ inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Hali
                               const Steps &steps, int per_thread,
                               std::optional<DeviceAngles> &device_angles) {
     if (target.has_gpu_feature()) {
-        schedule_gpu(y, angle, loops, per_thread, *device_angles);
+        schedule_cuda(y, angle, loops, per_thread, *device_angles);
     } else {
         schedule_cpu(y, angle, loops, steps, masks_tails(target));
     }

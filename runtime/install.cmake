@@ -1,5 +1,5 @@
 # Says what cmake --install copies, in these components: runtime has the shared library and licences; development has
-# the headers, the static library, and the files for CMake and pkg-config; gpu has all of halyard::gpu, beside those two;
+# the headers, the static library, and the files for CMake and pkg-config; cuda has all of halyard::cuda, beside those two;
 # tools has the tool. The installed folder may be moved.
 
 include(CMakePackageConfigHelpers)
@@ -43,8 +43,8 @@ function(halyard_install name runtime development private requires)
 endfunction()
 
 halyard_install(halyard runtime development "${HALYARD_CXX_LIBRARIES};pthread" "" halyard halyard_kv)
-if(HALYARD_BUILD_GPU)
-    halyard_install(halyard_gpu gpu gpu "${CMAKE_DL_LIBS}" "halyard = ${PROJECT_VERSION}" halyard_gpu)
+if(HALYARD_BUILD_CUDA)
+    halyard_install(halyard_cuda cuda cuda "${CMAKE_DL_LIBS}" "halyard = ${PROJECT_VERSION}" halyard_cuda)
 endif()
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/LICENSES_OF_OTHERS

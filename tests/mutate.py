@@ -41,8 +41,8 @@ PROGRAMS = {
     "halyard_test_allocations": None,
     "halyard_kernel_hashes": None,
     "halyard_tests": "~[emulated]",
-    "halyard_cuda_tests": "*",
-    "halyard_gpu_tests": "~[cuda_sm80]",
+    "halyard_cuda_calls_tests": "*",
+    "halyard_cuda_tests": "~[cuda_sm80]",
 }
 # Checks of the tool are noticed by its tests. Those of the library must be noticed by its own, and no kernel makes any.
 OF_TOOL, OF_KERNELS = re.compile(r"\[(?:tool|npy)\]"), re.compile(r"\[(?:kernel|checker)\]")
@@ -116,7 +116,7 @@ shows only where threads write at once (ThreadSanitizer may notice)
     call.cpp inverted: slot / together % share.count == share.index
     cache.cpp deleted: slot >= slots.n_slots
 joins heads that lie backwards too, which is as right
-    gpu_run.cpp deleted: step > 0
+    cuda_run.cpp deleted: step > 0
 """
 
 

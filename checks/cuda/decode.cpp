@@ -1,5 +1,5 @@
 // Reads PTX: PTX ISA, sections 4 (syntax) and 11 (directives). What our kernels do not have is refused. Types, and what
-// else may be wrong, are left to ptxas, to which tests/gpu/check_ptx.py gives all kernels.
+// else may be wrong, are left to ptxas, to which tests/cuda/check_ptx.py gives all kernels.
 #include "checks/cuda/machine.h"
 
 #include <algorithm>

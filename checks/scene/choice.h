@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-namespace halyard::gpu {
+namespace halyard::cuda {
 struct KvKernel;
 }
 
@@ -79,7 +79,7 @@ struct Choice {
     std::optional<bool> in_place;
     std::int64_t step = 1;  // in bytes, what addresses and strides are multiples of, or 1
     bool moves = false, on_device = false;
-    const halyard::gpu::KvKernel *kernel = nullptr;  // of a device, which takes all tensors
+    const halyard::cuda::KvKernel *kernel = nullptr;  // of a device, which takes all tensors
     bool has_bad = false;    // some positions and slots
     bool any_range = false;  // the angle source covers any number of positions
 

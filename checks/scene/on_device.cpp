@@ -1,7 +1,7 @@
 #include "checks/scene/on_device.h"
 
 #include "checks/fields.h"
-#include "checks/gpu_memory.h"
+#include "checks/cuda_memory.h"
 #include "checks/scene/ways.h"
 
 namespace scenes {
@@ -11,10 +11,10 @@ namespace {
 /// Copies of a scene's regions on a device.
 class Mirror {
 public:
-    Mirror(const Scene &scene, const halyard_gpu_queue &queue) : scene_(scene) {
+    Mirror(const Scene &scene, const halyard_cuda_queue &queue) : scene_(scene) {
         for (const std::vector<char> &bytes : scene.before) {
             regions_.push_back(
-                std::make_unique<gpu_test::Memory>(queue, bytes.empty() ? std::vector<char>(16) : bytes));
+                std::make_unique<cuda_test::Memory>(queue, bytes.empty() ? std::vector<char>(16) : bytes));
         }
     }
 
@@ -34,12 +34,12 @@ public:
 
 private:
     const Scene &scene_;
-    std::vector<std::unique_ptr<gpu_test::Memory>> regions_;
+    std::vector<std::unique_ptr<cuda_test::Memory>> regions_;
 };
 
 /// Makes a scene's run on a device, with pointers into its mirror. Throws where it is refused.
-Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_gpu_queue &queue,
-                     const gpu_test::Memory &words) {
+Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_cuda_queue &queue,
+                     const cuda_test::Memory &words) {
     const Angles &angles = scene.angles;
     RunStructs there(scene.call);
     for (const fields::Place &place :
@@ -48,7 +48,7 @@ Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_gpu
             place.write(mirror.data(place.pointer()));
         }
     }
-    auto args = sized<halyard_gpu_run_args>();
+    auto args = sized<halyard_cuda_run_args>();
     args.stream = queue.stream;
     args.bad_position = there.args.bad_position;
     args.positions = there.args.positions;
@@ -75,13 +75,13 @@ Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_gpu
             throw std::runtime_error(error.message);
         }
     };
-    halyard_gpu_angles *angles_there = nullptr;
-    need(halyard_create_gpu_angles(&queue, angles.is_given() ? given.get() : angles.get(), &angles_there, &error));
-    const halyard::gpu_angles owns_angles(angles_there);
-    halyard_gpu_plan *plan = nullptr;
-    need(halyard_create_gpu_plan(&queue, &scene.call.plan, angles_there, &plan, &error));
-    const halyard::gpu_plan owns_plan(plan);
-    need(halyard_run_gpu(plan, &args, &error));
+    halyard_cuda_angles *angles_there = nullptr;
+    need(halyard_create_cuda_angles(&queue, angles.is_given() ? given.get() : angles.get(), &angles_there, &error));
+    const halyard::cuda_angles owns_angles(angles_there);
+    halyard_cuda_plan *plan = nullptr;
+    need(halyard_create_cuda_plan(&queue, &scene.call.plan, angles_there, &plan, &error));
+    const halyard::cuda_plan owns_plan(plan);
+    need(halyard_run_cuda(plan, &args, &error));
     return mirror.image();
 }
 
@@ -127,9 +127,9 @@ bool is_word_right(const Scene &scene, const std::vector<char> &words) {
 
 }  // namespace
 
-std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue) {
+std::string fault_on_device(Scene &scene, const halyard_cuda_queue &queue) {
     const Mirror mirror(scene, queue);
-    const gpu_test::Memory words(queue, std::vector<char>(8));
+    const cuda_test::Memory words(queue, std::vector<char>(8));
     Images result;
     try {
         result = run_on_device(scene, mirror, queue, words);
@@ -150,9 +150,9 @@ std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue) {
     }
 }
 
-std::string fault_of_kernel(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue,
+std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halyard_cuda_queue &queue,
                             oracle::Random &random, std::int64_t n_tokens) {
-    const bool is_fast = kernel.layout != halyard::gpu::any_layout, is_large = n_tokens > 0;
+    const bool is_fast = kernel.layout != halyard::cuda::any_layout, is_large = n_tokens > 0;
     const auto dtype = static_cast<std::int32_t>(kernel.dtype);
     Choice choice = Choice::of_rotations();
     choice.on_device = choice.has_bad = true;
@@ -189,7 +189,7 @@ std::string fault_of_kernel(const halyard::gpu::GpuKernel &kernel, const halyard
     return fault_on_device(scene, queue);
 }
 
-std::string fault_of_kernel(const halyard::gpu::KvKernel &kernel, const halyard_gpu_queue &queue,
+std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard_cuda_queue &queue,
                             oracle::Random &random, int number) {
     Choice choice;
     choice.on_device = true;

@@ -2,22 +2,22 @@
 #pragma once
 
 #include "checks/scene/scene.h"
-#include "gpu/gpu_kernels.h"
-#include "halyard/halyard_gpu.hpp"
+#include "cuda/cuda_kernels.h"
+#include "halyard/halyard_cuda.hpp"
 
 namespace scenes {
 
 /// What is wrong with what a scene's run leaves on a device, in words, or nothing. It is to be what it
 /// leaves on the CPU, where a token with a bad position or slot is not stored; and the error word tells of it.
-std::string fault_on_device(Scene &scene, const halyard_gpu_queue &queue);
+std::string fault_on_device(Scene &scene, const halyard_cuda_queue &queue);
 
 /// The same of one random run that a kernel serves, in any layout and with any kind of positions. n_tokens is the count
 /// of tokens in each batch row; 0 means any count up to 300.
-std::string fault_of_kernel(const halyard::gpu::GpuKernel &kernel, const halyard_gpu_queue &queue,
+std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halyard_cuda_queue &queue,
                             oracle::Random &random, std::int64_t n_tokens = 0);
 
 /// The same of a kernel of the KV path. Every second run has bad positions and slots.
-std::string fault_of_kernel(const halyard::gpu::KvKernel &kernel, const halyard_gpu_queue &queue,
+std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard_cuda_queue &queue,
                             oracle::Random &random, int number);
 
 }  // namespace scenes

@@ -1,6 +1,6 @@
 #include "checks/scene/scene.h"
 
-#include "gpu/gpu_kernels.h"
+#include "cuda/cuda_kernels.h"
 
 namespace scenes {
 

@@ -1,5 +1,5 @@
 // What kernels do otherwise on another family of targets, and why. Beside this, schedule_cpu.h chooses the schedule,
-// norm.h roots and quotients, and GPUs find their arguments otherwise (gpu/).
+// norm.h roots and quotients, and GPUs find their arguments otherwise (cuda/).
 #pragma once
 
 #include "Halide.h"

@@ -78,17 +78,17 @@ def sources(json_folder, version):
     return {name: page(file) if name.endswith(".md") else file for name, file in files.items()}
 
 
-def kernels_as_assembly(triples, gpu, license_file):
+def kernels_as_assembly(triples, cuda, license_file):
     """The kernels of triples, given with the folders that they are in; those of GPUs are objects, as Halide's runtime
     is, which has no other form."""
     listed = read_kernels.read()
-    files = {"kernels/x86-64-linux/halide_runtime.o": gpu / "halide_runtime.o",
+    files = {"kernels/x86-64-linux/halide_runtime.o": cuda / "halide_runtime.o",
              f"third_party/halide/{license_file.name}": license_file}
     for triple, folder in triples:
         for target in listed.targets_of(triple):
             files |= in_folder(f"kernels/{triple}", emitted(folder, target, ".s"))
-    for target in listed.gpu_targets():
-        files |= in_folder("kernels/x86-64-linux", emitted(gpu, target, ".o"))
+    for target in listed.cuda_targets():
+        files |= in_folder("kernels/x86-64-linux", emitted(cuda, target, ".o"))
     return files
 
 
@@ -141,7 +141,7 @@ def main():
     parser.add_argument("--destination", type=pathlib.Path, required=True)
     parser.add_argument("--triple", type=triple_and_folder, action="append", default=[], metavar="TRIPLE=FOLDER",
                         help="the folder of a triple's assembly")
-    parser.add_argument("--gpu", type=pathlib.Path, help="the folder of the GPUs' objects")
+    parser.add_argument("--cuda", type=pathlib.Path, help="the folder of the GPUs' objects")
     parser.add_argument("--halide-license", type=pathlib.Path)
     parser.add_argument("--package", type=pathlib.Path, action="append", default=[])
     given = parser.parse_args()
@@ -150,7 +150,7 @@ def main():
     common = sources(given.json, given.version)
     if given.triple:
         write_archive(given.destination / f"halyard-{given.version}.tar.gz",
-                      common | kernels_as_assembly(given.triple, given.gpu, given.halide_license))
+                      common | kernels_as_assembly(given.triple, given.cuda, given.halide_license))
     for package in given.package:
         write_archive(given.destination / f"halyard-{given.version}-{package.name}.tar.gz",
                       common | in_folder(f"kernels/{package.name}", packed(package)))

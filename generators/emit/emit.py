@@ -53,14 +53,14 @@ class Product:
             return f"HALYARD_ROW_KERNEL({k.name}, {k.target.name})"
         if k.op == "kv_path":
             cells = [k.arguments[name] for name in read_kernels.KV_ARGUMENTS]
-            return f"HALYARD_GPU_KV_KERNEL({', '.join([k.name, k.target.name, *cells])})"
+            return f"HALYARD_CUDA_KV_KERNEL({', '.join([k.name, k.target.name, *cells])})"
         if k.op != "rotate":
             return None
-        if k.target.is_gpu:
+        if k.target.is_cuda:
             in_place = str(k.place == "in_place").lower()
             cells = [k.name, k.target.name, k.pairing, k.out_pairing, str(k.bits), k.dtype, in_place,
                      f'"{self.schedule}"']
-            return f"HALYARD_GPU_KERNEL({', '.join(cells)})"
+            return f"HALYARD_CUDA_KERNEL({', '.join(cells)})"
         non_temporal_mib = self.parameters.get("non_temporal_mib", "usual_non_temporal_mib")
         cells = [k.name, k.target.name, k.pairing, k.out_pairing, k.dtype, k.place, str(k.packed).lower(),
                  str(non_temporal_mib), f'"{self.schedule}"']
@@ -85,7 +85,7 @@ class Emitter:
         name = kernel.name
         path = pathlib.Path(folder, name)
         files = {"assembly": ".s", "object": suffix, "stmt": ".stmt"}
-        if kernel.target.is_gpu:
+        if kernel.target.is_cuda:
             files = {"object": suffix, "stmt": ".stmt", "device_code": ".ptx"}
         files = {output: path.with_name(name + files[output]) for output in outputs or files}
         wanted = [output for output in files if not (output == "object" and kernel.is_non_temporal)]

@@ -19,7 +19,7 @@ LIST = pathlib.Path(__file__).parents[1] / "kernels.inc"
 
 CPU_OPTIONS = "no_runtime-no_asserts-no_bounds_query-strict_float"
 # GPU kernels keep their asserts: without them Halide returns success when there is no driver.
-GPU_OPTIONS = "no_runtime-no_bounds_query-strict_float-user_context"
+CUDA_OPTIONS = "no_runtime-no_bounds_query-strict_float-user_context"
 
 
 class BadList(Exception):
@@ -32,11 +32,11 @@ class Target:
     processor: str  # as Halide calls it; of a GPU the one that launches its kernels
     features: str
     isa: str  # what a machine must have
-    is_gpu: bool = False
+    is_cuda: bool = False
 
     def halide(self, triple):
         """What a generator is told about the target: Halide's name of it."""
-        return f"{triple}-{self.features}-{GPU_OPTIONS if self.is_gpu else CPU_OPTIONS}"
+        return f"{triple}-{self.features}-{CUDA_OPTIONS if self.is_cuda else CPU_OPTIONS}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,10 +91,10 @@ class KernelList:
 
     def targets_of(self, triple):
         """The CPU targets of a triple's processor, best first."""
-        return [t for t in self.targets.values() if not t.is_gpu and triple.startswith(t.processor + "-")]
+        return [t for t in self.targets.values() if not t.is_cuda and triple.startswith(t.processor + "-")]
 
-    def gpu_targets(self):
-        return [t for t in self.targets.values() if t.is_gpu]
+    def cuda_targets(self):
+        return [t for t in self.targets.values() if t.is_cuda]
 
     def kernels_of(self, target, triple=None):
         """A target's kernels, or those of them that are made for a triple."""
@@ -170,10 +170,10 @@ class _Reader:
                     self._refuse(f"{name} exceeds {parameter.limit}")
         return numbers
 
-    def _targets(self, cell, is_gpu):
+    def _targets(self, cell, is_cuda):
         """The targets that a cell names."""
-        known = {n: t for n, t in self.targets.items() if t.is_gpu == is_gpu}
-        every = ["gpus" if is_gpu else "cpus"]
+        known = {n: t for n, t in self.targets.items() if t.is_cuda == is_cuda}
+        every = ["gpus" if is_cuda else "cpus"]
         return list(known.values()) if cell in every else [self._one_of("target", cell, known | dict.fromkeys(every))]
 
     def _dtypes(self, cell, known=DTYPES):
@@ -190,8 +190,8 @@ class _Reader:
                 self._refuse(f"{name} has features that {better.name}, which comes before it, has not")
         self._add(self.targets, Target(name, processor, features, isa))
 
-    def gpu_target(self, name, processor, features, isa):
-        self._add(self.targets, Target(name, processor, features, isa, is_gpu=True))
+    def cuda_target(self, name, processor, features, isa):
+        self._add(self.targets, Target(name, processor, features, isa, is_cuda=True))
 
     def triple(self, name, format, suffix, library, non_temporal):
         past_caches = self._one_of("non_temporal", non_temporal, FLAGS)
@@ -218,7 +218,7 @@ class _Reader:
         for of_these, parameters in (["non_temporal"] if past_caches else [], numbers | past_caches), (places, numbers):
             self._rotation(pairing, dtype, of_these, self._targets(target, False), packed, arguments, parameters)
 
-    def gpu_rotate(self, pairing, dtype, place, bits, target):
+    def cuda_rotate(self, pairing, dtype, place, bits, target):
         if (pairing == "strided") != (bits == "_"):
             self._refuse("bits is what a kernel has that is not strided, and no other")
         self._one_of("bits", bits, ["128", "32", "_"])
@@ -256,7 +256,7 @@ class _Reader:
                           generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments,
                           parameters={}, dtype=dtype)
 
-    def gpu_kv(self, dtypes, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset, target):
+    def cuda_kv(self, dtypes, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset, target):
         self._one_of("pairing", pairing, ["half", "interleaved"])
         plus_one = self._one_of("unit_offset", unit_offset, FLAGS)
         for dtype in self._dtypes(dtypes):
@@ -272,11 +272,11 @@ class _Reader:
                 self._kernels(name, [each], op="kv_path", generator="kv_path", dtype=dtype, parameters={},
                               arguments=dict(zip(KV_ARGUMENTS, cells)) | {"by_sm89": by_sm89})
 
-    def gpu_check_positions(self, target):
+    def cuda_check_positions(self, target):
         self._kernels("halyard_check_positions", self._targets(target, True), op="check_positions",
                      generator="check_positions", arguments={}, parameters={})
 
-    def gpu_copy(self, bits, target):
+    def cuda_copy(self, bits, target):
         self._one_of("bits", bits, ["16", "32", "128"])
         self._kernels(f"halyard_copy_{bits}", self._targets(target, True), op="copy", generator="copy_columns",
                      arguments={"bits": bits}, parameters={})

@@ -25,7 +25,7 @@ public:
     bool by_token = false;             ///< the rows are a run's own, which names no positions
     std::unique_ptr<Array> cos, sin;   ///< the memory of given rows
     std::unique_ptr<float[]> rows;     ///< that were made of linear angles
-    std::shared_ptr<void> on_devices;  ///< what gpu.cpp keeps
+    std::shared_ptr<void> on_devices;  ///< what cuda.cpp keeps
 
     /// The plan of a description, made where it is the first time that it is asked for. Call it with the GIL held.
     std::shared_ptr<const plan> find_plan(const halyard_plan_desc &desc) {

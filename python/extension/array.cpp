@@ -1,6 +1,6 @@
 #include "array.h"
 
-#include "gpu.h"
+#include "cuda.h"
 
 #include <nanobind/stl/string.h>
 
@@ -260,7 +260,7 @@ void Array::read(const dlpack::Tensor &tensor) {
         refuse(HALYARD_ERROR_UNSUPPORTED,
                name_ + " lies on " + name_of(found) + ", but has to lie on " + name_of(device_));
     }
-    if (found != on_cpu && !has_gpu()) {
+    if (found != on_cpu && !has_cuda()) {
         refuse(HALYARD_ERROR_UNSUPPORTED,
                name_ + " lies on " + name_of(found) + ", but this build of Halyard is for CPUs alone");
     }

@@ -17,10 +17,10 @@ TypeError.
 
 Objects never change, and any number of threads may use them; calls release the interpreter's lock.
 
-Tensors of ``rotate`` may lie on a CUDA device where the package was built for that (HALYARD_BUILD_GPU), and then all
+Tensors of ``rotate`` may lie on a CUDA device where the package was built for that (HALYARD_BUILD_CUDA), and then all
 arrays do but scales. The work is enqueued on the stream that their library works on, and not waited for, so what
 positions and slots hold is not checked: a position that is not covered is taken for 0, and a slot that is not there for
--1; duplicate_slots has to be "last", which mixes the elements of such tokens. What halyard_gpu.h says of the KV
+-1; duplicate_slots has to be "last", which mixes the elements of such tokens. What halyard_cuda.h says of the KV
 path holds; threads is not looked at.
 """
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 version: str
-has_gpu: bool
+has_cuda: bool
 
 class Error(ValueError):
     status: str

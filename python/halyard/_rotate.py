@@ -48,12 +48,12 @@ def turn(given: tuple[tuple[str, Any], ...], angles: AngleSource, positions: Any
             tensor, result = complete(name, each, in_place, name != "v")
             tensors.append(tensor)
             results.append(result)
-    on_gpu = any(getattr(tensor[1], "is_cuda", False) for tensor in tensors)
-    (turn_on_gpu if on_gpu else _core.rotate)(angles._handle, tensors, positions, slots, options)
+    on_cuda = any(getattr(tensor[1], "is_cuda", False) for tensor in tensors)
+    (turn_on_cuda if on_cuda else _core.rotate)(angles._handle, tensors, positions, slots, options)
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def turn_on_gpu(angles: _core.AngleSource, tensors: list[tuple[Any, ...]], positions: Any, *others: Any) -> None:
+def turn_on_cuda(angles: _core.AngleSource, tensors: list[tuple[Any, ...]], positions: Any, *others: Any) -> None:
     """Of PyTorch's tensors: in the context of the first one's device, and with a first position that lies there."""
     import torch
     device = tensors[0][1].device

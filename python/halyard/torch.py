@@ -38,7 +38,7 @@ from . import _core
 from ._angles import AngleSource, find
 from ._core import Error
 from ._prepare import split, with_heads
-from ._rotate import turn_on_gpu
+from ._rotate import turn_on_cuda
 from ._tensor import Cache, CacheLayout, Groups, Norm, Options, complete, require_source
 from ._tensor import Tensor as Stages
 
@@ -202,7 +202,8 @@ def _run_on_cuda(op: Any, *values: Any) -> Any:
     told = dict.fromkeys((*_ROLES, "start")) | dict(zip((each.name for each in op._schema.arguments), values))
     outputs = [torch.empty_like(told[role]) for role in _ROLES[:len(op._schema.returns)]]
     told |= dict(zip(_ROLES[-2:], outputs))
-    turn_on_gpu(*_describe(op.__name__.split(".")[0], [told[role] for role in _ROLES], told["start"] or 0, told["how"]))
+    name, given = op.__name__.split(".")[0], [told[role] for role in _ROLES]
+    turn_on_cuda(*_describe(name, given, told["start"] or 0, told["how"]))
     return outputs[0] if len(outputs) == 1 else tuple(outputs) or None
 
 

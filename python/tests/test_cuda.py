@@ -96,12 +96,12 @@ def test_one_place_for_all(angles):
         halyard.rerotate(far, angles=angles, from_positions=0, positions=1)
     with pytest.raises(halyard.Error, match="cos lies on CUDA device 0"):
         halyard.AngleSource.given(OnDevice((3, 32)), OnDevice((3, 32)))
-    if not halyard._core.has_gpu:
+    if not halyard._core.has_cuda:
         with pytest.raises(halyard.Error, match="q lies on CUDA device 0, but this build of Halyard is for CPUs alone"):
             halyard.rotate(far, angles=angles, in_place=True)
 
 
-@pytest.mark.skipif(not halyard._core.has_gpu, reason="the package was built without the GPU's part")
+@pytest.mark.skipif(not halyard._core.has_cuda, reason="the package was built without the GPU's part")
 @pytest.mark.parametrize("check", ["enqueued", "results"])
 def test_on_a_device(tmp_path, run_python, check):
     """In a process of its own, with a driver of its own."""

@@ -419,7 +419,7 @@ def test_what_needs_no_grad_and_other_mistakes(rng, angles):
 
 def test_what_a_device_takes_instead(rng, angles, monkeypatch):
     """Tensors of a CUDA device go by Python to the same place; here the CPU stands for one."""
-    monkeypatch.setattr(halyard.torch, "turn_on_gpu", halyard._core.rotate)
+    monkeypatch.setattr(halyard.torch, "turn_on_cuda", halyard._core.rotate)
     q, k = tensors(rng, torch.float32, 3, 1)
     how, positions = halyard.torch.describe(angles, rotary_offset=2, threads=1), torch.arange(5).expand(2, -1)
     for name, given in (("rotate", (q, how, positions)), ("rotate_qk_no_grad", (q, k, how)),

@@ -77,7 +77,7 @@ CpuFeatures detect() { return {}; }
 
 #endif
 
-/// Whether this CPU runs a target's kernels. For GPUs see halyard_gpu.h: their driver decides.
+/// Whether this CPU runs a target's kernels. For GPUs see halyard_cuda.h: their driver decides.
 bool runs(Target target, const CpuFeatures &cpu) {
     switch (target) {
     case Target::x86_avx512: return cpu.avx512;

@@ -20,7 +20,7 @@ struct TargetWords {
 
 constexpr TargetWords words[] = {
 #define HALYARD_TARGET(name, processor, features, isa) {#name, isa},
-#define HALYARD_GPU_TARGET(name, processor, features, isa) {#name, isa},
+#define HALYARD_CUDA_TARGET(name, processor, features, isa) {#name, isa},
 #include "kernels.inc"
     {"reference", "portable C++"},
 };
@@ -43,7 +43,7 @@ halyard_status find_target(const char *name, const char *source, Target *found, 
         *found = Target(i);
         if (*found == Target::cuda_sm89 || *found == Target::cuda_sm80) {
             return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, source, " is ", name,
-                        ", which is for a device's memory: see halyard_gpu.h");
+                        ", which is for a device's memory: see halyard_cuda.h");
         }
         if ((built_targets() & bit(*found)) == 0) {
             return fail(error, HALYARD_ERROR_TARGET_NOT_BUILT, source, " is ", name,

@@ -3,7 +3,7 @@
 #include "tool/files/file.h"
 #include "tool/options/rotation_options.h"
 
-#include "halyard/halyard_gpu.hpp"
+#include "halyard/halyard_cuda.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,7 @@ struct Explain {
 
     void run() {
         auto desc = rotation.describe(describe_tensor(type, head_dim), rotary_dim.value_or(head_dim));
-        if constexpr (HALYARD_TOOL_HAS_GPU) {
+        if constexpr (HALYARD_TOOL_HAS_CUDA) {
             if (rotation.target.starts_with("cuda_")) {
                 desc.target = nullptr;
                 print(halyard::explain(HALYARD_CUDA, desc));

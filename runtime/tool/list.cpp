@@ -2,7 +2,7 @@
 #include "tool/commands.h"
 #include "tool/files/file.h"
 
-#include "halyard/halyard_gpu.hpp"
+#include "halyard/halyard_cuda.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -57,11 +57,11 @@ std::string format_table(const std::vector<halyard_target_info> &targets) {
     return text;
 }
 
-/// The library's targets, and what halyard::gpu has to say of its own. A device runs kernels of older ones, too.
+/// The library's targets, and what halyard::cuda has to say of its own. A device runs kernels of older ones, too.
 std::vector<halyard_target_info> all_targets() {
     auto all = targets();
-    if constexpr (HALYARD_TOOL_HAS_GPU) {
-        const auto device = gpu_target(HALYARD_CUDA);
+    if constexpr (HALYARD_TOOL_HAS_CUDA) {
+        const auto device = cuda_target(HALYARD_CUDA);
         bool is_too_new = device.supported != 0;
         for (auto &target : all) {
             if (!std::string(target.name).starts_with("cuda_")) {

@@ -55,7 +55,7 @@ def imitate_run(build, command, *arguments):
     elif command == "dist":
         run(*PYTHON, build.source / "generators/emit/dist.py", "--version", build.PROJECT_VERSION,
             "--json", build.HALYARD_JSON_DIR, "--destination", "dist", "--triple", f"x86-64-linux={build.kernels}",
-            "--gpu", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
+            "--cuda", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
     elif command == "demo":
         if "C loops    compiled for this very CPU" not in run(*bench, "demo", "--build", build.folder):
             fail("the demo does not say what its rows compare")

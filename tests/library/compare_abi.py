@@ -1,6 +1,6 @@
 """Compares the shared libraries with those of the last release: compare_abi.py LIBRARIES INCLUDE_FOLDER BASELINES [--write]
 
-LIBRARIES is a folder with libhalyard.so and libhalyard_gpu.so, compiled with -g; BASELINES has what abidw wrote of the
+LIBRARIES is a folder with libhalyard.so and libhalyard_cuda.so, compiled with -g; BASELINES has what abidw wrote of the
 released ones. Programs that were linked with the release have to run with these libraries: abidiff looks at every type
 that a function reaches. Functions, constants, and fields at the end of a struct whose size its caller states may be new.
 With --write the baselines are written anew, which a release does.
@@ -13,7 +13,7 @@ import sys
 import tempfile
 from xml.etree import ElementTree
 
-NAMES = ("libhalyard", "libhalyard_gpu")
+NAMES = ("libhalyard", "libhalyard_cuda")
 # What depends on the machine or the compiler, and what no header declares, is left out.
 ABIDW = ["abidw", "--drop-private-types", "--drop-undefined-syms", "--exported-interfaces-only", "--no-architecture",
          "--no-comp-dir-path", "--no-corpus-path", "--no-elf-needed", "--no-parameter-names", "--no-show-locs",

@@ -71,7 +71,7 @@ class List(Scratch):
                               ("128", "4", "elements_per_vector exceeds elements_per_step"),
                               ("false", "no", "packed is 'no'")]:
             self.refuse(row, row.replace(old, new, 1), why)
-        row = "HALYARD_GPU_ROTATE(strided,             floats, both,         _,   cuda_sm80)"
+        row = "HALYARD_CUDA_ROTATE(strided,             floats, both,         _,   cuda_sm80)"
         for old, new, why in [(" _, ", " 32, ", "bits is what a kernel has that is not strided"),
                               ("strided", "half", "bits is what a kernel has that is not strided"),
                               (" _, ", " 16, ", "bits is what a kernel has")]:

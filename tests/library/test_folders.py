@@ -22,7 +22,7 @@ ARROWS = {
     "runtime/core": ["runtime/include", "runtime/base", "runtime/frequencies", "runtime/angles"],
     "runtime/kv": ["runtime/include", "runtime/base", "runtime/angles", "runtime/core"],
     "runtime/api": ["runtime/include", "runtime/base", "runtime/angles", "runtime/core", "runtime/kv"],
-    "runtime/gpu": ["runtime/include", "runtime/base", "runtime/angles", "runtime/core", "runtime/kv"],
+    "runtime/cuda": ["runtime/include", "runtime/base", "runtime/angles", "runtime/core", "runtime/kv"],
     "runtime/tool/files": [],
     "runtime/tool/options": ["runtime/include", "runtime/tool/files"],
     "runtime/tool": ["runtime/include", "runtime/tool/options", "runtime/tool/files"],
@@ -32,8 +32,8 @@ ARROWS = {
     "bench": ["runtime/include"],
     "engines": ["runtime/include"],
     "generators/arithmetic": ["runtime"],  # what kernels and the portable reference share
-    "generators/gpu": ["runtime", "generators/arithmetic"],
-    "generators": ["runtime", "generators/arithmetic", "generators/gpu"],
+    "generators/cuda": ["runtime", "generators/arithmetic"],
+    "generators": ["runtime", "generators/arithmetic", "generators/cuda"],
     "python": ["runtime/include"],
 }
 # What "runtime" in a row does not stand for.

@@ -39,23 +39,23 @@ def exports(build):
 def sizes(build):
     """The shared libraries are as large as the README says, to a fifth, which compilers may differ by."""
     stated = dict(re.findall(r"`(libhalyard\w*)\.so` (?:has )?([0-9.]+) MB", (build.source / "README.md").read_text()))
-    for name, path in ("libhalyard", build.halyard_shared), ("libhalyard_gpu", build.halyard_gpu_shared):
+    for name, path in ("libhalyard", build.halyard_shared), ("libhalyard_cuda", build.halyard_cuda_shared):
         megabytes = pathlib.Path(path).stat().st_size / 1e6
         if not 0.8 < megabytes / float(stated[name]) < 1.2:
             fail(f"{path} has {megabytes:.2f} MB, and the README says {stated[name]}")
 
 
-def gpu_exports(build):
+def cuda_exports(build):
     """The shared library with GPUs is both libraries in one."""
-    expect_equal(f"{build.halyard_gpu_shared} exports something else than its headers declare",
-                 symbols(build, "-D", "--defined-only", build.halyard_gpu_shared),
-                 declared(*(build.include / f"halyard/{name}.h" for name in ("halyard", "halyard_kv", "halyard_gpu"))))
+    expect_equal(f"{build.halyard_cuda_shared} exports something else than its headers declare",
+                 symbols(build, "-D", "--defined-only", build.halyard_cuda_shared),
+                 declared(*(build.include / f"halyard/{name}.h" for name in ("halyard", "halyard_kv", "halyard_cuda"))))
 
 
-def gpu_symbols(build):
+def cuda_symbols(build):
     """What Halide's runtime calls its own stays inside, so that a program may have another Halide runtime."""
-    names = symbols(build, "-g", "--defined-only", build.halyard_gpu_static)
-    expect_equal(f"{build.halyard_gpu_static} has symbols of Halide's runtime",
+    names = symbols(build, "-g", "--defined-only", build.halyard_cuda_static)
+    expect_equal(f"{build.halyard_cuda_static} has symbols of Halide's runtime",
                  [name for name in names if "halide" in name and not name.startswith("_ZN7halyard")], [])
 
 
@@ -98,7 +98,7 @@ def kernel_objects(build):
     folder = build.kernels
     # GPU kernels need Halide's runtime, and are joined with it.
     objects = [path for path in sorted(folder.glob("halyard_*.o"))
-               if not re.search(r"_(cuda_sm\d+|gpu_kernels)$", path.stem)]
+               if not re.search(r"_(cuda_sm\d+|cuda_kernels)$", path.stem)]
     if not objects:
         fail(f"there are no kernels in {folder}")
     expect_equal(f"the kernels in {folder} have undefined symbols", symbols(build, "-u", *objects), [])
@@ -115,7 +115,7 @@ def headers(build):
     """Each header compiles alone and twice over under strict warnings: .h as C and C++, .hpp as C++."""
     strict = [*STRICT, "-Wshadow", "-fsyntax-only", "-I", build.include]
     c, cpp = build.scratch / "alone.c", build.scratch / "alone.cpp"
-    for header in "halyard", "halyard_kv", "halyard_gpu":
+    for header in "halyard", "halyard_kv", "halyard_cuda":
         c.write_text(f"#include <halyard/{header}.h>\n" * 2)
         cpp.write_text(f"#include <halyard/{header}.hpp>\n" * 2)
         run(build.CMAKE_C_COMPILER, "-std=c11", "-Wstrict-prototypes", *strict, c)
@@ -277,5 +277,5 @@ def emitted_unfit(build):
     expect_equal("what is left beside the package", sorted(dist.parent.glob(".pack-*")), [])
 
 
-main(exports, sizes, gpu_exports, gpu_symbols, own_symbols, needs, hardened, kernel_objects, headers, c_program, load,
+main(exports, sizes, cuda_exports, cuda_symbols, own_symbols, needs, hardened, kernel_objects, headers, c_program, load,
      emulated, emitted, emitted_wrong, emitted_unfit)

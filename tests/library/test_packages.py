@@ -134,7 +134,7 @@ def pkg_config(build):
         skip("pkg-config is not installed")
     libraries = prefix(build) / build.CMAKE_INSTALL_LIBDIR
     consumer = build.scratch / "pkg_config"
-    for name in "halyard", "halyard_gpu":
+    for name in "halyard", "halyard_cuda":
         if not (libraries / f"pkgconfig/{name}.pc").exists():
             continue
         for kind, *options in ("",), ("", "-static"), ("-shared", "-Wl,--no-as-needed"):
@@ -229,10 +229,10 @@ def source_archive(build):
     """The source archive builds where neither Halide nor JSON can be found, here with one target's kernels."""
     name = f"halyard-{build.PROJECT_VERSION}"
     sources = make_archive(build, name, "--triple", f"x86-64-linux={build.kernels}",
-                           "--gpu", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
+                           "--cuda", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
     expect_bill(build, sources)
     # Make, as users have it: it finds less by itself than Ninja does.
-    folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_GPU=ON",
+    folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_CUDA=ON",
                      "-DHALYARD_TARGETS=x86_avx2;arm_neon", *WITHOUT_PACKAGES,
                      make=shutil.which("gmake") or shutil.which("make"))
     expect_programs(build, folder)

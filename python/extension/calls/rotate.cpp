@@ -1,6 +1,6 @@
 // halyard._core.rotate and rerotate.
 #include "calls/call.h"
-#include "gpu.h"
+#include "cuda.h"
 #include "module.h"
 
 #include <nanobind/stl/string.h>
@@ -39,7 +39,7 @@ void rotate(AngleSource &angles, nb::handle told, nb::handle positions, nb::hand
                 require_positions(angles, call.tensors);
             }
             if (made == nullptr) {
-                run_on_gpu(angles, call.desc, call.device, call.tensors.operands[0].input().stream(), call.args);
+                run_on_cuda(angles, call.desc, call.device, call.tensors.operands[0].input().stream(), call.args);
             } else {
                 run_released(*made, call.args);
             }

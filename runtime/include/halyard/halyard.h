@@ -1,5 +1,5 @@
 /* Halyard: rotary position embedding (RoPE) kernels, compiled ahead of time. The C ABI. What lies between a projection
- * and a cache beside the rotation is in halyard_kv.h; devices are in halyard_gpu.h.
+ * and a cache beside the rotation is in halyard_kv.h; devices are in halyard_cuda.h.
  *
  * What it computes. A head vector of head_dim elements holds rotary_dim / 2 pairs (x0, x1) in a window
  * [rotary_offset, rotary_offset + rotary_dim). Pair k of the token at position p is turned by the angle
@@ -516,7 +516,7 @@ HALYARD_API halyard_status halyard_make_rows(const halyard_plan *plan, const hal
 typedef struct halyard_tensor {
     uint32_t size;
     int32_t dtype;      /* must be the plan's */
-    int32_t device;     /* HALYARD_CPU; the others are for halyard_gpu.h */
+    int32_t device;     /* HALYARD_CPU; the others are for halyard_cuda.h */
     int32_t reserved;   /* 0 */
     void *data;         /* the element [0, 0, 0, 0]; any alignment; never written through as an input. If the outputs of
                            a run come to 32 MiB, and all heads and halves begin on 64 bytes, they go past the caches. */

@@ -1,0 +1,121 @@
+// Where a GPU finds cos and sin: positions in memory, and an angle source of any kind.
+#pragma once
+
+#include "arithmetic/angles.h"
+#include "arithmetic/storage.h"
+#include "cuda/fields.h"
+
+namespace halyard {
+
+/// A token's number in an array [word, token, …]: of one word, or of two with the lower first.
+template <typename Array, typename... Place>
+Expr number_at(const Array &array, const Place &...place) {
+    const Expr last = unsafe_promise_clamped(array.dim(0).extent(), 1, 2) - 1;
+    const Expr low = array(0, place...), high = array(last, place...);
+    const Expr wide = (cast<int64_t>(high) << 32) | cast<int64_t>(cast<uint32_t>(low));
+    return select(last == 1, wide, cast<int64_t>(low));
+}
+
+/// Positions as a GPU finds them in memory, and which of them have angles: those from first to last.
+class DevicePositions {
+public:
+    explicit DevicePositions(const Fields::Positions &given) : in(given) {}
+
+    void constrain() const { begin_at_zero(*in.positions); }
+
+    Expr n_tokens() const { return in.positions->dim(1).extent(); }
+    Expr n_axes() const { return in.positions->dim(2).extent(); }
+
+    /// The position of a token on an axis, in 64 bits.
+    Expr at(const Expr &token, const Expr &axis) const {
+        // All positions beyond int32 are equally bad. The clamp keeps the sum below from wrapping.
+        const Expr far = Halide::Internal::make_const(Halide::Int(64), int64_t(1) << 61);
+        const Expr given = Halide::clamp(number_at(*in.positions, token, axis), -far, far);
+        return given + *in.start + cast<int64_t>(token * *in.step);
+    }
+
+    /// The nearest position from first to last.
+    Expr nearest(const Expr &position) const {
+        return Halide::clamp(position, cast<int64_t>(*in.first), cast<int64_t>(*in.last));
+    }
+
+    /// Whether a position has angles.
+    Expr covers(const Expr &position) const { return position == nearest(position); }
+
+private:
+    const Fields::Positions &in;
+};
+
+/// An angle source of any kind. Kernels branch by its kind, and all threads take the same branch.
+class DeviceAngles {
+public:
+    explicit DeviceAngles(const Fields::Angles &given) : in(given), positions(given.positions) {}
+
+    void constrain() const {
+        positions.constrain();
+        begin_at_zero(*in.axis_of_pair, *in.first_rows, *in.second_rows, *in.first_halves, *in.second_halves);
+    }
+
+    /// cos and sin of a pair at a token.
+    Angle at(const Expr &of_pair, const Expr &token) const {
+        // Spare threads read nothing, but Halide's bounds include them.
+        const Expr pair = unsafe_promise_clamped(of_pair, 0, in.axis_of_pair->dim(0).extent() - 1);
+        const Expr exact = position(pair, token), nearest = positions.nearest(exact);
+        const Expr is_known = exact == nearest || *in.clamps != 0;
+        const Expr known = select(is_known, cast<int32_t>(nearest), 0);
+        const Expr from_first = cast<uint32_t>(known) - cast<uint32_t>(*in.positions.first);
+        const Expr row = select(is_known, cast<int32_t>(from_first), *in.row_of_zero);
+
+        const auto bits = [&](const auto &rows) { return reinterpret<uint32_t>(Expr(rows(pair, 0))); };
+        const auto in_row = [&](const auto &rows) -> Expr {
+            return rows(pair, unsafe_promise_clamped(row, 0, rows.dim(1).extent() - 1));
+        };
+        const auto halves = [&](Dtype dtype) -> Angle {
+            return {unpack(dtype, in_row(*in.first_halves))[0], unpack(dtype, in_row(*in.second_halves))[0]};
+        };
+        const Angle of_phase = phase_angle(ExprMath(), known, bits(*in.first_rows), bits(*in.second_rows),
+                                           *in.scale_high, *in.scale_low);
+        const Angle of_f16 = halves(Dtype::f16), of_bf16 = halves(Dtype::bf16);
+        const Angle of_f32 = {in_row(*in.first_rows), in_row(*in.second_rows)};
+        const auto one_of = [&](Expr Angle::*part) {
+            return select(is(AngleForm::rows_f32), of_f32.*part, is(AngleForm::phase), of_phase.*part,
+                          is(AngleForm::rows_f16), of_f16.*part, of_bf16.*part);
+        };
+        return {one_of(&Angle::cos), one_of(&Angle::sin)};
+    }
+
+    Expr is(AngleForm which) const { return *in.form == static_cast<int>(which); }
+
+    /// Has a Func whose values at() gave take one branch for each form, once its loops are scheduled.
+    void branch(Halide::Func angle) const {
+        for (const AngleForm form : {AngleForm::rows_f32, AngleForm::phase, AngleForm::rows_f16}) {
+            angle.specialize(is(form));
+        }
+    }
+
+    Expr n_tokens() const { return positions.n_tokens(); }
+    Expr has_one_axis() const { return positions.n_axes() == 1; }
+
+    /// Whether there are angles for all positions of a token.
+    Expr cover(const Expr &token) const {
+        Expr covered = Halide::Internal::const_true();
+        for (int i = 0; i < HALYARD_MAX_AXES; i++) {
+            covered = covered && positions.covers(positions.at(token, Halide::min(i, positions.n_axes() - 1)));
+        }
+        return covered;
+    }
+
+private:
+    const Fields::Angles &in;
+    DevicePositions positions;
+
+    Expr position(const Expr &pair, const Expr &token) const {
+        const Expr axis = unsafe_promise_clamped((*in.axis_of_pair)(pair), 0, positions.n_axes() - 1);
+        // A select whose values are not both worked out.
+        return positions.at(token, Halide::Internal::Call::make(axis.type(), Halide::Internal::Call::if_then_else,
+                                                                {has_one_axis(), 0, axis},
+                                                                Halide::Internal::Call::PureIntrinsic));
+    }
+};
+
+}  // namespace halyard

@@ -1,0 +1,394 @@
+// The KV path on CUDA: heads are loaded, normed, rotated and stored, in a view or by slot in a cache, or any of these.
+#include "arithmetic/norm.h"
+#include "cuda/device_angles.h"
+#include "cuda/lowered.h"
+#include "cuda/ptx.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace halyard {
+
+/// Takes all heads of a token whose size and dtypes are those of the kernel. A head lies in the registers of a few lanes
+/// of a warp, from load to store: lane m has elements 4 m to 4 m + 3 of each 16, and with them whole partial sums of a
+/// norm. The lanes join those by warp shuffles, in the order of halves_of_lanes. What is said once of a token or a head
+/// goes through shared memory: angles, places and kinds.
+///
+/// A kernel has one window and one pairing. Scalars say of each tensor whether it is normed, weighted and rotated.
+class KvPath : public Halide::Generator<KvPath> {
+    using Func = Halide::Func;
+    using Var = Halide::Var;
+    using RDom = Halide::RDom;
+
+public:
+    GeneratorParam<Dtype> dtype{"dtype", Dtype::bf16, dtypes};
+    GeneratorParam<Dtype> stored{"stored", Dtype::bf16, dtypes_of_caches};
+    GeneratorParam<int> head_dim{"head_dim", 128, 32, 256};
+    GeneratorParam<std::string> pairing{"pairing", "half"};  // or interleaved
+    GeneratorParam<int> rotary_dim{"rotary_dim", 128, 16, 256};
+    GeneratorParam<int> rotary_offset{"rotary_offset", 0, 0, 256};
+    GeneratorParam<Dtype> weight{"weight", Dtype::bf16, dtypes};
+    GeneratorParam<bool> unit_offset{"unit_offset", false};
+    GeneratorParam<bool> by_sm89{"by_sm89", false};  // e4m3 by an instruction of sm_89
+    std::unique_ptr<Fields::Kv> in;
+    Output<Buffer<uint32_t, 1>> y{"y"};
+
+    void configure() {
+        in.reset(new Fields::Kv{*this});
+        device_angles.emplace(in->angles);
+    }
+
+    void generate() {
+        token = Halide::min(t, device_angles->n_tokens() - 1);
+        define_places();
+        define_norm();
+        define_rotation();
+        define_packing();
+        define_store();
+        device_angles->constrain();
+        begin_at_zero(*in->slots);
+        constrain_line(*in->weights);
+        constrain_line(*in->x);
+        constrain_line(y);
+        schedule_block();
+        schedule_warp();
+        // One barrier, behind the last of what schedule_block() makes, serves all of that.
+        get_pipeline().add_custom_lowering_pass(new lowered::DropBarriers(stored == Dtype::e4m3 ? 3 : 2));
+        get_pipeline().add_custom_lowering_pass(new lowered::WideIndices({"weights", "x", "y"}));
+        get_pipeline().add_custom_lowering_pass(new lowered::KeepWarpsTogether(*in->has_norms != 0));
+        complete_device_code(get_pipeline(), target,
+                             {true, stored == Dtype::bf16, stored == Dtype::e4m3 && by_sm89, most_registers()});
+    }
+
+private:
+    static constexpr int wide = 4;  // elements of an access
+    static constexpr int heads_in_block = kv_heads_in_block, tokens_in_block = 2;
+    static constexpr int n_lanes = lanes / wide;  // of a head
+    static_assert(n_lanes * heads_in_block % 32 == 0, "a warp has one token");
+
+    /// What ptxas takes by itself, in steps of 8 (sm_80 to sm_120). Halide's runtime says 64 where nothing is said, and
+    /// then heads of more than 96 elements spill. Of 80 elements halves cross.
+    int most_registers() const {
+        return head_dim == 64 ? 56 : head_dim == 96 ? 64 : head_dim <= 128 ? 80 : head_dim == 192 ? 128 : 160;
+    }
+
+    static int elements_in_word(Dtype of) { return of == Dtype::f32 ? 1 : of == Dtype::e4m3 ? 4 : 2; }
+    int in_words() const { return wide / elements_in_word(dtype); }  // of an access
+    int out_words() const { return wide / elements_in_word(stored); }
+    int weight_halves() const { return weight == Dtype::f32 ? 2 : 1; }
+    int n_accesses() const { return head_dim / lanes; }
+    bool has_halves() const { return pairing.value() == "half"; }
+    /// Whether halves are no multiple of 16 elements. The window is then the whole head.
+    bool crosses() const { return has_halves() && rotary_dim / 2 % lanes != 0; }
+
+    // Head, token and pair; access of a lane, lane, word of an access, half of a word, element of an access.
+    Var h{"h"}, t{"t"}, k{"k"}, j{"j"}, m{"m"}, w{"w"}, i{"i"}, e{"e"};
+    Expr token = t;  // one that there is
+    std::optional<DeviceAngles> device_angles;
+    Func goal{"goal"}, angle{"angle"}, places{"places"}, kinds{"kinds"}, reciprocals{"scales"}, loaded{"loaded"},
+        elements{"elements"}, sums{"sums"}, root{"root"}, weights{"weights_of"}, normed{"normed"}, offered{"offered"},
+        crossed{"crossed"}, rotated{"rotated"}, rounded{"rounded"}, packed{"packed"};
+    std::vector<Func> joined;
+    RDom all, over, weighed, turned;
+
+    // ---- Where heads lie -------------------------------------------------------------------------------------------
+
+    /// A scalar of the tensor that a head belongs to.
+    static_assert(HALYARD_MAX_TENSORS == 4);
+    template <typename Scalar>
+    Expr of(const InputSide::OfTensors<Scalar> &each, const Expr &head) const {
+        return select(head < in->end[0], each[0], head < in->end[1], each[1], head < in->end[2], each[2], each[3]);
+    }
+
+    /// The number of a head within its tensor.
+    Expr place_of(const Expr &head) const {
+        return head -
+               select(head < in->end[0], 0, head < in->end[1], in->end[0], head < in->end[2], in->end[1], in->end[2]);
+    }
+
+    /// Where a head begins in x, in words, and its weight, in halves of a word: if it has none, the runtime names some
+    /// other. Heads beyond the last one repeat it. Unsigned, because bounds inference then knows nothing of them.
+    void define_places() {
+        const Expr head = Halide::min(h, *in->n_heads - 1);
+        const Expr quad = of(in->x_at, head) + cast<int64_t>(place_of(head)) * of(in->x_head, head) +
+                          cast<int64_t>(token) * of(in->x_token, head);
+        places(h, t) = Tuple(cast<uint64_t>(quad * 4), cast<uint64_t>(of(in->weight_at, head)));
+        kinds(h, t) = of(in->kind, h);
+        reciprocals(h, t) = of(in->reciprocal, h);
+        goal(h, t) = stored_at();
+    }
+    Expr place(int which) const { return Expr(places(h, t)[which]); }
+    Expr is(int kind) const { return (kinds(h, t) & kind) != 0; }
+
+    /// Instead of a place: not stored. Places may be negative.
+    const Expr nowhere = Halide::Internal::make_const(Halide::Int(64), INT64_MIN);
+
+    /// The quad that a head of a token begins with in y.
+    Expr stored_at() const {
+        const Expr slot = number_at(*in->slots, token);
+        const Expr is_stored = slot >= 0 && slot < cast<int64_t>(*in->n_slots) &&
+                               (*in->stores_bad != 0 || device_angles->cover(token));
+        const Expr near = cast<int32_t>(clamp(slot, 0, cast<int64_t>(*in->n_slots) - 1));
+        const Expr size = of(in->block_size, h), block = near / Halide::max(size, 1);
+        const Expr in_block = near - block * size;
+        const Expr head_at = of(in->y_at, h) + cast<int64_t>(place_of(h)) * of(in->y_head, h);
+        const Expr in_view = head_at + cast<int64_t>(token) * of(in->y_token, h);
+        const Expr in_cache =
+            head_at + cast<int64_t>(block) * of(in->y_block, h) + cast<int64_t>(in_block) * of(in->y_token, h);
+        return select(size == 0, in_view, is_stored, in_cache, nowhere);
+    }
+
+    /// An index of a line: a place of 64 bits, which WideIndices restores, and what comes behind it.
+    static Expr at(const Expr &place, const Expr &after) {
+        return unsafe_promise_clamped(cast<int32_t>(place), 0, line_extent / 2) +
+               unsafe_promise_clamped(after, 0, 1 << 20);
+    }
+    template <typename AnyBuffer>
+    static void constrain_line(AnyBuffer &buffer) {
+        buffer.dim(0).set_bounds(0, line_extent);
+        buffer.dim(0).set_stride(1);
+        buffer.set_host_alignment(quad_bytes);
+    }
+
+    // ---- From load to store ----------------------------------------------------------------------------------------
+
+    /// Element e of access j of lane m as a float.
+    Expr element() const {
+        const int in_word = elements_in_word(dtype);
+        const Expr word = loaded(e / in_word, j, m, h, t), half = e % 2;
+        if (dtype == Dtype::f32) {
+            return reinterpret<float>(word);
+        }
+        const Expr up = word << cast<uint32_t>(16 - 16 * half), down = word >> cast<uint32_t>(16 * half);
+        return dtype == Dtype::bf16 ? reinterpret<float>(up & Expr(0xffff0000u)) : f16_bits_to_f32(down);
+    }
+
+    /// Lane m ^ bit of a head. Halide knows no bounds of that, and of (m + bit) % n it makes two shuffles.
+    static Expr neighbour(const Expr &m, int bit) {
+        return Halide::clamp(m + bit - m / bit % 2 * (2 * bit), 0, n_lanes - 1);
+    }
+
+    void define_norm() {
+        loaded(w, j, m, h, t) = (*in->x)(at(place(0), in_words() * m + lanes / elements_in_word(dtype) * j + w));
+        elements(e, j, m, h, t) = element();
+        Expr sum = 0.0f;
+        for (int access = 0; access < n_accesses(); access++) {
+            sum = add_square(sum, elements(e, access, m, h, t));
+        }
+        sums(e, m, h, t) = sum;
+        Func last = sums;
+        std::vector<Expr> of_lane(wide);
+        for (const int half : halves_of_lanes) {
+            if (half >= wide) {  // the other sums are in another lane
+                Func next("joined_" + std::to_string(half));
+                next(e, m, h, t) =
+                    Halide::strict_float(last(e, m, h, t) + last(e, neighbour(m, half / wide), h, t));
+                joined.push_back(last = next);
+            }
+            for (int at = 0; at < std::min(half, int{wide}); at++) {
+                of_lane[at] = half >= wide ? last(at, m, h, t) : Halide::strict_float(of_lane[at] + of_lane[at + half]);
+            }
+        }
+        root(m, h, t) = scale_of_norm(target, of_lane[0], cast<float>(Expr(static_cast<int>(head_dim))), of(in->eps, h));
+
+        weights(w, j, m, h, t) =
+            (*in->weights)(at(place(1), weight_halves() * wide * m + weight_halves() * lanes * j + w));
+        // Update stages rather than selects: a tensor without a norm takes a branch around them.
+        normed(e, j, m, h, t) = elements(e, j, m, h, t);
+        over = RDom(0, wide, 0, n_accesses(), "over");
+        over.where(is(Fields::Kv::is_normed));
+        normed(over.x, over.y, m, h, t) = Halide::strict_float(elements(over.x, over.y, m, h, t) * root(m, h, t));
+        weighed = RDom(0, wide, 0, n_accesses(), "weighed");
+        weighed.where(is(Fields::Kv::has_weight));
+        normed(weighed.x, weighed.y, m, h, t) =
+            Halide::strict_float(normed(weighed.x, weighed.y, m, h, t) * weight_at(weighed.x, weighed.y));
+    }
+
+    Expr weight_at(const Expr &e, const Expr &j) const {
+        Expr its;
+        if (weight == Dtype::f32) {
+            its = reinterpret<float>(Halide::Internal::Shuffle::make_concat(
+                {weights(2 * e, j, m, h, t), weights(2 * e + 1, j, m, h, t)}));
+        } else {
+            its = widen(weight, weights(e, j, m, h, t));
+        }
+        return unit_offset ? Halide::strict_float(its + 1.0f) : its;
+    }
+
+    void define_rotation() {
+        const Angle of_pair = device_angles->at(k, token);
+        const Expr is_there = !device_angles->is(AngleForm::none);
+        angle(k, t) = Tuple(select(is_there, of_pair.cos, 1.0f),
+                            select(is_there, flip_sign(of_pair.sin, *in->angles.sin_sign), 0.0f));
+        rotated(e, j, m, h, t) = normed(e, j, m, h, t);
+        turned = RDom(0, wide, rotary_offset / lanes, rotary_dim / lanes, "turned");
+        turned.where(is(Fields::Kv::is_rotated));
+        const Member member = crosses() ? crossed_member() : has_halves() ? half_member() : neighbouring_member();
+        const Expr sin = flip_sign(angle(member.pair, t)[1], select(member.is_second, Expr(0u), sign_bit));
+        const Expr of_element = rotate_member(normed(e, j, m, h, t), member.other, angle(member.pair, t)[0], sin);
+        rotated(turned.x, turned.y, m, h, t) =
+            Halide::Internal::substitute({{e.name(), Expr(turned.x)}, {j.name(), Expr(turned.y)}}, of_element);
+    }
+
+    /// To which pair element e of access j of lane m belongs, and the pair's other member.
+    struct Member {
+        Expr pair, is_second, other;
+    };
+    /// Of halves: the other member is in the same lane.
+    Member half_member() const {
+        const int first = rotary_offset / lanes, n = rotary_dim / lanes;
+        return {((j - first) % (n / 2)) * lanes + wide * m + e, j - first >= n / 2,
+                normed(e, first + (j - first + n / 2) % n, m, h, t)};
+    }
+    /// Of neighbours: it is in the same access.
+    Member neighbouring_member() const {
+        const int first = rotary_offset / lanes, n = rotary_dim / lanes;
+        return {(Halide::clamp(j - first, 0, n - 1) * lanes + wide * m) / 2 + e / 2, e % 2 == 1,
+                normed(Halide::clamp(e + 1 - 2 * (e % 2), 0, wide - 1), j, m, h, t)};
+    }
+    /// Of halves of 8 elements and some 16: it is in the lane that is 8 elements away. That lane offers what it is asked
+    /// for: of two accesses the one that its asker needs.
+    Member crossed_member() {
+        const int n = n_accesses(), in_half = head_dim / 2 / lanes;
+        offered(e, j, m, h, t) = select(m < n_lanes / 2, normed(e, (j + in_half + 1) % n, m, h, t),
+                                        normed(e, (j + in_half) % n, m, h, t));
+        crossed(e, j, m, h, t) = offered(e, j, neighbour(m, n_lanes / 2), h, t);
+        const Expr element = j * lanes + wide * m, is_second = element >= head_dim / 2;
+        return {Halide::clamp(element - select(is_second, head_dim / 2, 0), 0, head_dim / 2 - wide) + e, is_second,
+                crossed(e, j, m, h, t)};
+    }
+
+    /// Two halves as a word. Of floats Halide 21 would make a sum of the first and a difference: these are integers.
+    Expr word_of(const Expr &which) const {
+        return reinterpret<uint32_t>(
+            Halide::Internal::Shuffle::make_concat({rounded(0, which, j, m, h, t), rounded(1, which, j, m, h, t)}));
+    }
+
+    void define_packing() {
+        const auto scaled = [&](const Expr &e) {
+            return Halide::strict_float(rotated(e, j, m, h, t) * reciprocals(h, t));
+        };
+        const auto as_half = [](const Expr &v) { return reinterpret<uint16_t>(cast(Halide::Float(16), v)); };
+        if (stored == Dtype::f32) {
+            packed(w, j, m, h, t) = reinterpret<uint32_t>(rotated(w, j, m, h, t));
+        } else if (stored != Dtype::e4m3) {  // complete_ptx makes bf16 of it
+            rounded(i, w, j, m, h, t) = as_half(rotated(2 * w + i, j, m, h, t));
+            packed(w, j, m, h, t) = word_of(w);
+        } else if (by_sm89) {
+            // complete_ptx makes two e4m3 of it, in the lower half of a word. LLVM must not know that: it believes in
+            // pairs of f16.
+            rounded(i, w, j, m, h, t) = as_half(scaled(2 * w + i));
+            packed(w, j, m, h, t) = Halide::Internal::Call::make(
+                Halide::UInt(32), "llvm.nvvm.prmt", {word_of(2 * w), word_of(2 * w + 1), Expr(0x5410u)},
+                Halide::Internal::Call::PureExtern);
+        } else {
+            Expr word = cast<uint32_t>(0);
+            for (int byte = 0; byte < wide; byte++) {
+                word = word | cast<uint32_t>(narrow(target, Dtype::e4m3, scaled(wide * w + byte))) << (8 * byte);
+            }
+            packed(w, j, m, h, t) = word;
+        }
+    }
+
+    void define_store() {
+        // Unsigned as above.
+        const auto is_below = [](const Expr &n, const Expr &end) { return cast<uint32_t>(n) < cast<uint32_t>(end); };
+        const auto n_blocks = [](const Expr &n, int in_block) { return (n + in_block - 1) / in_block; };
+        all = RDom({{0, out_words()},
+                    {0, n_accesses()},
+                    {0, n_lanes},
+                    {0, heads_in_block},
+                    {0, tokens_in_block},
+                    {0, n_blocks(device_angles->n_tokens(), tokens_in_block)},
+                    {0, n_blocks(*in->n_heads, heads_in_block)}},
+                   "all");
+        const Expr head = all[6] * heads_in_block + all[3], of_token = all[5] * tokens_in_block + all[4];
+        const Expr quad = goal(head, of_token);
+        all.where(is_below(head, *in->n_heads) && is_below(of_token, device_angles->n_tokens()) && quad != nowhere);
+        y(k) = Halide::undef<uint32_t>();
+        y(at(quad * 4, out_words() * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
+            packed(all[0], all[1], all[2], head, of_token);
+    }
+
+    // ---- Schedule --------------------------------------------------------------------------------------------------
+
+    /// What the threads of a block make together, in shared memory.
+    void schedule_block() {
+        using namespace Halide;
+        const auto tail = TailStrategy::GuardWithIf;
+        const Var block("block"), thread("thread"), across("across"), down("down"), round("round"), hx("hx"), hy("hy"),
+            ht("ht");
+        y.gpu_tile(y.args()[0], block, thread, 1);
+        Stage store = y.update().allow_race_conditions();
+        store.vectorize(all[0]).unroll(all[1]).gpu_lanes(all[2]).gpu_threads(all[3], all[4]).gpu_blocks(all[5], all[6]);
+
+        // Halide makes these in the order of their names, as far as they need each other: angle and goal come first.
+        std::vector<Func> of_heads = {goal, places, kinds};
+        if (stored == Dtype::e4m3) {
+            of_heads.push_back(reciprocals);
+        }
+        for (Func each : of_heads) {
+            each.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
+            each.bound_extent(t, tokens_in_block).bound_extent(h, heads_in_block);
+            each.fuse(h, t, ht).split(ht, hy, hx, n_lanes, tail).gpu_threads(hx, hy);  // one warp
+        }
+        kinds.compute_with(places, hx);
+        goal.specialize(device_angles->has_one_axis());
+        angle.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
+        angle.bound_extent(t, tokens_in_block).bound(k, 0, rotary_dim / 2);
+        angle.split(k, k, across, n_lanes, tail).split(k, round, down, heads_in_block, tail);
+        angle.reorder(round, across, down, t).gpu_threads(across, down, t);
+        angle.specialize(device_angles->is(AngleForm::none));
+        device_angles->branch(angle);
+    }
+
+    /// What a warp or a thread has in its registers. All loops are unrolled, but for words of one access.
+    void schedule_warp() {
+        const auto of_warp = [&](Func f) {
+            f.compute_at(y, all[3]).store_in(Halide::MemoryType::Register).bound(m, 0, n_lanes).gpu_lanes(m);
+        };
+        const auto of_thread = [&](Func f) { f.compute_at(y, all[2]).store_in(Halide::MemoryType::Register); };
+        std::vector<Func> of_warps = {loaded, elements, sums}, of_threads = {rotated, packed};
+        std::vector<Func> by_elements = {elements, sums, normed, rotated};
+        std::vector<Func> by_accesses = {loaded, elements, normed, weights, rotated, packed};
+        for (Func each : joined) {
+            of_warps.push_back(each);
+            by_elements.push_back(each);
+        }
+        if (rounded.defined()) {
+            of_threads.push_back(rounded);
+            by_accesses.push_back(rounded);
+            rounded.bound(i, 0, 2).vectorize(i).bound(w, 0, wide / 2).unroll(w);
+        }
+        std::vector<Func> &of_normed = crosses() ? of_warps : of_threads;  // lanes then look into each other's
+        of_normed.insert(of_normed.end(), {normed, root, weights});
+        if (crosses()) {
+            for (std::vector<Func> *const list : {&of_warps, &by_elements, &by_accesses}) {
+                list->insert(list->end(), {offered, crossed});
+            }
+            normed.update(0).gpu_lanes(m);
+            normed.update(1).gpu_lanes(m);
+        }
+        std::for_each(of_warps.begin(), of_warps.end(), of_warp);
+        std::for_each(of_threads.begin(), of_threads.end(), of_thread);
+        for (Func each : by_accesses) {
+            each.bound(j, 0, n_accesses()).unroll(j);
+        }
+        for (Func each : by_elements) {
+            each.bound(e, 0, wide).unroll(e);
+        }
+        loaded.bound(w, 0, in_words()).vectorize(w);
+        weights.bound(w, 0, weight_halves() * wide).vectorize(w);
+        packed.bound(w, 0, out_words()).unroll(w);
+        normed.update(0).unroll(over.x).unroll(over.y);
+        normed.update(1).unroll(weighed.x).unroll(weighed.y);
+        rotated.update().unroll(turned.x).unroll(turned.y);
+    }
+};
+
+}  // namespace halyard
+
+HALIDE_REGISTER_GENERATOR(halyard::KvPath, kv_path)

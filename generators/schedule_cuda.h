@@ -1,0 +1,55 @@
+// On an H200 at .90 to 1.00 of a copy's speed in place, from 4,096 tokens on (bench/README.md). ptxas 13.5 gives the
+// kernels at most 48 registers on sm_80 to sm_120, no stack and no spills (2026-11-23, tests/cuda/check_ptx.py); all
+// accesses to x and y are as wide as their names say.
+#pragma once
+
+#include "cuda/device_angles.h"
+#include "schedule.h"
+
+namespace halyard {
+
+/// A block rotates some elements of some heads of one token. It computes their cos and sin once, in shared memory.
+/// per_thread: elements that a thread takes in one step, a wide access to each member, or 1. Threads lie side by side
+/// in a head, so that a warp's accesses are whole lines of 128 bytes.
+inline void schedule_cuda(Halide::Func y, Halide::Func angle, const Loops &loops, int per_thread,
+                         DeviceAngles &device_angles) {
+    const int element_threads = per_thread > 1 ? 8 : 32, head_threads = 128 / element_threads;
+    // A thread takes some heads one after the other, with the same cos and sin. Where tokens are few it has one, so
+    // that one token spreads over the whole GPU.
+    constexpr int few_tokens = 64, heads_per_thread = 4;
+    using namespace Halide;
+    const auto tail = TailStrategy::GuardWithIf;
+    const Var inner("inner"), chunk("chunk"), chunks("chunks"), thread("thread"), head_thread("head_thread"),
+        round("round"), heads("heads");
+    // The pure stage is undefined, and emits nothing, but without a GPU schedule Halide takes it for host code.
+    y.gpu_tile(loops.element, loops.head, chunks, heads, thread, head_thread, 1, 1);
+
+    const Expr heads_of_thread = select(y.output_buffer().dim(3).extent() <= few_tokens, 1, heads_per_thread);
+    Stage update = y.update();
+    update.split(loops.element, chunk, inner, per_thread, tail);
+    update.split(chunk, chunks, thread, element_threads, tail);
+    update.split(loops.head, heads, round, head_threads * heads_of_thread, tail);
+    update.split(round, round, head_thread, head_threads, tail);
+    if (loops.by_member) {
+        update.allow_race_conditions();
+        update.reorder(loops.member, inner, round, thread, head_thread, loops.token, heads, chunks);
+        update.vectorize(loops.member);
+    } else {
+        update.reorder(inner, round, thread, head_thread, loops.token, heads, chunks);
+    }
+    if (per_thread > 1) {
+        update.vectorize(inner);
+    }
+    // The first dimension of a grid is the only one that can exceed 65,535.
+    update.gpu_threads(thread, head_thread).gpu_blocks(loops.token, heads, chunks);
+
+    const Var pair("pair"), across("across"), down("down"), rounds("rounds"), pair_round("pair_round");
+    angle.compute_at(y, loops.token).store_in(MemoryType::GPUShared);
+    angle.reorder_storage(loops.lane, loops.element, loops.token).reorder(loops.lane, loops.element, loops.token);
+    angle.fuse(loops.lane, loops.element, pair).split(pair, rounds, across, element_threads, tail);
+    angle.split(rounds, pair_round, down, head_threads, tail).reorder(pair_round, across, down, loops.token);
+    angle.gpu_threads(across, down);
+    device_angles.branch(angle);
+}
+
+}  // namespace halyard

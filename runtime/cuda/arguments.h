@@ -1,0 +1,169 @@
+// The arguments of a kernel's call: their addresses, in the order of launch_fields.h. Arrays are Halide's buffers.
+#pragma once
+
+#include "core/kernel_abi.h"
+#include "cuda/launch.h"
+#include "cuda/launch_fields.h"
+
+#include <optional>
+#include <type_traits>
+
+namespace halyard::cuda {
+
+/// halide_type_t: code, bits, and one lane.
+template <typename T>
+inline constexpr auto type_code = std::is_floating_point_v<T> ? 2u
+                                  : std::is_unsigned_v<T>     ? 1u
+                                                              : 0u;
+template <typename T>
+inline constexpr std::uint32_t halide_type = type_code<T> | 8 * sizeof(T) << 8 | 1 << 16;
+
+/// What stays where it is, because its address is taken.
+struct Fixed {
+    Fixed() = default;
+    Fixed(const Fixed &) = delete;
+    Fixed &operator=(const Fixed &) = delete;
+};
+
+/// A kernel's view of an array of at most four dimensions.
+class View : Fixed {
+public:
+    View(Address place, std::uint32_t type) : buffer_{}, dims_{} {
+        constexpr std::uint64_t is_on_device = 2;  // halide_buffer_device_dirty
+        buffer_.device = place;
+        buffer_.device_interface = cuda_interface();
+        buffer_.flags = is_on_device;
+        buffer_.type = type;
+        buffer_.dim = dims_;
+    }
+
+    View &add(std::int64_t extent, std::int64_t stride) {
+        // A stride that is not walked may be anything at all; a stride of 1 is what a kernel counts on.
+        const bool is_walked = extent > 1 || stride == 1;
+        dims_[buffer_.dimensions++] = {0, static_cast<std::int32_t>(extent),
+                                       static_cast<std::int32_t>(is_walked ? stride : 0), 0};
+        return *this;
+    }
+    halyard_buffer *get() { return &buffer_; }
+
+private:
+    halyard_buffer buffer_;
+    halyard_dimension dims_[4];
+};
+
+/// Holds addresses. What they point to must live until the kernel is called.
+class Arguments : Fixed {
+public:
+    /// The place of the next argument.
+    void **next() { return &list_[n_++]; }
+    void add(View &view) { *next() = view.get(); }
+
+    /// All of them, behind the call's context.
+    void **get(const Call &call) {
+        context_ = &call;
+        list_[0] = &context_;
+        return list_;
+    }
+
+private:
+    const void *context_ = nullptr;
+    void *list_[192];
+    int n_ = 1;
+};
+
+/// The Side of LaunchFields that is the arguments of a call.
+struct ArgumentSide {
+    using Owner = Arguments;
+
+    template <typename T>
+    class Scalar : Fixed {
+    public:
+        Scalar(Arguments &all, const char *) { *all.next() = &value_; }
+        Scalar &operator=(T value) {
+            value_ = value;
+            return *this;
+        }
+
+    private:
+        T value_ = {};
+    };
+
+    template <typename T>
+    class OfTensors : Fixed {
+    public:
+        OfTensors(Arguments &all, const char *) {
+            for (T &value : values_) {
+                *all.next() = &value;
+            }
+        }
+        T &operator[](int i) { return values_[i]; }
+
+    private:
+        T values_[HALYARD_MAX_TENSORS] = {};
+    };
+
+    template <typename T, int n_dims>
+    class Array : Fixed {
+    public:
+        Array(Arguments &all, const char *) : place_(all.next()) {}
+        /// Sets where it begins. Its n_dims dimensions are still to be added.
+        View &begin_at(Address place) {
+            View &view = view_.emplace(place, halide_type<T>);
+            *place_ = view.get();
+            return view;
+        }
+
+    private:
+        void **place_;
+        std::optional<View> view_;
+    };
+};
+
+using Fields = LaunchFields<ArgumentSide>;
+
+inline void set_positions(Fields::Positions &to, const LaunchPositions &given, std::int64_t n_tokens,
+                          const Covered &covered) {
+    to.positions.begin_at(given.place)
+        .add(given.n_words, 1)
+        .add(n_tokens, given.stride_token * given.n_words)
+        .add(covered.n_axes, given.stride_axis * given.n_words);
+    to.start = given.start;
+    to.step = given.step;
+    to.first = covered.first;
+    to.last = covered.last;
+}
+
+/// Sets the slots of some tokens: those of a check, or of the KV path. Without slots a kernel loads others and ignores
+/// them.
+template <typename AnyFields>
+void set_slots(AnyFields &to, const LaunchPositions &slots, const LaunchPositions &others, std::int64_t n_tokens) {
+    const LaunchPositions &given = slots.place != 0 ? slots : others;
+    to.slots.begin_at(given.place).add(given.n_words, 1).add(n_tokens, given.stride_token * given.n_words);
+}
+
+/// Sets the positions of some tokens, and the angles of the pairs from `first` on.
+inline void set_angles(Fields::Angles &to, const Launch &launch, const LaunchPositions &positions,
+                       std::int64_t n_tokens, std::int64_t first, std::int64_t n_pairs) {
+    const DeviceAngles &angles = *launch.angles;
+    const halyard_angle_source &source = angles.source;
+    set_positions(to.positions, positions, n_tokens, positions_of_source(angles));
+    to.axis_of_pair.begin_at(moved(address_of(angles.axis_of_pair), 4 * first)).add(n_pairs, 1);
+    to.clamps = launch.clamps;
+    to.form = static_cast<std::int32_t>(angles.form);
+    // A kernel reads the rows either as floats or as halves.
+    const std::int64_t bytes = angles.form == AngleForm::rows_f16 || angles.form == AngleForm::rows_bf16 ? 2 : 4;
+    const auto set_rows = [&](auto &rows, const void *memory) {
+        const Address begin = moved(address_of(memory), first * bytes);
+        rows.begin_at(begin).add(n_pairs, 1).add(angles.n_rows, source.stride_row);
+    };
+    set_rows(to.first_rows, angles.first_rows);
+    set_rows(to.second_rows, angles.second_rows);
+    set_rows(to.first_halves, angles.first_rows);
+    set_rows(to.second_halves, angles.second_rows);
+    to.row_of_zero = source.identity_row;
+    to.scale_high = source.scale_high;
+    to.scale_low = source.scale_low;
+    to.sin_sign = launch.sin_sign;
+}
+
+}  // namespace halyard::cuda

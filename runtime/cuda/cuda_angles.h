@@ -1,0 +1,28 @@
+// What an angle source holds, in a device's memory.
+#pragma once
+
+#include "angles/angle_source.h"
+#include "cuda/launch_fields.h"
+#include "halyard/halyard_cuda.h"
+
+#include <cstdint>
+
+namespace halyard::cuda {
+
+/// An angle source whose tables lie in device memory.
+struct DeviceAngles {
+    halyard_angle_source source;  // without memory of its own
+    AngleForm form = AngleForm::rows_f32;
+    // Rows of cos and of sin. PHASE: the upper and the lower words of the frequencies.
+    void *first_rows = nullptr, *second_rows = nullptr;
+    std::int64_t n_rows = 1;
+    // int32 [n_pairs], then a zero, for positions that are only counted. All that is uploaded follows.
+    void *axis_of_pair = nullptr;
+};
+
+}  // namespace halyard::cuda
+
+struct halyard_cuda_angles {
+    halyard_cuda_queue queue;
+    halyard::cuda::DeviceAngles device;
+};

@@ -1,0 +1,276 @@
+#include "cuda/cuda_plan.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/versioned.h"
+#include "cuda/driver.h"
+#include "cuda/cuda_kernels.h"
+#include "cuda/halide_runtime.h"
+#include "cuda/launch.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace halyard::cuda {
+
+namespace {
+
+/// All plans, linked. A context holds the modules of its kernels, and its last plan unloads them, because another
+/// context may get the same address. (Neither of these has a destructor: plans may outlive static objects.)
+std::mutex plans_mutex;
+halyard_cuda_plan *first_plan = nullptr;
+
+void add_to_plans(halyard_cuda_plan &plan) noexcept {
+    const std::lock_guard lock(plans_mutex);
+    plan.next = std::exchange(first_plan, &plan);
+}
+
+void remove_from_plans(const halyard_cuda_plan &plan) noexcept {
+    const std::lock_guard lock(plans_mutex);  // until all is unloaded: another thread may be about to load it again
+    bool is_last = true;
+    for (halyard_cuda_plan **link = &first_plan; *link != nullptr;) {
+        if (*link == &plan) {
+            *link = plan.next;
+        } else {
+            is_last = is_last && (*link)->queue.context != plan.queue.context;
+            link = &(*link)->next;
+        }
+    }
+    if (is_last) {
+        Call call = {plan.queue.context, plan.queue.stream, ""};
+        release_context(call);
+    }
+}
+
+/// Reads a description, of which a device decides the target.
+halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, halyard_error *error) {
+    PlanReading given;
+    std::shared_ptr<KvPlan> kv;
+    HALYARD_TRY(read_plan(desc, out, &given, error));
+    HALYARD_TRY(read_kv_plan(given, out, &kv, error));
+    out->kv = kv;
+    if (given.desc.target != nullptr || given.desc.max_target != nullptr) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "desc names a target, but the device decides");
+    }
+    if (out->kv != nullptr && kv->rerotates) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "rerotates is 1, but on a device this version moves no keys from position to position");
+    }
+    for (int i = 0; i < out->n_tensors && out->kv != nullptr; i++) {
+        if (const char *const reason = why_never(*out, i)) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "]", reason);
+        }
+    }
+    return HALYARD_OK;
+}
+
+/// Memory for the first run of each kernel, which loads it.
+struct Scratch {
+    static constexpr std::size_t n_bytes = 4096;
+    Address memory;
+    LaunchPositions position_0;
+};
+
+/// The rotations that a plan may need: of one head at position 0. The stride, never walked, decides how wide accesses
+/// are.
+int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
+    return in_steps(plan.checks.n_tensors * 6, 1, [&](std::int64_t i, std::int64_t) {
+        const TensorPlan &desc = plan.checks.tensors[i / 6];
+        const bool in_place = i % 2 != 0;
+        const std::int64_t stride_head = 16 + i / 2 % 3;  // as many as lie together, or a multiple of two, or odd
+        DevicePiece piece = {};
+        piece.dtype = desc.dtype;
+        piece.pairing = desc.pairing;
+        piece.out_pairing = desc.out_pairing;
+        piece.in_place = in_place;
+        piece.x = scratch.memory;
+        piece.y = moved(scratch.memory, in_place ? 0 : 128);
+        piece.in = piece.out = {0, stride_head, 1};
+        piece.rotary_dim = std::min<std::int64_t>(plan.checks.rotary_dim, 16);
+        piece.n_heads = piece.n_tokens = 1;
+        piece.positions = scratch.position_0;
+        if (in_place && desc.pairing != desc.out_pairing) {
+            return 0;
+        }
+        const int status = rotate_on_device(launch, piece, call);
+        return status != 0 || in_place ? status : copy_on_device(piece, 16, call);
+    });
+}
+
+/// The kernels of a plan with stages, each with one head that is not normed or rotated.
+int load_kv(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
+    const KvTensor no_stages = {};
+    return in_steps(plan.n_launches, 1, [&](std::int64_t i, std::int64_t) {
+        TensorPlan desc = plan.checks.tensors[plan.launches[i].tensors[0]];
+        desc.rotates = false;
+        KvPieces pieces = {};
+        pieces.kernel = plan.launches[i].kernel;
+        pieces.n_tensors = 1;
+        pieces.n_tokens = 1;
+        pieces.positions = scratch.position_0;
+        KvPiece &piece = pieces.tensors[0];
+        piece.desc = &desc;
+        piece.stages = &no_stages;
+        piece.x = scratch.memory;
+        piece.y = moved(scratch.memory, Scratch::n_bytes / 2);
+        piece.n_heads = 1;
+        piece.reciprocal = 1.0f;
+        return launch_kv(launch, pieces, call);
+    });
+}
+
+/// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
+halyard_status load_kernels(const halyard_cuda_plan &plan, halyard_error *error) {
+    const DeviceAngles &angles = plan.angles->device;
+    void *const memory = allocate(plan.queue, Scratch::n_bytes);
+    if (memory == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", Scratch::n_bytes,
+                    " bytes of angles");
+    }
+    const Scratch scratch = {address_of(memory), {counted_positions(angles), 1, 0, 0, 0, 0}};
+    char bytes[Scratch::n_bytes] = {};
+    Call call = {plan.queue.context, plan.queue.stream, ""};
+    const Launch launch = {&angles, 0, true};
+    int status = copy_in(plan.queue, memory, bytes, sizeof(bytes));
+    if (status == 0) {
+        status = (plan.checks.kv == nullptr ? load_rotations : load_kv)(plan, launch, scratch, call);
+    }
+    if (status == 0) {
+        status = check_on_device(scratch.position_0, {}, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
+                                 scratch.memory, call);
+    }
+    const int done = copy_out(plan.queue, bytes, memory, 4);  // returns the launches' errors too
+    release(plan.queue, memory);
+    status = status != 0 ? status : done;
+    return status == 0 ? HALYARD_OK
+                       : fail(error, HALYARD_ERROR_DEVICE, "the kernels could not be loaded: ",
+                              call.message[0] != '\0' ? call.message : "the driver failed", " (", status, ")");
+}
+
+/// Adds parts of a line.
+template <typename... Parts>
+void add_line(Text &text, Parts... parts) {
+    (text.add(parts), ...);
+    text.add("\n");
+}
+
+/// The kernels that serve a tensor, in a line each.
+void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
+    for (const CudaKernel &kernel : cuda_kernels()) {
+        if (kernel.serves(tensor.dtype, tensor.pairing, tensor.out_pairing, in_place)) {
+            add_line(text, "  * ", kernel.name, ": taken ",
+                     kernel.layout == any_layout  ? "for any other layout"
+                     : kernel.layout.bytes == 16 ? "where memory, strides and halves are multiples of 16 bytes"
+                                                 : "where memory, strides and halves are multiples of 4 bytes");
+        }
+    }
+}
+
+/// Each kernel of the KV path, and why it does not take a tensor. What it asks of memory is said when a run is checked.
+void explain_kv(Text &text, const halyard_plan &plan, std::int32_t index) {
+    for (const KvKernel &kernel : kv_kernels()) {
+        const char *const reason = why_not(kernel, plan, index, compute_capability());
+        add_line(text, reason == nullptr ? "  * " : "    ", kernel.name, ": ", reason == nullptr ? "fits" : reason);
+    }
+}
+
+}  // namespace
+
+}  // namespace halyard::cuda
+
+using namespace halyard;
+using namespace halyard::cuda;
+
+extern "C" {
+
+halyard_status halyard_get_cuda_target_info(int32_t device, halyard_target_info *info, halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_device("device", device, error));
+    halyard_target_info value = {};
+    value.size = sizeof(value);
+    const Target target = compute_capability() >= 89 ? Target::cuda_sm89 : Target::cuda_sm80;
+    halyard_get_target_info(static_cast<std::int32_t>(target), &value, nullptr);  // there is such a target
+    const char *const reason = why_no_cuda();
+    value.built = 1;
+    value.supported = reason[0] == '\0' ? 1 : 0;
+    value.active = 0;
+    std::snprintf(value.reason, sizeof(value.reason), "%s", reason[0] != '\0' ? reason : "serves its own memory alone");
+    return write_struct(value, "info", info, error);
+}
+
+halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc *desc, char *text, int64_t n_bytes,
+                                        int64_t *n_needed, halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_device("device", device, error));
+    HALYARD_TRY(check_text(text, n_bytes, error));
+    halyard_plan checked;
+    HALYARD_TRY(read_cuda_desc(desc, &checked, error));
+    Text lines = {text, n_bytes};
+    if (const char *const reason = why_no_cuda(); reason[0] != '\0') {
+        add_line(lines, "no kernel can be taken on this machine: ", reason);
+    }
+    for (std::int32_t i = 0; i < checked.n_tensors; i++) {
+        const TensorPlan &tensor = checked.tensors[i];
+        const char number[] = {static_cast<char>('0' + i), '\0'};
+        if (checked.kv != nullptr) {
+            add_line(lines, "tensor ", number, ":");
+            explain_kv(lines, checked, i);
+            continue;
+        }
+        add_line(lines, "tensor ", number, ", out of place:");
+        explain_tensor(lines, tensor, false);
+        if (tensor.pairing == tensor.out_pairing) {
+            add_line(lines, "tensor ", number, ", in place:");
+            explain_tensor(lines, tensor, true);
+        }
+    }
+    lines.end(n_needed);
+    return HALYARD_OK;
+}
+
+halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *queue, const halyard_plan_desc *desc,
+                                       const halyard_cuda_angles *angles, halyard_cuda_plan **out,
+                                       halyard_error *error) {
+    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_given(out, "out", error));
+    HALYARD_TRY(check_given(angles, "angles", error));
+    halyard_cuda_queue where;
+    HALYARD_TRY(read_queue(queue, &where, error));
+    if (where.context != angles->queue.context) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles lie in another context than queue's");
+    }
+    std::unique_ptr<halyard_cuda_plan, decltype(&halyard_destroy_cuda_plan)> plan(new (std::nothrow)
+                                                                                      halyard_cuda_plan{},
+                                                                                halyard_destroy_cuda_plan);
+    if (plan == nullptr) {
+        return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
+    }
+    plan->queue = where;
+    add_to_plans(*plan);  // halyard_destroy_cuda_plan removes it
+    plan->angles = angles;
+    HALYARD_TRY(read_cuda_desc(desc, &plan->checks, error));
+    if (plan->checks.rotary_dim != 0 && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
+                    ", but the plan's is ", plan->checks.rotary_dim);
+    }
+    if (plan->checks.kv != nullptr) {
+        HALYARD_TRY(choose_kv_launches(plan->checks, compute_capability(), plan->launches, &plan->n_launches, error));
+    }
+    HALYARD_TRY(load_kernels(*plan, error));
+    *out = plan.release();
+    return HALYARD_OK;
+}
+
+void halyard_destroy_cuda_plan(halyard_cuda_plan *plan) {
+    if (plan != nullptr) {
+        remove_from_plans(*plan);
+        delete plan;
+    }
+}
+
+}  // extern "C"

@@ -1,0 +1,210 @@
+#include "cuda/kv_launch.h"
+
+#include "base/error.h"
+#include "cuda/arguments.h"
+
+#include <algorithm>
+
+namespace halyard::cuda {
+
+// ---- Which kernel --------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Refusal {
+    bool holds;
+    const char *words;
+};
+
+/// The first that holds, or NULL.
+template <std::size_t n>
+const char *first_of(const Refusal (&refusals)[n]) {
+    const auto *const found = std::find_if(refusals, refusals + n, [](const Refusal &each) { return each.holds; });
+    return found == refusals + n ? nullptr : found->words;
+}
+
+}  // namespace
+
+const char *why_never(const halyard_plan &plan, int index) noexcept {
+    const TensorPlan &desc = plan.tensors[index];
+    const KvTensor &stages = kv_of(plan).tensors[index];
+    const NormDesc none = {}, &norm = stages.norm ? *stages.norm : none;
+    const CacheDesc no_cache = {}, &cache = stages.cache ? *stages.cache : no_cache;
+    std::int64_t stride_element = 1;
+    const bool is_linear = !stages.cache || cache.is_linear(desc.out_dim, &stride_element);
+    return first_of(
+        {{stages.groups.has_value(), ".kv.groups is set, but no kernel of a device stores records"},
+         {stages.from_groups.has_value(), ".kv.from_groups is set, but no kernel of a device reads records"},
+         {stages.hadamard != 0, ".kv.hadamard is set, but no kernel of a device transforms"},
+         {stages.position_scales, ".kv.position_scales is 1, but on a device nothing is scaled by position"},
+         {norm.layer, ".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS"},
+         {norm.row, ".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads"},
+         {norm.per_head, ".kv.norm.weight_per_head is 1, but on a device all heads have the same weights"},
+         {norm.after, ".kv.norm.order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation"},
+         {norm.rounding != 0, ".kv.norm.rounding is set, but on a device norms are rounded once, at the end"},
+         {stages.norm && norm.size != desc.head_dim,
+          ".kv.norm has a window, but on a device whole heads are normed"},
+         {stages.scale && stages.scale->dynamic,
+          ".kv.scale.kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static"},
+         {stages.scale && stages.scale->by_head,
+          ".kv.scale.per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"},
+         {!is_linear || stride_element != 1,
+          ".kv.cache has heads that are not dense, which no kernel of a device stores"},
+         {cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token,
+          ".kv.cache has tiles of tokens, which no kernel of a device stores"},
+         {cache.n_slots > INT32_MAX,
+          ".kv.cache.n_slots is more than the 2^31 - 1 that a kernel of a device counts"}});
+}
+
+const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index, int capability) noexcept {
+    const TensorPlan &desc = plan.tensors[index];
+    const KvTensor &stages = kv_of(plan).tensors[index];
+    const bool has_weight = stages.norm && stages.norm->weight;
+    return first_of(
+        {{capability < kernel.capability, "the device's compute capability is lower"},
+         {desc.head_dim != kernel.head_dim, "another head_dim"},
+         {desc.dtype != kernel.dtype || desc.out_dtype != kernel.out_dtype, "another dtype or out_dtype"},
+         {stages.scale && desc.out_dtype != Dtype::e4m3, "scales only e4m3"},
+         {desc.rotates && (desc.pairing != kernel.pairing || desc.out_pairing != kernel.pairing), "another pairing"},
+         {desc.rotates && (plan.rotary_dim != kernel.rotary_dim || desc.rotary_offset != kernel.rotary_offset),
+          "another rotary_dim or rotary_offset"},
+         {has_weight && (*stages.norm->weight != kernel.weight || stages.norm->unit_offset != kernel.unit_offset),
+          "another weight_dtype or unit_offset"}});
+}
+
+halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLaunch (&out)[HALYARD_MAX_TENSORS],
+                                  int *n_launches, halyard_error *error) noexcept {
+    bool is_done[HALYARD_MAX_TENSORS] = {};
+    *n_launches = 0;
+    for (int i = 0; i < plan.n_tensors; i++) {
+        KvLaunch best = {};
+        for (const KvKernel &kernel : kv_kernels()) {
+            KvLaunch its = {&kernel, {}, 0};
+            for (int j = i; j < plan.n_tensors && !is_done[i]; j++) {
+                if (!is_done[j] && why_not(kernel, plan, j, capability) == nullptr) {
+                    its.tensors[its.n_tensors++] = j;
+                } else if (j == i) {
+                    break;
+                }
+            }
+            best = its.n_tensors > best.n_tensors ? its : best;
+        }
+        for (int j = 0; j < best.n_tensors; j++) {
+            is_done[best.tensors[j]] = true;
+        }
+        if (best.n_tensors != 0) {
+            out[(*n_launches)++] = best;
+        } else if (!is_done[i]) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "] is taken by no kernel of the list ",
+                        "(heads of ", plan.tensors[i].head_dim, " elements, ", name_of(plan.tensors[i].dtype), " to ",
+                        name_of(plan.tensors[i].out_dtype), ", rotary_dim ", plan.rotary_dim,
+                        "): halyard_explain_cuda_plan tells why of each");
+        }
+    }
+    return HALYARD_OK;
+}
+
+// ---- Launches ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The places that a launch counts from: those of its first tensor.
+struct Origins {
+    Address x, y, weight;
+};
+
+/// From one place on 16 bytes to another.
+std::int64_t quads(Address from, Address to) { return static_cast<std::int64_t>(to - from) / quad_bytes; }
+
+/// Sets the scalars of a tensor.
+void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Origins &origins) {
+    const TensorPlan &desc = *tensor.desc;
+    const auto &norm = tensor.stages->norm;
+    const auto &cache = tensor.stages->cache;
+    to.end[i] = (i == 0 ? 0 : to.end[i - 1]) + static_cast<std::int32_t>(tensor.n_heads);
+    to.kind[i] = (norm ? Fields::Kv::is_normed : 0) | (norm && norm->weight ? Fields::Kv::has_weight : 0) |
+                 (desc.rotates ? Fields::Kv::is_rotated : 0);
+    to.x_at[i] = quads(origins.x, tensor.x);
+    to.x_head[i] = tensor.in.head * desc.bytes / quad_bytes;
+    to.x_token[i] = tensor.in.token * desc.bytes / quad_bytes;
+    to.y_at[i] = quads(origins.y, tensor.y);
+    to.y_head[i] = (cache ? cache->stride_head : tensor.out.head) * desc.out_bytes / quad_bytes;
+    to.y_token[i] = (cache ? cache->stride_token : tensor.out.token) * desc.out_bytes / quad_bytes;
+    to.y_block[i] = cache ? cache->stride_block * desc.out_bytes / quad_bytes : 0;
+    to.block_size[i] = cache ? static_cast<std::int32_t>(cache->block_size) : 0;
+    to.reciprocal[i] = tensor.reciprocal;
+    to.eps[i] = norm ? norm->eps : 0.0f;
+    to.weight_at[i] = norm && norm->weight ? quads(origins.weight, tensor.weight) * (quad_bytes / 2) : 0;
+}
+
+int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
+    // A norm without weights loads weights all the same: if there are none, those of a head from where axes are.
+    Origins origins = {pieces.tensors[0].x, pieces.tensors[0].y, address_of(launch.angles->axis_of_pair)};
+    bool has_norms = false, rotates = false;
+    for (int i = 0; i < pieces.n_tensors; i++) {
+        const KvPiece &tensor = pieces.tensors[i];
+        origins.weight = tensor.weight != 0 ? tensor.weight : origins.weight;
+        has_norms = has_norms || tensor.stages->norm;
+        rotates = rotates || tensor.desc->rotates;
+    }
+    Arguments all;
+    Fields::Kv fields{all};
+    set_angles(fields.angles, launch, pieces.positions, pieces.n_tokens, 0, launch.angles->source.rotary_dim / 2);
+    if (!rotates) {
+        fields.angles.form = static_cast<std::int32_t>(AngleForm::none);
+    }
+    fields.stores_bad = pieces.stores_bad;
+    fields.has_norms = has_norms;
+    set_slots(fields, pieces.slots, pieces.positions, pieces.n_tokens);
+    fields.n_slots = static_cast<std::int32_t>(pieces.n_slots);
+    for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
+        set_tensor(fields, i, pieces.tensors[std::min(i, pieces.n_tensors - 1)], origins);
+    }
+    fields.n_heads = fields.end[pieces.n_tensors - 1];
+    fields.weights.begin_at(origins.weight).add(line_extent, 1);
+    fields.x.begin_at(origins.x).add(line_extent, 1);
+    View out(origins.y, halide_type<std::uint32_t>);
+    all.add(out.add(line_extent, 1));
+    return pieces.kernel->function(all.get(call));
+}
+
+}  // namespace
+
+int launch_kv(const Launch &launch, const KvPieces &whole, Call &call) noexcept {
+    const std::int64_t at_once = std::min(whole.positions.most_tokens(), whole.slots.most_tokens());
+    return in_steps(whole.n_tokens, at_once, [&](std::int64_t token, std::int64_t n_tokens) {
+        KvPieces pieces = whole;
+        pieces.n_tokens = n_tokens;
+        pieces.positions = from_token(token, whole.positions);
+        pieces.slots = from_token(token, whole.slots);
+        for (int i = 0; i < pieces.n_tensors; i++) {
+            KvPiece &tensor = pieces.tensors[i];
+            tensor.x = moved(tensor.x, token * tensor.in.token * tensor.desc->bytes);
+            if (!tensor.stages->cache) {
+                tensor.y = moved(tensor.y, token * tensor.out.token * tensor.desc->out_bytes);
+            }
+        }
+        return launch_once(launch, pieces, call);
+    });
+}
+
+const char *why_not(const KvPiece &tensor) noexcept {
+    constexpr std::int64_t most_heads = most_blocks * kv_heads_in_block / HALYARD_MAX_TENSORS;  // of all tensors
+    const TensorPlan &desc = *tensor.desc;
+    const auto &cache = tensor.stages->cache;
+    const std::int64_t steps =
+        (tensor.in.token | tensor.in.head) * desc.bytes |
+        (cache ? cache->stride_block | cache->stride_head | cache->stride_token : tensor.out.token | tensor.out.head) *
+            desc.out_bytes;
+    const auto bits = tensor.x | tensor.y | static_cast<std::uint64_t>(steps);
+    if (tensor.in.element != 1 || (!cache && tensor.out.element != 1) || bits % quad_bytes != 0) {
+        return "has heads that are not dense or do not begin on 16 bytes, in x or where they go: a device does no more "
+               "than rotate those";
+    }
+    if (tensor.weight % quad_bytes != 0) {
+        return "has a weight that does not begin on 16 bytes";
+    }
+    return tensor.n_heads > most_heads ? "has more than 262,140 heads" : "";
+}
+
+}  // namespace halyard::cuda

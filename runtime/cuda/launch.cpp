@@ -1,0 +1,203 @@
+#include "cuda/launch.h"
+
+#include "cuda/arguments.h"
+#include "cuda/cuda_kernels.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace halyard::cuda {
+
+namespace {
+
+constexpr std::int64_t most_columns = std::int64_t{1} << 15;  // of a launch, however few of them a block takes
+static_assert(most_columns <= most_blocks);
+constexpr std::int64_t wide_bytes = 16;  // of an access of 128 bits
+
+/// The longest way from one element to the next, in x or y; and from one head, or one token.
+std::int64_t longest(const DevicePiece &piece, std::int64_t Strides::*step) {
+    return std::max(std::abs(piece.in.*step), std::abs(piece.out.*step));
+}
+
+/// Whether one launch can hold a piece: its indices, its numbers of elements, and a grid's dimensions. Each block has
+/// at least one head. Tokens lie along a grid's first dimension, which has no such limit.
+bool fits(const DevicePiece &piece) {
+    if (piece.n_columns > most_columns || piece.n_heads > most_blocks ||
+        piece.n_tokens > piece.positions.most_tokens()) {
+        return false;
+    }
+    double n_elements = 1.0, reach = 0.0;  // which may have more than 64 bits
+    const std::int64_t columns = piece.rotary_dim != 0 ? piece.rotary_dim : piece.n_columns;
+    for (const auto &[n, step] : {std::pair(columns, &Strides::element), {piece.n_heads, &Strides::head},
+                                  {piece.n_tokens, &Strides::token}}) {
+        const auto count = static_cast<double>(n), stride = n > 1 ? static_cast<double>(longest(piece, step)) : 0.0;
+        if (count * stride > most_elements) {  // a kernel multiplies an extent by its stride
+            return false;
+        }
+        n_elements *= count;
+        reach += (count - 1) * stride;
+    }
+    return n_elements <= most_elements && reach <= most_elements;
+}
+
+/// From one pair, or one column, of a head to the next.
+std::int64_t column_stride(const DevicePiece &piece, Pairing pairing, const Strides &strides) {
+    return piece.rotary_dim != 0 && pairing == Pairing::interleaved ? 2 * strides.element : strides.element;
+}
+
+/// Calls part(piece), or does both halves: of the tokens, of a token's heads, or of a head's columns.
+template <typename Part>
+int in_parts(const DevicePiece &piece, const Part &part) {
+    if (fits(piece)) {
+        return part(piece);
+    }
+    DevicePiece one = piece, other = piece;
+    const auto split = [&](std::int64_t DevicePiece::*n, std::int64_t at, std::int64_t in_step, std::int64_t out_step) {
+        one.*n = at;
+        other.*n -= at;
+        other.x = moved(piece.x, at * in_step * element_bytes(piece.dtype));
+        other.y = moved(piece.y, at * out_step * element_bytes(piece.dtype));
+    };
+    if (piece.n_tokens > 1) {
+        split(&DevicePiece::n_tokens, piece.n_tokens / 2, piece.in.token, piece.out.token);
+        other.positions = from_token(one.n_tokens, piece.positions);
+    } else if (piece.n_heads > 1) {
+        split(&DevicePiece::n_heads, piece.n_heads / 2, piece.in.head, piece.out.head);
+    } else {  // more pairs than most_columns are left aligned as they are
+        const std::int64_t at = piece.n_columns > most_columns ? most_columns : piece.n_columns / 2;
+        split(&DevicePiece::n_columns, at, column_stride(piece, piece.pairing, piece.in),
+              column_stride(piece, piece.out_pairing, piece.out));
+        other.first += at;
+    }
+    const int status = in_parts(one, part);
+    return status != 0 ? status : in_parts(other, part);
+}
+
+/// Whether accesses of so many bytes are aligned: addresses, strides and as many elements as lie together are multiples
+/// of them.
+bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t access_bytes) {
+    const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | together;
+    const auto bytes = static_cast<std::uint64_t>(strides * element_bytes(piece.dtype));
+    return piece.in.element == 1 && piece.out.element == 1 &&
+           (piece.x | piece.y | bytes) % static_cast<std::uint64_t>(access_bytes) == 0;
+}
+
+/// The kernel that serves a piece: that of the widest accesses for which all is aligned.
+const CudaKernel &kernel_of(const DevicePiece &piece) {
+    const bool has_halves = piece.pairing == Pairing::half || piece.out_pairing == Pairing::half;
+    const std::int64_t together = has_halves ? piece.rotary_dim / 2 : piece.rotary_dim;
+    const CudaKernel *widest = nullptr;
+    for (const CudaKernel &kernel : cuda_kernels()) {
+        const bool takes = kernel.serves(piece.dtype, piece.pairing, piece.out_pairing, piece.in_place) &&
+                           (kernel.layout == any_layout || is_aligned(piece, together, kernel.layout.bytes));
+        if (takes && (widest == nullptr || kernel.layout.bytes > widest->layout.bytes)) {
+            widest = &kernel;
+        }
+    }
+    return *widest;  // NOLINT(*NullDereference): some kernel takes any layout
+}
+
+/// The type of what a kernel accesses: a float, a 16-bit element (any layout), or a word of two elements.
+std::uint32_t type_of(const CudaKernel &kernel) {
+    return kernel.dtype == Dtype::f32    ? halide_type<float>
+           : kernel.layout == any_layout ? halide_type<std::uint16_t>
+                                         : halide_type<std::uint32_t>;
+}
+
+/// A tensor as a rotation kernel sees it: [pair, member, head, token]. In a kernel that takes words of two, a word has
+/// two members, of one pair if it is interleaved, or of two.
+void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const Strides &strides, std::uint32_t type) {
+    const int halve = type == halide_type<std::uint32_t> ? 1 : 0;
+    if (pairing == Pairing::half) {
+        view.add(piece.n_columns >> halve, strides.element).add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
+    } else if (halve != 0 && piece.pairing == piece.out_pairing) {
+        view.add(piece.n_columns, 1).add(1, 4);  // a word is a pair
+    } else {                                     // of words: two pairs lie in two neighbours
+        view.add(piece.n_columns >> halve, 2 * strides.element).add(2, strides.element);
+    }
+    view.add(piece.n_heads, strides.head >> halve).add(piece.n_tokens, strides.token >> halve);
+}
+
+}  // namespace
+
+int rotate_on_device(const Launch &launch, DevicePiece whole, Call &call) noexcept {
+    whole.first = 0;
+    whole.n_columns = whole.rotary_dim / 2;
+    return in_parts(whole, [&](const DevicePiece &piece) {
+        const CudaKernel &kernel = kernel_of(piece);
+        const std::uint32_t type = type_of(kernel);
+        View x(piece.x, type), y(piece.y, type);
+        add_pairs(x, piece, piece.pairing, piece.in, type);
+        add_pairs(y, piece, piece.out_pairing, piece.out, type);
+        Arguments all;
+        Fields::Angles fields{all};
+        set_angles(fields, launch, piece.positions, piece.n_tokens, piece.first, piece.n_columns);
+        all.add(piece.in_place ? y : x);
+        all.add(y);
+        return kernel.function(all.get(call));
+    });
+}
+
+int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexcept {
+    if (n_columns == 0) {
+        return 0;
+    }
+    whole.rotary_dim = whole.first = 0;
+    whole.n_columns = n_columns;
+    return in_parts(whole, [&](const DevicePiece &piece) {
+        const std::int64_t bytes = element_bytes(piece.dtype);
+        const bool is_fast = is_aligned(piece, piece.n_columns, wide_bytes);
+        const CudaHelpers &helpers = cuda_helpers();
+        const std::int64_t per_word = is_fast ? 4 / bytes : 1;
+        const std::uint32_t type = per_word * bytes == 4 ? halide_type<std::uint32_t> : halide_type<std::uint16_t>;
+        View x(piece.x, type), y(piece.y, type);
+        Arguments all;
+        for (const auto &[view, strides] : {std::pair(&x, &piece.in), std::pair(&y, &piece.out)}) {
+            view->add(piece.n_columns / per_word, strides->element)
+                .add(piece.n_heads, strides->head / per_word)
+                .add(piece.n_tokens, strides->token / per_word);
+            all.add(*view);
+        }
+        return (is_fast ? helpers.copy_128 : bytes == 4 ? helpers.copy_32 : helpers.copy_16)(all.get(call));
+    });
+}
+
+int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
+                    const Covered &covered, std::int32_t code, Address word, Call &call) noexcept {
+    const std::int64_t at_once = std::min(positions.most_tokens(), slots.most_tokens());
+    return in_steps(n_tokens, at_once, [&](std::int64_t token, std::int64_t n) {
+        View out(word, halide_type<std::int32_t>);
+        out.add(1, 1);
+        Arguments all;
+        Fields::Check fields{all};
+        const LaunchPositions here = from_token(token, positions);
+        set_positions(fields.positions, here, n, covered);
+        fields.has_slots = slots.place != 0;
+        set_slots(fields, from_token(token, slots), here, n);
+        fields.code = code;
+        all.add(out);
+        return cuda_helpers().check_positions(all.get(call));
+    });
+}
+
+const char *why_not(const DevicePiece &piece) noexcept {
+    const auto bytes = static_cast<std::uint64_t>(element_bytes(piece.dtype));
+    if ((piece.x | piece.y) % bytes != 0) {  // NOLINT(*DivideZero): the plan has checked the dtype
+        return "is not aligned to its elements";
+    }
+    return longest(piece, &Strides::element) > most_elements / piece.rotary_dim
+               ? "has heads of more than 2^31 elements' reach"
+               : "";
+}
+
+const char *why_not(const LaunchPositions &positions, std::int32_t n_axes) noexcept {
+    if (positions.place % 4 != 0) {
+        return "are not aligned to 4 bytes";
+    }
+    const std::int64_t axes_words = std::int64_t{n_axes} * positions.n_words;
+    const bool is_far = std::abs(positions.stride_axis) > most_elements / axes_words ||
+                        std::abs(positions.stride_token) * positions.n_words > most_elements;
+    return is_far ? "lie more than 2^31 words apart" : "";
+}
+
+}  // namespace halyard::cuda

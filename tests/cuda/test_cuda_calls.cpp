@@ -1,0 +1,528 @@
+// What the GPU runtime asks of a CUDA driver: launches, streams, contexts, and what becomes of errors. The driver here
+// only records, for most launches reach far out of the memory that there is; test_cuda_kernels.cpp says whether the
+// kernels are right.
+#include "checks/cuda/driver.h"
+#include "checks/sized.h"
+#include "checks/cuda_memory.h"
+#include "halyard/halyard_cuda.hpp"
+#include "tests/changes.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_all.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+#include <set>
+#include <thread>
+
+// How many more calls of the operator new that may fail succeed before one fails. Negative: none fails.
+static thread_local int n_until_failure = -1;
+
+void *operator new(std::size_t n_bytes, const std::nothrow_t &) noexcept {
+    return n_until_failure >= 0 && n_until_failure-- == 0 ? nullptr : ::operator new(n_bytes);
+}
+void *operator new[](std::size_t n_bytes, const std::nothrow_t &) noexcept {
+    return n_until_failure >= 0 && n_until_failure-- == 0 ? nullptr : ::operator new[](n_bytes);
+}
+
+namespace {
+
+[[maybe_unused]] const int only_records = setenv("HALYARD_EMULATED_CUDA", "records", 1);
+
+using emulated_cuda::Call;
+using emulated_cuda::Driver;
+using emulated_cuda::with_driver;
+
+void fail_at(const std::string &function, int failure, int calls_until = 0) {
+    with_driver([&](Driver &driver) {
+        driver.failing = function;
+        driver.failure = failure;
+        driver.calls_until = calls_until;
+    });
+}
+
+/// What the driver holds. It must be the same before and after a test.
+struct State {
+    std::size_t n_regions = 0;
+    int n_modules = 0;
+    State() {
+        with_driver([&](Driver &driver) {
+            n_regions = driver.n_regions;
+            n_modules = driver.n_modules;
+        });
+    }
+    bool operator==(const State &) const = default;
+};
+
+/// All calls that an action makes.
+template <typename Action>
+std::vector<Call> calls_of(Action action) {
+    with_driver([](Driver &driver) { driver.calls.clear(); });
+    action();
+    std::vector<Call> calls;
+    with_driver([&](Driver &driver) { calls = driver.calls; });
+    return calls;
+}
+
+std::vector<Call> launches_in(std::vector<Call> calls) {
+    std::erase_if(calls, [](const Call &call) { return call.name != "cuLaunchKernel"; });
+    return calls;
+}
+
+template <typename Tensors>
+std::vector<Call> launches_of(const halyard::cuda_plan &plan, const Tensors &x, const Tensors &y,
+                              const halyard::cuda_run_options &how) {
+    return launches_in(calls_of([&] { halyard::run(plan, x, y, how); }));
+}
+
+char contexts[4], streams[16];  // their addresses stand for a driver's contexts and streams
+
+halyard_cuda_queue queue_of(void *context = &contexts[0]) {
+    return halyard::describe_queue(HALYARD_CUDA, context, &streams[0]);
+}
+
+/// Device memory without contents.
+class Memory : public cuda_test::Memory {
+public:
+    explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_cuda_queue &queue = queue_of())
+        : cuda_test::Memory(queue, n_bytes) {}
+};
+
+constexpr auto f16 = halyard::dtype::f16, bf16 = halyard::dtype::bf16, f32 = halyard::dtype::f32;
+constexpr auto half = halyard::pairing::half, interleaved = halyard::pairing::interleaved;
+
+halyard_tensor view(void *data, halyard::dtype type, std::array<std::int64_t, 4> shape,
+                    std::array<std::int64_t, 4> strides) {
+    auto tensor = halyard::tensor(data, type, shape, strides);
+    tensor.device = HALYARD_CUDA;
+    return tensor;
+}
+
+halyard_positions positions_in(const Memory &memory, std::array<std::int64_t, 2> shape, std::int64_t offset = 0) {
+    return halyard::positions(static_cast<const std::int32_t *>(memory.data(offset)), shape);
+}
+
+halyard::angle_source make_table(std::int64_t rotary_dim = 64) {
+    return halyard::angle_source::table(halyard::frequencies::from_base(10000, rotary_dim), 0, 100);
+}
+
+halyard::cuda_angles make_angles(std::int64_t rotary_dim = 64, const halyard_cuda_queue &queue = queue_of()) {
+    return halyard::cuda_angles(queue, make_table(rotary_dim));
+}
+
+/// A plan of one f32 head of 64.
+halyard::plan_desc describe(std::int64_t rotary_dim = 64) {
+    return halyard::plan_desc(rotary_dim, {halyard::describe_tensor(f32, 64, half)});
+}
+
+halyard::cuda_run_options on_stream(int i = 5) {
+    halyard::cuda_run_options how;
+    how.stream = &streams[i];
+    return how;
+}
+
+/// A plan and memory for one f32 tensor [1, 4, 2, 64].
+struct Simple {
+    halyard::cuda_angles angles = make_angles();
+    halyard::cuda_plan plan{queue_of(), describe(), angles};
+    Memory memory;
+    halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1}), y = x;
+    halyard_cuda_run_args args = sized<halyard_cuda_run_args>();
+    const halyard_cuda_plan *its_plan = plan.get();
+
+    Simple() {
+        args.x = &x;
+        args.y = &y;
+    }
+    Simple(const Simple &) = delete;
+
+    halyard_status run(halyard_error *error = nullptr) const { return halyard_run_cuda(its_plan, &args, error); }
+
+    /// Runs, refused before any launch.
+    Table runs{[this](halyard_status status, const Words &words) {
+                   const auto calls = calls_of([&] { check_refused(status, words, [&](auto *e) { return run(e); }); });
+                   CHECK(launches_in(calls).empty());
+               },
+               [this] { CHECK(!launches_in(calls_of([&] { CHECK(run() == HALYARD_OK); })).empty()); }};
+};
+
+/// q and k of [tokens 8, heads 8 + 2 + 2, 128], which lie side by side. On the KV path they are normed, and k and v go
+/// into caches.
+struct Packed {
+    static constexpr std::int64_t token = 12 * 128;
+
+    halyard::cuda_angles angles = make_angles(128);
+    halyard_norm_desc norm = halyard::describe_norm(bf16);
+    halyard_cache_desc cache = halyard::describe_nhd_cache(16, 16, 2, 128);
+    halyard_kv_desc kv[3] = {sized<halyard_kv_desc>(), sized<halyard_kv_desc>(), sized<halyard_kv_desc>()};
+    Memory packed, k_cache{256 * 512}, v_cache{256 * 512}, weights{256}, places{64};
+    std::vector<halyard_tensor> tensors = {part(0, 8), part(8, 2), part(10, 2)};
+    halyard_stages stages[3] = {halyard::stages(weights.data(), 128),
+                                halyard::stages(weights.data(), 128, k_cache.data()),
+                                halyard::stages_into(v_cache.data())};
+    halyard_slots slots = halyard::slots(static_cast<const std::int32_t *>(places.data()), {1, 8}, halyard::keep_last);
+    halyard_kv_args brought = halyard::kv_args(stages, &slots);
+    halyard_positions positions = positions_in(places, {1, 8});
+    halyard::cuda_run_options how = on_stream();
+
+    Packed() {
+        how.positions = &positions;
+        kv[0].norm = kv[1].norm = &norm;
+        kv[1].cache = kv[2].cache = &cache;
+        kv[2].no_rotation = 1;
+    }
+    Packed(const Packed &) = delete;
+
+    halyard_tensor part(std::int64_t first, std::int64_t n) const {
+        return view(packed.data(first * 128 * 2), bf16, {1, 8, n, 128}, {0, token, 128, 1});
+    }
+};
+
+}  // namespace
+
+TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's stream and in its context", "[cuda]") {
+    // A graph can capture calls that neither wait, allocate, copy nor load.
+    const std::set<std::string> harmless = {"cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",  "cuPointerGetAttribute",
+                                            "cuCtxGetDevice",      "cuModuleGetFunction", "cuLaunchKernel"};
+    Packed s;
+    const bool has_kv = GENERATE(false, true);
+    auto tensor = halyard::describe_tensor(bf16, 128, half);
+    std::vector<halyard_tensor_desc> described(has_kv ? 3 : 2, tensor);
+    s.tensors.resize(described.size());
+    for (std::size_t i = 0; has_kv && i < 3; i++) {
+        described[i].kv = &s.kv[i];
+        s.how.kv = &s.brought;
+    }
+    halyard::plan_desc desc(128, {});
+    desc.tensors = described;
+    const halyard::cuda_plan plan(queue_of(), desc, s.angles);
+    const auto calls = calls_of([&] { halyard::run(plan, s.tensors, s.tensors, s.how); });
+    const auto launches = launches_in(calls);
+    REQUIRE(launches.size() == 1);
+    CHECK(launches[0].stream == &streams[5]);
+    CHECK(launches[0].context == &contexts[0]);
+    CHECK(std::ranges::all_of(calls, [&](const Call &call) { return harmless.contains(call.name); }));
+}
+
+TEST_CASE("cuda calls: what is empty takes no launch", "[cuda]") {
+    const Simple s;
+    const Memory word;
+    auto how = on_stream();
+    how.error_word = static_cast<std::int32_t *>(word.data());
+    for (const auto &[batch, tokens, heads] : {std::array{0, 4, 2}, {1, 0, 2}, {1, 4, 0}}) {
+        const auto positions = positions_in(word, {batch, tokens}, 64);  // are not even checked
+        how.positions = &positions;
+        const auto empty = view(s.memory.data(), f32, {batch, tokens, heads, 64}, {512, 128, 64, 1});
+        CHECK(launches_of(s.plan, empty, empty, how).empty());
+    }
+}
+
+TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are aligned", "[cuda]") {
+    const Memory from, to;
+    struct Row {
+        halyard::dtype type;
+        std::int64_t rotary_dim, begin_bytes, stride_head;
+        std::array<int, 4> bits;  // half, to interleaved, interleaved to half, interleaved
+    };
+    const auto row = GENERATE(values<Row>({{f32, 64, 0, 64, {128, 128, 128, 128}},
+                                           {f32, 64, 8, 64, {32, 32, 32, 32}},
+                                           {f32, 64, 0, 66, {32, 32, 32, 32}},
+                                           {f32, 64, 4, 64, {32, 32, 32, 32}},
+                                           {f16, 64, 0, 64, {128, 128, 128, 128}},
+                                           {f16, 64, 4, 64, {32, 16, 16, 32}},
+                                           {f16, 64, 0, 68, {32, 16, 16, 32}},
+                                           {f16, 64, 2, 64, {16, 16, 16, 16}},
+                                           {f16, 64, 0, 65, {16, 16, 16, 16}},
+                                           // Halves of 24, 40 and 6 bytes; GPT-NeoX and StableLM have such.
+                                           {f16, 24, 0, 64, {32, 16, 16, 128}},
+                                           {f32, 20, 0, 64, {32, 32, 32, 128}},
+                                           {f16, 6, 0, 64, {16, 16, 16, 32}}}));
+    for (int i = 0; i < 4; i++) {
+        CAPTURE(static_cast<int>(row.type), row.rotary_dim, row.begin_bytes, row.stride_head, i);
+        const auto angles = make_angles(row.rotary_dim);
+        auto tensor = halyard::describe_tensor(row.type, 64, i < 2 ? half : interleaved);
+        tensor.out_pairing = static_cast<std::int32_t>(i % 2 == 0 ? half : interleaved);
+        const halyard::cuda_plan plan(queue_of(), halyard::plan_desc(row.rotary_dim, {tensor}), angles);
+        const std::array<std::int64_t, 4> strides = {0, 8 * row.stride_head, row.stride_head, 1};
+        const auto launches =
+            launches_of(plan, view(from.data(row.begin_bytes), row.type, {1, 4, 2, 64}, strides),
+                        view(to.data(row.begin_bytes), row.type, {1, 4, 2, 64}, strides), on_stream());
+        REQUIRE(!launches.empty());
+        CHECK(launches[0].store_bits == row.bits[static_cast<std::size_t>(i)]);  // copies follow
+    }
+}
+
+TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
+    const Simple s;
+    const auto at = [&](std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> strides) {
+        return view(s.memory.data(), f32, shape, strides);
+    };
+    const std::int64_t billion = (std::int64_t{1} << 30) - 64;
+    for (const auto &x : {at({1, 8, 2, 64}, {0, billion, 64, 1}), at({1, 2, 4, 64}, {0, 4 * billion, billion, 1}),
+                          at({3, 4, 2, 64}, {4 * billion, 128, 64, 1})}) {
+        CHECK(launches_of(s.plan, x, x, on_stream()).size() > 1);
+    }
+    // Columns beside the window are copied by launches of their own.
+    const auto narrow_angles = make_angles(2);
+    const halyard::cuda_plan narrow(queue_of(), describe(2), narrow_angles);
+    const Memory to;
+    std::size_t n_launches = 0;
+    for (const std::int64_t stride : {1 << 20, 1 << 26}) {
+        const auto x = at({1, 4, 2, 64}, {0, 2, 1, stride});
+        auto y = x;
+        y.data = to.data();
+        const std::size_t n = launches_of(narrow, x, y, on_stream()).size();
+        CHECK(n > n_launches);
+        n_launches = n;
+    }
+    // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head and one pair.
+    const auto fits = [](const Call &launch) {
+        return launch.result == 0 && launch.grid[1] * launch.block[1] < 65535 + launch.block[1] &&
+               launch.grid[2] * launch.block[0] < 65535 + launch.block[0];
+    };
+    const auto many_heads = at({1, 1, 1 << 21, 64}, {0, 0, 64, 1});
+    CHECK(std::ranges::all_of(launches_of(s.plan, many_heads, many_heads, on_stream()), fits));
+    const auto wide = halyard::frequencies::from_base(10000, 1 << 20);
+    const halyard::cuda_angles wide_angles(queue_of(), halyard::angle_source::phase(wide));
+    for (const auto pairing : {half, interleaved}) {
+        const auto tensor = halyard::describe_tensor(f32, 1 << 20, pairing);
+        const halyard::cuda_plan plan(queue_of(), halyard::plan_desc(1 << 20, {tensor}), wide_angles);
+        for (const std::int64_t stride : {1, 2}) {
+            const auto x = at({1, 1, 3, 1 << 20}, {0, 0, stride << 20, stride});
+            const auto many_pairs = launches_of(plan, x, x, on_stream());
+            CHECK(many_pairs.size() > 1);
+            CHECK(std::ranges::all_of(many_pairs, fits));
+        }
+    }
+}
+
+TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creation stays", "[cuda]") {
+    const auto desc = describe();
+    const auto frequencies = halyard::frequencies::from_base(10000, 64);
+    const auto phase = halyard::angle_source::phase(frequencies);
+    const State before;
+    const auto [function, failure, status] = GENERATE(table<const char *, int, halyard_status>({
+        {"cuMemAlloc_v2", 2, HALYARD_ERROR_OUT_OF_MEMORY},
+        {"cuMemcpyHtoD_v2", 700, HALYARD_ERROR_DEVICE},
+        {"cuMemcpyDtoH_v2", 700, HALYARD_ERROR_DEVICE},
+        {"cuStreamSynchronize", 700, HALYARD_ERROR_DEVICE},
+        {"cuModuleLoadData", 218, HALYARD_ERROR_DEVICE},
+        {"cuModuleGetFunction", 500, HALYARD_ERROR_DEVICE},
+        {"cuLaunchKernel", 701, HALYARD_ERROR_DEVICE},
+    }));
+    // The function fails at its first call, at its second, and so on, until there is no such call any more.
+    bool has_failed = true;
+    for (int n = 0; has_failed; n++) {
+        CAPTURE(function, n);
+        REQUIRE(n < 1000);
+        fail_at(function, failure, n);
+        try {
+            const auto angles = make_angles();
+            const halyard::cuda_angles by_phase(queue_of(), phase);
+            const halyard::cuda_plan plan(queue_of(), desc, angles);
+            has_failed = false;
+            CHECK(n > 0);
+        } catch (const halyard::error &error) {
+            CAPTURE(error.what());
+            CHECK(error.status() == status);
+            const bool has_number = std::string(error.what()).ends_with("(" + std::to_string(failure) + ")");
+            CHECK((has_number || !std::string(function).starts_with("cuMemcpy")));
+        }
+        with_driver([&](Driver &driver) { CHECK(has_failed == (driver.calls_until < 0)); });
+        fail_at("", 0);
+        CHECK(State() == before);
+    }
+}
+
+TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]") {
+    const auto fails_until_there_is = [&](int n_allocations, const auto &create, const auto &destroy) {
+        const State empty;
+        for (int n = 0; n <= n_allocations; n++) {
+            n_until_failure = n;
+            const halyard_status status = create();
+            n_until_failure = -1;
+            CHECK(status == (n < n_allocations ? HALYARD_ERROR_OUT_OF_MEMORY : HALYARD_OK));
+            CHECK((status == HALYARD_OK || State() == empty));
+        }
+        destroy();
+        CHECK(State() == empty);
+    };
+    const auto queue = queue_of();
+    const auto source = make_table();
+    auto error = sized<halyard_error>();
+    halyard_cuda_angles *made = nullptr;
+    fails_until_there_is(
+        2, [&] { return halyard_create_cuda_angles(&queue, source.get(), &made, &error); },
+        [&] { halyard_destroy_cuda_angles(made); });
+    const auto angles = make_angles();
+    const auto desc = describe();
+    const auto given_desc = desc.get();
+    halyard_cuda_plan *plan = nullptr;
+    fails_until_there_is(
+        1, [&] { return halyard_create_cuda_plan(&queue, &given_desc, angles.get(), &plan, &error); },
+        [&] { halyard_destroy_cuda_plan(plan); });
+}
+
+TEST_CASE("cuda calls: a launch that fails is told, and the last one of its run", "[cuda]") {
+    const Simple s;
+    const Memory places(128), word(4);
+    auto positions = positions_in(places, {3, 4});  // each batch row's are checked by a launch
+    positions.strides[0] = 6;
+    auto how = on_stream();
+    how.positions = &positions;
+    how.error_word = static_cast<std::int32_t *>(word.data());
+    if (GENERATE(false, true)) {  // Positions that are far apart are checked one by one. They begin behind the tensor.
+        positions.data = s.memory.data(1 << 15);
+        positions.strides[0] = 0;
+        positions.strides[1] = INT32_MAX;
+    }
+    const halyard_tensor x = view(s.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
+    const auto n_launches = static_cast<int>(launches_of(s.plan, x, x, how).size());
+    CHECK(n_launches > 3);
+    for (int n = 0; n < n_launches; n++) {
+        fail_at("cuLaunchKernel", 719, n);
+        const auto launches = launches_in(calls_of([&] {
+            CHECK_THROWS_WITH(halyard::run(s.plan, x, x, how), Catch::Matchers::ContainsSubstring("cuLaunchKernel"));
+        }));
+        CHECK(launches.size() == static_cast<std::size_t>(n) + 1);
+    }
+    fail_at("", 0);
+    CHECK_NOTHROW(halyard::run(s.plan, x, x, how));
+}
+
+TEST_CASE("cuda calls: given rows are of any dtype, and aligned to its elements", "[cuda]") {
+    const Memory rows;
+    for (const auto &[type, bytes] : {std::pair{f32, 4}, {f16, 2}, {bf16, 2}}) {
+        const auto make = [&, kind = type](std::int64_t cos_at, std::int64_t sin_at) {
+            halyard::cuda_angles(queue_of(), halyard::angle_source::given(halyard::angle_source::describe_rows(
+                                                rows.data(cos_at), rows.data(sin_at), kind, 10, 64, 64)));
+        };
+        CHECK_NOTHROW(make(bytes, 2 * bytes));
+        for (const auto &[cos_at, sin_at] : {std::pair{bytes / 2, 0}, {0, bytes / 2}}) {
+            CHECK_THROWS_WITH(make(cos_at, sin_at), Catch::Matchers::ContainsSubstring("aligned"));
+        }
+    }
+}
+
+TEST_CASE("cuda calls: memory that is not the device's is refused before any launch", "[cuda]") {
+    Simple s;
+    std::vector<float> host(1 << 14);
+    auto &x = s.x, &y = s.y;
+    s.runs.refuse({
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, host.data()}, {y.data, host.data()}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{y.data, host.data()}}},
+        // In the middle of an element.
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, s.memory.data(2)}, {y.data, s.memory.data(2)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.device, HALYARD_CPU}, {y.device, HALYARD_CPU}}},
+        {HALYARD_ERROR_OVERLAP, {}, {{y.data, s.memory.data(64)}}},  // neither in place nor apart
+    });
+    const Memory other;
+    auto positions = positions_in(other, {1, 4});
+    s.args.positions = &positions;
+    s.args.error_word = static_cast<std::int32_t *>(other.data(64));
+    s.runs.accept({});
+    s.runs.refuse({
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{s.args.error_word, static_cast<void *>(host.data())}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{s.args.error_word, other.data(66)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{positions.data, host.data()}}},
+    });
+}
+
+TEST_CASE("cuda calls: a plan of another device, or of the CPU, refuses a device's memory", "[cuda]") {
+    const Simple s;
+    with_driver([](Driver &driver) { driver.context_of_device_1 = &contexts[3]; });
+    const auto queue = queue_of(&contexts[3]);
+    const auto angles = make_angles(64, queue);
+    const halyard::cuda_plan plan(queue, describe(), angles);
+    CHECK_THROWS_AS(halyard::run(plan, s.x, s.x, on_stream()), halyard::error);
+    with_driver([](Driver &driver) { driver.context_of_device_1 = nullptr; });
+    const halyard::plan of_cpu(describe());
+    CHECK_THROWS_AS(halyard::run(of_cpu, make_table(), s.x, s.x), halyard::error);
+}
+
+TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any launch", "[cuda]") {
+    Simple s;
+    const auto is_the_greatest = [&](auto &field, std::int64_t value, const std::vector<Set> &with = {}) {
+        auto changes = with;
+        changes.emplace_back(field, value);
+        s.runs.accept(changes);
+        changes.back() = Set(field, value + 1);
+        s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {}, changes);
+    };
+    const auto transposed = view(s.memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, INT32_MAX / 64});
+    s.runs.accept({{s.x, transposed}, {s.y, transposed}});
+    auto further = transposed;
+    further.strides[3]++;
+    s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.x, further}, {s.y, further}});
+
+    auto positions = positions_in(s.memory, {1, 4}, 1 << 15);  // behind the tensor
+    s.args.positions = &positions;
+    is_the_greatest(positions.strides[1], INT32_MAX);
+    is_the_greatest(positions.strides[1], INT32_MAX / 2, {{positions.type, HALYARD_INT64}});
+    s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {},
+                  {{positions.data, s.memory.data((1 << 15) + 2)}, {positions.type, HALYARD_INT64}});
+
+    const auto map = halyard::axis_map::sections({16, 8, 8});
+    const halyard::cuda_angles angles(
+        queue_of(), halyard::angle_source(halyard::frequencies::from_base(10000, 64),
+                                          halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 100)));
+    const halyard::cuda_plan plan(queue_of(), describe(), angles);
+    s.its_plan = plan.get();
+    positions.n_axes = 3;
+    is_the_greatest(positions.stride_axis, INT32_MAX / 3);
+}
+
+TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
+    const State before;
+    {
+        const Simple s;
+        const auto others = make_angles(64, queue_of(&contexts[1]));
+        CHECK_THROWS_AS(halyard::cuda_plan(queue_of(), describe(), others), halyard::error);
+        const int n_of_one = State().n_modules;
+        CHECK(n_of_one > before.n_modules);
+        {
+            const halyard::cuda_plan second(queue_of(), describe(), s.angles),
+                elsewhere(queue_of(&contexts[1]), describe(), others);
+            CHECK(State().n_modules == 2 * n_of_one - before.n_modules);
+        }
+        CHECK(State().n_modules == n_of_one);
+        CHECK(!launches_of(s.plan, s.x, s.x, on_stream()).empty());
+    }
+    CHECK(State() == before);
+    // Whatever kernels those before it had.
+    const auto angles = make_angles(128);
+    const auto norm = halyard::describe_norm(f32);
+    auto kv = sized<halyard_kv_desc>();
+    kv.norm = &norm;
+    const State with_angles;
+    for (const auto type : {bf16, f32, f32, f32, f32, bf16, f32}) {  // of two kernels
+        auto normed = halyard::describe_tensor(type, 128, half);
+        normed.kv = &kv;
+        halyard::cuda_plan(queue_of(), halyard::plan_desc(128, {normed}), angles);
+        CHECK(State() == with_angles);
+    }
+}
+
+TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
+    const Simple s;
+    const auto others = make_angles(64, queue_of(&contexts[1]));
+    const halyard::cuda_plan other(queue_of(&contexts[1]), describe(), others);
+    const auto calls = calls_of([&] {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 8; i++) {
+            threads.emplace_back([&, i] {
+                for (int n = 0; n < 200; n++) {
+                    halyard::run(i % 2 == 0 ? s.plan : other, s.x, s.x, on_stream(i));
+                }
+            });
+        }
+    });
+    const auto launches = launches_in(calls);
+    CHECK(launches.size() == 8 * 200);
+    CHECK(std::all_of(launches.begin(), launches.end(), [](const Call &launch) {
+        const auto i = static_cast<char *>(launch.stream) - streams;
+        return launch.context == &contexts[i % 2];
+    }));
+}

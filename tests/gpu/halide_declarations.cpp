@@ -1,9 +1,0 @@
-// Compiles if our declarations of Halide's runtime agree with its own headers, and our constants with its types.
-#include <HalideRuntime.h>
-#include <HalideRuntimeCuda.h>
-
-#include "gpu/halide_runtime.cpp"
-
-static_assert(halide_buffer_flag_device_dirty == 2);
-static_assert(halide_type_int == 0 && halide_type_uint == 1 && halide_type_float == 2);
-static_assert(sizeof(halide_type_t) == 4);
