@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <numeric>
+#include <span>
 #include <vector>
 
 inline constexpr std::int32_t least_position = std::numeric_limits<std::int32_t>::min();
@@ -113,23 +113,16 @@ inline ExactCosSin exact_cos_sin(long double inv_freq, std::int64_t position) {
     return {std::cos(theta), std::sin(theta)};
 }
 
-/// Which axis each pair reads, in the words of halyard.h.
-inline std::vector<std::int64_t> axis_of_pair(std::int32_t axis_map, const std::vector<std::int64_t> &counts) {
-    const std::int64_t n_pairs = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+/// Which axis a pair reads, in the words of halyard.h, by a map that goes by counts.
+inline std::int64_t axis_of_pair(std::int32_t axis_map, std::span<const std::int64_t> counts, std::int64_t pair) {
     const auto n_axes = static_cast<std::int64_t>(counts.size());
-    std::vector<std::int64_t> axes(static_cast<std::size_t>(n_pairs), 0);
-    std::int64_t begin = 0;
-    for (std::int64_t axis = 0; axis < n_axes; axis++) {
-        const std::int64_t count = counts[static_cast<std::size_t>(axis)];
-        for (std::int64_t k = 0; k < n_pairs; k++) {
-            const bool is_its_own = axis_map == HALYARD_AXIS_MAP_SECTIONS
-                                        ? k >= begin && k < begin + count
-                                        : axis >= 1 && k % n_axes == axis && k < n_axes * count;
-            if (is_its_own) {
-                axes[static_cast<std::size_t>(k)] = axis;
-            }
-        }
-        begin += count;
+    if (axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
+        const std::int64_t axis = pair % n_axes;
+        return pair < n_axes * counts[static_cast<std::size_t>(axis)] ? axis : 0;
     }
-    return axes;
+    std::int64_t axis = 0;
+    for (std::int64_t end = counts[0]; axis + 1 < n_axes && pair >= end; axis++) {
+        end += counts[static_cast<std::size_t>(axis) + 1];
+    }
+    return axis;
 }

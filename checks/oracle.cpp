@@ -95,8 +95,6 @@ float widen(std::int32_t dtype, std::uint32_t word) {
     return values[dtype - HALYARD_F16][word];
 }
 
-long double decode(std::int32_t dtype, std::uint32_t word) { return widen(dtype, word); }
-
 namespace {
 
 /// Where the nearest element changes, ascending: between the magnitudes 0 and 1, 1 and 2, and so on.

@@ -15,8 +15,6 @@ void write_word(std::int32_t dtype, void *at, std::uint32_t word);
 
 /// The exact value of a word, which is always a float.
 float widen(std::int32_t dtype, std::uint32_t word);
-/// The same, for arithmetic in long double.
-long double decode(std::int32_t dtype, std::uint32_t word);
 /// The word nearest to a value, ties to even; what is too large for 8 bits saturates. A NaN becomes some NaN, but of 8
 /// bits the one that halyard.h promises.
 std::uint32_t narrow(std::int32_t dtype, float value);

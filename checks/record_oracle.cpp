@@ -243,7 +243,7 @@ float read_scale(const Record &record, const unsigned char *at) {
 float read_element(const Record &record, std::uint32_t word) {
     switch (record.element) {
     case Record::Element::int8: return static_cast<std::int8_t>(word);
-    case Record::Element::e4m3: return static_cast<float>(decode(HALYARD_E4M3, word));
+    case Record::Element::e4m3: return widen(HALYARD_E4M3, word);
     case Record::Element::uint8:
     case Record::Element::uint4: break;
     }

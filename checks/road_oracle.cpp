@@ -186,7 +186,7 @@ bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value
     if (!std::isfinite(value) || !std::isfinite(bound)) {
         return true;  // no bound is promised; that all targets agree is checked elsewhere
     }
-    const long double stored = decode(out_dtype, word);
+    const long double stored = widen(out_dtype, word);
     if (scale) {
         bound = bound / *scale + 2 * eps * std::fabs(value / *scale) + 0x1p-148L;
         value /= *scale;

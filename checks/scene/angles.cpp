@@ -1,5 +1,7 @@
 #include "checks/scene/angles.h"
 
+#include "checks/make_sources.h"
+
 #include <cmath>
 #include <cstring>
 
@@ -135,8 +137,7 @@ halyard_angle_source_desc Angles::describe(std::size_t source) const {
 std::int64_t Angles::axis_of(std::size_t source, std::int64_t pair) const {
     switch (describe(source).axis_map) {
     case HALYARD_AXIS_MAP_SECTIONS:
-        return pair < desc.axis_counts[0] ? 0 : pair < desc.axis_counts[0] + desc.axis_counts[1] ? 1 : 2;
-    case HALYARD_AXIS_MAP_INTERLEAVED: return pair < 3 * desc.axis_counts[pair % 3] ? pair % 3 : 0;
+    case HALYARD_AXIS_MAP_INTERLEAVED: return axis_of_pair(desc.axis_map, {desc.axis_counts, 3}, pair);
     case HALYARD_AXIS_MAP_LIST: return axis_of_pair_[source][static_cast<std::size_t>(pair)];
     default: return 0;
     }

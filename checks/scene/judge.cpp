@@ -262,7 +262,7 @@ std::vector<long double> Scene::read_head(int i, const Head &at) const {
     }
     std::vector<long double> head;
     for (std::int64_t d = 0; d < desc.head_dim; d++) {
-        head.push_back(oracle::decode(desc.dtype, oracle::read_word(desc.dtype, place(d))));
+        head.push_back(oracle::widen(desc.dtype, oracle::read_word(desc.dtype, place(d))));
         if (call.plan.rerotates != 0 && kv.scale != nullptr) {
             float scale = scale_of(call, i, at).value_or(1.0f);
             if (call.is_dynamic(i)) {
@@ -290,7 +290,7 @@ std::string Scene::check_head(int i, const Head &at, const oracle::RoadValues &v
             oracle::read_word(call.out_dtype(i), memory.in(after, place_of_output(call, i, at, d)));
         if (!oracle::may_be_stored(call.out_dtype(i), word, values.value[k], values.bound[k], scale)) {
             std::ostringstream text;
-            text << "is " << oracle::decode(call.out_dtype(i), word) << " times " << scale.value_or(1) << ", not "
+            text << "is " << oracle::widen(call.out_dtype(i), word) << " times " << scale.value_or(1) << ", not "
                  << values.value[k] << ", off by at most " << values.bound[k];
             return say(i, at, d, text.str());
         }

@@ -268,7 +268,7 @@ void Scene::fill_input(int i) {
             }
             do {
                 *element = static_cast<char>(contents_.bits());
-            } while (are_numbers_ && !std::isfinite(oracle::decode(dtype, oracle::read_word(dtype, element))));
+            } while (are_numbers_ && !std::isfinite(oracle::widen(dtype, oracle::read_word(dtype, element))));
         }
         if (call.plan.rerotates != 0 && call.is_dynamic(i)) {  // is read first
             const float scale = 0.03f + 0.02f * static_cast<float>(contents_.unit());
