@@ -37,8 +37,9 @@ def faults(name, ptx):
         bits, n_accesses = 128 if kv[1] == "f32" else 64, int(kv[3]) // 16
         if stores != [32 if kv[2] else bits] * n_accesses:
             yield f"stores {stores} bits at once"
-        if see_stores.count(bits) < n_accesses or ".nc.v" in ptx:
-            yield f"loads x by {see_stores} bits where it sees what was written"
+        of_weights = n_accesses * (2 if kv[1] == "f32" or "_w_f32_" in name else 1)
+        if sorted(see_stores) != sorted([bits] * n_accesses + [64] * of_weights) or ".nc.v" in ptx:
+            yield f"loads x and weights by {see_stores} bits where it sees what was written, or by .nc"
     elif ("_rotate_" in name and "_strided_" not in name) or "_copy_128_" in name:
         by = re.search(r"_by_(\d+)_", name)
         bits = int(by[1]) if by else 128
