@@ -36,8 +36,8 @@
  * call, but to the rows of a given source.
  *
  * Structs start with `size`: set it to sizeof the struct. In an array set it in every element. The first one's size is
- * the distance from element to element. Later versions append fields. A struct may have the size of an earlier version:
- * the fields that it lacks take their defaults. Any other size is refused, 0 too.
+ * the distance from element to element. Later versions append fields, and will take structs of an earlier version's size:
+ * the fields that these lack take their defaults. As yet each struct has one size, and any other is refused, 0 too.
  * A field's default is 0, or what stands in [brackets]: where the field is 0, that holds.
  */
 #ifndef HALYARD_H
@@ -68,7 +68,7 @@ typedef int32_t halyard_status;
 enum {
     HALYARD_OK = 0,
     HALYARD_ERROR_NULL_POINTER = 1,      /* a required pointer is NULL */
-    HALYARD_ERROR_STRUCT_SIZE = 2,       /* a struct's size is not set, or newer than this library */
+    HALYARD_ERROR_STRUCT_SIZE = 2,       /* a struct's size is not set, or none of this library's */
     HALYARD_ERROR_UNKNOWN_VALUE = 3,     /* an enumeration holds a value that does not exist */
     HALYARD_ERROR_SHAPE = 4,             /* a negative size, a zero head_dim, or shapes that do not agree */
     HALYARD_ERROR_ROTARY_DIM = 5,        /* rotary_dim is odd, zero or negative */
