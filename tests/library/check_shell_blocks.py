@@ -77,7 +77,7 @@ def imitate_run(build, command, *arguments):
 
 
 def run_blocks(build):
-    for page in "README.md", "CONTRIBUTING.md", "bench/README.md":
+    for page in "README.md", "bench/README.md":
         blocks = blocks_of(build.source / page)
         if not blocks:
             fail(f"{page} has no block")
