@@ -26,7 +26,8 @@ constexpr RefusedTypes refused_types[] = {
     {{"has learned or sinusoidal positions and no RoPE"},
      "blip blip-2 m2m_100 musicgen openai-gpt pegasus siglip speech_to_text wav2vec2 whisper xglm xlm xlm-roberta"},
     {{"has ALiBi and no RoPE"}, "bloom mpt"},
-    {{"has relative positions and no RoPE"}, "deberta deberta-v2 inkling2_text inkling_text mpnet mt5 t5 umt5 xlnet"},
+    {{"has relative positions and no RoPE"},
+     "deberta deberta-v2 inkling2_loop_text inkling2_text inkling_text mpnet mt5 t5 umt5 xlnet"},
     {{"has a recurrence and no RoPE"}, "falcon_mamba jamba mamba mamba2 rwkv"},
     {{"has attention without positions and no RoPE"}, "glm5_next_text kimi_linear nemotron_h"},
     {{"turns an image's patches by row and column: such encoders are read as layer_type \"vision\" of the whole model, "

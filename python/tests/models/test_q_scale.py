@@ -79,7 +79,7 @@ def test_scales_are_those_of_transformers(model_type):
 MULTIPLIES = re.compile(r"(query|\bq)\w*\s*(=\s*\(*\s*(query|q)\w*)?\s*\*=?\s*\(?(get_llama_4_attn_scale|attn_scales\b"
                         r"|attention_scaling\b|tau\b)|log1?p?\(\s*\(?\(?(position|effective_n|kwargs\[\"position_ids)"
                         r"|log_pos = \(position_ids")
-REFUSED = {"inkling_text", "inkling2_text", "mistral_large4", "mistral_large4_text"}
+REFUSED = {"inkling_text", "inkling2_text", "inkling2_loop_text", "mistral_large4", "mistral_large4_text"}
 READ = {"llama4_text", "ministral3", "mistral4", "beam"}
 
 
