@@ -108,8 +108,8 @@ def run_table(options):
     rows = measure_rows(works, setting)
     command = shlex.join(["./run", "bench", *sys.argv[1:]])
     record = {"command": command, "rows": rows, "machine": describe(setting.library)}
-    print("One thread is pinned to a CPU, and so are the peers. Ceiling: the part of the speed of the fastest copy\n"
-          "(in place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that only converts\n"
+    print("One thread is pinned to a CPU, and so are the peers. Ceiling: the fraction of the speed of the fastest\n"
+          "copy (in place: multiply) of the same bytes in the same rounds, or (c) of the fastest loop that only converts\n"
           "them to f32 and back, where that is slower. x: how many times our time.\n"
           f"{len(rows)} rows in {time.monotonic() - began:.0f} s.\n\n{tables.format_rows(rows)}", flush=True)
     if setting.peers:
@@ -183,7 +183,7 @@ def run_demo(options):
     print(f"""
 Speed, one thread, in place, in the cache. Halyard is ahead or level in {n_ahead} of {len(rows)} rows; the others come \
 first.
-  ceiling    the part of the speed of a multiply in place of the same bytes
+  ceiling    the fraction of the speed of a multiply in place of the same bytes
   x          how many times our time it takes; below 1 it is faster
   reference  Halyard's portable C++
   bound      the same by a bound run, whose checks were made before but for those of pointers and positions

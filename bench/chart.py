@@ -52,7 +52,7 @@ def draw(run, pattern):
     axes.tick_params(length=0)
     legend = dict(sorted(zip(*axes.get_legend_handles_labels()[::-1]), key=lambda one: one[0] != "Halyard"))
     figure.legend(legend.values(), legend, loc="outside upper left", ncols=len(legend), alignment="left",
-                  title="Part of the speed that memory and conversion allow", title_fontsize=15)
+                  title="Fraction of the hardware limit (1 = limit)", title_fontsize=15)
     figure.supxlabel("1.0: the fastest copy (in place: multiply) of the same bytes; where it is slower (*), the fastest"
                      f" conversion of them to f32 and back\n{run['command']} ({rows[0]['target']}; rows {pattern})\n"
                      "{cpu}, {caches}; Halyard {commit}, {date}".format_map(run["machine"]), size=10, x=0.01, ha="left")

@@ -42,7 +42,7 @@
 extern "C" {
 #endif
 
-/* Where to work. Zero is the default of no field. */
+/* Where to work. Set size and device; a NULL context and a NULL stream have a meaning of their own. */
 typedef struct halyard_cuda_queue {
     uint32_t size;
     int32_t device; /* HALYARD_CUDA */
