@@ -120,7 +120,7 @@ set_up_nightly_tests() {
     (once cuda "$(pins 'nvidia-cuda-.*')" fetch_wheels cuda "NVIDIA's assembler and disassembler (52 MB)" \
         'nvidia-cuda-nvcc|nvidia-cuda-nvdisasm') ||
         say "the test of what NVIDIA's assembler makes of CUDA kernels will be skipped"
-    (set_up_plot) || say "so the tests of pictures will be skipped"
+    (set_up_plot) || say "so no test will draw a chart"
 }
 
 # Clang's libFuzzer.
@@ -447,7 +447,6 @@ set_up_python_aarch64() {
     once python-aarch64 "$PRETTY_NAME $version $(pins 'numpy|ml-dtypes')" fetch_python_aarch64 "$version"
 }
 
-# The tests are skipped where there is no $plot/bin/python with matplotlib, which comes last.
 set_up_plot() {
     once plot "$root $(pins 'matplotlib|numpy')" make_environment "$plot" "matplotlib, which draws (41 MB)" \
         'contourpy|cycler|fonttools|kiwisolver|numpy|packaging|pillow|pyparsing|python-dateutil|matplotlib'
