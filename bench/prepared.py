@@ -372,8 +372,10 @@ class Prepared:
 
     def bound_args(self, args):
         pointers = lambda tensors: array(tensor.kept["data"] for tensor in tensors.kept)
-        return make("halyard_bound_run_args", positions=args.kept["positions"].data, n_tensors=args.n_tensors,
+        made = make("halyard_bound_run_args", positions=args.kept["positions"].data, n_tensors=args.n_tensors,
                     x=pointers(args.kept["x"]), y=pointers(args.kept["y"]), kv=args.kept["kv"])
+        made.kept["positions"] = args.kept["positions"]  # whose data may be its own
+        return made
 
     def moved_to(self, position):
         """Consecutive ones from there on."""
