@@ -12,28 +12,23 @@
 #include <cstdio>
 #include <string>
 
-/// With the target.
-inline std::string name_of(const KernelRow &row) { return row.name + "_" + halyard::name_of(row.target); }
-
 /// The first element of an operand that is not as it ought to be, in words, or nothing; any NaN equals any other.
 inline std::string difference(Operand &operand) {
     const auto type = static_cast<std::int32_t>(operand.dtype);
-    std::int64_t i = 0;
-    char text[100] = "";
-    operand.for_each_element([&](std::uint32_t got, std::uint32_t want) {
-        if (text[0] == '\0' && got != want && !(oracle::is_nan(type, got) && oracle::is_nan(type, want))) {
-            std::snprintf(text, sizeof(text), "element %lld is %x, but should be %x", static_cast<long long>(i), got,
-                          want);
+    const auto got = operand.words(false), want = operand.words(true);
+    for (std::size_t i = 0; i < got.size(); i++) {
+        if (got[i] != want[i] && !(oracle::is_nan(type, got[i]) && oracle::is_nan(type, want[i]))) {
+            char text[100];
+            std::snprintf(text, sizeof(text), "element %zu is %x, but should be %x", i, got[i], want[i]);
+            return text;
         }
-        i++;
-    });
-    return text[0] != '\0' || operand.is_alone() ? text : "memory around it is written";
+    }
+    return operand.is_alone() ? "" : "memory around it is written";
 }
 
-/// Calls a kernel, and the model on images, `n_calls` times or until something is wrong. The first fault in words, or
-/// nothing. A crash is a fault like others and names what was tried, and so is taking longer than the limit.
-inline std::string fault_of(const KernelRow &row, const Called &called, std::uint64_t seed, int n_calls,
-                            unsigned limit_seconds = 0) {
+/// Calls a row's kernel, and its model on images, `n_calls` times or until something is wrong. The first fault in
+/// words, or nothing. A crash is a fault like others and names what was tried, and so is taking longer than the limit.
+inline std::string fault_of(const KernelRow &row, std::uint64_t seed, int n_calls, unsigned limit_seconds = 0) {
     using Text = char[1000];
     void *const shared = mmap(nullptr, sizeof(Text), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
@@ -49,12 +44,12 @@ inline std::string fault_of(const KernelRow &row, const Called &called, std::uin
         Random random(seed);
         for (int n = 0; n < n_calls; n++) {
             Trial trial(row, random, n);
-            std::snprintf(text, sizeof(text), "%s: %s", name_of(row).c_str(), trial.text().c_str());
-            trial.run_by(called, false);
-            trial.run_by(Called(), true);
+            const std::string told = row.name + ": " + trial.text();
+            std::snprintf(text, sizeof(text), "%s", told.c_str());
+            trial.run_by(row.kernel, false);
+            trial.run_by(row.model, true);
             for (const auto &operand : trial.operands) {
                 if (const std::string what = trial.is_of_use(*operand) ? difference(*operand) : ""; !what.empty()) {
-                    const std::string told = text;
                     std::snprintf(text, sizeof(text), "%s: %s: %s", told.c_str(), operand->name, what.c_str());
                     _exit(1);
                 }
@@ -64,7 +59,7 @@ inline std::string fault_of(const KernelRow &row, const Called &called, std::uin
     }
     int status = 0;
     const bool ended = child > 0 && waitpid(child, &status, 0) == child;
-    std::string fault = text;
+    const std::string fault = text;
     munmap(shared, sizeof(Text));
     if (!ended) {
         return "no process could be started";
