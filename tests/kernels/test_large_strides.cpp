@@ -11,28 +11,6 @@ namespace {
 
 using namespace scenes;
 
-/// Memory of zeros that an array lies in.
-class SparseMemory {
-public:
-    explicit SparseMemory(const Extent &extent)
-        : n_bytes_(static_cast<std::size_t>(extent.high - extent.low)), below_(static_cast<std::size_t>(-extent.low)) {
-        mapped_ = mmap(nullptr, n_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (mapped_ == MAP_FAILED) {
-            SKIP("cannot reserve " << n_bytes_ << " bytes of address space");
-        }
-        madvise(mapped_, n_bytes_, MADV_NOHUGEPAGE);  // so that an element costs a page and not 2 MiB
-    }
-    SparseMemory(const SparseMemory &) = delete;
-    SparseMemory &operator=(const SparseMemory &) = delete;
-    ~SparseMemory() { munmap(mapped_, n_bytes_); }
-    char *first() const { return static_cast<char *>(mapped_) + below_; }
-    void clear() const { madvise(mapped_, n_bytes_, MADV_DONTNEED); }
-
-private:
-    void *mapped_;
-    std::size_t n_bytes_, below_;
-};
-
 template <typename Function>
 void for_each_input(const Call &call, Function function) {
     for (int i = 0; i < call.n(); i++) {
@@ -68,10 +46,9 @@ public:
 
     /// What is wrong with a run on a target.
     std::string fault(const char *target, Way way) {
+        auto output = outputs_.begin();
+        for_each_output(scene_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, ~*output++); });
         scene_.memory.restore(scene_.before);
-        for (const auto &memory : memories_) {
-            memory->clear();
-        }
         auto input = inputs_.begin();
         for_each_input(scene_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, *input++); });
         halyard_plan_desc desc = scene_.call.plan;
@@ -81,7 +58,7 @@ public:
             return error.error.message;
         }
         std::int64_t n_wrong = 0;
-        auto output = outputs_.begin();
+        output = outputs_.begin();
         for_each_output(scene_.call, [&](const char *at, std::int32_t dtype) {
             n_wrong += are_equal(dtype, oracle::read_word(dtype, at), *output++) ? 0 : 1;
         });
@@ -91,11 +68,19 @@ public:
 private:
     Scene &scene_;
     std::vector<std::uint32_t> inputs_, outputs_;
-    std::vector<std::unique_ptr<SparseMemory>> memories_;
-    std::optional<SparseMemory> rows_;
+    std::vector<std::unique_ptr<GuardedMemory>> memories_;
 
     char *reserve(const Extent &extent) {
-        return memories_.emplace_back(std::make_unique<SparseMemory>(extent))->first();
+        const auto n_bytes = static_cast<std::size_t>(extent.high - extent.low);
+        try {
+            const auto n_pages = n_bytes / GuardedMemory::page + 1;
+            char *const begin = memories_.emplace_back(std::make_unique<GuardedMemory>(n_pages))->begin();
+            madvise(begin, n_bytes, MADV_NOHUGEPAGE);  // so that an element costs a page and not 2 MiB
+            return begin - static_cast<std::int64_t>(extent.low);
+        } catch (const std::bad_alloc &) {
+            SKIP("cannot reserve " << n_bytes << " bytes of address space");
+            throw;
+        }
     }
 
     void stretch_tensor(int i, int dimension, std::int64_t stride) {
@@ -118,14 +103,11 @@ private:
     void stretch_rows(std::int64_t stride) {
         halyard_angle_source_desc &desc = scene_.angles.desc;
         const std::int64_t bytes = oracle::element_bytes(desc.rows_dtype), n = desc.rotary_dim / 2 * bytes;
-        char *const far = rows_.emplace(Extent(bytes, desc.rotary_dim).add(desc.n_rows, stride)).first();
+        char *const far = reserve(Extent(bytes, desc.rotary_dim).add(desc.n_rows, stride));
         for (std::int64_t row = 0; row < desc.n_rows; row++) {
-            const auto copy = [&](char *to, const void *from) {
-                std::memcpy(to + row * stride * bytes, static_cast<const char *>(from) + row * desc.stride_row * bytes,
-                            static_cast<std::size_t>(n));
-            };
-            copy(far, desc.cos_rows);
-            copy(far + n, desc.sin_rows);
+            const auto from = row * desc.stride_row * bytes;
+            std::memcpy(far + row * stride * bytes, static_cast<const char *>(desc.cos_rows) + from, n);
+            std::memcpy(far + row * stride * bytes + n, static_cast<const char *>(desc.sin_rows) + from, n);
         }
         desc.stride_row = stride;
         desc.cos_rows = far;
