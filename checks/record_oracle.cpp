@@ -15,72 +15,49 @@ static_assert(FLT_EVAL_METHOD == 0);
 
 namespace {
 
-bool is_power(const Record &record) { return record.scale >= Record::Scale::power_up; }
-
 /// M of halyard.h.
 float most_of(const Record &record) {
-    switch (record.element) {
-    case Record::Element::int8: return 127;
-    case Record::Element::uint8: return 255;
-    case Record::Element::uint4: return 15;
-    case Record::Element::e4m3: break;
-    }
-    return 448;
+    constexpr float all[] = {127, 255, 15, 448};
+    return all[static_cast<int>(record.element)];
 }
-
-// ---- Presets -------------------------------------------------------------------------------------------------------
 
 using enum Record::Element;
 using enum Record::Rule;
 using enum Record::Scale;
 
 /// In the order of HALYARD_GROUPS_…. Without a group it is the whole head; DeepSeek's latents have bf16 behind them.
-const Record presets[] = {{.scale = f16, .is_of_largest = true, .group = 32, .data_offset = 2},
-                          {.scale = f16, .group = 32, .data_offset = 2},
-                          {.scale = f16, .is_away = true, .group = 32, .data_offset = 2},
-                          {.element = uint4, .rule = signed_largest, .scale = f16, .group = 32, .data_offset = 2},
-                          {.floor = 1e-6f, .is_away = true, .scale_stride = 4, .scales_apart = true},
-                          {.element = e4m3, .floor = 1e-6f, .scale_stride = 4, .scales_apart = true},
-                          {.element = uint8, .rule = range, .floor = 1e-4f, .data_offset = 8, .zero_offset = 4},
-                          {.element = uint4, .rule = range, .floor = 1e-4f, .data_offset = 8, .zero_offset = 4},
-                          {.element = e4m3,
-                           .floor = 1e-4f / 448,
-                           .group = 128,
-                           .n_grouped = 512,
-                           .bytes = 656,
-                           .scale_offset = 512,
-                           .scale_stride = 4,
-                           .raw_offset = 528},
-                          {.element = e4m3,
-                           .scale = power_up,
-                           .floor = 1e-4f / 448,
-                           .group = 64,
-                           .n_grouped = 448,
-                           .bytes = 576,
-                           .scale_stride = 1,
-                           .raw_offset = 448,
-                           .scales_apart = true},
-                          {.element = e4m3,
-                           .scale = power_up,
-                           .floor = 1e-4f / 448,
-                           .group = 32,
-                           .n_grouped = 512,
-                           .scale_stride = 1,
-                           .scales_apart = true},
-                          {.element = e4m3, .scale = power_ocp, .group = 32, .data_offset = 1}};
+const Record presets[] = {
+    {.scale = f16, .is_of_largest = true, .group = 32, .data_offset = 2},
+    {.scale = f16, .group = 32, .data_offset = 2},
+    {.scale = f16, .is_away = true, .group = 32, .data_offset = 2},
+    {.element = uint4, .rule = signed_largest, .scale = f16, .group = 32, .data_offset = 2},
+    {.floor = 1e-6f, .is_away = true, .scales_apart = true},
+    {.element = e4m3, .floor = 1e-6f, .scales_apart = true},
+    {.element = uint8, .rule = range, .floor = 1e-4f, .data_offset = 8, .zero_offset = 4},
+    {.element = uint4, .rule = range, .floor = 1e-4f, .data_offset = 8, .zero_offset = 4},
+    {.element = e4m3, .floor = 1e-4f / 448, .group = 128, .n_grouped = 512},
+    {.element = e4m3, .scale = power_up, .floor = 1e-4f / 448, .group = 64, .n_grouped = 448, .scales_apart = true},
+    {.element = e4m3, .scale = power_up, .floor = 1e-4f / 448, .group = 32, .n_grouped = 512, .scales_apart = true},
+    {.element = e4m3, .scale = power_ocp, .group = 32, .data_offset = 1}};
 
 }  // namespace
 
 Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
     // A fuzzer's preset may be none.
     Record record = presets[std::clamp<std::int32_t>(desc.preset, HALYARD_GROUPS_GGML_Q8_0, HALYARD_GROUPS_MX) - 1];
-    const auto or_else = [](std::int64_t &value, std::int64_t other) { value = value != 0 ? value : other; };
     record.head_dim = head_dim;
-    or_else(record.n_grouped, head_dim);
-    or_else(record.group, record.n_grouped);
+    record.n_grouped = record.n_grouped != 0 ? record.n_grouped : head_dim;
+    record.group = record.group != 0 ? record.group : record.n_grouped;
     record.data_stride = record.data_offset + record.data_bytes();
-    or_else(record.scale_stride, record.data_stride);
-    or_else(record.bytes, record.n_groups() * record.data_stride);
+    // Scales lie before their groups; else behind them all, or apart; then come the others, as bf16.
+    const bool are_before = record.data_offset != 0;
+    record.raw_offset = record.n_groups() * record.data_stride;
+    record.scale_stride = are_before ? record.data_stride : record.scale_bytes();
+    if (!are_before && !record.scales_apart) {
+        record.scale_offset = record.raw_offset;
+        record.raw_offset += record.dense_scales();
+    }
+    record.bytes = record.raw_offset + 2 * (head_dim - record.n_grouped);
     record.scale_strides[0] = desc.scales_stride_block;
     record.scale_strides[1] = desc.scales_stride_token;
     record.scale_strides[2] = desc.scales_stride_head;
@@ -105,8 +82,6 @@ std::vector<Place> places_of(const Record &record) {
 
 namespace {
 
-// ---- Scales --------------------------------------------------------------------------------------------------------
-
 /// A scale or a zero point as it is stored, and whether that is another number than the nearest.
 struct Stored {
     std::uint32_t word;
@@ -115,14 +90,9 @@ struct Stored {
 };
 
 Stored round_to(std::int32_t dtype, float value) {
-    Stored stored = {narrow(dtype, value), 0, false};
-    stored.value = widen(dtype, stored.word);
-    if (std::isinf(stored.value)) {
-        stored.value = std::copysign(static_cast<float>(greatest(dtype)), value);
-        stored.word = narrow(dtype, stored.value);
-        stored.is_other = true;
-    }
-    return stored;
+    const float most = static_cast<float>(greatest(dtype)), nearest = widen(dtype, narrow(dtype, value));
+    const float stored = std::isinf(nearest) ? std::copysign(most, value) : nearest;
+    return {narrow(dtype, stored), stored, std::isinf(nearest)};
 }
 
 Stored power_of_two(int exponent) {
@@ -130,29 +100,16 @@ Stored power_of_two(int exponent) {
     return {static_cast<std::uint32_t>(exponent + 127), std::ldexp(1.0f, exponent), true};
 }
 
-/// What the finite elements of a group say.
-struct Summary {
-    float largest = 0, signed_largest = 0, min = 0, max = 0;
-};
-
-Summary sum_up(const Record &record, const float *group) {
-    Summary of;
-    bool has_any = false;
-    for (std::int64_t i = 0; i < record.group; i++) {
-        const float v = group[i];
-        if (!std::isfinite(v)) {
-            continue;
-        }
-        if (std::fabs(v) > of.largest) {
-            of.largest = std::fabs(v);
-            of.signed_largest = v;
-        }
-        of.min = !has_any || v < of.min ? v : of.min;
-        of.max = !has_any || v > of.max ? v : of.max;
-        has_any = true;
+Stored store_scale(const Record &record, float largest, float s) {
+    if (record.scale == Record::Scale::power_ocp) {
+        return power_of_two(largest == 0 ? -127 : std::ilogb(largest) - 8);
     }
-    of.min = of.min == 0 ? 0.0f : of.min;  // zeros of both signs are one number, whichever comes first
-    return of;
+    if (record.scale == Record::Scale::power_up) {
+        int exponent = 0;
+        const bool is_power = std::frexp(s, &exponent) == 0.5f;
+        return power_of_two(exponent - (is_power ? 1 : 0));
+    }
+    return round_to(record.scale == Record::Scale::f32 ? HALYARD_F32 : HALYARD_F16, s);
 }
 
 /// A group's scale and zero point, and what elements are multiplied by.
@@ -161,61 +118,49 @@ struct Quantiser {
     float r;
 };
 
-Stored store_scale(const Record &record, const Summary &of, float s) {
-    if (!is_power(record)) {
-        return round_to(record.scale == Record::Scale::f32 ? HALYARD_F32 : HALYARD_F16, s);
-    }
-    const bool is_ocp = record.scale == Record::Scale::power_ocp;
-    if ((is_ocp ? of.largest : s) == 0) {
-        return power_of_two(-127);
-    }
-    if (is_ocp) {
-        return power_of_two(std::ilogb(of.largest) - 8);
-    }
-    int exponent = 0;
-    const bool is_power = std::frexp(s, &exponent) == 0.5f;
-    return power_of_two(exponent - (is_power ? 1 : 0));
-}
-
 Quantiser quantiser_of(const Record &record, const float *group) {
-    const Summary of = sum_up(record, group);
-    const float most = most_of(record);
-    float s = of.signed_largest / -8.0f;
+    float signed_largest = 0, min = INFINITY, max = -INFINITY;  // of the finite elements
+    for (std::int64_t i = 0; i < record.group; i++) {
+        if (std::isfinite(group[i])) {
+            signed_largest = std::fabs(group[i]) > std::fabs(signed_largest) ? group[i] : signed_largest;
+            min = std::min(min, group[i]);
+            max = std::max(max, group[i]);
+        }
+    }
+    const bool has_any = min <= max;
+    min = has_any && min != 0 ? min : 0.0f;  // zeros of both signs are one number, whichever comes first
+    max = has_any ? max : 0.0f;
+    const float most = most_of(record), largest = std::fabs(signed_largest);
+    float s = signed_largest / -8.0f;
     if (record.rule == Record::Rule::largest) {
-        s = std::max(of.largest / most, record.floor);
+        s = std::max(largest / most, record.floor);
     } else if (record.rule == Record::Rule::range) {
-        s = (of.max - of.min) / most;
+        s = (max - min) / most;
         s = s == 0 ? record.floor : s;
     }
-    Quantiser result = {store_scale(record, of, s), {}, 0};
-    result.r = result.scale.is_other ? 1.0f / result.scale.value : record.is_of_largest ? most / of.largest : 1.0f / s;
+    Quantiser result = {store_scale(record, largest, s), {}, 0};
+    result.r = result.scale.is_other ? 1.0f / result.scale.value : record.is_of_largest ? most / largest : 1.0f / s;
     result.r = std::isfinite(result.r) ? result.r : 0.0f;
     if (record.rule == Record::Rule::range) {
-        result.zero = round_to(HALYARD_F32, -of.min / (result.scale.is_other ? result.scale.value : s));
+        result.zero = round_to(HALYARD_F32, -min / (result.scale.is_other ? result.scale.value : s));
     }
     return result;
 }
 
-// ---- Elements ------------------------------------------------------------------------------------------------------
-
-/// v * r, of what is not finite too.
-float product(float v, float r) { return std::isnan(v) || r == 0 ? 0.0f : v * r; }
-
 std::uint32_t quantise(const Record &record, const Quantiser &by, float v) {
-    const float p = product(v, by.r), most = most_of(record);
+    const bool is_zero = std::isnan(v) || by.r == 0;
+    const float p = is_zero ? 0.0f : v * by.r;
     if (record.element == Record::Element::e4m3) {
         return narrow(HALYARD_E4M3, p);
     }
+    float q = record.is_away ? std::round(p) : std::nearbyint(p);
     if (record.rule == Record::Rule::signed_largest) {
-        return static_cast<std::uint32_t>(std::clamp(std::trunc(p + 8.5f), 0.0f, 15.0f));
+        q = std::trunc(p + 8.5f);
+    } else if (record.rule == Record::Rule::range) {
+        q = std::nearbyint(is_zero ? by.zero.value : std::fma(v, by.r, by.zero.value));
     }
-    if (record.rule == Record::Rule::range) {
-        const bool is_zero = by.r == 0 || std::isnan(v);
-        const float sum = is_zero ? by.zero.value : std::fma(v, by.r, by.zero.value);
-        return static_cast<std::uint32_t>(std::clamp(std::nearbyint(sum), 0.0f, most));
-    }
-    const float q = record.is_away ? std::round(p) : std::nearbyint(p);
-    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(q, -128.0f, most)));
+    const float least = record.rule == Record::Rule::largest ? -128.0f : 0.0f;
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(q, least, most_of(record)))) & 255u;
 }
 
 /// The byte of a group that element i lies in, and how far up.
@@ -232,22 +177,25 @@ BitPlace place_of(const Record &record, std::int64_t i) {
                                               : BitPlace{i % (record.group / 2), i < record.group / 2 ? 0 : 4};
 }
 
+/// Where a group's scale lies.
+template <typename Byte>
+Byte *scale_of(const Record &record, Byte *bytes, Byte *scales, std::int64_t group) {
+    return (record.scales_apart ? scales : bytes) + record.scale_offset + group * record.scale_stride;
+}
+
 float read_scale(const Record &record, const unsigned char *at) {
-    if (is_power(record)) {
+    if (record.scale >= Record::Scale::power_up) {
         return *at == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, *at - 127);
     }
     const std::int32_t dtype = record.scale == Record::Scale::f32 ? HALYARD_F32 : HALYARD_F16;
     return widen(dtype, read_word(dtype, at));
 }
 
-float read_element(const Record &record, std::uint32_t word) {
-    switch (record.element) {
-    case Record::Element::int8: return static_cast<std::int8_t>(word);
-    case Record::Element::e4m3: return widen(HALYARD_E4M3, word);
-    case Record::Element::uint8:
-    case Record::Element::uint4: break;
-    }
-    return static_cast<float>(word);
+float read_element(const Record &record, const BitPlace &at, const unsigned char *data) {
+    const int word = data[at.byte] >> at.shift & (record.element == Record::Element::uint4 ? 15 : 255);
+    return record.element == Record::Element::int8   ? static_cast<std::int8_t>(word)
+           : record.element == Record::Element::e4m3 ? widen(HALYARD_E4M3, static_cast<std::uint32_t>(word))
+                                                     : static_cast<float>(word);
 }
 
 }  // namespace
@@ -257,8 +205,7 @@ void encode(const Record &record, const float *head, unsigned char *bytes, unsig
     for (std::int64_t g = 0; g < record.n_groups(); g++) {
         const float *const group = head + g * record.group;
         const Quantiser by = quantiser_of(record, group);
-        std::memcpy((record.scales_apart ? scales : bytes) + record.scale_offset + g * record.scale_stride,
-                    &by.scale.word, n_scale);
+        std::memcpy(scale_of(record, bytes, scales, g), &by.scale.word, n_scale);
         if (record.rule == Record::Rule::range) {
             std::memcpy(bytes + record.zero_offset, &by.zero.word, n_scale);
         }
@@ -266,8 +213,7 @@ void encode(const Record &record, const float *head, unsigned char *bytes, unsig
         std::fill_n(data, record.data_bytes(), static_cast<unsigned char>(0));
         for (std::int64_t i = 0; i < record.group; i++) {
             const BitPlace at = place_of(record, i);
-            const std::uint32_t bits = quantise(record, by, group[i]) & 255u;
-            data[at.byte] = static_cast<unsigned char>(data[at.byte] | bits << at.shift);
+            data[at.byte] = static_cast<unsigned char>(data[at.byte] | quantise(record, by, group[i]) << at.shift);
         }
     }
     for (std::int64_t i = record.n_grouped; i < record.head_dim; i++) {
@@ -278,14 +224,11 @@ void encode(const Record &record, const float *head, unsigned char *bytes, unsig
 std::vector<float> decode(const Record &record, const unsigned char *bytes, const unsigned char *scales) {
     std::vector<float> head;
     for (std::int64_t g = 0; g < record.n_groups(); g++) {
-        const float s =
-            read_scale(record, (record.scales_apart ? scales : bytes) + record.scale_offset + g * record.scale_stride);
+        const float s = read_scale(record, scale_of(record, bytes, scales, g));
         const float z = record.rule == Record::Rule::range ? read_scale(record, bytes + record.zero_offset) : 8.0f;
         const unsigned char *const data = bytes + record.data_offset + g * record.data_stride;
         for (std::int64_t i = 0; i < record.group; i++) {
-            const BitPlace at = place_of(record, i);
-            const float q =
-                read_element(record, data[at.byte] >> at.shift & (record.element == Record::Element::uint4 ? 15 : 255));
+            const float q = read_element(record, place_of(record, i), data);
             head.push_back((record.rule == Record::Rule::largest ? q : q - z) * s);
         }
     }
