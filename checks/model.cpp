@@ -97,23 +97,28 @@ float mean_of(std::int32_t n_elements, Add add) {
     return sums[0] / static_cast<float>(n_elements);
 }
 
+/// What an RMS norm multiplies n elements by.
+template <typename Element>
+float scale_of(std::int32_t n_elements, float eps, Element element) {
+    const float mean_square = mean_of(n_elements, [&](float sum, std::int32_t e) {
+        const float v = element(e);
+        return std::fma(v, v, sum);
+    });
+    return 1.0f / std::sqrt(mean_square + eps);
+}
+
 /// An RMS norm, or with a bias a layer norm, of an X. Values are rounded to `Rounded`.
 template <typename X, typename Rounded>
-int normalise(const halyard_buffer *weight, float eps, std::int32_t rounding, const halyard_buffer *bias,
-              const halyard_buffer *x, const halyard_buffer *y) {
+int normalise(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_buffer *bias, halyard_buffer *x,
+              halyard_buffer *y) {
     const std::int32_t n_elements = y->dim[0].extent;
     const bool rounds_before = (rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0,
                rounds_after = (rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0;
     for_each_head(y, [&](std::int32_t head, std::int32_t token) {
         const auto element = [&](std::int32_t e) { return get<X>(x, e, head, token); };
-        const float mean = bias == nullptr ? 0.0f : mean_of(n_elements, [&](float sum, std::int32_t e) {
-            return sum + element(e);
-        });
-        const float mean_square = mean_of(n_elements, [&](float sum, std::int32_t e) {
-            const float v = element(e) - mean;
-            return std::fma(v, v, sum);
-        });
-        const float scale = 1.0f / std::sqrt(mean_square + eps);
+        const float mean =
+            bias == nullptr ? 0.0f : mean_of(n_elements, [&](float sum, std::int32_t e) { return sum + element(e); });
+        const float scale = scale_of(n_elements, eps, [&](std::int32_t e) { return element(e) - mean; });
         for (std::int32_t e = 0; e < n_elements; e++) {
             float v = (element(e) - mean) * scale;
             v = rounds_before ? rounded<Rounded>(v) : v;
@@ -126,88 +131,79 @@ int normalise(const halyard_buffer *weight, float eps, std::int32_t rounding, co
 }
 
 template <typename X, typename Rounded>
-int norm(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_buffer *x, halyard_buffer *y) {
+constexpr halyard_norm_kernel *norm = [](auto *weight, float eps, std::int32_t rounding, auto *x, auto *y) {
     return normalise<X, Rounded>(weight, eps, rounding, nullptr, x, y);
-}
+};
 
-template <typename Rounded>
-int layer_norm(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_buffer *bias, halyard_buffer *x,
-               halyard_buffer *y) {
-    return normalise<F32, Rounded>(weight, eps, rounding, bias, x, y);
-}
+/// What kernels are called with that rotate; without a weight they do nothing else.
+struct Turn {
+    const halyard_buffer *weight;
+    float eps;
+    const halyard_buffer *row_of_token, *cos_rows, *sin_rows;
+    std::uint32_t sin_sign;
+    const halyard_buffer *x, *y;
+};
 
-/// Without a weight it is a rotation alone.
 template <typename Storage>
-int norm_rotate(halyard_buffer *weight, float eps, halyard_buffer *row_of_token, halyard_buffer *cos_rows,
-                halyard_buffer *sin_rows, std::uint32_t sin_sign, halyard_buffer *x, halyard_buffer *y) {
-    const std::int32_t n_pairs = y->dim[0].extent, n = 2 * n_pairs;
-    const auto rotate_head = [&](std::int32_t head, std::int32_t token) {
-        const auto element = [&](std::int32_t k, int member) { return get<Storage>(x, k, member, head, token); };
-        const float mean_square = weight == nullptr ? 0.0f : mean_of(n, [&](float sum, int e) {
-            const float v = element(e % n_pairs, e / n_pairs);
-            return std::fma(v, v, sum);
+int turn(const Turn &of) {
+    const std::int32_t n_pairs = of.y->dim[0].extent;
+    for (std::int32_t i = 0; i < of.y->dim[2].extent * of.y->dim[3].extent; i++) {
+        const std::int32_t head = i % of.y->dim[2].extent, token = i / of.y->dim[2].extent;
+        const auto element = [&](std::int32_t k, int member) { return get<Storage>(of.x, k, member, head, token); };
+        const float scale = of.weight == nullptr ? 1.0f : scale_of(2 * n_pairs, of.eps, [&](std::int32_t e) {
+            return element(e % n_pairs, e / n_pairs);
         });
-        const float scale = 1.0f / std::sqrt(mean_square + eps);
         const auto normed = [&](std::int32_t k, int member) {
             const float v = element(k, member);
-            return weight == nullptr ? v : v * scale * get<F32>(weight, k, member);
+            return of.weight == nullptr ? v : v * scale * get<F32>(of.weight, k, member);
         };
-        const auto row = read_word<std::int32_t>(place<std::int32_t>(row_of_token, token));
+        const auto row = read_word<std::int32_t>(place<std::int32_t>(of.row_of_token, token));
         for (std::int32_t k = 0; k < n_pairs; k++) {
-            const float x0 = normed(k, 0), x1 = normed(k, 1), cos = get<F32>(cos_rows, k, row);
-            const auto bits = std::bit_cast<std::uint32_t>(get<F32>(sin_rows, k, row));
-            const auto sin = std::bit_cast<float>(bits ^ sin_sign);
-            set<Storage>(std::fma(x0, cos, -(x1 * sin)), y, k, 0, head, token);
-            set<Storage>(std::fma(x1, cos, x0 * sin), y, k, 1, head, token);
-        }
-    };
-    for (std::int32_t token = 0; token < y->dim[3].extent; token++) {
-        for (std::int32_t head = 0; head < y->dim[2].extent; head++) {
-            rotate_head(head, token);
+            const float x0 = normed(k, 0), x1 = normed(k, 1), cos = get<F32>(of.cos_rows, k, row);
+            const auto bits = std::bit_cast<std::uint32_t>(get<F32>(of.sin_rows, k, row));
+            const auto sin = std::bit_cast<float>(bits ^ of.sin_sign);
+            set<Storage>(std::fma(x0, cos, -(x1 * sin)), of.y, k, 0, head, token);
+            set<Storage>(std::fma(x1, cos, x0 * sin), of.y, k, 1, head, token);
         }
     }
     return 0;
 }
 
 template <typename Storage>
-int rotate(halyard_buffer *row_of_token, halyard_buffer *cos_rows, halyard_buffer *sin_rows, std::uint32_t sin_sign,
-           halyard_buffer *x, halyard_buffer *y) {
-    return norm_rotate<Storage>(nullptr, 0.0f, row_of_token, cos_rows, sin_rows, sin_sign, x, y);
-}
+constexpr halyard_norm_rotate_kernel *norm_rotate = [](auto... of) { return turn<Storage>({of...}); };
+template <typename Storage>
+constexpr halyard_rotate_kernel *rotate = [](auto... of) {
+    return turn<Storage>({nullptr, 0.0f, of...});
+};
 
 // ---- Reductions and the Hadamard transform -------------------------------------------------------------------------
 
-/// Calls see(element, head, token) for the finite elements.
-template <typename See>
-void for_each_finite(const halyard_buffer *x, See see) {
-    for_each_element(x, [&](std::int32_t e, std::int32_t head, std::int32_t token) {
-        const float v = get<F32>(x, e, head, token);
-        if (std::isfinite(v)) {
-            see(v, head, token);
+/// The least and the greatest of a head's finite elements, 0 where there is none or where it is -0.
+std::pair<float, float> ends_of(const halyard_buffer *x, std::int32_t head, std::int32_t token) {
+    float least = INFINITY, greatest = -INFINITY;
+    for (std::int32_t e = 0; e < x->dim[0].extent; e++) {
+        if (const float v = get<F32>(x, e, head, token); std::isfinite(v)) {
+            least = std::min(least, v);
+            greatest = std::max(greatest, v);
         }
-    });
+    }
+    const auto end = [](float found) { return found == 0.0f || std::isinf(found) ? 0.0f : found; };
+    return {end(least), end(greatest)};
 }
 
 int largest(halyard_buffer *x, halyard_buffer *y) {
-    for_each_head(x, [&](auto... at) { set<F32>(0.0f, y, at...); });
-    for_each_finite(x, [&](float v, auto... at) { set<F32>(std::max(get<F32>(y, at...), std::fabs(v)), y, at...); });
+    for_each_head(x, [&](auto... at) {
+        const auto [least, greatest] = ends_of(x, at...);
+        set<F32>(std::max(std::fabs(least), std::fabs(greatest)), y, at...);
+    });
     return 0;
 }
 
 int range(halyard_buffer *x, halyard_buffer *least, halyard_buffer *greatest) {
     for_each_head(x, [&](auto... at) {
-        set<F32>(INFINITY, least, at...);
-        set<F32>(-INFINITY, greatest, at...);
-    });
-    for_each_finite(x, [&](float v, auto... at) {
-        set<F32>(std::min(get<F32>(least, at...), v), least, at...);
-        set<F32>(std::max(get<F32>(greatest, at...), v), greatest, at...);
-    });
-    for_each_head(x, [&](auto... at) {
-        for (const halyard_buffer *const end : {least, greatest}) {
-            const float found = get<F32>(end, at...);
-            set<F32>(found == 0.0f || std::isinf(found) ? 0.0f : found, end, at...);
-        }
+        const auto ends = ends_of(x, at...);
+        set<F32>(ends.first, least, at...);
+        set<F32>(ends.second, greatest, at...);
     });
     return 0;
 }
@@ -314,7 +310,7 @@ const StageKernels stage_kernels = {
     .widen = {widen<F32>, widen<F16>, widen<BF16>, widen<E4M3>, widen<E5M2>, widen<Int8>},
     .norm = {norm<F32, F32>, norm<F32, F16>, norm<F32, BF16>},
     .widen_norm = {nullptr, norm<F16, F16>, norm<BF16, BF16>},
-    .layer_norm = {layer_norm<F32>, layer_norm<F16>, layer_norm<BF16>},
+    .layer_norm = {normalise<F32, F32>, normalise<F32, F16>, normalise<F32, BF16>},
     .norm_rotate = {norm_rotate<F32>, norm_rotate<F16>, norm_rotate<BF16>},
     .narrow = {narrow<F32>, narrow<F16>, narrow<BF16>, narrow<E4M3>, narrow<E5M2>, narrow<Int8>},
     .largest = {largest},
