@@ -1,18 +1,14 @@
 // Bound runs and parts: the bits of a whole run, and its refusals.
 #include "checks/make_sources.h"
-#include "checks/rotate.h"
-#include "checks/scene/ways.h"
+#include "checks/oracle.h"
 #include "rotation_run.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <thread>
-
-using oracle::Random;
 
 // They would outlive a plan or angles that no name holds.
 template <typename Plan, typename Angles>
@@ -20,54 +16,16 @@ constexpr bool can_bind = std::is_constructible_v<halyard::bound_run, Plan, Angl
 static_assert(can_bind<halyard::plan &, const halyard::angle_source &>);
 static_assert(!can_bind<halyard::plan, halyard::angle_source &> && !can_bind<halyard::plan &, halyard::angle_source>);
 
-TEST_CASE("bound runs: the same one at other addresses, on several threads at once", "[bound][threads]") {
-    constexpr std::int64_t head_dim = 64, n_heads = 3;
-    const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
-    const auto angles = halyard::angle_source::table(frequencies, 0, 100);
-    const auto head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
-    const halyard::plan plan(halyard::plan_desc(frequencies, {head}));
-    std::vector<float> example(n_heads * head_dim + 1);
-    const std::int32_t start = 0;
-    const auto positions = halyard::consecutive_positions(&start, 1);
-    halyard::run_options options;
-    options.positions = positions;
-    const auto view = [](float *data) { return halyard::tensor(data, halyard::dtype::f32, {1, 1, n_heads, head_dim}); };
-    const halyard::bound_run bound(plan, angles, view(example.data()), view(example.data()), options);
-    std::atomic<int> n_wrong{0};
-    std::vector<std::jthread> threads;
-    for (int thread = 0; thread < 4; thread++) {
-        threads.emplace_back([&, thread] {
-            std::vector<float> mine(example.size()), other(example.size());
-            for (std::int32_t at = 0; at < 100; at++) {
-                for (std::size_t i = 0; i < mine.size(); i++) {
-                    mine[i] = other[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(thread)) % 31) - 15.0f;
-                }
-                float *const data = mine.data() + at % 2;  // of any alignment
-                bound({data}, {data}, &at);
-                const auto where = halyard::consecutive_positions(&at, 1);
-                halyard::run_options how;
-                how.positions = where;
-                halyard::run(plan, angles, view(other.data() + at % 2), view(other.data() + at % 2), how);
-                n_wrong += mine == other ? 0 : 1;
-            }
-        });
-    }
-    threads.clear();
-    CHECK(n_wrong == 0);
-    const std::int32_t beyond = 100;
-    CHECK_THROWS_AS(bound({example.data()}, {example.data()}, &beyond), halyard::error);
-    CHECK_THROWS_AS(bound({example.data()}, {example.data()}, &start, {1, 1}), halyard::error);  // part 1 of 1
-}
-
 namespace {
 
 /// A run by given rows, by positions or by tokens, and memory for two sets of such rows: at 3000 and at 3100.
 struct GivenRows : RotationRun {
-    std::int32_t rows_dtype, by_token;
-    halyard_angle_source_desc desc;  // of the second set
+    const std::int32_t rows_dtype = GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16);
+    const std::int32_t by_token = GENERATE(0, 1, 2);
+    halyard_angle_source_desc desc = describe(3100);  // of the second set
 
-    GivenRows(std::int32_t dtype, std::int32_t how) : rows_dtype(dtype), by_token(how), desc(describe(3100)) {
-        Random random(Catch::getSeed());
+    GivenRows() {
+        oracle::Random random(Catch::getSeed());
         for (std::int64_t i = 0; i < 200; i++) {  // numbers below 1 in each of the dtypes
             const auto word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
             std::memcpy(at(3000 + i), &word, sizeof(word));
@@ -78,11 +36,8 @@ struct GivenRows : RotationRun {
     }
 
     halyard_angle_source_desc describe(std::int64_t first) {
-        auto result = describe_given(at(first), at(first + 50),
-                                     by_token == 0   ? 10
-                                     : by_token == 1 ? 6
-                                                     : n_tokens,
-                                     rotary_dim, rotary_dim, rows_dtype);
+        const std::int64_t n_rows[] = {10, n_batch * n_tokens, n_tokens};
+        auto result = describe_given(at(first), at(first + 50), n_rows[by_token], rotary_dim, rotary_dim, rows_dtype);
         result.by_token = by_token;
         return result;
     }
@@ -93,10 +48,11 @@ struct GivenRows : RotationRun {
 
 }  // namespace
 
-TEST_CASE("bound runs: given rows that lie elsewhere", "[bound]") {
-    GivenRows s(GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16), GENERATE(0, 1, 2));
-    const auto second = GivenRows::make(s.desc);
-    const BoundRun b(s);
+TEST_CASE("bound runs: given rows that lie elsewhere, if they are of the same kind", "[errors][bound]") {
+    GivenRows s;
+    const auto table = halyard::angle_source::table(s.frequencies, 0, 10);
+    auto second = GivenRows::make(s.desc);
+    BoundRun b(s);
     const auto before = s.arena;
     s.args.angles = second.get();
     s.run();
@@ -104,38 +60,31 @@ TEST_CASE("bound runs: given rows that lie elsewhere", "[bound]") {
     for (const std::int32_t n_parts : {1, 3}) {
         s.arena = before;
         for (std::int32_t part = 0; part < n_parts; part++) {
-            b.bound({s.x[0].data, s.x[1].data}, {s.y[0].data, s.y[1].data}, b.args.positions, {part, n_parts},
-                    nullptr, second.get());
+            b.bound({s.x[0].data, s.x[1].data}, {s.y[0].data, s.y[1].data}, b.args.positions, {part, n_parts}, nullptr,
+                    second.get());
         }
         CHECK(s.holds(after));
     }
-}
 
-TEST_CASE("errors: bound runs, rows that cannot take the place of others", "[errors][bound]") {
-    GivenRows s(GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16), GENERATE(0, 1, 2));
-    BoundRun b(s);
-    const halyard_angle_source *other = nullptr;  // than one of the second set of rows
     const Table calls([&](halyard_status status, const Words &words) {
-        const auto second = GivenRows::make(s.desc);
-        b.args.angles = other == nullptr ? second.get() : other;
-        b.calls.refuse(status, words, {});
+        second = GivenRows::make(s.desc);
+        b.calls.refuse(status, words, {{b.args.angles, second.get()}});
     });
-    const auto table = halyard::angle_source::table(s.frequencies, 0, 10);
-    calls.refuse({
-        {HALYARD_ERROR_MISMATCH, {"args.angles has another n_rows"}, {{s.desc.n_rows, s.desc.n_rows - 1}}},
-        {HALYARD_ERROR_MISMATCH, {"args.angles has another rows_dtype"}, {{s.desc.rows_dtype, s.rows_dtype % 3 + 1}}},
-        {HALYARD_ERROR_MISMATCH, {"args.angles has another stride_row"}, {{s.desc.stride_row, s.rotary_dim - 1}}},
-        {HALYARD_ERROR_MISMATCH, {"args.angles has another by_token"}, {{s.desc.by_token, (s.by_token + 1) % 3}}},
-        {HALYARD_ERROR_MISMATCH, {"args.angles has another rotary_dim"}, {{s.desc.rotary_dim, s.rotary_dim - 2}}},
-        {HALYARD_ERROR_MISMATCH, {"args.angles has another kind"}, {{other, table.get()}}},
-        {HALYARD_ERROR_OVERLAP, {"y[0]", "angle source"}, {{b.y[0], s.at(3100)}}},
-    });
+    const auto refuse = [&](const std::string &what, const Set &change) {
+        calls.refuse(HALYARD_ERROR_MISMATCH, {"args.angles has another " + what}, {change});
+    };
+    refuse("n_rows", {s.desc.n_rows, s.desc.n_rows - 1});
+    refuse("rows_dtype", {s.desc.rows_dtype, s.rows_dtype % 3 + 1});
+    refuse("stride_row", {s.desc.stride_row, s.rotary_dim - 1});
+    refuse("by_token", {s.desc.by_token, (s.by_token + 1) % 3});
+    refuse("rotary_dim", {s.desc.rotary_dim, s.rotary_dim - 2});
+    calls.refuse(HALYARD_ERROR_OVERLAP, {"y[0]", "angle source"}, {{b.y[0], s.at(3100)}});
+    const Words kind = {"args.angles has another kind"};
+    b.calls.refuse(HALYARD_ERROR_MISMATCH, kind, {{b.args.angles, table.get()}});
     if (s.by_token == 0) {
         s.args.angles = table.get();
         BoundRun of_table(s);
-        const auto second = GivenRows::make(s.desc);
-        of_table.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.angles has another kind"},
-                              {{of_table.args.angles, second.get()}});
+        of_table.calls.refuse(HALYARD_ERROR_MISMATCH, kind, {{of_table.args.angles, second.get()}});
     }
 }
 
@@ -149,11 +98,12 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     b.calls.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3}, {{"args.n_tensors", b.args.n_tensors}});
     b.calls.refuse_each(HALYARD_ERROR_SHAPE, {1025, INT32_MAX}, {{"args.n_parts", b.args.n_parts}});
     const Words leaves = {"args.x[0] or args.y[0] leaves the address space"};
+    void *const near_the_end = before_the_end_of_memory(100);
     b.calls.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{b.x[1], nullptr}}},
         {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{b.y[0], s.x[0].data}}},
-        {HALYARD_ERROR_OVERFLOW, leaves, {{b.y[0], before_the_end_of_memory(100)}}},
-        {HALYARD_ERROR_OVERFLOW, leaves, {{b.x[0], before_the_end_of_memory(100)}}},
+        {HALYARD_ERROR_OVERFLOW, leaves, {{b.y[0], near_the_end}}},
+        {HALYARD_ERROR_OVERFLOW, leaves, {{b.x[0], near_the_end}}},
         {HALYARD_ERROR_OVERFLOW, {"args.positions"}, {{b.args.positions, before_the_end_of_memory(3)}}},
         {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{b.args.positions, nullptr}}},
         {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{b.args.part, 1}}},
@@ -177,10 +127,9 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
         CHECK(bound == nullptr);
         return status;
     });
-}
+    s.args.n_parts = 0;
 
-TEST_CASE("errors: bound runs of other kinds", "[errors][bound]") {
-    RotationRun s;
+    s.args.positions = nullptr;
     BoundRun counted(s);
     counted.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
                          {{counted.args.positions, s.positions.data}});
@@ -240,7 +189,7 @@ TEST_CASE(
 
     halyard::run_cache<int, int> shared(4);
     std::atomic<int> n_made = 0, n_wrong = 0;
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&, t] {
             for (int i = 0; i < 1000; i++) {
@@ -249,9 +198,7 @@ TEST_CASE(
             }
         });
     }
-    for (auto &thread : threads) {
-        thread.join();
-    }
+    threads.clear();
     CHECK(n_made >= 4);  // threads that miss a key at once each make it
     CHECK(n_wrong == 0);
 }
