@@ -4,23 +4,21 @@
 #include "checks/scene/ways.h"
 
 #include <atomic>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 // AddressSanitizer and ThreadSanitizer replace malloc too, and are not ready when the first call comes.
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-static std::atomic<long> n_allocations{0};
-static std::atomic<long> n_live{0};
-static std::atomic<long> n_failed{0};
-// How many more allocations succeed before one fails, or before all fail from then on. Negative: none fails.
-static std::atomic<long> n_until_failure{-1};
-static std::atomic<bool> fails_for_good{false};
+static std::atomic<long> n_allocations{0}, n_live{0}, n_failed{0};
+// Those with these numbers fail, and all between.
+static std::atomic<long> first_to_fail{LONG_MAX}, last_to_fail{LONG_MAX};
 
 extern "C" {
 void *__libc_malloc(size_t);
@@ -30,19 +28,10 @@ void *__libc_memalign(size_t, size_t);
 void __libc_free(void *);
 
 static bool runs_out() {
-    n_allocations++;
-    if (n_until_failure < 0) {
-        return false;
-    }
-    if (n_until_failure > 0) {
-        n_until_failure--;
-        return false;
-    }
-    if (!fails_for_good) {
-        n_until_failure = -1;
-    }
-    n_failed++;
-    return true;
+    const long number = n_allocations++;
+    const bool fails = number >= first_to_fail && number <= last_to_fail;
+    n_failed += fails ? 1 : 0;
+    return fails;
 }
 static void *count(void *memory) {
     n_live += memory == nullptr ? 0 : 1;
@@ -73,79 +62,66 @@ void free(void *memory) {
 
 namespace {
 
-template <typename Work>
-bool allocates(const char *what, Work work) {
-    const long before = n_allocations;
-    for (int i = 0; i < 50; i++) {
-        work();
-    }
-    const long n = n_allocations - before;
-    std::printf("%s: %ld allocations in 50 calls\n", what, n);
-    return n != 0;
+bool has_failed = false;
+
+void check(bool holds, const std::string &what) {
+    std::printf("%s%s\n", holds ? "" : "FAILED: ", what.c_str());
+    has_failed = has_failed || !holds;
 }
 
-/// Makes an object again and again, each time with one allocation more before memory runs out, until it can be made.
-template <typename Object, typename Create, typename... Arguments>
-bool mishandles_failures(const char *what, Create create, void (*destroy)(Object *), Arguments... arguments) {
-    Object *object = nullptr;
-    if (create(arguments..., &object, nullptr) !=
-        HALYARD_OK) {  // this call also makes what the C library allocates only once
-        std::printf("%s: cannot be made at all\n", what);
-        return true;
-    }
-    destroy(object);
+template <typename Work>
+long allocations_in(Work work) {
+    const long before = n_allocations;
+    work();
+    return n_allocations - before;
+}
+
+// ---- Objects -------------------------------------------------------------------------------------------------------
+
+/// Makes an object by create(out, error) again and again, each time with one allocation more before one fails, or all
+/// from there on, until it can be made.
+template <typename Handle, typename Create>
+void check_failures(const char *what, Create create) {
+    using Object = decltype(std::declval<Handle>().get());
+    const std::string of = std::string(what) + ": ";
+    Object object = nullptr;
+    check(create(&object, nullptr) == HALYARD_OK, of + "can be made");  // with what the C library allocates only once
+    Handle(std::exchange(object, nullptr));
     for (const bool for_good : {false, true}) {
         halyard_status status = HALYARD_ERROR_OUT_OF_MEMORY;
         long n = 0;
-        for (; status != HALYARD_OK; n++) {
-            auto *const untouched = reinterpret_cast<Object *>(&n);
+        for (; status != HALYARD_OK && !has_failed; n++) {
+            auto *const untouched = reinterpret_cast<Object>(&n);
             object = untouched;
             halyard_error error = {sizeof(error), HALYARD_OK, ""};
             const long live = n_live, failed = n_failed;
-            fails_for_good = for_good;
-            n_until_failure = n;
-            status = create(arguments..., &object, &error);
-            const bool has_failed = n_failed != failed;
-            n_until_failure = -1;
-            if (status == HALYARD_OK) {
-                destroy(object);
-                if (has_failed) {
-                    std::printf("%s: made without allocation %ld\n", what, n);
-                    return true;
-                }
-            } else if ((status != HALYARD_ERROR_OUT_OF_MEMORY && status != HALYARD_ERROR_THREADS) ||
-                       error.code != status || error.message[0] == '\0' || object != untouched || !has_failed) {
-                std::printf("%s: without allocation %ld: status %d, \"%s\"%s\n", what, n, status, error.message,
-                            object != untouched ? ", and out was written" : "");
-                return true;
-            }
-            if (n_live != live) {
-                std::printf("%s: without allocation %ld: %ld are left\n", what, n, n_live - live);
-                return true;
+            last_to_fail = for_good ? LONG_MAX : n_allocations + n;
+            first_to_fail = n_allocations + n;
+            status = create(&object, &error);
+            first_to_fail = LONG_MAX;
+            const bool made = status == HALYARD_OK;
+            const bool is_told = status == HALYARD_ERROR_OUT_OF_MEMORY || status == HALYARD_ERROR_THREADS;
+            const bool holds = made ? n_failed == failed
+                                    : is_told && error.code == status && error.message[0] != '\0' &&
+                                          object == untouched && n_failed != failed;
+            Handle(made ? object : nullptr);
+            if (!holds || n_live != live) {
+                check(false, of + "without allocation " + std::to_string(n) + " status " + std::to_string(status) +
+                                 ", \"" + error.message + "\", and " + std::to_string(n_live - live) + " left");
             }
         }
-        std::printf("%s: an error, no object and no leak without each of %ld allocations\n", what, n - 1);
-        if (n < 2) {
-            return true;  // nothing was tried
-        }
+        check(n > 1, of + "an error, no object and no leak without each of " + std::to_string(n - 1) + " allocations");
     }
-    return false;
 }
 
-bool any_mishandles_failures() {
-    const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
+void check_all_failures() {
+    using halyard::frequencies;
+    const auto of_base = frequencies::from_base(10000.0, 64);
     const double list[] = {1.0, 0.5};
     const std::string config = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2,
         "max_position_embeddings": 4096, "rope_theta": 10000.0,
         "rope_scaling": {"rope_type": "linear", "factor": 2.0}})";
-    bool failed = mishandles_failures("frequencies from a base", halyard_create_frequencies_from_base,
-                                      halyard_destroy_frequencies, 10000.0, 64);
-    failed |= mishandles_failures("frequencies from a list", halyard_create_frequencies_from_list,
-                                  halyard_destroy_frequencies, list, 2, 1.0);
-    failed |= mishandles_failures("frequencies from a config", halyard_create_frequencies_from_config,
-                                  halyard_destroy_frequencies, config.data(), static_cast<std::int64_t>(config.size()),
-                                  nullptr);
-    auto scaling = halyard::make_struct<halyard_scaling>();
+    auto scaling = sized<halyard_scaling>();
     scaling.method = HALYARD_SCALING_LONGROPE;
     scaling.base = 10000.0;
     scaling.rotary_dim = 4;
@@ -153,137 +129,132 @@ bool any_mishandles_failures() {
     scaling.original_max_position = 4096;
     scaling.short_factor = scaling.long_factor = list;
     scaling.n_factors = 2;
-    failed |= mishandles_failures("frequencies from scaling", halyard_create_frequencies_from_scaling,
-                                  halyard_destroy_frequencies, &scaling);
-    const auto longrope = halyard::frequencies::from_scaling(scaling);
-    const auto of_list_of_pairs = halyard::frequencies::from_list(list, 2);
-    for (const halyard::frequencies *const from : {&longrope, &of_list_of_pairs}) {
-        failed |= mishandles_failures("another length's frequencies", halyard_create_frequencies_for_length,
-                                      halyard_destroy_frequencies, from->get(), 9000);
+    check_failures<frequencies>("frequencies from a base",
+                                [](auto... out) { return halyard_create_frequencies_from_base(10000.0, 64, out...); });
+    check_failures<frequencies>("frequencies from a list", [&](auto... out) {
+        return halyard_create_frequencies_from_list(list, 2, 1.0, out...);
+    });
+    check_failures<frequencies>("frequencies from a config", [&](auto... out) {
+        return halyard_create_frequencies_from_config(config.data(), std::ssize(config), nullptr, out...);
+    });
+    check_failures<frequencies>("frequencies from scaling",
+                                [&](auto... out) { return halyard_create_frequencies_from_scaling(&scaling, out...); });
+    for (const auto &from : {frequencies::from_scaling(scaling), frequencies::from_list(list, 2)}) {
+        check_failures<frequencies>("another length's frequencies", [&](auto... out) {
+            return halyard_create_frequencies_for_length(from.get(), 9000, out...);
+        });
     }
-    const auto table = describe_source(HALYARD_ANGLES_TABLE, 0, 100),
-               phase = describe_source(HALYARD_ANGLES_PHASE, 0, 9);
-    auto of_axes = table;
+
+    auto of_axes = describe_source(HALYARD_ANGLES_TABLE, 0, 100);
     of_axes.n_axes = 2;
     of_axes.axis_map = HALYARD_AXIS_MAP_SECTIONS;
     of_axes.axis_counts[0] = of_axes.axis_counts[1] = 16;
-    for (const auto &[name, desc] :
-         {std::pair("a table", &table), {"a table of two axes", &of_axes}, {"phases", &phase}}) {
-        failed |= mishandles_failures(name, halyard_create_angle_source, halyard_destroy_angle_source,
-                                      frequencies.get(), desc);
+    for (const auto &[name, desc] : {std::pair("a table", describe_source(HALYARD_ANGLES_TABLE, 0, 100)),
+                                     {"a table of two axes", of_axes},
+                                     {"phases", describe_source(HALYARD_ANGLES_PHASE, 0, 9)}}) {
+        check_failures<halyard::angle_source>(
+            name, [&, of = &desc](auto... out) { return halyard_create_angle_source(of_base.get(), of, out...); });
     }
-    const auto angles = halyard::angle_source::table(frequencies, 0, 10);
+    const auto angles = halyard::angle_source::table(of_base, 0, 10);
     const halyard::plan_desc description(64,
                                          {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     const auto desc = description.get();
-    failed |= mishandles_failures("plan", halyard_create_plan, halyard_destroy_plan, &desc);
+    check_failures<halyard::plan>("plan", [&](auto... out) { return halyard_create_plan(&desc, out...); });
     const halyard::plan plan(description);
     std::vector<float> x(64);
     const halyard_tensor tensor = halyard::tensor(x.data(), halyard::dtype::f32, {1, 1, 1, 64});
-    auto args = halyard::make_struct<halyard_run_args>();
+    auto args = sized<halyard_run_args>();
     args.angles = angles.get();
     args.x = args.y = &tensor;
-    failed |= mishandles_failures("bound run", halyard_bind_run, halyard_destroy_bound_run, plan.get(), &args);
-    failed |= mishandles_failures("pool", halyard_create_pool, halyard_destroy_pool, 4);
-    return failed;
+    check_failures<halyard::bound_run>("bound run",
+                                       [&](auto... out) { return halyard_bind_run(plan.get(), &args, out...); });
+    struct Pool {  // halyard::pool is made by its number of threads
+        halyard_pool *pool;
+        halyard_pool *get() const { return pool; }
+        ~Pool() { halyard_destroy_pool(pool); }
+    };
+    check_failures<Pool>("pool", [](auto... out) { return halyard_create_pool(4, out...); });
 }
 
-/// How often random runs of a target allocate, whole and in parts, bound and in a pool; and make_rows of their angles.
-class Runs {
-public:
-    explicit Runs(const char *target) : target_(target) {}
+// ---- Runs ----------------------------------------------------------------------------------------------------------
 
-    /// Whether any did.
-    bool allocate() {
-        oracle::Random random(1);
-        for (int round = 0; round < 120; round++) {
-            const bool is_any = target_ != std::string("reference");  // which rotates and nothing else
-            scenes::Choice choice =
-                !is_any || random.one_in(2) ? scenes::Choice::of_rotations() : scenes::Choice();
-            choice.moves = is_any && random.one_in(3);
-            choice.n_tensors = is_any ? 0 : 1;
-            choice.level[scenes::of_turn] = is_any ? -1 : round % 4;
-            if (random.one_in(4)) {  // worth several threads
-                choice.shape = {1, 120, 8};
-                choice.head_dim = 512;
-                choice.rotary_dim = 64;
-            }
-            scenes::Draw draw(random);
-            scenes::Scene scene(draw, choice);
-            make_all(scene);
+/// Checks that random runs of a target allocate nothing, whole and in parts, bound and in a pool; nor does make_rows.
+void check_runs(const std::string &target) {
+    const bool has_stages = target != "reference";
+    const halyard::pool pool(4);
+    oracle::Random random(1);
+    long n = 0, n_runs = 0, n_refused = 0;
+    for (int round = 0; round < 120; round++) {
+        scenes::Choice choice = !has_stages || random.one_in(2) ? scenes::Choice::of_rotations() : scenes::Choice();
+        choice.moves = has_stages && random.one_in(3);
+        choice.n_tensors = has_stages ? 0 : 1;
+        choice.level[scenes::of_turn] = has_stages ? -1 : round % 4;
+        if (random.one_in(4)) {  // worth several threads
+            choice.shape = {1, 120, 8};
+            choice.head_dim = 512;
+            choice.rotary_dim = 64;
         }
-        std::printf("%s: %ld allocations in %ld runs, of which %ld failed\n", target_, n_, n_runs_, n_refused_);
-        return n_ != 0 || n_refused_ != 0;
-    }
+        scenes::Draw draw(random);
+        const scenes::Scene scene(draw, choice);
+        const scenes::Call &call = scene.call;
+        const auto count = [&](auto run) {
+            scene.memory.restore(scene.before);
+            n += allocations_in([&] { n_refused += run() == HALYARD_OK ? 0 : 1; });
+            n_runs++;
+        };
 
-private:
-    const char *target_;
-    halyard::pool pool_{4};
-    long n_ = 0, n_runs_ = 0, n_refused_ = 0;
-
-    template <typename Run>
-    void count(const scenes::Scene &scene, Run run) {
-        scene.memory.restore(scene.before);
-        const long before = n_allocations;
-        const halyard_status status = run();
-        n_ += n_allocations - before;
-        n_runs_++;
-        n_refused_ += status == HALYARD_OK ? 0 : 1;
-    }
-
-    void make_all(const scenes::Scene &scene) {
-        halyard_plan_desc desc = scene.call.plan;
-        desc.target = target_;
+        halyard_plan_desc desc = call.plan;
+        desc.target = target.c_str();
         const halyard::plan plan(desc);
-        scenes::ScenePointers pointers(scene.call);
-        for (const halyard_executor *const executor :
-             {static_cast<const halyard_executor *>(nullptr), pool_.executor()}) {
-            halyard_run_args args = scene.call.args;
-            args.executor = executor;
+        scenes::ScenePointers pointers(call);
+        for (const bool in_pool : {false, true}) {
+            halyard_run_args args = call.args;
+            args.executor = in_pool ? pool.executor() : nullptr;
             halyard_bound_run *made = nullptr;
             halyard_bind_run(plan.get(), &args, &made, nullptr);
             const halyard::bound_run bound(made);
-            count(scene, [&] { return halyard_run(plan.get(), &args, nullptr); });
-            count(scene, [&] { return halyard_run_bound(made, &pointers.args, nullptr); });
-            if (executor == nullptr) {
-                args.n_parts = pointers.args.n_parts = 3;
-                args.part = pointers.args.part = 1;
-                count(scene, [&] { return halyard_run(plan.get(), &args, nullptr); });
-                count(scene, [&] { return halyard_run_bound(made, &pointers.args, nullptr); });
-                pointers.args.n_parts = pointers.args.part = 0;
+            for (const std::int32_t n_parts : {0, 3}) {
+                if (in_pool && n_parts > 0) {
+                    continue;
+                }
+                args.n_parts = pointers.args.n_parts = n_parts;
+                args.part = pointers.args.part = n_parts / 3;
+                count([&] { return halyard_run(plan.get(), &args, nullptr); });
+                count([&] { return halyard_run_bound(made, &pointers.args, nullptr); });
             }
+            pointers.args.n_parts = pointers.args.part = 0;
         }
-        if (scene.call.plan.rerotates == 0 && scene.call.rotates() && scene.angles.desc.by_token == 0) {
+        if (call.plan.rerotates == 0 && call.rotates() && scene.angles.desc.by_token == 0) {
             auto args = sized<halyard_rows_args>();
             args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // positions of padding may be any
-            args.angles = scene.call.args.angles;
-            args.positions = scene.call.args.positions;
-            args.n_batch = scene.call.n_batch();
-            args.n_tokens = scene.call.n_tokens();
-            args.n_floats = args.n_batch * args.n_tokens * scene.call.plan.rotary_dim;
+            args.angles = call.args.angles;
+            args.positions = call.args.positions;
+            args.n_batch = call.n_batch();
+            args.n_tokens = call.n_tokens();
+            args.n_floats = args.n_batch * args.n_tokens * call.plan.rotary_dim;
             std::vector<float> rows(static_cast<std::size_t>(args.n_floats + 1));
             args.rows = rows.data();
-            count(scene, [&] { return halyard_make_rows(plan.get(), &args, nullptr); });
+            count([&] { return halyard_make_rows(plan.get(), &args, nullptr); });
         }
     }
-};
+    check(n == 0 && n_refused == 0, target + ": " + std::to_string(n) + " allocations in " + std::to_string(n_runs) +
+                                        " runs, of which " + std::to_string(n_refused) + " failed");
+}
 
 }  // namespace
 
 int main() {
-    bool failed = !allocates("(a vector, to see that the count works)",
-                             [] { std::vector<int>(100).swap(*new std::vector<int>); });
+    check(allocations_in([] { std::vector<int>(100).swap(*new std::vector<int>); }) > 0, "allocations are counted");
     for (const halyard_target_info &target : halyard::targets()) {
-        failed |= target.built != 0 && target.supported != 0 && Runs(target.name).allocate();
+        if (target.built != 0 && target.supported != 0) {
+            check_runs(target.name);
+        }
     }
     // The sentence of an error is written to the caller's memory, too.
-    failed |= allocates("an error", [] {
-        halyard_error error = {};
-        error.size = sizeof(error);
-        halyard_run(nullptr, nullptr, &error);
-    });
-    failed |= any_mishandles_failures();
-    return failed ? 1 : 0;
+    auto error = sized<halyard_error>();
+    check(allocations_in([&] { halyard_run(nullptr, nullptr, &error); }) == 0, "an error allocates nothing");
+    check_all_failures();
+    return has_failed ? 1 : 0;
 }
 
 #else
