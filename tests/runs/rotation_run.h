@@ -5,10 +5,6 @@
 
 using Strides = std::array<std::int64_t, 4>;
 
-inline void set_strides(halyard_tensor &tensor, const Strides &strides) {
-    std::copy(strides.begin(), strides.end(), tensor.strides);
-}
-
 /// Half of each head is rotated, out of place: x at 0 and 256, y at 1024 and 1280. Positions, at 2048, and an executor
 /// are there for tests that set them.
 struct RotationRun : ValidRun {
@@ -30,5 +26,10 @@ struct RotationRun : ValidRun {
             return std::int32_t{0};
         };
         args.kv = nullptr;
+    }
+
+    /// Another size of a dimension of all tensors.
+    std::vector<Set> all_shapes(int d, std::int64_t size) {
+        return {{x[0].shape[d], size}, {y[0].shape[d], size}, {x[1].shape[d], size}, {y[1].shape[d], size}};
     }
 };

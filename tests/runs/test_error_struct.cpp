@@ -22,24 +22,20 @@ TEST_CASE("errors: every status has a name, and nothing else has", "[errors]") {
 TEST_CASE("errors: the struct is optional, checked for its size, and left alone by success", "[errors]") {
     halyard_pool *pool = nullptr;
     CHECK(halyard_create_pool(0, &pool, nullptr) == HALYARD_ERROR_THREADS);
-
     // A size that is not set is told at once, also by a call that would succeed.
-    halyard_error poisoned;
-    std::memset(&poisoned, 0x5a, sizeof(poisoned));
-    for (const std::uint32_t size :
-         {0u, 4u, 8u, unsigned(sizeof(halyard_error)) - 1, unsigned(sizeof(halyard_error)) + 8}) {
+    halyard_error error, before;
+    std::memset(&before, 0x5a, sizeof(before));
+    for (const std::uint32_t size : bad_sizes<halyard_error>()) {
         for (const std::int32_t n_threads : {0, 1}) {
-            halyard_error error = poisoned;
-            error.size = size;
-            const halyard_error before = error;
+            before.size = size;
+            error = before;
             CHECK(halyard_create_pool(n_threads, &pool, &error) == HALYARD_ERROR_STRUCT_SIZE);
             CHECK(pool == nullptr);
             CHECK(std::memcmp(&error, &before, sizeof(error)) == 0);
         }
     }
-    halyard_error error = poisoned;
-    error.size = sizeof(error);
-    const halyard_error before = error;
+    before.size = sizeof(before);
+    error = before;
     REQUIRE(halyard_create_pool(1, &pool, &error) == HALYARD_OK);
     CHECK(std::memcmp(&error, &before, sizeof(error)) == 0);
     halyard_destroy_pool(pool);
@@ -97,13 +93,14 @@ void refuse_nulls(Function function, const std::array<const char *, sizeof...(Ar
 /// Asks for an info of every size that there is not.
 template <typename Info, typename Get>
 void refuse_sizes(Get get) {
-    auto info = sized<Info>();
-    const Table infos([&](halyard_status status, const Words &words) {
+    for (const std::uint32_t size : bad_sizes<Info>()) {
+        auto info = sized<Info>();
+        info.size = size;
         const Info before = info;
-        check_refused(status, words, [&](auto *error) { return get(&info, error); });
+        check_refused(HALYARD_ERROR_STRUCT_SIZE, {"info.size is " + text(size)},
+                      [&](auto *error) { return get(&info, error); });
         CHECK(std::memcmp(&before, &info, sizeof(info)) == 0);
-    });
-    infos.refuse_each(HALYARD_ERROR_STRUCT_SIZE, bad_sizes<Info>(), {{"info.size", info.size}});
+    }
 }
 
 template <typename Object>
@@ -172,20 +169,19 @@ TEST_CASE("errors: every function refuses NULL, and infos whose size is not set"
 TEST_CASE("errors: numbers of pools, targets and explanations", "[errors]") {
     RotationRun s;
     auto info = sized<halyard_target_info>();
-    std::int32_t n_threads = 2, index = 0;
-    std::int64_t n_bytes = 8, n_needed = -7;
+    std::int64_t n_needed = -7;
     char lines[8] = "before";
-    const auto table = [](auto call) {
-        return Table([=](halyard_status status, const Words &words) { check_refused(status, words, call); });
-    };
-    table([&](auto *error) {
-        return halyard_create_pool(n_threads, untouched<halyard_pool>(), error);
-    }).refuse_each(HALYARD_ERROR_THREADS, {0, -1, 1025, INT32_MAX, INT32_MIN}, {{"n_threads", n_threads}});
-    table([&](auto *error) { return halyard_get_target_info(index, &info, error); })
-        .refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, halyard_get_target_count(), INT32_MAX, INT32_MIN},
-                     {{"index", index}});
-    table([&](auto *error) {
-        return halyard_explain_plan(&s.plan, lines, n_bytes, &n_needed, error);
-    }).refuse_each(HALYARD_ERROR_SHAPE, {-1, INT64_MIN}, {{"n_bytes", n_bytes}});
+    for (const std::int32_t n : {0, -1, 1025, INT32_MAX, INT32_MIN}) {
+        check_refused(HALYARD_ERROR_THREADS, {"n_threads is " + text(n)},
+                      [&](auto *error) { return halyard_create_pool(n, untouched<halyard_pool>(), error); });
+    }
+    for (const std::int32_t n : {-1, halyard_get_target_count(), INT32_MAX, INT32_MIN}) {
+        check_refused(HALYARD_ERROR_UNKNOWN_VALUE, {"index is " + text(n)},
+                      [&](auto *error) { return halyard_get_target_info(n, &info, error); });
+    }
+    for (const std::int64_t n : {std::int64_t{-1}, INT64_MIN}) {
+        check_refused(HALYARD_ERROR_SHAPE, {"n_bytes is " + text(n)},
+                      [&](auto *error) { return halyard_explain_plan(&s.plan, lines, n, &n_needed, error); });
+    }
     CHECK((info.name == nullptr && lines == std::string("before") && n_needed == -7));
 }

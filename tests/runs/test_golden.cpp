@@ -29,18 +29,35 @@ auto of_kernel(std::int32_t dtype) {
 /// Rotates x on every target, in place where that is possible and out of place, and compares with exact_at and bound as
 /// count_wrong has them.
 template <typename ExactAt, typename Bound>
-void check_all_ways(Rotation rotation, const halyard::angle_source &angles, const halyard_positions *positions,
-                    const Elements &x, const ExactAt &exact_at, const Bound &bound) {
+void check_all_ways(Rotation rotation, const halyard::angle_source &angles, const Elements &x, const ExactAt &exact_at,
+                    const Bound &bound) {
     for (const char *target : targets_here()) {
         rotation.target = target;
         for (const bool in_place : {false, true}) {
-            if (in_place && rotation.pairing != rotation.pairing_of_output()) {
-                continue;
+            if (!in_place || rotation.pairing == rotation.pairing_of_output()) {
+                INFO(target << (in_place ? ", in place" : ", out of place"));
+                CHECK(count_wrong(rotation, x, rotate(rotation, angles, nullptr, x, in_place), exact_at, bound) == 0);
             }
-            INFO(target << (in_place ? ", in place" : ", out of place"));
-            CHECK(count_wrong(rotation, x, rotate(rotation, angles, positions, x, in_place), exact_at, bound) == 0);
         }
     }
+}
+
+/// The same with angles of an inv_freq and positions, whose rows are given by token. Of the golden y, which is exact
+/// and rounded once, a bound is given.
+template <typename Bound>
+void check_case(const Rotation &rotation, const halyard::frequencies &frequencies,
+                const std::vector<long double> &inv_freq, double factor, const std::vector<std::int64_t> &positions,
+                const Elements &x, const Elements &y, const Bound &of_golden) {
+    const auto angle = [&](std::int64_t token, std::int64_t k) {
+        const ExactCosSin at =
+            exact_cos_sin(inv_freq[static_cast<std::size_t>(k)], positions[static_cast<std::size_t>(token)]);
+        return ExactCosSin{factor * at.cos, factor * at.sin};
+    };
+    CHECK(count_wrong(rotation, x, y, angle, of_golden) == 0);
+    const auto rows = table_rows_at(frequencies, positions);
+    const auto source =
+        halyard::angle_source::given_by_token(rows.data(), std::ssize(positions), rotation.rotary_dim, true);
+    check_all_ways(rotation, source, x, angle, promised(rotation.dtype, factor));
 }
 
 }  // namespace
@@ -53,10 +70,8 @@ TEST_CASE("golden apply", "[golden]") {
         INFO(entry.at("name").get<std::string>() << ", " << storage.name);
         Rotation rotation = golden::rotation_of(entry);
         rotation.dtype = storage.dtype;
-        const auto positions = section.array<std::int64_t>(entry.at("positions"));
         const Elements x = golden::read_elements(section, entry.at(std::string("x_") + storage.name), storage.dtype);
         const Elements y = golden::read_elements(section, entry.at(std::string("y_") + storage.name), storage.dtype);
-
         // The library has attention_factor with listed frequencies only; a list is rounded to double.
         const double base = entry.at("base"), factor = entry.at("attention_factor");
         std::vector<long double> inv_freq = oracle::inv_freq_of(base, rotation.rotary_dim);
@@ -66,22 +81,13 @@ TEST_CASE("golden apply", "[golden]") {
             inv_freq.assign(list.begin(), list.end());
             frequencies = make_frequencies(list, factor);
         }
-        const auto angle = [&](std::int64_t token, std::int64_t k) {
-            const long double theta = static_cast<long double>(positions.values[static_cast<std::size_t>(token)]) *
-                                      inv_freq[static_cast<std::size_t>(k)];
-            return ExactCosSin{factor * std::cos(theta), factor * std::sin(theta)};
-        };
-        // The golden y is exact and rounded once. It differs from this oracle also by the last bit of long double in
+        // The golden y differs from this oracle by its rounding, and also by the last bit of long double in
         // theta < 2^21, and by the rounding of the list, each times |x0| + |x1| < 2^6.
         const auto of_golden = [&](Pair, const ExactCosSin &, long double value) {
             return oracle::half_ulp(storage.dtype, value) + (factor == 1.0 ? 0x1p-36L : 0x1p-26L);
         };
-        CHECK(count_wrong(rotation, x, y, angle, of_golden) == 0);
-
-        const auto rows = table_rows_at(frequencies, positions.values);
-        const auto source = halyard::angle_source::given_by_token(
-            rows.data(), static_cast<std::int64_t>(positions.values.size()), rotation.rotary_dim, true);
-        check_all_ways(rotation, source, nullptr, x, angle, promised(storage.dtype, factor));
+        check_case(rotation, frequencies, inv_freq, factor, section.array<std::int64_t>(entry.at("positions")).values,
+                   x, y, of_golden);
     }
 }
 
@@ -105,7 +111,7 @@ TEST_CASE("golden seeds", "[golden]") {
     }
     const auto angles =
         halyard::angle_source::table(halyard::frequencies::from_base(entry.at("base").get<double>(), 4), 0, 5);
-    check_all_ways(rotation, angles, nullptr, x, angle, promised(HALYARD_F32, 1));
+    check_all_ways(rotation, angles, x, angle, promised(HALYARD_F32, 1));
 
     const json cos_sin = section.find_case("cos_sin_at_position");
     const auto cos = section.array<double>("cs.cos"), sin = section.array<double>("cs.sin");
@@ -124,29 +130,18 @@ TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
     const golden::Section section("hf_apply"), frequencies_section("frequencies");
     for (const json &entry : section.cases()) {
         // The first evaluation is the one without a length, since all positions are below the original maximum.
-        const json frequencies_case = frequencies_section.find_case(entry.at("frequencies_case"));
-        const json evaluation = frequencies_case.at("evaluations").at(0);
+        const json evaluation = frequencies_section.find_case(entry.at("frequencies_case")).at("evaluations").at(0);
         const auto list =
             frequencies_section.array<double>(evaluation.at("inv_freq_exact_f64").get<std::string>()).values;
         const double factor = evaluation.at("attention_factor_exact_f64");
-        const auto frequencies = make_frequencies(list, factor);
-        const auto positions = section.array<std::int64_t>(entry.at("positions"));
-        const Rotation rotation = golden::rotation_of(entry);
-        const auto rows = table_rows_at(frequencies, positions.values);
-        const auto source = halyard::angle_source::given_by_token(
-            rows.data(), static_cast<std::int64_t>(positions.values.size()), rotation.rotary_dim, true);
         for (const char *name : {"q", "k"}) {
             INFO(entry.at("name").get<std::string>() << ", " << name);
-            const Elements x = golden::read_elements(section, entry.at(name), HALYARD_F32);
-            const Elements want = golden::read_elements(section, entry.at(std::string(name) + "_exact"), HALYARD_F32);
-            const auto angle = [&](std::int64_t token, std::int64_t k) {
-                const ExactCosSin at =
-                    exact_cos_sin(list[static_cast<std::size_t>(k)], positions.values[static_cast<std::size_t>(token)]);
-                return ExactCosSin{factor * at.cos, factor * at.sin};
-            };
             // The bound of two eps leaves room for the rounding of the golden y and of the list.
-            CHECK(count_wrong(rotation, x, want, angle, promised(HALYARD_F32, factor)) == 0);
-            check_all_ways(rotation, source, nullptr, x, angle, promised(HALYARD_F32, factor));
+            check_case(golden::rotation_of(entry), make_frequencies(list, factor), {list.begin(), list.end()}, factor,
+                       section.array<std::int64_t>(entry.at("positions")).values,
+                       golden::read_elements(section, entry.at(name)),
+                       golden::read_elements(section, entry.at(std::string(name) + "_exact")),
+                       promised(HALYARD_F32, factor));
         }
     }
 }
@@ -170,7 +165,34 @@ TEST_CASE("golden hf_apply and mrope, given cos and sin", "[golden]") {
             };
             // transformers rounds as often as a kernel does.
             CHECK(count_wrong(rotation, x, theirs, angle, of_kernel(HALYARD_F32)) == 0);
-            check_all_ways(rotation, source, nullptr, x, angle, of_kernel(HALYARD_F32));
+            check_all_ways(rotation, source, x, angle, of_kernel(HALYARD_F32));
         }
+    }
+}
+
+TEST_CASE("golden decay: the score of equal vectors by distance", "[golden]") {
+    const golden::Section section("decay");
+    const json entry = section.cases().at(0);
+    const auto want = section.array<double>(entry.at("dot_f64").get<std::string>());
+    Rotation rotation;
+    rotation.rotary_dim = entry.at("d");
+    rotation.target = GENERATE(from_range(targets_here()));
+    rotation.pairing = GENERATE(as<std::int32_t>{}, HALYARD_PAIRING_HALF, HALYARD_PAIRING_INTERLEAVED);
+    const std::int32_t start = GENERATE(0, 44);
+    const auto n = static_cast<std::int64_t>(want.values.size());
+    Elements ones(HALYARD_F32, {1, n, 1, rotation.rotary_dim});
+    const auto positions = halyard::consecutive_positions(&start, 1);
+    const auto frequencies = halyard::frequencies::from_base(10000, rotation.rotary_dim);
+    std::fill_n(reinterpret_cast<float *>(ones.at(0)), ones.count(), 1.0f);
+    const Elements y = rotate(rotation, halyard::angle_source::table(frequencies, 0, start + n), &positions, ones);
+    // Each pair has length sqrt(2) and is off by sqrt(2) bounds, and so is the pair that it is multiplied by.
+    const long double bound =
+        rotation.rotary_dim / 2 * 4 * 1.01L * oracle::promised_bound(HALYARD_F32, {1, 1}, 1, std::sqrt(2.0L));
+    for (std::int64_t token = 0; token < n; token++) {
+        long double dot = 0;
+        for (std::int64_t i = 0; i < rotation.rotary_dim; i++) {
+            dot += static_cast<long double>(y[i]) * y[token * rotation.rotary_dim + i];
+        }
+        CHECK(std::fabs(dot - want.values[static_cast<std::size_t>(token)]) <= bound);
     }
 }

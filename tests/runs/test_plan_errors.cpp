@@ -35,48 +35,43 @@ TEST_CASE("errors: plans", "[errors]") {
 }
 
 TEST_CASE("plans: what the frequencies of a config tell need not be stated", "[plans]") {
-    const auto resolve = [](const char *config, halyard_tensor_desc tensor, std::int64_t rotary_dim = 0) {
-        const auto frequencies =
-            halyard::frequencies::from_config(config, static_cast<std::int64_t>(std::strlen(config)));
-        halyard::plan_desc desc(frequencies, {tensor});
-        desc.rotary_dim = rotary_dim;
-        const halyard::plan plan(desc);
-        CHECK(plan.get()->rotary_dim == 64);
-        return plan.get()->tensors[0];
+    using halyard::pairing;
+    const auto from = [](const std::string &config) {
+        return halyard::frequencies::from_config(config.data(), std::ssize(config));
     };
-    const char *const llama = R"({"model_type": "llama", "head_dim": 64, "rope_theta": 10000.0})";
-    const char *const deepseek = R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_theta": 10000.0})";
+    const auto llama = from(R"({"model_type": "llama", "head_dim": 64, "rope_theta": 10000.0})");
+    const auto deepseek = from(R"({"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_theta": 10000.0})");
+    const auto from_base = halyard::frequencies::from_base(10000.0, 64);
     const auto bare = halyard::describe_tensor(halyard::dtype::bf16);
-    const auto of_llama = resolve(llama, bare), of_deepseek = resolve(deepseek, bare, 64);
-    CHECK(of_llama.dtype == halyard::Dtype::bf16);
-    CHECK(of_llama.pairing == halyard::Pairing::half);
-    CHECK(of_llama.out_pairing == halyard::Pairing::half);
-    CHECK(of_llama.head_dim == 64);
-    CHECK(of_deepseek.pairing == halyard::Pairing::interleaved);
-    CHECK(of_deepseek.out_pairing == halyard::Pairing::half);
-    // What is stated holds.
-    const auto stated =
-        resolve(deepseek, halyard::describe_tensor(halyard::dtype::f32, 192, halyard::pairing::interleaved, 128));
-    CHECK(stated.out_pairing == halyard::Pairing::interleaved);
-    CHECK(stated.head_dim == 192);
-    CHECK(stated.rotary_offset == 128);
-    auto into_half = bare;
-    into_half.out_pairing = HALYARD_PAIRING_HALF;
-    CHECK(resolve(deepseek, into_half).pairing == halyard::Pairing::interleaved);
+    const auto stated = halyard::describe_tensor(halyard::dtype::f32, 192, pairing::interleaved, 128);
+    auto half = bare, into_half = bare;
+    half.pairing = into_half.out_pairing = HALYARD_PAIRING_HALF;
+    const auto check = [](const halyard::frequencies &of, const halyard_tensor_desc &tensor, pairing in, pairing out,
+                          std::int64_t head_dim) {
+        const halyard::plan plan(halyard::plan_desc(of, {tensor}));
+        const auto &made = plan.get()->tensors[0];
+        CHECK(plan.get()->rotary_dim == 64);
+        CHECK(std::int32_t(made.dtype) == tensor.dtype);
+        CHECK(std::int32_t(made.pairing) == std::int32_t(in));
+        CHECK(std::int32_t(made.out_pairing) == std::int32_t(out));
+        CHECK(made.head_dim == head_dim);
+        CHECK(made.rotary_offset == tensor.rotary_offset);
+    };
+    check(llama, bare, pairing::half, pairing::half, 64);
+    check(deepseek, bare, pairing::interleaved, pairing::half, 64);
+    check(deepseek, into_half, pairing::interleaved, pairing::half, 64);
+    check(deepseek, stated, pairing::interleaved, pairing::interleaved, 192);  // what is stated holds
 
-    const auto refuse = [](halyard_status status, const Words &words, const halyard::plan_desc &desc) {
+    const auto refuse = [&](halyard_status status, const Words &words, const halyard_tensor_desc &tensor,
+                            std::int64_t rotary_dim) {
+        halyard::plan_desc desc(from_base, {tensor});
+        desc.rotary_dim = rotary_dim;
         const auto given = desc.get();
         halyard_plan *made = nullptr;
         check_refused(status, words, [&](auto *error) { return halyard_create_plan(&given, &made, error); });
     };
-    const auto from_base = halyard::frequencies::from_base(10000.0, 64);
-    refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"pairing is not set"},
-           {from_base, {halyard::describe_tensor(halyard::dtype::f32, 64)}});
-    auto half = bare;
-    half.pairing = HALYARD_PAIRING_HALF;
-    refuse(HALYARD_ERROR_SHAPE, {"head_dim is 0"}, {from_base, {half}});
+    refuse(HALYARD_ERROR_UNKNOWN_VALUE, {"pairing is not set"}, halyard::describe_tensor(halyard::dtype::f32, 64), 64);
+    refuse(HALYARD_ERROR_SHAPE, {"head_dim is 0"}, half, 64);
     half.head_dim = 128;
-    halyard::plan_desc other(from_base, {half});
-    other.rotary_dim = 128;
-    refuse(HALYARD_ERROR_MISMATCH, {"rotary_dim is 128, but the frequencies' is 64"}, other);
+    refuse(HALYARD_ERROR_MISMATCH, {"rotary_dim is 128, but the frequencies' is 64"}, half, 128);
 }

@@ -3,6 +3,9 @@
 #include "checks/guarded_memory.h"
 #include "rotation_run.h"
 
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_predicate.hpp>
+
 TEST_CASE("errors: runs, every field", "[errors]") {
     RotationRun s;
     const Table &runs = s.runs;
@@ -51,11 +54,13 @@ TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
         {HALYARD_ERROR_SHAPE, {}, {{y[1].shape[2], 2}}},
         {HALYARD_ERROR_SHAPE, {}, {{y[0].shape[1], 0}}},
         {HALYARD_ERROR_SHAPE, {"y[0].shape[2] is 2"}, {{x[0].shape[2], 0}}},
+        // Where all tensors agree, and where they have no heads.
+        {HALYARD_ERROR_SHAPE, {"x[0].shape[0] is -1"}, s.all_shapes(0, -1)},
+        {HALYARD_ERROR_SHAPE, {"x[0].shape[1] is -1"}, s.all_shapes(1, -1)},
+        {HALYARD_ERROR_SHAPE,
+         {"x[1].shape[1] is 3", "7"},
+         {{x[0].shape[2], 0}, {y[0].shape[2], 0}, {x[0].shape[1], 7}, {y[0].shape[1], 7}}},
     });
-    for (const int d : {0, 1}) {
-        runs.refuse(HALYARD_ERROR_SHAPE, {"x[0].shape[" + text(d) + "] is -1"},  // even where all tensors agree on it
-                    {{x[0].shape[d], -1}, {y[0].shape[d], -1}, {x[1].shape[d], -1}, {y[1].shape[d], -1}});
-    }
     const std::int64_t head_dim = RotationRun::D;
     runs.refuse_each(HALYARD_ERROR_MISMATCH, {0, head_dim - 1, head_dim + 1, INT64_MAX},
                      {x[1].shape[3], y[0].shape[3]});
@@ -70,16 +75,13 @@ TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
 
 TEST_CASE("errors: runs, sizes and strides that leave the address space", "[errors]") {
     RotationRun s;
-    const Table &runs = s.runs;
     const auto refuse = [&](const std::string &name, const std::string &number, const std::vector<Set> &changes) {
-        runs.refuse(HALYARD_ERROR_OVERFLOW, {name, "address space", number}, changes);
+        s.runs.refuse(HALYARD_ERROR_OVERFLOW, {name, "address space", number}, changes);
     };
     for (const std::int64_t size : Numbers{INT64_MAX, INT64_MAX / 2, 1LL << 59}) {
         refuse("x[1]", text(size), {{s.x[1].shape[2], size}, {s.y[1].shape[2], size}});
-        std::vector<Set> tokens;
-        for (int i = 0; i < 2; i++) {  // only the output is at fault
-            tokens.insert(tokens.end(), {{s.x[i].shape[1], size}, {s.y[i].shape[1], size}, {s.x[i].strides[1], 0}});
-        }
+        auto tokens = s.all_shapes(1, size);
+        tokens.insert(tokens.end(), {{s.x[0].strides[1], 0}, {s.x[1].strides[1], 0}});  // only the output is at fault
         refuse("y[0]", text(size), tokens);
     }
     // Each dimension would fit, but not their sum: with elements on both sides of data, and above it. By 2^64 it wraps
@@ -92,7 +94,6 @@ TEST_CASE("errors: runs, sizes and strides that leave the address space", "[erro
 
 TEST_CASE("errors: runs, outputs whose elements could meet", "[errors]") {
     RotationRun s;
-    const Table &runs = s.runs;
     // Elements of lattices are told apart in test_overlap.cpp, by brute force.
     for (const Strides &strides : {
              Strides{0, 16, 8, 1},    // one batch row over the other
@@ -103,18 +104,17 @@ TEST_CASE("errors: runs, outputs whose elements could meet", "[errors]") {
          }) {
         Words words = {"y[0]"};
         std::transform(strides.begin(), strides.end(), std::back_inserter(words), text);
-        runs.refuse(HALYARD_ERROR_STRIDE, words, {{s.y[0].strides, strides}});
-        runs.refuse(HALYARD_ERROR_STRIDE, words,
-                    {{s.x[0].data, s.y[0].data}, {s.x[0].strides, strides}, {s.y[0].strides, strides}});
+        s.runs.refuse(HALYARD_ERROR_STRIDE, words, {{s.y[0].strides, strides}});
+        s.runs.refuse(HALYARD_ERROR_STRIDE, words,
+                      {{s.x[0].data, s.y[0].data}, {s.x[0].strides, strides}, {s.y[0].strides, strides}});
     }
 }
 
 TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     RotationRun s;
-    const Table &runs = s.runs;
     auto &x = s.x, &y = s.y;
     const auto refuse = [&](const std::string &output, const std::string &other, const std::vector<Set> &changes) {
-        runs.refuse(HALYARD_ERROR_OVERLAP, {output, other}, changes);
+        s.runs.refuse(HALYARD_ERROR_OVERLAP, {output, other}, changes);
     };
     const int n_bytes = RotationRun::n_batch * RotationRun::n_tokens * RotationRun::n_heads[0] * RotationRun::D * 4;
     for (const int bytes : {1, -1, 4, -4, 32, 64, n_bytes - 1}) {
@@ -124,67 +124,114 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     refuse("y[1]", "x[0]", {{y[1].data, x[0].data}});
     refuse("y[1]", "y[0]", {{y[1].data, static_cast<float *>(y[0].data) + 95}});
     refuse("y[1]", "y[0]", {{x[1], x[0]}, {y[1], x[0]}, {y[0], x[0]}});  // both in place of the same memory
-    s.args.positions = &s.positions;
-    refuse("y[1]", "positions", {{y[1].data, s.at(2048 + 5)}});
+    // The refused run leaves its spans on the stack. The next one, of an empty tensor there, must not read them.
+    s.runs.accept({{y[1].data, y[0].data}, {x[1].data, y[0].data}, {x[1].shape[2], 0}, {y[1].shape[2], 0}});
     const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
     const auto n_of_y1 = RotationRun::n_batch * RotationRun::n_tokens * RotationRun::D;
+    s.args.positions = &s.positions;
+    refuse("y[1]", "positions", {{y[1].data, s.at(2048 + 5)}});
     refuse("y[1]", "rows of the angle source",  // cos, then sin
            {{s.args.angles, given.get()}, {y[1].data, s.at(3072 - n_of_y1 + 1)}});
     refuse("y[0]", "rows of the angle source", {{s.args.angles, given.get()}, {y[0].data, s.at(3087)}});
 
     s.args.positions = nullptr;
-    y[0].data = x[0].data;  // in place, but …
-    const std::vector<Set> otherwise[] = {
-        {{y[0].strides, Strides{48, 8, 24, 1}}},  // heads and tokens are transposed
-        {{y[0].data, static_cast<float *>(x[0].data) + RotationRun::D},
-         {y[0].strides[2], -RotationRun::D}},                                                // the heads change places
-        {{s.tensors[0].out_pairing, HALYARD_PAIRING_INTERLEAVED}},                           // to another pairing
-        {{y[0].strides, Strides{96, 32, 8, 1}}},                                             // tokens further apart
-        {{x[0].strides, Strides{120, 40, 16, 1}}, {y[0].strides, Strides{120, 40, 20, 1}}},  // heads further apart
-        {{y[0].strides[0], y[0].strides[0] + 1}},                                            // batch rows further apart
-        {{x[0].strides, Strides{120, 40, 20, 1}}, {y[0].strides, Strides{120, 40, 20, 2}}},  // elements further apart
-        {{x[0].strides[1], 0}},                                                              // x is one token for all
-    };
-    for (const auto &changes : otherwise) {
-        refuse("y[0]", "x[0]", changes);
+    y[0].data = x[0].data;                                            // in place, but …
+    refuse("y[0]", "x[0]", {{y[0].strides, Strides{48, 8, 24, 1}}});  // heads and tokens are transposed
+    refuse("y[0]", "x[0]",                                            // the heads change places
+           {{y[0].data, static_cast<float *>(x[0].data) + RotationRun::D}, {y[0].strides[2], -RotationRun::D}});
+    refuse("y[0]", "x[0]", {{s.tensors[0].out_pairing, HALYARD_PAIRING_INTERLEAVED}});  // to another pairing
+    refuse("y[0]", "x[0]", {{x[0].strides[1], 0}});                                     // x is one token for all
+    for (const Strides &further : {Strides{121, 40, 20, 1}, {120, 44, 20, 1}, {120, 40, 24, 1}, {120, 40, 20, 2}}) {
+        refuse("y[0]", "x[0]", {{x[0].strides, Strides{120, 40, 20, 1}}, {y[0].strides, further}});
     }
+}
+
+TEST_CASE("runs: layouts that share a buffer without sharing elements", "[errors]") {
+    RotationRun s;
+    // [batch, tokens, q q k v, head_dim] in one buffer: q in place, k into the slot of v.
+    const Strides packed = {RotationRun::n_tokens * 32, 32, RotationRun::D, 1};
+    s.runs.accept({{s.x[0].strides, packed},
+                   {s.y[0], s.x[0]},
+                   {s.y[0].strides, packed},
+                   {s.x[1].data, s.at(16)},
+                   {s.x[1].strides, packed},
+                   {s.y[1].data, s.at(24)},
+                   {s.y[1].strides, packed}});
+    // Even elements in, odd elements out.
+    const Strides even = {96, 32, 16, 2};
+    s.runs.accept({{s.x[0].strides, even}, {s.y[0].strides, even}, {s.y[0].data, s.at(1)}});
+}
+
+TEST_CASE("runs: nothing to do is fine, however large, and does not stop others", "[errors]") {
+    constexpr std::int64_t most = INT64_MAX;
+    const halyard::pool pool(2);
+    RotationRun s;
+    const auto before = s.arena;
+    std::vector<Set> nothing;
+    for (halyard_tensor *const tensor : {&s.x[0], &s.x[1], &s.y[0], &s.y[1]}) {
+        nothing.emplace_back(tensor->data, nullptr);
+        nothing.emplace_back(tensor->strides, Strides{INT64_MAX, INT64_MIN, 0, 0});
+    }
+    for (const auto &[batch, tokens, heads] : std::initializer_list<std::array<std::int64_t, 3>>{{0, 3, 2},
+                                                                                                 {2, 0, 2},
+                                                                                                 {2, 3, 0},
+                                                                                                 {0, 0, 0},
+                                                                                                 {0, most, most},
+                                                                                                 {most, 0, most},
+                                                                                                 {most, most, 0},
+                                                                                                 {1, 1LL << 40, 0}}) {
+        CAPTURE(batch, tokens, heads);
+        auto all = nothing;
+        for (const auto &[d, size] : {std::pair(0, batch), {1, tokens}, {2, heads}}) {
+            const auto shapes = s.all_shapes(d, size);
+            all.insert(all.end(), shapes.begin(), shapes.end());
+        }
+        s.runs.accept(all);
+        all.emplace_back(s.args.executor, pool.executor());
+        s.runs.accept(all);
+        // Positions of no token may lie nowhere, with any strides.
+        const halyard_positions nowhere = {s.positions.size, HALYARD_INT32,     0, nullptr,
+                                           {batch, tokens},  {most, INT64_MIN}, 0, 0};
+        all.insert(all.end(), {{s.args.positions, &s.positions}, {s.positions, nowhere}});
+        if (batch == 0 || tokens == 0) {
+            s.runs.accept(all);
+        }
+    }
+    CHECK(s.holds(before));
+    Table::with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[0].data, nullptr}, {s.y[0].data, nullptr}},
+                [&] { s.run(); });
+    RotationRun whole;
+    whole.run();
+    CHECK(std::equal(s.at(1280), s.at(1536), whole.at(1280)));
+    CHECK(std::equal(s.at(1024), s.at(1280), before.begin() + 1024));
 }
 
 TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") {
     RotationRun s;
     const Table &runs = s.runs;
-    const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {{s.args.angles, given.get()}});
-    runs.accept({{s.args.angles, given.get()},
-                 {s.x[0].shape[1], 0},
-                 {s.y[0].shape[1], 0},
-                 {s.x[1].shape[1], 0},
-                 {s.y[1].shape[1], 0}});
-    // Of sequences of one token each, positions are not forgotten.
-    std::vector<Set> one_token;
-    for (const auto &tensors : {s.x, s.y}) {
-        one_token.insert(one_token.end(), {{tensors[0].shape[1], 1}, {tensors[1].shape[1], 1}});
-    }
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"positions is NULL, but each of 2 sequences has one token"}, one_token);
-    const auto with = [&](std::initializer_list<Set> more) {
-        auto all = one_token;
-        all.insert(all.end(), more);
-        return all;
+    const auto and_also = [](std::vector<Set> changes, std::initializer_list<Set> more) {
+        changes.insert(changes.end(), more);
+        return changes;
     };
+    const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
     const auto by_token = halyard::angle_source::given_by_token(s.at(3072), 2, RotationRun::rotary_dim);
-    runs.accept(with({{s.args.angles, by_token.get()}}));
-    runs.accept(with({{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}}));
-    runs.accept(with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[1].shape[2], 0}, {s.y[1].shape[2], 0}}));
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {{s.args.angles, given.get()}});
+    runs.accept(and_also(s.all_shapes(1, 0), {{s.args.angles, given.get()}}));
+    // Of sequences of one token each, positions are not forgotten.
+    const auto one_token = s.all_shapes(1, 1);
     const std::int64_t starts[] = {3, 9};
     const auto start = halyard::consecutive_positions(starts, 2);
-    runs.accept(with({{s.args.positions, &start}}));
+    runs.refuse(HALYARD_ERROR_MISMATCH, {"positions is NULL, but each of 2 sequences has one token"}, one_token);
+    runs.accept(and_also(one_token, {{s.args.angles, by_token.get()}}));
+    runs.accept(and_also(one_token, {{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}}));
+    runs.accept(and_also(one_token, {{s.args.positions, &start}}));
+    runs.accept(
+        and_also(one_token, {{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[1].shape[2], 0}, {s.y[1].shape[2], 0}}));
     // The run is refused, but the other policies accept it.
-    const auto refuse = [&](const Words &words, std::vector<Set> changes) {
+    const auto refuse = [&](const Words &words, const std::vector<Set> &changes) {
         runs.refuse(HALYARD_ERROR_POSITION, words, changes);
         for (const std::int32_t policy : {HALYARD_BAD_POSITION_CLAMP, HALYARD_BAD_POSITION_IDENTITY}) {
-            auto with_policy = changes;
-            with_policy.emplace_back(s.args.bad_position, policy);
-            runs.accept(with_policy);
+            runs.accept(and_also(changes, {{s.args.bad_position, policy}}));
         }
     };
     const auto two = halyard::angle_source::table(s.frequencies, 0, 2);
@@ -194,7 +241,7 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
     for (const std::int32_t value : {-1, 10, INT32_MAX, INT32_MIN}) {
         refuse({where + text(value), "0 to 9"}, {{reinterpret_cast<std::int32_t *>(s.at(2048))[4], value}});
     }
-    auto *const wide = reinterpret_cast<std::int64_t *>(s.at(2048));
+    std::int64_t *const wide = s.numbers(2048);
     std::iota(wide, wide + 6, std::int64_t{0});
     s.positions.type = HALYARD_INT64;
     for (const std::int64_t value : Numbers{-1, 10, 1LL << 32, (1LL << 32) + 1, -(1LL << 32), INT64_MAX, INT64_MIN}) {
@@ -209,38 +256,31 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
 TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
     RotationRun s;
     const halyard::plan plan(s.plan);
-    const auto refuses = [&](halyard_status status, const std::string &words, const auto &call) {
-        const auto before = s.arena;
-        try {
-            call();
-            FAIL("not refused: " << words);
-        } catch (const halyard::error &error) {
-            CAPTURE(error.what());
-            CHECK(error.status() == status);
-            CHECK(std::string(error.what()).find(words) != std::string::npos);
-        }
+    const auto before = s.arena;
+    const auto refuse = [&](const std::string &words, const halyard::tensors &x, const halyard::tensors &y) {
+        const auto says = [&](const halyard::error &error) {
+            return error.status() == HALYARD_ERROR_SHAPE && std::string(error.what()).find(words) != std::string::npos;
+        };
+        const auto is_right = Catch::Matchers::Predicate<halyard::error>(says, words);
+        CHECK_THROWS_MATCHES(halyard::run(plan, s.angles, x, y), halyard::error, is_right);
+        CHECK_THROWS_MATCHES(halyard::bound_run(plan, s.angles, x, y), halyard::error, is_right);
         CHECK(s.holds(before));
     };
-    const auto count = [&](const std::string &words, const halyard::tensors &x, const halyard::tensors &y,
-                           const halyard::run_options &options = {}) {
-        refuses(HALYARD_ERROR_SHAPE, words, [&] { halyard::run(plan, s.angles, x, y, options); });
-        refuses(HALYARD_ERROR_SHAPE, words, [&] { halyard::bound_run(plan, s.angles, x, y, options); });
-    };
-    count("args.n_tensors is 1, but the plan's is 2", s.x[0], s.y[0]);
-    count("x has 2 tensors, y 1, but both must have as many", {s.x, 2}, s.y[0]);
-    count("args.n_tensors is 3, but the plan's is 2", {s.x[0], s.x[1], s.x[0]}, {s.y[0], s.y[1], s.y[0]});
-    count("args.n_tensors is 5, but the plan's is 2", {s.x, 5}, {s.y, 5});
-    count("x has 0 tensors, y 0", {s.x, std::size_t{0}}, {s.y, std::size_t{0}});
+    refuse("args.n_tensors is 1, but the plan's is 2", s.x[0], s.y[0]);
+    refuse("x has 2 tensors, y 1, but both must have as many", {s.x, 2}, s.y[0]);
+    refuse("args.n_tensors is 3, but the plan's is 2", {s.x[0], s.x[1], s.x[0]}, {s.y[0], s.y[1], s.y[0]});
+    refuse("args.n_tensors is 5, but the plan's is 2", {s.x, 5}, {s.y, 5});
+    refuse("x has 0 tensors, y 0", {s.x, std::size_t{0}}, {s.y, std::size_t{0}});
 
     // Options keep what they are told: the descriptions were temporary.
     const std::int64_t numbers[] = {9, 8, 7, 6, 5, 4};
-    auto options = halyard::run_options();
+    halyard::run_options options;
     options.at(halyard::positions(numbers, {RotationRun::n_batch, RotationRun::n_tokens}));
-    std::vector<float> once(s.arena.begin() + 1024, s.arena.begin() + 2048);
     halyard::run(plan, s.angles, {s.x, 2}, {s.y, 2}, options);
-    std::swap_ranges(once.begin(), once.end(), s.arena.begin() + 1024);
-    const auto at = halyard::positions(numbers, {RotationRun::n_batch, RotationRun::n_tokens});
-    s.args.positions = &at;
-    CHECK(halyard_run(plan.get(), &s.args, nullptr) == HALYARD_OK);
-    CHECK(std::memcmp(once.data(), s.at(1024), once.size() * sizeof(float)) == 0);
+    const auto by_options = s.arena;
+    s.arena = before;
+    CHECK_FALSE(s.holds(by_options));
+    s.positions = halyard::positions(numbers, {RotationRun::n_batch, RotationRun::n_tokens});
+    Table::with({{s.args.positions, &s.positions}}, [&] { s.run(); });
+    CHECK(s.holds(by_options));
 }
