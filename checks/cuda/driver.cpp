@@ -11,8 +11,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <ranges>
-#include <set>
 #include <utility>
 
 namespace {
@@ -37,7 +35,6 @@ using Graph = std::vector<Work>;
 struct Enqueued {
     void *stream;
     Work work;
-    bool is_needed = false;
 };
 
 struct State {
@@ -45,7 +42,6 @@ struct State {
     Driver driver;
     emulated_cuda::Memory memory;
     std::uint64_t n_streams = 0;
-    std::set<void *> blocking;  // streams that wait for the default one, and it for them
     std::vector<Enqueued> queue;
     std::map<void *, Graph> captured;  // by streams that capture now
     State() {
@@ -108,29 +104,10 @@ Result call(const char *name, Act act) {
 
 // ---- Streams -------------------------------------------------------------------------------------------------------
 
-/// Does the work of a stream, and what that waits for. Streams that block wait for what the default one was given
-/// before, and so does it for theirs.
+/// Does the work of a stream.
 void finish(void *stream) {
-    std::set<void *> wanted = {stream};
-    const auto want_those_before = [&](void *its_stream) {
-        if (its_stream == nullptr) {
-            wanted.insert(state().blocking.begin(), state().blocking.end());
-        } else if (state().blocking.contains(its_stream)) {
-            wanted.insert(nullptr);
-        }
-    };
-    if (stream == nullptr) {
-        want_those_before(stream);
-    }
-    auto all = std::exchange(state().queue, {});
-    for (Enqueued &each : std::views::reverse(all)) {
-        each.is_needed = wanted.contains(each.stream);
-        if (each.is_needed) {
-            want_those_before(each.stream);
-        }
-    }
-    for (Enqueued &each : all) {
-        if (!each.is_needed) {
+    for (Enqueued &each : std::exchange(state().queue, {})) {
+        if (each.stream != stream) {
             state().queue.push_back(std::move(each));
         } else if (state().driver.fault.empty()) {
             each.work();
@@ -161,7 +138,6 @@ void execute(const emulated_cuda::Launch &launch) {
     }
     try {
         const auto number = static_cast<std::uint32_t>(++driver.n_executed);
-        emulated_cuda::allows_torn_writes = driver.allows_torn_writes;
         emulated_cuda::execute(launch, state().memory, number, seed + number);
     } catch (const Fault &fault) {
         driver.fault = fault.what();
@@ -252,10 +228,8 @@ DRIVER(cuCtxSynchronize, ()) {
 // ---- Streams and graphs --------------------------------------------------------------------------------------------
 
 DRIVER(cuStreamCreate, (void **stream, unsigned flags), stream, flags) {
-    *stream = reinterpret_cast<void *>(8 * ++state().n_streams);
-    if ((flags & non_blocking) == 0) {
-        state().blocking.insert(*stream);
-    }
+    // One that waits for the default stream, and that for it, is the default stream itself.
+    *stream = flags == non_blocking ? reinterpret_cast<void *>(8 * ++state().n_streams) : nullptr;
 }
 DRIVER(cuStreamDestroy_v2, (void *stream), stream) { finish(stream); }
 DRIVER(cuStreamSynchronize, (void *stream), stream) {

@@ -30,7 +30,6 @@ struct Driver {
     int calls_until = 0;                  // how many calls of it succeed before
     void *context_of_device_1 = nullptr;  // all others are of device 0
     bool executes = true;                 // launches
-    bool allows_torn_writes = false;      // by blocks of one launch: see memory.h
 
     // What happened.
     std::vector<Call> calls;

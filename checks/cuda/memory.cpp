@@ -54,7 +54,7 @@ void Region::store(Address at, unsigned n, const Access &by, const std::uint8_t 
             throw Fault("writes what this launch reads by ld.global.nc");
         }
         need_order(read, by, "writes what is read");
-        if (bytes_[i] != from[i - first] && !allows_torn_writes) {
+        if (bytes_[i] != from[i - first]) {
             need_order(write, by, "writes another value than what is written");
         }
         write = by;

@@ -17,9 +17,6 @@ struct Fault : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Whether blocks of one launch may write different values to one place: for tests of what is undefined then.
-inline bool allows_torn_writes = false;
-
 /// Who accesses memory, and when: threads of a block are ordered by its barriers, and blocks by launches alone.
 struct Access {
     std::uint32_t launch = 0;  // counted from 1

@@ -61,10 +61,6 @@ u16 to_f16(f32 value) { return std::isnan(value) ? u16{0x7fff} : std::bit_cast<u
 
 /// Shifts by more than the width give what shifting bit by bit would (PTX ISA 9.7.8).
 template <typename T>
-T left(T value, u32 n) {
-    return n < 8 * sizeof(T) ? value << n : T{0};
-}
-template <typename T>
 T right(T value, u32 n) {
     return n < 8 * sizeof(T) ? value >> n : value < 0 ? T(-1) : T{0};
 }
@@ -89,24 +85,22 @@ u32 permuted(u32 a, u32 b, u32 selector) {
 
 using Table = std::map<std::string, Operation>;
 
-template <typename S, typename U>
+template <typename T>
+void add_ordered(Table &to, const std::string &type) {
+    to["min." + type] = op([](T a, T b) { return std::min(a, b); });
+    to["max." + type] = op([](T a, T b) { return std::max(a, b); });
+    to["setp.lt." + type] = op([](T a, T b) { return a < b; });
+    to["setp.gt." + type] = op([](T a, T b) { return a > b; });
+    to["setp.ge." + type] = op([](T a, T b) { return a >= b; });
+    to["shr." + type] = op([](T a, u32 n) { return right(a, n); });
+}
+
+template <typename U>
 void add_integers(Table &to, const std::string &bits) {
     to["add.s" + bits] = op([](U a, U b) { return a + b; });
     to["sub.s" + bits] = op([](U a, U b) { return a - b; });
     to["mul.lo.s" + bits] = op([](U a, U b) { return a * b; });
     to["mad.lo.s" + bits] = op([](U a, U b, U c) { return a * b + c; });
-    to["min.s" + bits] = op([](S a, S b) { return std::min(a, b); });
-    to["max.s" + bits] = op([](S a, S b) { return std::max(a, b); });
-    to["min.u" + bits] = op([](U a, U b) { return std::min(a, b); });
-    to["max.u" + bits] = op([](U a, U b) { return std::max(a, b); });
-    to["setp.lt.s" + bits] = op([](S a, S b) { return a < b; });
-    to["setp.le.s" + bits] = op([](S a, S b) { return a <= b; });
-    to["setp.gt.s" + bits] = op([](S a, S b) { return a > b; });
-    to["setp.ge.s" + bits] = op([](S a, S b) { return a >= b; });
-    to["setp.lt.u" + bits] = op([](U a, U b) { return a < b; });
-    to["setp.le.u" + bits] = op([](U a, U b) { return a <= b; });
-    to["setp.gt.u" + bits] = op([](U a, U b) { return a > b; });
-    to["setp.ge.u" + bits] = op([](U a, U b) { return a >= b; });
     to["setp.eq.b" + bits] = op([](U a, U b) { return a == b; });
     to["setp.ne.b" + bits] = op([](U a, U b) { return a != b; });
     to["selp.b" + bits] = op([](U a, U b, pred p) { return p != 0 ? a : b; });
@@ -115,9 +109,7 @@ void add_integers(Table &to, const std::string &bits) {
     to["or.b" + bits] = op([](U a, U b) { return a | b; });
     to["xor.b" + bits] = op([](U a, U b) { return a ^ b; });
     to["not.b" + bits] = op([](U a) { return ~a; });
-    to["shl.b" + bits] = op([](U a, u32 n) { return left(a, n); });
-    to["shr.u" + bits] = op([](U a, u32 n) { return right(a, n); });
-    to["shr.s" + bits] = op([](S a, u32 n) { return right(a, n); });
+    to["shl.b" + bits] = op([](U a, u32 n) { return n < 8 * sizeof(U) ? a << n : U{0}; });
 }
 
 /// To the nearest element, or 448 of what is larger: PTX ISA, cvt.rn.satfinite.e4m3x2.f32.
@@ -140,7 +132,6 @@ void add_floats(Table &to) {
     to["neg.f32"] = op([](f32 a) { return canonical(-a); });
     to["abs.f32"] = op([](f32 a) { return canonical(std::fabs(a)); });
     to["selp.f32"] = to["selp.b32"];
-    to["mov.f32"] = to["mov.b32"];
     to["cvt.f32.f16"] = op([](u16 a) { return canonical(std::bit_cast<_Float16>(a)); });
     to["cvt.rn.f16.f32"] = op([](f32 a) { return to_f16(a); });
     to["cvt.rn.f16x2.f32"] = op([](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); });
@@ -152,8 +143,12 @@ void add_floats(Table &to) {
 
 Table make_table() {
     Table to;
-    add_integers<s32, u32>(to, "32");
-    add_integers<s64, u64>(to, "64");
+    add_ordered<s32>(to, "s32");
+    add_ordered<u32>(to, "u32");
+    add_ordered<s64>(to, "s64");
+    add_ordered<u64>(to, "u64");
+    add_integers<u32>(to, "32");
+    add_integers<u64>(to, "64");
     add_floats(to);
     to["and.b16"] = op([](u16 a, u16 b) { return a & b; });
     to["setp.ne.b16"] = op([](u16 a, u16 b) { return a != b; });

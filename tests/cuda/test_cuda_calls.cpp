@@ -148,61 +148,44 @@ struct Simple {
                [this] { CHECK(!launches_in(calls_of([&] { CHECK(run() == HALYARD_OK); })).empty()); }};
 };
 
-/// q and k of [tokens 8, heads 8 + 2 + 2, 128], which lie side by side. On the KV path they are normed, and k and v go
-/// into caches.
-struct Packed {
-    static constexpr std::int64_t token = 12 * 128;
-
-    halyard::cuda_angles angles = make_angles(128);
-    halyard_norm_desc norm = halyard::describe_norm(bf16);
-    halyard_cache_desc cache = halyard::describe_nhd_cache(16, 16, 2, 128);
-    halyard_kv_desc kv[3] = {sized<halyard_kv_desc>(), sized<halyard_kv_desc>(), sized<halyard_kv_desc>()};
-    Memory packed, k_cache{256 * 512}, v_cache{256 * 512}, weights{256}, places{64};
-    std::vector<halyard_tensor> tensors = {part(0, 8), part(8, 2), part(10, 2)};
-    halyard_stages stages[3] = {halyard::stages(weights.data(), 128),
-                                halyard::stages(weights.data(), 128, k_cache.data()),
-                                halyard::stages_into(v_cache.data())};
-    halyard_slots slots = halyard::slots(static_cast<const std::int32_t *>(places.data()), {1, 8}, halyard::keep_last);
-    halyard_kv_args brought = halyard::kv_args(stages, &slots);
-    halyard_positions positions = positions_in(places, {1, 8});
-    halyard::cuda_run_options how = on_stream();
-
-    Packed() {
-        how.positions = &positions;
-        kv[0].norm = kv[1].norm = &norm;
-        kv[1].cache = kv[2].cache = &cache;
-        kv[2].no_rotation = 1;
-    }
-    Packed(const Packed &) = delete;
-
-    halyard_tensor part(std::int64_t first, std::int64_t n) const {
-        return view(packed.data(first * 128 * 2), bf16, {1, 8, n, 128}, {0, token, 128, 1});
-    }
-};
-
 }  // namespace
 
 TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's stream and in its context", "[cuda]") {
     // A graph can capture calls that neither wait, allocate, copy nor load.
     const std::set<std::string> harmless = {"cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",  "cuPointerGetAttribute",
                                             "cuCtxGetDevice",      "cuModuleGetFunction", "cuLaunchKernel"};
-    Packed s;
+    // q, k and v of [tokens 8, heads 8 + 2 + 2, 128]. On the KV path q and k are normed, and k and v go into caches.
     const bool has_kv = GENERATE(false, true);
-    auto tensor = halyard::describe_tensor(bf16, 128, half);
-    std::vector<halyard_tensor_desc> described(has_kv ? 3 : 2, tensor);
-    s.tensors.resize(described.size());
-    for (std::size_t i = 0; has_kv && i < 3; i++) {
-        described[i].kv = &s.kv[i];
-        s.how.kv = &s.brought;
-    }
+    const Memory packed, k_cache(1 << 17), v_cache(1 << 17), weights(256), places(64);
+    const auto norm = halyard::describe_norm(bf16);
+    const auto cache = halyard::describe_nhd_cache(16, 16, 2, 128);
+    std::array<halyard_kv_desc, 3> kv = {sized<halyard_kv_desc>(), sized<halyard_kv_desc>(), sized<halyard_kv_desc>()};
+    kv[0].norm = kv[1].norm = &norm;
+    kv[1].cache = kv[2].cache = &cache;
+    kv[2].no_rotation = 1;
+    const halyard_stages stages[] = {halyard::stages(weights.data(), 128),
+                                     halyard::stages(weights.data(), 128, k_cache.data()),
+                                     halyard::stages_into(v_cache.data())};
+    const auto slots = halyard::slots(static_cast<const std::int32_t *>(places.data()), {1, 8}, halyard::keep_last);
+    const auto brought = halyard::kv_args(stages, &slots);
+    const auto positions = positions_in(places, {1, 8});
+    auto how = on_stream();
+    how.positions = &positions;
+    how.kv = has_kv ? &brought : nullptr;
     halyard::plan_desc desc(128, {});
-    desc.tensors = described;
-    const halyard::cuda_plan plan(queue_of(), desc, s.angles);
-    const auto calls = calls_of([&] { halyard::run(plan, s.tensors, s.tensors, s.how); });
+    std::vector<halyard_tensor> tensors;
+    for (std::size_t i = 0; i < (has_kv ? 3 : 2); i++) {
+        desc.tensors.push_back(halyard::describe_tensor(bf16, 128, half));
+        desc.tensors[i].kv = has_kv ? &kv[i] : nullptr;
+        const std::int64_t first = i == 0 ? 0 : i == 1 ? 8 : 10, n_heads = i == 0 ? 8 : 2;
+        tensors.push_back(view(packed.data(first * 128 * 2), bf16, {1, 8, n_heads, 128}, {0, 12 * 128, 128, 1}));
+    }
+    const auto angles = make_angles(128);
+    const halyard::cuda_plan plan(queue_of(), desc, angles);
+    const auto calls = calls_of([&] { halyard::run(plan, tensors, tensors, how); });
     const auto launches = launches_in(calls);
     REQUIRE(launches.size() == 1);
-    CHECK(launches[0].stream == &streams[5]);
-    CHECK(launches[0].context == &contexts[0]);
+    CHECK((launches[0].stream == &streams[5] && launches[0].context == &contexts[0]));
     CHECK(std::ranges::all_of(calls, [&](const Call &call) { return harmless.contains(call.name); }));
 }
 
@@ -228,70 +211,63 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
     };
     const auto row = GENERATE(values<Row>({{f32, 64, 0, 64, {128, 128, 128, 128}},
                                            {f32, 64, 8, 64, {32, 32, 32, 32}},
-                                           {f32, 64, 0, 66, {32, 32, 32, 32}},
-                                           {f32, 64, 4, 64, {32, 32, 32, 32}},
                                            {f16, 64, 0, 64, {128, 128, 128, 128}},
-                                           {f16, 64, 4, 64, {32, 16, 16, 32}},
                                            {f16, 64, 0, 68, {32, 16, 16, 32}},
                                            {f16, 64, 2, 64, {16, 16, 16, 16}},
-                                           {f16, 64, 0, 65, {16, 16, 16, 16}},
-                                           // Halves of 24, 40 and 6 bytes; GPT-NeoX and StableLM have such.
+                                           // Halves of 24 and 6 bytes; GPT-NeoX has such.
                                            {f16, 24, 0, 64, {32, 16, 16, 128}},
-                                           {f32, 20, 0, 64, {32, 32, 32, 128}},
                                            {f16, 6, 0, 64, {16, 16, 16, 32}}}));
-    for (int i = 0; i < 4; i++) {
+    const auto angles = make_angles(row.rotary_dim);
+    for (std::size_t i = 0; i < 4; i++) {
         CAPTURE(static_cast<int>(row.type), row.rotary_dim, row.begin_bytes, row.stride_head, i);
-        const auto angles = make_angles(row.rotary_dim);
         auto tensor = halyard::describe_tensor(row.type, 64, i < 2 ? half : interleaved);
         tensor.out_pairing = static_cast<std::int32_t>(i % 2 == 0 ? half : interleaved);
         const halyard::cuda_plan plan(queue_of(), halyard::plan_desc(row.rotary_dim, {tensor}), angles);
-        const std::array<std::int64_t, 4> strides = {0, 8 * row.stride_head, row.stride_head, 1};
-        const auto launches =
-            launches_of(plan, view(from.data(row.begin_bytes), row.type, {1, 4, 2, 64}, strides),
-                        view(to.data(row.begin_bytes), row.type, {1, 4, 2, 64}, strides), on_stream());
+        auto x = view(from.data(row.begin_bytes), row.type, {1, 4, 2, 64}, {0, 8 * row.stride_head, row.stride_head, 1});
+        auto y = x;
+        y.data = to.data(row.begin_bytes);
+        const auto launches = launches_of(plan, x, y, on_stream());
         REQUIRE(!launches.empty());
-        CHECK(launches[0].store_bits == row.bits[static_cast<std::size_t>(i)]);  // copies follow
+        CHECK(launches[0].store_bits == row.bits[i]);  // copies follow
     }
 }
 
 TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     const Simple s;
-    const auto at = [&](std::array<std::int64_t, 4> shape, std::array<std::int64_t, 4> strides) {
-        return view(s.memory.data(), f32, shape, strides);
+    const auto launches = [&](const halyard::cuda_plan &plan, std::array<std::int64_t, 4> shape,
+                              std::array<std::int64_t, 4> strides) {
+        const auto x = view(s.memory.data(), f32, shape, strides);
+        return launches_of(plan, x, x, on_stream());
     };
     const std::int64_t billion = (std::int64_t{1} << 30) - 64;
-    for (const auto &x : {at({1, 8, 2, 64}, {0, billion, 64, 1}), at({1, 2, 4, 64}, {0, 4 * billion, billion, 1}),
-                          at({3, 4, 2, 64}, {4 * billion, 128, 64, 1})}) {
-        CHECK(launches_of(s.plan, x, x, on_stream()).size() > 1);
-    }
+    CHECK(launches(s.plan, {1, 8, 2, 64}, {0, billion, 64, 1}).size() > 1);
+    CHECK(launches(s.plan, {1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() > 1);
+    CHECK(launches(s.plan, {3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() > 1);
     // Columns beside the window are copied by launches of their own.
     const auto narrow_angles = make_angles(2);
     const halyard::cuda_plan narrow(queue_of(), describe(2), narrow_angles);
     const Memory to;
-    std::size_t n_launches = 0;
-    for (const std::int64_t stride : {1 << 20, 1 << 26}) {
-        const auto x = at({1, 4, 2, 64}, {0, 2, 1, stride});
+    const auto copied = [&](std::int64_t stride) {
+        const auto x = view(s.memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, stride});
         auto y = x;
         y.data = to.data();
-        const std::size_t n = launches_of(narrow, x, y, on_stream()).size();
-        CHECK(n > n_launches);
-        n_launches = n;
-    }
+        return launches_of(narrow, x, y, on_stream()).size();
+    };
+    CHECK(copied(1 << 20) > 0);
+    CHECK(copied(1 << 26) > copied(1 << 20));
     // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head and one pair.
     const auto fits = [](const Call &launch) {
         return launch.result == 0 && launch.grid[1] * launch.block[1] < 65535 + launch.block[1] &&
                launch.grid[2] * launch.block[0] < 65535 + launch.block[0];
     };
-    const auto many_heads = at({1, 1, 1 << 21, 64}, {0, 0, 64, 1});
-    CHECK(std::ranges::all_of(launches_of(s.plan, many_heads, many_heads, on_stream()), fits));
-    const auto wide = halyard::frequencies::from_base(10000, 1 << 20);
-    const halyard::cuda_angles wide_angles(queue_of(), halyard::angle_source::phase(wide));
+    CHECK(std::ranges::all_of(launches(s.plan, {1, 1, 1 << 21, 64}, {0, 0, 64, 1}), fits));
+    const halyard::cuda_angles wide_angles(
+        queue_of(), halyard::angle_source::phase(halyard::frequencies::from_base(10000, 1 << 20)));
     for (const auto pairing : {half, interleaved}) {
-        const auto tensor = halyard::describe_tensor(f32, 1 << 20, pairing);
-        const halyard::cuda_plan plan(queue_of(), halyard::plan_desc(1 << 20, {tensor}), wide_angles);
+        const halyard::cuda_plan plan(
+            queue_of(), halyard::plan_desc(1 << 20, {halyard::describe_tensor(f32, 1 << 20, pairing)}), wide_angles);
         for (const std::int64_t stride : {1, 2}) {
-            const auto x = at({1, 1, 3, 1 << 20}, {0, 0, stride << 20, stride});
-            const auto many_pairs = launches_of(plan, x, x, on_stream());
+            const auto many_pairs = launches(plan, {1, 1, 3, 1 << 20}, {0, 0, stride << 20, stride});
             CHECK(many_pairs.size() > 1);
             CHECK(std::ranges::all_of(many_pairs, fits));
         }
@@ -351,17 +327,16 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
     };
     const auto queue = queue_of();
     const auto source = make_table();
-    auto error = sized<halyard_error>();
-    halyard_cuda_angles *made = nullptr;
-    fails_until_there_is(
-        2, [&] { return halyard_create_cuda_angles(&queue, source.get(), &made, &error); },
-        [&] { halyard_destroy_cuda_angles(made); });
     const auto angles = make_angles();
     const auto desc = describe();
     const auto given_desc = desc.get();
+    halyard_cuda_angles *made = nullptr;
     halyard_cuda_plan *plan = nullptr;
     fails_until_there_is(
-        1, [&] { return halyard_create_cuda_plan(&queue, &given_desc, angles.get(), &plan, &error); },
+        2, [&] { return halyard_create_cuda_angles(&queue, source.get(), &made, nullptr); },
+        [&] { halyard_destroy_cuda_angles(made); });
+    fails_until_there_is(
+        1, [&] { return halyard_create_cuda_plan(&queue, &given_desc, angles.get(), &plan, nullptr); },
         [&] { halyard_destroy_cuda_plan(plan); });
 }
 

@@ -1,34 +1,10 @@
 // The KV path on a device: what is refused, and what random calls (test_cuda_kernels.cpp) do not come to.
-#include "checks/cuda/driver.h"
-#include "checks/cuda_device.h"
 #include "tests/cuda/working_run.h"
 
 #include <catch2/matchers/catch_matchers.hpp>
 
-#include <algorithm>
-#include <limits>
-
-namespace {
-
-/// Has the emulated driver, if that is the one, let blocks write different values to one place.
-void allow_torn_writes(bool is_allowed) {
-    try {
-        void *const access = cuda_test::find_driver_function("emulated_cuda_access");
-        reinterpret_cast<decltype(&emulated_cuda_access)>(access)(
-            [](emulated_cuda::Driver &driver, void *allowed) {
-                driver.allows_torn_writes = *static_cast<bool *>(allowed);
-            },
-            &is_allowed);
-    } catch (const halyard::error &) {  // a device's own driver allows them
-    }
-}
-
-}  // namespace
-
 TEST_CASE("cuda device: what no kernel of a device does is refused by the plan", "[cuda]") {
-    const halyard_cuda_queue &queue = cuda_test::device_queue();
-    const halyard::cuda_angles angles(queue,
-                                     halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 10));
+    const Working w;
     auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
     auto kv = sized<halyard_kv_desc>();
     tensor.kv = &kv;
@@ -40,7 +16,7 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     const Table plans([&](halyard_status, const Words &words) {
         halyard::plan_desc desc(64, {tensor});
         desc.rerotates = moves;
-        CHECK_THROWS_WITH(halyard::cuda_plan(queue, desc, angles), words[0]);
+        CHECK_THROWS_WITH(halyard::cuda_plan(w.queue, desc, w.angles), words[0]);
         CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
     });
     const std::pair<std::string, std::vector<Set>> rows[] = {
@@ -83,7 +59,7 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     nhd.tile_tokens = 4;
     nhd.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
     kv.cache = &nhd;
-    halyard::cuda_plan(queue, halyard::plan_desc(64, {tensor}), angles);
+    halyard::cuda_plan(w.queue, halyard::plan_desc(64, {tensor}), w.angles);
 }
 
 namespace {
@@ -182,64 +158,20 @@ TEST_CASE("cuda device: a tensor without heads may lie in any way", "[cuda]") {
 
 // A plan that rotates nothing takes any angles, so its runs look none up. Nor do they read positions.
 TEST_CASE("cuda device: plans that rotate nothing, of fewer angles", "[cuda]") {
-    const auto norm = halyard::describe_norm(halyard::dtype::bf16);
-    auto tensor = halyard::describe_tensor(halyard::dtype::bf16, 64, halyard::pairing::half);
-    auto kv = sized<halyard_kv_desc>();
-    kv.norm = &norm;
-    kv.no_rotation = 1;
-    tensor.kv = &kv;
-    Working w(tensor);
+    NormAlone of_norm;
+    of_norm.kv.no_rotation = 1;
+    Working w(of_norm.tensor);
     const halyard::cuda_angles of_a_pair(w.queue,
                                         halyard::angle_source::table(halyard::frequencies::from_base(10000, 2), 0, 1));
-    const cuda_test::Memory weight(w.queue, std::vector<char>(64 * 2, '\x3f'));
-    const auto stages = halyard::stages(static_cast<const void *>(weight.data()), 64);
-    w.x.dtype = w.y.dtype = HALYARD_BF16;
-    w.brought.stages = &stages;
     REQUIRE(w.run() == HALYARD_OK);
     const std::vector<char> expected = w.to.read();
     CHECK((expected != w.before));
     w.args.positions = nullptr;
     for (const std::int64_t rotary_dim : {0, 64, 1 << 20}) {
         CAPTURE(rotary_dim);
-        const halyard::cuda_plan plan(w.queue, halyard::plan_desc(rotary_dim, {tensor}), of_a_pair);
-        const cuda_test::Memory to(w.queue, w.before);
-        w.y.data = to.data();
+        w.to.write(w.before);
+        const halyard::cuda_plan plan(w.queue, halyard::plan_desc(rotary_dim, {of_norm.tensor}), of_a_pair);
         REQUIRE(halyard_run_cuda(plan.get(), &w.args, nullptr) == HALYARD_OK);
-        CHECK((to.read() == expected));
-    }
-}
-
-// Stores several tokens in one slot. They may be stored at once, so that each element comes from any of them.
-TEST_CASE("cuda device: of tokens with one slot each element is one of theirs", "[cuda]") {
-    const auto cache = halyard::describe_nhd_cache(1, 4, 1, 64);
-    auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
-    auto kv = sized<halyard_kv_desc>();
-    kv.cache = &cache;
-    kv.no_rotation = 1;
-    tensor.kv = &kv;
-    Working w(tensor);
-    const std::vector<std::int32_t> given = {2, 2, 2, -1, 2, 0, 2, 2};
-    std::vector<std::int32_t> values;
-    for (int token = 0; token < 8; token++) {
-        values.insert(values.end(), 64, token * 0x01010101);
-    }
-    const cuda_test::Memory from(w.queue, values), to(w.queue, std::vector<std::int32_t>(4 * 64, 99)),
-        where(w.queue, given);
-    w.x = w.y = halyard::tensor(from.data(), halyard::dtype::f32, {1, 8, 1, 64});
-    w.x.device = HALYARD_CUDA;
-    const auto slots = halyard::slots(static_cast<const std::int32_t *>(where.data()), {1, 8}, halyard::keep_last);
-    const auto stages = halyard::stages_into(to.data());
-    w.brought.slots = &slots;
-    w.brought.stages = &stages;
-    allow_torn_writes(true);
-    REQUIRE(w.run() == HALYARD_OK);
-    const auto result = to.read<std::int32_t>();
-    allow_torn_writes(false);
-    CHECK(w.word.read<std::int32_t>()[0] == 0);
-    for (std::size_t i = 0; i < result.size(); i++) {
-        CAPTURE(i, result[i]);
-        const int token = result[i] & 7;
-        CHECK((i / 64 % 2 == 1 ? result[i] == 99 : result[i] == token * 0x01010101));
-        CHECK((i / 64 % 2 == 1 || given[static_cast<std::size_t>(token)] == static_cast<int>(i / 64)));
+        CHECK((w.to.read() == expected));
     }
 }
