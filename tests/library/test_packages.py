@@ -14,7 +14,6 @@ import shutil
 import sys
 import tarfile
 
-from check_shell_blocks import blocks_of, do_block
 from harness import PYTHON, attempt, expect_c_example, expect_equal, fail, main, run, skip
 
 WITHOUT_PACKAGES = ["-DHALYARD_JSON_DIR=/nowhere", "-DCMAKE_DISABLE_FIND_PACKAGE_Halide=ON"]
@@ -56,6 +55,44 @@ def consume(build, name, *options, **how):
     run(*configure(build, folder, *options, **how))
     run(build.CMAKE_COMMAND, "--build", folder, "--parallel", "2")
     return folder
+
+
+def blocks_of(page):
+    return re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def do_block(block, folder, **variables):
+    """Runs a block in a folder, which is the home too. What it compiles is not optimised, to be quick."""
+    run("bash", "-ec", f"cd {shlex.quote(str(folder))}\n{block}", HOME=folder, CMAKE_BUILD_TYPE="None", **variables)
+
+
+def shell_blocks(build):
+    """Blocks of pages run as they stand, in what looks like a checkout after `./run build`. Its ./run has the tool, and
+    packs the kernels that this build has; of other commands, which take minutes or have tests of their own, it has to
+    know the name."""
+    folder = build.scratch / "checkout"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "build").mkdir(parents=True)
+    for path in build.source.iterdir():
+        if path.name not in ("run", "build", "dist", ".deps", ".git"):
+            (folder / path.name).symlink_to(path)
+    (folder / ".deps/venv/bin").mkdir(parents=True)
+    for name, program in ("cmake", build.CMAKE_COMMAND), ("ninja", build.CMAKE_MAKE_PROGRAM):
+        (folder / ".deps/venv/bin" / name).symlink_to(program)
+    dist = shlex.join(map(str, [*PYTHON, *archive_of_all(build), "--destination", "dist"]))
+    (folder / "run").write_text(f"""#!/bin/sh
+case $1 in
+halyard) shift; exec {shlex.quote(str(build.folder))}/bin/halyard "$@" ;;
+dist) exec {dist} ;;
+*) exec {shlex.quote(str(build.source))}/run help "$1" ;;
+esac
+""")
+    (folder / "run").chmod(0o755)
+    for page in "README.md", "CONTRIBUTING.md", "bench/README.md":
+        blocks = blocks_of(build.source / page)
+        expect_equal(f"{page} has blocks", bool(blocks), True)
+        for block in blocks:
+            do_block(block, folder)
 
 
 def files_below(folder):
@@ -178,13 +215,23 @@ def add_subdirectory(build):
             fail(f"in a project without a build type {source['file']} is compiled so: {source['command']}")
 
 
-def make_archive(build, name, *options):
+def archive_of(build, *options):
+    """A script that makes a source archive, and its arguments but for the destination."""
+    return [build.source / "generators/emit/dist.py", "--version", build.PROJECT_VERSION, "--json",
+            build.HALYARD_JSON_DIR, *options]
+
+
+def archive_of_all(build):
+    return archive_of(build, "--triple", f"x86-64-linux={build.kernels}", "--cuda", build.kernels, "--halide-license",
+                      build.HALYARD_HALIDE_LICENSE)
+
+
+def make_archive(build, name, script):
     """Makes a source archive twice, which gives the same bytes, and unpacks it."""
     folder = build.scratch / "archives"
     archives = [folder / f"{i}/{name}.tar.gz" for i in (1, 2)]
     for archive in archives:
-        run(*PYTHON, build.source / "generators/emit/dist.py", *options, "--version", build.PROJECT_VERSION,
-            "--json", build.HALYARD_JSON_DIR, "--destination", archive.parent)
+        run(*PYTHON, *script, "--destination", archive.parent)
     first, second = (hashlib.sha256(archive.read_bytes()).hexdigest() for archive in archives)
     expect_equal("the same files give another source archive the second time", second, first)
     shutil.rmtree(folder / name, ignore_errors=True)
@@ -228,8 +275,7 @@ def emitted_twice(build):
 def source_archive(build):
     """The source archive builds where neither Halide nor JSON can be found, here with one target's kernels."""
     name = f"halyard-{build.PROJECT_VERSION}"
-    sources = make_archive(build, name, "--triple", f"x86-64-linux={build.kernels}",
-                           "--cuda", build.kernels, "--halide-license", build.HALYARD_HALIDE_LICENSE)
+    sources = make_archive(build, name, archive_of_all(build))
     expect_bill(build, sources)
     # Make, as users have it: it finds less by itself than Ninja does.
     folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_CUDA=ON",
@@ -255,7 +301,7 @@ def triple_archive(build):
     package = build.scratch / "archives" / triple
     run(*PYTHON, build.source / "generators/emit/pack.py", triple, "--objects", build.kernels,
         "--destination", package, "--version", build.PROJECT_VERSION)
-    sources = make_archive(build, f"halyard-{build.PROJECT_VERSION}-{triple}", "--package", package)
+    sources = make_archive(build, f"halyard-{build.PROJECT_VERSION}-{triple}", archive_of(build, "--package", package))
     folder = consume(build, "triple_archive", f"-DHALYARD_SOURCE_DIR={sources}", *WITHOUT_PACKAGES)
     expect_programs(build, folder)
     symbols = run(build.CMAKE_NM, folder / "app")
@@ -264,4 +310,4 @@ def triple_archive(build):
 
 
 main(install, find_package, find_package_one_kind, pkg_config, add_subdirectory, emitted_twice, source_archive,
-     triple_archive)
+     triple_archive, shell_blocks)
