@@ -88,7 +88,7 @@ dist) exec {dist} ;;
 esac
 """)
     (folder / "run").chmod(0o755)
-    for page in "README.md", "CONTRIBUTING.md", "bench/README.md":
+    for page in "README.md", "bench/README.md":
         blocks = blocks_of(build.source / page)
         expect_equal(f"{page} has blocks", bool(blocks), True)
         for block in blocks:
