@@ -87,7 +87,7 @@ Result call(const char *name, Act act) {
     driver.calls.push_back({name, success, current(), nullptr});
     Result &result = driver.calls.back().result;
     try {
-        need(driver.failing != name || driver.calls_until-- != 0, driver.failure);
+        need(driver.failing.function != name || driver.failing.calls_until-- != 0, driver.failing.error);
         need(driver.fault.empty(), launch_failed);
         act();
         need(driver.fault.empty(), launch_failed);

@@ -25,9 +25,10 @@ struct Call {
 
 struct Driver {
     // What a test sets.
-    std::string failing;                  // the function that fails once
-    int failure = 0;                      // the error that it returns
-    int calls_until = 0;                  // how many calls of it succeed before
+    struct {
+        std::string function;
+        int error = 0, calls_until = 0;  // how many calls of it succeed before
+    } failing;                            // once
     void *context_of_device_1 = nullptr;  // all others are of device 0
     bool executes = true;                 // launches
 
@@ -50,6 +51,12 @@ namespace emulated_cuda {
 template <typename Use>
 void with_driver(Use use) {
     emulated_cuda_access([](Driver &driver, void *argument) { (*static_cast<Use *>(argument))(driver); }, &use);
+}
+
+inline Driver driver_now() {
+    Driver copy;
+    with_driver([&](const Driver &driver) { copy = driver; });
+    return copy;
 }
 
 }  // namespace emulated_cuda

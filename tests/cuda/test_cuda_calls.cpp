@@ -3,9 +3,7 @@
 // kernels are right.
 #include "checks/cuda/driver.h"
 #include "checks/sized.h"
-#include "checks/cuda_memory.h"
-#include "halyard/halyard_cuda.hpp"
-#include "tests/changes.h"
+#include "tests/cuda/working_run.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -33,37 +31,24 @@ namespace {
 
 using emulated_cuda::Call;
 using emulated_cuda::Driver;
-using emulated_cuda::with_driver;
+using emulated_cuda::driver_now, emulated_cuda::with_driver;
 
-void fail_at(const std::string &function, int failure, int calls_until = 0) {
-    with_driver([&](Driver &driver) {
-        driver.failing = function;
-        driver.failure = failure;
-        driver.calls_until = calls_until;
-    });
+/// A function fails at a call, behind so many that succeed.
+void fail_at(const std::string &function, int error, int calls_until = 0) {
+    with_driver([&](Driver &driver) { driver.failing = {function, error, calls_until}; });
 }
 
-/// What the driver holds. It must be the same before and after a test.
-struct State {
-    std::size_t n_regions = 0;
-    int n_modules = 0;
-    State() {
-        with_driver([&](Driver &driver) {
-            n_regions = driver.n_regions;
-            n_modules = driver.n_modules;
-        });
-    }
-    bool operator==(const State &) const = default;
-};
+int n_modules() { return driver_now().n_modules; }
+
+/// Regions of memory and modules that the driver holds. They must be the same before and after a test.
+std::pair<std::size_t, int> held() { return {driver_now().n_regions, n_modules()}; }
 
 /// All calls that an action makes.
 template <typename Action>
 std::vector<Call> calls_of(Action action) {
     with_driver([](Driver &driver) { driver.calls.clear(); });
     action();
-    std::vector<Call> calls;
-    with_driver([&](Driver &driver) { calls = driver.calls; });
-    return calls;
+    return driver_now().calls;
 }
 
 std::vector<Call> launches_in(std::vector<Call> calls) {
@@ -123,29 +108,24 @@ halyard::cuda_run_options on_stream(int i = 5) {
     return how;
 }
 
-/// A plan and memory for one f32 tensor [1, 4, 2, 64].
-struct Simple {
-    halyard::cuda_angles angles = make_angles();
-    halyard::cuda_plan plan{queue_of(), describe(), angles};
-    Memory memory;
-    halyard_tensor x = view(memory.data(), f32, {1, 4, 2, 64}, {512, 128, 64, 1}), y = x;
-    halyard_cuda_run_args args = sized<halyard_cuda_run_args>();
-    const halyard_cuda_plan *its_plan = plan.get();
-
-    Simple() {
-        args.x = &x;
-        args.y = &y;
+/// A run in place, without positions.
+struct Recorded : Working {
+    Recorded() : Working(describe().tensors[0], 1 << 16, queue_of()) {
+        y = x;
+        args.positions = nullptr;
+        args.error_word = nullptr;
     }
-    Simple(const Simple &) = delete;
 
-    halyard_status run(halyard_error *error = nullptr) const { return halyard_run_cuda(its_plan, &args, error); }
+    std::vector<Call> launches(halyard_status expected = HALYARD_OK) const {
+        return launches_in(calls_of([&] { CHECK(run() == expected); }));
+    }
 
     /// Runs, refused before any launch.
     Table runs{[this](halyard_status status, const Words &words) {
-                   const auto calls = calls_of([&] { check_refused(status, words, [&](auto *e) { return run(e); }); });
-                   CHECK(launches_in(calls).empty());
+                   check_refused(status, words, [this](auto *error) { return run(error); });
+                   CHECK(launches(status).empty());
                },
-               [this] { CHECK(!launches_in(calls_of([&] { CHECK(run() == HALYARD_OK); })).empty()); }};
+               [this] { CHECK(!launches().empty()); }};
 };
 
 }  // namespace
@@ -190,15 +170,15 @@ TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's st
 }
 
 TEST_CASE("cuda calls: what is empty takes no launch", "[cuda]") {
-    const Simple s;
+    const Recorded w;
     const Memory word;
     auto how = on_stream();
     how.error_word = static_cast<std::int32_t *>(word.data());
     for (const auto &[batch, tokens, heads] : {std::array{0, 4, 2}, {1, 0, 2}, {1, 4, 0}}) {
         const auto positions = positions_in(word, {batch, tokens}, 64);  // are not even checked
         how.positions = &positions;
-        const auto empty = view(s.memory.data(), f32, {batch, tokens, heads, 64}, {512, 128, 64, 1});
-        CHECK(launches_of(s.plan, empty, empty, how).empty());
+        const auto empty = view(w.from.data(), f32, {batch, tokens, heads, 64}, {512, 128, 64, 1});
+        CHECK(launches_of(w.plan, empty, empty, how).empty());
     }
 }
 
@@ -233,22 +213,22 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
 }
 
 TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
-    const Simple s;
+    const Recorded w;
     const auto launches = [&](const halyard::cuda_plan &plan, std::array<std::int64_t, 4> shape,
                               std::array<std::int64_t, 4> strides) {
-        const auto x = view(s.memory.data(), f32, shape, strides);
+        const auto x = view(w.from.data(), f32, shape, strides);
         return launches_of(plan, x, x, on_stream());
     };
     const std::int64_t billion = (std::int64_t{1} << 30) - 64;
-    CHECK(launches(s.plan, {1, 8, 2, 64}, {0, billion, 64, 1}).size() > 1);
-    CHECK(launches(s.plan, {1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() > 1);
-    CHECK(launches(s.plan, {3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() > 1);
+    CHECK(launches(w.plan, {1, 8, 2, 64}, {0, billion, 64, 1}).size() > 1);
+    CHECK(launches(w.plan, {1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() > 1);
+    CHECK(launches(w.plan, {3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() > 1);
     // Columns beside the window are copied by launches of their own.
     const auto narrow_angles = make_angles(2);
     const halyard::cuda_plan narrow(queue_of(), describe(2), narrow_angles);
     const Memory to;
     const auto copied = [&](std::int64_t stride) {
-        const auto x = view(s.memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, stride});
+        const auto x = view(w.from.data(), f32, {1, 4, 2, 64}, {0, 2, 1, stride});
         auto y = x;
         y.data = to.data();
         return launches_of(narrow, x, y, on_stream()).size();
@@ -260,7 +240,7 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
         return launch.result == 0 && launch.grid[1] * launch.block[1] < 65535 + launch.block[1] &&
                launch.grid[2] * launch.block[0] < 65535 + launch.block[0];
     };
-    CHECK(std::ranges::all_of(launches(s.plan, {1, 1, 1 << 21, 64}, {0, 0, 64, 1}), fits));
+    CHECK(std::ranges::all_of(launches(w.plan, {1, 1, 1 << 21, 64}, {0, 0, 64, 1}), fits));
     const halyard::cuda_angles wide_angles(
         queue_of(), halyard::angle_source::phase(halyard::frequencies::from_base(10000, 1 << 20)));
     for (const auto pairing : {half, interleaved}) {
@@ -278,7 +258,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
     const auto desc = describe();
     const auto frequencies = halyard::frequencies::from_base(10000, 64);
     const auto phase = halyard::angle_source::phase(frequencies);
-    const State before;
+    const auto before = held();
     const auto [function, failure, status] = GENERATE(table<const char *, int, halyard_status>({
         {"cuMemAlloc_v2", 2, HALYARD_ERROR_OUT_OF_MEMORY},
         {"cuMemcpyHtoD_v2", 700, HALYARD_ERROR_DEVICE},
@@ -306,24 +286,24 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
             const bool has_number = std::string(error.what()).ends_with("(" + std::to_string(failure) + ")");
             CHECK((has_number || !std::string(function).starts_with("cuMemcpy")));
         }
-        with_driver([&](Driver &driver) { CHECK(has_failed == (driver.calls_until < 0)); });
+        CHECK(has_failed == (driver_now().failing.calls_until < 0));
         fail_at("", 0);
-        CHECK(State() == before);
+        CHECK(held() == before);
     }
 }
 
 TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]") {
     const auto fails_until_there_is = [&](int n_allocations, const auto &create, const auto &destroy) {
-        const State empty;
+        const auto empty = held();
         for (int n = 0; n <= n_allocations; n++) {
             n_until_failure = n;
             const halyard_status status = create();
             n_until_failure = -1;
             CHECK(status == (n < n_allocations ? HALYARD_ERROR_OUT_OF_MEMORY : HALYARD_OK));
-            CHECK((status == HALYARD_OK || State() == empty));
+            CHECK((status == HALYARD_OK || held() == empty));
         }
         destroy();
-        CHECK(State() == empty);
+        CHECK(held() == empty);
     };
     const auto queue = queue_of();
     const auto source = make_table();
@@ -341,30 +321,24 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
 }
 
 TEST_CASE("cuda calls: a launch that fails is told, and the last one of its run", "[cuda]") {
-    const Simple s;
-    const Memory places(128), word(4);
-    auto positions = positions_in(places, {3, 4});  // each batch row's are checked by a launch
-    positions.strides[0] = 6;
-    auto how = on_stream();
-    how.positions = &positions;
-    how.error_word = static_cast<std::int32_t *>(word.data());
-    if (GENERATE(false, true)) {  // Positions that are far apart are checked one by one. They begin behind the tensor.
-        positions.data = s.memory.data(1 << 15);
-        positions.strides[0] = 0;
-        positions.strides[1] = INT32_MAX;
+    Recorded w;
+    w.x = w.y = view(w.from.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
+    w.positions.shape[0] = 3;  // each batch row's are checked by a launch
+    w.positions.strides[0] = 6;
+    if (GENERATE(false, true)) {  // those that are far apart are checked one by one
+        w.positions.strides[0] = 0;
+        w.positions.strides[1] = INT32_MAX;
     }
-    const halyard_tensor x = view(s.memory.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
-    const auto n_launches = static_cast<int>(launches_of(s.plan, x, x, how).size());
+    w.args.positions = &w.positions;
+    w.args.error_word = static_cast<std::int32_t *>(w.word.data());
+    const std::size_t n_launches = w.launches().size();
     CHECK(n_launches > 3);
-    for (int n = 0; n < n_launches; n++) {
-        fail_at("cuLaunchKernel", 719, n);
-        const auto launches = launches_in(calls_of([&] {
-            CHECK_THROWS_WITH(halyard::run(s.plan, x, x, how), Catch::Matchers::ContainsSubstring("cuLaunchKernel"));
-        }));
-        CHECK(launches.size() == static_cast<std::size_t>(n) + 1);
+    for (std::size_t n = 0; n < n_launches; n++) {
+        fail_at("cuLaunchKernel", 719, static_cast<int>(n));
+        CHECK(w.launches(HALYARD_ERROR_DEVICE).size() == n + 1);
     }
     fail_at("", 0);
-    CHECK_NOTHROW(halyard::run(s.plan, x, x, how));
+    CHECK(w.launches().size() == n_launches);
 }
 
 TEST_CASE("cuda calls: given rows are of any dtype, and aligned to its elements", "[cuda]") {
@@ -382,106 +356,95 @@ TEST_CASE("cuda calls: given rows are of any dtype, and aligned to its elements"
 }
 
 TEST_CASE("cuda calls: memory that is not the device's is refused before any launch", "[cuda]") {
-    Simple s;
+    Recorded w;
     std::vector<float> host(1 << 14);
-    auto &x = s.x, &y = s.y;
-    s.runs.refuse({
+    auto &x = w.x, &y = w.y;
+    w.runs.accept({{w.args.positions, &w.positions}, {w.args.error_word, static_cast<std::int32_t *>(w.word.data())}});
+    w.runs.refuse({
         {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, host.data()}, {y.data, host.data()}}},
         {HALYARD_ERROR_UNSUPPORTED, {}, {{y.data, host.data()}}},
         // In the middle of an element.
-        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, s.memory.data(2)}, {y.data, s.memory.data(2)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, w.from.data(2)}, {y.data, w.from.data(2)}}},
         {HALYARD_ERROR_UNSUPPORTED, {}, {{x.device, HALYARD_CPU}, {y.device, HALYARD_CPU}}},
-        {HALYARD_ERROR_OVERLAP, {}, {{y.data, s.memory.data(64)}}},  // neither in place nor apart
-    });
-    const Memory other;
-    auto positions = positions_in(other, {1, 4});
-    s.args.positions = &positions;
-    s.args.error_word = static_cast<std::int32_t *>(other.data(64));
-    s.runs.accept({});
-    s.runs.refuse({
-        {HALYARD_ERROR_UNSUPPORTED, {}, {{s.args.error_word, static_cast<void *>(host.data())}}},
-        {HALYARD_ERROR_UNSUPPORTED, {}, {{s.args.error_word, other.data(66)}}},
-        {HALYARD_ERROR_UNSUPPORTED, {}, {{positions.data, host.data()}}},
+        {HALYARD_ERROR_OVERLAP, {}, {{y.data, w.from.data(64)}}},  // neither in place nor apart
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{w.args.positions, &w.positions}, {w.args.error_word, static_cast<void *>(host.data())}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{w.args.positions, &w.positions}, {w.args.error_word, w.word.data(2)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {}, {{w.args.positions, &w.positions}, {w.positions.data, host.data()}}},
     });
 }
 
 TEST_CASE("cuda calls: a plan of another device, or of the CPU, refuses a device's memory", "[cuda]") {
-    const Simple s;
+    const Recorded w;
     with_driver([](Driver &driver) { driver.context_of_device_1 = &contexts[3]; });
     const auto queue = queue_of(&contexts[3]);
     const auto angles = make_angles(64, queue);
     const halyard::cuda_plan plan(queue, describe(), angles);
-    CHECK_THROWS_AS(halyard::run(plan, s.x, s.x, on_stream()), halyard::error);
+    CHECK_THROWS_AS(halyard::run(plan, w.x, w.x, on_stream()), halyard::error);
     with_driver([](Driver &driver) { driver.context_of_device_1 = nullptr; });
-    const halyard::plan of_cpu(describe());
-    CHECK_THROWS_AS(halyard::run(of_cpu, make_table(), s.x, s.x), halyard::error);
+    CHECK_THROWS_AS(halyard::run(halyard::plan(describe()), make_table(), w.x, w.x), halyard::error);
 }
 
 TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any launch", "[cuda]") {
-    Simple s;
+    Recorded w;
     const auto is_the_greatest = [&](auto &field, std::int64_t value, const std::vector<Set> &with = {}) {
         auto changes = with;
         changes.emplace_back(field, value);
-        s.runs.accept(changes);
+        w.runs.accept(changes);
         changes.back() = Set(field, value + 1);
-        s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {}, changes);
+        w.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {}, changes);
     };
-    const auto transposed = view(s.memory.data(), f32, {1, 4, 2, 64}, {0, 2, 1, INT32_MAX / 64});
-    s.runs.accept({{s.x, transposed}, {s.y, transposed}});
-    auto further = transposed;
-    further.strides[3]++;
-    s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.x, further}, {s.y, further}});
+    const auto transposed = view(w.from.data(), f32, {1, 4, 2, 64}, {0, 2, 1, INT32_MAX / 64});
+    is_the_greatest(w.y.strides[3], INT32_MAX / 64, {{w.x, transposed}, {w.y, transposed}, {w.y.data, w.to.data()}});
 
-    auto positions = positions_in(s.memory, {1, 4}, 1 << 15);  // behind the tensor
-    s.args.positions = &positions;
+    auto &positions = w.positions;
+    w.args.positions = &positions;
     is_the_greatest(positions.strides[1], INT32_MAX);
     is_the_greatest(positions.strides[1], INT32_MAX / 2, {{positions.type, HALYARD_INT64}});
-    s.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {},
-                  {{positions.data, s.memory.data((1 << 15) + 2)}, {positions.type, HALYARD_INT64}});
+    w.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {},
+                  {{positions.data, w.from.data((1 << 15) + 2)}, {positions.type, HALYARD_INT64}});
 
-    const auto map = halyard::axis_map::sections({16, 8, 8});
-    const halyard::cuda_angles angles(
-        queue_of(), halyard::angle_source(halyard::frequencies::from_base(10000, 64),
-                                          halyard::describe_angles(HALYARD_ANGLES_TABLE, map, 0, 100)));
-    const halyard::cuda_plan plan(queue_of(), describe(), angles);
-    s.its_plan = plan.get();
+    w.angles = halyard::cuda_angles(
+        w.queue, halyard::angle_source(
+                     halyard::frequencies::from_base(10000, 64),
+                     halyard::describe_angles(HALYARD_ANGLES_TABLE, halyard::axis_map::sections({16, 8, 8}), 0, 100)));
+    w.plan = halyard::cuda_plan(w.queue, describe(), w.angles);
     positions.n_axes = 3;
     is_the_greatest(positions.stride_axis, INT32_MAX / 3);
 }
 
 TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
-    const State before;
+    const auto before = held();
     {
-        const Simple s;
+        const Recorded w;
         const auto others = make_angles(64, queue_of(&contexts[1]));
         CHECK_THROWS_AS(halyard::cuda_plan(queue_of(), describe(), others), halyard::error);
-        const int n_of_one = State().n_modules;
-        CHECK(n_of_one > before.n_modules);
+        const int n_of_one = n_modules();
+        CHECK(n_of_one > before.second);
         {
-            const halyard::cuda_plan second(queue_of(), describe(), s.angles),
+            const halyard::cuda_plan second(queue_of(), describe(), w.angles),
                 elsewhere(queue_of(&contexts[1]), describe(), others);
-            CHECK(State().n_modules == 2 * n_of_one - before.n_modules);
+            CHECK(n_modules() == 2 * n_of_one - before.second);
         }
-        CHECK(State().n_modules == n_of_one);
-        CHECK(!launches_of(s.plan, s.x, s.x, on_stream()).empty());
+        CHECK(n_modules() == n_of_one);
+        CHECK(!w.launches().empty());
     }
-    CHECK(State() == before);
+    CHECK(held() == before);
     // Whatever kernels those before it had.
     const auto angles = make_angles(128);
     const auto norm = halyard::describe_norm(f32);
     auto kv = sized<halyard_kv_desc>();
     kv.norm = &norm;
-    const State with_angles;
+    const auto with_angles = held();
     for (const auto type : {bf16, f32, f32, f32, f32, bf16, f32}) {  // of two kernels
         auto normed = halyard::describe_tensor(type, 128, half);
         normed.kv = &kv;
         halyard::cuda_plan(queue_of(), halyard::plan_desc(128, {normed}), angles);
-        CHECK(State() == with_angles);
+        CHECK(held() == with_angles);
     }
 }
 
 TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
-    const Simple s;
+    const Recorded w;
     const auto others = make_angles(64, queue_of(&contexts[1]));
     const halyard::cuda_plan other(queue_of(&contexts[1]), describe(), others);
     const auto calls = calls_of([&] {
@@ -489,7 +452,7 @@ TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][thre
         for (int i = 0; i < 8; i++) {
             threads.emplace_back([&, i] {
                 for (int n = 0; n < 200; n++) {
-                    halyard::run(i % 2 == 0 ? s.plan : other, s.x, s.x, on_stream(i));
+                    halyard::run(i % 2 == 0 ? w.plan : other, w.x, w.x, on_stream(i));
                 }
             });
         }

@@ -82,11 +82,7 @@ struct Device {
 };
 
 /// How many launches have run.
-long n_executed() {
-    long n = 0;
-    with_driver([&](Driver &driver) { n = driver.n_executed; });
-    return n;
-}
+long n_executed() { return emulated_cuda::driver_now().n_executed; }
 
 }  // namespace
 
@@ -149,9 +145,8 @@ TEST_CASE("cuda driver: a launch that does wrong fails all calls after it", "[ma
     CHECK(device.launch(device.wrong_kernel, 0, nullptr) == 0);
     device.append(1, nullptr);
     CHECK(call_driver("cuCtxSynchronize") == launch_failed);
-    with_driver([](Driver &driver) {
-        CHECK_THAT(driver.fault, Catch::Matchers::ContainsSubstring("has the address 0x10, which is in no memory"));
-    });
+    CHECK_THAT(emulated_cuda::driver_now().fault,
+               Catch::Matchers::ContainsSubstring("has the address 0x10, which is in no memory"));
     int value = -1;
     CHECK(device.launch(device.append_kernel, 1, nullptr) == launch_failed);
     CHECK(device.copy_out(value) == launch_failed);

@@ -8,7 +8,7 @@
 struct Working {
     static constexpr std::int64_t n_elements = 4 * 2 * 64;
 
-    const halyard_cuda_queue &queue = cuda_test::device_queue();
+    const halyard_cuda_queue queue;
     halyard::angle_source source = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 100);
     halyard::cuda_angles angles{queue, source};
     halyard::cuda_plan plan;
@@ -23,8 +23,8 @@ struct Working {
     /// Of another tensor, or with so many bytes behind what is read and written.
     explicit Working(const halyard_tensor_desc &tensor = halyard::describe_tensor(halyard::dtype::f32, 64,
                                                                                   halyard::pairing::half),
-                     std::size_t room = 0)
-        : plan(queue, halyard::plan_desc(64, {tensor}), angles), x_before(n_elements * 4 + room, 7),
+                     std::size_t room = 0, const halyard_cuda_queue &its_queue = cuda_test::device_queue())
+        : queue(its_queue), plan(queue, halyard::plan_desc(64, {tensor}), angles), x_before(n_elements * 4 + room, 7),
           before(x_before.size(), 9) {
         args.stream = queue.stream;
         args.positions = &positions;
