@@ -51,8 +51,6 @@ TEST_CASE("tool: frequencies", "[tool]") {
     for (std::size_t k = 0; k < 4; ++k) {
         CHECK(json.at("inv_freq").at(k) == static_cast<double>(static_cast<float>(list[k])));
     }
-    write<float>(dir, "f4.npy", {1}, {0.1f});
-    CHECK(parse(dir, "frequencies --inv-freq f4.npy").at("inv_freq").at(0) == static_cast<double>(0.1f));
 }
 
 TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
@@ -62,7 +60,7 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
     dir.write("llama.json", R"({"model_type": "llama", "head_dim": 16})");
     for (const char *name :
          {"gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k", "qwen3-vl-8b", "qwen2-vl-7b", "step-3.5-flash"}) {
-        std::filesystem::create_symlink(places::configs() + "/" + name + ".json", dir / (name + std::string(".json")));
+        dir.link_config(name);
     }
     // What is said of each, where null stands for what is not said.
     const std::pair<const char *, const char *> rows[] = {
@@ -95,8 +93,7 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
     CHECK(of_phi3(" --seq-len 4097") != of_phi3(""));
 
     // A config comes by the standard input too.
-    const auto config = dir / "llama.json";
-    CHECK(dir.succeed("frequencies --config -", {config}) == dir.succeed(Arguments{"frequencies", "--config", config}));
+    CHECK(dir.succeed("frequencies --config -", {dir / "llama.json"}) == dir.succeed("frequencies --config llama.json"));
     const auto endless = dir.run("frequencies --config -", {"/dev/zero"});
     CHECK(endless.status == 1);
     CHECK(endless.errors.starts_with("halyard: can't read the standard input: it is longer than the"));
@@ -109,28 +106,23 @@ TEST_CASE("tool: list and explain", "[tool]") {
     const auto targets = parse(dir, "list --json");
     REQUIRE(targets.is_array());
     int n_active = 0;
-    std::vector<std::string> names;
+    std::string names;
     const auto table = dir.succeed("list");
     for (const auto &target : targets) {
         const std::string name = target.at("name"), reason = target.at("reason");
         CAPTURE(name);
-        names.push_back(name);
-        CHECK(!target.at("isa").get<std::string>().empty());
-        const bool active = target.at("active").get<bool>();
+        names += name + " ";
+        CHECK(target.at("isa") != "");
+        const bool active = target.at("active");
         n_active += active ? 1 : 0;
         CHECK(reason.empty() == active);
-        CHECK((!active || (target.at("built").get<bool>() && target.at("supported").get<bool>())));
-        CHECK(table.find(name) != table.npos);
-        CHECK(table.find(reason) != table.npos);
-        const std::string kernel = "_" + name + ": ";
+        CHECK((!active || (target.at("built") && target.at("supported"))));
+        CHECK((table.find(name) != table.npos && table.find(reason) != table.npos));
         const bool rotates = target.at("built") && name != "cuda_sm89";  // which has kernels of the KV path alone
-        CHECK((!rotates || dir.succeed("explain --target " + name).find(kernel) != std::string::npos));
+        CHECK((!rotates || dir.succeed("explain --target " + name).find("_" + name + ": ") != std::string::npos));
     }
     CHECK(n_active == 1);
-    REQUIRE(!names.empty());
-    CHECK(names.back() == "reference");
-    CHECK(std::find(names.begin(), names.end(), "cuda_sm80") != names.end());
-    CHECK(!dir.succeed("explain").empty());
+    CHECK((names.ends_with(" reference ") && names.find("cuda_sm80 ") != names.npos));
     CHECK(dir.succeed("explain --dtype f16 --pairing interleaved --out-pairing half --head-dim 96 --rotary-dim 32 "
                       "--rotary-offset 64 --inverse --target reference")
               .find("reference") != std::string::npos);
