@@ -11,51 +11,26 @@ import pathlib
 import re
 import sys
 
-SUFFIXES = "cpp|h|hpp|c|py|cmake|inc|md|json|txt|sh"
 # Files that are made, or that belong to others.
 NOT_OURS = {"config.json", "manifest.json", "halyard.cdx.json", "halyard_kernels.h", "before.json", "after.json",
             "generators/schedules", "xnnpack.h", "ggml.h", "modeling_llama.py", "ContribOperators.md"}
-SKIPPED = {".deps", "build", "dist", ".git"}
 
-
-def headings(page):
-    """The anchors of a page's headings, as GitHub makes them."""
-    words = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in re.findall("^#+ (.*)", page.read_text(), re.MULTILINE))
-    return {word.replace(" ", "-") for word in words}
-
-
-def is_dead(link, page):
-    path, _, anchor = link.partition("#")
-    target = page.parent / path if path else page
-    return not target.exists() or (anchor and anchor not in headings(target))
-
-
-def main():
-    root = pathlib.Path(sys.argv[1]).resolve()
-    folders = [path.name for path in root.iterdir() if path.is_dir() and path.name not in SKIPPED]
-    files = {path.name for path in root.iterdir()}
-    files |= {path.name for folder in folders for path in (root / folder).rglob("*.*")}
-    quoted = rf"`((?:[\w.-]+/)*[\w.-]+\.(?:{SUFFIXES})|(?:{'|'.join(folders)})/[\w./-]*)`"
-    linked = r"\]\((?!\w+:)([^)\s]+)"
-    name = re.compile(f"{quoted}|{linked}")
-    is_archive = not (root / "run").exists()
-    n_names, missing = 0, []
-    pages = [*root.glob("*.md"), *(path for folder in folders for path in (root / folder).rglob("*.md"))]
-    for page in sorted(pages):
-        for number, line in enumerate(page.read_text().splitlines(), 1):
-            where = f"{page.relative_to(root)}:{number}:"
-            if is_archive and re.search(r"\./run\b", line) and page.name != "CHANGELOG.md":
-                missing.append(f"{where} there is no ./run: {line}")
-            for path, link in name.findall(line):
-                n_names += 1
-                if link and is_dead(link, page):
-                    missing.append(f"{where} {link} leads to nothing")
-                elif path and not is_archive and path not in NOT_OURS | files and not any(
-                        (folder / path).exists() for folder in (root, page.parent, root / "runtime/include")):
-                    missing.append(f"{where} there is no {path}")
-    if missing or n_names == 0:
-        sys.exit("\n".join(missing) or "no page names a file")
-    print(f"{n_names} names of files are right")
-
-
-main()
+root = pathlib.Path(sys.argv[1]).resolve()
+is_archive = not (root / "run").exists()
+folders = [path.name for path in root.iterdir() if path.is_dir() and path.name not in (".deps", "build", "dist", ".git")]
+all_files = [path for path in root.iterdir()] + [path for folder in folders for path in (root / folder).rglob("*.*")]
+known = NOT_OURS | {path.name for path in all_files}
+quoted = rf"`((?:[\w.-]+/)*[\w.-]+\.(?:cpp|h|hpp|c|py|cmake|inc|md|json|txt|sh)|(?:{'|'.join(folders)})/[\w./-]*)`"
+missing = []
+for page in sorted(path for path in all_files if path.suffix == ".md"):
+    text = page.read_text()
+    for link in re.findall(r"\]\((?!\w+:)([^)#\s]+)", text):
+        if not (page.parent / link).exists():
+            missing.append(f"{page}: {link} leads to nothing")
+    if is_archive and page.name != "CHANGELOG.md":
+        missing += [f"{page}: there is no ./run: {line}" for line in re.findall(r".*\./run\b.*", text)]
+    for name in re.findall(quoted, text):
+        places = [folder / name for folder in (root, page.parent, root / "runtime/include")]
+        if not is_archive and name not in known and not any(place.exists() for place in places):
+            missing.append(f"{page}: there is no {name}")
+sys.exit("\n".join(missing) or 0)
