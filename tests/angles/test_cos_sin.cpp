@@ -17,6 +17,12 @@ std::uint32_t bits(float value) { return std::bit_cast<std::uint32_t>(value); }
 
 bool same(CosSin a, CosSin b) { return bits(a.cos) == bits(b.cos) && bits(a.sin) == bits(b.sin); }
 
+CosSin value_at(double inv_freq, double attention_factor, std::int32_t position) {
+    CosSin value;
+    halyard::make_row(*make_frequencies({inv_freq}, attention_factor).get(), position, &value.cos, &value.sin);
+    return value;
+}
+
 }  // namespace
 
 TEST_CASE("angles: tables hold the golden values at every position", "[angles]") {
@@ -110,23 +116,16 @@ TEST_CASE("angles: what the fast path leaves open is settled right", "[angles]")
         const auto frequencies = halyard::frequencies::from_base(entry.base, 128);
         CosSin unused;
         CHECK(!halyard::try_cos_sin(*frequencies.get(), entry.pair, entry.position, &unused));
-        std::vector<float> row(128);
-        halyard::make_row(*frequencies.get(), entry.position, row.data(), row.data() + 64);
-        CHECK(bits(row[static_cast<std::size_t>(entry.pair)]) == entry.cos);
-        CHECK(bits(row[static_cast<std::size_t>(entry.pair + 64)]) == entry.sin);
-        halyard::make_row(*frequencies.get(), -entry.position, row.data(), row.data() + 64);
-        CHECK(bits(row[static_cast<std::size_t>(entry.pair)]) == entry.cos);
-        CHECK(bits(row[static_cast<std::size_t>(entry.pair + 64)]) == (entry.sin ^ 0x80000000u));
+        for (const std::int32_t sign : {1, -1}) {
+            float row[128];
+            halyard::make_row(*frequencies.get(), sign * entry.position, row, row + 64);
+            const float *const cos = row + entry.pair;
+            CHECK((bits(cos[0]) == entry.cos && bits(cos[64]) == (entry.sin ^ (sign < 0 ? 0x80000000u : 0u))));
+        }
     }
 }
 
 TEST_CASE("angles: values just off the middle of two floats go to the right side", "[angles]") {
-    const auto value_at = [](double inv_freq, double attention_factor, std::int32_t position) {
-        const auto frequencies = make_frequencies({inv_freq}, attention_factor);
-        CosSin value;
-        halyard::make_row(*frequencies.get(), position, &value.cos, &value.sin);
-        return value;
-    };
     // The angle is in the middle of two floats. sin is a little nearer to zero; ties to even would go the other way.
     const double middle = (0x1p24 + 3) * 0x1p-124;
     const float below = static_cast<float>((0x1p24 + 2) * 0x1p-124);
@@ -157,9 +156,7 @@ TEST_CASE("angles: zeros and their signs", "[angles]") {
     for (const double inv_freq : {0.0, -0.0, 5e-324, 1e-300, -1e-300, 1e-46, -1e-46}) {
         for (const std::int32_t position : {0, 1, -1, INT32_MIN, INT32_MAX}) {
             CAPTURE(inv_freq, position);
-            const auto frequencies = make_frequencies({inv_freq}, 0.75);
-            CosSin value;
-            halyard::make_row(*frequencies.get(), position, &value.cos, &value.sin);
+            const CosSin value = value_at(inv_freq, 0.75, position);
             CHECK(value.cos == 0.75f);
             if (inv_freq == 0.0 || position == 0) {
                 CHECK(bits(value.sin) == 0);

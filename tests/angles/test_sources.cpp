@@ -7,6 +7,7 @@
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
 
 #include <string>
 
@@ -119,55 +120,35 @@ TEST_CASE("sources: pairs may be as long, and attention_factor as small, as haly
 
 namespace {
 
-/// One position of a source that covers a range, by each policy.
+/// The row of one position of a source that covers a range, by each policy.
 void check_policies(const halyard::angle_source &source, double factor, std::int64_t position) {
     INFO("position " << position);
     const auto info = source.info();
-    const auto at = halyard::positions(&position, {1, 1});
+    const auto row_at = [&](const std::int64_t &at, halyard::bad_position policy = halyard::bad_position::error) {
+        const auto positions = halyard::positions(&at, {1, 1});
+        return rows_of(source, &positions, 1, 1, policy);
+    };
     const std::int64_t nearest = std::clamp<std::int64_t>(position, info.first, info.last);
-    const auto of_nearest = halyard::positions(&nearest, {1, 1});
-    const bool is_covered = position == nearest;
-    const auto want = rows_of(source, &of_nearest, 1, 1);
-    CHECK(rows_of(source, &at, 1, 1, halyard::bad_position::clamp) == want);
-
+    const auto want = row_at(nearest);
+    CHECK(row_at(position, halyard::bad_position::clamp) == want);
+    if (position == nearest) {
+        CHECK(row_at(position, halyard::bad_position::identity) == want);
+        return;
+    }
     // Without a rotation not even the last bit may differ.
     std::vector<float> no_rotation(want.size(), 0.0f);
     std::fill_n(no_rotation.begin(), want.size() / 2, static_cast<float>(factor));
-    CHECK(rows_of(source, &at, 1, 1, halyard::bad_position::identity) == (is_covered ? want : no_rotation));
-
-    const Rotation rotation = {.rotary_dim = info.rotary_dim};
-    Elements x(HALYARD_F32, {1, 1, 1, info.rotary_dim}, std::vector<float>(want.size(), 0.75f));
-    Elements y(HALYARD_F32, x.shape);
-    const Elements before = y;
-    halyard::run_options options;
-    options.positions = at;
-    std::string message;
-    try {
-        halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
-    } catch (const halyard::error &error) {
-        CHECK(error.status() == HALYARD_ERROR_POSITION);
-        message = error.what();
-    }
-    CHECK(message == (is_covered ? ""
-                                 : "positions[batch 0, token 0] is " + std::to_string(position) +
-                                       ", but the angle source covers " + std::to_string(info.first) + " to " +
-                                       std::to_string(info.last)));
-    CHECK((y == before) == !is_covered);
-    options.policy = halyard::bad_position::clamp;
-    halyard::run(rotation.plan(), source, x.tensor(), y.tensor(), options);
-    CHECK(y == rotate(rotation, source, &of_nearest, x));
+    CHECK(row_at(position, halyard::bad_position::identity) == no_rotation);
+    CHECK_THROWS_WITH(row_at(position), "positions[batch 0, token 0] is " + std::to_string(position) +
+                                            ", but the angle source covers " + std::to_string(info.first) + " to " +
+                                            std::to_string(info.last));
 }
 
 }  // namespace
 
 TEST_CASE("sources: positions out of range, by policy", "[sources]") {
     const double factor = 1.3;
-    std::vector<double> list;
-    for (int k = 0; k < 12; k++) {
-        list.push_back(std::pow(10000.0, -static_cast<double>(k) / 12));
-    }
-    const auto frequencies = make_frequencies(list, factor);
-    using Limits = std::numeric_limits<std::int64_t>;
+    const auto frequencies = with_factor(halyard::frequencies::from_base(10000, 24), factor);
     constexpr struct {
         std::int32_t first, last;
         std::int64_t n_rows;  // of a table: position 0 has one, covered or not
@@ -192,7 +173,7 @@ TEST_CASE("sources: positions out of range, by policy", "[sources]") {
             CHECK(info.n_rows == (kind == HALYARD_ANGLES_TABLE ? n_rows : 0));
             const std::int64_t below = first, above = last, two_31 = std::int64_t{1} << 31;
             for (const std::int64_t position : {below, above, below - 1, above + 1, std::int64_t{0}, two_31,
-                                                -two_31 - 1, 2 * two_31, two_31 << 31, Limits::min(), Limits::max()}) {
+                                                -two_31 - 1, 2 * two_31, two_31 << 31, INT64_MIN, INT64_MAX}) {
                 check_policies(source, factor, position);
             }
         }
@@ -200,29 +181,28 @@ TEST_CASE("sources: positions out of range, by policy", "[sources]") {
 }
 
 TEST_CASE("sources: what AUTO stands for", "[sources]") {
-    const auto kind_of = [](const halyard::frequencies &frequencies, std::int32_t first, std::int32_t last) {
-        const auto info = make_source(frequencies, HALYARD_ANGLES_AUTO, first, last).info();
-        CHECK(info.first == first);
-        CHECK(info.last == last);
-        return info.kind;
-    };
     // A table may have 64 MiB, or 2^24 floats: 16 rows of 2^20, or 2^17 rows of 128.
-    const auto wide = halyard::frequencies::from_base(10000, 1 << 20);
-    CHECK(kind_of(wide, -8, 7) == HALYARD_ANGLES_TABLE);
-    CHECK(kind_of(wide, -8, 8) == HALYARD_ANGLES_PHASE);
-    CHECK(kind_of(wide, least_position, greatest_position) == HALYARD_ANGLES_PHASE);
-    const auto frequencies = halyard::frequencies::from_base(10000, 128);
-    CHECK(kind_of(frequencies, 0, (1 << 17) - 1) == HALYARD_ANGLES_TABLE);
-    CHECK(kind_of(frequencies, 0, 1 << 17) == HALYARD_ANGLES_PHASE);
-    CHECK(kind_of(halyard::frequencies::from_base(10000, 2), least_position, greatest_position) ==
-          HALYARD_ANGLES_PHASE);
-
-    // Only a table serves this.
-    auto desc = describe_source(HALYARD_ANGLES_AUTO, least_position, greatest_position);
-    desc.first = 0;
-    desc.n_positions = (1 << 17) + 1;
-    desc.reference = HALYARD_REFERENCE_HF_F32;
-    CHECK(halyard::angle_source(frequencies, desc).info().kind == HALYARD_ANGLES_TABLE);
+    const struct {
+        std::int64_t rotary_dim;
+        std::int32_t first;
+        std::int64_t n_positions;
+        std::int32_t kind, reference = HALYARD_REFERENCE_EXACT;
+    } rows[] = {
+        {1 << 20, -8, 16, HALYARD_ANGLES_TABLE},
+        {1 << 20, -8, 17, HALYARD_ANGLES_PHASE},
+        {1 << 20, least_position, halyard::all_positions, HALYARD_ANGLES_PHASE},
+        {128, 0, 1 << 17, HALYARD_ANGLES_TABLE},
+        {128, 0, (1 << 17) + 1, HALYARD_ANGLES_PHASE},
+        {2, least_position, halyard::all_positions, HALYARD_ANGLES_PHASE},
+        {128, 0, (1 << 17) + 1, HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_HF_F32},  // which only a table serves
+    };
+    for (const auto &row : rows) {
+        CAPTURE(row.rotary_dim, row.n_positions);
+        auto desc = halyard::describe_angles(HALYARD_ANGLES_AUTO, row.first, row.n_positions);
+        desc.reference = row.reference;
+        const auto info = halyard::angle_source(halyard::frequencies::from_base(10000, row.rotary_dim), desc).info();
+        CHECK((info.kind == row.kind && info.first == row.first && info.last == row.first + row.n_positions - 1));
+    }
 }
 
 TEST_CASE("sources: what they own", "[sources]") {

@@ -86,7 +86,17 @@ inline nlohmann::json name_of_pairing(std::int32_t pairing) {
                                                     : nlohmann::json();
 }
 
-/// All that is told of frequencies, but for the number of each pair and what is asked of q.
+/// What is asked of q beside its angles.
+inline nlohmann::json q_scale_of(const halyard_frequencies_info &info) {
+    if (info.q_scale_rule == HALYARD_Q_SCALE_NONE) {
+        return {};
+    }
+    return {info.q_scale_rule == HALYARD_Q_SCALE_LOG ? "log" : "power",
+            info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated", info.q_scale, info.q_scale_length,
+            info.q_scale_shift};
+}
+
+/// All that is told of frequencies, but for the number of each pair.
 inline nlohmann::json facts_of(const halyard_frequencies_info &info) {
     auto axes = info.axis_map == HALYARD_AXIS_MAP_NONE ? nlohmann::json() : nlohmann::json::array();
     if (axes.is_array()) {
@@ -105,7 +115,10 @@ inline nlohmann::json facts_of(const halyard_frequencies_info &info) {
             {"axis_map", axes},
             {"original_max_position", info.original_max_position},
             {"max_position", info.max_position},
-            {"last_seq_len", info.last_seq_len}};
+            {"first_seq_len", info.first_seq_len},
+            {"last_seq_len", info.last_seq_len},
+            {"q_scale", q_scale_of(info)},
+            {"has_unrotated_layers", info.has_unrotated_layers != 0}};
 }
 
 /// Checks these of the facts.

@@ -28,7 +28,6 @@ struct Silent {
 constexpr Silent silent[] = {
     {nullptr, "no_rope_layers", "which layers rotate; those that do are alike"},
     {nullptr, "no_rope_layer_interval", "likewise"},
-    {nullptr, "llama_4_scaling_beta", "a factor of q, and of no frequency"},
     {nullptr, "original_rope", "ChatGLM's code turns the same way whatever this says"},
     {"hunyuan-7b", "beta_fast", "its code reads alpha alone"},
     {"hunyuan-7b", "beta_slow", "likewise"},
@@ -76,8 +75,7 @@ Outcomes read_all(const Fixture &fixture, const std::string &text) {
             outcomes.words += outcome.message + "\n";
             if (outcome.status == HALYARD_OK) {
                 told = facts_of(info).dump() +
-                       json(std::vector<double>(info.inv_freq, info.inv_freq + info.rotary_dim / 2)).dump() +
-                       std::to_string(info.first_seq_len);
+                       json(std::vector<double>(info.inv_freq, info.inv_freq + info.rotary_dim / 2)).dump();
             }
         }
     }
