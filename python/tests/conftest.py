@@ -8,36 +8,33 @@ import pytest
 
 import halyard
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
-SEED = 20261121
+TESTS = pathlib.Path(__file__).parent
+sys.path.insert(0, str(TESTS))
 
 
 @pytest.fixture
 def rng():
-    return np.random.default_rng(SEED)
+    return np.random.default_rng(20261121)
 
 
-@pytest.fixture(scope="module")
-def angles(request):
-    """Exact ones at every position, for the module's BASE and DIM."""
-    return halyard.AngleSource(halyard.Frequencies.from_base(request.module.BASE, request.module.DIM))
+@pytest.fixture(scope="session")
+def angles():
+    """Exact ones at every position, for 64 columns."""
+    return halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64))
 
 
 @pytest.fixture
 def run_python():
     """Runs a script by this interpreter with the package that is tested, and what tests share."""
     def run(*arguments, library_path=()):
-        package, tests = map(str, (pathlib.Path(halyard.__file__).parents[1], pathlib.Path(__file__).parent))
-        paths = {"PYTHONPATH": [package, tests, os.environ.get("PYTHONPATH", "")]}
-        if library_path:
-            paths["LD_LIBRARY_PATH"] = map(str, library_path)
+        package = pathlib.Path(halyard.__file__).parents[1]
+        paths = {"PYTHONPATH": [package, TESTS, os.environ.get("PYTHONPATH", "")], "LD_LIBRARY_PATH": library_path}
         return subprocess.run([sys.executable, *map(str, arguments)], text=True, capture_output=True, timeout=500, env={
-            **os.environ, **{name: os.pathsep.join(value) for name, value in paths.items()}})
+            **os.environ, **{name: os.pathsep.join(map(str, value)) for name, value in paths.items() if value}})
 
     return run
 
 
 @pytest.fixture(scope="session")
 def configs():
-    return pathlib.Path(__file__).parents[2] / "tests" / "data" / "configs"
+    return TESTS.parents[1] / "tests" / "data" / "configs"

@@ -1,19 +1,17 @@
-"""Norms, scales, caches and slots: what a Tensor has beside its array."""
-
-import dataclasses
+"""What a Tensor has beside its array: norms, scales, caches and slots; each gets through. Bounds are C++'s."""
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-import exact
+import caches
 import halyard
-from halyard import Cache, Tensor
+from halyard import Cache, Norm, Tensor, rerotate, rotate
 
 DIM, HEADS, TOKENS = 64, 3, 5
-PAGES, PAGE = exact.PAGES, exact.PAGE
-BASE = 1e6
 SLOTS = np.array([9, 30, -1, 0, 17])
+STORED = SLOTS >= 0
+FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
 
 
 @pytest.fixture
@@ -21,114 +19,97 @@ def qkv(rng):
     return tuple(rng.standard_normal((TOKENS, heads, DIM)).astype(np.float32) for heads in (2 * HEADS, HEADS, HEADS))
 
 
-def normed(x, size=DIM, weight=1.0, bias=0.0, centred=False):
-    """By the formula, in parts of size elements."""
-    parts = x.reshape(TOKENS, -1, size).astype(np.float64)
-    parts -= centred * parts.mean(-1, keepdims=True)
-    return (parts / np.sqrt((parts ** 2).mean(-1, keepdims=True) + 1e-5)).reshape(x.shape) * weight + bias
-
-
 def test_norms(rng, angles, qkv):
-    """Each field of Norm gets through; bounds of norms are for C++'s tests."""
-    q = qkv[0]
-    weight, bias, of_heads = (rng.standard_normal(shape).astype(np.float32) for shape in (DIM, DIM, (2 * HEADS, DIM)))
-    window = q.copy()
-    window[..., 8:24] = normed(q[..., 8:24], 16)
-    for expected, arguments in (
-            (normed(q), dict()), (normed(q, weight=weight), dict(weight=weight)),
-            (normed(q, weight=1 + weight), dict(weight=weight, unit_offset=True)),
-            (normed(q, weight=of_heads), dict(weight=of_heads)),
-            (window, dict(window_offset=8, window_size=16)),
-            (normed(q, 2 * HEADS * DIM, of_heads), dict(weight=of_heads.ravel(), width="row")),
-            (normed(q, weight=weight, centred=True), dict(weight=weight, kind="layer")),
-            (normed(q, weight=weight, bias=bias, centred=True), dict(weight=weight, kind="layer", bias=bias)),
-            (normed(q, weight=weight.astype(ml_dtypes.bfloat16)), dict(weight=weight.astype(ml_dtypes.bfloat16)))):
-        y = halyard.rotate(Tensor(q, norm=halyard.Norm(**arguments, eps=1e-5)), angles=angles,
-                           positions=np.zeros(TOKENS, np.int32))  # which leaves all where it is
+    q, zero = qkv[0], np.zeros(TOKENS, np.int32)  # where a rotation leaves all as it is
+    weight, bias, by_head = (rng.standard_normal(shape).astype(np.float32) for shape in (DIM, DIM, (2 * HEADS, DIM)))
+    short, short_weight = q.astype(ml_dtypes.bfloat16), weight.astype(ml_dtypes.bfloat16)
+    window, centred = q.copy(), q - q.mean(-1, keepdims=True)
+
+    def normed(x):
+        return x / np.sqrt((x.astype(float) ** 2).mean(-1, keepdims=True) + 0.1)
+
+    window[..., 8:24] = normed(q[..., 8:24])
+    both = dict(weight=short_weight, rounding="before_weight")
+    for x, expected, fields in (
+            (q, normed(q), {}), (q, normed(q) * weight, dict(weight=weight)),
+            (q, normed(q) * by_head, dict(weight=by_head)),
+            (q, normed(q) * (1 + weight), dict(weight=weight, unit_offset=True)),
+            (q, window, dict(window_offset=8, window_size=16)), (q, normed(centred), dict(kind="layer")),
+            (q, normed(centred) * weight + bias, dict(weight=weight, kind="layer", bias=bias)),
+            (q, normed(q.reshape(TOKENS, -1)).reshape(q.shape) * by_head, dict(weight=by_head.ravel(), width="row")),
+            (q, normed(q) * short_weight.astype(float), dict(weight=short_weight)),
+            (short, normed(short).astype(short.dtype).astype(float) * short_weight.astype(float), both)):
+        y = rotate(Tensor(x, norm=Norm(**fields, eps=0.1), dtype="f32"), angles=angles, positions=zero)
         np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
-    after = halyard.rotate(Tensor(q, norm=halyard.Norm(weight, 1e-5, order="after")), angles=angles)
-    np.testing.assert_allclose(after, normed(halyard.rotate(q, angles=angles), weight=weight), rtol=1e-4, atol=1e-5)
+    after = rotate(Tensor(q, norm=Norm(weight, 0.1, order="after")), angles=angles)
+    np.testing.assert_allclose(after, normed(rotate(q, angles=angles)) * weight, rtol=1e-4, atol=1e-5)
 
 
 def test_scales_by_position(rng, angles, qkv):
     """Of tokens and of heads, shared or not, in any strides: one product of float32 behind the rotation."""
-    plain = halyard.rotate(*qkv, angles=angles, positions=7)
-    of_tokens = rng.standard_normal(2 * TOKENS).astype(np.float32)[::-2]
-    of_heads = rng.standard_normal((HEADS, TOKENS)).astype(np.float32).T
-    y = halyard.rotate(Tensor(qkv[0], position_scales=of_tokens), qkv[1], Tensor(qkv[2], position_scales=of_heads),
-                       angles=angles, positions=7)
-    for x, expected in zip(y, (plain[0] * of_tokens[:, None, None], plain[1], qkv[2] * of_heads[..., None])):
-        assert np.array_equal(x, expected)
-    batch = np.stack([qkv[0], qkv[0] + 1])
-    plain = halyard.rotate(batch, angles=angles, positions=0)
-    scales = rng.standard_normal((2, TOKENS, 2 * HEADS)).astype(np.float32)
-    for given, wide in ((of_tokens, of_tokens[:, None, None]), (scales[..., 0], scales[..., :1, None]),
-                        (scales, scales[..., None])):
-        y = halyard.rotate(Tensor(batch, position_scales=given), angles=angles, positions=0)
-        assert np.array_equal(y, plain * wide)
-    heads_first = halyard.rotate(Tensor(batch.swapaxes(1, 2), position_scales=scales.swapaxes(1, 2)), angles=angles,
-                                 positions=0, layout="bhsd")
-    assert np.array_equal(heads_first.swapaxes(1, 2), y)
+    x = np.stack([qkv[0], qkv[0] + 1])
+    y = rotate(x, angles=angles, positions=7)
+    each = rng.standard_normal((2, TOKENS, 2 * HEADS)).astype(np.float32)
+    for scales, wide in ((each[0, ::-1, 0], each[0, ::-1, :1, None]), (each[..., 0], each[..., :1, None]),
+                         (each, each[..., None])):
+        assert np.array_equal(rotate(Tensor(x, position_scales=scales), angles=angles, positions=7), y * wide)
+    heads_first = rotate(Tensor(x.swapaxes(1, 2), position_scales=each.swapaxes(1, 2)), angles=angles,
+                                 positions=7, layout="bhsd")
+    assert np.array_equal(heads_first.swapaxes(1, 2), y * each[..., None])
+    q, k, v = rotate(x[0], qkv[1], Tensor(qkv[2], position_scales=each[0, :, :HEADS]), angles=angles, positions=7)
+    assert np.array_equal(k, rotate(qkv[1], angles=angles, positions=7)) and np.array_equal(q, y[0])
+    assert np.array_equal(v, qkv[2] * each[0, :, :HEADS, None])
 
 
 def test_hadamard(angles, qkv):
     """Of some tensors; twice it is nothing, and keys move with it."""
-    plain = halyard.rotate(*qkv, angles=angles)
-    y = halyard.rotate(Tensor(qkv[0], hadamard=DIM), qkv[1], Tensor(qkv[2], hadamard=DIM), angles=angles)
-    lengths = [np.linalg.norm(each.astype(np.float64), axis=-1, keepdims=True) for each in plain]
-    assert (np.abs(halyard.convert(y[0], hadamard=DIM) - plain[0]) <= 12 * exact.EPS * lengths[0]).all()
-    assert (np.abs(y[0].sum(-1) - plain[0][..., 0] * np.sqrt(DIM)) <= 12 * exact.EPS * DIM * lengths[0][..., 0]).all()
-    assert np.array_equal(y[1], plain[1]) and np.array_equal(y[2], halyard.convert(qkv[2], hadamard=DIM))
-    here, there = (halyard.rotate(Tensor(qkv[1], hadamard=DIM), angles=angles, positions=at) for at in (0, 5))
-    moved = halyard.rerotate(Tensor(here, hadamard=DIM), angles=angles, from_positions=0, positions=5)
-    assert (np.abs(moved - there) <= 24 * exact.EPS * lengths[1]).all()
+    plain = rotate(*qkv, angles=angles)
+    q, k, v = rotate(Tensor(qkv[0], hadamard=DIM), qkv[1], Tensor(qkv[2], hadamard=DIM), angles=angles)
+    np.testing.assert_allclose(halyard.convert(q, hadamard=DIM), plain[0], atol=2e-5)
+    np.testing.assert_allclose(q.sum(-1), plain[0][..., 0] * np.sqrt(DIM), atol=2e-4)
+    assert np.array_equal(k, plain[1]) and np.array_equal(v, halyard.convert(qkv[2], hadamard=DIM))
+    here, there = (rotate(Tensor(qkv[1], hadamard=DIM), angles=angles, positions=at) for at in (0, 5))
+    rerotate(Tensor(here, hadamard=DIM), angles=angles, from_positions=0, positions=5)
+    np.testing.assert_allclose(here, there, atol=4e-5)
 
 
-KINDS = {"f32": dict(), "bf16": dict(dtype="bf16"), "e4m3": dict(dtype="e4m3"),
+KINDS = {"f32": {}, "bf16": dict(dtype="bf16"), "e4m3": dict(dtype="e4m3"),
          "records": dict(groups="ggml_q8_0", hadamard=64)}
-FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
 
 
-@pytest.mark.parametrize("kind, layout", [(kind, layout) for kind in KINDS for layout in ("rows", "nhd", "hnd", "tiled")
+@pytest.mark.parametrize("kind, layout", [(kind, layout) for kind in KINDS for layout in caches.ORDERS
                                           if (kind, layout) != ("records", "tiled")])  # tiles cut no record of 68 bytes
 def test_caches(angles, qkv, kind, layout):
     """What goes to an array is stored by slot, and moves there as in an array; nothing else is written."""
     stages = KINDS[kind]
-    wanted = halyard.rotate(qkv[0], *(Tensor(x, **stages) for x in qkv[1:]), angles=angles, positions=FROM)
-    caches = [np.full(exact.cache_shape(layout, HEADS, x.shape[-1]), i).astype(x.dtype) for i, x in enumerate(wanted)]
-    caches, expected, q = caches[1:], [cache.copy() for cache in caches[1:]], qkv[0].copy()
-    described = {"hnd": "hnd", "tiled": halyard.CacheLayout(**exact.tiled(HEADS, DIM))}.get(layout, "nhd")
-    returned = halyard.rotate(Tensor(q, out=q),
-                              *(Tensor(x, cache=Cache(to, described), **stages) for x, to in zip(qkv[1:], caches)),
+    wanted = rotate(qkv[0], *(Tensor(x, **stages) for x in qkv[1:]), angles=angles, positions=FROM)
+    stored = [np.full(caches.shape_of(layout, HEADS, x.shape[-1]), 3).astype(x.dtype) for x in wanted[1:]]
+    described = {"hnd": "hnd", "tiled": caches.tiled(HEADS, DIM, n_heads=HEADS, head_dim=DIM)}.get(layout, "nhd")
+    returned = rotate(qkv[0], *(Tensor(x, cache=Cache(to, described), **stages) for x, to in zip(qkv[1:], stored)),
                               angles=angles, positions=FROM, slots=SLOTS)
-    assert returned[0] is q and all(x is y for x, y in zip(returned[1:], caches))
-    assert np.array_equal(q, wanted[0])
-    stored, move = SLOTS >= 0, dict(angles=angles, from_positions=FROM, positions=TO)
+    assert np.array_equal(returned[0], wanted[0]) and all(x is y for x, y in zip(returned[1:], stored))
+    move = dict(angles=angles, from_positions=FROM, positions=TO)
     as_stored = {name: value for name, value in stages.items() if name != "dtype"}
-    if layout == "tiled":
-        described = dataclasses.replace(described, n_heads=HEADS, head_dim=DIM)
-    place = exact.at_slots(layout, SLOTS[stored])
-    for cache, old, x in zip(caches, expected, wanted[1:]):
+    for cache, x in zip(stored, wanted[1:]):
         for _ in range(2):
-            old[place] = x[stored].reshape(old[place].shape)
-            assert np.array_equal(cache, old)
-            halyard.rerotate(Tensor(x, **as_stored), **move)
-            halyard.rerotate(Tensor(cache=Cache(cache, described), **as_stored), slots=SLOTS, **move)
+            expected = np.full((caches.N_SLOTS, *x.shape[1:]), 3).astype(x.dtype)
+            expected[SLOTS[STORED]] = x[STORED]
+            assert np.array_equal(caches.in_slots(layout, cache), expected)
+            rerotate(Tensor(x, **as_stored), **move)
+            rerotate(Tensor(cache=Cache(cache, described), **as_stored), slots=SLOTS, **move)
 
 
 def test_interleaved_cache_and_batches(angles, rng):
     """k and v in one array, as some engines have it, and slots of a batch."""
     x = rng.standard_normal((2, 3, HEADS, DIM)).astype(np.float32)
-    pages = np.zeros((PAGES, 2, PAGE, HEADS, DIM), np.float32)
+    pages = np.zeros((4, 2, 8, HEADS, DIM), np.float32)
     slots = np.array([[1, 2, 3], [8, 9, -1]], np.int32)
-    q, k, v = x.copy(), x.copy(), x.copy()
-    halyard.rotate(Tensor(q, out=q), Tensor(k, cache=pages[:, 0]), Tensor(v, cache=pages[:, 1]), angles=angles,
-                   positions=0, slots=slots)
-    expected = np.zeros_like(pages)
-    for slot, stored, given in zip(slots.flat, q.reshape(-1, HEADS, DIM), x.reshape(-1, HEADS, DIM)):
-        if slot >= 0:
-            expected[slot // PAGE, :, slot % PAGE] = stored, given
-    assert np.array_equal(pages, expected)
+    q, _, _ = rotate(x, Tensor(x, cache=pages[:, 0]), Tensor(x, cache=pages[:, 1]), angles=angles, positions=0,
+                             slots=slots)
+    for cache, stored in (pages[:, 0], q), (pages[:, 1], x):
+        expected = np.zeros((32, HEADS, DIM), np.float32)
+        expected[slots.flat[:5]] = stored.reshape(6, HEADS, DIM)[:5]
+        assert np.array_equal(cache.reshape(expected.shape), expected)
 
 
 def test_padded_tokens(angles, rng):
@@ -136,76 +117,67 @@ def test_padded_tokens(angles, rng):
     slots, stored = np.array([0, 1, -1, -1]), []
     for padding in (-1, 1 << 40), (0, 0):
         positions = np.array([10, 11, *padding])
-        stored.append(np.zeros((PAGES, PAGE, HEADS, DIM), np.float32))
-        halyard.rotate(Tensor(k, cache=stored[-1]), angles=angles, positions=positions, slots=slots)
-        halyard.rerotate(stored[-1], angles=angles, from_positions=positions, positions=positions + 2, slots=slots)
+        stored.append(np.zeros((4, 8, HEADS, DIM), np.float32))
+        rotate(Tensor(k, cache=stored[-1]), angles=angles, positions=positions, slots=slots)
+        rerotate(stored[-1], angles=angles, from_positions=positions, positions=positions + 2, slots=slots)
     assert np.array_equal(*stored) and stored[0].any()
     with pytest.raises(halyard.Error, match=r"positions\[batch 0, token 3\] is 1099511627776"):  # q is written
-        halyard.rotate(k, Tensor(k, cache=stored[0]), angles=angles, positions=np.array([10, 11, 12, 1 << 40]),
+        rotate(k, Tensor(k, cache=stored[0]), angles=angles, positions=np.array([10, 11, 12, 1 << 40]),
                        slots=slots)
 
 
-def test_ranges_of_slots(angles, rng):
+def test_forms_of_slots(angles, rng):
+    """Ranges by their first slots, one slot twice, and what is no slot."""
     x = rng.standard_normal((3, 4, HEADS, DIM)).astype(np.float32)
     starts = np.array([[20], [-1], [3]])
-    each = np.where(starts < 0, -1, starts + np.arange(4))
-    caches = [np.zeros((PAGES, PAGE, HEADS, DIM), np.float32) for _ in range(2)]
-    for cache, slots in zip(caches, (starts, each)):
-        halyard.rotate(Tensor(x, cache=cache), angles=angles, positions=9, slots=slots)
-    assert np.array_equal(*caches) and np.count_nonzero(caches[0].any((2, 3))) == 8
-    for cache, slots in zip(caches, (8, np.arange(8, 12))):
-        halyard.rotate(Tensor(x[0], cache=cache), angles=angles, positions=9, slots=slots)
-    assert np.array_equal(*caches)
-    for bad in (29, -2, 2**70, np.array([[29]])):
+
+    def store(x, slots, **more):
+        cache = np.zeros((4, 8, HEADS, DIM), np.float32)
+        try:
+            rotate(Tensor(x, cache=cache), angles=angles, positions=9, slots=slots, **more)
+        except halyard.Error as refusal:
+            assert refusal.status == "HALYARD_ERROR_SLOT" and not cache.any()
+            raise
+        return cache.reshape(32, HEADS, DIM)
+
+    by_start = store(x, starts)
+    assert np.array_equal(by_start, store(x, np.where(starts < 0, -1, starts + np.arange(4))))
+    assert np.array_equal(np.flatnonzero(by_start.any((1, 2))), [3, 4, 5, 6, 20, 21, 22, 23])
+    assert np.array_equal(store(x[0], 20)[20:24], by_start[20:24])
+    for bad in (29, -2, 2**70, np.array([[29]]), np.array([1, 2, 1, 3])):
         with pytest.raises(halyard.Error, match="slot"):
-            halyard.rotate(Tensor(x[0], cache=caches[0]), angles=angles, positions=9, slots=bad)
-    with pytest.raises(halyard.Error):
-        halyard.rotate(Tensor(x, cache=caches[0]), angles=angles, positions=0, slots=np.array([[0], [3], [9]]))  # slot 3 twice
-    assert np.array_equal(*caches)
+            store(x[0], bad)
+    twice = store(x[0], np.array([1, 2, 1, 3]), duplicate_slots="last")
+    assert np.array_equal(twice[1], by_start[22])
 
 
 def test_scales(angles, qkv, rng):
-    y = halyard.rotate(qkv[1], angles=angles)
-    for scale in (np.float32(0.5), rng.uniform(0.1, 1, (HEADS, 1)).astype(np.float32)):
-        scaled = halyard.rotate(Tensor(qkv[1], scale=scale.ravel() if scale.ndim else 0.5, dtype="e4m3"), angles=angles)
-        assert np.array_equal(scaled, (y * (np.float32(1) / scale)).astype(ml_dtypes.float8_e4m3fn))
+    y = rotate(qkv[1], angles=angles)
+    by_head = rng.uniform(0.1, 1, HEADS).astype(np.float32)
+    for scale, wide in (0.5, np.float32(0.5)), (by_head, by_head[:, None]):
+        scaled = rotate(Tensor(qkv[1], scale=scale, dtype="e4m3"), angles=angles)
+        assert np.array_equal(scaled, (y * (np.float32(1) / wide)).astype(ml_dtypes.float8_e4m3fn))
 
 
-@pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_dynamic_scales(angles, rng, layout):
+def test_dynamic_scales(angles, rng):
+    """By token and head, or by slot."""
+    def check(stored, scales, y):
+        assert np.array_equal(scales, np.abs(y).max(-1) / np.float32(127))
+        assert np.abs(stored * scales[..., None] - y).max() <= scales.max()
+
     x = rng.standard_normal((2, TOKENS, HEADS, DIM)).astype(np.float32)
-    y = halyard.rotate(x, angles=angles, positions=0)
-    expected = np.abs(y).max(-1) / np.float32(127)
-    scales = np.zeros(expected.shape, np.float32)
-    given, out = (x, scales) if layout == "bshd" else (x.swapaxes(1, 2), scales.swapaxes(1, 2))
-    stored = halyard.rotate(Tensor(given, scale=halyard.DynamicScale(out), dtype="int8"), angles=angles, positions=0,
-                            layout=layout)
-    assert np.array_equal(scales, expected)
-    stored = stored if layout == "bshd" else stored.swapaxes(1, 2)
-    assert np.abs(stored * scales[..., None] - y).max() <= scales.max()
-
-
-def test_dynamic_scales_by_slot(angles, qkv):
-    cache = np.zeros((PAGES, PAGE, HEADS, DIM), np.int8)
-    scales = np.full((PAGES * PAGE, HEADS), -1, np.float32)
-    halyard.rotate(Tensor(qkv[1], cache=cache, scale=halyard.DynamicScale(scales)), angles=angles, positions=0,
-                   slots=SLOTS)
-    y = halyard.rotate(qkv[1], angles=angles, positions=0)
-    stored = SLOTS >= 0
-    assert np.array_equal(scales[SLOTS[stored]], (np.abs(y).max(-1) / np.float32(127))[stored])
+    y, scales = rotate(x, angles=angles, positions=0), np.zeros((2, TOKENS, HEADS), np.float32)
+    scale = halyard.DynamicScale(scales)
+    check(rotate(Tensor(x, scale=scale, dtype="int8"), angles=angles, positions=0), scales, y)
+    scales.fill(0)
+    heads_first = Tensor(x.swapaxes(1, 2), scale=halyard.DynamicScale(scales.swapaxes(1, 2)), dtype="int8")
+    check(rotate(heads_first, angles=angles, positions=0, layout="bhsd").swapaxes(1, 2), scales, y)
+    cache, scales = np.zeros((32, HEADS, DIM), np.int8), np.full((32, HEADS), -1, np.float32)
+    rotate(Tensor(x[0], cache=cache, scale=halyard.DynamicScale(scales)), angles=angles, positions=0, slots=SLOTS)
+    check(cache[SLOTS[STORED]], scales[SLOTS[STORED]], y[0, STORED])
     assert np.count_nonzero(scales != -1) == 4 * HEADS
 
 
-def test_doubled_slots(angles, qkv):
-    cache = np.zeros((PAGES * PAGE, HEADS, DIM), np.float32)
-    slots = np.array([1, 2, 1, 3, 4])
-    with pytest.raises(halyard.Error) as caught:
-        halyard.rotate(Tensor(qkv[1], cache=cache), angles=angles, positions=0, slots=slots)
-    assert caught.value.status == "HALYARD_ERROR_SLOT" and not cache.any()
-    halyard.rotate(Tensor(qkv[1], cache=cache), angles=angles, positions=0, slots=slots, duplicate_slots="last")
-    assert np.array_equal(cache[1], halyard.rotate(qkv[1], angles=angles, positions=0)[2])
-
-
 def test_v_takes_no_rotation(angles, qkv):
-    v = halyard.rotate(*qkv[:2], Tensor(qkv[2], dtype="bf16"), angles=angles, positions=5)[2]
+    v = rotate(*qkv[:2], Tensor(qkv[2], dtype="bf16"), angles=angles, positions=5)[2]
     assert np.array_equal(v, qkv[2].astype(ml_dtypes.bfloat16))

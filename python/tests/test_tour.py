@@ -7,22 +7,17 @@ import re
 
 import pytest
 
-pytest.importorskip("torch")
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def blocks():
-    page = (ROOT / "python/tour.md").read_text()
-    return re.findall(r"^```python\n(.*?)^```\n```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-
-
 def test_tour(tmp_path, monkeypatch):
-    pytest.importorskip("transformers")
+    pytest.importorskip("torch"), pytest.importorskip("transformers")
+    page, names = (ROOT / "python/tour.md").read_text(), {}
     (tmp_path / "tests").symlink_to(ROOT / "tests")
     monkeypatch.chdir(tmp_path)
-    names = {}
-    assert len(blocks()) == (ROOT / "python/tour.md").read_text().count("```python")
-    for source, expected in blocks():
+    blocks = re.findall(r"^```python\n(.*?)^```\n```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == page.count("```python")
+    for source, expected in blocks:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(source, "tour.md", "exec"), names)

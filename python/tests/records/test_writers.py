@@ -42,40 +42,17 @@ def draw(rng, n, size):
     groups = rng.standard_normal((n, size)).astype(F32) * np.exp2(rng.uniform(-12, 12, (n, 1))).astype(F32)
     for i, (steps, offset) in enumerate(((127, 0), (8, 0), (255, 1), (15, 1), (448, 0))):
         groups[i::12] = near_ties(rng, groups[i::12], steps, offset)
-    hard = []
-
-    def add(values, fill=0.0):
-        row = np.full(size, fill, F32)
-        row[:len(values)] = values
-        hard.append(rng.permutation(row) if len(values) < 8 else row)
-
-    for fill in 0.0, -0.0:
-        add([], fill)
-    for value in (1.0, -3.5, 1e-45, -1e-40, 1e-38, 3e-38, 1.1754944e-38, MOST, -MOST, np.inf, -np.inf, np.nan):
-        add([value])
-        add([value, -value])
-        add([], value)
-        add([value, 1e-3, -0.25])
-    for scale in 65504.0, 65519.0, 65520.0, 65536.0, 2.0**-24, 2.0**-25, 2.0**-26, 6e-5, 1e6, 1e30, 2.9e-39 / 127:
-        for most in 127, -127, 8, -8, 448:
-            add([most * scale, scale, -scale / 3])
-    for exponent in (-140, -134, -120, -21, -3, 0, 5, 100):  # ties, and a reciprocal that is a power of two
-        ties = np.arange(size, dtype=F32) % 127 + F32(0.5)
-        for most, step in ((127, 1), (8, 8), (448, 4)):
-            row = np.where(np.arange(size) % 3 == 0, -ties, ties)
-            row = np.clip(row / step, -most, most).astype(F32)
-            row[0] = most
-            hard.append(np.ldexp(row, exponent).astype(F32))
-    for exponent in -130, -120, -20, 0, 7, 110:  # about a power of two as a scale
-        for value in (448.0, 256.0, 511.0):
-            for near in np.nextafter(F32(value), F32(0)), F32(value), np.nextafter(F32(value), F32(1000)):
-                add([np.ldexp(near, exponent), np.ldexp(F32(1), exponent)])
-    few = rng.standard_normal((200, size)).astype(F32)
-    few[np.arange(200), rng.integers(size, size=200)] = rng.choice([np.inf, -np.inf, np.nan], 200)
-    few[:50, ::3] = -few[:50, 1:2]
-    hard = np.concatenate([np.stack(hard), few])
-    at = rng.permutation(n)[:len(hard)]
-    groups[at] = hard[:len(at)]
+    wide, powers, few, same, special = (groups[i::120].copy() for i in range(5, 10))
+    wide *= np.exp2(rng.integers(-145, 120, (len(wide), 1))).astype(F32)  # to scales that are no float16 or float32
+    ulps = 2.0**-23 * rng.integers(-1, 2, len(powers))
+    powers[:, 0] = rng.choice(F32([8, 128, 1016, 3584]), len(powers)) * (1 + ulps)
+    powers = np.ldexp(near_ties(rng, np.clip(powers, -powers[:, :1], powers[:, :1]), 127, 0),
+                      rng.integers(-130, 100, (len(powers), 1)))
+    few[:, 2:] = rng.choice(F32([0.0, -0.0]), (len(few), 1))
+    same[:] = same[:, :1] * rng.choice(F32([0.0, 1.0]), (len(same), 1))
+    special[:, rng.integers(size)] = rng.choice(F32([np.inf, -np.inf, np.nan, MOST, -MOST, 1e-45, 1e-38]), len(special))
+    for i, hard in enumerate((wide, powers, few, same, special), 5):
+        groups[i::120] = hard
     return groups
 
 
@@ -134,36 +111,35 @@ def test_against_ggml(rng, ggml, preset, library, function):
 def test_hadamard_against_ggml(rng, ggml):
     """ggml's fast transform, to the bit, alone and with its quantiser behind it."""
     base, cpu = ggml
-    base.ggml_init.restype = base.ggml_new_tensor_2d.restype = base.ggml_mul_mat.restype = ctypes.c_void_p
-    base.ggml_new_graph.restype = base.ggml_get_data.restype = ctypes.c_void_p
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
 
     class Parameters(ctypes.Structure):
-        _fields_ = [("size", ctypes.c_size_t), ("memory", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
+        _fields_ = [("size", ctypes.c_size_t), ("memory", pointer), ("no_alloc", ctypes.c_bool)]
 
-    base.ggml_init.argtypes = [Parameters]
-    pointer = ctypes.c_void_p
-    base.ggml_new_tensor_2d.argtypes = [pointer, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    base.ggml_mul_mat.argtypes = [pointer] * 3
-    base.ggml_mul_mat_set_hint.argtypes = [pointer, ctypes.c_int]
-    base.ggml_build_forward_expand.argtypes = [pointer] * 2
-    cpu.ggml_graph_compute_with_ctx.argtypes = [pointer, pointer, ctypes.c_int]
-    for function in base.ggml_new_graph, base.ggml_get_data, base.ggml_free:
-        function.argtypes = [pointer]
+    def function(library, name, result, *arguments):
+        found = getattr(library, f"ggml_{name}")
+        found.restype, found.argtypes = result, arguments
+        return found
+
+    init, free = function(base, "init", pointer, Parameters), function(base, "free", None, pointer)
+    new_tensor = function(base, "new_tensor_2d", pointer, pointer, ctypes.c_int, size, size)
+    multiply, hint = (function(base, "mul_mat", pointer, pointer, pointer, pointer),
+                      function(base, "mul_mat_set_hint", None, pointer, ctypes.c_int))
+    data, graph = function(base, "get_data", pointer, pointer), function(base, "new_graph", pointer, pointer)
+    expand = function(base, "build_forward_expand", None, pointer, pointer)
+    compute = function(cpu, "graph_compute_with_ctx", ctypes.c_int, pointer, pointer, ctypes.c_int)
     f32, is_hadamard = 0, 1
     for n in 32, 64, 128, 256:
         v = rng.standard_normal((max(N_GROUPS // 40, 1000), n)).astype(F32) * 3
-        context = base.ggml_init(Parameters(2 * v.nbytes + 16 * n * n + (1 << 20), None, False))
-        matrix, x = (base.ggml_new_tensor_2d(context, f32, n, rows) for rows in (n, len(v)))
-        ctypes.memmove(base.ggml_get_data(x), v.ctypes.data, v.nbytes)
-        product = base.ggml_mul_mat(context, matrix, x)
-        base.ggml_mul_mat_set_hint(product, is_hadamard)
-        graph = base.ggml_new_graph(context)
-        base.ggml_build_forward_expand(graph, product)
-        assert cpu.ggml_graph_compute_with_ctx(context, graph, 1) == 0
-        want = np.empty_like(v)
-        ctypes.memmove(want.ctypes.data, base.ggml_get_data(product), v.nbytes)
-        base.ggml_free(context)
-        got = halyard.convert(v[:, None], hadamard=n)[:, 0]
-        assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
+        context = init(Parameters(2 * v.nbytes + 16 * n * n + (1 << 20), None, False))
+        matrix, x = (new_tensor(context, f32, n, rows) for rows in (n, len(v)))
+        ctypes.memmove(data(x), v.ctypes.data, v.nbytes)
+        product, of_product, want = multiply(context, matrix, x), graph(context), np.empty_like(v)
+        hint(product, is_hadamard)
+        expand(of_product, product)
+        assert compute(context, of_product, 1) == 0
+        ctypes.memmove(want.ctypes.data, data(product), v.nbytes)
+        free(context)
+        assert np.array_equal(halyard.convert(v[:, None], hadamard=n)[:, 0].view(np.uint32), want.view(np.uint32))
         records = ggml_rows(cpu.quantize_row_q8_0, want.reshape(-1, 32), 34).reshape(len(v), -1)
         assert np.array_equal(write("ggml_q8_0", v, hadamard=n), records)

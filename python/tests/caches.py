@@ -1,0 +1,26 @@
+"""Small caches of each layout, and what lies in their slots."""
+
+import halyard
+
+N_SLOTS, PAGE, TILE = 32, 8, 8
+# Of each layout the dimensions of slots, of heads and of elements.
+ORDERS = {"rows": (0, 1, 2), "nhd": (0, 1, 2, 3), "hnd": (0, 2, 1, 3), "tiled": (0, 3, 1, 2, 4)}
+
+
+def shape_of(layout, heads, dim):
+    """tiled: as paged attention has it."""
+    n = N_SLOTS // PAGE
+    return {"rows": (N_SLOTS, heads, dim), "nhd": (n, PAGE, heads, dim), "hnd": (n, heads, PAGE, dim),
+            "tiled": (n, heads, dim // TILE, PAGE, TILE)}[layout]
+
+
+def tiled(heads, dim, **more):
+    """Its CacheLayout, for the array's dimensions don't tell where things lie."""
+    return halyard.CacheLayout(N_SLOTS, PAGE, heads * dim * PAGE, dim * PAGE, stride_token=TILE, tile_elements=TILE,
+                               stride_tile_elements=PAGE * TILE, **more)
+
+
+def in_slots(layout, cache):
+    """A copy, [slots, heads, head_dim]."""
+    heads = cache.shape[1] if layout in ("hnd", "tiled") else cache.shape[-2]
+    return cache.transpose(ORDERS[layout]).reshape(N_SLOTS, heads, -1)
