@@ -21,15 +21,12 @@ def describe(f):
     return f"{pairing} {f.rotary_dim} of {f.head_dim}, base {f.base:g}, {f.method}{axes}"
 
 
-def facts_of(f):
-    return {"pairing": f.pairing, "out_pairing": f.out_pairing, "head_dim": f.head_dim, "rotary_dim": f.rotary_dim,
-            "base": f.base, "method": f.method, "attention_factor": f.attention_factor,
-            "axis_map": f.axis_map and [f.axis_map[0], *f.axis_map[1]]}
-
-
-def facts_beside(f, inv_freq):
-    """The same with the first, middle and last of a package's own inverse frequencies."""
-    return {**facts_of(f), "inv_freq": [float(f"{float(inv_freq[i]):.9g}") for i in (0, len(inv_freq) // 2, -1)]}
+def facts_of(f, inv_freq=None):
+    """With the first, middle and last of a package's own inverse frequencies, if they are given."""
+    names = ("pairing", "out_pairing", "head_dim", "rotary_dim", "base", "method", "attention_factor")
+    own = {} if inv_freq is None else {
+        "inv_freq": [float(f"{float(inv_freq[i]):.9g}") for i in (0, len(inv_freq) // 2, -1)]}
+    return {name: getattr(f, name) for name in names} | {"axis_map": f.axis_map and [f.axis_map[0], *f.axis_map[1]]} | own
 
 
 def compare_held(frequencies, inv_freq, factor):

@@ -26,7 +26,7 @@ transformers = pytest.importorskip("transformers")
 if int(transformers.__version__.split(".", maxsplit=1)[0]) < 5:
     pytest.skip("transformers is older than 5", allow_module_level=True)
 
-from facts import compare_held, compare_turns, describe, facts_beside, facts_of, read, write_rows  # noqa: E402
+from facts import compare_held, compare_turns, describe, facts_of, read, write_rows  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES  # noqa: E402
 
@@ -346,7 +346,7 @@ def embedding_cases(config, name, make):
             wrong = f"the fixture lacks a field: {keep(fields)}"
         facts = facts_of(frequencies)
         if not wrong:
-            facts = facts_beside(frequencies, held(module, asked)[0] * (-1.0 if frequencies.inv_freq[0] < 0 else 1.0))
+            facts = facts_of(frequencies, held(module, asked)[0] * (-1.0 if frequencies.inv_freq[0] < 0 else 1.0))
         words = describe(frequencies) + (f": {wrong}" if wrong else "")
         yield Case(model_type, name, layer_type, WRONG if wrong else RIGHT, words, keep(fields), facts)
 
