@@ -89,11 +89,7 @@ struct ValidRun {
         if (status != HALYARD_OK) {
             return status;
         }
-        BoundPointers pointers(args.x, args.y, plan.n_tensors, args.kv);
-        for (int i = 0; i < plan.n_tensors; i++) {
-            pointers.y[i] = kv[i].cache == nullptr ? pointers.y[i] : nullptr;
-        }
-        pointers.args.positions = args.positions == nullptr ? nullptr : args.positions->data;
+        const BoundPointers pointers(plan, args);
         return halyard_run_bound(bound, &pointers.args, error);
     }
 
@@ -197,7 +193,7 @@ struct BoundRun : BoundPointers {
     Table calls;  // each refused, and writing nothing
 
     explicit BoundRun(const ValidRun &run)
-        : BoundPointers(run.args.x, run.args.y, run.plan.n_tensors, run.args.kv), plan(run.plan),
+        : BoundPointers(run.plan, run.args), plan(run.plan),
           calls([this, &run](halyard_status status, const Words &words) {
               const auto before = run.arena;
               check_refused(status, words, [&](auto *error) { return (*this)(error); });
@@ -206,10 +202,6 @@ struct BoundRun : BoundPointers {
         halyard_bound_run *made = nullptr;
         REQUIRE(halyard_bind_run(plan.get(), &run.args, &made, nullptr) == HALYARD_OK);
         bound = halyard::bound_run(made);
-        for (int i = 0; i < run.plan.n_tensors; i++) {
-            y[i] = run.kv[i].cache == nullptr ? y[i] : nullptr;
-        }
-        args.positions = run.args.positions == nullptr ? nullptr : run.args.positions->data;
     }
 
     halyard_status operator()(halyard_error *error = nullptr) const {

@@ -1,10 +1,12 @@
 // The angle source of a scene, of any kind, and the exact cos and sin that it stands for.
 #pragma once
 
+#include "checks/make_sources.h"
 #include "checks/scene/choice.h"
 #include "checks/scene/draw.h"
 #include "checks/scene/memory.h"
 
+#include <cmath>
 #include <string>
 
 namespace scenes {
@@ -14,17 +16,77 @@ struct Angles {
     /// Where keys come from that move: by the same source, or another one.
     enum From { same, other };
 
-    halyard_angle_source_desc desc = sized<halyard_angle_source_desc>();  // GIVEN: of the rows in a scene's memory
+    Sized<halyard_angle_source_desc> desc;  // GIVEN: of the rows in a scene's memory
     Kind kind = table;
     std::int32_t first = 0, last = 0;  // what it covers
     From from = same;
 
+    // ---- Drawing it ----
+
     /// Draws a source for a run's tokens, and puts into memory what it reads there.
-    void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes);
-    void add_to(Draw &draw, Memory &memory);
-    void fill(oracle::Random &random) const;
+    void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes, Memory &memory) {
+        kind = of_kind;
+        const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may ask for more
+        const std::int64_t asked = call.plan.rotary_dim, n_tokens = call.n_tokens();
+        desc.rotary_dim = asked >= 2 && asked <= widest ? asked / 2 * 2 : 2;
+        desc.kind = kind == table ? HALYARD_ANGLES_TABLE : kind == phase ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_GIVEN;
+        draw_range(draw, choice);
+        draw_axes(draw, axes);
+        if (kind == by_token) {
+            desc.rows_dtype = static_cast<std::int32_t>(draw.in(HALYARD_F32, HALYARD_BF16));
+            desc.by_token = static_cast<std::int32_t>(draw.in(1, 2));
+            desc.n_rows = std::max<std::int64_t>(n_tokens * (desc.by_token == 1 ? call.n_batch() : 1), 1);
+        } else if (is_given()) {
+            desc.rows_dtype = kind - given_f32 + 1;
+            desc.n_rows = desc.n_positions;
+        }
+        are_from_base_ = draw.one_in(2);
+        for (int i = 0; i < 2; i++) {
+            for (const long double value : oracle::inv_freq_of(bases[i], desc.rotary_dim)) {
+                inv_freq_[i].push_back(are_from_base_ ? value : static_cast<double>(value));
+            }
+            factors_[i] = are_from_base_ || draw.one_in(2) ? 1 : i == 0 ? 1.2707 : 0.7;
+        }
+        if (is_given()) {
+            const bool is_fused = draw.one_in(2);  // cos and sin of a position beside each other
+            const std::int64_t width = is_fused ? desc.rotary_dim : n_pairs(), bytes = bytes_of(desc.rows_dtype);
+            desc.stride_row = width + draw.in(0, 3);
+            const std::size_t region = memory.new_region();
+            const Extent extent = Extent(bytes, width).add(desc.n_rows, desc.stride_row);
+            memory.add(desc.cos_rows, region, extent, bytes);
+            if (is_fused) {
+                memory.add_beside(desc.sin_rows, desc.cos_rows, n_pairs() * bytes);
+            } else {
+                memory.add(desc.sin_rows, region, extent, bytes);
+            }
+        }
+    }
+    void fill(oracle::Random &random) const {
+        for (std::int64_t i = 0; is_given() && i < desc.n_rows * n_pairs(); i++) {
+            const double theta = 3 * random.unit();
+            write_real(desc.rows_dtype, place(desc.cos_rows, i / n_pairs(), i % n_pairs()), std::cos(theta));
+            write_real(desc.rows_dtype, place(desc.sin_rows, i / n_pairs(), i % n_pairs()), std::sin(theta));
+        }
+    }
     /// When all memory is placed; for keys that move, another source, too. Returns why there is none, if there is none.
-    std::string create(bool moves);
+    std::string create(bool moves) {
+        auto error = sized<halyard_error>();
+        for (int i = 0; i < (moves ? 2 : 1); i++) {
+            frequencies_[i] =
+                are_from_base_
+                    ? halyard::frequencies::from_base(bases[i], 2 * std::ssize(inv_freq_[i]))
+                    : make_frequencies(std::vector<double>(inv_freq_[i].begin(), inv_freq_[i].end()), factors_[i]);
+            halyard_angle_source *made = nullptr;
+            const halyard_angle_source_desc described = describe(i);
+            if (halyard_create_angle_source(frequencies_[i].get(), &described, &made, &error) != HALYARD_OK) {
+                return error.message;
+            }
+            sources_[i] = halyard::angle_source(made);
+        }
+        return "";
+    }
+
+    // ---- What it is ----
 
     const halyard_angle_source *get() const { return sources_[0].get(); }
     /// NULL where that is the same.
@@ -33,14 +95,48 @@ struct Angles {
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
     bool is_covered(std::int64_t position) const { return position >= first && position <= last; }
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
+    std::int64_t n_pairs() const { return desc.rotary_dim / 2; }
+
+    /// The row of a token, of rows that are given by token.
+    std::int64_t row_of(const Call &call, std::int64_t batch, std::int64_t token) const {
+        return desc.by_token == 1 ? batch * call.n_tokens() + token : token;
+    }
+    /// A source of just that row.
+    halyard::angle_source of_row(std::int64_t row) const {
+        halyard_angle_source_desc one = desc;
+        one.cos_rows = place(desc.cos_rows, row, 0);
+        one.sin_rows = place(desc.sin_rows, row, 0);
+        one.n_rows = 1;
+        return halyard::angle_source(halyard::frequencies(), one);
+    }
 
     /// cos and sin of a token's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
     struct CosSin {
         long double cos, sin;
     };
-    CosSin at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const;
+    CosSin at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {
+        const auto k = static_cast<std::size_t>(pair);
+        const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(0, pair), batch, token));
+        const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;
+        if (is_given()) {
+            const std::int64_t row = desc.by_token == 0 ? position : row_of(call, batch, token);
+            return {read_real(desc.rows_dtype, place(desc.cos_rows, row, pair)),
+                    sign * read_real(desc.rows_dtype, place(desc.sin_rows, row, pair))};
+        }
+        long double theta = inv_freq_[0][k] * position, factor = factors_[0];
+        if (call.plan.rerotates != 0) {  // exact to 2^-31
+            const int source = call.brought.from_angles == nullptr ? 0 : 1;
+            const std::int64_t from_position =
+                position_of(call.brought.from_positions, axis_of(source, pair), batch, token);
+            theta = source == 0 ? inv_freq_[0][k] * static_cast<long double>(position - from_position)
+                                : theta - inv_freq_[1][k] * from_position;
+            factor /= factors_[source];
+        }
+        return {factor * std::cos(theta), sign * factor * std::sin(theta)};
+    }
 
 private:
+    static constexpr double bases[] = {10000, 500000};
     std::vector<std::int32_t> axis_of_pair_[2];  // of both sources, where there are two
     std::vector<long double> inv_freq_[2];
     bool are_from_base_ = false;  // and not from a list
@@ -48,12 +144,71 @@ private:
     halyard::frequencies frequencies_[2];
     halyard::angle_source sources_[2];
 
-    void draw_range(Draw &draw, const Choice &choice);
-    void draw_axes(Draw &draw, int axes, std::int64_t n_pairs);
-    halyard_angle_source_desc describe(std::size_t source) const;
-    std::int64_t axis_of(std::size_t source, std::int64_t pair) const;
+    const char *place(const void *rows, std::int64_t row, std::int64_t pair) const {
+        return static_cast<const char *>(rows) + (row * desc.stride_row + pair) * bytes_of(desc.rows_dtype);
+    }
+
+    /// Positions about 0, or at either end of int32.
+    void draw_range(Draw &draw, const Choice &choice) {
+        constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
+        const bool is_wide = desc.rotary_dim > (draw.is_fuzzed() ? 32 : 1024);
+        const std::int64_t most = is_wide ? 40 : draw.is_fuzzed() ? 256 : 200;  // tables take time
+        const std::int64_t n = choice.any_range ? draw.in(1, draw.is_fuzzed() ? 40 : 301) : most;
+        const std::int64_t begin = !draw.one_in(3)  ? draw.in(-100, 100)
+                                   : draw.one_in(2) ? least + draw.in(0, 9)
+                                                    : greatest - n + 1 - draw.in(0, draw.one_in(2) ? 0 : 9);
+        desc.first = is_given() ? 0 : static_cast<std::int32_t>(begin);
+        desc.n_positions = n;
+        if (kind == phase && draw.one_in(2)) {
+            desc.first = least + static_cast<std::int32_t>(draw.in(0, 9));
+            desc.n_positions = greatest - draw.in(0, draw.one_in(2) ? 9 : greatest) - desc.first + 1;
+        }
+        first = desc.first;
+        last = static_cast<std::int32_t>(first + desc.n_positions - 1);
+    }
+
+    void draw_axes(Draw &draw, int axes) {
+        if (axes == 0 || n_pairs() < 3) {
+            return;
+        }
+        desc.axis_map = HALYARD_AXIS_MAP_NONE + axes;
+        desc.n_axes = 3;
+        for (std::int64_t k = 0; k < n_pairs(); k++) {
+            axis_of_pair_[0].push_back(static_cast<std::int32_t>(draw.is_fuzzed() ? k * k % 3 : draw.in(0, 2)));
+            axis_of_pair_[1].push_back(static_cast<std::int32_t>(draw.is_fuzzed() ? (2 * k + 1) % 3 : draw.in(0, 2)));
+        }
+        desc.axis_of_pair = axis_of_pair_[0].data();
+        desc.axis_counts[1] = n_pairs() / 3;
+        desc.axis_counts[2] = n_pairs() / 3 - (n_pairs() > 3 ? 1 : 0);
+        desc.axis_counts[0] = n_pairs() - desc.axis_counts[1] - desc.axis_counts[2];
+    }
+
+    /// The second source has an axis map of its own.
+    halyard_angle_source_desc describe(int source) const {
+        halyard_angle_source_desc described = desc;
+        if (source == 1 && desc.axis_map != 0 && !axis_of_pair_[1].empty()) {
+            described.axis_map = HALYARD_AXIS_MAP_LIST;
+            described.axis_of_pair = axis_of_pair_[1].data();
+        }
+        return described;
+    }
+    std::int64_t axis_of(int source, std::int64_t pair) const {
+        switch (describe(source).axis_map) {
+        case HALYARD_AXIS_MAP_SECTIONS:
+        case HALYARD_AXIS_MAP_INTERLEAVED: return axis_of_pair(desc.axis_map, {desc.axis_counts, 3}, pair);
+        case HALYARD_AXIS_MAP_LIST: return axis_of_pair_[source][static_cast<std::size_t>(pair)];
+        default: return 0;
+        }
+    }
+
     /// What a run takes in the place of a position, by its policy.
-    std::int64_t resolve(const Call &call, std::int64_t position) const;
+    std::int64_t resolve(const Call &call, std::int64_t position) const {
+        const std::int32_t policy = call.args.bad_position;
+        if (call.plan.rerotates != 0 || is_covered(position) || policy == HALYARD_BAD_POSITION_ERROR) {
+            return position;
+        }
+        return policy == HALYARD_BAD_POSITION_IDENTITY ? 0 : std::clamp<std::int64_t>(position, first, last);
+    }
 };
 
 }  // namespace scenes

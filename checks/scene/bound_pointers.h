@@ -3,8 +3,8 @@
 
 #include "checks/sized.h"
 
-/// Pointers of tensors and of what they bring. A test may replace each; args shows them to the library. Nothing else is
-/// read, so that counts and forms are not those of the run.
+/// Pointers of tensors and of what they bring, taken from those that a run is bound with. A test may replace each; args
+/// shows them to the library. Nothing else is read, so that counts and forms are not those of the run.
 struct BoundPointers {
     const void *x[HALYARD_MAX_TENSORS] = {};
     void *y[HALYARD_MAX_TENSORS] = {};
@@ -14,28 +14,28 @@ struct BoundPointers {
     halyard_kv_args kv = sized<halyard_kv_args>();
     halyard_bound_run_args args = sized<halyard_bound_run_args>();
 
-    BoundPointers(const halyard_tensor *from, const halyard_tensor *to, std::int32_t n_tensors,
-                  const halyard_kv_args *given = nullptr) {
-        args.n_tensors = n_tensors;
+    BoundPointers(const halyard_plan_desc &plan, const halyard_run_args &run) {
+        args.n_tensors = plan.n_tensors;
         args.x = x;
         args.y = y;
-        args.kv = given != nullptr ? &kv : nullptr;
-        for (std::int32_t i = 0; i < n_tensors; i++) {
-            x[i] = from[i].data;
-            y[i] = to[i].data;
-            if (given != nullptr && given->stages != nullptr) {
-                stages[i] = given->stages[i];
+        args.positions = run.positions != nullptr ? run.positions->data : nullptr;
+        args.kv = run.kv != nullptr ? &kv : nullptr;
+        for (std::int32_t i = 0; i < plan.n_tensors; i++) {
+            x[i] = run.x[i].data;
+            y[i] = plan.tensors[i].kv != nullptr && plan.tensors[i].kv->cache != nullptr ? nullptr : run.y[i].data;
+            if (run.kv != nullptr && run.kv->stages != nullptr) {
+                stages[i] = run.kv->stages[i];
                 stages[i].n_weights = stages[i].n_scales = -1;
                 kv.stages = stages;
             }
         }
-        if (given != nullptr && given->slots != nullptr) {
-            slots.data = given->slots->data;
-            slots.scratch = given->slots->scratch;
+        if (run.kv != nullptr && run.kv->slots != nullptr) {
+            slots.data = run.kv->slots->data;
+            slots.scratch = run.kv->slots->scratch;
             kv.slots = &slots;
         }
-        if (given != nullptr && given->from_positions != nullptr) {
-            from_positions.data = given->from_positions->data;
+        if (run.kv != nullptr && run.kv->from_positions != nullptr) {
+            from_positions.data = run.kv->from_positions->data;
             kv.from_positions = &from_positions;
         }
     }

@@ -6,26 +6,30 @@
 #include "checks/sized.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <optional>
 
 namespace scenes {
 
+/// A struct of the C ABI that knows its size, and is zero beside it.
+template <typename Struct>
+struct Sized : Struct {
+    Sized() : Struct(sized<Struct>()) {}
+    using Struct::operator=;
+};
+
 /// The structs that a run brings, each pointing to the others: in a copy, to its own. What is left out is NULL or 0.
 struct RunStructs {
-    halyard_tensor x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
-    halyard_stages stages[HALYARD_MAX_TENSORS];
-    halyard_slots slots = sized<halyard_slots>();
-    halyard_positions positions = sized<halyard_positions>(), from_positions = positions;
-    halyard_kv_args brought = sized<halyard_kv_args>();  // args.kv, unless nothing is brought
-    halyard_run_args args = sized<halyard_run_args>();
+    Sized<halyard_tensor> x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
+    Sized<halyard_stages> stages[HALYARD_MAX_TENSORS];
+    Sized<halyard_slots> slots;
+    Sized<halyard_positions> positions, from_positions;
+    Sized<halyard_kv_args> brought;  // args.kv, unless nothing is brought
+    Sized<halyard_run_args> args;
 
     RunStructs() {
-        std::fill_n(x, HALYARD_MAX_TENSORS, sized<halyard_tensor>());
-        std::fill_n(y, HALYARD_MAX_TENSORS, sized<halyard_tensor>());
-        std::fill_n(stages, HALYARD_MAX_TENSORS, sized<halyard_stages>());
         args.x = x;
         args.y = y;
     }
@@ -45,25 +49,19 @@ struct RunStructs {
 
 /// All that a call says, its plan and its run.
 struct Call : RunStructs {
-    halyard_plan_desc plan = sized<halyard_plan_desc>();
-    halyard_tensor_desc tensors[HALYARD_MAX_TENSORS];
-    halyard_kv_desc kv[HALYARD_MAX_TENSORS];
-    halyard_norm_desc norms[HALYARD_MAX_TENSORS];
-    halyard_scale_desc scales[HALYARD_MAX_TENSORS];
-    halyard_cache_desc caches[HALYARD_MAX_TENSORS];
-    halyard_groups_desc groups[HALYARD_MAX_TENSORS], from_groups[HALYARD_MAX_TENSORS];
+    Sized<halyard_plan_desc> plan;
+    Sized<halyard_tensor_desc> tensors[HALYARD_MAX_TENSORS];
+    Sized<halyard_kv_desc> kv[HALYARD_MAX_TENSORS];
+    Sized<halyard_norm_desc> norms[HALYARD_MAX_TENSORS];
+    Sized<halyard_scale_desc> scales[HALYARD_MAX_TENSORS];
+    Sized<halyard_cache_desc> caches[HALYARD_MAX_TENSORS];
+    Sized<halyard_groups_desc> groups[HALYARD_MAX_TENSORS], from_groups[HALYARD_MAX_TENSORS];
 
     Call() {
-        for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
-            tensors[i] = sized<halyard_tensor_desc>();
-            kv[i] = sized<halyard_kv_desc>();
-            tensors[i].kv = &kv[i];
-            norms[i] = sized<halyard_norm_desc>();
-            scales[i] = sized<halyard_scale_desc>();
-            caches[i] = sized<halyard_cache_desc>();
-            groups[i] = from_groups[i] = sized<halyard_groups_desc>();
-        }
         plan.tensors = tensors;
+        for (int i = 0; i < HALYARD_MAX_TENSORS; i++) {
+            tensors[i].kv = &kv[i];
+        }
     }
     Call(const Call &) = delete;
 
@@ -75,7 +73,7 @@ struct Call : RunStructs {
     std::int32_t in_dtype(int i) const { return groups_of(i, true) != nullptr ? HALYARD_UINT8 : tensors[i].dtype; }
     std::int32_t out_dtype(int i) const {
         return groups_of(i, false) != nullptr ? HALYARD_UINT8
-               : kv[i].out_dtype != 0    ? kv[i].out_dtype
+               : kv[i].out_dtype != 0         ? kv[i].out_dtype
                                               : tensors[i].dtype;
     }
     /// What stages round to where they round to the input's dtype; of records that is f32.
@@ -92,9 +90,7 @@ struct Call : RunStructs {
     }
     std::int64_t n_batch() const { return x[0].shape[0]; }
     std::int64_t n_tokens() const { return x[0].shape[1]; }
-    bool is_dynamic(int i) const {
-        return kv[i].scale != nullptr && kv[i].scale->kind == HALYARD_SCALE_DYNAMIC;
-    }
+    bool is_dynamic(int i) const { return kv[i].scale != nullptr && kv[i].scale->kind == HALYARD_SCALE_DYNAMIC; }
     bool rotates() const {
         return std::any_of(kv, kv + n(), [](const auto &each) { return each.no_rotation == 0; });
     }
@@ -155,47 +151,234 @@ struct Extent {
     bool is_absurd() const { return high - low > __int128{1} << 60; }
 };
 
-Extent extent_of(const halyard_tensor &tensor);
-Extent extent_of(const halyard_slots &slots);
-Extent extent_of(const halyard_positions &positions);
-Extent extent_of_cache(const Call &call, int i);
-Extent extent_of_scales_out(const Call &call, int i);
-Extent extent_of_position_scales(const Call &call, int i);
-Extent extent_of_group_scales(const Call &call, int i, bool is_input);
+// ---- Where arrays lie ----------------------------------------------------------------------------------------------
 
-/// Token t of batch row b: its position on an axis, and its slot, -1 if it has none.
-std::int64_t position_of(const halyard_positions *positions, std::int64_t axis, std::int64_t b, std::int64_t t);
-std::int64_t slot_of(const Call &call, std::int64_t b, std::int64_t t);
-/// Where one of those is held.
-char *place_of_number(const halyard_positions &positions, std::int64_t axis, std::int64_t b, std::int64_t t);
-char *place_of_number(const halyard_slots &slots, std::int64_t b, std::int64_t t);
-void write_number(std::int32_t type, char *at, std::int64_t value);
-std::int64_t read_number(std::int32_t type, const char *at);
+/// Wraps, for what a fuzzer has, and for strides where there is one step or none, which may be anything.
+inline std::int64_t times(std::int64_t a, std::int64_t b) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+}
+
+/// Where an array begins, and of each dimension how many there are, and how many elements they lie apart.
+struct Array {
+    struct Dimension {
+        std::int64_t count, stride;
+    };
+    const void *first;
+    std::int64_t bytes;  // of an element
+    std::array<Dimension, 6> dimensions;
+
+    Extent extent() const {
+        Extent extent(bytes);
+        for (const Dimension &each : dimensions) {
+            extent.add(each.count, each.stride);
+        }
+        return extent;
+    }
+    /// The element with these indices.
+    char *at(const std::array<std::int64_t, 6> &index) const {
+        std::uint64_t offset = 0;
+        for (std::size_t i = 0; i < index.size(); i++) {
+            offset += static_cast<std::uint64_t>(times(index[i], dimensions[i].stride));
+        }
+        return static_cast<char *>(const_cast<void *>(first)) + static_cast<std::int64_t>(offset) * bytes;
+    }
+};
+
+inline std::int64_t or_else(std::int64_t value, std::int64_t other) { return value != 0 ? value : other; }
+inline std::int64_t bytes_of_number(std::int32_t type) { return type == HALYARD_INT64 ? 8 : 4; }
+
+inline Array array_of(const halyard_tensor &t) {
+    return {t.data,
+            bytes_of(t.dtype),
+            {{{t.shape[0], t.strides[0]},
+              {t.shape[1], t.strides[1]},
+              {t.shape[2], t.strides[2]},
+              {t.shape[3], t.strides[3]}}}};
+}
+inline Array array_of(const halyard_slots &slots) {
+    return {slots.data,
+            bytes_of_number(slots.type),
+            {{{slots.shape[0], slots.strides[0]}, {slots.shape[1], slots.strides[1]}}}};
+}
+inline Array array_of(const halyard_positions &p) {
+    return {p.data,
+            bytes_of_number(p.type),
+            {{{p.shape[0], p.strides[0]}, {p.shape[1], p.strides[1]}, {p.n_axes, p.stride_axis}}}};
+}
+Extent extent_of(const auto &view) { return array_of(view).extent(); }
+
+inline void write_number(std::int32_t type, char *at, std::int64_t value) {
+    const auto narrow = static_cast<std::int32_t>(value);
+    type == HALYARD_INT64 ? std::memcpy(at, &value, 8) : std::memcpy(at, &narrow, 4);
+}
+inline std::int64_t read_number(std::int32_t type, const char *at) {
+    std::int64_t value = 0;
+    std::int32_t narrow = 0;
+    type == HALYARD_INT64 ? std::memcpy(&value, at, 8) : std::memcpy(&narrow, at, 4);
+    return type == HALYARD_INT64 ? value : narrow;
+}
+inline float read_real(std::int32_t dtype, const void *at) {
+    return oracle::widen(dtype, oracle::read_word(dtype, at));
+}
+inline void write_real(std::int32_t dtype, const void *at, float value) {
+    oracle::write_word(dtype, const_cast<void *>(at), oracle::narrow(dtype, value));
+}
+
+/// Where a token's position on an axis is held, or its slot: of token t of batch row b.
+inline char *place_of_number(const halyard_positions &p, std::int64_t axis, std::int64_t b, std::int64_t t) {
+    return array_of(p).at({p.shape[0] > 1 ? b : 0, p.consecutive != 0 ? 0 : t, p.n_axes > 1 ? axis : 0});
+}
+inline char *place_of_number(const halyard_slots &slots, std::int64_t b, std::int64_t t) {
+    return array_of(slots).at({b, slots.consecutive != 0 ? 0 : t});
+}
+inline std::int64_t position_of(const halyard_positions *positions, std::int64_t axis, std::int64_t b, std::int64_t t) {
+    if (positions == nullptr) {
+        return t;
+    }
+    const std::int64_t number = read_number(positions->type, place_of_number(*positions, axis, b, t));
+    const std::int64_t later = positions->consecutive != 0 ? t : 0;
+    return number > INT64_MAX - later ? INT64_MAX : number + later;  // a bad start may be the last there is
+}
+/// -1 if it has none.
+inline std::int64_t slot_of(const Call &call, std::int64_t b, std::int64_t t) {
+    const std::int64_t slot = read_number(call.slots.type, place_of_number(call.slots, b, t));
+    const auto later = static_cast<std::uint64_t>(slot) + static_cast<std::uint64_t>(t);  // a fuzzer's may be the last
+    return call.slots.consecutive == 0 || slot == -1 ? slot : static_cast<std::int64_t>(later);
+}
 
 struct Head {
     std::int64_t batch, token, head;
 };
 
-char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t d);
-/// Where an element of a tensor's output lies, or a byte of a record, and its dynamic scale. NULL where its token has
-/// no slot.
-char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d);
-char *place_of_scale(const Call &call, int i, const Head &at);
-/// Where the scale by position lies that a run brings.
-char *place_of_position_scale(const Call &call, int i, const Head &at);
-/// Where the scales of a head begin that lie apart from its record.
-char *place_of_group_scales(const Call &call, int i, const Head &at, bool is_input);
-/// Where an element of the input lies, or a byte of a record.
+inline char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t d) {
+    return array_of(tensor).at({at.batch, at.token, at.head, d});
+}
+
+/// A tensor's cache: blocks, heads, tiles of tokens, tokens of a tile, tiles of elements, elements of a tile.
+struct Cache : Array {
+    std::int64_t block, tile_tokens, tile_elements;  // tokens, or elements, of each
+
+    Cache(const Call &call, int i) {
+        const halyard_cache_desc &cache = *call.kv[i].cache;
+        const std::int64_t width = std::max<std::int64_t>(call.width_of(i, false), 1);
+        block = std::max<std::int64_t>(or_else(cache.block_size, cache.n_slots), 1);
+        tile_tokens = std::max<std::int64_t>(or_else(cache.tile_tokens, block), 1);
+        tile_elements = std::max<std::int64_t>(or_else(cache.tile_elements, width), 1);
+        first = call.stages[i].cache;
+        bytes = bytes_of(call.out_dtype(i));
+        dimensions = {{{cache.n_slots / block, cache.stride_block},
+                       {call.x[i].shape[2], cache.stride_head},
+                       {(block - 1) / tile_tokens + 1, cache.stride_tile_tokens},
+                       {std::min(tile_tokens, block), cache.stride_token},
+                       {(width - 1) / tile_elements + 1, cache.stride_tile_elements},
+                       {std::min(tile_elements, width), or_else(cache.stride_element, 1)}}};
+    }
+    char *place(std::int64_t slot, std::int64_t head, std::int64_t d) const {
+        const std::int64_t t = slot % block;
+        return at({slot / block, head, t / tile_tokens, t % tile_tokens, d / tile_elements, d % tile_elements});
+    }
+};
+inline Extent extent_of_cache(const Call &call, int i) { return Cache(call, i).extent(); }
+
+/// Where an element of a tensor's output lies, or a byte of a record. NULL where its token has no slot.
+inline char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d) {
+    if (call.kv[i].cache == nullptr) {
+        return place_in(call.y[i], at, d);
+    }
+    const std::int64_t slot = slot_of(call, at.batch, at.token);
+    return slot < 0 ? nullptr : Cache(call, i).place(slot, at.head, d);
+}
+/// The same of the input, which keys in caches that move have there.
 inline char *place_of_input(const Call &call, int i, const Head &at, std::int64_t d) {
     const bool is_cached = call.plan.rerotates != 0 && call.kv[i].cache != nullptr;
     return is_cached ? place_of_output(call, i, at, d) : place_in(call.x[i], at, d);
 }
+
+/// Dynamic scales: batch rows, tokens or slots, heads.
+inline Array scales_out_of(const Call &call, int i) {
+    const halyard_cache_desc *const cache = call.kv[i].cache;
+    const std::int64_t *strides = call.stages[i].stride_scales, *shape = call.x[i].shape;
+    return {call.stages[i].scales_out,
+            4,
+            {{{cache != nullptr ? 1 : shape[0], strides[0]},
+              {cache != nullptr ? cache->n_slots : shape[1], strides[1]},
+              {shape[2], strides[2]}}}};
+}
+inline Extent extent_of_scales_out(const Call &call, int i) { return scales_out_of(call, i).extent(); }
+inline char *place_of_scale(const Call &call, int i, const Head &at) {
+    const bool has_cache = call.kv[i].cache != nullptr;
+    return scales_out_of(call, i).at(
+        {has_cache ? 0 : at.batch, has_cache ? slot_of(call, at.batch, at.token) : at.token, at.head});
+}
+/// The static scale of a head, if there is one.
+inline std::optional<float> scale_of(const Call &call, int i, const Head &at) {
+    if (call.kv[i].scale == nullptr || call.is_dynamic(i)) {
+        return std::nullopt;
+    }
+    return call.stages[i].scales[call.scales[i].per == HALYARD_SCALE_PER_HEAD ? at.head : 0];
+}
+
+inline Array position_scales_of(const Call &call, int i) {
+    const std::int64_t *strides = call.stages[i].stride_position_scales, *shape = call.x[i].shape;
+    return {
+        call.stages[i].position_scales, 4, {{{shape[0], strides[0]}, {shape[1], strides[1]}, {shape[2], strides[2]}}}};
+}
+inline Extent extent_of_position_scales(const Call &call, int i) { return position_scales_of(call, i).extent(); }
+inline char *place_of_position_scale(const Call &call, int i, const Head &at) {
+    return position_scales_of(call, i).at({at.batch, at.token, at.head});
+}
+
+/// Scales of records that lie apart from them, in bytes: blocks or batch rows, slots or tokens, heads, groups.
+struct GroupScales : Array {
+    std::int64_t block = 0;  // its slots; 0: of tokens
+
+    GroupScales(const Call &call, int i, bool is_input) {
+        const oracle::Record record = call.record_of(i, is_input);
+        const bool is_from = is_input && call.plan.rerotates == 0;
+        const halyard_cache_desc *const cache = is_from ? nullptr : call.kv[i].cache;
+        const std::int64_t *given = record.scale_strides, *shape = call.x[i].shape;
+        block = cache != nullptr ? std::max<std::int64_t>(or_else(cache->block_size, cache->n_slots), 1) : 0;
+        const std::int64_t tokens = cache != nullptr ? block : shape[1];
+        const std::int64_t head = record.dense_scales(), token = times(shape[2], head);
+        const std::int64_t dense[] = {times(tokens, token), token, head};
+        const std::int64_t *const strides = given[0] == 0 && given[1] == 0 && given[2] == 0 ? dense : given;
+        first = is_from ? call.stages[i].from_group_scales : call.stages[i].group_scales;
+        bytes = 1;
+        dimensions = {{{cache != nullptr ? cache->n_slots / block : shape[0], strides[0]},
+                       {tokens, strides[1]},
+                       {shape[2], strides[2]},
+                       {record.n_groups(), record.scale_stride},
+                       {record.scale_bytes(), 1}}};
+    }
+};
+inline Extent extent_of_group_scales(const Call &call, int i, bool is_input) {
+    return GroupScales(call, i, is_input).extent();
+}
+/// Where the scales of a head begin.
+inline char *place_of_group_scales(const Call &call, int i, const Head &at, bool is_input) {
+    const GroupScales scales(call, i, is_input);
+    const std::int64_t slot = scales.block != 0 ? slot_of(call, at.batch, at.token) : 0;
+    return scales.block != 0 ? scales.at({slot / scales.block, slot % scales.block, at.head})
+                             : scales.at({at.batch, at.token, at.head});
+}
+
+// ---- All that a call reads or writes -------------------------------------------------------------------------------
+
 /// Any NaN equals any other.
 inline bool are_equal(std::int32_t dtype, std::uint32_t a, std::uint32_t b) {
     return a == b || (oracle::is_nan(dtype, a) && oracle::is_nan(dtype, b));
 }
-/// The static scale of a head, if there is one.
-std::optional<float> scale_of(const Call &call, int i, const Head &at);
+
+/// Whether something holds of the token of some batch row.
+template <typename Predicate>
+bool any_token(const Call &call, Predicate predicate) {
+    for (std::int64_t i = 0; call.n_tokens() > 0 && i < call.n_batch() * call.n_tokens(); i++) {
+        if (predicate(i / call.n_tokens(), i % call.n_tokens())) {
+            return true;
+        }
+    }
+    return false;
+}
 
 template <typename Function>
 void for_each_head(const Call &call, int i, Function function) {

@@ -1,10 +1,10 @@
 // What is right of all that a scene's run has left.
 #include "checks/fields.h"
 #include "checks/model.h"
+#include "checks/require.h"
 #include "checks/scene/scene.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <sstream>
 
@@ -12,10 +12,15 @@ namespace scenes {
 
 namespace {
 
-std::string say(int i, const Head &at, std::int64_t d, const std::string &what) {
+struct Fault {
+    std::string what;
+};
+
+[[noreturn]] void fail(int i, const Head &at, std::int64_t d, const auto &...what) {
     std::ostringstream text;
-    text << "tensor " << i << " [" << at.batch << ", " << at.token << ", " << at.head << ", " << d << "]: " << what;
-    return text.str();
+    text << "tensor " << i << " [" << at.batch << ", " << at.token << ", " << at.head << ", " << d << "]: ";
+    (text << ... << what);
+    throw Fault{text.str()};
 }
 
 /// Whether long double has fewer digits than its type says: valgrind computes it as double, which is no oracle.
@@ -24,303 +29,369 @@ bool is_coarse() {
     return one + least == one;
 }
 
+class Judge {
+public:
+    Judge(const Scene &scene, const Images &after) : scene_(scene), after_(after) {}
+
+    void check_tensor(int i) {
+        if (call_.groups_of(i, false) != nullptr) {
+            plan_of_floats_ = plan_of_floats(i);
+        }
+        const std::int64_t n_heads = call_.x[i].shape[2];
+        any_token(call_, [&](std::int64_t b, std::int64_t t) {
+            if (n_heads > 0 && (call_.kv[i].cache == nullptr || scene_.is_kept(b, t))) {
+                check_token(i, b, t);
+            }
+            return false;
+        });
+    }
+
+    /// Whether nothing was written but outputs and scratch.
+    void check_rest() const {
+        Images expected = scene_.before;
+        const auto take = [&](const char *at, std::int64_t bytes) {
+            std::copy_n(memory_.in(after_, at), bytes, memory_.in(expected, at));
+        };
+        for_each_output(call_, [&](const char *at, std::int32_t dtype) { take(at, bytes_of(dtype)); });
+        if (call_.scratch() != nullptr) {
+            take(static_cast<const char *>(call_.scratch()), call_.scratch_bytes());
+        }
+        if (expected != after_) {
+            throw Fault{"what is no output was written"};
+        }
+    }
+
+private:
+    const Scene &scene_;
+    const Call &call_ = scene_.call;
+    const Memory &memory_ = scene_.memory;
+    const Images &after_;
+    halyard::plan plan_of_rows_, plan_of_floats_;
+
+    void check_token(int i, std::int64_t b, std::int64_t t) {
+        if (call_.is_plain(i)) {
+            check_bits(i, b, t);
+        }
+        if (call_.groups_of(i, false) != nullptr) {
+            check_records(i, b, t);
+        } else if (scene_.are_numbers && !is_coarse()) {
+            check_bounds(i, b, t);
+        }
+    }
+
+    /// What stands in an output, and the scale that it has, if there is one.
+    std::uint32_t word_of(int i, const Head &at, std::int64_t d) const {
+        return oracle::read_word(call_.out_dtype(i), memory_.in(after_, place_of_output(call_, i, at, d)));
+    }
+    std::optional<float> scale_in(const Images &images, int i, const Head &at) const {
+        return call_.is_dynamic(i) ? read_real(HALYARD_F32, memory_.in(images, place_of_scale(call_, i, at)))
+                                   : scale_of(call_, i, at);
+    }
+    float position_scale_of(int i, const Head &at) const {
+        return call_.kv[i].position_scales == 0 ? 1 : read_real(HALYARD_F32, place_of_position_scale(call_, i, at));
+    }
+
+    // ---- Bits ----
+
+    /// cos and sin of a token, which all targets make alike.
+    std::vector<float> rows_of(const TokenRun &run, std::int64_t b, std::int64_t t) {
+        const std::int64_t n_pairs = call_.plan.rotary_dim / 2;
+        std::vector<float> rows(static_cast<std::size_t>(2 * n_pairs));
+        if (scene_.angles.desc.by_token != 0) {
+            for (std::int64_t k = 0; k < n_pairs; k++) {
+                const auto value = scene_.angles.at(call_, b, t, k);
+                rows[static_cast<std::size_t>(k)] = static_cast<float>(value.cos);
+                rows[static_cast<std::size_t>(n_pairs + k)] =
+                    static_cast<float>(call_.plan.direction == HALYARD_INVERSE ? -value.sin : value.sin);
+            }
+            return rows;
+        }
+        plan_of_rows_ = plan_of_rows_ ? std::move(plan_of_rows_) : model::make_plan(call_.plan);
+        auto args = sized<halyard_rows_args>();
+        args.angles = run.args.angles;
+        args.positions = run.args.positions;
+        args.n_batch = args.n_tokens = 1;
+        args.rows = rows.data();
+        args.n_floats = 2 * n_pairs;
+        args.bad_position = call_.args.bad_position;
+        if (halyard_make_rows(plan_of_rows_.get(), &args, nullptr) != HALYARD_OK) {
+            throw Fault{"what a run takes, halyard_make_rows does not"};
+        }
+        return rows;
+    }
+
+    /// Of a tensor that is rotated and stored, and nothing else; of f32, multiplied by a scale by position, then
+    /// another.
+    void check_bits(int i, std::int64_t b, std::int64_t t) {
+        const halyard_tensor_desc &desc = call_.tensors[i];
+        const halyard_kv_desc &kv = call_.kv[i];
+        const std::int64_t n_pairs = kv.no_rotation != 0 ? 0 : call_.plan.rotary_dim / 2, window = desc.rotary_offset;
+        const std::vector<float> rows = n_pairs == 0 ? std::vector<float>() : rows_of(TokenRun(scene_, b, t), b, t);
+        for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
+            const Head at = {b, t, head};
+            const auto read = [&](std::int64_t d) {
+                return oracle::read_word(desc.dtype, memory_.in(scene_.before, place_of_input(call_, i, at, d)));
+            };
+            const auto expect = [&](std::int64_t d, std::uint32_t should_be) {
+                if (kv.position_scales != 0 || kv.scale != nullptr) {
+                    const float value = oracle::widen(desc.dtype, should_be) * position_scale_of(i, at);
+                    should_be = oracle::narrow(desc.dtype, value * (1.0f / scale_of(call_, i, at).value_or(1.0f)));
+                }
+                if (const std::uint32_t word = word_of(i, at, d); !are_equal(desc.dtype, word, should_be)) {
+                    fail(i, at, d, std::hex, "is ", word, ", not ", should_be);
+                }
+            };
+            for (std::int64_t d = 0; d < desc.head_dim; d++) {
+                if (d < window || d >= window + 2 * n_pairs) {
+                    expect(d, read(d));
+                }
+            }
+            for (std::int64_t k = 0; k < n_pairs; k++) {
+                const auto index = [&](std::int32_t pairing, std::int64_t member) {
+                    return window + (pairing == HALYARD_PAIRING_HALF ? k + member * n_pairs : 2 * k + member);
+                };
+                const float sin = rows[static_cast<std::size_t>(n_pairs + k)];
+                const auto turned = oracle::rotate({oracle::widen(desc.dtype, read(index(desc.pairing, 0))),
+                                                    oracle::widen(desc.dtype, read(index(desc.pairing, 1)))},
+                                                   rows[static_cast<std::size_t>(k)],
+                                                   call_.plan.direction == HALYARD_INVERSE ? -sin : sin);
+                expect(index(call_.out_pairing(i), 0), oracle::narrow(desc.dtype, turned.x0));
+                expect(index(call_.out_pairing(i), 1), oracle::narrow(desc.dtype, turned.x1));
+            }
+        }
+    }
+
+    // ---- Records ----
+
+    /// A plan of a tensor whose records are left as f32.
+    halyard::plan plan_of_floats(int i) const {
+        halyard_tensor_desc desc = call_.tensors[i];
+        halyard_kv_desc kv = call_.kv[i];
+        kv.groups = kv.from_groups = nullptr;
+        kv.cache = nullptr;
+        kv.out_dtype = HALYARD_F32;
+        desc.kv = &kv;
+        desc.dtype = call_.dtype_of_stages(i);
+        halyard_plan_desc plan = call_.plan;
+        plan.n_tensors = 1;
+        plan.tensors = &desc;
+        return model::make_plan(plan);
+    }
+
+    /// What a token's records are made from, [heads, head_dim]: a run of its own leaves it there.
+    std::vector<float> floats_of(int i, std::int64_t b, std::int64_t t) const {
+        TokenRun run(scene_, b, t);
+        const std::int64_t heads = call_.x[i].shape[2], head_dim = call_.tensors[i].head_dim;
+        std::vector<float> floats(static_cast<std::size_t>(heads * head_dim)), inputs;
+        run.x[0] = run.x[i];
+        run.y[0] = halyard::tensor(floats.data(), halyard::dtype::f32, {1, 1, heads, head_dim});
+        if (call_.groups_of(i, true) != nullptr) {
+            const std::vector<long double> read = read_token(i, b, t);
+            inputs.assign(read.begin(), read.end());
+            run.x[0] = run.y[0];
+            run.x[0].data = inputs.data();
+        }
+        run.stages[0] = run.stages[i];
+        run.stages[0].cache = run.stages[0].group_scales = nullptr;
+        run.stages[0].from_group_scales = nullptr;
+        run.brought.stages = run.stages;
+        run.brought.slots = nullptr;
+        run.args.kv = &run.brought;
+        run.args.n_tensors = 1;
+        run.args.executor = nullptr;
+        WatchedError error;
+        if (halyard_run(plan_of_floats_.get(), &run.args, &error.error) != HALYARD_OK) {
+            throw Fault{std::string("what a run takes for records, it does not for floats: ") + error.error.message};
+        }
+        return floats;
+    }
+
+    void check_records(int i, std::int64_t b, std::int64_t t) const {
+        const oracle::Record record = call_.record_of(i, false);
+        memory_.restore(scene_.before);
+        const std::vector<float> floats = floats_of(i, b, t);
+        std::vector<unsigned char> bytes(static_cast<std::size_t>(record.bytes)),
+            scales(static_cast<std::size_t>(record.dense_scales()));
+        for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
+            const Head at = {b, t, head};
+            oracle::encode(record, floats.data() + head * record.head_dim, bytes.data(), scales.data());
+            for (const oracle::Place &place : places_of(record)) {
+                char *const base =
+                    place.is_apart ? place_of_group_scales(call_, i, at, false) : place_of_output(call_, i, at, 0);
+                const char *const is = memory_.in(after_, base + place.offset);
+                const unsigned char *const should_be = (place.is_apart ? scales : bytes).data() + place.offset;
+                for (std::int64_t byte = 0; byte < place.bytes; byte += bytes_of(place.dtype)) {
+                    const std::uint32_t word = oracle::read_word(place.dtype, is + byte),
+                                        wanted = oracle::read_word(place.dtype, should_be + byte);
+                    if (!are_equal(place.dtype, word, wanted)) {
+                        fail(i, at, place.offset + byte, std::hex, "the byte of its ",
+                             place.is_apart ? "scales" : "record", " is ", word, ", not ", wanted);
+                    }
+                }
+            }
+        }
+    }
+
+    // ---- Bounds ----
+
+    oracle::Road road_of(int i) const {
+        const halyard_tensor_desc &desc = call_.tensors[i];
+        const halyard_kv_desc &kv = call_.kv[i];
+        oracle::Road road;
+        road.dtype = call_.dtype_of_stages(i);
+        road.n_heads = call_.x[i].shape[2];
+        road.head_dim = desc.head_dim;
+        road.rotary_dim = kv.no_rotation != 0 ? 0 : call_.plan.rotary_dim;
+        road.rotary_offset = desc.rotary_offset;
+        road.half_in = desc.pairing == HALYARD_PAIRING_HALF;
+        road.half_out = call_.out_pairing(i) == HALYARD_PAIRING_HALF;
+        road.hadamard = kv.hadamard;
+        road.undoes = call_.plan.rerotates != 0;
+        if (kv.norm == nullptr) {
+            return road;
+        }
+        const halyard_norm_desc &described = *kv.norm;
+        oracle::RoadNorm &norm = road.norm.emplace();
+        norm.row = described.width == HALYARD_NORM_ROW;
+        norm.after = described.order == HALYARD_NORM_AFTER;
+        norm.rounds_before = (described.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 && road.dtype != HALYARD_F32;
+        norm.rounds_after = (described.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && road.dtype != HALYARD_F32;
+        norm.eps = described.no_eps != 0 ? 0 : static_cast<float>(described.eps == 0 ? 1e-6 : described.eps);
+        norm.offset = described.window_offset;
+        norm.size = or_else(described.window_size, desc.head_dim - norm.offset);
+        norm.layer = described.kind == HALYARD_NORM_LAYER;
+        norm.per_head = described.weight_per_head != 0;
+        const std::int32_t dtype = described.weight_dtype;
+        for (std::int64_t k = 0; dtype != 0 && k < call_.stages[i].n_weights; k++) {
+            const auto read = [&](const void *array) {
+                return read_real(dtype, static_cast<const char *>(array) + k * bytes_of(dtype));
+            };
+            const float w = read(call_.stages[i].weight);
+            norm.weight.push_back(described.unit_offset != 0 ? 1.0f + w : w);
+            if (described.has_bias != 0) {
+                norm.bias.push_back(read(call_.stages[i].bias));
+            }
+        }
+        return road;
+    }
+
+    /// What a token's heads of the input held before the run.
+    std::vector<long double> read_token(int i, std::int64_t b, std::int64_t t) const {
+        std::vector<long double> token;
+        for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
+            const Head at = {b, t, head};
+            const auto place = [&](std::int64_t d) {
+                return memory_.in(scene_.before, place_of_input(call_, i, at, d));
+            };
+            if (call_.groups_of(i, true) != nullptr) {
+                const oracle::Record record = call_.record_of(i, true);
+                const char *const scales = record.scales_apart
+                                               ? memory_.in(scene_.before, place_of_group_scales(call_, i, at, true))
+                                               : nullptr;
+                const std::vector<float> values =
+                    oracle::decode(record, reinterpret_cast<const unsigned char *>(place(0)),
+                                   reinterpret_cast<const unsigned char *>(scales));
+                token.insert(token.end(), values.begin(), values.end());
+                continue;
+            }
+            const bool is_scaled = call_.plan.rerotates != 0;
+            const float scale = is_scaled ? scale_in(scene_.before, i, at).value_or(1.0f) : 1.0f;
+            for (std::int64_t d = 0; d < call_.tensors[i].head_dim; d++) {
+                token.push_back(static_cast<long double>(read_real(call_.tensors[i].dtype, place(d))) * scale);
+            }
+        }
+        return token;
+    }
+
+    void check_bounds(int i, std::int64_t b, std::int64_t t) const {
+        oracle::Road road = road_of(i);
+        for (std::int64_t head = 0; call_.kv[i].position_scales != 0 && head < road.n_heads; head++) {
+            road.position_scales.push_back(position_scale_of(i, {b, t, head}));
+        }
+        std::vector<long double> cos, sin;
+        for (std::int64_t pair = 0; pair < road.rotary_dim / 2; pair++) {
+            const Angles::CosSin turn = scene_.angles.at(call_, b, t, pair);
+            cos.push_back(turn.cos);
+            sin.push_back(turn.sin);
+        }
+        const oracle::RoadValues values = oracle::road_of_values(road, read_token(i, b, t), cos, sin);
+        for (std::int64_t head = 0; head < road.n_heads; head++) {
+            const Head at = {b, t, head};
+            const long double *const value = values.value.data() + head * road.head_dim;
+            const long double *const bound = values.bound.data() + head * road.head_dim;
+            const std::optional<float> scale = scale_in(after_, i, at);
+            if (call_.is_dynamic(i)) {
+                check_scale(i, at, {value, value + road.head_dim}, *std::max_element(bound, bound + road.head_dim),
+                            *scale);
+            }
+            for (std::int64_t d = 0; d < road.head_dim; d++) {
+                const std::uint32_t word = word_of(i, at, d);
+                if (!oracle::may_be_stored(call_.out_dtype(i), word, value[d], bound[d], scale)) {
+                    fail(i, at, d, "is ", oracle::widen(call_.out_dtype(i), word), " times ", scale.value_or(1),
+                         ", not ", value[d], ", off by at most ", bound[d]);
+                }
+            }
+        }
+    }
+
+    /// Of the head's greatest value, which is off by no more than the worst of its values may be.
+    void check_scale(int i, const Head &at, const std::vector<long double> &head, long double bound,
+                     float scale) const {
+        long double greatest = 0;
+        for (const long double value : head) {
+            greatest = std::max(greatest, std::fabs(value));
+        }
+        const long double most = oracle::greatest(call_.out_dtype(i)), exact = greatest / most;
+        const bool is_too_small = (greatest - bound) / most < 0x1p-126L;  // for a normal scale, so that it is 1
+        if (std::fabs(scale - exact) > bound / most + exact * 0x1p-23L && !(is_too_small && scale == 1.0f)) {
+            fail(i, at, 0, "the scale is ", scale, ", not ", exact);
+        }
+    }
+};
+
 }  // namespace
 
 std::string Scene::fault(const Images &after) const {
-    const std::vector<float> rows = make_rows();
-    for (int i = 0; i < call.n(); i++) {
-        if (call.is_plain(i)) {
-            if (std::string what = check_bits(i, rows, after); !what.empty()) {
-                return what + text();
-            }
+    try {
+        Judge judge(*this, after);
+        for (int i = 0; i < call.n(); i++) {
+            judge.check_tensor(i);
         }
-        if (call.groups_of(i, false) != nullptr) {
-            if (std::string what = check_records(i, after); !what.empty()) {
-                return what + text();
-            }
-            continue;
-        }
-        for (std::int64_t token = 0; are_numbers_ && token < call.n_batch() * call.n_tokens(); token++) {
-            if (std::string what = check_token(i, token / call.n_tokens(), token % call.n_tokens(), after);
-                !what.empty()) {
-                return what + text();
-            }
-        }
+        judge.check_rest();
+        return "";
+    } catch (const Fault &fault) {
+        return fault.what + text();
     }
-    const std::string what = check_rest(after);
-    return what.empty() ? "" : what + text();
-}
-
-/// Whether nothing was written but outputs and scratch.
-std::string Scene::check_rest(const Images &after) const {
-    Images expected = before;
-    const auto take = [&](const char *at, std::int64_t bytes) {
-        std::copy_n(memory.in(after, at), bytes, memory.in(expected, at));
-    };
-    for_each_output(call, [&](const char *at, std::int32_t dtype) { take(at, bytes_of(dtype)); });
-    if (call.scratch() != nullptr) {
-        take(static_cast<const char *>(call.scratch()), call.scratch_bytes());
-    }
-    return expected == after ? "" : "what is no output was written";
 }
 
 std::string Scene::difference(const Images &expected, const Images &result) const {
-    std::string what;
+    std::ostringstream what;
     Images accepted = result;
     for_each_output(call, [&](const char *at, std::int32_t dtype) {
         char *const is = memory.in(accepted, at);
         const std::uint32_t word = oracle::read_word(dtype, is),
                             should_be = oracle::read_word(dtype, memory.in(expected, at));
-        if (word != should_be && are_equal(dtype, word, should_be)) {
-            std::copy_n(memory.in(expected, at), bytes_of(dtype), is);
-        } else if (word != should_be && what.empty()) {
-            std::ostringstream text;
-            text << "an output is " << std::hex << word << ", not " << should_be;
-            what = text.str();
+        if (are_equal(dtype, word, should_be)) {
+            oracle::write_word(dtype, is, should_be);
+        } else if (what.str().empty()) {
+            what << "an output is " << std::hex << word << ", not " << should_be;
         }
     });
     if (call.scratch() != nullptr) {
         std::copy_n(memory.in(expected, call.scratch()), call.scratch_bytes(), memory.in(accepted, call.scratch()));
     }
-    what = what.empty() && accepted != expected ? "what is no output differs" : what;
-    return what.empty() ? "" : what + text();
-}
-
-// ---- Bits ----------------------------------------------------------------------------------------------------------
-
-/// cos and sin of all tokens.
-std::vector<float> Scene::make_rows() const {
-    const std::int64_t rotary_dim = call.plan.rotary_dim, n_pairs = rotary_dim / 2;
-    bool is_needed = false;
-    for (int i = 0; i < call.n(); i++) {
-        is_needed = is_needed || (call.is_plain(i) && call.kv[i].no_rotation == 0 && call.x[i].shape[2] > 0);
+    if (what.str().empty() && accepted != expected) {
+        what << "what is no output differs";
     }
-    if (!is_needed) {
-        return {};
-    }
-    const std::int64_t n_rows = call.n_batch() * call.n_tokens();
-    std::vector<float> rows(static_cast<std::size_t>(n_rows * rotary_dim));
-    if (angles.kind == Angles::by_token) {
-        for (std::int64_t i = 0; i < n_rows * n_pairs; i++) {
-            const std::int64_t row = i / n_pairs;
-            const auto value = angles.at(call, row / call.n_tokens(), row % call.n_tokens(), i % n_pairs);
-            const auto at = static_cast<std::size_t>(row * rotary_dim + i % n_pairs);
-            rows[at] = static_cast<float>(value.cos);
-            rows[at + static_cast<std::size_t>(n_pairs)] =
-                static_cast<float>(call.plan.direction == HALYARD_INVERSE ? -value.sin : value.sin);
-        }
-    } else {
-        auto args = sized<halyard_rows_args>();
-        args.bad_position = accepting_policy();
-        args.angles = call.args.angles;
-        args.positions = call.args.positions;
-        args.n_batch = call.n_batch();
-        args.n_tokens = call.n_tokens();
-        args.rows = rows.data();
-        args.n_floats = static_cast<std::int64_t>(rows.size());
-        if (halyard_make_rows(model::make_plan(call.plan).get(), &args, nullptr) != HALYARD_OK) {
-            throw std::runtime_error("what a run takes, halyard_make_rows does not" + text());
-        }
-    }
-    return rows;
-}
-
-/// Of a tensor that is rotated and stored, and nothing else; of f32, multiplied by a scale by position, then another.
-std::string Scene::check_bits(int i, const std::vector<float> &rows, const Images &after) const {
-    const halyard_tensor_desc &desc = call.tensors[i];
-    const halyard_kv_desc &kv = call.kv[i];
-    const std::int64_t n_pairs = kv.no_rotation != 0 ? 0 : call.plan.rotary_dim / 2, window = desc.rotary_offset;
-    std::string what;
-    for_each_head(call, i, [&](const Head &at) {
-        if (!what.empty() || (kv.cache != nullptr && !is_kept(at.batch, at.token))) {
-            return;
-        }
-        const auto read = [&](std::int64_t d) {
-            return oracle::read_word(desc.dtype, memory.in(before, place_of_input(call, i, at, d)));
-        };
-        float by_position = 1;
-        if (kv.position_scales != 0) {
-            std::memcpy(&by_position, place_of_position_scale(call, i, at), sizeof(by_position));
-        }
-        const auto expect = [&](std::int64_t d, std::uint32_t should_be) {
-            if (kv.position_scales != 0 || kv.scale != nullptr) {
-                const float value = oracle::widen(desc.dtype, should_be) * by_position;
-                should_be = oracle::narrow(desc.dtype, value * (1.0f / scale_of(call, i, at).value_or(1.0f)));
-            }
-            const std::uint32_t word = oracle::read_word(desc.dtype, memory.in(after, place_of_output(call, i, at, d)));
-            if (!are_equal(desc.dtype, word, should_be)) {
-                std::ostringstream text;
-                text << "is " << std::hex << word << ", not " << should_be;
-                what = say(i, at, d, text.str());
-            }
-        };
-        for (std::int64_t d = 0; d < desc.head_dim; d++) {
-            if (d < window || d >= window + 2 * n_pairs) {
-                expect(d, read(d));
-            }
-        }
-        const float *const row = rows.data() + (at.batch * call.n_tokens() + at.token) * 2 * n_pairs;
-        for (std::int64_t k = 0; k < n_pairs; k++) {
-            const auto index = [&](std::int32_t pairing, std::int64_t member) {
-                return window + (pairing == HALYARD_PAIRING_HALF ? k + member * n_pairs : 2 * k + member);
-            };
-            const float sin = call.plan.direction == HALYARD_INVERSE ? -row[n_pairs + k] : row[n_pairs + k];
-            const auto turned = oracle::rotate({oracle::widen(desc.dtype, read(index(desc.pairing, 0))),
-                                                oracle::widen(desc.dtype, read(index(desc.pairing, 1)))},
-                                               row[k], sin);
-            expect(index(call.out_pairing(i), 0), oracle::narrow(desc.dtype, turned.x0));
-            expect(index(call.out_pairing(i), 1), oracle::narrow(desc.dtype, turned.x1));
-        }
-    });
-    return what;
-}
-
-// ---- Bounds --------------------------------------------------------------------------------------------------------
-
-oracle::Road Scene::road_of(int i) const {
-    const halyard_tensor_desc &desc = call.tensors[i];
-    const halyard_kv_desc &kv = call.kv[i];
-    oracle::Road road;
-    road.dtype = call.dtype_of_stages(i);
-    road.n_heads = call.x[i].shape[2];
-    road.head_dim = desc.head_dim;
-    road.rotary_dim = kv.no_rotation != 0 ? 0 : call.plan.rotary_dim;
-    road.rotary_offset = desc.rotary_offset;
-    road.half_in = desc.pairing == HALYARD_PAIRING_HALF;
-    road.half_out = call.out_pairing(i) == HALYARD_PAIRING_HALF;
-    road.hadamard = kv.hadamard;
-    road.undoes = call.plan.rerotates != 0;
-    if (kv.norm == nullptr) {
-        return road;
-    }
-    const halyard_norm_desc &described = *kv.norm;
-    oracle::RoadNorm norm;
-    norm.row = described.width == HALYARD_NORM_ROW;
-    norm.after = described.order == HALYARD_NORM_AFTER;
-    norm.rounds_before = (described.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 && road.dtype != HALYARD_F32;
-    norm.rounds_after = (described.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && road.dtype != HALYARD_F32;
-    norm.eps = described.no_eps != 0 ? 0 : static_cast<float>(described.eps == 0 ? 1e-6 : described.eps);
-    norm.offset = described.window_offset;
-    norm.size = described.window_size != 0 ? described.window_size : desc.head_dim - norm.offset;
-    norm.layer = described.kind == HALYARD_NORM_LAYER;
-    norm.per_head = described.weight_per_head != 0;
-    const auto read = [&](const void *array, std::int64_t k) {
-        const char *const at = static_cast<const char *>(array) + k * bytes_of(described.weight_dtype);
-        return oracle::widen(described.weight_dtype, oracle::read_word(described.weight_dtype, at));
-    };
-    for (std::int64_t k = 0; described.weight_dtype != 0 && k < call.stages[i].n_weights; k++) {
-        const float w = read(call.stages[i].weight, k);
-        norm.weight.push_back(described.unit_offset != 0 ? 1.0f + w : w);
-        if (described.has_bias != 0) {
-            norm.bias.push_back(read(call.stages[i].bias, k));
-        }
-    }
-    road.norm = norm;
-    return road;
-}
-
-std::string Scene::check_token(int i, std::int64_t batch, std::int64_t token, const Images &after) const {
-    const halyard_kv_desc &kv = call.kv[i];
-    if ((kv.cache != nullptr && !is_kept(batch, token)) || call.x[i].shape[2] == 0 || is_coarse()) {
-        return "";
-    }
-    oracle::Road road = road_of(i);
-    for (std::int64_t head = 0; kv.position_scales != 0 && head < road.n_heads; head++) {
-        std::memcpy(&road.position_scales.emplace_back(), place_of_position_scale(call, i, {batch, token, head}), 4);
-    }
-    std::vector<long double> cos, sin, x;
-    for (std::int64_t pair = 0; pair < road.rotary_dim / 2; pair++) {
-        const Angles::CosSin turn = angles.at(call, batch, token, pair);
-        cos.push_back(turn.cos);
-        sin.push_back(turn.sin);
-    }
-    for (std::int64_t head = 0; head < call.x[i].shape[2]; head++) {
-        const std::vector<long double> values = read_head(i, {batch, token, head});
-        x.insert(x.end(), values.begin(), values.end());
-    }
-    const oracle::RoadValues values = oracle::road_of_values(road, x, cos, sin);
-    for (std::int64_t head = 0; head < call.x[i].shape[2]; head++) {
-        if (std::string what = check_head(i, {batch, token, head}, values, after); !what.empty()) {
-            return what;
-        }
-    }
-    return "";
-}
-
-/// What a head of the input held before the run.
-std::vector<long double> Scene::read_head(int i, const Head &at) const {
-    const halyard_tensor_desc &desc = call.tensors[i];
-    const halyard_kv_desc &kv = call.kv[i];
-    const auto place = [&](std::int64_t d) { return memory.in(before, place_of_input(call, i, at, d)); };
-    if (call.groups_of(i, true) != nullptr) {
-        const oracle::Record record = call.record_of(i, true);
-        const char *const scales =
-            record.scales_apart ? memory.in(before, place_of_group_scales(call, i, at, true)) : nullptr;
-        const std::vector<float> head = oracle::decode(record, reinterpret_cast<const unsigned char *>(place(0)),
-                                                       reinterpret_cast<const unsigned char *>(scales));
-        return {head.begin(), head.end()};
-    }
-    std::vector<long double> head;
-    for (std::int64_t d = 0; d < desc.head_dim; d++) {
-        head.push_back(oracle::widen(desc.dtype, oracle::read_word(desc.dtype, place(d))));
-        if (call.plan.rerotates != 0 && kv.scale != nullptr) {
-            float scale = scale_of(call, i, at).value_or(1.0f);
-            if (call.is_dynamic(i)) {
-                std::copy_n(memory.in(before, place_of_scale(call, i, at)), 4, reinterpret_cast<char *>(&scale));
-            }
-            head.back() *= scale;
-        }
-    }
-    return head;
-}
-
-std::string Scene::check_head(int i, const Head &at, const oracle::RoadValues &values, const Images &after) const {
-    const std::int64_t head_dim = call.tensors[i].head_dim;
-    float dynamic = 0;
-    if (call.is_dynamic(i)) {
-        std::copy_n(memory.in(after, place_of_scale(call, i, at)), 4, reinterpret_cast<char *>(&dynamic));
-        if (std::string what = check_scale(i, at, values, dynamic); !what.empty()) {
-            return what;
-        }
-    }
-    const std::optional<long double> scale = call.is_dynamic(i) ? dynamic : scale_of(call, i, at);
-    for (std::int64_t d = 0; d < head_dim; d++) {
-        const auto k = static_cast<std::size_t>(at.head * head_dim + d);
-        const std::uint32_t word =
-            oracle::read_word(call.out_dtype(i), memory.in(after, place_of_output(call, i, at, d)));
-        if (!oracle::may_be_stored(call.out_dtype(i), word, values.value[k], values.bound[k], scale)) {
-            std::ostringstream text;
-            text << "is " << oracle::widen(call.out_dtype(i), word) << " times " << scale.value_or(1) << ", not "
-                 << values.value[k] << ", off by at most " << values.bound[k];
-            return say(i, at, d, text.str());
-        }
-    }
-    return "";
-}
-
-/// Of the head's greatest value, which is off by no more than the worst of its values may be.
-std::string Scene::check_scale(int i, const Head &at, const oracle::RoadValues &values, float scale) const {
-    const std::int64_t head_dim = call.tensors[i].head_dim;
-    long double greatest = 0, bound = 0;
-    for (std::int64_t d = 0; d < head_dim; d++) {
-        const auto k = static_cast<std::size_t>(at.head * head_dim + d);
-        greatest = std::max(greatest, std::fabs(values.value[k]));
-        bound = std::max(bound, values.bound[k]);
-    }
-    const long double most = oracle::greatest(call.out_dtype(i)), exact = greatest / most;
-    const bool is_too_small = (greatest - bound) / most < 0x1p-126L;  // for a normal scale, so that it is 1
-    if (std::fabs(scale - exact) <= bound / most + exact * 0x1p-23L || (is_too_small && scale == 1.0f)) {
-        return "";
-    }
-    return say(i, at, 0, "the scale is " + std::to_string(scale) + ", not " + std::to_string(exact));
+    return what.str().empty() ? "" : what.str() + text();
 }
 
 std::string Scene::text() const {
-    std::string in_place;
+    std::string all;
     for (int i = 0; i < call.n(); i++) {
-        in_place += in_place_[i] ? "; y[" + std::to_string(i) + "] in place" : "";
+        all += in_place[i] ? "; y[" + std::to_string(i) + "] in place" : "";
     }
-    return in_place + fields::text(fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n())) +
+    return all + fields::text(fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n())) +
            fields::text(fields::places(fields::of<halyard_angle_source_desc>(), &angles.desc, 0, "angles")) +
            fields::text(fields::places(fields::of<halyard_run_args>(), &call.args, call.n()));
 }

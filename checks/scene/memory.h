@@ -21,27 +21,78 @@ public:
     /// behind it. place() lets the pointer lead to its first element. Of what is too large, there is only a little.
     template <typename T>
     void add(T *&pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap = 0) {
-        add_at(&pointer, region, extent, step, gap);
+        constexpr std::int64_t most_bytes = 64 << 20;
+        Region &in = regions_[region];
+        const bool fits = extent.high - extent.low <= most_bytes;
+        const std::int64_t low = fits ? static_cast<std::int64_t>(extent.low) : 0;
+        const std::int64_t offset = round_up(in.size - low, step);
+        pointers_.push_back({&pointer, region, offset});
+        in.step = std::max(in.step, step);
+        in.size = offset + (fits ? static_cast<std::int64_t>(extent.high) : 64) + gap;
     }
     /// A pointer that leads so many bytes behind where another one does.
     template <typename T, typename Other>
     void add_beside(T *&pointer, Other *&other, std::int64_t bytes) {
-        add_beside_at(&pointer, &other, bytes);
+        const auto found =
+            std::find_if(pointers_.begin(), pointers_.end(), [&](auto &each) { return each.at == &other; });
+        if (found != pointers_.end()) {
+            pointers_.push_back({&pointer, found->region, found->offset + bytes});
+        }
     }
 
     /// Makes the regions, filled with noise, and sets the pointers.
-    void place(oracle::Random &random);
+    void place(oracle::Random &random) {
+        for (Region &region : regions_) {
+            region.size = round_up(region.size, region.step);
+            region.memory =
+                std::make_unique<GuardedMemory>(static_cast<std::size_t>(region.size) / GuardedMemory::page + 1);
+            for (char *at = region.begin(); at < region.end(); at += 8) {
+                const std::uint64_t noise = random.bits();
+                std::memcpy(at, &noise, static_cast<std::size_t>(std::min<std::ptrdiff_t>(8, region.end() - at)));
+            }
+        }
+        for (const Pointer &pointer : pointers_) {
+            char *const place = regions_[pointer.region].begin() + pointer.offset;
+            std::memcpy(pointer.at, &place, sizeof(place));
+        }
+    }
 
     /// The region that a place lies in, and where; -1 where in none.
     struct Found {
         int region;
         std::int64_t offset;
     };
-    Found find(const void *at) const;
-    bool holds(const void *first, const Extent &extent) const;
+    Found find(const void *at) const {
+        const char *const byte = static_cast<const char *>(at);
+        for (std::size_t n = 0; n < regions_.size(); n++) {
+            const std::size_t i = (last_found_ + n) % regions_.size();
+            if (byte >= regions_[i].begin() && byte <= regions_[i].end()) {
+                last_found_ = i;  // where the next element lies as a rule
+                return {static_cast<int>(i), byte - regions_[i].begin()};
+            }
+        }
+        return {-1, 0};
+    }
+    bool holds(const void *first, const Extent &extent) const {
+        const auto number = [](const void *at) { return static_cast<__int128>(reinterpret_cast<std::uintptr_t>(at)); };
+        return std::any_of(regions_.begin(), regions_.end(), [&](const Region &region) {
+            return number(first) + extent.low >= number(region.begin()) &&
+                   number(first) + extent.high <= number(region.end());
+        });
+    }
 
-    Images image() const;
-    void restore(const Images &images) const;
+    Images image() const {
+        Images images;
+        for (const Region &region : regions_) {
+            images.emplace_back(region.begin(), region.end());
+        }
+        return images;
+    }
+    void restore(const Images &images) const {
+        for (std::size_t i = 0; i < regions_.size(); i++) {
+            std::copy(images[i].begin(), images[i].end(), regions_[i].begin());
+        }
+    }
     /// The copy of what is at a place.
     char *in(Images &images, const void *at) const {
         const Found found = find(at);
@@ -53,7 +104,8 @@ private:
     struct Region {
         std::int64_t step = 1, size = 0;
         std::unique_ptr<GuardedMemory> memory;
-        char *begin() const { return memory->end() - size; }
+        char *begin() const { return end() - size; }
+        char *end() const { return memory->end(); }
     };
     /// A pointer of a scene, and where it is to lead: so many bytes into a region.
     struct Pointer {
@@ -65,8 +117,7 @@ private:
     std::vector<Pointer> pointers_;
     mutable std::size_t last_found_ = 0;
 
-    void add_at(void *pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap);
-    void add_beside_at(void *pointer, const void *other, std::int64_t bytes);
+    static std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 };
 
 }  // namespace scenes

@@ -1,7 +1,7 @@
 #include "checks/scene/on_device.h"
 
-#include "checks/fields.h"
 #include "checks/cuda_memory.h"
+#include "checks/fields.h"
 #include "checks/scene/ways.h"
 
 namespace scenes {
@@ -194,6 +194,11 @@ std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard
     Choice choice;
     choice.on_device = true;
     choice.kernel = &kernel;
+    choice.head_dim = kernel.head_dim;
+    choice.rotary_dim = kernel.rotary_dim;
+    choice.rotary_offset = kernel.rotary_offset;
+    choice.level[of_dtype] = static_cast<std::int32_t>(kernel.dtype) - HALYARD_F32;
+    choice.level[of_turn] = kernel.pairing == halyard::Pairing::half ? 0 : 1;
     choice.step = 16;
     choice.has_bad = number % 2 == 1;
     choice.n_tensors = number % 3 == 0 ? HALYARD_MAX_TENSORS : 0;

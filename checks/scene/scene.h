@@ -7,31 +7,36 @@
 
 namespace scenes {
 
-class Scene {
-public:
+struct Scene {
     /// Draws all of it, and makes the angle source.
-    Scene(Draw &draw, const Choice &choice);
+    Scene(Draw &from, const Choice &fixed);
     /// The same in steps, between which a fuzzer changes what was drawn.
     struct InSteps {};
-    Scene(Draw &draw, const Choice &choice, InSteps) : draw_(draw), choice_(choice) {}
+    Scene(Draw &from, const Choice &fixed, InSteps) : draw(from), choice(fixed) {}
     void draw_plan();
     void draw_run();
     std::string create_angles();
 
+    Draw &draw;
+    const Choice choice;
     Call call;
     Angles angles;
     Memory memory;
     Images before;  // what memory holds before a run
+    std::int64_t n_slots = 0;
+    bool are_numbers = true;  // the inputs
+    bool in_place[HALYARD_MAX_TENSORS] = {};
+    int position_scales[HALYARD_MAX_TENSORS] = {};       // their level
+    std::int64_t page_scales[HALYARD_MAX_TENSORS] = {};  // where those of groups lie in a block of the cache, or 0
 
     bool has_bad_position(std::int64_t batch, std::int64_t token) const;
     bool has_bad_slot(std::int64_t batch, std::int64_t token) const;
     /// Whether a run is refused for its positions or slots.
     bool is_refused() const;
-    /// Gives all tokens of an accepted run the rows that it gave those that are stored, and the others some.
-    std::int32_t accepting_policy() const {
-        const std::int32_t policy = call.args.bad_position;
-        return policy == HALYARD_BAD_POSITION_ERROR ? HALYARD_BAD_POSITION_IDENTITY : policy;
-    }
+    /// Whether a token has a slot, even a bad one, or an output that is a view.
+    bool is_written(std::int64_t batch, std::int64_t token) const;
+    /// Whether a token has a slot, and no later token has the same one.
+    bool is_kept(std::int64_t batch, std::int64_t token) const;
 
     /// What is wrong with what a run of some target has left, in words, or nothing: each output is within the bounds of
     /// halyard.h, or has the very bits where a tensor is rotated only, and nothing else was written.
@@ -41,63 +46,72 @@ public:
     /// What was drawn, in words.
     std::string text() const;
 
+    /// The level of a factor, of a tensor. What there need not be is there half the times.
+    int level(Factor factor, int tensor = 0) {
+        const int fixed = choice.level[factor];
+        const bool is_optional = all_factors[factor].is_optional;
+        if (fixed >= 0 && (tensor == 0 || (is_optional && fixed == 0))) {  // no test fixes those of other tensors
+            return fixed;
+        }
+        return is_optional && draw.one_in(2) ? 0 : static_cast<int>(draw.in(0, choice.levels()[factor] - 1));
+    }
+};
+
+/// One token of a scene's call, as a run of its own.
+struct TokenRun : RunStructs {
+    TokenRun(const Scene &scene, std::int64_t batch, std::int64_t token) : RunStructs(scene.call) {
+        const Call &call = scene.call;
+        if (brought.slots != nullptr) {
+            slot_ = slot_of(call, batch, token);
+            slots.data = &slot_;
+            slots.type = HALYARD_INT64;
+            slots.consecutive = 0;
+            slots.shape[0] = slots.shape[1] = 1;
+        }
+        for (std::int64_t axis = 0; axis < scene.angles.n_axes(); axis++) {
+            to_[axis] = position_of(call.args.positions, axis, batch, token);
+            from_[axis] = position_of(call.brought.from_positions, axis, batch, token);
+        }
+        for (const auto &[view, numbers] : {std::pair(&positions, to_), std::pair(&from_positions, from_)}) {
+            *view = halyard::positions(numbers, {1, 1});
+            view->n_axes = scene.angles.n_axes();
+            view->stride_axis = 1;
+        }
+        args.positions = &positions;
+        if (scene.angles.desc.by_token != 0) {
+            row_ = scene.angles.of_row(scene.angles.row_of(call, batch, token));
+            args.positions = nullptr;
+            args.angles = row_.get();
+        }
+        for (int i = 0; i < call.n(); i++) {
+            take_tensor(call, i, {batch, token, 0});
+        }
+    }
+
 private:
-    Draw &draw_;
-    const Choice choice_;
-    oracle::Random contents_{0};  // of memory
-    std::int64_t n_batch_ = 1, n_tokens_ = 0, n_heads_[HALYARD_MAX_TENSORS] = {}, n_slots_ = 0;
-    bool in_place_[HALYARD_MAX_TENSORS] = {};
-    int position_scales_[HALYARD_MAX_TENSORS] = {};
-    std::int64_t page_scales_[HALYARD_MAX_TENSORS] = {};  // where those of groups lie in a block of the cache, or 0
-    int strides_ = 0, positions_ = 0;
-    bool are_packed_ = false;
-    bool are_numbers_ = true;  // the inputs
-    oracle::Values values_ = oracle::Values::ordinary;
+    std::int64_t slot_ = -1, to_[HALYARD_MAX_AXES], from_[HALYARD_MAX_AXES];
+    halyard::angle_source row_;
 
-    int level(Factor factor, bool is_first = true);
-    void draw_tensor(int i);
-    void draw_turn(int i, int turn);
-    void draw_norm(int i);
-    void draw_hadamard(int i);
-    void draw_scale(int i);
-    void draw_cache(int i, int layout);
-    void draw_records(int i);
-    std::int32_t draw_preset(std::int64_t head_dim, std::int32_t given = 0);
-    void draw_group_scales(int i, bool is_input);
-    bool add_group_scales(int i);
-    void draw_view(int i);
-    void draw_strides(halyard_tensor &tensor, std::int64_t step, bool is_input);
-    void pack_inputs();
-    void place_tensors();
-    void add_stages(int i, std::size_t caches, std::size_t weights);
-    void add_position_scales(int i);
-    void draw_slots();
-    void draw_positions();
-    void draw_form(halyard_positions &positions);
-
-    void fill_slots();
-    void fill_positions();
-    std::int64_t moved_position(const halyard_positions *view, std::int64_t axis, std::int64_t b, std::int64_t t);
-    std::int64_t good_position();
-    std::int64_t bad_position(std::int32_t type);
-    void fill_stages(int i);
-    void fill_input(int i);
-    void fill_record(int i, const Head &at);
-
-    oracle::Road road_of(int i) const;
-    std::string check_token(int i, std::int64_t batch, std::int64_t token, const Images &after) const;
-    std::string check_head(int i, const Head &at, const oracle::RoadValues &values, const Images &after) const;
-    std::string check_scale(int i, const Head &at, const oracle::RoadValues &values, float scale) const;
-    std::vector<long double> read_head(int i, const Head &at) const;
-    halyard_positions accepted(const halyard_positions *given, std::vector<std::int32_t> &numbers) const;
-    std::vector<float> floats_of(int i) const;
-    std::string check_records(int i, const Images &after) const;
-    std::vector<float> make_rows() const;
-    std::string check_bits(int i, const std::vector<float> &rows, const Images &after) const;
-    std::string check_rest(const Images &after) const;
-    bool is_kept(std::int64_t batch, std::int64_t token) const;
-    bool is_written(std::int64_t batch, std::int64_t token) const;
-    bool is_padding(const halyard_positions &view, std::int64_t b, std::int64_t t) const;
+    void take_tensor(const Call &call, int i, const Head &first) {
+        for (halyard_tensor *const tensor : {&x[i], &y[i]}) {
+            tensor->data = tensor->data != nullptr ? place_in(*tensor, first, 0) : nullptr;
+            tensor->shape[0] = tensor->shape[1] = 1;
+        }
+        const bool has_cache = call.kv[i].cache != nullptr;
+        const auto take = [&](auto &pointer, char *place) { pointer = reinterpret_cast<decltype(+pointer)>(place); };
+        if (stages[i].position_scales != nullptr) {
+            take(stages[i].position_scales, place_of_position_scale(call, i, first));
+        }
+        if (stages[i].scales_out != nullptr && !has_cache) {
+            take(stages[i].scales_out, place_of_scale(call, i, first));
+        }
+        if (stages[i].group_scales != nullptr && !has_cache) {
+            take(stages[i].group_scales, place_of_group_scales(call, i, first, false));
+        }
+        if (stages[i].from_group_scales != nullptr) {
+            take(stages[i].from_group_scales, place_of_group_scales(call, i, first, true));
+        }
+    }
 };
 
 }  // namespace scenes

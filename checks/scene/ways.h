@@ -7,11 +7,6 @@
 
 namespace scenes {
 
-/// The pointers of a bound run's call, taken from those that it was bound with.
-struct ScenePointers : BoundPointers {
-    explicit ScenePointers(const Call &call);
-};
-
 enum class Way { whole, parts, pool, bound, bound_parts };
 inline constexpr Way all_ways[] = {Way::whole, Way::parts, Way::pool, Way::bound, Way::bound_parts};
 

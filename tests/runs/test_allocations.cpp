@@ -206,7 +206,7 @@ void check_runs(const std::string &target) {
         halyard_plan_desc desc = call.plan;
         desc.target = target.c_str();
         const halyard::plan plan(desc);
-        scenes::ScenePointers pointers(call);
+        BoundPointers pointers(call.plan, call.args);
         for (const bool in_pool : {false, true}) {
             halyard_run_args args = call.args;
             args.executor = in_pool ? pool.executor() : nullptr;
