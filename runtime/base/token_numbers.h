@@ -30,10 +30,10 @@ struct TokenNumbers {
     std::int64_t read(const void *data, std::int64_t index) const noexcept {
         std::int64_t number = 0;
         if (is_int64) {
-            std::memcpy(&number, static_cast<const char *>(data) + index * 8, 8);  // NOLINT(*NonNull*): is_given
+            std::memcpy(&number, static_cast<const char *>(data) + index * 8, 8);
         } else {
             std::int32_t word = 0;
-            std::memcpy(&word, static_cast<const char *>(data) + index * 4, 4);  // NOLINT(*NonNull*): is_given
+            std::memcpy(&word, static_cast<const char *>(data) + index * 4, 4);
             number = word;
         }
         return number;

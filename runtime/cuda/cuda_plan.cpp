@@ -79,7 +79,7 @@ struct Scratch {
 /// The rotations that a plan may need: of one head at position 0. The stride, never walked, decides how wide accesses
 /// are.
 int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    return in_steps(plan.checks.n_tensors * 6, 1, [&](std::int64_t i, std::int64_t) {
+    return in_steps(std::int64_t{6} * plan.checks.n_tensors, 1, [&](std::int64_t i, std::int64_t) {
         const TensorPlan &desc = plan.checks.tensors[i / 6];
         const bool in_place = i % 2 != 0;
         const std::int64_t stride_head = 16 + i / 2 % 3;  // as many as lie together, or a multiple of two, or odd

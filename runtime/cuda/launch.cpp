@@ -94,7 +94,7 @@ const CudaKernel &kernel_of(const DevicePiece &piece) {
             widest = &kernel;
         }
     }
-    return *widest;  // NOLINT(*NullDereference): some kernel takes any layout
+    return *widest;  // some kernel takes any layout
 }
 
 /// The type of what a kernel accesses: a float, a 16-bit element (any layout), or a word of two elements.
