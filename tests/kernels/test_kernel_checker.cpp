@@ -17,12 +17,15 @@ char *element(Buffer of, std::int64_t bytes, Indices... indices) {
 }
 float &value(Buffer of, std::int64_t i) { return reinterpret_cast<float *>(of->host)[i]; }
 
-/// A rotation's arguments, which bugs can change.
-struct Rotation {
-    Buffer rows, cos, sin, x, y;
-    explicit Rotation(const Arguments &of)
-        : rows(of.buffers[0]), cos(of.buffers[1]), sin(of.buffers[2]), x(of.buffers[3]), y(of.buffers[4]) {}
+/// A call, which bugs can change; of a rotation its operands have names.
+struct Call : Arguments {
+    Buffer rows = nullptr, cos = nullptr, sin = nullptr, x = nullptr, y = nullptr;
 
+    explicit Call(const Arguments &of) : Arguments(of) {
+        if (buffers.size() == 5) {
+            std::tie(rows, cos, sin, x, y) = std::tie(buffers[0], buffers[1], buffers[2], buffers[3], buffers[4]);
+        }
+    }
     /// The element behind y's or x's last head.
     char *past(Buffer of) const {
         return element(of, 4, y->dim[0].extent, 0, y->dim[2].extent - 1, y->dim[3].extent - 1);
@@ -34,24 +37,19 @@ struct Rotation {
             function(i / 2 % n, i % 2, i / 2 / n % y->dim[2].extent, i / 2 / n / y->dim[2].extent);
         }
     }
+    /// Changes each float of y.
+    template <typename Change>
+    void change_outputs(Change change) const {
+        for_each_element([&](auto... at) {
+            auto *const value = reinterpret_cast<float *>(element(y, 4, at...));
+            *value = change(*value);
+        });
+    }
 };
-
-/// A bug before a rotation, or after it.
-template <auto bug>
-constexpr auto in_rotation = [](Arguments &of) { bug(Rotation(of)); };
-/// After it, in each float of y.
-template <auto change>
-constexpr auto in_outputs = in_rotation<[](const Rotation &r) {
-    r.for_each_element([&](auto... at) {
-        auto *const y = reinterpret_cast<float *>(element(r.y, 4, at...));
-        *y = change(*y);
-    });
-}>;
 
 /// Rotates once more, by `turn`, and rounds as `narrow` likes.
 template <std::int32_t dtype, auto turn, auto narrow>
-void rotate_by(Arguments &of) {
-    const Rotation r(of);
+void rotate_by(Call &r) {
     r.for_each_element([&](std::int64_t k, std::int64_t member, std::int64_t head, std::int64_t token) {
         const std::int64_t bytes = oracle::element_bytes(dtype),
                            row = reinterpret_cast<std::int32_t *>(r.rows->host)[token];
@@ -59,8 +57,7 @@ void rotate_by(Arguments &of) {
             return oracle::widen(dtype, oracle::read_word(dtype, element(r.x, bytes, k, of_pair, head, token)));
         };
         const auto of_row = [&](Buffer all) { return halyard::read_word<float>(element(all, 4, k, row)); };
-        const auto turned =
-            turn({read(0), read(1)}, of_row(r.cos), of.numbers[0] != 0 ? -of_row(r.sin) : of_row(r.sin));
+        const auto turned = turn({read(0), read(1)}, of_row(r.cos), r.numbers[0] != 0 ? -of_row(r.sin) : of_row(r.sin));
         oracle::write_word(dtype, element(r.y, bytes, k, member, head, token),
                            narrow(member == 0 ? turned.x0 : turned.x1));
     });
@@ -101,44 +98,41 @@ void write_behind_first(Buffer of) {
     }
 }
 
-using Bug = void (*)(Arguments &);
+/// Kernels that bugs are in: of any strides, and of elements that are neighbours.
+const char rotate[] = "rotate_strided_f32", neighbours[] = "rotate_interleaved_f32";
+
+using Bug = void (*)(Call &);
 const struct Broken {
     const char *name, *kernel;  // that it stands for, without halyard_ and the target
     Bug before, after = nullptr;
     const char *fault = "";
 } all_broken[] = {
-    {"swaps the sign of sin", "rotate_strided_f32",
-     [](Arguments &of) { of.numbers[0] = of.numbers[0] == 0 ? 0x80000000u : 0; }},
-    {"knows forward only", "rotate_strided_f32_in_place", [](Arguments &of) { of.numbers[0] = 0; }},
-    {"takes the angle of the next pair", "rotate_strided_f32",
-     in_rotation<[](const Rotation &r) { r.cos->host += r.y->dim[0].extent != 1 ? 4 : 0; }>},
-    {"pairs neighbours, not halves", "rotate_strided_f32",
-     in_rotation<[](const Rotation &r) { std::swap(r.x->dim[0].stride, r.x->dim[1].stride); }>},
-    {"is wrong where x is misaligned", "rotate_strided_f32", nullptr, in_rotation<[](const Rotation &r) {
-         const bool is_wrong = reinterpret_cast<std::uintptr_t>(r.x->host) % 4 == 3;
-         r.for_each_element([&](auto... at) { element(r.y, 4, at...)[3] ^= is_wrong ? '\x80' : '\0'; });
-     }>},
-    {"drops a tail of one", "rotate_strided_f32",
-     in_rotation<[](const Rotation &r) { r.y->dim[0].extent -= r.y->dim[0].extent % 8 == 1 ? 1 : 0; }>},
-    {"skips the last head", "rotate_strided_f32",
-     in_rotation<[](const Rotation &r) { r.y->dim[2].extent -= r.y->dim[2].extent != 1 ? 1 : 0; }>},
-    {"takes tokens for dense", "rotate_strided_f32",
-     in_rotation<[](const Rotation &r) { r.x->dim[3].stride = r.x->dim[2].stride * r.x->dim[2].extent; }>},
-    {"reads row 0 for every token", "rotate_strided_f32",
-     in_rotation<[](const Rotation &r) { r.cos->dim[1].stride = r.sin->dim[1].stride = 0; }>},
-    {"writes beside its outputs", "rotate_interleaved_f32", nullptr,
-     in_rotation<[](const Rotation &r) { *r.past(r.y) = 0; }>},
+    {"swaps the sign of sin", rotate, [](Call &c) { c.numbers[0] = c.numbers[0] == 0 ? 0x80000000u : 0; }},
+    {"knows forward only", "rotate_strided_f32_in_place", [](Call &c) { c.numbers[0] = 0; }},
+    {"takes the angle of the next pair", rotate, [](Call &c) { c.cos->host += c.y->dim[0].extent != 1 ? 4 : 0; }},
+    {"pairs neighbours, not halves", rotate, [](Call &c) { std::swap(c.x->dim[0].stride, c.x->dim[1].stride); }},
+    {"is wrong where x is misaligned", rotate, nullptr,
+     [](Call &c) {
+         const bool is_wrong = reinterpret_cast<std::uintptr_t>(c.x->host) % 4 == 3;
+         c.for_each_element([&](auto... at) { element(c.y, 4, at...)[3] ^= is_wrong ? '\x80' : '\0'; });
+     }},
+    {"drops a tail of one", rotate, [](Call &c) { c.y->dim[0].extent -= c.y->dim[0].extent % 8 == 1 ? 1 : 0; }},
+    {"skips the last head", rotate, [](Call &c) { c.y->dim[2].extent -= c.y->dim[2].extent != 1 ? 1 : 0; }},
+    {"takes tokens for dense", rotate, [](Call &c) { c.x->dim[3].stride = c.x->dim[2].stride * c.x->dim[2].extent; }},
+    {"reads row 0 for every token", rotate, [](Call &c) { c.cos->dim[1].stride = c.sin->dim[1].stride = 0; }},
+    {"writes beside its outputs", neighbours, nullptr, [](Call &c) { *c.past(c.y) = 0; }},
     {"writes beside its outputs in place", "rotate_interleaved_f32_in_place", nullptr,
-     in_rotation<[](const Rotation &r) { *r.past(r.y) = 0; }>},
-    {"writes to its input", "rotate_strided_f32", nullptr, in_rotation<[](const Rotation &r) { r.x->host[0] ^= 1; }>},
-    {"loses NaN", "rotate_strided_f32", nullptr, in_outputs<[](float y) { return std::isnan(y) ? INFINITY : y; }>},
-    {"loses -0", "rotate_strided_f32", nullptr, in_outputs<[](float y) { return y == 0 ? 0.0f : y; }>},
-    {"flushes denormals", "rotate_strided_f32", nullptr,
-     in_outputs<[](float y) { return std::isnormal(y) ? y : y * 0.0f; }>},
+     [](Call &c) { *c.past(c.y) = 0; }},
+    {"writes to its input", rotate, nullptr, [](Call &c) { c.x->host[0] ^= 1; }},
+    {"loses NaN", rotate, nullptr,
+     [](Call &c) { c.change_outputs([](float y) { return std::isnan(y) ? INFINITY : y; }); }},
+    {"loses -0", rotate, nullptr, [](Call &c) { c.change_outputs([](float y) { return y == 0 ? 0.0f : y; }); }},
+    {"flushes denormals", rotate, nullptr,
+     [](Call &c) { c.change_outputs([](float y) { return std::isnormal(y) ? y : y * 0.0f; }); }},
     {"is an ulp off in one output", "rotate_strided_f32_in_place", nullptr,
-     in_rotation<[](const Rotation &r) { value(r.y, 0) = std::nextafter(value(r.y, 0), 2 * value(r.y, 0)); }>},
-    {"does nothing", "rotate_strided_f32", in_rotation<[](const Rotation &r) { r.y->dim[0].extent = 0; }>},
-    {"rounds twice", "rotate_strided_f32", nullptr, rotate_by<HALYARD_F32, by_products, to_nearest<HALYARD_F32>>},
+     [](Call &c) { value(c.y, 0) = std::nextafter(value(c.y, 0), 2 * value(c.y, 0)); }},
+    {"does nothing", rotate, [](Call &c) { c.y->dim[0].extent = 0; }},
+    {"rounds twice", rotate, nullptr, rotate_by<HALYARD_F32, by_products, to_nearest<HALYARD_F32>>},
     {"cuts f16 off", "rotate_strided_f16", nullptr, rotate_by<HALYARD_F16, oracle::rotate, cut_off<HALYARD_F16>>},
     {"cuts bf16 off", "rotate_strided_bf16", nullptr, rotate_by<HALYARD_BF16, oracle::rotate, cut_off<HALYARD_BF16>>},
     {"rounds ties of bf16 up", "rotate_strided_bf16", nullptr, rotate_by<HALYARD_BF16, oracle::rotate, ties_up>},
@@ -146,38 +140,36 @@ const struct Broken {
      rotate_by<HALYARD_F16, oracle::rotate, without_denormals>},
     {"takes f16 for bf16", "rotate_strided_f16", nullptr,
      rotate_by<HALYARD_BF16, oracle::rotate, to_nearest<HALYARD_BF16>>},
-    {"reads one past the end", "rotate_interleaved_f32", nullptr,
-     in_rotation<[](const Rotation &r) { read(r.past(r.x)); }>, crashes},
-    {"reads one before the start", "rotate_interleaved_f32", nullptr,
-     in_rotation<[](const Rotation &r) { read(r.x->host - 1); }>, crashes},
-    {"reads a row past the last", "rotate_interleaved_f32", nullptr,
-     in_rotation<[](const Rotation &r) { read(element(r.cos, 4, 0, r.cos->dim[1].extent)); }>, crashes},
-    {"hangs", "rotate_strided_f32",
-     [](Arguments &) {
+    {"reads one past the end", neighbours, nullptr, [](Call &c) { read(c.past(c.x)); }, crashes},
+    {"reads one before the start", neighbours, nullptr, [](Call &c) { read(c.x->host - 1); }, crashes},
+    {"reads a row past the last", neighbours, nullptr,
+     [](Call &c) { read(element(c.cos, 4, 0, c.cos->dim[1].extent)); }, crashes},
+    {"hangs", rotate,
+     [](Call &) {
          for (volatile bool forever = true; forever;) {
          }
      },
      nullptr, hangs},
-    {"does nothing to heads", "widen_f32", [](Arguments &of) { of.buffers[1]->dim[0].extent = 0; }},
-    {"writes behind its first head", "widen_f32", nullptr, [](Arguments &of) { write_behind_first(of.buffers[1]); }},
+    {"does nothing to heads", "widen_f32", [](Call &c) { c.buffers[1]->dim[0].extent = 0; }},
+    {"writes behind its first head", "widen_f32", nullptr, [](Call &c) { write_behind_first(c.buffers[1]); }},
     {"reads whole vectors", "widen_f32",
-     [](Arguments &of) {
-         const halyard_dimension *const dim = of.buffers[0]->dim;
-         read(element(of.buffers[0], 4, (dim[0].extent + 15) / 16 * 16, dim[1].extent - 1, dim[2].extent - 1));
+     [](Call &c) {
+         const halyard_dimension *const dim = c.buffers[0]->dim;
+         read(element(c.buffers[0], 4, (dim[0].extent + 15) / 16 * 16, dim[1].extent - 1, dim[2].extent - 1));
      },
      nullptr, crashes},
     {"rounds ties up", "narrow_bf16", nullptr,
-     [](Arguments &of) {
-         for (std::int32_t e = 0; e < of.buffers[2]->dim[0].extent; e++) {
-             const float exact = value(of.buffers[0], e) * value(of.buffers[1], e * of.buffers[1]->dim[0].stride);
-             auto &word = reinterpret_cast<std::uint16_t *>(of.buffers[2]->host)[e];
+     [](Call &c) {
+         for (std::int32_t e = 0; e < c.buffers[2]->dim[0].extent; e++) {
+             const float exact = value(c.buffers[0], e) * value(c.buffers[1], e * c.buffers[1]->dim[0].stride);
+             auto &word = reinterpret_cast<std::uint16_t *>(c.buffers[2]->host)[e];
              word = std::isnan(exact) ? word : static_cast<std::uint16_t>(ties_up(exact));
          }
      }},
-    {"drops the last pair", "rows_phase", [](Arguments &of) { of.buffers[3]->dim[0].extent--; }},
-    {"writes behind its first row", "rows_phase", nullptr, [](Arguments &of) { write_behind_first(of.buffers[3]); }},
+    {"drops the last pair", "rows_phase", [](Call &c) { c.buffers[3]->dim[0].extent--; }},
+    {"writes behind its first row", "rows_phase", nullptr, [](Call &c) { write_behind_first(c.buffers[3]); }},
     {"reads a pair too many", "rows_phase",
-     [](Arguments &of) { read(element(of.buffers[1], 4, of.buffers[1]->dim[0].extent)); }, nullptr, crashes},
+     [](Call &c) { read(element(c.buffers[1], 4, c.buffers[1]->dim[0].extent)); }, nullptr, crashes},
 };
 
 }  // namespace
@@ -191,10 +183,11 @@ TEST_CASE("the kernel checker catches broken kernels, and names the case", "[che
         CAPTURE(broken.name);
         REQUIRE(found != rows.end());
         KernelRow row = *found;
-        row.kernel = [&](Arguments of) {
-            broken.before != nullptr ? broken.before(of) : void();
-            row.model(of);
-            broken.after != nullptr ? broken.after(of) : void();
+        row.kernel = [&](const Arguments &of) {
+            Call call(of);
+            broken.before != nullptr ? broken.before(call) : void();
+            row.model(call);
+            broken.after != nullptr ? broken.after(call) : void();
         };
         const std::string fault = fault_of(row, Catch::getSeed(), 400, broken.fault == hangs ? 1 : 0);
         CAPTURE(fault);
