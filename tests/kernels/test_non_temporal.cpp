@@ -1,6 +1,6 @@
 // Which runs store non-temporally, past the caches, and that this changes no bit.
 #include "checks/sized.h"
-#include "core/plan.h"
+#include "core/program.h"
 #include "halyard/halyard_kv.hpp"
 
 #include <catch2/catch_test_macros.hpp>
@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -20,29 +21,12 @@ using halyard::Place;
 constexpr std::int64_t head_dim = 64, n_heads = 16, head_bytes = head_dim * 4;
 constexpr std::int64_t n_large_tokens = (std::int64_t(32) << 20) / (n_heads * head_bytes);
 
-/// Counts calls of the kernels for each place. They write nothing, so outputs need not be memory.
-std::atomic<int> n_calls[halyard::n_places];
-template <int place>
-int count_call(halyard_buffer *, halyard_buffer *, halyard_buffer *, std::uint32_t, halyard_buffer *,
-               halyard_buffer *) {
-    n_calls[place]++;
-    return 0;
-}
-halyard_rotate_kernel *const counting[] = {count_call<0>, count_call<1>, count_call<2>};
-
-/// Where cache lines begin, at or behind an address.
-char *next_line(float *data) {
-    const auto address = reinterpret_cast<std::uintptr_t>(data);
-    return reinterpret_cast<char *>(data) + (64 - address % 64) % 64;
-}
-
-/// A run of f32 whose tensors are described but never touched. Its input is the same head for every head.
+/// A run of f32 that is described and bound, but not made.
 struct Request {
     halyard::pairing pairing = halyard::pairing::half;
     std::int64_t n_tokens = n_large_tokens, rotary_dim = head_dim, offset = 0, n_tensors = 1;
     std::int64_t stride_head = head_dim, stride_token = n_heads * head_dim;
-    std::int64_t n_in_place = 0;     // how many of the first tensors are in place
-    std::int64_t misaligned_by = 0;  // bytes
+    std::int64_t n_in_place = 0;  // how many of the first tensors are in place
     std::int32_t non_temporal_mib = 32;
 
     halyard::plan_desc describe() const {
@@ -55,43 +39,45 @@ struct Request {
         return halyard::plan(describe()).get()->tensors[0].kernel(Place::non_temporal, halyard::Layout::even);
     }
 
-    /// Whether all outputs that are not in place are stored non-temporally; else none is.
+    /// Whether all outputs that are not in place will be stored non-temporally, on cache lines; else none will.
     bool is_non_temporal() const {
         const halyard::plan plan(describe());
-        auto &tensors = const_cast<halyard_plan &>(*plan.get()).tensors;
-        Kernel kernels[halyard::n_places];
-        // Only the columns outside the window are written.
-        std::vector<float> memory(rotary_dim == head_dim ? 0 : static_cast<std::size_t>(n_tokens * stride_token) + 64);
-        const float head[head_dim] = {};
+        Kernel kernel = large();
+        kernel.non_temporal_mib = non_temporal_mib;
         std::vector<halyard_tensor> x, y;
         for (std::int64_t i = 0; i < n_tensors; i++) {
-            for (int place = 0; place < halyard::n_places; place++) {
-                kernels[place] = large();
-                kernels[place].function = counting[place];
-                kernels[place].non_temporal_mib = non_temporal_mib;
-                std::fill_n(tensors[i].kernels[place], halyard::n_layouts, &kernels[place]);
-                n_calls[place] = 0;
-            }
-            char *const begin = memory.empty() ? reinterpret_cast<char *>((i + 1) << 32) : next_line(memory.data());
-            y.push_back(halyard::tensor(begin + misaligned_by, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim}));
+            auto &kernels = const_cast<halyard_plan &>(*plan.get()).tensors[i].kernels;
+            std::fill_n(kernels[static_cast<int>(Place::non_temporal)], halyard::n_layouts, &kernel);
+            static char places[2];  // whose addresses tell which tensors are in place
+            y.push_back(halyard::tensor(places, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim}));
             y.back().strides[1] = stride_token;
             y.back().strides[2] = stride_head;
             x.push_back(y.back());
-            if (i >= n_in_place) {
-                x.back().data = const_cast<float *>(head);
-                x.back().strides[0] = x.back().strides[1] = x.back().strides[2] = 0;
-            }
+            x.back().data = places + (i < n_in_place ? 0 : 1);
         }
         const auto angles =
             halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens + 1);
-        halyard::run(plan, angles, x, y);
-        const bool is_ordinary = n_calls[static_cast<int>(Place::out_of_place)] > 0;
-        const bool is_large = n_calls[static_cast<int>(Place::non_temporal)] > 0;
-        REQUIRE((n_calls[static_cast<int>(Place::in_place)] > 0) == (n_in_place > 0));
-        REQUIRE(is_ordinary + is_large == (n_in_place < n_tensors ? 1 : 0));
-        return is_large;
+        auto args = sized<halyard_run_args>();
+        args.angles = angles.get();
+        args.x = x.data();
+        args.y = y.data();
+        halyard::Program program;
+        REQUIRE(halyard::bind(plan.get(), &args, HALYARD_CPU, &program, nullptr) == HALYARD_OK);
+        const auto n = std::count_if(program.tensors, program.tensors + n_tensors,
+                                     [](const auto &tensor) { return tensor.large != nullptr; });
+        REQUIRE((n == 0 || n == n_tensors - n_in_place));
+        return n > 0;
     }
 };
+
+/// Counts the calls of a plan's kernel for large outputs.
+std::atomic<int> n_large;
+halyard_rotate_kernel *counted = nullptr;
+int count_call(halyard_buffer *rows, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sign, halyard_buffer *x,
+               halyard_buffer *y) {
+    n_large++;
+    return counted(rows, cos, sin, sign, x, y);
+}
 
 }  // namespace
 
@@ -115,8 +101,6 @@ TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[n
         // Gaps do not count as output, and may be of any length.
         {{.n_tokens = half, .stride_token = 4 * row}, false},
         {{.stride_head = head_dim + 16, .stride_token = 2 * row}, true},
-        {{.misaligned_by = 4}, false},
-        {{.misaligned_by = 32}, false},
         {{.stride_head = head_dim + 8, .stride_token = 2 * row}, false},
         {{.stride_token = row + 8}, false},
         // The window, and the second half of one in half pairing, must begin on a cache line.
@@ -136,52 +120,52 @@ TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[n
     }
 }
 
-TEST_CASE("non-temporal: the same bits as by way of the caches, by a bound run at both addresses", "[non-temporal]") {
+TEST_CASE("non-temporal: the same bits as by way of the caches, by a bound run at any address", "[non-temporal]") {
     constexpr std::int64_t n_tokens = n_large_tokens + 3;
     constexpr auto n_floats = static_cast<std::size_t>(n_tokens * n_heads * head_dim);
-    std::vector<float> x(n_floats), memory[2] = {std::vector<float>(n_floats + 17), std::vector<float>(n_floats + 17)};
+    std::vector<float> x(n_floats), memory(n_floats + 32), expected(n_floats);
     std::minstd_rand random(3);
     std::generate(x.begin(), x.end(), [&] { return static_cast<float>(random()) * 0x1p-31f - 0.5f; });
-    float *y[2] = {};  // on a cache line, and one behind it, so that the second output stays in the caches
-    for (int i = 0; i < 2; i++) {
-        y[i] = reinterpret_cast<float *>(next_line(memory[i].data())) + i;
-    }
     const auto view = [](float *data) {
         return halyard::tensor(data, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim});
     };
+    float *const line = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
     halyard::pool threads(3);
     halyard::run_options options;
     options.executor = threads.executor();
-    const auto check = [&](const Request &request, const char *target) {
-        const auto source =
-            halyard::angle_source::table(halyard::frequencies::from_base(10000.0, request.rotary_dim), 0, n_tokens + 1);
-        auto desc = request.describe();
-        desc.target = target;
-        const halyard::plan plan(desc);
-        const halyard::bound_run bound(plan, source, view(x.data()), view(y[0]), options);
-        for (float *const to : y) {
-            std::fill_n(to, n_floats, NAN);
-            bound({x.data()}, {to});
-        }
-        CAPTURE(target, static_cast<int>(request.pairing), request.rotary_dim, request.offset);
-        CHECK(std::memcmp(y[0], y[1], n_floats * sizeof(float)) == 0);
-    };
     for (const auto pairing : {halyard::pairing::half, halyard::pairing::interleaved}) {
-        for (const Request &request : {Request{.pairing = pairing}, Request{.pairing = pairing, .rotary_dim = 32},
-                                       Request{.pairing = pairing, .rotary_dim = 32, .offset = 16}}) {
-            check(request, halyard::name_of(request.large().target));
+        for (const auto &[rotary_dim, offset] : {std::pair(head_dim, 0L), {32L, 0L}, {32L, 16L}}) {
+            const Request request = {.pairing = pairing, .rotary_dim = rotary_dim, .offset = offset};
+            const auto source =
+                halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens + 1);
+            auto desc = request.describe();
+            desc.target = "reference";
+            halyard::run(halyard::plan(desc), source, view(x.data()), view(expected.data()), options);
+            const halyard::plan plan(request.describe());
+            Kernel large = request.large();
+            const bool has_large = large.place == Place::non_temporal;
+            counted = std::exchange(large.function, count_call);
+            auto &kernels = const_cast<halyard_plan &>(*plan.get()).tensors[0].kernels;
+            std::fill_n(kernels[static_cast<int>(Place::non_temporal)], halyard::n_layouts, &large);
+            const halyard::bound_run bound(plan, source, view(x.data()), view(line), options);
+            for (const int misaligned_by : {0, 1, 8}) {  // floats; only on a cache line it bypasses the caches
+                std::fill(memory.begin(), memory.end(), NAN);
+                n_large = 0;
+                bound({x.data()}, {line + misaligned_by});
+                CAPTURE(static_cast<int>(pairing), rotary_dim, offset, misaligned_by);
+                CHECK((n_large > 0) == (has_large && misaligned_by == 0));
+                CHECK(std::memcmp(expected.data(), line + misaligned_by, n_floats * sizeof(float)) == 0);
+            }
         }
     }
-    // It has no non-temporal kernel, but copies the columns outside the window.
-    check({.rotary_dim = 32, .offset = 16}, "reference");
     // KV stages beside it store by way of the caches.
     auto desc = Request{.n_tensors = 2}.describe();
     auto kv = halyard::make_struct<halyard_kv_desc>();
     kv.no_rotation = 1;
     desc.tensors[1].kv = &kv;
-    const halyard_tensor from[] = {view(x.data()), view(x.data())}, to[] = {view(y[0]), view(y[1])};
+    const halyard_tensor from[] = {view(x.data()), view(x.data())}, to[] = {view(expected.data()), view(line)};
     halyard::run(halyard::plan(desc),
                  halyard::angle_source::table(halyard::frequencies::from_base(10000.0, head_dim), 0, n_tokens + 1),
                  from, to, options);
-    CHECK(std::memcmp(x.data(), y[1], n_floats * sizeof(float)) == 0);
+    CHECK(std::memcmp(x.data(), line, n_floats * sizeof(float)) == 0);
 }
