@@ -61,16 +61,6 @@ struct KernelRow {
     bool is_here() const { return (halyard::supported_targets() & halyard::bit(target)) != 0; }
 };
 
-inline KernelRow row_of(const halyard::Kernel &rotation) {
-    return {rotation.name,
-            "rotate",
-            rotation.dtype,
-            rotation.target,
-            caller_of(rotation.function),
-            caller_of(model::rotations[halyard::index_of(rotation.dtype)]),
-            rotation};
-}
-
 extern "C" {
 #define HALYARD_ROW_KERNEL(name, target) halyard_rows_phase_kernel name;
 #define HALYARD_STAGE_KERNEL(name, stage, dtype, target) halyard_##stage##_kernel name;
@@ -90,7 +80,8 @@ inline std::vector<KernelRow> kernel_rows() {
     };
     for (const halyard::Kernel &rotation : halyard::kernels()) {
         if (rotation.function != nullptr) {
-            rows.push_back(row_of(rotation));
+            rows.push_back({rotation.name, "rotate", rotation.dtype, rotation.target, caller_of(rotation.function),
+                            caller_of(model::rotations[halyard::index_of(rotation.dtype)]), rotation});
         }
     }
     return rows;
@@ -105,8 +96,7 @@ using Dimensions = std::vector<Dimension>;
 /// Where an operand lies: at either end of its memory, or also a few bytes from there, or at a multiple of 64.
 enum class Alignment { element, byte, line };
 
-/// An operand in guarded memory, and an image of what that memory ought to hold: what it held, until somebody writes
-/// there. Strides may be negative.
+/// An operand in guarded memory. Strides may be negative.
 class Operand {
 public:
     Operand(Random &random, const char *with_name, Dtype type, const Dimensions &dimensions, Values values,
@@ -117,8 +107,8 @@ public:
             const std::int64_t reach = (dim.extent - 1) * dim.stride;
             (reach < 0 ? below : above) += std::abs(reach);
         }
-        n_bytes_ = static_cast<std::size_t>((below + above) * bytes_);
-        memory_ = std::make_unique<GuardedMemory>((n_bytes_ + 63) / GuardedMemory::page + 1);
+        n_bytes_ = (below + above) * bytes_;
+        memory_ = std::make_unique<GuardedMemory>(static_cast<std::size_t>(n_bytes_ + 63) / GuardedMemory::page + 1);
         const bool is_low = random.one_in(4);
         first_ = is_low ? memory_->begin() : memory_->end() - n_bytes_;
         std::int64_t shift = alignment == Alignment::byte && random.one_in(2) ? random.in(0, 63) : 0;
@@ -127,37 +117,31 @@ public:
             shift = (is_low ? -place : place) & 63;
         }
         first_ += is_low ? shift : -shift;
-        first_element_ = first_ + below * bytes_;
         const std::vector<char> filled =
             oracle::random_elements(random, static_cast<std::int32_t>(std::min(type, Dtype::bf16)), values,
-                                    static_cast<std::int64_t>(n_bytes_) / std::min<std::int64_t>(bytes_, 2) + 1);
-        std::memcpy(first_, filled.data(), n_bytes_);
-        image_.assign(memory_->begin(), memory_->end());
+                                    n_bytes_ / std::min<std::int64_t>(bytes_, 2) + 1);
+        std::copy_n(filled.begin(), n_bytes_, first_);
+        header_.host = reinterpret_cast<std::uint8_t *>(first_ + below * bytes_);
     }
 
     const char *const name;
     const Dtype dtype;
     const Dimensions dims;
 
-    /// Element i in memory, and sets it there and in the image.
+    /// Element i in memory.
     float at(std::int64_t i) const { return halyard::read_word<float>(first_ + i * bytes_); }
-    void set(std::int64_t i, float value) {
-        for (char *const place : {first_, image_of(first_)}) {
-            std::memcpy(place + i * bytes_, &value, sizeof(value));
-        }
-    }
+    void set(std::int64_t i, float value) { std::memcpy(first_ + i * bytes_, &value, sizeof(value)); }
     void set_integer(std::int64_t i, std::uint32_t integer) { set(i, std::bit_cast<float>(integer)); }
     /// Sets each element to what a function makes of it.
     template <typename Function>
     void replace(Function function) {
-        for (std::int64_t i = 0; i < static_cast<std::int64_t>(n_bytes_) / bytes_; i++) {
+        for (std::int64_t i = 0; i < n_bytes_ / bytes_; i++) {
             set(i, static_cast<float>(function(at(i))));
         }
     }
 
-    /// What a kernel reads of it, or of the image.
-    halyard_buffer *buffer(bool is_image) {
-        header_.host = reinterpret_cast<std::uint8_t *>(is_image ? image_of(first_element_) : first_element_);
+    /// What a kernel reads of it.
+    halyard_buffer *buffer() {
         header_.dim = dimensions_;
         std::transform(dims.begin(), dims.end(), dimensions_, [](const Dimension &dim) -> halyard_dimension {
             return {0, static_cast<std::int32_t>(dim.extent), static_cast<std::int32_t>(dim.stride), 0};
@@ -165,31 +149,27 @@ public:
         return &header_;
     }
 
-    /// Its elements, and gaps between them: their words, or those of the image.
-    std::vector<std::uint32_t> words(bool of_image) {
-        std::vector<std::uint32_t> words;
-        for (char *at = first_; at < first_ + n_bytes_; at += bytes_) {
-            words.push_back(oracle::read_word(static_cast<std::int32_t>(dtype), of_image ? image_of(at) : at));
+    /// What its memory holds, between the guards.
+    using Image = std::vector<char>;
+    Image image() const { return {memory_->begin(), memory_->end()}; }
+    void restore(const Image &image) { std::copy(image.begin(), image.end(), memory_->begin()); }
+    /// Calls see(word) with each element of an image, and with gaps between them. Words may be changed.
+    template <typename See>
+    void for_each_element(Image &image, See see) const {
+        char *const begin = image.data() + (first_ - memory_->begin());
+        for (char *at = begin; at < begin + n_bytes_; at += bytes_) {
+            std::uint32_t word = oracle::read_word(static_cast<std::int32_t>(dtype), at);
+            see(word);
+            oracle::write_word(static_cast<std::int32_t>(dtype), at, word);
         }
-        return words;
-    }
-    /// Whether the memory around it is as it was.
-    bool is_alone() {
-        char *const begin = memory_->begin(), *const last = first_ + n_bytes_;
-        return std::memcmp(begin, image_of(begin), static_cast<std::size_t>(first_ - begin)) == 0 &&
-               std::memcmp(last, image_of(last), static_cast<std::size_t>(memory_->end() - last)) == 0;
     }
 
 private:
-    std::int64_t bytes_;
+    std::int64_t bytes_, n_bytes_ = 0;
     std::unique_ptr<GuardedMemory> memory_;
-    std::size_t n_bytes_ = 0;
-    char *first_, *first_element_;
-    std::vector<char> image_;
+    char *first_;
     halyard_buffer header_ = {};
     halyard_dimension dimensions_[4] = {};
-
-    char *image_of(const char *at) { return image_.data() + (at - memory_->begin()); }
 };
 
 /// A position of any size, often an end of the range.
@@ -217,27 +197,36 @@ public:
     Trial(const Trial &) = delete;
     Trial &operator=(const Trial &) = delete;
 
-    /// Calls a kernel on the operands, or on their images.
-    void run_by(const Caller &kernel, bool on_images) {
+    /// What a kernel, or the model, makes of the operands, which stay as they are. All NaN are one. Groups hold nothing
+    /// of use where a scale overflows.
+    std::vector<Operand::Image> run(const Caller &kernel, bool is_packed) {
         Arguments arguments = {{}, numbers_};
         for (const std::size_t of : parameters_) {
-            arguments.buffers.push_back(operands[of]->buffer(on_images));
+            arguments.buffers.push_back(operands[of]->buffer());
         }
-        if (!on_images && row_.rotation.packed) {
+        if (is_packed) {
             pack(*arguments.buffers[3], row_.rotation.pairing);
             if (parameters_[3] != parameters_[4]) {
                 pack(*arguments.buffers[4], row_.rotation.out_pairing);
             }
         }
+        std::vector<Operand::Image> before, after;
+        for (const auto &operand : operands) {
+            before.push_back(operand->image());
+        }
         kernel(arguments);
-    }
-
-    /// Whether an operand holds anything of use after a call: groups do not where a scale overflows.
-    bool is_of_use(const Operand &operand) const {
-        constexpr float overflow = 127.0f * 65504.0f;
-        const bool is_group =
-            row_.stage == "store_groups" && (&operand == operands[1].get() || &operand == operands[2].get());
-        return !is_group || operands[3]->at(0) < overflow;
+        const bool overflows = row_.stage == "store_groups" && !(operands[3]->at(0) < 127.0f * 65504.0f);
+        for (std::size_t i = 0; i < operands.size(); i++) {
+            after.push_back(operands[i]->image());
+            operands[i]->for_each_element(after[i], [&](std::uint32_t &word) {
+                word = oracle::is_nan(static_cast<std::int32_t>(operands[i]->dtype), word) ? 0xffffffffu : word;
+            });
+            operands[i]->restore(before[i]);
+        }
+        if (overflows) {
+            after[1] = after[2] = {};
+        }
+        return after;
     }
 
     std::string text() const {

@@ -12,18 +12,21 @@
 #include <cstdio>
 #include <string>
 
-/// The first element of an operand that is not as it ought to be, in words, or nothing; any NaN equals any other.
-inline std::string difference(Operand &operand) {
-    const auto type = static_cast<std::int32_t>(operand.dtype);
-    const auto got = operand.words(false), want = operand.words(true);
-    for (std::size_t i = 0; i < got.size(); i++) {
-        if (got[i] != want[i] && !(oracle::is_nan(type, got[i]) && oracle::is_nan(type, want[i]))) {
-            char text[100];
-            std::snprintf(text, sizeof(text), "element %zu is %x, but should be %x", i, got[i], want[i]);
-            return text;
-        }
+/// What two calls made of an operand, if that differs: the first element in words.
+inline std::string difference(const Operand &operand, Operand::Image got, Operand::Image want) {
+    if (got == want) {
+        return "";
     }
-    return operand.is_alone() ? "" : "memory around it is written";
+    std::vector<std::uint32_t> words[2];
+    operand.for_each_element(got, [&](std::uint32_t word) { words[0].push_back(word); });
+    operand.for_each_element(want, [&](std::uint32_t word) { words[1].push_back(word); });
+    const auto [is, should_be] = std::mismatch(words[0].begin(), words[0].end(), words[1].begin());
+    if (is == words[0].end()) {
+        return "memory around it is written";
+    }
+    char text[100];
+    std::snprintf(text, sizeof(text), "element %td is %x, but should be %x", is - words[0].begin(), *is, *should_be);
+    return text;
 }
 
 /// Calls a row's kernel, and its model on images, `n_calls` times or until something is wrong. The first fault in
@@ -46,11 +49,11 @@ inline std::string fault_of(const KernelRow &row, std::uint64_t seed, int n_call
             Trial trial(row, random, n);
             const std::string told = row.name + ": " + trial.text();
             std::snprintf(text, sizeof(text), "%s", told.c_str());
-            trial.run_by(row.kernel, false);
-            trial.run_by(row.model, true);
-            for (const auto &operand : trial.operands) {
-                if (const std::string what = trial.is_of_use(*operand) ? difference(*operand) : ""; !what.empty()) {
-                    std::snprintf(text, sizeof(text), "%s: %s: %s", told.c_str(), operand->name, what.c_str());
+            const auto got = trial.run(row.kernel, row.rotation.packed), want = trial.run(row.model, false);
+            for (std::size_t i = 0; i < got.size(); i++) {
+                const Operand &operand = *trial.operands[i];
+                if (const std::string what = difference(operand, got[i], want[i]); !what.empty()) {
+                    std::snprintf(text, sizeof(text), "%s: %s: %s", told.c_str(), operand.name, what.c_str());
                     _exit(1);
                 }
             }
