@@ -39,7 +39,7 @@ TEST_CASE("rotations: every way on every target gives the bits of the formula", 
 
 // Kernels that read words of two serve steps that are even, from head to head and from token to token.
 TEST_CASE("rotations: of bf16, with steps of any parity", "[property]") {
-    for (int round = 0; round < 24; round++) {
+    for (int round = 0; round < 96; round++) {
         Choice choice = Choice::of_rotations();
         choice.level[of_dtype] = 2;
         choice.level[of_turn] = round % 2;
