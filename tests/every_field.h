@@ -95,9 +95,15 @@ inline void refuse(const Table &table, const Place &place) {
     }
 }
 
-inline void refuse(const Table &table, const std::vector<Place> &places) {
+/// Refuses what no field may hold, but of these: "x*" begins with x.
+inline void refuse(const Table &table, const std::vector<Place> &places, const Words &but = {}) {
     for (const Place &place : places) {
-        refuse(table, place);
+        if (std::none_of(but.begin(), but.end(), [&](const std::string &name) {
+                return place.path == name ||
+                       (name.ends_with('*') && place.path.starts_with(name.substr(0, name.size() - 1)));
+            })) {
+            refuse(table, place);
+        }
     }
 }
 

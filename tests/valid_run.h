@@ -82,16 +82,7 @@ struct ValidRun {
     }
 
     /// The same by a run that is bound, or the error of binding it.
-    halyard_status run_bound(const halyard::plan &made, halyard_error *error) const {
-        halyard_bound_run *bound = nullptr;
-        const halyard_status status = halyard_bind_run(made.get(), &args, &bound, error);
-        const halyard::bound_run owner(bound);
-        if (status != HALYARD_OK) {
-            return status;
-        }
-        const BoundPointers pointers(plan, args);
-        return halyard_run_bound(bound, &pointers.args, error);
-    }
+    halyard_status run_bound(halyard_error *error) const;
 
     /// Refuses what no field of the plan or of the run may hold, but of those that are not read, and of these: "x*"
     /// begins with x.
@@ -106,17 +97,8 @@ struct ValidRun {
                            {"tensors" + at + ".pairing", "tensors" + at + ".out*", "tensors" + at + ".rot*"});
             }
         }
-        const auto refuse = [&](const Table &table, std::vector<fields::Place> all) {
-            std::erase_if(all, [&](const fields::Place &place) {
-                return std::any_of(but.begin(), but.end(), [&](const std::string &name) {
-                    return place.path == name ||
-                           (name.ends_with('*') && place.path.starts_with(name.substr(0, name.size() - 1)));
-                });
-            });
-            every_field::refuse(table, all);
-        };
-        refuse(plans, places_of_plan());
-        refuse(runs, places_of_run());
+        every_field::refuse(plans, places_of_plan(), but);
+        every_field::refuse(runs, places_of_run(), but);
     }
 
     std::vector<fields::Place> places_of_plan() const {
@@ -126,15 +108,11 @@ struct ValidRun {
         return fields::places(fields::of<halyard_run_args>(), &args, std::min(plan.n_tensors, 3));
     }
     Words words_of(const void *field) const {
-        for (const auto &places : {places_of_plan(), places_of_run()}) {
-            for (const fields::Place &place : places) {
-                if (place.at == field) {
-                    return every_field::words_of(place);
-                }
-            }
-        }
-        FAIL("no field of the call");
-        return {};
+        auto all = places_of_plan();
+        std::ranges::move(places_of_run(), std::back_inserter(all));
+        const auto found = std::ranges::find(all, field, &fields::Place::at);
+        REQUIRE(found != all.end());
+        return every_field::words_of(*found);
     }
 
     /// Descriptions that give neither a plan nor an explanation, or at least a plan.
@@ -167,7 +145,7 @@ struct ValidRun {
                    }
                    if (has_parts) {
                        auto error = sized<halyard_error>();
-                       CHECK(run_bound(made, &error) == status);
+                       CHECK(run_bound(&error) == status);
                        check_error(error, status, {});
                        CHECK(holds(before));
                    }
@@ -178,7 +156,7 @@ struct ValidRun {
                    if (args.n_parts == 0) {
                        const auto after = arena;
                        arena = before;
-                       CHECK(run_bound(halyard::plan(plan), nullptr) == HALYARD_OK);
+                       CHECK(run_bound(nullptr) == HALYARD_OK);
                        CHECK(holds(after));
                    }
                    arena = before;
@@ -208,3 +186,10 @@ struct BoundRun : BoundPointers {
         return halyard_run_bound(bound.get(), &args, error);
     }
 };
+
+inline halyard_status ValidRun::run_bound(halyard_error *error) const {
+    halyard_bound_run *made = nullptr;
+    const halyard_status status = halyard_bind_run(halyard::plan(plan).get(), &args, &made, error);
+    const halyard::bound_run owner(made);
+    return status == HALYARD_OK ? BoundRun(*this)(error) : status;
+}

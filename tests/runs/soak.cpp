@@ -26,7 +26,7 @@ std::atomic<long> n_runs{0}, n_refused{0}, n_wrong{0};
 void run_something(oracle::Random &random, const halyard_executor *executor) {
     static const std::string config = R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})";
-    halyard::frequencies::from_config(config.data(), static_cast<std::int64_t>(config.size()));
+    halyard::frequencies::from_config(config.data(), std::ssize(config));
     Choice choice = random.one_in(2) ? Choice::of_rotations() : Choice();
     choice.moves = random.one_in(4);
     choice.has_bad = random.one_in(4);
@@ -47,27 +47,25 @@ void run_something(oracle::Random &random, const halyard_executor *executor) {
 /// What a process holds while nothing is going on.
 struct Held {
     std::size_t heap, resident;  // in bytes
-    std::ptrdiff_t files, threads;
+    std::ptrdiff_t files = count("/proc/self/fd"), threads = count("/proc/self/task");
+
+    Held() {
+        malloc_trim(0);
+        const struct mallinfo2 info = mallinfo2();
+        heap = info.uordblks + info.hblkhd;
+        std::ifstream("/proc/self/statm") >> resident >> resident;  // the second number
+        resident *= 4096;
+    }
+    static std::ptrdiff_t count(const char *folder) {
+        return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+    }
 };
-
-std::ptrdiff_t count_entries(const char *folder) {
-    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
-}
-
-Held look() {
-    malloc_trim(0);
-    const struct mallinfo2 heap = mallinfo2();
-    std::size_t pages = 0, resident = 0;
-    std::ifstream("/proc/self/statm") >> pages >> resident;
-    return {heap.uordblks + heap.hblkhd, resident * 4096, count_entries("/proc/self/fd"),
-            count_entries("/proc/self/task")};
-}
 
 void run_round(std::uint64_t seed, double seconds) {
     const int n_threads = 8;
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
     const halyard::pool shared(3);
-    std::vector<std::thread> threads;
+    std::vector<std::jthread> threads;
     for (int i = 0; i < n_threads; i++) {
         threads.emplace_back([&, random = oracle::Random(seed * n_threads + static_cast<std::uint64_t>(i))]() mutable {
             while (Clock::now() < end) {
@@ -79,9 +77,6 @@ void run_round(std::uint64_t seed, double seconds) {
                 }
             }
         });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
     }
 }
 
@@ -97,19 +92,17 @@ int main(int argc, char **argv) {
     }
     mallopt(M_ARENA_MAX, 1);  // mallinfo2 sees only one arena
     const int n_rounds = 12;
-    Held first = {}, last = {};
+    std::vector<Held> held;
     std::printf("seed %llu\n%8s %12s %9s %9s %9s %6s %8s\n", static_cast<unsigned long long>(seed), "seconds", "runs",
                 "refused", "heap", "resident", "files", "threads");
     for (int round = 0; round < n_rounds; round++) {
         run_round(seed + static_cast<std::uint64_t>(round), seconds / n_rounds);
-        last = look();
+        const Held &last = held.emplace_back();
         std::printf("%8.0f %12ld %9ld %7zu K %7zu K %6td %8td\n", seconds / n_rounds * (round + 1), n_runs.load(),
                     n_refused.load(), last.heap >> 10, last.resident >> 10, last.files, last.threads);
         std::fflush(stdout);
-        if (round == 2) {  // by now all that is made only once has been made
-            first = last;
-        }
     }
+    const Held &first = held[2], &last = held.back();  // by the third round all that is made only once has been made
     // The heap is known to the byte, so anything that every run leaves behind shows. Resident memory comes and goes by
     // 7 MiB, with the stacks of threads that have ended.
     const bool is_flat = last.heap <= first.heap + (32 << 10) && last.resident <= first.resident + (16 << 20) &&

@@ -92,9 +92,7 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     RotationRun s;
     s.args.positions = &s.positions;
     BoundRun b(s);
-    auto places = fields::places(fields::of<halyard_bound_run_args>(), &b.args, 2);
-    std::erase_if(places, [](const auto &place) { return place.path == "positions"; });
-    every_field::refuse(b.calls, places);
+    every_field::refuse(b.calls, fields::places(fields::of<halyard_bound_run_args>(), &b.args, 2), {"positions"});
     b.calls.refuse_each(HALYARD_ERROR_SHAPE, {0, 1, 3}, {{"args.n_tensors", b.args.n_tensors}});
     b.calls.refuse_each(HALYARD_ERROR_SHAPE, {1025, INT32_MAX}, {{"args.n_parts", b.args.n_parts}});
     const Words leaves = {"args.x[0] or args.y[0] leaves the address space"};
