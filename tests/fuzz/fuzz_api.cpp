@@ -46,6 +46,10 @@ halyard::plan make_plan(const Draw &draw, const Call &of, const char *target) {
 
 /// Runs on the best target in some way, and as a whole by the model.
 void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard::plan &by_model) {
+    const Obstacles obstacles(scene);
+    if (!obstacles.fits) {
+        return;
+    }
     const Way way = draw.one_of(all_ways);
     const auto n_parts = static_cast<std::int32_t>(draw.in(1, 6));
     WatchedError error, other;
@@ -62,8 +66,7 @@ void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard:
         require(draw.wild || scene.is_refused(), "a sensible run succeeds", error.error.message);
         return;
     }
-    const std::string absurd = find_absurd(scene.call);
-    require(absurd.empty(), "what has no memory is refused", absurd.c_str());
+    require(obstacles.absurd.empty(), "what has no memory is refused", obstacles.absurd.c_str());
     const std::string fault = scene.fault(expected), difference = scene.difference(expected, result);
     require(fault.empty(), "outputs are what the formula says, and nothing else is written", fault.c_str());
     require(difference.empty(), "outputs are the model's", difference.c_str());
@@ -73,18 +76,18 @@ void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard:
 /// Rows of angles that are linear in positions. Positions and matrix are as long as the most that may be read of them.
 void ask_for_linear_rows(Draw &draw) {
     constexpr std::int64_t n_pairs = 3, most_tokens = 12;
-    std::vector<double> positions(HALYARD_MAX_AXES * most_tokens), matrix(HALYARD_MAX_AXES * n_pairs);
     static constexpr double sizes[] = {0x1p-30, 1, 100, 0x1p20, 0x1p33, 0x1p45};
+    static constexpr double wild_doubles[] = {1e300, -1e300, INFINITY, NAN, 0x1p-1074};
+    std::vector<double> positions(HALYARD_MAX_AXES * most_tokens), matrix(HALYARD_MAX_AXES * n_pairs);
+    const bool are_wild = draw.wild && draw.one_in(4);
     for (std::vector<double> *const numbers : {&positions, &matrix}) {
         const double size = draw.one_of(sizes);
         for (double &number : *numbers) {
             number = static_cast<double>(draw.in(-128, 127)) * size / 100;
         }
-    }
-    if (draw.wild && draw.one_in(4)) {
-        static constexpr double wild_doubles[] = {1e300, -1e300, INFINITY, NAN, 0x1p-1074};
-        positions[static_cast<std::size_t>(draw.in(0, 47))] = draw.one_of(wild_doubles);
-        matrix[static_cast<std::size_t>(draw.in(0, 11))] = draw.one_of(wild_doubles);
+        if (are_wild) {
+            (*numbers)[static_cast<std::size_t>(draw.in(0, std::ssize(*numbers) - 1))] = draw.one_of(wild_doubles);
+        }
     }
     std::vector<float> rows(most_tokens * 2 * n_pairs, 42.0f);
     const std::vector<float> untouched = rows;
@@ -95,7 +98,7 @@ void ask_for_linear_rows(Draw &draw) {
                                          static_cast<std::int32_t>(draw.in(1, HALYARD_MAX_AXES)));
     linear.type = static_cast<std::int32_t>(draw.in(HALYARD_REAL32, HALYARD_REAL64));  // floats may be anything then
     args.rows = rows.data();
-    args.n_floats = static_cast<std::int64_t>(rows.size());
+    args.n_floats = std::ssize(rows);
     args.linear = &linear;
     Places places = fields::places(fields::of<halyard_rows_args>(), &args, 0);
     std::erase_if(places, [](const auto &place) {
@@ -107,9 +110,9 @@ void ask_for_linear_rows(Draw &draw) {
                               .add(args.n_batch, linear.stride_batch)
                               .add(args.n_tokens, linear.stride_token);
     const bool holds = extent.low >= 0 && extent.high <= static_cast<__int128>(positions.size() * sizeof(double));
-    const halyard::plan plan(halyard::plan_desc(
-        2 * n_pairs, {halyard::describe_tensor(halyard::dtype::f32, 2 * n_pairs, halyard::pairing::half)}));
     if (holds || extent.is_absurd()) {
+        const halyard::plan plan(halyard::plan_desc(
+            2 * n_pairs, {halyard::describe_tensor(halyard::dtype::f32, 2 * n_pairs, halyard::pairing::half)}));
         WatchedError error;
         const halyard_status status = call(error, halyard_make_rows(plan.get(), &args, &error.error));
         require(status == HALYARD_OK || rows == untouched, "rows that fail are not written");
@@ -144,9 +147,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     }
     make_wild_contents(draw, scene);
     make_wild(draw, fields_of_run(scene.call));
-    if (fits(scene)) {
-        compare(draw, scene, plan, by_model);
-    }
+    compare(draw, scene, plan, by_model);
     ask_for_linear_rows(draw);
     return 0;
 }

@@ -1,18 +1,19 @@
 // Fuzzes the reader of config.json: any bytes give frequencies that the rest of the library can use, or an error.
 #include "angles/angle_source.h"
 #include "checks/require.h"
+#include "checks/sized.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace {
 
 void check_frequencies(halyard_frequencies *frequencies) {
-    halyard_frequencies_info info = {};
-    info.size = sizeof(info);
+    auto info = sized<halyard_frequencies_info>();
     WatchedError error;
     require(error.check(halyard_get_frequencies_info(frequencies, &info, &error.error)) == HALYARD_OK, "has an info");
     require(info.rotary_dim >= 2 && info.rotary_dim % 2 == 0, "rotary_dim is even");
@@ -20,18 +21,15 @@ void check_frequencies(halyard_frequencies *frequencies) {
         require(std::fabs(info.inv_freq[k]) <= 0x1p20, "inv_freq is finite and in range");
     }
     require(info.attention_factor >= 0x1p-60 && info.attention_factor <= 0x1p60, "attention_factor is in range");
-    std::int64_t sum = 0;
-    for (std::int32_t axis = 0; axis < info.n_axes; axis++) {
-        sum += info.axis_counts[axis];
-    }
     require(info.n_axes >= 0 && info.n_axes <= HALYARD_MAX_AXES, "the axes are a map's");
-    require(info.n_axes == 0 || sum == info.rotary_dim / 2, "the axes have all pairs");
+    require(info.n_axes == 0 || std::accumulate(info.axis_counts, info.axis_counts + info.n_axes, std::int64_t{0}) ==
+                                    info.rotary_dim / 2,
+            "the axes have all pairs");
     using Source = std::pair<std::int32_t, std::int32_t>;  // a kind and a reference
     for (const auto &[kind, reference] :
          {Source(HALYARD_ANGLES_PHASE, HALYARD_REFERENCE_EXACT), Source(HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_EXACT),
           Source(HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_HF_F32)}) {
-        halyard_angle_source_desc desc = {};
-        desc.size = sizeof(desc);
+        auto desc = sized<halyard_angle_source_desc>();
         desc.kind = kind;
         desc.reference = reference;
         desc.first = std::numeric_limits<std::int32_t>::max();
@@ -59,8 +57,7 @@ void check_lengths(const halyard_frequencies *frequencies, std::int64_t seq_len)
     require((status == HALYARD_OK) == (other != nullptr), "an object, or an error");
     require(status == HALYARD_OK || status == HALYARD_ERROR_UNSUPPORTED, "only a length is refused");
     if (status == HALYARD_OK) {
-        halyard_frequencies_info info = {};
-        info.size = sizeof(info);
+        auto info = sized<halyard_frequencies_info>();
         require(error.check(halyard_get_frequencies_info(other, &info, &error.error)) == HALYARD_OK, "info");
         require(info.first_seq_len <= seq_len && seq_len <= info.last_seq_len, "they are for the length asked for");
         check_frequencies(other);

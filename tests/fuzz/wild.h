@@ -105,87 +105,62 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
     scene.before = scene.memory.image();
 }
 
-/// Calls function(name, first, extent) for each array that a call describes and that a run looks at: none of what is
-/// empty.
-template <typename Function>
-void for_each_array(const Call &call, Function function) {
-    bool rotates = false;
-    for (int i = 0; i < call.n(); i++) {
-        const halyard_stages &stages = call.stages[i];
-        const bool has_cache = call.kv[i].cache != nullptr;
-        if (call.is_empty(i)) {
-            continue;
+/// What stands in the way of a run of a scene. The library cannot know that other memory is not the caller's.
+struct Obstacles {
+    bool fits = true;    // all memory that a run looks at lies in the scene's, or is absurd, and shapes are small
+    std::string absurd;  // what no memory can hold, or nothing
+
+    explicit Obstacles(const Scene &scene) {
+        const Call &call = scene.call;
+        bool rotates = false;
+        for (int i = 0; i < call.n(); i++) {
+            __int128 n = 1;
+            for (const std::int64_t size : call.x[i].shape) {
+                n = std::clamp<__int128>(n, -1 << 30, 1 << 30) * size;
+            }
+            fits = fits && n <= 1 << 20 && n >= -(1 << 20);
+            rotates = rotates || (!call.is_empty(i) && call.kv[i].no_rotation == 0);
         }
-        rotates = rotates || call.kv[i].no_rotation == 0;
-        if (!has_cache || call.plan.rerotates == 0) {
-            function("x", call.x[i].data, extent_of(call.x[i]));
-        }
-        if (!has_cache) {
-            function("y", call.y[i].data, extent_of(call.y[i]));
-        }
-        if (call.brought.stages == nullptr) {
-            continue;
-        }
-        if (has_cache) {
-            function("cache", stages.cache, extent_of_cache(call, i));
-        }
-        if (call.is_dynamic(i)) {
-            function("scales_out", stages.scales_out, extent_of_scales_out(call, i));
-        }
-        if (stages.n_weights != 0) {
-            const Extent weights(bytes_of(call.norms[i].weight_dtype), stages.n_weights);
-            function("weight", stages.weight, weights);
-            function("bias", stages.bias, weights);
-        }
-        if (stages.n_scales != 0) {
-            function("scales", stages.scales, Extent(4, stages.n_scales));
-        }
-        if (call.kv[i].position_scales == 1) {
-            function("position_scales", stages.position_scales, extent_of_position_scales(call, i));
-        }
-        for (const bool is_input : {false, true}) {
-            const bool is_other = !is_input || call.plan.rerotates == 0;
-            if (is_other && call.groups_of(i, is_input) != nullptr && call.record_of(i, is_input).scales_apart) {
-                function("group_scales", is_input ? stages.from_group_scales : stages.group_scales,
-                         extent_of_group_scales(call, i, is_input));
+        const auto look_at = [&](bool is_read, const char *name, const void *first, auto extent_of_it) {
+            if (is_read) {
+                const Extent extent = extent_of_it();
+                absurd = extent.is_absurd() ? name : absurd;
+                fits = fits && (first == nullptr || extent.is_absurd() || scene.memory.holds(first, extent));
+            }
+        };
+        for (int i = 0; i < call.n(); i++) {
+            const halyard_stages &stages = call.stages[i];
+            const bool has_cache = call.kv[i].cache != nullptr, moves = call.plan.rerotates != 0;
+            const bool is_there = !call.is_empty(i), has_stages = is_there && call.brought.stages != nullptr;
+            look_at(is_there && !(has_cache && moves), "x", call.x[i].data, [&] { return extent_of(call.x[i]); });
+            look_at(is_there && !has_cache, "y", call.y[i].data, [&] { return extent_of(call.y[i]); });
+            look_at(has_stages && has_cache, "cache", stages.cache, [&] { return extent_of_cache(call, i); });
+            look_at(has_stages && call.is_dynamic(i), "scales_out", stages.scales_out,
+                    [&] { return extent_of_scales_out(call, i); });
+            for (const void *const weights : {stages.weight, stages.bias}) {
+                look_at(has_stages && stages.n_weights != 0, "weight or bias", weights,
+                        [&] { return Extent(bytes_of(call.norms[i].weight_dtype), stages.n_weights); });
+            }
+            look_at(has_stages && stages.n_scales != 0, "scales", stages.scales,
+                    [&] { return Extent(4, stages.n_scales); });
+            look_at(has_stages && call.kv[i].position_scales == 1, "position_scales", stages.position_scales,
+                    [&] { return extent_of_position_scales(call, i); });
+            for (const bool is_input : {false, true}) {
+                look_at(has_stages && !(is_input && moves) && call.groups_of(i, is_input) != nullptr &&
+                            call.record_of(i, is_input).scales_apart,
+                        "group_scales", is_input ? stages.from_group_scales : stages.group_scales,
+                        [&] { return extent_of_group_scales(call, i, is_input); });
             }
         }
-    }
-    if (call.brought.slots != nullptr && call.stores()) {
-        function("slots", call.slots.data, extent_of(call.slots));
-        function("slots.scratch", call.scratch(), Extent(1, call.scratch_bytes()));
-    }
-    for (const halyard_positions *positions : {call.args.positions, call.brought.from_positions}) {
-        if (positions != nullptr && rotates) {
-            function("positions", positions->data, extent_of(*positions));
+        const bool has_slots = call.brought.slots != nullptr && call.stores();
+        look_at(has_slots, "slots", call.slots.data, [&] { return extent_of(call.slots); });
+        look_at(has_slots, "slots.scratch", call.scratch(), [&] { return Extent(1, call.scratch_bytes()); });
+        for (const halyard_positions *positions : {call.args.positions, call.brought.from_positions}) {
+            look_at(positions != nullptr && rotates, "positions", positions != nullptr ? positions->data : nullptr,
+                    [&] { return extent_of(*positions); });
         }
     }
-}
-
-/// An array that no memory can hold, or nothing.
-inline std::string find_absurd(const Call &call) {
-    std::string found;
-    for_each_array(
-        call, [&](const char *name, const void *, const Extent &extent) { found = extent.is_absurd() ? name : found; });
-    return found;
-}
-
-/// Whether all that a scene describes lies in its memory, or is absurd. The library cannot know that other memory is
-/// not the caller's. And whether the shapes that it takes to walk through it are small.
-inline bool fits(const Scene &scene) {
-    bool fits = true;
-    for_each_array(scene.call, [&](const char *, const void *first, const Extent &extent) {
-        fits = fits && (first == nullptr || extent.is_absurd() || scene.memory.holds(first, extent));
-    });
-    for (int i = 0; i < scene.call.n(); i++) {
-        __int128 n = 1;
-        for (const std::int64_t extent : scene.call.x[i].shape) {
-            n = std::clamp<__int128>(n, -1 << 30, 1 << 30) * extent;
-        }
-        fits = fits && n <= 1 << 20 && n >= -(1 << 20);
-    }
-    return fits;
-}
+};
 
 inline Images without_scratch(const Scene &scene, Images images) {
     const Memory::Found found = scene.memory.find(scene.call.scratch());
