@@ -79,24 +79,17 @@ inline void make_wild(Draw &draw, const Places &places) {
     }
 }
 
-/// Of slots and scales (by position too).
+/// Of scales, also by position. A scene draws bad slots itself.
 inline void make_wild_contents(Draw &draw, Scene &scene) {
     static constexpr float wild_scales[] = {0.0f, -1.0f, INFINITY, NAN, 0x1p-140f, 0x1p-126f};
     const Call &call = scene.call;
-    if (!draw.wild || !draw.one_in(3)) {
-        return;
-    }
-    if (call.brought.slots != nullptr && call.n_batch() * call.n_tokens() > 0) {
-        char *const slot = place_of_number(call.slots, draw.in(0, call.n_batch() - 1), draw.in(0, call.n_tokens() - 1));
-        write_number(call.slots.type, slot, wild_number(draw, read_number(call.slots.type, slot)));
-    }
-    for (int i = 0; i < call.n(); i++) {
-        if (call.stages[i].n_scales > 0) {
-            const_cast<float *>(call.stages[i].scales)[draw.in(0, call.stages[i].n_scales - 1)] =
-                draw.one_of(wild_scales);
+    for (int i = 0; draw.wild && draw.one_in(3) && i < call.n(); i++) {
+        const halyard_stages &stages = call.stages[i];
+        if (stages.n_scales > 0) {
+            const_cast<float *>(stages.scales)[draw.in(0, stages.n_scales - 1)] = draw.one_of(wild_scales);
         }
-        const std::int64_t *const shape = call.x[i].shape;
-        if (call.kv[i].position_scales == 1 && shape[0] > 0 && shape[1] > 0 && shape[2] > 0) {
+        if (call.kv[i].position_scales == 1 && !call.is_empty(i)) {
+            const std::int64_t *const shape = call.x[i].shape;
             const float scale = draw.one_of(wild_scales);
             const Head at = {draw.in(0, shape[0] - 1), draw.in(0, shape[1] - 1), draw.in(0, shape[2] - 1)};
             std::memcpy(place_of_position_scale(call, i, at), &scale, sizeof(scale));

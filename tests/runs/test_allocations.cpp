@@ -168,12 +168,7 @@ void check_all_failures() {
     args.x = args.y = &tensor;
     check_failures<halyard::bound_run>("bound run",
                                        [&](auto... out) { return halyard_bind_run(plan.get(), &args, out...); });
-    struct Pool {  // halyard::pool is made by its number of threads
-        halyard_pool *pool;
-        halyard_pool *get() const { return pool; }
-        ~Pool() { halyard_destroy_pool(pool); }
-    };
-    check_failures<Pool>("pool", [](auto... out) { return halyard_create_pool(4, out...); });
+    check_failures<halyard::pool>("pool", [](auto... out) { return halyard_create_pool(4, out...); });
 }
 
 // ---- Runs ----------------------------------------------------------------------------------------------------------

@@ -16,42 +16,24 @@ constexpr bool can_bind = std::is_constructible_v<halyard::bound_run, Plan, Angl
 static_assert(can_bind<halyard::plan &, const halyard::angle_source &>);
 static_assert(!can_bind<halyard::plan, halyard::angle_source &> && !can_bind<halyard::plan &, halyard::angle_source>);
 
-namespace {
-
-/// A run by given rows, by positions or by tokens, and memory for two sets of such rows: at 3000 and at 3100.
-struct GivenRows : RotationRun {
+TEST_CASE("bound runs: given rows that lie elsewhere, if they are of the same kind", "[errors][bound]") {
+    RotationRun s;
     const std::int32_t rows_dtype = GENERATE(as<std::int32_t>{}, HALYARD_F32, HALYARD_F16, HALYARD_BF16);
     const std::int32_t by_token = GENERATE(0, 1, 2);
-    halyard_angle_source_desc desc = describe(3100);  // of the second set
-
-    GivenRows() {
-        oracle::Random random(Catch::getSeed());
-        for (std::int64_t i = 0; i < 200; i++) {  // numbers below 1 in each of the dtypes
-            const auto word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
-            std::memcpy(at(3000 + i), &word, sizeof(word));
-        }
-        angles = make(describe(3000));
-        args.angles = angles.get();
-        args.positions = by_token == 0 ? &positions : nullptr;
+    const std::int64_t n_rows[] = {10, s.n_batch * s.n_tokens, s.n_tokens};
+    oracle::Random random(Catch::getSeed());
+    for (std::int64_t i = 0; i < 200; i++) {  // numbers below 1 in each of the dtypes
+        const auto word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
+        std::memcpy(s.at(3000 + i), &word, sizeof(word));
     }
-
-    halyard_angle_source_desc describe(std::int64_t first) {
-        const std::int64_t n_rows[] = {10, n_batch * n_tokens, n_tokens};
-        auto result = describe_given(at(first), at(first + 50), n_rows[by_token], rotary_dim, rotary_dim, rows_dtype);
-        result.by_token = by_token;
-        return result;
-    }
-    static halyard::angle_source make(const halyard_angle_source_desc &desc) {
-        return halyard::angle_source(halyard::frequencies(), desc);
-    }
-};
-
-}  // namespace
-
-TEST_CASE("bound runs: given rows that lie elsewhere, if they are of the same kind", "[errors][bound]") {
-    GivenRows s;
-    const auto table = halyard::angle_source::table(s.frequencies, 0, 10);
-    auto second = GivenRows::make(s.desc);
+    auto desc = describe_given(s.at(3000), s.at(3050), n_rows[by_token], s.rotary_dim, s.rotary_dim, rows_dtype);
+    desc.by_token = by_token;
+    const halyard::angle_source first(halyard::frequencies(), desc);
+    desc.cos_rows = s.at(3100);
+    desc.sin_rows = s.at(3150);
+    halyard::angle_source second(halyard::frequencies(), desc);
+    s.args.angles = first.get();
+    s.args.positions = by_token == 0 ? &s.positions : nullptr;
     BoundRun b(s);
     const auto before = s.arena;
     s.args.angles = second.get();
@@ -67,22 +49,22 @@ TEST_CASE("bound runs: given rows that lie elsewhere, if they are of the same ki
     }
 
     const Table calls([&](halyard_status status, const Words &words) {
-        second = GivenRows::make(s.desc);
+        second = halyard::angle_source(halyard::frequencies(), desc);
         b.calls.refuse(status, words, {{b.args.angles, second.get()}});
     });
     const auto refuse = [&](const std::string &what, const Set &change) {
         calls.refuse(HALYARD_ERROR_MISMATCH, {"args.angles has another " + what}, {change});
     };
-    refuse("n_rows", {s.desc.n_rows, s.desc.n_rows - 1});
-    refuse("rows_dtype", {s.desc.rows_dtype, s.rows_dtype % 3 + 1});
-    refuse("stride_row", {s.desc.stride_row, s.rotary_dim - 1});
-    refuse("by_token", {s.desc.by_token, (s.by_token + 1) % 3});
-    refuse("rotary_dim", {s.desc.rotary_dim, s.rotary_dim - 2});
+    refuse("n_rows", {desc.n_rows, desc.n_rows - 1});
+    refuse("rows_dtype", {desc.rows_dtype, rows_dtype % 3 + 1});
+    refuse("stride_row", {desc.stride_row, s.rotary_dim - 1});
+    refuse("by_token", {desc.by_token, (by_token + 1) % 3});
+    refuse("rotary_dim", {desc.rotary_dim, s.rotary_dim - 2});
     calls.refuse(HALYARD_ERROR_OVERLAP, {"y[0]", "angle source"}, {{b.y[0], s.at(3100)}});
     const Words kind = {"args.angles has another kind"};
-    b.calls.refuse(HALYARD_ERROR_MISMATCH, kind, {{b.args.angles, table.get()}});
-    if (s.by_token == 0) {
-        s.args.angles = table.get();
+    b.calls.refuse(HALYARD_ERROR_MISMATCH, kind, {{b.args.angles, s.angles.get()}});
+    if (by_token == 0) {
+        s.args.angles = s.angles.get();
         BoundRun of_table(s);
         of_table.calls.refuse(HALYARD_ERROR_MISMATCH, kind, {{of_table.args.angles, second.get()}});
     }

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -74,6 +74,14 @@ void check_words(const std::string &text, const Words &words) {
     }
 }
 
+std::map<Target, std::string> targets_built() {
+    std::map<Target, std::string> built;
+    for (const Kernel &kernel : halyard::kernels()) {
+        built[kernel.target] = halyard::name_of(kernel.target);
+    }
+    return built;
+}
+
 const Words all_names = {"x86_avx512", "x86_avx2", "arm_neon", "cuda_sm89", "cuda_sm80", "reference"};
 
 }  // namespace
@@ -83,11 +91,7 @@ TEST_CASE("dispatch: every target serves every task with a kernel of its own", "
     const Dtype dtypes[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
     const Place places[] = {Place::out_of_place, Place::in_place, Place::non_temporal};
     const Layout layouts[] = {Layout::strided, Layout::dense, Layout::even};
-    std::set<Target> built;
-    for (const Kernel &kernel : halyard::kernels()) {
-        built.insert(kernel.target);
-    }
-    for (const Target target : built) {
+    for (const auto &[target, name] : targets_built()) {
         for (int i = 0; i < 3 * 3 * 3 * 4; i++) {
             const halyard::Task task = {dtypes[i % 3], pairings[i / 27 % 2], pairings[i / 54], places[i / 3 % 3],
                                         layouts[i / 9 % 3]};
@@ -95,7 +99,7 @@ TEST_CASE("dispatch: every target serves every task with a kernel of its own", "
                 continue;
             }
             const Kernel &kernel = halyard::select(task, halyard::bit(target));
-            CAPTURE(halyard::name_of(target), kernel.name, i);
+            CAPTURE(name, kernel.name, i);
             CHECK(kernel.target == target);
             CHECK(halyard::why_not(kernel, task) == nullptr);
             CHECK((task.layout != Layout::even || target == Target::reference || kernel.pairing == task.pairing));
@@ -114,12 +118,10 @@ TEST_CASE("dispatch: the list of targets", "[dispatch]") {
         for (std::size_t i = 0; i < all_names.size(); i++) {
             const halyard_target_info info = halyard::targets()[i];
             CAPTURE(forced, info.name, info.reason);
-            const bool is_built = std::any_of(halyard::kernels().begin(), halyard::kernels().end(),
-                                              [&](const Kernel &kernel) { return kernel.target == Target(i); });
             CHECK(info.size == sizeof(info));
             CHECK(info.name == all_names[i]);
             CHECK(std::strlen(info.isa) > 5);
-            CHECK(info.built == (is_built ? 1 : 0));
+            CHECK(info.built == std::int32_t(targets_built().count(Target(i))));
             CHECK((info.supported == 0 || info.supported == 1));
             CHECK(info.active == (info.name == taken ? 1 : 0));
             check_words(info.reason, taken == "x86_avx1024" ? Words{"HALYARD_TARGET", taken}
@@ -175,10 +177,6 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
             rows.push_back({name, HALYARD_ERROR_TARGET_UNSUPPORTED, {info.isa, "this machine"}});
         }
     }
-    const auto source = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 128), 0, 10);
-    const halyard::plan before(describe());
-    std::vector<float> x(128, 1.0f);
-    const auto tensor = halyard::tensor(x.data(), halyard::dtype::f32, {1, 1, 1, 128});
     for (const auto &[name, status, words] : rows) {
         CAPTURE(name);
         const auto check = [&](const halyard::plan_desc &desc, const std::string &given_by) {
@@ -197,7 +195,6 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
         check(describe(), "the environment variable HALYARD_MAX_TARGET");
         environment.target.set(name);
         check(describe(), "the environment variable HALYARD_TARGET");
-        halyard::run(before, source, tensor, tensor);  // what was resolved before goes on as it is
         environment.target.set("");
         environment.max_target.set("");
     }
@@ -288,19 +285,16 @@ TEST_CASE("dispatch: an explanation names a schedule that is not the default", "
 
 TEST_CASE("dispatch: an explanation is cut to the caller's buffer", "[dispatch]") {
     const auto desc = describe();
-    const std::string whole = halyard::explain(desc);
     const auto given = desc.get();
-    for (const std::size_t n_bytes : {std::size_t{0}, std::size_t{1}, std::size_t{100}, whole.size() - 1, whole.size(),
-                                      whole.size() + 1, whole.size() + 50}) {
-        CAPTURE(n_bytes);
-        std::string expected = whole.substr(0, n_bytes > 0 ? n_bytes - 1 : 0) + std::string(n_bytes > 0 ? 1 : 0, '\0');
+    const std::string whole = halyard::explain(desc);
+    const std::int64_t length = std::ssize(whole);
+    for (const std::int64_t n_bytes : {std::int64_t{0}, std::int64_t{1}, length - 1, length, length + 1, length + 50}) {
         std::string buffer(whole.size() + 60, 'p');
         std::int64_t n_needed = -1;
-        REQUIRE(halyard_explain_plan(&given, buffer.data(), static_cast<std::int64_t>(n_bytes), &n_needed, nullptr) ==
-                HALYARD_OK);
-        CHECK(n_needed == std::ssize(whole));
-        CHECK(buffer.starts_with(expected));
-        CHECK(buffer.substr(n_bytes) == std::string(buffer.size() - n_bytes, 'p'));
+        REQUIRE(halyard_explain_plan(&given, buffer.data(), n_bytes, &n_needed, nullptr) == HALYARD_OK);
+        CHECK(n_needed == length);
+        const std::string expected = n_bytes == 0 ? "" : whole.substr(0, std::size_t(n_bytes - 1)) + '\0';
+        CHECK(buffer == expected + std::string(buffer.size() - expected.size(), 'p'));
     }
     CHECK(halyard_explain_plan(&given, nullptr, 0, nullptr, nullptr) == HALYARD_OK);
 }

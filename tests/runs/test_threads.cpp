@@ -33,15 +33,12 @@ struct Work {
     Rotation rotation = {.rotary_dim = 64, .head_dim = 128, .offset = 3};
     halyard::angle_source angles;
     halyard::plan plan = rotation.plan();
+    oracle::Random random{7};
     Elements x, alone;
 
     explicit Work(std::int64_t n_batch = 2, std::int64_t n_tokens = 150, std::int64_t n_heads = 64)
         : angles(halyard::angle_source::table(halyard::frequencies::from_base(10000.0, 64), 0, n_tokens + 1)),
-          x(HALYARD_F32, {n_batch, n_tokens, n_heads, 128}), alone(x) {
-        oracle::Random random(7);
-        x = Elements::random(HALYARD_F32, x.shape, random);
-        alone = rotate({});
-    }
+          x(Elements::random(HALYARD_F32, {n_batch, n_tokens, n_heads, 128}, random)), alone(rotate({})) {}
 
     Elements rotate(const halyard::run_options &options, bool in_place = true) const {
         Elements y = x, input = x;
@@ -51,14 +48,11 @@ struct Work {
         halyard::run(plan, angles, in_place ? y.tensor() : input.tensor(), y.tensor(), options);
         return y;
     }
-    /// Whether a run with an executor gives the same bits.
-    bool is_right(const halyard_executor *executor, bool in_place) const {
+    /// Whether a run with an executor gives the same bits, in place and not.
+    bool is_right(const halyard_executor *executor = nullptr) const {
         halyard::run_options options;
         options.executor = executor;
-        return rotate(options, in_place) == alone;
-    }
-    bool is_right(const halyard_executor *executor = nullptr) const {
-        return is_right(executor, true) && is_right(executor, false);
+        return rotate(options) == alone && rotate(options, false) == alone;
     }
 };
 
@@ -114,24 +108,16 @@ void let_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 // ---- Pools ---------------------------------------------------------------------------------------------------------
 
-TEST_CASE("pools: 1 to 16 threads give the same bits, where few tokens are shared by heads too", "[threads]") {
-    const Work few(1, 2, 1024);
-    for (std::int32_t n_threads = 1; n_threads <= 16; n_threads++) {
-        const halyard::pool pool(n_threads);
-        CHECK(pool.executor()->size == sizeof(halyard_executor));
-        CHECK(pool.executor()->n_threads == n_threads);
-        CHECK(work().is_right(pool.executor()));
-        CHECK(few.is_right(pool.executor()));
-    }
-}
-
-TEST_CASE("pools: made and destroyed, awake and asleep, for one caller or several at once", "[threads]") {
-    const Work small(1, 64, 64);
+TEST_CASE("pools: of 1 to 16 threads, made and destroyed, awake and asleep, for one caller or several at once",
+          "[threads]") {
+    const Work small(1, 64, 64), few(1, 2, 1024);  // few tokens are shared by heads too
     std::atomic<int> n_wrong{0};
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 64; i++) {
         const halyard::pool unused(1 + i % 16), pool(1 + i % 16);
-        for (int j = 0; j < i % 4; j++) {
-            n_wrong += small.is_right(pool.executor()) ? 0 : 1;
+        CHECK(pool.executor()->size == sizeof(halyard_executor));
+        CHECK(pool.executor()->n_threads == 1 + i % 16);
+        for (int j = 0; j < (i + i / 16) % 4; j++) {
+            n_wrong += small.is_right(pool.executor()) && few.is_right(pool.executor()) ? 0 : 1;
         }
         if (i % 10 == 0) {
             let_sleep();
@@ -311,7 +297,7 @@ TEST_CASE("executors: mistakes are errors", "[threads]") {
                    std::string(error.what()).find("executor.parallel_for " + words) != std::string::npos;
         };
         CAPTURE(what, words);
-        CHECK_THROWS_MATCHES(work().is_right(&hook.executor, true), halyard::error,
+        CHECK_THROWS_MATCHES(work().is_right(&hook.executor), halyard::error,
                              Catch::Matchers::Predicate<halyard::error>(says, "says so"));
     };
     /// Runs all tasks, or all but the last ones, and then something else.
