@@ -1,4 +1,4 @@
-// What rotate's options mean: by other options that say the same. Random rotations are in test_tool_scenes.cpp.
+// What rotate's options mean: by other options that say the same. Random rotations are in test_tool_random.cpp.
 #include "checks/make_sources.h"
 #include "tool/run_tool.h"
 
