@@ -59,19 +59,6 @@ inline Outcome read_good(const std::string &text, const char *layer_type = nullp
     return outcome;
 }
 
-/// The config of a case of the golden frequencies, in its newer form if it has both.
-inline std::string read_golden(const nlohmann::json &entry) {
-    const char *const form = entry.at("config_new").is_null() ? "config_old" : "config_new";
-    return golden::read_file(places::golden() + "/frequencies/" + entry.at(form).get<std::string>());
-}
-
-/// Reads a config for the layers and the length that an evaluation of the golden data is about.
-inline Outcome read_for(const nlohmann::json &evaluation, const std::string &text) {
-    const auto &layer_type = evaluation.at("layer_type"), &seq_len = evaluation.at("seq_len");
-    return read_good(text, layer_type.is_null() ? nullptr : layer_type.get_ref<const std::string &>().c_str(),
-                     seq_len.is_null() ? 0 : seq_len.get<std::int64_t>());
-}
-
 /// Checks that a config was refused with this status, in plain words, and with these.
 inline void check_outcome(const Outcome &outcome, halyard_status status, const std::string &words) {
     CAPTURE(outcome.message, words);

