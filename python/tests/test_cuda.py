@@ -1,5 +1,5 @@
-"""Tensors on a CUDA device, which is the emulated one of the host build (checks/cuda/driver.h): that work is enqueued on
-the stream of the arrays' library, and waits for nothing; that results are the CPU's; and what is refused."""
+"""Tensors on a CUDA device, which is the emulated one of the host build (checks/cuda/driver.h): that work is enqueued
+on the stream of the arrays' library, and waits for nothing; that results are the CPU's; and what is refused."""
 
 import ctypes
 import os
@@ -22,9 +22,9 @@ pointer, number = ctypes.c_void_p, ctypes.c_int32
 
 
 class DLTensor(ctypes.Structure):
-    _fields_ = [("data", pointer), ("device", number), ("device_id", number), ("n_dims", number), ("code", ctypes.c_uint8),
-                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", pointer), ("byte_offset", ctypes.c_uint64)]
+    _fields_ = [("data", pointer), ("device", number), ("device_id", number), ("n_dims", number),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", pointer), ("byte_offset", ctypes.c_uint64)]
 
 
 @ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
@@ -122,7 +122,7 @@ class Device:
         return values
 
     def get(self, *arrays):
-        """What becomes of arrays that work on STREAM is to change, and nothing before: it waits until somebody waits."""
+        """What becomes of arrays that work on STREAM is to change, and nothing before, for that waits."""
         assert all(self.read(array).tobytes() == array.before.tobytes() for array in arrays)
         self.call("cuStreamSynchronize", STREAM)
         return [self.read(array) for array in arrays]
@@ -172,8 +172,8 @@ def check_results(device, source, rng):
         values[special] = rng.choice([np.nan, np.inf, -np.inf, -0.0], special.sum())
         return values
 
-    def compare(tensors, caches=3 * [None], weights=3 * [None], in_place=False, on_both=None, rotary_offset=0, **options):
-        """Results of the device and of the CPU; of both, on_both holds the arrays."""
+    def compare(tensors, caches=3 * [None], weights=3 * [None], *, in_place=False, rotary_offset=0, on_both={}, **more):
+        """Results of the device and of the CPU; on_both are arguments that are arrays."""
         def rotate(place):
             told, made = [], []
             for x, cache, weight in zip(tensors, caches, weights):
@@ -182,8 +182,8 @@ def check_results(device, source, rng):
                 norm = None if weight is None else Norm(weight, 1e-5)
                 told.append(Tensor(x, rotary_offset=rotary_offset, norm=norm, cache=cache, out=out))
                 made.append(cache if out is None else out)
-            given = {name: place(x) for name, x in (on_both or {}).items()}
-            halyard.rotate(*told, angles=source, **options, **given)
+            given = {name: place(x) for name, x in on_both.items()}
+            halyard.rotate(*told, angles=source, **more, **given)
             return made
 
         for result, expected in zip(device.get(*rotate(device.put)), rotate(np.copy)):

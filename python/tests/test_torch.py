@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import functools
-import os
 import re
 import subprocess
 import sys
@@ -155,33 +154,8 @@ def test_outputs_lie_as_empty_like_has_them(angles):
         assert ops.rotate_no_grad(x, how).stride() == torch.empty_like(x).stride(), x.stride()
 
 
-CACHED = """
-import sys, torch, halyard, halyard.torch
-from torch._dynamo.utils import counters
-bases = [1e4, 5e5, 1e6]
-sources = {base: halyard.AngleSource(halyard.Frequencies.from_base(base, 8), first=0, n_positions=100)
-           for base in bases[::int(sys.argv[1])]}
-roads = {base: halyard.torch.Road(angles=source) for base, source in sources.items()}
-def layer(q, positions):
-    for base in bases:
-        q = halyard.torch.rotate(q + 1, angles=sources[base], positions=positions)
-        roads[base](q, positions=positions)
-    return q
-q, positions = torch.ones(3, 2, 8), torch.arange(3)
-with torch.no_grad():
-    assert torch.equal(torch.compile(layer, fullgraph=True)(q, positions), layer(q, positions))
-print(counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"])
-"""
-
-
-def test_graphs_on_disk_serve_another_process(tmp_path):
-    """One that makes its sources in another order."""
-    hits = [int(subprocess.check_output([sys.executable, "-c", CACHED, order], env={
-        **os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}).split()[-1]) for order in ("1", "-1")]
-    assert hits[0] == 0 < hits[1]
-
-
 def test_keys_of_sources():
+    """One for each, which is the same in every process, so that graphs on disk serve another one."""
     base, listed = Frequencies.from_base, Frequencies.from_list
     config = Frequencies.from_config({"model_type": "llama", "head_dim": 64, "rope_theta": 1e4})
     made = [functools.partial(AngleSource, *given, **more) for *given, more in (
@@ -191,6 +165,10 @@ def test_keys_of_sources():
     sources = [make() for make in made]
     assert len({source._key for source in sources}) == len(made)
     assert all(make()._handle is source._handle for make, source in zip(made, sources))
+    code = ("import halyard, halyard.torch; a = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64));"
+            "print(halyard.torch.Road(1, head_dim=64, angles=a).how)")
+    there = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert there == halyard.torch.Road(1, head_dim=64, angles=sources[0]).how + "\n"
     rows = torch.ones(4, 8)
     assert AngleSource.given(rows, rows)._key != AngleSource.given(rows, rows)._key
 
@@ -257,30 +235,24 @@ def test_compiled_in_one_graph(rng, angles):
             assert torch.allclose(a, b, rtol=1e-6)
 
 
-def ways_to_differentiate(f, x):
-    """By forward mode, and by torch.func: calls, by name."""
-    func, forward_ad, v = torch.func, torch.autograd.forward_ad, torch.ones_like(x)
-    compiled = torch.compile(f, backend="eager")
-    compiled(x)  # a graph from before there was a tangent
+def dual(f, x, wants_gradient=False, mode=torch.enable_grad):
+    with torch.autograd.forward_ad.dual_level(), mode():
+        return f(torch.autograd.forward_ad.make_dual(x.clone().requires_grad_(wants_gradient), torch.ones_like(x)))
 
-    def dual(call=f, wants_gradient=False, mode=torch.enable_grad):
-        with forward_ad.dual_level(), mode():
-            return call(forward_ad.make_dual(x.clone().requires_grad_(wants_gradient), v))
 
-    def total(y):
-        return f(y).sum()
-
-    def pushed(y):
-        return func.jvp(f, (y,), (v,))[1]
-
-    return {
-        "dual": dual, "dual, no_grad": lambda: dual(mode=torch.no_grad), "dual, gradient": lambda: dual(f, True),
-        "dual, compiled": lambda: dual(compiled), "jvp": lambda: pushed(x), "jacfwd": lambda: func.jacfwd(f)(x),
-        "linearize": lambda: func.linearize(f, x), "jvp, compiled": lambda: torch.compile(pushed, backend="eager")(x),
-        "jvp of vmap": lambda: func.jvp(torch.vmap(f), (x[None],), (v[None],)),
-        "grad": lambda: func.grad(total)(x), "jacrev": lambda: func.jacrev(f)(x), "hessian": lambda: func.hessian(f)(x),
-        "vmap of grad": lambda: torch.vmap(func.grad(total))(x[None]),
-        "grad, compiled": lambda: torch.compile(func.grad(total), backend="eager")(x)}
+func, compiled = torch.func, functools.partial(torch.compile, backend="eager")
+WAYS = {  # by forward mode, and by torch.func
+    "dual": dual, "dual, no_grad": lambda f, x: dual(f, x, mode=torch.no_grad),
+    "dual, gradient": lambda f, x: dual(f, x, True),
+    "dual, compiled": lambda f, x: (g := compiled(f), g(x), dual(g, x)),  # a graph from before there was a tangent
+    "jvp": lambda f, x: func.jvp(f, (x,), (x,)), "jacfwd": lambda f, x: func.jacfwd(f)(x),
+    "linearize": lambda f, x: func.linearize(f, x),
+    "jvp, compiled": lambda f, x: compiled(lambda y: func.jvp(f, (y,), (x,))[1])(x),
+    "jvp of vmap": lambda f, x: func.jvp(torch.vmap(f), (x[None],), (x[None],)),
+    "grad": lambda f, x: func.grad(lambda y: f(y).sum())(x), "jacrev": lambda f, x: func.jacrev(f)(x),
+    "hessian": lambda f, x: func.hessian(f)(x),
+    "vmap of grad": lambda f, x: torch.vmap(func.grad(lambda y: f(y).sum()))(x[None]),
+    "grad, compiled": lambda f, x: compiled(func.grad(lambda y: f(y).sum()))(x)}
 
 
 def test_other_derivatives_are_refused(angles):
@@ -292,13 +264,13 @@ def test_other_derivatives_are_refused(angles):
         halyard.torch.Road(angles=angles)(y := q.clone(), positions=at["positions"])
         return y
 
-    for f in (turned, lambda q: rotate(x, q, **at)[1], in_place, lambda q: ops.rotate(q, how, at["positions"]),
-              functools.partial(halyard.rotate, **at)):
-        for name, way in ways_to_differentiate(f, x).items():
+    for f in (lambda q: turned(q), lambda q: rotate(x, q, **at)[1], in_place, lambda q: halyard.rotate(q, **at),
+              lambda q: ops.rotate(q, how, at["positions"])):
+        for name, way in WAYS.items():
             with pytest.raises((halyard.Error, RuntimeError), match=r"\A.*(tangent|gradient|DLPack|out=).*\Z"):
-                pytest.fail(f"{name} gives {way()}")
-    y, tangent = torch.func.jvp(lambda w: (turned(x) * w).sum(), (x,), (x,))
-    assert torch.equal(torch.func.grad(lambda w: (turned(x) * w).sum())(x), turned(x)) and y == tangent
+                pytest.fail(f"{name} gives {way(f, x)}")
+    y, tangent = func.jvp(lambda w: (turned(x) * w).sum(), (x,), (x,))
+    assert torch.equal(func.grad(lambda w: (turned(x) * w).sum())(x), turned(x)) and y == tangent
     assert torch.equal(torch.autograd.functional.jvp(turned, x, x)[1], turned(x))  # by two backward passes
     for vectorize in (False, True):
         jacobian = torch.autograd.functional.jacobian(turned, x, vectorize=vectorize).reshape(DIM, DIM)

@@ -24,9 +24,10 @@ def describe(f):
 def facts_of(f, inv_freq=None):
     """With the first, middle and last of a package's own inverse frequencies, if they are given."""
     names = ("pairing", "out_pairing", "head_dim", "rotary_dim", "base", "method", "attention_factor")
-    own = {} if inv_freq is None else {
-        "inv_freq": [float(f"{float(inv_freq[i]):.9g}") for i in (0, len(inv_freq) // 2, -1)]}
-    return {name: getattr(f, name) for name in names} | {"axis_map": f.axis_map and [f.axis_map[0], *f.axis_map[1]]} | own
+    facts = {name: getattr(f, name) for name in names} | {"axis_map": f.axis_map and [f.axis_map[0], *f.axis_map[1]]}
+    if inv_freq is not None:
+        facts["inv_freq"] = [float(f"{float(inv_freq[i]):.9g}") for i in (0, len(inv_freq) // 2, -1)]
+    return facts
 
 
 def compare_held(frequencies, inv_freq, factor):

@@ -27,8 +27,8 @@ def own_scale(model_type, config, positions):
         return eval(lines[1], {"torch": torch, "positions": positions, "self": config})  # noqa: S307: transformers' own
     if model_type == "beam":
         return module.compute_attention_scaling(positions)
-    told = config.rope_parameters
-    return module.get_llama_4_attn_scale(positions, told["llama_4_scaling_beta"], told["original_max_position_embeddings"])
+    names = "llama_4_scaling_beta", "original_max_position_embeddings"
+    return module.get_llama_4_attn_scale(positions, *(config.rope_parameters[name] for name in names))
 
 
 CASES = {

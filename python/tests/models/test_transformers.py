@@ -84,7 +84,7 @@ def test_greedy_tokens(named, ids):
 
 
 def test_training_step(named, ids):
-    """Turned pairs are off by up to 5 eps from each other; what a model makes of such errors, others that it has show."""
+    """Turned pairs are off by up to 5 eps from each other; what a model makes of such errors, others of it show."""
     def gradients(model):
         model(ids, labels=ids).loss.backward()
         return {key: value.grad for key, value in model.named_parameters() if value.grad is not None}
@@ -123,8 +123,7 @@ def test_every_known_kind_has_a_small_model():
 
 @torch.no_grad()
 def test_what_stays_stock(ids):
-    """Other models, copies of a model that is not patched any more, and images, which Gemma 4 turns by the function that
-    turns its text."""
+    """Other models, copies of one that is not patched any more, and images, which Gemma 4 turns as it turns text."""
     from transformers.models.gemma4 import modeling_gemma4
     x, cos, sin = torch.randn(2, 5, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
     given = dict(cos=cos, sin=sin, unsqueeze_dim=2)

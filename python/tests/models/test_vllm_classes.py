@@ -145,5 +145,6 @@ def test_every_class_is_there():
 if __name__ == "__main__":
     renewed = [renew(row) for row in ROWS]
     for one, mistake in renewed:
-        print(mistake and f"WRONG: {mistake}" or one["verdict"], one["class"], one.get("words") or one["facts"], sep=" | ")
+        what = one.get("words") or one.get("facts")
+        print(mistake and f"WRONG: {mistake}" or one["verdict"], one["class"], what, sep=" | ")
     write_rows(DATA, [one for one, mistake in renewed if not mistake])
