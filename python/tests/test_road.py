@@ -83,10 +83,12 @@ def test_caches(angles, qkv, kind, layout):
     """What goes to an array is stored by slot, and moves there as in an array; nothing else is written."""
     stages = KINDS[kind]
     wanted = rotate(qkv[0], *(Tensor(x, **stages) for x in qkv[1:]), angles=angles, positions=FROM)
-    stored = [np.full(caches.shape_of(layout, HEADS, x.shape[-1]), 3).astype(x.dtype) for x in wanted[1:]]
+    between = 0 if layout == "tiled" else 1  # k and v in one array, as some engines have it
+    shape = np.insert(caches.shape_of(layout, HEADS, wanted[1].shape[-1]), between, 2)
+    stored = list(np.moveaxis(np.full(shape, 3).astype(wanted[1].dtype), between, 0))
     described = {"hnd": "hnd", "tiled": caches.tiled(HEADS, DIM, n_heads=HEADS, head_dim=DIM)}.get(layout, "nhd")
     returned = rotate(qkv[0], *(Tensor(x, cache=Cache(to, described), **stages) for x, to in zip(qkv[1:], stored)),
-                              angles=angles, positions=FROM, slots=SLOTS)
+                      angles=angles, positions=FROM, slots=SLOTS)
     assert np.array_equal(returned[0], wanted[0]) and all(x is y for x, y in zip(returned[1:], stored))
     move = dict(angles=angles, from_positions=FROM, positions=TO)
     as_stored = {name: value for name, value in stages.items() if name != "dtype"}
@@ -97,19 +99,6 @@ def test_caches(angles, qkv, kind, layout):
             assert np.array_equal(caches.in_slots(layout, cache), expected)
             rerotate(Tensor(x, **as_stored), **move)
             rerotate(Tensor(cache=Cache(cache, described), **as_stored), slots=SLOTS, **move)
-
-
-def test_interleaved_cache_and_batches(angles, rng):
-    """k and v in one array, as some engines have it, and slots of a batch."""
-    x = rng.standard_normal((2, 3, HEADS, DIM)).astype(np.float32)
-    pages = np.zeros((4, 2, 8, HEADS, DIM), np.float32)
-    slots = np.array([[1, 2, 3], [8, 9, -1]], np.int32)
-    q, _, _ = rotate(x, Tensor(x, cache=pages[:, 0]), Tensor(x, cache=pages[:, 1]), angles=angles, positions=0,
-                             slots=slots)
-    for cache, stored in (pages[:, 0], q), (pages[:, 1], x):
-        expected = np.zeros((32, HEADS, DIM), np.float32)
-        expected[slots.flat[:5]] = stored.reshape(6, HEADS, DIM)[:5]
-        assert np.array_equal(cache.reshape(expected.shape), expected)
 
 
 def test_padded_tokens(angles, rng):

@@ -86,18 +86,24 @@ def test_axes(rng, x):
 
 
 def test_given_rows(x):
-    x, positions = x[0, :4], np.array([3, 0, 2, 2])
+    """By position, by token, and by a map of axes, as vLLM's table of M-RoPE."""
+    x, positions, given = x[0, :4], np.array([3, 0, 2, 2]), AngleSource.given
     theta = np.arange(4)[:, None] * INV_FREQ
     rows = [each.astype(np.float32) for each in (np.cos(theta), np.sin(theta))]
     views = np.split(np.concatenate(rows, 1), 2, axis=1)
-    given, doubled = AngleSource.given, [np.tile(each, 2) for each in rows]
-    for angles in given(*rows), given(*views), given(*doubled, rotary_dim=DIM):
-        check_formula(rotate(x, angles=angles, positions=positions), x, positions)
-    by_token = given(*(each[positions] for each in rows), by_token=True)
-    assert np.array_equal(rotate(x, angles=by_token), rotate(x, angles=given(*rows), positions=positions))
-    for sin in rows[1][:3], rows[1][:, None], rows[1].astype(np.float64):
-        with pytest.raises(halyard.Error, match="sin"):
-            given(rows[0], sin)
+    for angles, where in ((given(*rows), positions), (given(*views), positions),
+                          (given(*(np.tile(each, 2) for each in rows), rotary_dim=DIM), positions),
+                          (given(*(each[positions] for each in rows), by_token=True), None)):
+        check_formula(rotate(x, angles=angles, positions=where), x, positions)
+    sections, at = dict(axis_map=("sections", (12, 10, 10))), np.stack([positions, positions[::-1], [1, 2, 3, 0]])
+    by_axis = (each[at].reshape(12, -1) for each in rows)
+    for angles, where in (given(*rows, **sections), at), (given(*by_axis, **sections), np.arange(12).reshape(3, 4)):
+        check_formula(rotate(x, angles=angles, positions=where), x, at.T[:, np.repeat(np.arange(3), (12, 10, 10))])
+    for cos, sin, more, words in ((rows[0], rows[1][:3], {}, "sin"), (rows[0], rows[1][:, None], {}, "sin"),
+                                  (rows[0], rows[1].astype(float), {}, "sin"),
+                                  (*rows, dict(axis_map=("sections", (1, 1))), "axis")):
+        with pytest.raises(halyard.Error, match=words):
+            given(cos, sin, **more)
 
 
 def test_where_results_go(rng, angles):

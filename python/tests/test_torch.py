@@ -187,23 +187,13 @@ def test_sources_are_let_go():
 
 
 def test_given_rows(rng):
-    """By position, by token, and by a map of axes, as vLLM's table of M-RoPE."""
-    table = torch.outer(torch.arange(20.0), 10.0 ** -torch.arange(4.0))
-    q = torch.from_numpy(rng.standard_normal((5, 2, 8))).float()
-    positions = torch.from_numpy(rng.integers(0, 20, (3, 5)))
-
-    def given(rows, **more):
-        return AngleSource.given(rows.cos(), rows.sin(), **more)
-
-    sections, by_axis = dict(axis_map=("sections", (1, 2, 1))), table[positions]
-    by_token = given(torch.cat([by_axis[0, :, :1], by_axis[1, :, 1:3], by_axis[2, :, 3:]], -1), by_token=True)
-    expected = halyard.rotate(q, angles=by_token)
-    for source, where in ((given(table, **sections), positions), (by_token, None),
-                          (given(by_axis.flatten(0, 1), **sections), torch.arange(15).view(3, 5))):
-        assert torch.equal(rotate(q, angles=source, positions=where), expected)
-        assert torch.equal(halyard.rotate(q, angles=source, positions=where), expected)
-    with pytest.raises(halyard.Error, match="axis"):
-        given(table, axis_map=("sections", (1, 1, 1)))
+    """By position, and by token, which have none."""
+    table, at = torch.outer(torch.arange(20.0), 10.0 ** -torch.arange(4.0)), torch.tensor([3, 0, 19, 3, 5])
+    q, (by_position, by_token) = torch.from_numpy(rng.standard_normal((5, 2, 8))).float(), (
+        AngleSource.given(rows.cos(), rows.sin(), by_token=rows is not table) for rows in (table, table[at]))
+    expected = halyard.rotate(q, angles=by_position, positions=at)
+    for turn in rotate, halyard.rotate:
+        assert equal((turn(q, angles=by_position, positions=at), turn(q, angles=by_token)), (expected, expected))
 
 
 def test_many_threads(rng, angles):

@@ -1,5 +1,5 @@
-"""Records of groups beside those that ggml's own functions write, byte for byte. HALYARD_TEST_GROUPS says how many groups
-there are of each preset, 1,000,000 say."""
+"""Records of groups beside those that ggml's own functions write, byte for byte. HALYARD_TEST_GROUPS says how many
+groups there are of each preset, 1,000,000 say."""
 
 import ctypes
 import os
@@ -56,16 +56,12 @@ def draw(rng, n, size):
     return groups
 
 
-def write(preset, v, **options):
-    """The records of heads [n, width]."""
-    return halyard.convert(v[:, None], groups=preset, **options)[:, 0]
-
-
 def check_equal(got, want, v, size):
     """With the first group of those that differ."""
     wrong = np.flatnonzero((got != want).any(-1))
-    assert len(wrong) == 0, (f"{len(wrong)} of {len(got)} heads differ; head {wrong[0]} is {v[wrong[0]][:size].tolist()}: "
-                             f"{got[wrong[0]].tolist()} for {want[wrong[0]].tolist()}")
+    if len(wrong):
+        group, ours, theirs = (each[wrong[0]].tolist() for each in (v[:, :size], got, want))
+        pytest.fail(f"{len(wrong)} of {len(got)} heads differ; head {wrong[0]} is {group}: {ours} for {theirs}")
 
 
 @pytest.fixture(scope="module")
@@ -82,13 +78,6 @@ def ggml():
     pytest.skip("there is no libggml-cpu.so in .deps/peers/ggml: ./run bench --peers fetches and builds it")
 
 
-def ggml_rows(function, v, n_bytes):
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
-    out = np.empty((len(v), n_bytes), np.uint8)
-    function(v.ctypes.data, out.ctypes.data, v.size)
-    return out
-
-
 @pytest.mark.parametrize("preset, library, function", [
     ("ggml_q8_0", 1, "quantize_row_q8_0"), ("ggml_q8_0_reference", 0, "quantize_row_q8_0_ref"),
     ("ggml_q8_0_reference", 1, "quantize_row_q8_0_generic"), ("ggml_q4_0", 0, "quantize_row_q4_0_ref"),
@@ -102,44 +91,9 @@ def test_against_ggml(rng, ggml, preset, library, function):
         d = amax / F32(8 if preset == "ggml_q4_0" else 127)
         r = F32(127) / amax if preset == "ggml_q8_0" else F32(1) / d
         v = v[np.isfinite(v).all(-1) & np.isfinite(d.astype(np.float16)) & (np.isfinite(r) | (amax == 0))]
-        want = ggml_rows(getattr(ggml[library], function), v, 18 if preset == "ggml_q4_0" else 34)
-        check_equal(write(preset, v, threads=2), want, v, 32)
+        want = np.empty((len(v), 18 if preset == "ggml_q4_0" else 34), np.uint8)
+        pointers = (ctypes.c_void_p(each.ctypes.data) for each in (v, want))
+        getattr(ggml[library], function)(*pointers, ctypes.c_int64(v.size))
+        check_equal(halyard.convert(v[:, None], groups=preset, threads=2)[:, 0], want, v, 32)
         n_compared += len(v)
     assert n_compared > 0.98 * N_GROUPS
-
-
-def test_hadamard_against_ggml(rng, ggml):
-    """ggml's fast transform, to the bit, alone and with its quantiser behind it."""
-    base, cpu = ggml
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-
-    class Parameters(ctypes.Structure):
-        _fields_ = [("size", ctypes.c_size_t), ("memory", pointer), ("no_alloc", ctypes.c_bool)]
-
-    def function(library, name, result, *arguments):
-        found = getattr(library, f"ggml_{name}")
-        found.restype, found.argtypes = result, arguments
-        return found
-
-    init, free = function(base, "init", pointer, Parameters), function(base, "free", None, pointer)
-    new_tensor = function(base, "new_tensor_2d", pointer, pointer, ctypes.c_int, size, size)
-    multiply, hint = (function(base, "mul_mat", pointer, pointer, pointer, pointer),
-                      function(base, "mul_mat_set_hint", None, pointer, ctypes.c_int))
-    data, graph = function(base, "get_data", pointer, pointer), function(base, "new_graph", pointer, pointer)
-    expand = function(base, "build_forward_expand", None, pointer, pointer)
-    compute = function(cpu, "graph_compute_with_ctx", ctypes.c_int, pointer, pointer, ctypes.c_int)
-    f32, is_hadamard = 0, 1
-    for n in 32, 64, 128, 256:
-        v = rng.standard_normal((max(N_GROUPS // 40, 1000), n)).astype(F32) * 3
-        context = init(Parameters(2 * v.nbytes + 16 * n * n + (1 << 20), None, False))
-        matrix, x = (new_tensor(context, f32, n, rows) for rows in (n, len(v)))
-        ctypes.memmove(data(x), v.ctypes.data, v.nbytes)
-        product, of_product, want = multiply(context, matrix, x), graph(context), np.empty_like(v)
-        hint(product, is_hadamard)
-        expand(of_product, product)
-        assert compute(context, of_product, 1) == 0
-        ctypes.memmove(want.ctypes.data, data(product), v.nbytes)
-        free(context)
-        assert np.array_equal(halyard.convert(v[:, None], hadamard=n)[:, 0].view(np.uint32), want.view(np.uint32))
-        records = ggml_rows(cpu.quantize_row_q8_0, want.reshape(-1, 32), 34).reshape(len(v), -1)
-        assert np.array_equal(write("ggml_q8_0", v, hadamard=n), records)
