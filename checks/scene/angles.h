@@ -88,7 +88,7 @@ struct Angles {
 
     // ---- What it is ----
 
-    const halyard_angle_source *get() const { return sources_[0].get(); }
+    const halyard::angle_source &source() const { return sources_[0]; }
     /// NULL where that is the same.
     const halyard_angle_source *get_from() const { return from == other ? sources_[1].get() : nullptr; }
     const halyard::frequencies &frequencies() const { return frequencies_[0]; }
@@ -101,13 +101,16 @@ struct Angles {
     std::int64_t row_of(const Call &call, std::int64_t batch, std::int64_t token) const {
         return desc.by_token == 1 ? batch * call.n_tokens() + token : token;
     }
-    /// A source of just that row.
     halyard::angle_source of_row(std::int64_t row) const {
-        halyard_angle_source_desc one = desc;
-        one.cos_rows = place(desc.cos_rows, row, 0);
-        one.sin_rows = place(desc.sin_rows, row, 0);
-        one.n_rows = 1;
-        return halyard::angle_source(halyard::frequencies(), one);
+        return of_rows(place(desc.cos_rows, row, 0), place(desc.sin_rows, row, 0), 1);
+    }
+    /// A source of given rows that lie elsewhere.
+    halyard::angle_source of_rows(const void *cos, const void *sin, std::int64_t n_rows) const {
+        halyard_angle_source_desc described = desc;
+        described.cos_rows = cos;
+        described.sin_rows = sin;
+        described.n_rows = n_rows;
+        return halyard::angle_source(halyard::frequencies(), described);
     }
 
     /// cos and sin of a token's pair, with the sign of the direction. How far halyard.h lets results be, in eps.

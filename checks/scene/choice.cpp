@@ -1,23 +1,23 @@
 #include "checks/scene/choice.h"
 
+#include <algorithm>
 #include <set>
 
 namespace scenes {
 
 std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels) {
-    using Pair = std::array<int, 4>;  // two factors and their levels
+    using Pair = std::array<std::size_t, 4>;  // two factors and their levels
     std::set<Pair> missing;
-    const auto for_each_pair = [](auto function) {
-        for (int a = 0; a < n_factors; a++) {
-            for (int b = a + 1; b < n_factors; b++) {
-                function(a, b);
+    const auto for_each_pair = [](const Levels &levels, auto function) {
+        for (std::size_t a = 0; a < levels.size(); a++) {
+            for (std::size_t b = a + 1; b < levels.size(); b++) {
+                function(Pair{a, b, static_cast<std::size_t>(levels[a]), static_cast<std::size_t>(levels[b])});
             }
         }
     };
-    const auto of = [](auto &levels, int factor) -> auto & { return levels[static_cast<std::size_t>(factor)]; };
-    for_each_pair([&](int a, int b) {
-        for (int i = 0; i < of(n_levels, a) * of(n_levels, b); i++) {
-            missing.insert({a, b, i % of(n_levels, a), i / of(n_levels, a)});
+    for_each_pair(n_levels, [&](const Pair &n) {
+        for (std::size_t i = 0; i < n[2] * n[3]; i++) {
+            missing.insert({n[0], n[1], i % n[2], i / n[2]});
         }
     });
     std::vector<Levels> rows;
@@ -26,23 +26,20 @@ std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels) 
         int most = -1;
         for (int attempt = 0; attempt < 40; attempt++) {  // each holds a pair that is missing
             auto wanted = missing.begin();
-            std::advance(wanted, random.in(0, static_cast<std::int64_t>(missing.size()) - 1));
+            std::advance(wanted, random.in(0, std::ssize(missing) - 1));
             Levels levels;
-            for (int f = 0; f < n_factors; f++) {
-                of(levels, f) = static_cast<int>(random.in(0, of(n_levels, f) - 1));
-            }
-            of(levels, (*wanted)[0]) = (*wanted)[2];
-            of(levels, (*wanted)[1]) = (*wanted)[3];
+            std::transform(n_levels.begin(), n_levels.end(), levels.begin(),
+                           [&](int n) { return static_cast<int>(random.in(0, n - 1)); });
+            levels[(*wanted)[0]] = static_cast<int>((*wanted)[2]);
+            levels[(*wanted)[1]] = static_cast<int>((*wanted)[3]);
             int n_new = 0;
-            for_each_pair([&](int a, int b) {
-                n_new += missing.count({a, b, of(levels, a), of(levels, b)}) != 0 ? 1 : 0;
-            });
+            for_each_pair(levels, [&](const Pair &pair) { n_new += missing.count(pair) != 0 ? 1 : 0; });
             if (n_new > most) {
                 most = n_new;
                 best = levels;
             }
         }
-        for_each_pair([&](int a, int b) { missing.erase({a, b, of(best, a), of(best, b)}); });
+        for_each_pair(best, [&](const Pair &pair) { missing.erase(pair); });
         rows.push_back(best);
     }
     return rows;

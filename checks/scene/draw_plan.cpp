@@ -37,6 +37,7 @@ private:
     Draw &draw_;
     const Choice &choice_;
     Call &call_;
+    bool is_half_[HALYARD_MAX_TENSORS] = {};  // of rows of a cache
 
     int level(Factor factor, int tensor = 0) { return scene_.level(factor, tensor); }
     template <typename T, std::size_t n>
@@ -224,18 +225,28 @@ private:
 
     void draw_cache(int i) {
         const int layout = level(of_layout, i);
-        if (layout == no_cache) {
+        if (layout == no_cache && !follows_packed(i)) {
             return;
         }
         halyard_kv_desc &kv = call_.kv[i];
         halyard_cache_desc &cache = call_.caches[i];
         kv.cache = &cache;
+        if (follows_packed(i)) {
+            cache = call_.caches[i - 1];
+            call_.x[i].shape[2] = call_.x[i - 1].shape[2];
+            kv.out_dtype = call_.out_dtype(i - 1);
+            scene_.is_packed[i] = true;
+            return;
+        }
         const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
         const std::int64_t width = call_.width_of(i, false);
         const bool fits = kv.groups != nullptr ? layout == packed_v : width % 16 == 0;  // records lie in one piece
         const bool is_row_major = layout <= hnd;
+        is_half_[i] = layout == packed_v && fits;
         const std::int64_t unit = choice_.on_device ? choice_.step / bytes_of(call_.out_dtype(i)) : 1;
-        const std::int64_t gap = is_row_major && draw_.one_in(2) ? draw_.in(1, 2) * unit : 0;
+        const std::int64_t gap = layout == rows && call_.is_dynamic(i) ? 8 - width % 4  // which its scale lies in
+                                 : is_row_major && draw_.one_in(2)     ? draw_.in(1, 2) * unit
+                                                                       : 0;
         describe_layout(is_row_major || fits ? layout : hnd, scene_.n_slots / bs, bs,
                         std::max<std::int64_t>(call_.x[i].shape[2], 1), (width + unit - 1) / unit * unit + gap, cache);
         if (choice_.on_device && cache.block_size == 0) {
@@ -248,6 +259,13 @@ private:
             cache.stride_block *= -1;
             cache.stride_head *= -1;
         }
+    }
+
+    /// Whether a tensor takes the other half of the rows that the one before has packed.
+    bool follows_packed(int i) const {
+        const auto is_simple = [&](int k) { return call_.kv[k].groups == nullptr && !call_.is_dynamic(k); };
+        return i > 0 && is_half_[i - 1] && is_simple(i) && is_simple(i - 1) && !choice_.moves &&
+               call_.tensors[i].head_dim == call_.tensors[i - 1].head_dim;
     }
 
     /// Strides of scales that lie apart: dense without any, by token or by head, or behind each block's records.
@@ -287,7 +305,7 @@ Scene::Scene(Draw &from, const Choice &fixed) : Scene(from, fixed, InSteps()) {
 
 std::string Scene::create_angles() {
     const std::string refused = angles.create(call.plan.rerotates != 0);
-    call.args.angles = angles.get();
+    call.args.angles = angles.source().get();
     call.brought.from_angles = call.plan.rerotates != 0 ? angles.get_from() : nullptr;
     return refused;
 }

@@ -187,10 +187,17 @@ private:
                 add(stages.bias);
             }
         }
-        if (kv.cache != nullptr) {
-            Extent extent = extent_of_cache(call_, i);
-            extent.high += scene_.page_scales[i] != 0 ? kv.cache->stride_block : 0;  // of the last page, behind records
-            memory_.add(stages.cache, caches, extent, choice_.step, choice_.step * draw_.in(0, 3));
+        const std::int64_t row = head_dim * bytes_of(call_.out_dtype(i));
+        if (scene_.is_packed[i]) {
+            memory_.add_beside(stages.cache, call_.stages[i - 1].cache, row);
+        } else if (kv.cache != nullptr) {
+            Extent extent = extent_of_cache(call_, i);  // and behind that of the last slot
+            extent.high += scene_.page_scales[i] != 0                     ? kv.cache->stride_block
+                           : i + 1 < call_.n() && scene_.is_packed[i + 1] ? row
+                           : has_scales_in_gaps(i)                        ? 8
+                                                                          : 0;
+            const std::int64_t step = std::max<std::int64_t>(choice_.step, has_scales_in_gaps(i) ? 4 : 1);
+            memory_.add(stages.cache, caches, extent, step, step * draw_.in(0, 3));
         }
         if (call_.is_dynamic(i)) {
             add_dynamic_scales(i);
@@ -223,6 +230,12 @@ private:
         }
     }
 
+    /// Whether the scale of each head lies behind its elements.
+    bool has_scales_in_gaps(int i) const {
+        return call_.is_dynamic(i) && call_.kv[i].cache != nullptr && call_.caches[i].block_size == 0 &&
+               call_.caches[i].stride_head > 0;
+    }
+
     /// With gaps; by slot heads first.
     void add_dynamic_scales(int i) {
         halyard_stages &stages = call_.stages[i];
@@ -231,6 +244,12 @@ private:
         stages.stride_scales[2] = by_head ? scene_.n_slots : 1;
         stages.stride_scales[1] = by_head ? 1 : heads + draw_.in(0, 2);
         stages.stride_scales[0] = has_cache ? 0 : n_tokens_ * stages.stride_scales[1];
+        if (has_scales_in_gaps(i)) {
+            stages.stride_scales[2] = call_.caches[i].stride_head / 4;
+            stages.stride_scales[1] = call_.caches[i].stride_token / 4;
+            memory_.add_beside(stages.scales_out, stages.cache, (call_.tensors[i].head_dim + 3) / 4 * 4);
+            return;
+        }
         memory_.add(stages.scales_out, memory_.new_region(), extent_of_scales_out(call_, i), 4, 4 * draw_.in(0, 2));
     }
 
@@ -296,6 +315,10 @@ private:
                 fill_record(i, at);
                 return;
             }
+            if (!scene_.are_numbers && call_.groups_of(i, false) != nullptr) {
+                fill_hard(i, at);
+                return;
+            }
             for (std::int64_t d = 0; d < call_.tensors[i].head_dim; d++) {
                 char *const element = place_of_input(call_, i, at, d);
                 if (dtype <= HALYARD_BF16 && scene_.are_numbers) {
@@ -333,6 +356,31 @@ private:
         for (std::int64_t g = 0; !scene_.are_numbers && g < record.n_groups(); g++) {
             char *const data = bytes + record.data_offset + g * record.data_stride;
             std::generate(data, data + record.data_bytes(), [&] { return static_cast<char>(contents_.bits()); });
+        }
+    }
+
+    /// What is hard to make records of: groups of zeros, of one element, of ties where the greatest is 127, of
+    /// subnormal numbers, of the ends, of what is not finite, and of any bits.
+    void fill_hard(int i, const Head &at) {
+        static constexpr float specials[] = {NAN,   INFINITY,  -INFINITY,  0.0f,
+                                             -0.0f, 0x1p-149f, -0x1p-126f, 127 * 65504.0f};
+        const std::int64_t n = call_.record_of(i, false).group, head_dim = call_.tensors[i].head_dim;
+        std::int64_t kind = 0, lone = 0;
+        int exponent = 0;
+        for (std::int64_t d = 0; d < head_dim; d++) {
+            if (d % n == 0) {
+                kind = contents_.in(0, 9);
+                lone = contents_.in(0, n - 1);
+                exponent = static_cast<int>(kind < 5 ? 0 : contents_.in(-150, 127));
+            }
+            const double unit = contents_.unit();
+            const double value = kind == 0   ? (d % n == lone && contents_.one_in(2) ? unit : 0)
+                                 : kind == 1 ? (d % n == lone ? 127 : std::nearbyint(254 * unit) / 2)
+                                 : kind == 2 ? std::nearbyint(32 * unit) / 4
+                                 : kind == 8 && contents_.one_in(6) ? contents_.one_of(specials)
+                                 : kind == 9 ? oracle::widen(HALYARD_F32, static_cast<std::uint32_t>(contents_.bits()))
+                                             : std::ldexp(unit, exponent);
+            write_real(call_.tensors[i].dtype, place_of_input(call_, i, at, d), static_cast<float>(value));
         }
     }
 

@@ -62,26 +62,17 @@ Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_cud
     if (args.bad_position == HALYARD_BAD_POSITION_ERROR) {
         args.error_word = static_cast<std::int32_t *>(words.data(4));
     }
-    halyard_angle_source_desc desc = angles.desc;
     halyard::angle_source given;
     if (angles.is_given()) {
-        desc.cos_rows = mirror.data(angles.desc.cos_rows);
-        desc.sin_rows = mirror.data(angles.desc.sin_rows);
-        given = halyard::angle_source(halyard::frequencies(), desc);
+        given =
+            angles.of_rows(mirror.data(angles.desc.cos_rows), mirror.data(angles.desc.sin_rows), angles.desc.n_rows);
     }
+    const halyard::cuda_angles angles_there(queue, angles.is_given() ? given : angles.source());
+    const halyard::cuda_plan plan(queue, scene.call.plan, angles_there);
     auto error = sized<halyard_error>();
-    const auto need = [&](halyard_status status) {
-        if (status != HALYARD_OK) {
-            throw std::runtime_error(error.message);
-        }
-    };
-    halyard_cuda_angles *angles_there = nullptr;
-    need(halyard_create_cuda_angles(&queue, angles.is_given() ? given.get() : angles.get(), &angles_there, &error));
-    const halyard::cuda_angles owns_angles(angles_there);
-    halyard_cuda_plan *plan = nullptr;
-    need(halyard_create_cuda_plan(&queue, &scene.call.plan, angles_there, &plan, &error));
-    const halyard::cuda_plan owns_plan(plan);
-    need(halyard_run_cuda(plan, &args, &error));
+    if (halyard_run_cuda(plan.get(), &args, &error) != HALYARD_OK) {
+        throw std::runtime_error(error.message);
+    }
     return mirror.image();
 }
 
@@ -92,13 +83,12 @@ Images run_on_host(Scene &scene) {
     Call &call = scene.call;
     const std::int32_t policy = call.args.bad_position;
     const bool is_told = policy == HALYARD_BAD_POSITION_ERROR;
-    for (std::int64_t b = 0; call.brought.slots != nullptr && b < call.n_batch(); b++) {
-        for (std::int64_t t = 0; t < call.n_tokens(); t++) {
-            if (scene.has_bad_slot(b, t) || (is_told && scene.has_bad_position(b, t))) {
-                write_number(call.slots.type, place_of_number(call.slots, b, t), -1);
-            }
+    any_token(call, [&](std::int64_t b, std::int64_t t) {
+        if (scene.has_bad_slot(b, t) || (is_told && call.brought.slots != nullptr && scene.has_bad_position(b, t))) {
+            write_number(call.slots.type, place_of_number(call.slots, b, t), -1);
         }
-    }
+        return false;
+    });
     const halyard::plan plan(call.plan);
     WatchedError error;
     call.args.bad_position = is_told ? HALYARD_BAD_POSITION_IDENTITY : policy;
@@ -112,11 +102,10 @@ Images run_on_host(Scene &scene) {
 
 /// Whether the error word tells of a bad position or slot where there is one, and its neighbour is as it was.
 bool is_word_right(const Scene &scene, const std::vector<char> &words) {
-    bool has_bad_position = false, has_bad_slot = false;
-    for (std::int64_t i = 0, n_tokens = scene.call.n_tokens(); i < scene.call.n_batch() * n_tokens; i++) {
-        has_bad_position = has_bad_position || scene.has_bad_position(i / n_tokens, i % n_tokens);
-        has_bad_slot = has_bad_slot || scene.has_bad_slot(i / n_tokens, i % n_tokens);
-    }
+    const auto has = [&](auto what) {
+        return any_token(scene.call, [&](std::int64_t b, std::int64_t t) { return (scene.*what)(b, t); });
+    };
+    const bool has_bad_position = has(&Scene::has_bad_position), has_bad_slot = has(&Scene::has_bad_slot);
     const std::int64_t word = read_number(HALYARD_INT32, words.data() + 4);
     const bool is_told = scene.call.args.bad_position == HALYARD_BAD_POSITION_ERROR;
     return read_number(HALYARD_INT32, words.data()) == 0 &&

@@ -26,6 +26,7 @@ struct Scene {
     std::int64_t n_slots = 0;
     bool are_numbers = true;  // the inputs
     bool in_place[HALYARD_MAX_TENSORS] = {};
+    bool is_packed[HALYARD_MAX_TENSORS] = {};            // a cache, beside that of the tensor before
     int position_scales[HALYARD_MAX_TENSORS] = {};       // their level
     std::int64_t page_scales[HALYARD_MAX_TENSORS] = {};  // where those of groups lie in a block of the cache, or 0
 

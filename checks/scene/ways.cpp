@@ -1,5 +1,6 @@
 #include "checks/scene/ways.h"
 
+#include "checks/fields.h"
 #include "checks/model.h"
 #include "core/plan.h"
 
@@ -24,29 +25,32 @@ halyard_status for_each_part(std::int32_t n_parts, const WatchedError &error, Fu
 }  // namespace
 
 halyard_status run(const halyard_plan *plan, const Call &of, Way way, std::int32_t n_parts, WatchedError &error) {
-    halyard_run_args args = of.args;
+    RunStructs given(of);
     const halyard::pool pool(way == Way::pool ? n_parts : 1);
-    args.executor = way == Way::pool ? pool.executor() : args.executor;
+    given.args.executor = way == Way::pool ? pool.executor() : of.args.executor;
     if (way == Way::whole || way == Way::pool) {
-        return call(error, halyard_run(plan, &args, &error.error));
+        return call(error, halyard_run(plan, &given.args, &error.error));
     }
     if (way == Way::parts) {
-        args.n_parts = n_parts;
+        given.args.n_parts = n_parts;
         return for_each_part(n_parts, error, [&](std::int32_t part) {
-            args.part = part;
-            return halyard_run(plan, &args, &error.error);
+            given.args.part = part;
+            return halyard_run(plan, &given.args, &error.error);
         });
     }
+    // To bind it, nothing is read but scales.
+    for (const fields::Place &place : fields::places(fields::of<halyard_run_args>(), &given.args, of.plan.n_tensors)) {
+        if (place.field->kind == fields::Kind::data && !place.is_null() && !place.path.ends_with("scales")) {
+            place.write(place.read<std::uintptr_t>() + (std::uintptr_t{1} << 40));  // where nothing is
+        }
+    }
     halyard_bound_run *made = nullptr;
-    const halyard_status status = call(error, halyard_bind_run(plan, &args, &made, &error.error));
+    const halyard_status status = call(error, halyard_bind_run(plan, &given.args, &made, &error.error));
     const halyard::bound_run bound(made);
     require((status == HALYARD_OK) == (made != nullptr), "a bound run, or an error");
-    if (status != HALYARD_OK) {
-        return status;
-    }
     BoundPointers pointers(of.plan, of.args);
     pointers.args.n_parts = way == Way::bound_parts ? n_parts : 1;
-    return for_each_part(pointers.args.n_parts, error, [&](std::int32_t part) {
+    return status != HALYARD_OK ? status : for_each_part(pointers.args.n_parts, error, [&](std::int32_t part) {
         pointers.args.part = part;
         return halyard_run_bound(made, &pointers.args, &error.error);
     });

@@ -45,7 +45,6 @@ TEST_CASE("errors: groups, plans", "[errors][groups]") {
     auto &cache = s.cache;
     auto fixed = halyard::describe_static_scales();
     s.refuse_fields();
-    plans.accept({});
     plans.refuse({
         {HALYARD_ERROR_SHAPE, {"preset is 10", "512", "head_dim is 32"}, {{preset, HALYARD_GROUPS_MLA_V4}}},
         {HALYARD_ERROR_SHAPE, {"from_groups.preset is 1,", "of 32", "head_dim is 33"}, {{v.head_dim, 33}}},
@@ -84,9 +83,7 @@ TEST_CASE("errors: groups, plans", "[errors][groups]") {
         plans.refuse(HALYARD_ERROR_MISMATCH, {"tensors[0].kv.groups.scales_stride_", "preset is 7"},
                      {{(&s.q_groups.scales_stride_block)[i], 4}});
     }
-    plans.accept_each({{{preset, HALYARD_GROUPS_MX}},
-                       {{q.dtype, HALYARD_BF16}, {q_kv.out_dtype, HALYARD_UINT8}, {q_kv.hadamard, 32}},
-                       // Tiles whose elements follow each other all the same, whatever strides nothing goes by.
+    plans.accept_each({// Tiles whose elements follow each other all the same, whatever strides nothing goes by.
                        {{cache.tile_elements, 16}, {cache.stride_tile_elements, 16}},
                        {{cache.tile_elements, 1}, {cache.stride_tile_elements, 1}, {cache.stride_element, 7}},
                        // A record of one byte lies nowhere apart.
@@ -121,20 +118,6 @@ TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
         {HALYARD_ERROR_OVERFLOW, {"group_scales", "address space"}, {{head, 4}, {token, INT64_MAX / 2}}},
         {HALYARD_ERROR_OVERFLOW, {"group_scales"}, {{head, 4}, {token, 8}, {block, INT64_MIN}}},
     });
-}
-
-TEST_CASE("errors: groups, a bound run of halyard.hpp takes what a good run does", "[groups]") {
-    GroupsRun s;
-    const auto before = s.arena;
-    const halyard::plan plan(s.plan);
-    const auto how = halyard::run_options().with(s.brought);
-    halyard::run(plan, s.angles, s.x, s.y, how);
-    const auto after = s.arena;
-    CHECK(after != before);
-    s.arena = before;
-    const halyard::bound_run bound(plan, s.angles, s.x, s.y, how);
-    bound({s.x[0].data, s.x[1].data, s.x[2].data}, {s.y[0].data, nullptr, s.y[2].data}, nullptr, {}, &s.brought);
-    CHECK(std::memcmp(s.arena.data(), after.data(), after.size() * sizeof(float)) == 0);
 }
 
 TEST_CASE("errors: groups, what is told of a preset", "[errors][groups]") {

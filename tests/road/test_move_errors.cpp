@@ -1,8 +1,8 @@
 // What is refused of plans and runs that move keys, with a sentence that names the argument and its value; nothing is
 // written. Beside each bad value stands a good one.
 #include "checks/make_sources.h"
-#include "valid_run.h"
 #include "core/plan.h"
+#include "valid_run.h"
 
 #include <limits>
 
@@ -111,22 +111,6 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
                      {s.y[0].shape[2], 0},
                      {(first == 2200 ? s.positions : from).shape[0], 1}});
     }
-    {
-        auto desc = describe_source(HALYARD_ANGLES_PHASE);
-        desc.axis_map = HALYARD_AXIS_MAP_SECTIONS;
-        desc.n_axes = 2;
-        desc.axis_counts[0] = desc.axis_counts[1] = 2;
-        const halyard::angle_source axes(s.frequencies, desc);
-        MoveRun two;
-        two.args.angles = axes.get();
-        two.positions.n_axes = two.from_positions.n_axes = 2;
-        two.positions.stride_axis = two.from_positions.stride_axis = 6;
-        std::fill_n(two.numbers(2212), 6, 0);
-        std::fill_n(two.numbers(2312), 6, 0);
-        two.runs.accept({});
-        two.runs.refuse(HALYARD_ERROR_POSITION, {"from_positions[axis 1, batch 1, token 0] is 4294967296"},
-                        {{two.numbers(2300)[9], std::int64_t{1} << 32}});
-    }
     // Other plans have nothing to do with it.
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;
@@ -212,8 +196,7 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][mo
 TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
     MoveRun s;
     BoundRun bound(s);
-    bound.calls.refuse(HALYARD_ERROR_MISMATCH,
-                       {"args.kv.from_positions.data is NULL, but the run was bound with"},
+    bound.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_positions.data is NULL, but the run was bound with"},
                        {{bound.from_positions.data, nullptr}});
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;

@@ -56,21 +56,9 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
     const Table &plans = s.plans;
     auto &norm = s.norm;
     s.refuse_fields({"tensors[1].kv.norm.window_size"});  // named beside window_offset, below
-    for (std::int32_t *const field : {&norm.width, &norm.order, &norm.unit_offset, &norm.no_eps}) {
-        plans.accept({{norm.eps, 0}, {*field, 1}});
-    }
-    plans.accept_each({{{norm.eps, 0}, {norm.kind, 0}},
-                       {{norm.eps, 0}, {norm.rounding, 3}},
-                       {{norm.weight_dtype, 0}, {norm.rounding, 1}},
-                       {{norm.kind, HALYARD_NORM_LAYER}},
-                       {{norm.weight_per_head, 1}},
-                       {{norm.kind, HALYARD_NORM_LAYER}, {norm.has_bias, 1}, {norm.weight_per_head, 1}},
-                       {{norm.kind, HALYARD_NORM_LAYER}, {norm.weight_dtype, 0}}});
-    for (const double eps : {0.0, 1e-5, 1.0, 1e38}) {
-        plans.accept({{norm.eps, eps}});
-    }
+    plans.accept({{norm.eps, 1e38}});
     const std::int64_t D = RoadRun::D, most = INT64_MAX;
-    for (const auto &[offset, size] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
+    for (const auto &[offset, size] : std::vector<std::pair<std::int64_t, std::int64_t>>{
              {-1, 4}, {D, 0}, {D, 1}, {0, D + 1}, {4, 5}, {0, -1}, {1, most}, {INT64_MIN, 0}, {most, most}}) {
         plans.refuse(HALYARD_ERROR_WINDOW, {"window_offset is " + text(offset), "window_size " + text(size)},
                      {{norm.window_offset, offset}, {norm.window_size, size}});
@@ -100,12 +88,8 @@ TEST_CASE("errors: roads, dtypes, scales and caches of a plan", "[errors][road]"
     plans.accept({});
     for (const std::int32_t dtype : {HALYARD_E4M3, HALYARD_E5M2, HALYARD_INT8}) {
         plans.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.tensors[0].dtype, dtype}});
-        plans.accept({{s.kv[0].out_dtype, dtype}});
     }
     plans.refuse_each(HALYARD_ERROR_SHAPE, {1, 3, 6, 2 * RoadRun::D, 1 << 30, INT32_MAX}, {s.kv[1].hadamard});
-    for (const std::int64_t n : {std::int64_t{2}, std::int64_t{4}, RoadRun::D}) {
-        plans.accept({{s.kv[1].hadamard, n}, {s.kv[2].hadamard, n}});
-    }
     const std::string of_k = "tensors[1].kv.cache";
     plans.refuse({
         {HALYARD_ERROR_MISMATCH, {}, {{s.dynamic.per, 1}}},
@@ -123,7 +107,6 @@ TEST_CASE("errors: roads, dtypes, scales and caches of a plan", "[errors][road]"
         {HALYARD_ERROR_OVERFLOW, {of_k}, {{cache.n_slots, INT64_MAX / 4 * 4}, {cache.stride_block, 1 << 20}}},
     });
     plans.accept_each({{{cache.extent, 32}},
-                       {{cache.stride_token, 9}},
                        {{s.plan.rotary_dim, 0}, {s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
                        {{s.tensors[2].pairing, 99}}});  // of what is not rotated, not read
 }
@@ -133,7 +116,6 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
     const Table &runs = s.runs;
     auto &slots = s.slots;
     auto *const values = s.numbers(2000);
-    runs.accept({});
     for (const int i : {0, 1}) {
         for (const std::int64_t n : Numbers{1, 0, INT64_MAX}) {
             runs.refuse(HALYARD_ERROR_SHAPE, {"slots.shape", text(n), "{2, 3}"}, {{slots.shape[i], n}});
@@ -156,9 +138,7 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "y[0]"}, {{slots.scratch, s.at(7)}}},
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "stages[1].cache"}, {{slots.scratch, s.at(1127)}}},
     });
-    runs.accept_each({{{values[5], 0}, {slots.policy, HALYARD_SLOTS_RANGE_ONLY}, {slots.scratch, nullptr}},
-                      {{values[5], -1}, {values[4], -1}},
-                      {{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}, {s.brought.slots, nullptr}},
+    runs.accept_each({{{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}, {s.brought.slots, nullptr}},
                       {{slots.scratch, s.at(1128)}}});
 }
 
@@ -176,7 +156,6 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL"}, {{norm.kind, 1}, {norm.has_bias, 1}}},
     });
     runs.accept_each({
-        {{norm.kind, HALYARD_NORM_LAYER}, {norm.has_bias, 1}, {stages[1].bias, s.at(910)}},
         {{s.x[1].shape[2], 0}, {stages[1], halyard::stages()}},  // nothing is asked of a tensor without heads
         {{s.y[1].size, 0}},                                      // of a tensor with a cache, not read
         // Nothing is rotated, so angles are not needed.
@@ -188,7 +167,7 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
     s.kv[1].cache = nullptr;
     s.plan.n_tensors = 2;
     s.args.kv = nullptr;
-    runs.accept_each({{}, {{s.kv[1].norm, &norm}, {norm.weight_dtype, 0}}});
+    runs.accept({{s.kv[1].norm, &norm}, {norm.weight_dtype, 0}});
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"kv is NULL", "tensors[1] has a norm"}, {{s.kv[1].norm, &norm}}},
         {HALYARD_ERROR_NULL_POINTER, {"kv is NULL", "tensors[1] has "}, {{s.kv[1].scale, &s.fixed}}},
@@ -202,18 +181,10 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
     auto &k = s.stages[1];
     constexpr std::int64_t all = RoadRun::H * RoadRun::D;
     runs.refuse_each(HALYARD_ERROR_SHAPE, {7, 9, 0, INT64_MAX}, {k.n_weights, k.n_scales});
-    runs.accept_each(
-        {{{norm.width, HALYARD_NORM_ROW}, {k.n_weights, all}},
-         {{norm.weight_per_head, 1}, {k.n_weights, all}},
-         {{norm.weight_per_head, 1}, {norm.window_offset, 1}, {norm.window_size, 5}, {k.n_weights, RoadRun::H * 5}},
-         {{s.k_cache.stride_head, 32}},
-         {{s.kv[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}, {s.y[0].data, s.at(3000)}}});
     for (const double scale : {0.0, -0.0, -1.0, nan_value, infinite, 0x1p-140}) {
         runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales[1] is "}, {{*s.at(951), scale}});
     }
-    for (const double scale : {0x1p-126, 0x1.fffffep127, 1.0}) {
-        runs.accept({{*s.at(951), scale}});
-    }
+    runs.accept_each({{{*s.at(951), 0x1p-126}}, {{*s.at(951), 0x1.fffffep127}}});
     const auto before_end = before_the_end_of_memory<>;
     runs.refuse({
         {HALYARD_ERROR_SHAPE, {"stages[1].n_weights is 8", "16"}, {{norm.weight_per_head, 1}}},
@@ -278,19 +249,15 @@ struct ScaledRun : RoadRun {
 TEST_CASE("errors: roads, scales by position", "[errors][road]") {
     ScaledRun s;
     auto &q = s.stages[0];
-    s.plans.accept_each({{}, {{s.kv[0].no_rotation, 1}}});
     s.refuse_fields({"tensors*", "x*", "y*", "kv.stages[1]*", "kv.stages[2]*"});
     s.plans.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.tensors[0].head_dim, 2050}});
 
     const Table &runs = s.runs;
-    runs.accept({});
     for (const double scale : {nan_value, infinite, -infinite}) {
         runs.refuse(HALYARD_ERROR_SCALE, {"stages[0].position_scales[batch 1, token 2, head 0] is ", "must be finite"},
                     {{*s.at(3010), scale}});
     }
-    for (const double scale : {0.0, -0.0, -1.0, 0x1p-140, 0x1.fffffep127}) {
-        runs.accept({{*s.at(3010), scale}});
-    }
+    runs.accept_each({{{*s.at(3010), 0x1p-140}}, {{*s.at(3010), 0x1.fffffep127}}});
     // What a stride of 0 shares is read once, and what strides do not lead to is not.
     std::int64_t(&strides)[3] = q.stride_position_scales;
     runs.accept_each({{{*s.at(3010), nan_value}, {strides[0], 0}},

@@ -1,20 +1,19 @@
-// Records of groups, as a user of a quantised cache meets them: the bytes of each preset, typed from the description of
-// its format; elements that are not finite, ties and the ends of scales; and hard groups against the oracle.
-// Caches of records are among the scenes of roads and moves (test_road.cpp).
+// What is stored, to the byte: records of groups, typed from the description of each format; elements that are not
+// finite, ties and the ends of scales; and norms of such numbers. Random calls (test_road.cpp) have all the rest.
 #include "checks/record_oracle.h"
 #include "checks/rotate.h"
 #include "checks/sized.h"
 
-#include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iomanip>
 #include <limits>
 #include <sstream>
 
 using Bytes = std::vector<unsigned char>;
+using Bits = std::vector<std::uint32_t>;
 
 /// In hexadecimal.
 template <>
@@ -32,56 +31,62 @@ namespace {
 
 constexpr auto &preset = halyard::describe_groups;
 
-/// A head's record, and its scales where they lie apart.
+/// Elements or records of heads, and their scales where they lie apart.
 struct Stored {
     Bytes record, scales;
     bool operator==(const Stored &) const = default;
 };
 
-/// Takes heads from x to y by a tensor that is not rotated.
-void pass(halyard_tensor_desc desc, halyard_kv_desc kv, const halyard_stages &stages, const halyard_tensor &x,
-          const halyard_tensor &y, const char *target) {
+/// Stores heads of so many elements, that are not rotated, one behind the other.
+Stored store(halyard_kv_desc kv, const std::vector<float> &heads, std::int64_t head_dim, const char *target) {
+    const std::int64_t n = std::ssize(heads) / head_dim;
+    std::int64_t bytes = head_dim * oracle::element_bytes(kv.out_dtype), scales = 4, width = head_dim;
+    if (kv.groups != nullptr) {
+        const oracle::Record record = oracle::record_of(*kv.groups, head_dim);
+        bytes = width = record.bytes;
+        scales = record.scales_apart ? std::max(record.dense_scales(), record.scale_strides[2]) : 0;
+    }
+    Stored stored = {Bytes(static_cast<std::size_t>(n * bytes), 0xa5),
+                     Bytes(static_cast<std::size_t>(n * scales), 0xa5)};
+    auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
     kv.no_rotation = 1;
     desc.kv = &kv;
     halyard::plan_desc plan(0, {desc});
     plan.target = target;
-    const auto brought = halyard::kv_args(&stages);
-    halyard::run(halyard::plan(plan), halyard::angle_source(), x, y, halyard::run_options().with(brought));
-}
-
-/// Stores heads of so many elements, that are neither rotated nor anything else, one behind the other.
-Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads, std::int64_t head_dim,
-             const char *target = nullptr) {
-    const oracle::Record record = oracle::record_of(groups, head_dim);
-    const std::int64_t n = static_cast<std::int64_t>(heads.size()) / head_dim;
-    const std::int64_t head_scales = std::max(record.dense_scales(), record.scale_strides[2]);
-    Stored stored = {Bytes(static_cast<std::size_t>(n * record.bytes), 0xa5),
-                     Bytes(static_cast<std::size_t>(record.scales_apart ? n * head_scales : 0), 0xa5)};
-    const auto desc = halyard::describe_tensor(halyard::dtype::f32, head_dim);
-    auto kv = sized<halyard_kv_desc>();
-    kv.groups = &groups;
     auto stages = halyard::stages();
-    stages.group_scales = record.scales_apart ? stored.scales.data() : nullptr;
-    pass(desc, kv, stages, halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}),
-         halyard::tensor(stored.record.data(), halyard::dtype::uint8, {1, 1, n, record.bytes}), target);
+    stages.group_scales = kv.groups != nullptr && scales != 0 ? stored.scales.data() : nullptr;
+    stages.scales_out = kv.scale != nullptr ? reinterpret_cast<float *>(stored.scales.data()) : nullptr;
+    const auto brought = halyard::kv_args(&stages);
+    halyard::run(halyard::plan(plan), halyard::angle_source(),
+                 halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}),
+                 halyard::tensor(stored.record.data(), static_cast<halyard::dtype>(kv.out_dtype), {1, 1, n, width}),
+                 halyard::run_options().with(brought));
     return stored;
 }
-
-/// Loads what was stored.
-std::vector<float> load(const halyard_groups_desc &groups, const Stored &stored, std::int64_t head_dim,
-                        const char *target = nullptr) {
-    const oracle::Record record = oracle::record_of(groups, head_dim);
-    const std::int64_t n = static_cast<std::int64_t>(stored.record.size()) / record.bytes;
-    std::vector<float> heads(static_cast<std::size_t>(n * head_dim));
-    const auto desc = halyard::describe_tensor(halyard::dtype::uint8, head_dim);
+Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads, std::int64_t head_dim,
+             const char *target) {
     auto kv = sized<halyard_kv_desc>();
-    kv.out_dtype = HALYARD_F32;
-    kv.from_groups = &groups;
-    auto stages = halyard::stages();
-    stages.from_group_scales = record.scales_apart ? stored.scales.data() : nullptr;
-    pass(desc, kv, stages, halyard::input_tensor(stored.record.data(), halyard::dtype::uint8, {1, 1, n, record.bytes}),
-         halyard::tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}), target);
-    return heads;
+    kv.groups = &groups;
+    kv.out_dtype = HALYARD_UINT8;
+    return store(kv, heads, head_dim, target);
+}
+
+/// One head by way of a norm, a scale and a dtype. Returns the bits of each element.
+Bits take(const halyard_norm_desc *norm, const halyard_scale_desc *scale, std::int32_t out_dtype,
+          const std::vector<float> &x, const char *target, float *scale_out = nullptr) {
+    auto kv = sized<halyard_kv_desc>();
+    kv.out_dtype = out_dtype;
+    kv.norm = norm;
+    kv.scale = scale;
+    const Stored stored = store(kv, x, std::ssize(x), target);
+    if (scale_out != nullptr) {
+        std::memcpy(scale_out, stored.scales.data(), sizeof(*scale_out));
+    }
+    Bits words;
+    for (std::int64_t at = 0; at < std::ssize(stored.record); at += oracle::element_bytes(out_dtype)) {
+        words.push_back(oracle::read_word(out_dtype, stored.record.data() + at));
+    }
+    return words;
 }
 
 /// A head of zeros but for some elements.
@@ -241,72 +246,64 @@ TEST_CASE("groups: what is not finite, zeros, and scales beyond their dtype", "[
     }
 }
 
-// ---- Against the oracle --------------------------------------------------------------------------------------------
-
-namespace {
-
-/// A group of the hard kinds: zeros, one element, subnormal numbers, ties, ends, what is not finite, any bits.
-void fill_hard(oracle::Random &random, float *group, std::int64_t n) {
-    static constexpr float specials[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 0x1p-149f, -0x1p-126f, 65504.0f * 127};
-    const std::int64_t kind = random.in(0, 9);
-    const int exponent = static_cast<int>(kind < 5 ? 0 : random.in(-150, 127));
-    for (std::int64_t i = 0; i < n; i++) {
-        const double unit = random.unit();
-        const double value = kind == 0   ? 0.0
-                             : kind == 1 ? std::nearbyint(254 * unit) / 2  // ties, where the largest is 127
-                             : kind == 2 ? std::nearbyint(32 * unit) / 4
-                                         : std::ldexp(unit, exponent);
-        group[i] = static_cast<float>(value);
-        if (kind == 9 || (kind == 8 && random.one_in(6))) {
-            group[i] = kind == 8 ? random.one_of(specials)
-                                 : oracle::widen(HALYARD_F32, static_cast<std::uint32_t>(random.bits()));
+TEST_CASE("road: the ends of the numbers", "[road]") {
+    const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+    for (const char *target : stage_targets_here()) {
+        CAPTURE(target);
+        CHECK((take(nullptr, nullptr, HALYARD_INT8, {nan, inf, -inf, 127.5f, -200.0f, 2.5f, -3.5f, -0.0f}, target) ==
+               Bits{0, 127, 128, 127, 128, 2, 252, 0}));
+        CHECK((take(nullptr, nullptr, HALYARD_E4M3, {nan, inf, -1e9f, 448.0f, 0x1p-9f, 0x1p-10f, 0x1.8p-9f, -0.0f},
+                    target) == Bits{0x7f, 0x7e, 0xfe, 0x7e, 0x01, 0x00, 0x02, 0x80}));
+        CHECK((take(nullptr, nullptr, HALYARD_E5M2, {inf, -1e9f, 57344.0f, 61440.0f, 0x1p-16f, 0x1p-17f}, target) ==
+               Bits{0x7b, 0xfb, 0x7b, 0x7b, 0x01, 0x00}));
+        CHECK((take(nullptr, nullptr, HALYARD_F16, {65504.0f, 65520.0f, -inf, 0x1p-25f, 0x1.8p-24f, 1.0f}, target) ==
+               Bits{0x7bff, 0x7c00, 0xfc00, 0x0000, 0x0002, 0x3c00}));
+        // A sum of squares that overflows gives r = 0.
+        auto norm = sized<halyard_norm_desc>();
+        CHECK((take(&norm, nullptr, HALYARD_F32, {1e30f, -1.0f, 0.0f, 5.0f}, target) == Bits{0, 0x80000000u, 0, 0}));
+        CHECK((take(&norm, nullptr, HALYARD_F32, {0.0f, -0.0f, 0.0f, 0.0f}, target) == Bits{0, 0x80000000u, 0, 0}));
+        // The default of eps is 1e-6: r = 1 / sqrt(1 + 1e-6), and half of that.
+        const float r = 1.0f / std::sqrt(1.0f + 1e-6f);
+        CHECK((take(&norm, nullptr, HALYARD_F32, {1.0f, -1.0f, 1.0f, 1.0f}, target)[1] ==
+               std::bit_cast<std::uint32_t>(-r)));
+        norm.no_eps = 1;
+        CHECK((take(&norm, nullptr, HALYARD_F32, {1.0f, -1.0f, 1.0f, 1.0f}, target)[1] == 0xbf800000u));
+        for (const std::uint32_t word : take(&norm, nullptr, HALYARD_F32, {0.0f, 0.0f}, target)) {
+            CHECK(std::isnan(std::bit_cast<float>(word)));
         }
+        // Dynamic scales look at finite values, and are 1 where there is nothing, or too little, to scale by.
+        const auto dynamic = halyard::describe_dynamic_scales();
+        float scale = 0;
+        CHECK((take(nullptr, &dynamic, HALYARD_INT8, {2.0f, -254.0f, inf, nan, -inf}, target, &scale) ==
+               Bits{1, 129, 127, 0, 128}));
+        CHECK(scale == 2.0f);
+        CHECK((take(nullptr, &dynamic, HALYARD_INT8, {0.0f, -0.0f, nan}, target, &scale) == Bits{0, 0, 0}));
+        CHECK(scale == 1.0f);
+        take(nullptr, &dynamic, HALYARD_E4M3, {0x1p-120f, 0.0f}, target, &scale);
+        CHECK(scale == 1.0f);
+        CHECK((take(nullptr, &dynamic, HALYARD_E4M3, {448 * 0x1p-126f, 0.0f}, target, &scale) == Bits{0x7e, 0}));
+        CHECK(scale == 0x1p-126f);
     }
-    const auto at = static_cast<std::size_t>(random.in(0, n - 1));
-    group[at] = kind == 0 && random.one_in(2) ? static_cast<float>(random.unit()) : kind == 1 ? 127.0f : group[at];
 }
 
-}  // namespace
-
-TEST_CASE("groups: hard groups of every preset, on every target", "[road][groups]") {
-    static constexpr std::int64_t n_heads = 80, head_dims[] = {96, 96, 96, 96, 96, 96, 96, 96, 576, 512, 512, 96};
-    oracle::Random random(Catch::getSeed());
-    for (int i = 0; i < 12 * 8; i++) {
-        const auto groups = preset(HALYARD_GROUPS_GGML_Q8_0 + i % 12);
-        const std::int64_t head_dim = head_dims[i % 12];
-        const oracle::Record record = oracle::record_of(groups, head_dim);
-        CAPTURE(groups.preset);
-        std::vector<float> heads(n_heads * head_dim);
-        for (std::int64_t at = 0; at < n_heads * head_dim; at++) {
-            if (at % head_dim >= record.n_grouped) {
-                heads[static_cast<std::size_t>(at)] = static_cast<float>(random.unit());
-            } else if (at % head_dim % record.group == 0) {
-                fill_hard(random, &heads[static_cast<std::size_t>(at)], record.group);
-            }
-        }
-        for (const char *target : stage_targets_here()) {
-            CAPTURE(target);
-            const Stored stored = store(groups, heads, head_dim, target);
-            Stored expected = {Bytes(stored.record.size(), 0xa5), Bytes(stored.scales.size(), 0xa5)};
-            for (std::int64_t head = 0; head < n_heads; head++) {
-                oracle::encode(record, heads.data() + head * head_dim, expected.record.data() + head * record.bytes,
-                               expected.scales.data() + head * record.dense_scales());
-            }
-            const auto wrong = std::mismatch(stored.record.begin(), stored.record.end(), expected.record.begin());
-            const auto place = wrong.first - stored.record.begin();
-            CAPTURE(place / record.bytes, place % record.bytes);
-            REQUIRE((stored.record == expected.record));
-            REQUIRE((stored.scales == expected.scales));
-            const std::vector<float> loaded = load(groups, stored, head_dim, target);
-            for (std::int64_t head = 0; head < n_heads; head++) {
-                const auto values = oracle::decode(record, stored.record.data() + head * record.bytes,
-                                                   stored.scales.data() + head * record.dense_scales());
-                for (std::size_t d = 0; d < values.size(); d++) {
-                    const float is = loaded[static_cast<std::size_t>(head * head_dim) + d];
-                    REQUIRE((std::bit_cast<std::uint32_t>(is) == std::bit_cast<std::uint32_t>(values[d]) ||
-                             (std::isnan(is) && std::isnan(values[d]))));
-                }
-            }
-        }
+TEST_CASE("road: layer norms of equal numbers, of zeros, and of too large ones", "[road]") {
+    const float most = std::numeric_limits<float>::max();
+    for (const char *target : stage_targets_here()) {
+        CAPTURE(target);
+        auto norm = sized<halyard_norm_desc>();
+        norm.kind = HALYARD_NORM_LAYER;
+        const auto normed = [&](const std::vector<float> &x) { return take(&norm, nullptr, HALYARD_F32, x, target); };
+        // Without a bias nothing is added, not even +0 to -0.
+        CHECK((normed({-0.0f, -0.0f, -0.0f}) == Bits{0x80000000u, 0x80000000u, 0x80000000u}));
+        CHECK((normed({3.0f, 3.0f, 3.0f, 3.0f}) == Bits{0, 0, 0, 0}));
+        CHECK((normed({7.0f}) == Bits{0}));
+        const float r = 1.0f / std::sqrt(1.0f + 1e-6f);
+        CHECK((normed({5.0f, 3.0f}) == Bits{std::bit_cast<std::uint32_t>(r), std::bit_cast<std::uint32_t>(-r)}));
+        // A sum of squares that overflows gives r = 0; a sum that does, NaN.
+        CHECK((normed({1e30f, -1.0f, 0.0f, 5.0f}) == Bits{0, 0x80000000u, 0x80000000u, 0x80000000u}));
+        CHECK(std::isnan(std::bit_cast<float>(normed({most, most})[0])));
+        norm.no_eps = 1;
+        CHECK(std::isnan(std::bit_cast<float>(normed({3.0f, 3.0f})[1])));
+        CHECK((normed({5.0f, 3.0f}) == Bits{0x3f800000u, 0xbf800000u}));
     }
 }
