@@ -208,6 +208,16 @@ private:
         if (kv.position_scales != 0) {
             add_position_scales(i);
         }
+        const bool has_group_scales = add_group_scales(i);
+        if (kv.norm != nullptr || kv.scale != nullptr || kv.cache != nullptr || kv.position_scales != 0 ||
+            has_group_scales || draw_.one_in(4)) {
+            call_.brought.stages = call_.stages;
+        }
+    }
+
+    /// Returns whether there are any.
+    bool add_group_scales(int i) {
+        halyard_stages &stages = call_.stages[i];
         bool has_group_scales = false;
         for (const bool is_input : {false, true}) {
             if ((is_input && moves_) || call_.groups_of(i, is_input) == nullptr ||
@@ -224,10 +234,7 @@ private:
                 memory_.add(stages.group_scales, memory_.new_region(), extent, 1, draw_.in(0, 3));
             }
         }
-        if (kv.norm != nullptr || kv.scale != nullptr || kv.cache != nullptr || kv.position_scales != 0 ||
-            has_group_scales || draw_.one_in(4)) {
-            call_.brought.stages = call_.stages;
-        }
+        return has_group_scales;
     }
 
     /// Whether the scale of each head lies behind its elements.

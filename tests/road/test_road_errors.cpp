@@ -349,76 +349,16 @@ TEST_CASE("errors: roads, calls of bound runs that bring other structs", "[error
     CHECK(b() == HALYARD_OK);
 }
 
-namespace {
+// The fuzzers' own check (tests/fuzz/fuzz_api.cpp), of bytes that nobody has thought of: half of the calls are sensible,
+// and the others have some fields that are not.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
-/// Changes one to three fields or slots, most of them to what is refused or makes another layout.
-void change_at_random(RoadRun &s, oracle::Random &random) {
-    static constexpr std::int64_t values[] = {-9, -1, 0,  1,  2,  3,  4,  6,         7,         8,
-                                              9,  12, 16, 17, 24, 31, 33, INT64_MIN, INT64_MAX, INT64_MIN / 4};
-    auto places = fields::places(fields::of<halyard_plan_desc>(), &s.plan, 3);
-    const auto of_run = fields::places(fields::of<halyard_run_args>(), &s.args, 3);
-    places.insert(places.end(), of_run.begin(), of_run.end());
-    std::erase_if(places, [](const fields::Place &place) {  // the memory of tensors ends where they do
-        return place.field->is_pointer() || place.field->kind == fields::Kind::size || place.owner[0] == 'x' ||
-               place.owner[0] == 'y' || place.path.ends_with("part") || place.path.ends_with("n_parts");
-    });
-    for (std::int64_t n_changes = random.in(1, 3); n_changes > 0; n_changes--) {
-        const auto &place = places[static_cast<std::size_t>(random.in(0, std::ssize(places) - 1))];
-        if (random.one_in(6)) {
-            s.numbers(2000)[random.in(0, 5)] = random.in(-1, 8);
-        } else if (place.field->bytes == 8) {
-            place.write(random.one_of(values));
-        } else {
-            place.write(static_cast<std::int32_t>(random.in(0, 6)));
-        }
-    }
-}
-
-}  // namespace
-
-TEST_CASE("errors: roads, whatever is accepted stays in its memory and is the same in parts and bound",
-          "[errors][road]") {
+TEST_CASE("errors: roads, whatever is accepted is what the formula says, and stays in its memory", "[errors][road]") {
     oracle::Random random(Catch::getSeed());
-    int n_accepted = 0, n_refused = 0;
-    for (int round = 0; round < 20000; round++) {
+    std::vector<std::uint8_t> bytes(3000);
+    for (int round = 0; round < 4000; round++) {
         CAPTURE(round);
-        RoadRun s;
-        // Everything has room: caches of two dozen slots, whose strides are small, in the middle of the arena.
-        s.stages[1].cache = s.at(3000);
-        s.stages[2].cache = s.at(1300);
-        if (random.one_in(2)) {
-            s.add_bias();
-        }
-        change_at_random(s, random);
-        const auto before = s.arena;
-        auto error = sized<halyard_error>();
-        halyard_plan *made = nullptr;
-        halyard_status status = halyard_create_plan(&s.plan, &made, &error);
-        const halyard::plan plan(made);
-        if (status == HALYARD_OK) {
-            status = halyard_run(plan.get(), &s.args, &error);
-        }
-        CAPTURE(error.message);
-        if (status != HALYARD_OK) {
-            n_refused++;
-            REQUIRE(std::strlen(error.message) > 8);
-            REQUIRE(s.holds(before));
-            continue;
-        }
-        n_accepted++;
-        const auto after = s.arena;
-        s.arena = before;
-        for (const std::int32_t part : {1, 2, 0, 3}) {
-            auto args = s.args;
-            args.part = part;
-            args.n_parts = 4;
-            REQUIRE(halyard_run(plan.get(), &args, &error) == HALYARD_OK);
-        }
-        REQUIRE(s.holds(after));
-        s.arena = before;
-        REQUIRE(BoundRun(s)(&error) == HALYARD_OK);
-        REQUIRE(s.holds(after));
+        std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random.bits()); });
+        REQUIRE_NOTHROW(LLVMFuzzerTestOneInput(bytes.data(), bytes.size()));
     }
-    CHECK(n_accepted > 1000);
-    CHECK(n_refused > 1000);
 }
