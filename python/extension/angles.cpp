@@ -96,7 +96,7 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     }
     {
         nb::gil_scoped_release release;  // a table takes seconds
-        made->source = angle_source(from, desc);
+        made->angles->source = angle_source(from, desc);
     }
     made->rotary_dim = info.rotary_dim;
     made->pairing = info.pairing;
@@ -124,22 +124,21 @@ bool are_alike(const Array &cos, const Array &sin) {
 std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t rotary_dim, bool by_token,
                                    const std::optional<AxisMap> &map) {
     auto made = std::make_unique<AngleSource>();
-    made->cos = std::make_unique<Array>(cos, "cos");
-    made->sin = std::make_unique<Array>(sin, "sin");
-    check_rows(*made->cos, rotary_dim / 2);
-    check_rows(*made->sin, rotary_dim / 2);
-    if (!are_alike(*made->cos, *made->sin)) {
+    const auto &of_cos = *(made->angles->cos = std::make_unique<Array>(cos, "cos"));
+    const auto &of_sin = *(made->angles->sin = std::make_unique<Array>(sin, "sin"));
+    check_rows(of_cos, rotary_dim / 2);
+    check_rows(of_sin, rotary_dim / 2);
+    if (!are_alike(of_cos, of_sin)) {
         refuse(HALYARD_ERROR_MISMATCH,
-               "cos is " + made->cos->dtype_name() + " " + made->cos->shape_text() + " and sin is " +
-                   made->sin->dtype_name() + " " + made->sin->shape_text() +
+               "cos is " + of_cos.kind_text() + " and sin is " + of_sin.kind_text() +
                    ", but both have to have one shape, one stride, and one of float32, float16 and bfloat16");
     }
-    const auto n_rows = made->cos->size(0), stride_row = n_rows > 1 ? made->cos->stride(0) : rotary_dim;
-    auto desc = angle_source::describe_rows(made->cos->data(), made->sin->data(),
-                                            static_cast<dtype>(made->cos->dtype()), n_rows, stride_row, rotary_dim);
+    const auto n_rows = of_cos.size(0), stride_row = n_rows > 1 ? of_cos.stride(0) : rotary_dim;
+    auto desc = angle_source::describe_rows(of_cos.data(), of_sin.data(), static_cast<dtype>(of_cos.dtype()), n_rows,
+                                            stride_row, rotary_dim);
     desc.by_token = by_token ? 1 : 0;
     made->n_axes = map ? set_axes(*map, desc) : 1;
-    made->source = angle_source::given(desc);
+    made->angles->source = angle_source::given(desc);
     made->rotary_dim = rotary_dim;
     made->by_token = by_token;
     return made;
@@ -191,14 +190,15 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
     made->rotary_dim = 2 * by.size(1);
     const auto n_batch = has_batch ? at.size(1) : 1, n_tokens = at.size(has_batch ? 2 : 1);
     const auto n_floats = n_batch * n_tokens * made->rotary_dim;
-    made->rows = std::make_unique<float[]>(static_cast<std::size_t>(n_floats));
+    made->angles->rows = std::make_unique<float[]>(static_cast<std::size_t>(n_floats));
     {
         nb::gil_scoped_release release;
         const plan maker(plan_desc(made->rotary_dim, {describe_tensor(dtype::f32, made->rotary_dim, pairing::half)}));
-        make_rows(maker, angles, n_batch, n_tokens, made->rows.get(), n_floats);
+        make_rows(maker, angles, n_batch, n_tokens, made->angles->rows.get(), n_floats);
     }
     made->by_token = true;
-    made->source = angle_source::given_by_token(made->rows.get(), n_batch * n_tokens, made->rotary_dim, !has_batch);
+    made->angles->source =
+        angle_source::given_by_token(made->angles->rows.get(), n_batch * n_tokens, made->rotary_dim, !has_batch);
     return made;
 }
 
@@ -216,10 +216,10 @@ void add_angles(nb::module_ &module) {
         .def_ro("n_axes", &AngleSource::n_axes)
         .def_prop_ro("pairing", [](const AngleSource &self) { return name_or_none(pairings, self.pairing); })
         .def_prop_ro("out_pairing", [](const AngleSource &self) { return name_or_none(pairings, self.out_pairing); })
-        .def_prop_ro("kind", [](const AngleSource &self) { return name_in(angle_kinds, self.source.info().kind); })
-        .def_prop_ro("first", [](const AngleSource &self) { return self.source.info().first; })
-        .def_prop_ro("last", [](const AngleSource &self) { return self.source.info().last; })
-        .def_prop_ro("n_bytes", [](const AngleSource &self) { return self.source.info().bytes; });
+        .def_prop_ro("kind", [](const AngleSource &self) { return name_in(angle_kinds, self.source().info().kind); })
+        .def_prop_ro("first", [](const AngleSource &self) { return self.source().info().first; })
+        .def_prop_ro("last", [](const AngleSource &self) { return self.source().info().last; })
+        .def_prop_ro("n_bytes", [](const AngleSource &self) { return self.source().info().bytes; });
 }
 
 }  // namespace halyard::python

@@ -28,39 +28,40 @@ const Words &words() {
     return *once;
 }
 
-const dlpack::ExchangeApi *look_up_exchange(PyTypeObject *type) {
-    const auto capsule = nb::steal(PyObject_GetAttr(reinterpret_cast<PyObject *>(type), words().exchange.ptr()));
-    const dlpack::ExchangeApi *found = nullptr;
-    if (capsule.is_valid()) {
-        found = static_cast<const dlpack::ExchangeApi *>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
-    }
-    PyErr_Clear();
-    while (found != nullptr && found->version.major > 1) {
-        found = found->previous;
-    }
-    return found != nullptr && found->tensor_from_object != nullptr ? found : nullptr;
-}
+/// What a type of arrays has: DLPack's exchange API or NULL, and what only tensors of PyTorch's are marked with.
+struct Kind {
+    PyTypeObject *type = nullptr;
+    const dlpack::ExchangeApi *exchange = nullptr;
+    bool has_marks = false;
 
-/// The exchange API of the object's type, or NULL. The last type of either kind is remembered, and kept.
-const dlpack::ExchangeApi *find_exchange(nb::handle object) {
-    static PyTypeObject *last_with = nullptr, *last_without = nullptr;
-    static const dlpack::ExchangeApi *last = nullptr;
-    PyTypeObject *type = Py_TYPE(object.ptr());
-    if (type == last_without) {
-        return nullptr;
-    }
-    if (type != last_with) {
-        const auto *found = look_up_exchange(type);
-        auto &remembered = found != nullptr ? last_with : last_without;
-        Py_INCREF(reinterpret_cast<PyObject *>(type));
-        Py_XDECREF(reinterpret_cast<PyObject *>(remembered));
-        remembered = type;
-        if (found == nullptr) {
-            return nullptr;
+    Kind() = default;
+    explicit Kind(PyTypeObject *of) : type(of), has_marks(PyObject_HasAttr(object(), words().is_neg.ptr()) != 0) {
+        const auto capsule = nb::steal(PyObject_GetAttr(object(), words().exchange.ptr()));
+        if (capsule.is_valid()) {
+            void *const held = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
+            exchange = static_cast<const dlpack::ExchangeApi *>(held);
         }
-        last = found;
+        PyErr_Clear();
+        while (exchange != nullptr && (exchange->version.major > 1 || exchange->tensor_from_object == nullptr)) {
+            exchange = exchange->previous;
+        }
     }
-    return last;
+    PyObject *object() const { return reinterpret_cast<PyObject *>(type); }
+};
+
+/// That of an object. Two types are remembered, and kept, because NumPy's and PyTorch's arrays come in turns.
+Kind kind_of(nb::handle object) {
+    static Kind latest, other;
+    PyTypeObject *type = Py_TYPE(object.ptr());
+    if (latest.type != type) {
+        std::swap(latest, other);
+        if (latest.type != type) {
+            Py_XDECREF(latest.object());
+            latest = Kind(type);
+            Py_INCREF(latest.object());
+        }
+    }
+    return latest;
 }
 
 /// What __dlpack__ returns, asked for the version that tells whether the memory may be written; invalid, with Python's
@@ -89,16 +90,14 @@ const char *find_mark(nb::handle object) {
     if (!forward_mode.is_valid()) {
         forward_mode = PyImport_GetModule(words().forward_mode.ptr());
     }
-    const auto is_true = [](nb::object found) {
-        PyErr_Clear();  // another library's arrays have no such names
-        return found.is_valid() && found.is(Py_True);
-    };
-    if (is_true(nb::steal(PyObject_GetAttr(object.ptr(), words().requires_grad.ptr())))) {
+    if (nb::getattr(object, words().requires_grad).is(Py_True)) {
         return " requires a gradient, which only halyard.torch follows: call that, or detach() it";
     }
-    if (is_true(nb::steal(PyObject_CallMethodNoArgs(object.ptr(), words().is_neg.ptr())))) {
+    const auto negated = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), words().is_neg.ptr()));
+    if (negated.is_valid() && negated.is(Py_True)) {
         return " has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before";
     }
+    PyErr_Clear();
     if (forward_mode.is_valid() && nb::cast<int>(nb::getattr(forward_mode, words().level)) >= 0 &&
         !forward_mode.attr("unpack_dual")(object).attr("tangent").is_none()) {
         return " has a tangent, but Halyard has no forward-mode derivatives: detach() it";
@@ -134,28 +133,19 @@ const KnownDtype *find_known(const dlpack::Dtype &dtype) {
 
 }  // namespace
 
-View View::heads(std::int64_t first, std::int64_t n, std::int64_t head_dim) const {
-    View part = *this;
-    const auto last = static_cast<std::size_t>(n_dims - 1);
-    if (n_dims < 1 || n_dims == max_dims) {
-        refuse(HALYARD_ERROR_SHAPE, "q has " + std::to_string(n_dims) + " dimensions, but heads lie in the last of 2 or 3");
-    }
-    part.n_dims = n_dims + 1;
-    part.shape[last] = n;
-    part.shape[last + 1] = head_dim;
-    part.strides[last] = head_dim * strides[last];
-    part.strides[last + 1] = strides[last];
-    part.data = static_cast<char *>(data) + first * part.strides[last] * (dtype.bits / 8);
-    return part;
-}
-
-Array::Array(nb::handle object, std::string name, std::int32_t device)
+Array::Array(nb::handle object, std::string name, std::int32_t device, bool checks_marks)
     : name_(std::move(name)), owner_(nb::borrow(object)), device_(device) {
-    if (const View *view = nullptr; nb::try_cast(object, view)) {
-        read(view->tensor());
-        return;
+    const auto kind = kind_of(object);
+    if (const char *const mark = kind.has_marks && checks_marks ? find_mark(object) : nullptr) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + mark);
     }
-    if (read_by_exchange(object)) {
+    if ((exchange_ = kind.exchange) != nullptr) {
+        dlpack::Tensor tensor{};
+        if (exchange_->tensor_from_object(object.ptr(), &tensor) != 0) {
+            const nb::python_error refusal;
+            refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + first_line(refusal));
+        }
+        read(tensor);
         return;
     }
     if (PyCapsule_CheckExact(object.ptr())) {
@@ -194,24 +184,6 @@ Array::~Array() {
     if (versioned_ != nullptr && versioned_->deleter != nullptr) {
         versioned_->deleter(versioned_);
     }
-}
-
-bool Array::read_by_exchange(nb::handle object) {
-    const auto *exchange = find_exchange(object);
-    if (exchange == nullptr) {
-        return false;
-    }
-    if (const char *const mark = find_mark(object)) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + mark);
-    }
-    dlpack::Tensor tensor{};
-    if (exchange->tensor_from_object(object.ptr(), &tensor) != 0) {
-        const nb::python_error refusal;
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + first_line(refusal));
-    }
-    exchange_ = exchange;
-    read(tensor);
-    return true;
 }
 
 void Array::read_capsule(nb::handle capsule) {
@@ -346,8 +318,7 @@ void Array::refuse_kind(const std::string &wanted) const {
 
 void Array::require_writable() const {
     // JAX's arrays never change, but its capsules don't say so.
-    const auto type = nb::borrow(reinterpret_cast<PyObject *>(Py_TYPE(owner_.ptr())));
-    if (managed_ != nullptr && nb::cast<std::string>(type.attr("__module__")).rfind("jaxlib", 0) == 0) {
+    if (managed_ != nullptr && type_of(owner_).rfind("jaxlib", 0) == 0) {
         refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " is an array of JAX's, which cannot be an output");
     }
     if ((flags_ & dlpack::read_only) != 0) {

@@ -13,19 +13,6 @@ namespace halyard::python {
 
 constexpr int max_dims = 6;
 
-/// Memory on the CPU that C++ knows, and lends to Python for a call: what takes the place of an array there.
-struct View {
-    void *data = nullptr;
-    int n_dims = 0;
-    dlpack::Dtype dtype{};
-    std::array<std::int64_t, max_dims> shape{}, strides{};
-
-    dlpack::Tensor tensor() const { return {data, dlpack::cpu, 0, n_dims, dtype, shape.data(), strides.data(), 0}; }
-
-    /// n heads of those that share the last dimension, which becomes two: heads and head_dim.
-    View heads(std::int64_t first, std::int64_t n, std::int64_t head_dim) const;
-};
-
 /// A dtype as NumPy and PyTorch call it, and as the C ABI does: HALYARD_F32 … HALYARD_INT8, or 0.
 struct KnownDtype {
     const char *name;
@@ -46,25 +33,15 @@ inline constexpr KnownDtype known_dtypes[] = {{"float32", HALYARD_F32, {dlpack::
 /// What tells calls apart: all that they say, but where their arrays lie.
 using Form = std::vector<std::int64_t>;
 
-/// Adds an array to it; n_dims is -1 where there is none.
-inline void add_to(Form &form, int n_dims, dlpack::Dtype dtype, const std::int64_t *shape,
-                   const std::int64_t *strides) {
-    form.push_back(n_dims + 8 * (dtype.code + 256 * dtype.bits));
-    if (n_dims > 0) {
-        form.insert(form.end(), shape, shape + n_dims);
-        form.insert(form.end(), strides, strides + n_dims);
-    }
-}
-
 /// One array, and its memory for as long as the object lives. Make and destroy it with the GIL held.
 class Array {
 public:
     static constexpr std::int32_t on_cpu = -1, anywhere = -2;  ///< beside the numbers of CUDA devices
 
-    /// `name` is what messages call it. Takes a View, what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch,
+    /// `name` is what messages call it. Takes what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch,
     /// JAX), a DLPack capsule, which is used up, and NumPy's arrays of ml_dtypes. Throws TypeError for what is no
     /// array, and halyard::error for other devices than the one that is named, gradients and too many dimensions.
-    Array(nanobind::handle object, std::string name, std::int32_t device = on_cpu);
+    Array(nanobind::handle object, std::string name, std::int32_t device = on_cpu, bool checks_marks = true);
     Array(const Array &) = delete;
     Array &operator=(const Array &) = delete;
     ~Array();
@@ -80,7 +57,6 @@ public:
     /// In elements.
     std::int64_t stride(int dim) const { return strides_[static_cast<std::size_t>(dim)]; }
     std::int64_t n_elements() const;
-    std::int64_t element_bytes() const { return dtype_.bits / 8; }
     bool is_dense() const;
     /// HALYARD_F32 … HALYARD_INT8, or 0 for another one.
     std::int32_t dtype() const;
@@ -90,16 +66,21 @@ public:
     bool is_float64() const { return dtype_ == dlpack::Dtype{dlpack::float_code, 64, 1}; }
     std::string dtype_name() const;
     std::string shape_text() const;
+    std::string kind_text() const { return dtype_name() + " " + shape_text(); }
     /// Throw: the shape, or dtype and shape, have to be what is said.
     [[noreturn]] void refuse_shape(const std::string &wanted) const;
     [[noreturn]] void refuse_kind(const std::string &wanted) const;
     /// Throws where the array may not be written.
     void require_writable() const;
-    void add_to(Form &form) const { python::add_to(form, n_dims_, dtype_, shape_.data(), strides_.data()); }
+    /// Adds all but where it lies.
+    void add_to(Form &form) const {
+        form.push_back(n_dims_ + 8 * (dtype_.code + 256 * dtype_.bits));
+        form.insert(form.end(), shape_.begin(), shape_.begin() + n_dims_);
+        form.insert(form.end(), strides_.begin(), strides_.begin() + n_dims_);
+    }
 
 private:
     void read(const dlpack::Tensor &tensor);
-    bool read_by_exchange(nanobind::handle object);
     void read_capsule(nanobind::handle capsule);
 
     std::string name_;

@@ -29,7 +29,7 @@ OnDevice &find_device(AngleSource &source, std::int32_t device, const halyard_cu
         source.on_devices = std::make_shared<OnDevices>();
     }
     auto &devices = *static_cast<OnDevices *>(source.on_devices.get());
-    return devices.try_emplace(device, queue, source.source).first->second;
+    return devices.try_emplace(device, queue, source.source()).first->second;
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ bool has_cuda() { return true; }
 
 void run_on_cuda(AngleSource &source, const halyard_plan_desc &desc, std::int32_t device, void *stream,
                 const halyard_run_args &args) {
-    if (source.source.info().kind == HALYARD_ANGLES_GIVEN) {
+    if (source.source().info().kind == HALYARD_ANGLES_GIVEN) {
         refuse(HALYARD_ERROR_UNSUPPORTED, "angles are given, which serve tensors on a CPU only");
     }
     const auto queue = describe_queue(HALYARD_CUDA, nullptr, stream);

@@ -8,7 +8,6 @@ NB_MODULE(_core, module) {
     halyard::python::add_groups(module);
     halyard::python::add_frequencies(module);
     halyard::python::add_angles(module);
-    halyard::python::add_operators(module);
     halyard::python::add_prepared(module);
     halyard::python::add_rotate(module);
 }

@@ -10,7 +10,6 @@ void add_library(nanobind::module_ &module);
 void add_groups(nanobind::module_ &module);
 void add_frequencies(nanobind::module_ &module);
 void add_angles(nanobind::module_ &module);
-void add_operators(nanobind::module_ &module);
 void add_prepared(nanobind::module_ &module);
 void add_rotate(nanobind::module_ &module);
 

@@ -32,10 +32,16 @@ public:
     /// Reads keys that move likewise. With slots they lie in the Tensor's cache.
     void read_keys(nanobind::handle told, const halyard_slots *slots, HeadOrder layout);
 
-    /// Lets go of the memory of x and y.
-    void forget_tensors() {
+    /// Lets go of the memory of x and y, and of the weight and the cache where each call brings its own.
+    void forget_tensors(bool weight, bool cache) {
         input_.reset();
         output_.reset();
+        if (weight) {
+            weight_.reset();
+        }
+        if (cache) {
+            cache_.reset();
+        }
     }
 
     const std::string &name() const { return name_; }

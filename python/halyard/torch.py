@@ -1,37 +1,34 @@
-"""Halyard for PyTorch: operators in torch.ops.halyard, for eager calls and torch.compile, two of them with gradients.
+"""Halyard for PyTorch, 2.6 or newer: operators for eager calls and torch.compile, on CPUs and CUDA devices.
 
     >>> import torch, halyard, halyard.torch
     >>> angles = halyard.AngleSource(halyard.Frequencies.from_base(10000.0, 64))
     >>> q = torch.randn(1, 5, 4, 64, requires_grad=True)
     >>> halyard.torch.rotate(q, angles=angles, positions=torch.arange(5)).sum().backward()
 
-``halyard.rotate`` takes tensors as well. ``rotate`` and ``Road`` (with the stages up to a cache) call these operators:
+``halyard.rotate`` takes tensors as well. ``rotate`` and ``Road`` (with the stages up to a cache) call these operators
+of torch.ops.halyard:
 
     rotate(Tensor q, str how, Tensor? positions=None, SymInt start=0) -> Tensor
     rotate_qk(Tensor q, Tensor k, str how, …) -> (Tensor, Tensor)
-    rotate_no_grad, rotate_qk_no_grad   the same without gradients, and some microseconds faster
-    rotate_, rotate_qk_                 in place; like road they are for torch.no_grad() and inference_mode()
-    road                                from a projection to a cache, in place; see Road
+    rotate_, rotate_qk_     in place; like road they are for torch.no_grad() and inference_mode()
+    road                    from a projection to a cache, in place; see Road
 
-Gradients are for backward() and torch.autograd.grad: forward mode and torch.func's grad, vjp and jacrev are refused.
+The first two have gradients, for backward() and torch.autograd.grad. Every operator refuses forward mode, and
+torch.func's grad, vjp and jacrev.
 
 ``how`` is what ``describe`` or ``Road`` has made: text that is the same in every process, so that a compiled graph with
 it is found on disk. The AngleSource that it names has to be alive. (Sources that are given or linear are memory of one
 process, and their graphs are not found in another.)
-
-On a CPU the operators are C++ without Python's lock. What Halyard refuses they raise as RuntimeError. They take PyTorch
-2.13 or newer. Tensors on a CUDA device go where halyard.rotate takes these.
 """
 
 import contextlib
 import dataclasses
 import functools
 import json
-import pathlib
-from typing import Any, NoReturn
+import weakref
+from typing import Any
 
 import torch
-from torch._library.autograd import Info, make_autograd_impl
 from torch.autograd import forward_ad
 
 from . import _core
@@ -45,19 +42,8 @@ from ._tensor import Tensor as Stages
 Tensor = torch.Tensor
 _OPS = torch.ops.halyard
 
-_WHERE = "str how, Tensor? positions=None, SymInt start=0"
-_SCHEMAS = {
-    "rotate": f"(Tensor q, {_WHERE}) -> Tensor",
-    "rotate_no_grad": f"(Tensor q, {_WHERE}) -> Tensor",
-    "rotate_": f"(Tensor(a!) q, {_WHERE}) -> ()",
-    "rotate_qk": f"(Tensor q, Tensor k, {_WHERE}) -> (Tensor, Tensor)",
-    "rotate_qk_no_grad": f"(Tensor q, Tensor k, {_WHERE}) -> (Tensor, Tensor)",
-    "rotate_qk_": f"(Tensor(a!) q, Tensor(b!) k, {_WHERE}) -> ()",
-    "road": "(Tensor(a!) q, str how, Tensor(b!)? k=None, Tensor(c!)? v=None, Tensor? positions=None, "
-            "Tensor? slots=None, Tensor(d!)? k_cache=None, Tensor(e!)? v_cache=None, Tensor? q_weight=None, "
-            "Tensor? k_weight=None, Tensor(f!)? out=None) -> ()",
-}
-_ROLES = ("q", "k", "v", "positions", "slots", "k_cache", "v_cache", "q_weight", "k_weight", "out", "k_out")
+# What the extension takes tensors as, in its order.
+_ROLES = ("q", "k", "out", "k_out", "positions", "v", "slots", "k_cache", "v_cache", "q_weight", "k_weight")
 
 
 def describe(angles: AngleSource, *, rotary_offset: int = 0, inverse: bool = False, pairing: str | None = None,
@@ -117,24 +103,13 @@ class Road:
                  slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
                  q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
         """Turns q (and k and v, where they have no cache) in place, or q into out. It has no gradients."""
-        _refuse_derivatives(q, k, v, k_cache, v_cache, q_weight, k_weight, out)
+        _refuse_tangents_in_graphs()
         if torch.is_grad_enabled():
             for name, x in ("q", q), ("k", k), ("v", v):
                 if x is not None and x.requires_grad:
                     raise Error(f"{name} requires a gradient, which a Road does not have: call it in torch.no_grad()")
-        try:
-            with torch.no_grad() if torch.is_grad_enabled() else contextlib.nullcontext():
-                _OPS.road.default(q, self.how, k, v, positions, slots, k_cache, v_cache, q_weight, k_weight, out)
-        except RuntimeError as refusal:
-            _raise(refusal)
-
-
-def _raise(refusal: RuntimeError) -> NoReturn:
-    """As halyard.Error what an operator of ours has refused."""
-    name, found, sentence = str(refusal).partition(": ")
-    if found and name.startswith("halyard::"):
-        raise Error(sentence) from None
-    raise refusal
+        with torch.no_grad() if torch.is_grad_enabled() else contextlib.nullcontext():
+            _OPS.road.default(q, self.how, k, v, positions, slots, k_cache, v_cache, q_weight, k_weight, out)
 
 
 def _describe_road(tensors: dict[str, Any], head_dim: int, told: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -158,81 +133,104 @@ def _describe_road(tensors: dict[str, Any], head_dim: int, told: dict[str, Any])
         return [complete(name, dataclasses.replace(given[name], array=tensors[name], out=out if name == "q" else None),
                          True, name != "v")[0] for name in names]
     columns = sum(stages.array for stages in given.values()) * head_dim
-    if q.shape[-1] != columns:
+    if q.dim() not in (2, 3) or q.shape[-1] != columns:
         raise Error(f"q has the shape {tuple(q.shape)}, but has to be [tokens, {columns}] or [batch, tokens, {columns}]")
     if out is not None and len(out.shape) == len(q.shape):
-        out = _heads(out, 0, given["q"].array, head_dim)
-    return split(list(given.items()), lambda first, n: _heads(q, first, n, head_dim), out)
+        out = out.unflatten(-1, (given["q"].array, head_dim))
+    heads = q.unflatten(-1, (-1, head_dim))
+    return split(list(given.items()), lambda first, n: heads[..., first:first + n, :], out)
 
 
-def _heads(x: Any, first: int, n: int, head_dim: int) -> Any:
-    """n heads of those that share the last dimension of a tensor, or of a view that the extension has of it."""
-    if isinstance(x, _core.View):
-        return x.heads(first, n, head_dim)
-    return x[..., first * head_dim:(first + n) * head_dim].unflatten(-1, (n, head_dim))
-
-
-def _describe(name: str, given: list[Any], start: int, how: str) -> tuple[Any, ...]:
+def _describe(is_road: bool, how: str, start: int, *given: Any) -> tuple[Any, ...]:
     """The arguments of the extension's rotate for a call of an operator."""
-    tensors = dict(zip(_ROLES, given))
+    tensors = dict.fromkeys(_ROLES) | {role: x if x is None else x.detach() for role, x in zip(_ROLES, given)}
     angles, offset, options, road = _read(how)
-    if not (isinstance(road, list) if name == "road" else road is None):
-        raise Error(f'how is "{how[:60]}", which is not what {"a Road" if name == "road" else "describe"} has made')
+    if not (isinstance(road, list) if is_road else road is None):
+        raise Error(f'how is "{how[:60]}", which is not what {"a Road" if is_road else "describe"} has made')
     positions = tensors["positions"]
-    if name == "road":
+    if is_road:
         return angles, _describe_road(tensors, *road), positions, tensors["slots"], options
     if positions is None and not (angles.by_token and start == 0):
         positions = start
     stages = Stages(rotary_offset=offset) if offset else None
-    outputs = {"q": tensors["out"], "k": tensors["k_out"]}
-    turned = [(role, tensors[role], tensors[role] if out is None else out, True, stages)
-              for role, out in outputs.items() if tensors[role] is not None]
+    turned = [(role, x, x if (out := tensors[to]) is None else out, True, stages)
+              for role, to in (("q", "out"), ("k", "k_out")) if (x := tensors[role]) is not None]
     return angles, turned, positions, None, options
 
 
-def _check(*tensors: Tensor) -> None:
-    """What a graph is refused for when it is made, rather than when it runs."""
-    for x in tensors:
-        if x.dim() not in (3, 4) or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise Error(f"a tensor of shape {tuple(x.shape)} and {x.dtype} has to be [tokens, heads, head_dim] or "
-                        "[batch, tokens, heads, head_dim] of float32, float16 or bfloat16")
+# What was bound to a source that is alive, by what kind of operator it is for, and how.
+_bound: dict[tuple[bool, str], _core.Prepared] = {}
+_has_exchange = hasattr(Tensor, "__dlpack_c_exchange_api__")
 
 
-def _run_on_cuda(op: Any, *values: Any) -> Any:
-    told = dict.fromkeys((*_ROLES, "start")) | dict(zip((each.name for each in op._schema.arguments), values))
-    outputs = [torch.empty_like(told[role]) for role in _ROLES[:len(op._schema.returns)]]
-    told |= dict(zip(_ROLES[-2:], outputs))
-    name, given = op.__name__.split(".")[0], [told[role] for role in _ROLES]
-    turn_on_cuda(*_describe(name, given, told["start"] or 0, told["how"]))
-    return outputs[0] if len(outputs) == 1 else tuple(outputs) or None
+def _turn(is_road: bool, how: str, start: int, *given: Any) -> None:
+    """What an operator does with tensors, by their roles."""
+    if given[0].is_cuda:
+        turn_on_cuda(*_describe(is_road, how, start, *given))
+        return
+    calls = _bound.get((is_road, how))
+    if calls is None:
+        source = find(how.partition("|")[0])
+        calls = _bound[is_road, how] = _core.Prepared(functools.partial(_describe, is_road, how))
+        weakref.finalize(source, _bound.pop, (is_road, how), None).atexit = False
+    if not _has_exchange:  # before PyTorch 2.10 DLPack takes no tensor that requires a gradient
+        given = tuple(None if x is None else x.detach() for x in given)
+    _core.turn(calls, start, *given)  # no method, which the compiler of PyTorch 2.13 calls without its object
 
 
-def _fake(op: Any, *values: Any, **others: Any) -> Any:
-    if forward_ad._current_level >= 0:  # as where graphs are made
-        raise Error(_NO_TANGENTS)
-    if len(devices := {x.device.type for x in (*values, *others.values()) if isinstance(x, Tensor)}) > 1:
-        raise Error(f"the tensors lie on {' and '.join(sorted(devices))}, but have to lie on one device")
-    if "road" not in op.__name__:
-        _check(*(x for x in values[:2] if isinstance(x, Tensor)))
-    outputs = tuple(torch.empty_like(x) for x in values[:len(op._schema.returns)])
-    return outputs[0] if len(outputs) == 1 else outputs or None
+def _rotate(q: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> Tensor:
+    _turn(False, how, start, q, None, out := torch.empty_like(q), None, positions)
+    return out
 
+
+def _rotate_qk(q: Tensor, k: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> tuple[Tensor, Tensor]:
+    _turn(False, how, start, q, k, out := torch.empty_like(q), k_out := torch.empty_like(k), positions)
+    return out, k_out
+
+
+def _rotate_in_place(q: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> None:
+    _turn(False, how, start, q, None, None, None, positions)
+
+
+def _rotate_qk_in_place(q: Tensor, k: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> None:
+    _turn(False, how, start, q, k, None, None, positions)
+
+
+def _road(q: Tensor, how: str, k: Tensor | None = None, v: Tensor | None = None, positions: Tensor | None = None,
+          slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
+          q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
+    _turn(True, how, 0, q, k, out, None, positions, v, slots, k_cache, v_cache, q_weight, k_weight)
+
+
+_WHERE = "str how, Tensor? positions=None, SymInt start=0"
+_OPERATORS: dict[str, tuple[str, Any]] = {
+    "rotate": (f"(Tensor q, {_WHERE}) -> Tensor", _rotate),
+    "rotate_": (f"(Tensor(a!) q, {_WHERE}) -> ()", _rotate_in_place),
+    "rotate_qk": (f"(Tensor q, Tensor k, {_WHERE}) -> (Tensor, Tensor)", _rotate_qk),
+    "rotate_qk_": (f"(Tensor(a!) q, Tensor(b!) k, {_WHERE}) -> ()", _rotate_qk_in_place),
+    "road": ("(Tensor(a!) q, str how, Tensor(b!)? k=None, Tensor(c!)? v=None, Tensor? positions=None, "
+             "Tensor? slots=None, Tensor(d!)? k_cache=None, Tensor(e!)? v_cache=None, Tensor? q_weight=None, "
+             "Tensor? k_weight=None, Tensor(f!)? out=None) -> ()", _road),
+}
 
 _NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd): "
                 "take backward() or torch.autograd.grad")
 
 
+def _refuse_tangents_in_graphs() -> None:
+    """What is read here guards graphs; whether a tensor has a tangent is seen outside of them."""
+    if torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+        raise Error(_NO_TANGENTS)
+
+
 def _refuse_derivatives(*values: Any) -> None:
     """Refuses what forward mode or a transform of torch.func differentiates, also inside other transforms."""
-    if torch.compiler.is_compiling():
-        if forward_ad._current_level >= 0:  # which guards graphs; whether x has a tangent is seen outside of them
-            raise Error(_NO_TANGENTS)
-        return
     functorch: Any = torch._C._functorch
     in_transform = torch._C._are_functorch_transforms_active()
-    for x in values if in_transform or forward_ad._current_level >= 0 else ():
+    for x in values:
         while isinstance(x, Tensor):
-            if forward_ad._current_level >= 0 and not functorch.is_batchedtensor(x) and forward_ad.unpack_dual(x).tangent is not None:
+            if (forward_ad._current_level >= 0 and not functorch.is_batchedtensor(x)
+                    and forward_ad.unpack_dual(x).tangent is not None):
                 raise Error(_NO_TANGENTS)
             if in_transform and x.requires_grad and torch.is_grad_enabled():
                 raise Error("a tensor requires a gradient in a transform of torch.func (grad, vjp, jacrev), where "
@@ -240,49 +238,83 @@ def _refuse_derivatives(*values: Any) -> None:
             x = functorch.get_unwrapped(x) if functorch.is_functorch_wrapped_tensor(x) else None
 
 
-_library = torch.library.Library("halyard", "DEF")
-for _name, _schema in _SCHEMAS.items():
-    _library.define(_name + _schema, tags=[torch.Tag.pt2_compliant_tag])
-    _op = getattr(_OPS, _name).default
-    _library.impl(_name, functools.partial(_run_on_cuda, _op), "CUDA")
-    torch.library.register_fake(_op, functools.partial(_fake, _op), lib=_library)
-_core.implement_operators(str(pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"), _describe)
+def _fake(op: Any, *values: Any, **others: Any) -> Any:
+    """What an operator returns in a graph that is made; what a graph is refused for then, rather than when it runs."""
+    if forward_ad._current_level >= 0:
+        raise Error(_NO_TANGENTS)
+    tensors = [x for x in (*values, *others.values()) if isinstance(x, Tensor)]
+    if len(devices := {x.device.type for x in tensors}) > 1:
+        raise Error(f"the tensors lie on {' and '.join(sorted(devices))}, but have to lie on one device")
+    for x in tensors[:2 if "_qk" in op.__name__ else 1] if "road" not in op.__name__ else ():
+        if x.dim() not in (3, 4) or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise Error(f"a tensor of shape {tuple(x.shape)} and {x.dtype} has to be [tokens, heads, head_dim] or "
+                        "[batch, tokens, heads, head_dim] of float32, float16 or bfloat16")
+    outputs = tuple(torch.empty_like(x) for x in values[:len(op._schema.returns)])
+    return outputs[0] if len(outputs) == 1 else outputs or None
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    *_, ctx.how, positions, ctx.start = inputs
-    ctx.source = _read(ctx.how)[0]  # which must live until then
-    ctx.has_positions = positions is not None
-    ctx.save_for_backward(*([positions] if ctx.has_positions else []))
-
-
-def _turn_back(ctx: Any) -> tuple[str, Tensor | None, int]:
-    """The arguments of the inverse: R(-theta) f, the transpose of R(theta) f, from the output's pairing to the
-    input's."""
-    angles, offset, options, _ = _read(ctx.how)
+@functools.lru_cache(256)
+def _inverse(how: str) -> str:
+    """R(-theta) f, the transpose of R(theta) f, from the output's pairing to the input's."""
+    angles, offset, options, _ = _read(how)
     own = options.pairing or angles.pairing or "half"
     own_out = options.out_pairing or (own if options.pairing else angles.out_pairing or own)
     turned = options._replace(inverse=not options.inverse, pairing=own_out, out_pairing=own)
-    how = "|".join((ctx.how.split("|")[0], str(offset), str(int(turned.inverse)), *map(str, turned[1:7])))
-    return how, ctx.saved_tensors[0] if ctx.has_positions else None, ctx.start
+    return "|".join((how.split("|")[0], str(offset), str(int(turned.inverse)), *map(str, turned[1:7])))
 
 
-def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-    return _OPS.rotate(gradient, *_turn_back(ctx)), None, None, None
+class _Differentiable(torch.autograd.Function):
+    """rotate of q, or of q and k."""
+
+    @staticmethod
+    def forward(ctx: Any, below: Any, how: str, positions: Tensor | None, start: int, *tensors: Tensor) -> Any:
+        ctx.how, ctx.start, ctx.source = _inverse(how), start, find(how.partition("|")[0])  # which must live until then
+        ctx.save_for_backward(positions)
+        return below(*tensors, how, positions, start)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        op = _OPS.rotate if len(gradients) == 1 else _OPS.rotate_qk
+        turned = op.default(*gradients, ctx.how, *ctx.saved_tensors, ctx.start)
+        return None, None, None, None, *((turned,) if len(gradients) == 1 else turned)
 
 
-def _backward_qk(ctx: Any, q_gradient: Tensor, k_gradient: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-    return (*_OPS.rotate_qk(q_gradient, k_gradient, *_turn_back(ctx)), None, None, None)
+def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> Any:
+    """What comes before an operator of n outputs: gradients, or a refusal. Then nothing else is between it and plain
+    tensors on a CPU."""
+    keyset &= torch._C._after_autograd_keyset
+
+    def below(*given: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return op.redispatch(keyset, *given)
+
+    if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
+        _refuse_derivatives(*values)
+    if torch.is_grad_enabled():
+        if n == 0:
+            raise Error("what is done in place has no gradients: call it in torch.no_grad()")
+        if values[0].requires_grad or values[n - 1].requires_grad:
+            how, positions, start = (*values[n:], *(None, 0)[len(values) - n - 1:])
+            return _Differentiable.apply(below, how, positions, start, *values[:n])
+    return kernel(*values) if keyset.highestPriorityTypeId() == torch._C.DispatchKey.CPU else below(*values)
 
 
-def _differentiate(kernel: Any, keyset: Any, *values: Any) -> Any:
-    _refuse_derivatives(*values)
-    return kernel(keyset, *values)
+def _refuse_negative(*_: Any) -> None:
+    """PyTorch resolves views with its negative bit by itself, but for operators that return nothing."""
+    raise Error("a tensor has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before")
 
 
-for _name, _back in ("rotate", _backward), ("rotate_qk", _backward_qk):  # as register_autograd does, but for refusals
-    _kernel = make_autograd_impl(getattr(_OPS, _name).default, Info(_back, _keep))
-    _library.impl(_name, functools.partial(_differentiate, _kernel), "Autograd", with_keyset=True)
+_library = torch.library.Library("halyard", "DEF")
+for _name, (_schema, _kernel) in _OPERATORS.items():
+    _library.define(_name + _schema, tags=[torch.Tag.pt2_compliant_tag])
+    _op = getattr(_OPS, _name).default
+    for _device in "CPU", "CUDA":
+        _library.impl(_name, _kernel, _device)
+    _library.impl(_name, functools.partial(_differentiate, _op, _kernel, len(_op._schema.returns)), "Autograd",
+                  with_keyset=True)
+    if not _op._schema.returns:
+        _library.impl(_name, _refuse_negative, "Negative")
+    torch.library.register_fake(_op, functools.partial(_fake, _op), lib=_library)
 
 
 def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions: Tensor | int | None = None,
@@ -298,17 +330,10 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
             and not angles._handle.by_token):
         raise Error(f"positions is left out, but q has {'a batch' if q.dim() == 4 else 'one token'}: say where the "
                     "tokens are (0, if they start at position 0)")
+    _refuse_tangents_in_graphs()
     how = describe(angles, layout=layout, **options) if options or layout != "bshd" else angles._key
-    _refuse_derivatives(q, k)
     start = positions if isinstance(positions, (int, torch.SymInt)) else 0
     given = positions if isinstance(positions, Tensor) else None
-    follows = torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
-    turned: Tensor | tuple[Tensor, Tensor]
-    try:
-        if k is None:
-            turned = (_OPS.rotate if follows else _OPS.rotate_no_grad).default(q, how, given, start)
-        else:
-            turned = (_OPS.rotate_qk if follows else _OPS.rotate_qk_no_grad).default(q, k, how, given, start)
-    except RuntimeError as refusal:
-        _raise(refusal)
-    return turned
+    if k is None:
+        return _OPS.rotate.default(q, how, given, start)
+    return _OPS.rotate_qk.default(q, k, how, given, start)

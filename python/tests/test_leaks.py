@@ -89,12 +89,12 @@ def test_no_torch_operator_leaks(kind):
     road = halyard.torch.Road(normed, normed, angles=SHORT, duplicate_slots="last")
 
     def refused():
-        with pytest.raises(RuntimeError, match="position"):
+        with pytest.raises(halyard.Error, match="position"):
             ops.rotate_qk(q, k, how, None, 20)
-        with pytest.raises(RuntimeError, match="weight"):
+        with pytest.raises(halyard.Error, match="weight"):
             ops.road(q, road.how, k, k, positions, positions, cache, cache.clone(), k_weight=cache)
 
-    call = {"new": lambda: ops.rotate_qk_no_grad(q, k, how, positions),
+    call = {"new": lambda: ops.rotate_qk(q, k, how, positions),
             "in place": lambda: ops.rotate_(q, how, None, 3),
             "road": lambda: road(q, k, k, positions=positions, slots=positions, k_cache=cache, v_cache=cache.clone(),
                                  q_weight=weight, k_weight=weight), "refused": refused}[kind]

@@ -16,6 +16,7 @@ from halyard import AngleSource, Cache, Frequencies, Norm, Tensor
 torch = pytest.importorskip("torch")
 import halyard.torch  # noqa: E402
 
+IS_OLD = not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # as 2.6 is
 DIM, WIDTH, HEADS = 32, 40, (4, 2, 2)
 AT = torch.tensor([[0, 3, 1, 9, 131_071], [5, 6, 7, 8, 9]])
 ops, rotate = torch.ops.halyard, halyard.torch.rotate
@@ -92,6 +93,8 @@ def road_case(rng, angles, n=3, packed=True):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
 def test_road(rng, angles, packed, backend):
+    if IS_OLD and backend and not packed:
+        pytest.skip("this PyTorch compiles no graph that writes several views of one tensor")
     for n in (3, 4, 3):
         road, q, given, wanted = road_case(rng, angles, n, packed)
         call = road if backend is None else torch.compile(road, fullgraph=True, backend=backend)
@@ -105,8 +108,7 @@ def test_road(rng, angles, packed, backend):
 
 def test_opcheck(rng, angles):
     qk, how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles, inverse=True, rotary_offset=2)
-    for n, name in ((1, "rotate"), (2, "rotate_qk"), (1, "rotate_no_grad"), (2, "rotate_qk_no_grad"), (1, "rotate_"),
-                    (2, "rotate_qk_")):
+    for n, name in (1, "rotate"), (2, "rotate_qk"), (1, "rotate_"), (2, "rotate_qk_"):
         for change in (lambda x: x.clone(), lambda x: x.transpose(0, 1), lambda x: x[:, ::2], lambda x: x[:1].clone()):
             inputs = [change(x).requires_grad_(name in ("rotate", "rotate_qk")) for x in qk[:n]]
             with torch.set_grad_enabled(not name.endswith("_")):
@@ -117,33 +119,35 @@ def test_opcheck(rng, angles):
         torch.library.opcheck(ops.road, (x, road.how), given)
 
 
+class OnDevice(torch.Tensor):
+    is_cuda = True
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("on_cuda", [False, True])
 def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch):
-    """Tensors of a CUDA device go by Python to the same place; here the CPU stands for one."""
+    """Tensors of a CUDA device are described at each call, and go to the same place; here the CPU stands for one."""
     monkeypatch.setattr(halyard.torch, "turn_on_cuda", halyard._core.rotate)
-
-    def call(name, *given):
-        op = getattr(ops, name).default
-        return halyard.torch._run_on_cuda(op, *given) if on_cuda else op(*given)
-
-    q, k = draw(rng, dtype, 3, 1)
-    how = halyard.torch.describe(angles, rotary_offset=2, threads=1)
+    (q, k), how = draw(rng, dtype, 3, 1), halyard.torch.describe(angles, rotary_offset=2, threads=1)
     back = halyard.torch.describe(angles, rotary_offset=2, threads=1, inverse=True)
     for positions in (AT,), (None, 3):
         told = [Tensor(x.clone(), rotary_offset=2) for x in (q, k)]
         expected = halyard.rotate(*told, angles=angles, positions=positions[-1])
-        assert equal(call("rotate_qk_no_grad", q, k, how, *positions), expected)
-        assert all(torch.equal(call(name, k, how, *positions), expected[1]) for name in ("rotate", "rotate_no_grad"))
-        assert call("rotate_qk_", q, k, how, *positions) is None and equal((q, k), expected)
+        assert equal(ops.rotate_qk(q, k, how, *positions), expected)
+        assert torch.equal(ops.rotate(k, how, *positions), expected[1])
+        if on_cuda:
+            halyard.torch._rotate_qk_in_place(q.as_subclass(OnDevice), k, how, *positions)
+        else:
+            assert ops.rotate_qk_(q, k, how, *positions) is None
+        assert equal((q, k), expected)
         told = Tensor(expected[1], rotary_offset=2)
-        call("rotate_", k, back, *positions)
+        ops.rotate_(k, back, *positions)
         assert torch.equal(k, halyard.rotate(told, angles=angles, positions=positions[-1], inverse=True))
     if on_cuda:
         road, x, given, wanted = road_case(rng, angles)
         how = road.how.replace("|last|0|", "|last|1|")  # threads, which the device does not have
-        call("road", x, how, None, None, *(given[name] for name in halyard.torch._ROLES[3:9]))
+        halyard.torch._road(x.as_subclass(OnDevice), how, **given)
         assert equal((x, given["k_cache"], given["v_cache"]), wanted)
 
 
@@ -151,7 +155,7 @@ def test_outputs_lie_as_empty_like_has_them(angles):
     base, how = torch.zeros(2, 5, 3, DIM), halyard.torch.describe(angles)
     for x in (base, base.transpose(1, 2), base.transpose(0, 1), base[:, ::2], base[..., :1, :], base[:1],
               base.expand(2, 5, 3, DIM), base[:1].expand(4, 5, 3, DIM), base[:, :0], base[0].transpose(0, 1)):
-        assert ops.rotate_no_grad(x, how).stride() == torch.empty_like(x).stride(), x.stride()
+        assert ops.rotate(x, how).stride() == torch.empty_like(x).stride(), x.stride()
 
 
 def test_keys_of_sources():
@@ -182,7 +186,7 @@ def test_sources_are_let_go():
         key = angles._key
     del angles
     rotate(q, angles=AngleSource(Frequencies.from_base(99.0, 8)), positions=0)
-    with pytest.raises(RuntimeError, match="alive"):
+    with pytest.raises(halyard.Error, match="alive"):
         ops.rotate(q, key)
 
 
@@ -202,7 +206,7 @@ def test_many_threads(rng, angles):
     expected = halyard.rotate(q, angles=angles, positions=0)
 
     def work(seed):
-        return all(torch.equal(ops.rotate_no_grad(q[:, :, :n], how), expected[:, :, :n])
+        return all(torch.equal(ops.rotate(q[:, :, :n], how), expected[:, :, :n])
                    for n in np.random.default_rng(seed).integers(1, 41, 300))
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -247,17 +251,28 @@ WAYS = {  # by forward mode, and by torch.func
 
 def test_other_derivatives_are_refused(angles):
     """In one sentence; what is no derivative of Halyard's works within them."""
-    x, how, at = torch.ones(1, 1, DIM), halyard.torch.describe(angles), dict(angles=angles, positions=torch.tensor([1]))
+    x, at = torch.ones(1, 1, DIM), dict(angles=angles, positions=torch.tensor([1]))
     turned = functools.partial(rotate, **at)
 
     def in_place(q):
         halyard.torch.Road(angles=angles)(y := q.clone(), positions=at["positions"])
         return y
 
+    def bare(name, q):
+        """An operator itself, and its last tensor."""
+        how = halyard.torch.Road(angles=angles).how if name == "road" else halyard.torch.describe(angles)
+        given = (y := q.clone(),) if "_qk" not in name else (x.clone(), y := q.clone())
+        with torch.set_grad_enabled(y.requires_grad):
+            made = getattr(ops, name)(*given, how, *(None, None, at["positions"])[0 if name == "road" else 2:])
+        return y if made is None else made[-1] if isinstance(made, tuple) else made
+
     for f in (lambda q: turned(q), lambda q: rotate(x, q, **at)[1], in_place, lambda q: halyard.rotate(q, **at),
-              lambda q: ops.rotate(q, how, at["positions"])):
+              *(functools.partial(bare, name) for name in ("rotate", "rotate_qk", "rotate_", "rotate_qk_", "road"))):
         for name, way in WAYS.items():
-            with pytest.raises((halyard.Error, RuntimeError), match=r"\A.*(tangent|gradient|DLPack|out=).*\Z"):
+            if "compiled" in name and IS_OLD:
+                continue  # fails within the compiler
+            lines = "(?s)" if "compiled" in name else ""  # where PyTorch puts words of its own around the sentence
+            with pytest.raises((halyard.Error, RuntimeError), match=lines + r"\A.*(tangent|gradient|DLPack|out=).*\Z"):
                 pytest.fail(f"{name} gives {way(f, x)}")
     y, tangent = func.jvp(lambda w: (turned(x) * w).sum(), (x,), (x,))
     assert torch.equal(func.grad(lambda w: (turned(x) * w).sum())(x), turned(x)) and y == tangent
@@ -268,7 +283,7 @@ def test_other_derivatives_are_refused(angles):
 
 
 def test_bad_operands(rng, angles):
-    """Of operators themselves: each is a sentence that names the operator and the argument, and nothing is written."""
+    """Of operators themselves: each is a sentence that names the argument, and nothing is written."""
     (q, k), how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles)
 
     def road(**changed):
@@ -299,9 +314,9 @@ def test_bad_operands(rng, angles):
         try:
             with torch.no_grad():
                 op(**given)
-        except RuntimeError as refusal:
+        except halyard.Error as refusal:
             said = str(refusal)
-        if not re.match(f"halyard::.*({words})", said) or not equal(written, before):
+        if not re.search(words, said) or not equal(written, before):
             wrong.append((words, said))
     assert not wrong
 
@@ -320,15 +335,11 @@ def test_bad_input(rng, angles):
             (Exception, "float64", lambda: torch.compile(turn, fullgraph=True, backend="eager")(q.double())),
             (halyard.Error, "^weight of q", lambda: road(x, **(given | dict(q_weight=torch.ones(3, 3).T[::2])))),
             (halyard.Error, "weight", lambda: Road(Tensor(norm=Norm(torch.ones(3))), angles=angles)),
-            (RuntimeError, "no_grad", lambda: ops.rotate_(q, how)),
-            (RuntimeError, "no_grad", lambda: ops.rotate_qk_(q, k, how)),
+            (halyard.Error, "no_grad", lambda: ops.rotate_(q, how)),
+            (halyard.Error, "no_grad", lambda: ops.rotate_qk_(q, k, how)),
             (halyard.Error, "requires a gradient", lambda: Road(angles=angles)(q.clone().requires_grad_())),
             (halyard.Error, "requires a gradient", lambda: Road(angles=angles)(q, k.clone().requires_grad_())),
             *((TypeError, "angles", functools.partial(make, angles=None))
-              for make in (Road, halyard.torch.describe, functools.partial(rotate, q))),
-            (halyard.Error, "not loaded nothing", lambda: halyard._core.implement_operators("nothing.so", print))):
+              for make in (Road, halyard.torch.describe, functools.partial(rotate, q)))):
         with pytest.raises(raised, match=words):
             call()
-    code = "import halyard; halyard._core.implement_operators('libc.so.6', print)"
-    refused = subprocess.run([sys.executable, "-c", code], text=True, stderr=subprocess.PIPE, check=False)
-    assert "halyard.torch takes 2.13 or newer" in refused.stderr

@@ -9,8 +9,9 @@ Bound::Place::Place(std::size_t from, const void *pointer, void *const *data)
     }
 }
 
-Bound::Bound(nb::handle described, const Origins &origins, void *const *data) : source_(nb::borrow(at(described, 0))) {
-    auto &angles = nb::cast<AngleSource &>(source_);
+Bound::Bound(nb::handle described, const Origins &origins, void *const *data) {
+    auto &angles = nb::cast<AngleSource &>(at(described, 0));
+    angles_ = angles.angles;
     Options options(at(described, 4));
     const bool by_openmp = options.n_threads == 0;
     options.n_threads = by_openmp ? 1 : options.n_threads;
@@ -30,7 +31,8 @@ Bound::Bound(nb::handle described, const Origins &origins, void *const *data) : 
         y_[i] = stages.cache != nullptr ? Place() : Place(origins.y[i], call_->tensors.y[i].data, data);
         weights_[i] = Place(origins.weights[i], stages.weight, data);
         caches_[i] = Place(origins.caches[i], stages.cache, data);
-        call_->tensors.operands[i].forget_tensors();
+        call_->tensors.operands[i].forget_tensors(origins.weights[i] != Origins::fixed,
+                                                  origins.caches[i] != Origins::fixed);
     }
     positions_.origin = args.positions != nullptr ? origins.positions : Origins::fixed;
     slots_.origin = call_->tensors.kv.slots != nullptr ? origins.slots : Origins::fixed;

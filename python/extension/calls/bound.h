@@ -16,15 +16,14 @@ struct Origins {
 /// Make and destroy it with the GIL held.
 class Bound {
 public:
-    /// `described` are the arguments of rotate, in a tuple; threads 0 are those of OpenMP. Of what they hold as x, y,
-    /// positions and slots nothing is kept.
+    /// `described` are the arguments of rotate, in a tuple; threads 0 are those of OpenMP. Nothing is kept of arrays
+    /// that each call brings.
     Bound(nb::handle described, const Origins &origins, void *const *data);
 
     /// `data` are the arrays' memory. Takes no GIL.
     void run(void *const *data) const;
 
     bool writes(std::size_t array) const;
-    nb::handle source() const { return source_; }
 
 private:
     /// An array, and how far from its begin in bytes; or where the memory lies.
@@ -40,7 +39,7 @@ private:
         }
     };
 
-    nb::object source_;
+    std::shared_ptr<const Angles> angles_;
     std::unique_ptr<Call> call_;
     std::shared_ptr<const plan> plan_;
     bound_run bound_{static_cast<halyard_bound_run *>(nullptr)};

@@ -56,7 +56,7 @@ Call::Call(AngleSource &angles, nb::handle told, nb::handle positions, nb::handl
     desc = tensors.describe(angles, options);
     device = tensors.operands[0].input().device();
     args = tensors.make_args(options);
-    args.angles = angles.source.get();
+    args.angles = angles.source().get();
     args.positions = read_positions.emplace().read("positions", positions, angles.n_axes, device);
     tensors.kv.slots = read_slots.emplace().read(slots, options.duplicate_slots, tensors.n_slots(), device);
     args.kv = tensors.kv_args();

@@ -69,10 +69,10 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle told, nb
     auto desc = tensors.describe(angles, options);
     desc.rerotates = 1;
     auto args = tensors.make_args(options);
-    args.angles = angles.source.get();
+    args.angles = angles.source().get();
     args.positions = read_positions.read("positions", positions, angles.n_axes);
     tensors.kv.from_positions = read_from.read("from_positions", from_positions, from_angles.n_axes);
-    tensors.kv.from_angles = from_angles.source.get();
+    tensors.kv.from_angles = from_angles.source().get();
     args.kv = tensors.kv_args();
     tensors.named([&] { run_released(*angles.find_plan(desc), args); });
 }
