@@ -15,7 +15,7 @@ struct Workspace {
     alignas(64) float numbers[block_heads];   // one for each head of each token, or those of groups
     alignas(64) float weights[block_floats];  // a norm's, if they are no floats; in the second half its biases
     std::int64_t weights_of = -1;             // the head from which on they are loaded
-    RowFactor row;                            // of a norm of rows that are longer than a block
+    LongRow row;                              // of a norm of rows that are longer than a block
 };
 
 struct Block {
@@ -27,6 +27,7 @@ struct Block {
     const std::int32_t *row_of_token;  // likewise; [n_tokens]
     Workspace *work;                   // NULL if it is not needed
     ElementStrides strides;            // of floats
+    bool is_done;                      // the steps that are left are for a later pass: see LongRow
     Elements<const float> factors;     // by which the elements are multiplied when they are stored
 
     /// Makes it some heads, whose floats are dense.
@@ -34,6 +35,16 @@ struct Block {
         head = first;
         n_heads = n;
         strides = {1, head_dim, n * head_dim};
+    }
+
+    /// Calls function(i, token, head) for its heads, which i counts.
+    template <typename Function>
+    void for_each_head(const Function &function) const noexcept {
+        for (std::int64_t t = 0, i = 0; t < n_tokens; t++) {
+            for (std::int64_t h = 0; h < n_heads; h++, i++) {
+                function(i, t, h);
+            }
+        }
     }
 
     Extents extents(std::int64_t n_elements) const noexcept { return {n_elements, n_heads, n_tokens}; }
@@ -61,9 +72,23 @@ struct KvCall {
         return kv.slots.of_token(arrays.slots, block.first(*this) + token);
     }
 
-    /// Where an array begins that the run brings for a tensor.
-    char *data(const Block &block, Array array) const noexcept {
-        return arrays.of_tensor[block.index][static_cast<int>(array)];
+    /// An array that the run brings for a tensor, and where it begins.
+    const BoundArray &bound(int index, Array array) const noexcept {
+        return kv.tensors[index].arrays[static_cast<int>(array)];
+    }
+    char *data(int index, Array array) const noexcept { return arrays.of_tensor[index][static_cast<int>(array)]; }
+
+    /// Slot 0 of a tensor's cache, from the block's first head on.
+    char *cache_of(const Block &block) const noexcept {
+        return data(block.index, Array::cache) + block.head * stages(block).cache->stride_head * desc(block).out_bytes;
+    }
+
+    /// Where an element of it lies: of a batch row, token and head, or what stands in their place where tokens have
+    /// slots.
+    char *place_of(int index, Array array, std::int64_t batch, std::int64_t token, std::int64_t head) const noexcept {
+        const Lattice &of = bound(index, array).elements;
+        return data(index, array) +
+               (batch * of.strides[0] + token * of.strides[1] + head * of.strides[2]) * of.element_bytes;
     }
 
     /// The first element of the block in x or y, which is no cache.
@@ -86,8 +111,22 @@ inline std::int64_t Block::first(const KvCall &call) const noexcept {
     return batch * call.program.positions.n_tokens + token;
 }
 
-/// Loads a block, and does the steps that come before its norm.
-void run_steps_before_norm(const KvCall &call, Block &block) noexcept;
+/// Calls function(stored) for the tokens of a block that have slots in its tensor's cache, which has all that lie
+/// evenly apart at once. `first` counts from the block's first token on.
+template <typename Function>
+void for_each_stored(const KvCall &call, const Block &block, const Function &function) {
+    const std::int64_t first = block.first(call);
+    for (std::int64_t done = 0; done < block.n_tokens;) {
+        Stored stored = find_stored(call.kv.slots, call.arrays.slots, *call.stages(block).cache, first + done,
+                                    block.n_tokens - done);
+        if (stored.n_tokens == 0) {
+            break;
+        }
+        stored.first -= first;
+        done = stored.first + stored.n_tokens;
+        function(stored);
+    }
+}
 
 /// How the elements of a block's output lie.
 Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept;

@@ -76,12 +76,9 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     given.tile_elements = given.tile_elements == 0 ? head_dim : std::min(given.tile_elements, head_dim);
     given.stride_element = given.stride_element == 0 ? 1 : given.stride_element;
     HALYARD_TRY(check_counts(given, name, error));
-    // At an address that is far from both ends, and never looked at.
-    const Lattice one_head =
-        out->elements(reinterpret_cast<const void *>(std::uintptr_t{1} << 62), Dtype::f32, 1, head_dim);
-    MemoryRange unused_range = {0, 0};
+    const Lattice one_head = out->elements(nullptr, Dtype::f32, 1, head_dim);
     bool unused = false;
-    if (!find_memory_range(one_head, &unused_range)) {
+    if (!halyard::find_reach(one_head.shape, one_head.strides, 1, &out->of_one_head, &unused)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, name, " leaves the address space, with ", given.n_slots,
                     " slots in blocks that lie ", given.stride_block, " elements apart");
     }
@@ -92,7 +89,6 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
     for (int i = 2; i < 6; i++) {
         whole_reach += (one_head.shape[i] - 1) * one_head.strides[i];
     }
-    halyard::find_reach(one_head.shape, one_head.strides, 1, &out->of_one_head, &unused);
     out->of_one_head.above -= static_cast<std::uintptr_t>(whole_reach - reach);
     if (given.extent != 0 && reach >= given.extent) {
         return fail(error, HALYARD_ERROR_STRIDE, name, ".extent is ", given.extent,
@@ -112,24 +108,22 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
 
 Stored find_stored(const Slots &slots, const void *data, const CacheDesc &cache, std::int64_t first,
                    std::int64_t n) noexcept {
-    Stored stored = {0, 0, 0, 0};
-    std::int64_t slot = -1;
-    while (stored.first < n && (slot = slots.of_token(data, first + stored.first)) < 0) {
-        stored.first++;
-    }
-    if (slot < 0) {
-        return stored;
-    }
-    stored.offset = cache.offset_of(slot);
-    std::int64_t last = stored.offset;
-    for (stored.n_tokens = 1; stored.first + stored.n_tokens < n; stored.n_tokens++) {
-        slot = slots.of_token(data, first + stored.first + stored.n_tokens);
+    Stored stored = {first, 0, 0, 0};
+    std::int64_t last = 0;
+    for (std::int64_t token = first; token < first + n; token++) {
+        const std::int64_t slot = slots.of_token(data, token);
         const std::int64_t offset = slot < 0 ? last : cache.offset_of(slot), step = offset - last;
-        // Two tokens with one slot take two calls, so that the later one is kept.
-        if (step == 0 || (stored.n_tokens > 1 && step != stored.stride_token)) {
-            break;
+        if (stored.n_tokens == 0 && slot < 0) {
+            continue;
         }
-        stored.stride_token = step;
+        if (stored.n_tokens == 0) {
+            stored = {token, 0, offset, 0};
+        } else if (step == 0 || (stored.n_tokens > 1 && step != stored.stride_token)) {
+            break;  // two tokens with one slot take two calls, so that the later one is kept
+        } else {
+            stored.stride_token = step;
+        }
+        stored.n_tokens++;
         last = offset;
     }
     return stored;

@@ -87,27 +87,12 @@ halyard_status check_slots(const Slots &slots, const void *data, unsigned char *
 
 /// Tokens that are stored and lie evenly apart in a cache.
 struct Stored {
-    std::int64_t first, n_tokens;  // first is counted from where the search began; n_tokens is 0 where there is none
+    std::int64_t first, n_tokens;       // n_tokens is 0 where there is none
     std::int64_t offset, stride_token;  // in elements, from slot 0 on
 };
 
 /// Finds the next of them among n tokens from `first` on, counted through all batch rows. data are the slots'.
 Stored find_stored(const Slots &slots, const void *data, const CacheDesc &cache, std::int64_t first,
                    std::int64_t n) noexcept;
-
-/// Calls function(token, stored) for all tokens that are stored among n tokens from `first` on. token counts from
-/// `first`.
-template <typename Function>
-void for_each_stored(const Slots &slots, const void *data, const CacheDesc &cache, std::int64_t first, std::int64_t n,
-                     const Function &function) {
-    for (std::int64_t token = 0; token < n;) {
-        const Stored stored = find_stored(slots, data, cache, first + token, n - token);
-        token += stored.first;
-        if (stored.n_tokens > 0) {
-            function(token, stored);
-        }
-        token += stored.n_tokens;
-    }
-}
 
 }  // namespace halyard

@@ -16,17 +16,11 @@ constexpr int most_areas = most_plain_areas + n_arrays * HALYARD_MAX_TENSORS + 3
 /// The elements of an array, where it lies.
 Lattice elements_of(const KvCall &call, int index, Array array) {
     const TensorPlan &desc = call.plan().tensors[index];
-    const void *const data = call.arrays.of_tensor[index][static_cast<int>(array)];
-    if (array == Array::cache) {
-        return call.kv_plan().tensors[index].cache->elements(data, desc.out_dtype, call.program.tensors[index].n_heads,
-                                                             desc.out_dim);
-    }
-    const BoundArray &bound = call.kv.tensors[index].arrays[static_cast<int>(array)];
-    if (array == Array::weight || array == Array::bias || array == Array::scales) {
-        return {data, 1, {static_cast<std::int64_t>(bound.reach.above), 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}};
-    }
-    Lattice elements = bound.elements;
-    elements.data = data;
+    const auto &cache = call.kv_plan().tensors[index].cache;
+    Lattice elements = array == Array::cache
+                           ? cache->elements(nullptr, desc.out_dtype, call.program.tensors[index].n_heads, desc.out_dim)
+                           : call.bound(index, array).elements;
+    elements.data = call.data(index, array);
     return elements;
 }
 
@@ -37,7 +31,7 @@ template <typename Add>
         unsigned left = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].asked;
         for (left &= is_written ? written_arrays : ~written_arrays; left != 0; left &= left - 1) {
             const int array = std::countr_zero(left);
-            add_memory(add, is_written, words_of(Array(array)).name, i, call.arrays.of_tensor[i][array],
+            add_memory(add, is_written, array_words[array].name, i, call.arrays.of_tensor[i][array],
                        call.kv.tensors[i].arrays[array].reach, [&] { return elements_of(call, i, Array(array)); });
         }
     }
@@ -81,14 +75,12 @@ void list_kv_memory(const KvCall &call, const Add &add) {
                 ", but tensors[", index, is_needed ? "] has " : "] does not have ", words_of(first).asked_by);
 }
 
-/// Whether any tensor writes a token: a view does, and a cache that has a slot for it.
-bool is_written(const void *context, std::int64_t token) {
-    const KvCall &call = *static_cast<const KvCall *>(context);
-    return call.kv.slots.of_token(call.arrays.slots, token) >= 0;
-}
-
-/// Checks positions, but not of tokens that are stored nowhere.
+/// Checks positions, but not of tokens that are stored nowhere: views write all tokens, caches those with a slot.
 halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
+    const auto is_written = [](const void *of, std::int64_t token) {
+        const KvCall &its = *static_cast<const KvCall *>(of);
+        return its.kv.slots.of_token(its.arrays.slots, token) >= 0;
+    };
     const TokenSet written = {is_written, &call};
     const TokenSet *const tokens = stores_in_caches_only(call.program, call.kv) ? &written : nullptr;
     return call.kv.rerotates ? check_moves(call, tokens, error)
@@ -120,16 +112,12 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
 constexpr std::int64_t line_bytes = 64;  // of the CPU's caches
 constexpr float one = 1.0f;
 
-/// A set of a run's tensors, a bit for each.
-using TensorSet = std::uint32_t;
-constexpr TensorSet all_tensors = (1u << HALYARD_MAX_TENSORS) - 1;
-
-const Steps &steps_of(const KvCall &call, const Block &block) { return *call.kv.tensors[block.index].steps; }
-
-void run_steps(const KvCall &call, Block &block, int n) {
+void run_steps(const KvCall &call, Block &block) {
+    const Steps &steps = *call.kv.tensors[block.index].steps;
     block.factors = {&one, {0, 0, 0}};
-    for (int i = 0; i < n; i++) {
-        steps_of(call, block).list[i].run(call, block);
+    block.is_done = false;
+    for (int i = 0; i < steps.n && !block.is_done; i++) {
+        steps.list[i].run(call, block);
     }
 }
 
@@ -144,7 +132,10 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     const KvTensor &stages = call.stages(all);
     const bool norms_rows = stages.norm && stages.norm->row,
                is_scattered = scatter_of_output(call, all) != Scatter::none;
-    const std::int64_t most_heads = most_heads_in_block(stages, desc.head_dim);
+    // Weights of heads may need as much room as the heads, and biases too.
+    const bool has_many_weights = stages.norm && stages.norm->layer && (norms_rows || stages.norm->per_head);
+    const std::int64_t most_heads = std::clamp<std::int64_t>(
+        (has_many_weights ? block_floats / 2 : block_floats) / desc.head_dim, 1, stages.most_heads);
     std::int64_t n_heads = std::min(all.n_heads, most_heads);
     if (is_scattered && !norms_rows) {
         // Tokens lie side by side there, so that more of them make longer stores.
@@ -172,22 +163,24 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
         block.n_tokens = n;
         block.row_of_token = rows == nullptr ? nullptr : rows + at;
     };
-    const bool has_long_rows = call.stages(block).norm && call.stages(block).norm->row && size.n_heads < n_heads;
-    // Tokens that take each step together; of a long row, the blocks of all heads have one factor.
+    const auto &norm = call.stages(block).norm;
+    const bool has_long_rows = norm && norm->row && size.n_heads < n_heads;
+    // Tokens that take each step together; of a long row, the blocks of all heads are normed alike.
     const std::int64_t n_tokens = block.n_tokens, n_together = has_long_rows ? 1 : n_tokens;
     block.work = &work;
     for (std::int64_t first = 0; first < n_tokens; first += n_together) {
         if (has_long_rows) {
-            take_tokens(first, 1);
-            find_row_factor(call, block, size.n_heads, n_heads);
+            work.row.begin(*norm);
         }
-        for (std::int64_t head = 0; head < n_heads; head += size.n_heads) {
-            block.take_heads(first_head + head, std::min(size.n_heads, n_heads - head), head_dim);
-            for (std::int64_t done = 0; done < n_together; done += size.n_tokens) {
-                take_tokens(first + done, std::min(size.n_tokens, n_together - done));
-                run_steps(call, block, steps_of(call, block).n);
+        do {
+            for (std::int64_t head = 0; head < n_heads; head += size.n_heads) {
+                block.take_heads(first_head + head, std::min(size.n_heads, n_heads - head), head_dim);
+                for (std::int64_t done = 0; done < n_together; done += size.n_tokens) {
+                    take_tokens(first + done, std::min(size.n_tokens, n_together - done));
+                    run_steps(call, block);
+                }
             }
-        }
+        } while (has_long_rows && work.row.next(*norm));
     }
     block.work = nullptr;
 }
@@ -208,7 +201,7 @@ void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *
         block.head = first_of_share(n_heads, heads);
         block.n_heads = end_of_share(n_heads, heads) - block.head;
         if (block.n_heads > 0) {
-            steps.in_blocks ? walk_blocks(call, block) : run_steps(call, block, steps.n);
+            steps.in_blocks ? walk_blocks(call, block) : run_steps(call, block);
         }
     }
 }
@@ -217,24 +210,25 @@ void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *
 // some pairs after the other.
 static_assert(max_head <= made_floats);
 
-void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads, TensorSet set) {
+void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        if (call.program.tensors[i].n_heads == 0 || (set >> i & 1) == 0) {
+        const TensorPlan &desc = call.plan().tensors[i];
+        if (call.program.tensors[i].n_heads == 0) {
             continue;
         }
-        if (call.plan().tensors[i].is_plain()) {
+        if (desc.is_plain()) {
             rotate_heads(call.program, call.given, i, tokens, *rows, heads);
-        } else if (rows == nullptr || rows->first_pair == 0 || call.plan().tensors[i].rotates) {
+        } else if (rows == nullptr || rows->first_pair == 0 || desc.rotates) {
             walk_tensor(call, i, tokens, rows, heads);
         }
     }
 }
 
 /// Does the tokens first … last - 1, whose positions were checked.
-void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads, TensorSet set) {
-    const auto walk = [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads, set); };
+void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) {
+    const auto walk = [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); };
     if (call.plan().rotary_dim == 0) {
-        walk_tensors(call, {first, last - first, nullptr}, nullptr, heads, set);
+        walk_tensors(call, {first, last - first, nullptr}, nullptr, heads);
     } else if (call.kv.rerotates) {
         for_each_moved_block(call, first, last, walk);
     } else {
@@ -242,20 +236,21 @@ void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, cons
     }
 }
 
-/// Does the tokens whose slots belong to this task. Tokens with one slot then belong to one task, which keeps the later
-/// one. Slots go to tasks in turn, 16 at a time so that calls stay long.
-void walk_own_slots(const KvCall &call, const Share &share, TensorSet set) {
-    const std::int64_t n = call.program.positions.count(), together = 16;
+/// Does the tokens whose slots belong to this task, so that of two tokens with one slot the later one is kept. Slots,
+/// and tokens without one, go to tasks in turn, some at a time so that calls stay long.
+void walk_own_slots(const KvCall &call, const Share &share) {
+    const std::int64_t n = call.program.positions.count();
+    const std::int64_t together = std::clamp<std::int64_t>(n / share.count, 1, 16);
     const auto is_own = [&](std::int64_t token) {
         const std::int64_t slot = call.kv.slots.of_token(call.arrays.slots, token);
-        return slot >= 0 && slot / together % share.count == share.index;
+        return (slot < 0 ? token : slot) / together % share.count == share.index;
     };
     for (std::int64_t first = 0, last = 0; first < n; first = last + 1) {
         for (last = first; last < n && is_own(last);) {
             last++;
         }
         if (first < last) {
-            walk_tokens(call, first, last, all_heads, set);
+            walk_tokens(call, first, last, all_heads);
         }
     }
 }
@@ -263,31 +258,20 @@ void walk_own_slots(const KvCall &call, const Share &share, TensorSet set) {
 /// Does a share of a call that was checked.
 [[gnu::noinline]] void walk_share(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
-    const TokenShare own = share_of_tokens(n, share);
-    TensorSet by_slot = 0, by_row = 0;
-    for (int i = 0; i < call.plan().n_tensors && share.count > 1; i++) {
-        const KvTensor &stages = call.kv_plan().tensors[i];
-        const TensorSet bit = 1u << i;
-        if (stages.cache && call.kv.slots.is_given && call.kv.slots.may_be_doubled) {
-            by_slot |= bit;
-        } else if (own.heads.count > 1 && stages.norm && stages.norm->row) {
-            by_row |= bit;
+    TokenShare own = share_of_tokens(n, share);
+    if (share.count > 1 && call.kv.slots.is_given && call.kv.slots.may_be_doubled) {
+        walk_own_slots(call, share);
+        return;
+    }
+    for (int i = 0; i < call.plan().n_tensors && own.heads.count > 1; i++) {
+        if (const auto &norm = call.kv_plan().tensors[i].norm; norm && norm->row) {  // it needs all heads of a token
+            own = {first_of_share(n, share), end_of_share(n, share), all_heads};
         }
     }
-    walk_tokens(call, own.first, own.last, own.heads, all_tensors & ~by_slot & ~by_row);
-    if (by_row != 0) {  // a norm of rows needs all heads of a token
-        walk_tokens(call, first_of_share(n, share), end_of_share(n, share), all_heads, by_row);
-    }
-    if (by_slot != 0) {
-        walk_own_slots(call, share, by_slot);
-    }
+    walk_tokens(call, own.first, own.last, own.heads);
 }
 
 }  // namespace
-
-void run_steps_before_norm(const KvCall &call, Block &block) noexcept {
-    run_steps(call, block, steps_of(call, block).n_before_norm);
-}
 
 halyard_status check_kv_memory(const Program &program, const KvProgram &kv, const Pointers &given,
                                const KvPointers &arrays, halyard_error *error) noexcept {

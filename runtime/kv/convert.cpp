@@ -8,18 +8,16 @@ namespace halyard {
 
 void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
            const Elements<float> &to) noexcept {
-    StageOperand from(x, element_bytes(dtype)), floats(to, sizeof(float));
-    StageCall call(extents, from, floats);
-    call.join_all();
-    call.for_each_part(kernels.widen[index_of(dtype)]);
+    StageCall(extents, Elements<const char>{x.data, x.strides, element_bytes(dtype)}, to)
+        .join_all()
+        .for_each_part(kernels.widen[index_of(dtype)]);
 }
 
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &x,
             const Elements<const float> &r, const Elements<char> &y) noexcept {
-    StageOperand floats(x, sizeof(float)), by(r, sizeof(float)), to(y, element_bytes(dtype));
-    StageCall call(extents, floats, by, to);
-    call.join_all();
-    call.for_each_part(kernels.narrow[index_of(dtype)]);
+    StageCall(extents, x, r, Elements<char>{y.data, y.strides, element_bytes(dtype)})
+        .join_all()
+        .for_each_part(kernels.narrow[index_of(dtype)]);
 }
 
 void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char *from, float *to) noexcept {
@@ -34,103 +32,93 @@ void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const floa
 Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
     const auto &cache = call.stages(block).cache;
-    return cache                                  ? cache->scatter(desc.out_dim, desc.out_bytes)
+    return cache                               ? cache->scatter(desc.out_dim, desc.out_bytes)
            : call.tensor(block).y.element == 1 ? Scatter::none
-                                                  : Scatter::single;
+                                               : Scatter::single;
 }
 
 namespace {
 
-/// Elements of a block that lie evenly apart in a cache too: heads of some tokens. When heads are tiled, dimension 1
-/// counts the tiles of one head, not heads.
-struct CachedPart {
+/// Elements of a block that lie evenly apart in a view or a cache too: heads of some tokens. When heads are tiled,
+/// dimension 1 counts the tiles of one head, not heads.
+struct PlacedPart {
     Extents extents;
     std::int64_t token, head, element;  // where they begin in the block
     bool is_tiled;
-    ElementStrides strides;        // of dense elements of the block
-    std::int64_t offset;           // in the cache, from slot 0 and the block's first head on
-    ElementStrides cache_strides;  // likewise
-    // n_groups such groups of tokens, if they may be groups; each starts cache_stride after the one before.
-    std::int64_t n_groups, cache_stride;
+    ElementStrides strides;  // of dense elements of the block
+    char *data;              // where they begin in the view or cache
+    ElementStrides there;    // their strides there
+    // n_groups such groups of tokens, if they may be groups; each starts group_stride after the one before.
+    std::int64_t n_groups, group_stride;
+
+    std::int64_t offset_in(const Block &block) const noexcept {
+        return token * block.strides.token + head * block.strides.head + element;
+    }
 };
 
-/// Calls function(token, stored, n_groups, stride) for the tokens of a block that are stored: for what lies evenly
-/// apart, and if it may for as many groups of tokens as have one shape and lie evenly apart themselves.
+/// Calls function(part) for all elements of a block where they are read or written: for a view once, and in a cache for
+/// those that are stored, in as few parts as it takes. If it may group, groups of tokens that have one shape and lie
+/// evenly apart themselves are one part.
 template <typename Function>
-void for_each_group(const KvCall &call, const Block &block, bool may_group, const Function &function) {
+void for_each_placed(const KvCall &call, const Block &block, bool is_output, bool may_group, const Function &function) {
+    const TensorPlan &desc = call.desc(block);
+    if (!call.stages(block).cache || (!is_output && desc.reads_x)) {
+        const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
+        char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
+        function(PlacedPart{block.extents(desc.head_dim),
+                            0,
+                            0,
+                            0,
+                            false,
+                            block.strides,
+                            data,
+                            {side.element, side.head, side.token},
+                            1,
+                            0});
+        return;
+    }
     const CacheDesc &cache = *call.stages(block).cache;
+    char *const data = call.cache_of(block);
+    PlacedPart part = {};
+    std::int64_t element = 0;
+    part.is_tiled = !cache.is_linear(desc.head_dim, &element);
+    const std::int64_t tile = part.is_tiled ? cache.tile_elements : desc.head_dim;
+    const std::int64_t n_tiles = desc.head_dim / tile, n_rows = part.is_tiled ? n_tiles : block.n_heads;
     Stored one = {};
-    std::int64_t first_token = 0, n_groups = 0, stride = 0;
-    const auto flush = [&] {
-        if (n_groups > 0) {
-            function(first_token, one, n_groups, stride);
+    const auto place = [&] {
+        part.token = one.first;
+        part.strides = {1, part.is_tiled ? tile : block.strides.head, block.strides.token};
+        part.there = {part.is_tiled ? cache.stride_element : element,
+                      part.is_tiled ? cache.stride_tile_elements : cache.stride_head, one.stride_token};
+        const std::int64_t n_heads = part.n_groups == 0 ? 0 : part.is_tiled ? block.n_heads : 1;
+        for (part.head = 0; part.head < n_heads; part.head++) {
+            for (const bool is_rest : {false, true}) {  // at the end of a head is a shorter tile
+                part.element = is_rest ? n_tiles * tile : 0;
+                part.extents = {is_rest ? desc.head_dim - part.element : tile, is_rest ? 1 : n_rows, one.n_tokens};
+                part.data = data + (one.offset + part.head * cache.stride_head +
+                                    part.element / tile * cache.stride_tile_elements) *
+                                       desc.out_bytes;
+                if (part.extents.n_elements > 0) {
+                    function(part);
+                }
+            }
         }
     };
-    for_each_stored(call.kv.slots, call.arrays.slots, cache, block.first(call), block.n_tokens,
-                    [&](std::int64_t token, const Stored &stored) {
-                        const std::int64_t step = stored.offset - one.offset - (n_groups - 1) * stride;
-                        if (may_group && n_groups > 0 && token == first_token + n_groups * one.n_tokens &&
-                            stored.n_tokens == one.n_tokens && stored.stride_token == one.stride_token &&
-                            (n_groups == 1 || step == stride)) {
-                            stride = step;
-                            n_groups++;
-                            return;
-                        }
-                        flush();
-                        one = stored;
-                        first_token = token;
-                        n_groups = 1;
-                        stride = 0;
-                    });
-    flush();
-}
-
-/// Calls function(part) for all elements of a block that are stored, in as few parts as it takes.
-template <typename Function>
-void for_each_cached(const KvCall &call, const Block &block, bool may_group, const Function &function) {
-    const CacheDesc &cache = *call.stages(block).cache;
-    const std::int64_t head_dim = call.desc(block).head_dim, tile = cache.tile_elements, n_tiles = head_dim / tile;
-    std::int64_t element = 0;
-    const bool is_linear = cache.is_linear(head_dim, &element);
-    for_each_group(call, block, may_group,
-                   [&](std::int64_t token, const Stored &stored, std::int64_t n_groups, std::int64_t stride) {
-                       if (is_linear) {
-                           function(CachedPart{{head_dim, block.n_heads, stored.n_tokens},
-                                               token, 0, 0, false, block.strides, stored.offset,
-                                               {element, cache.stride_head, stored.stride_token},
-                                               n_groups, stride});
-                           return;
-                       }
-                       CachedPart part = {};
-                       part.token = token;
-                       part.is_tiled = true;
-                       part.strides = {1, tile, block.strides.token};
-                       part.cache_strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
-                       part.n_groups = n_groups;
-                       part.cache_stride = stride;
-                       for (part.head = 0; part.head < block.n_heads; part.head++) {
-                           for (const bool is_rest : {false, true}) {  // at the end of a head is a shorter tile
-                               part.element = is_rest ? n_tiles * tile : 0;
-                               part.extents = is_rest ? Extents{head_dim - part.element, 1, stored.n_tokens}
-                                                      : Extents{tile, n_tiles, stored.n_tokens};
-                               part.offset = stored.offset + part.head * cache.stride_head +
-                                             part.element / tile * cache.stride_tile_elements;
-                               if (part.extents.n_elements > 0 && part.extents.n_heads > 0) {
-                                   function(part);
-                               }
-                           }
-                       }
-                   });
-}
-
-/// Where a part begins in a block.
-std::int64_t offset_of(const Block &block, const CachedPart &part) {
-    return part.token * block.strides.token + part.head * block.strides.head + part.element;
-}
-
-char *cache_of(const KvCall &call, const Block &block) {
-    return call.data(block, Array::cache) +
-           block.head * call.stages(block).cache->stride_head * call.desc(block).out_bytes;
+    for_each_stored(call, block, [&](const Stored &next) {
+        const std::int64_t step = next.offset - one.offset - (part.n_groups - 1) * part.group_stride;
+        if (may_group && part.n_groups > 0 && next.first == one.first + part.n_groups * one.n_tokens &&
+            next.n_tokens == one.n_tokens && next.stride_token == one.stride_token &&
+            (part.n_groups == 1 || step == part.group_stride)) {
+            part.group_stride = step;
+            part.n_groups++;
+            return;
+        }
+        place();
+        one = next;
+        part.n_groups = 1;
+        part.group_stride = 0;
+    });
+    place();
 }
 
 /// The workspace's words: the block's elements, as dense as its floats.
@@ -145,95 +133,59 @@ void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Element
     copy_units(unit * bytes, n.n_elements, n.n_heads, n.n_tokens, units(from), units(to));
 }
 
-/// Copies a part of words that are scattered in a cache; if `by_tiles`, a tile is a unit.
-void copy_part(const Block &block, std::int64_t bytes, bool by_tiles, const CachedPart &part, char *cache) {
-    const Extents &n = part.extents;
-    const ElementStrides &from = part.strides, &to = part.cache_strides;
-    const char *const words = words_of(block) + offset_of(block, part) * bytes;
-    char *const y = cache + part.offset * bytes;
-    // Groups stand in the place of heads, one of which is copied after the other: its groups are often neighbours.
-    for (std::int64_t h = 0; h < (by_tiles ? 1 : n.n_heads); h++) {
-        copy(bytes, by_tiles ? n.n_elements : 1, {by_tiles ? n.n_heads : n.n_elements, part.n_groups, n.n_tokens},
-             {words + h * from.head * bytes,
-              {by_tiles ? from.head : from.element, n.n_tokens * from.token, from.token}},
-             {y + h * to.head * bytes, {by_tiles ? to.head : to.element, part.cache_stride, to.token}});
-    }
-}
-
 }  // namespace
 
 void load(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
-    const Side &in = call.tensor(block).in();
-    widen(call.kernels(), desc.dtype, block.extents(desc.head_dim),
-          {call.x(block), {in.element, in.head, in.token}}, block.floats());
-}
-
-void load_scattered(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
-    const Side &in = call.tensor(block).in();
-    copy(desc.bytes, 1, block.extents(desc.head_dim), {call.x(block), {in.element, in.head, in.token}},
-         {words_of(block), block.strides});
-    widen(call.kernels(), desc.dtype, block.extents(desc.head_dim), {words_of(block), block.strides}, block.floats());
-}
-
-void load_from_cache(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
-    const std::int64_t bytes = desc.bytes;
-    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+    for (std::int64_t token = 0; token < block.n_tokens && !desc.reads_x; token++) {
         if (call.slot_of(block, token) < 0) {
             std::fill_n(block.work->floats + token * block.strides.token, block.n_heads * block.strides.head, 0.0f);
         }
     }
-    const char *const cache = cache_of(call, block);
-    for_each_cached(call, block, false, [&](const CachedPart &part) {
-        Elements<const char> elements = {cache + part.offset * bytes, part.cache_strides};
-        const ElementStrides &at = part.cache_strides, &dense = part.strides;
+    for_each_placed(call, block, false, false, [&](const PlacedPart &part) {
+        const ElementStrides &at = part.there, &dense = part.strides;
+        const Extents &n = part.extents;
+        Elements<const char> elements = {part.data, at};
         if (at.element != 1) {
-            // Tokens that are neighbours are transposed in registers if they are what copy_units calls units.
-            copy(bytes, 1, {part.extents.n_tokens, part.extents.n_heads, part.extents.n_elements},
-                 {elements.data, {at.token, at.head, at.element}}, {words_of(block), {dense.token, dense.head, 1}});
-            elements = {words_of(block), {1, dense.head, dense.token}};
+            const Elements<char> words = {words_of(block), {1, dense.head, dense.token}};
+            if (at.token == 1) {  // then tokens are units, which are transposed in registers
+                copy(desc.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {part.data, {1, at.head, at.element}},
+                     {words.data, {dense.token, dense.head, 1}});
+            } else {
+                copy(desc.bytes, 1, n, elements, words);
+            }
+            elements = {words.data, words.strides};
         }
-        widen(call.kernels(), desc.dtype, part.extents, elements,
-              {block.work->floats + offset_of(block, part), part.strides});
+        widen(call.kernels(), desc.dtype, n, elements, {block.work->floats + part.offset_in(block), dense});
     });
 }
 
 void store(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
-    const Side &out = call.tensor(block).y;
-    narrow(call.kernels(), desc.out_dtype, block.extents(desc.head_dim), {block.work->floats, block.strides},
-           block.factors, {call.y(block), {1, out.head, out.token}});
-}
-
-void store_in_cache(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
     const ElementStrides &by = block.factors.strides;
-    char *const cache = cache_of(call, block);
-    for_each_cached(call, block, false, [&](const CachedPart &part) {
+    for_each_placed(call, block, true, false, [&](const PlacedPart &part) {
         const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
                                                {0, part.is_tiled ? 0 : by.head, by.token}};
-        narrow(call.kernels(), desc.out_dtype, part.extents,
-               {block.work->floats + offset_of(block, part), part.strides}, factors,
-               {cache + part.offset * desc.out_bytes, part.cache_strides});
+        narrow(call.kernels(), call.desc(block).out_dtype, part.extents,
+               {block.work->floats + part.offset_in(block), part.strides}, factors, {part.data, part.there});
     });
 }
 
 void store_words(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
-    const std::int64_t bytes = desc.out_bytes;
-    if (!call.stages(block).cache) {
-        const Side &out = call.tensor(block).y;
-        copy(bytes, 1, block.extents(desc.head_dim), {words_of(block), block.strides},
-             {call.y(block), {out.element, out.head, out.token}});
-        return;
-    }
+    const std::int64_t bytes = call.desc(block).out_bytes;
     const bool has_units = scatter_of_output(call, block) == Scatter::tiles;
-    char *const cache = cache_of(call, block);
-    for_each_cached(call, block, true, [&](const CachedPart &part) {
-        const bool is_whole = part.is_tiled && part.extents.n_elements == call.stages(block).cache->tile_elements;
-        copy_part(block, bytes, has_units && is_whole, part, cache);
+    for_each_placed(call, block, true, true, [&](const PlacedPart &part) {
+        const Extents &n = part.extents;
+        const ElementStrides &from = part.strides, &to = part.there;
+        // A whole tile is a unit, if it can be one.
+        const bool by_tiles = has_units && part.is_tiled && n.n_elements == call.stages(block).cache->tile_elements;
+        const char *const words = words_of(block) + part.offset_in(block) * bytes;
+        // Groups stand in the place of heads, one of which is copied after the other: its groups are often neighbours.
+        for (std::int64_t h = 0; h < (by_tiles ? 1 : n.n_heads); h++) {
+            copy(bytes, by_tiles ? n.n_elements : 1, {by_tiles ? n.n_heads : n.n_elements, part.n_groups, n.n_tokens},
+                 {words + h * from.head * bytes,
+                  {by_tiles ? from.head : from.element, n.n_tokens * from.token, from.token}},
+                 {part.data + h * to.head * bytes, {by_tiles ? to.head : to.element, part.group_stride, to.token}});
+        }
     });
 }
 

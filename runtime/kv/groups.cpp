@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 namespace halyard {
 
@@ -101,56 +103,25 @@ halyard_status read_groups(const halyard_groups_desc *groups, int index, const c
 
 namespace {
 
-// ---- Where records lie ---------------------------------------------------------------------------------------------
-
-/// The records of some heads of one token: that of head h is `bytes` + h * stride_head.
-struct TokenRecords {
-    char *bytes;  // NULL where the token has no slot
-    std::int64_t stride_head;
-    char *scales;  // of head 0, in the record or apart from it
-    std::int64_t scales_stride_head;
-};
-
-/// The records of a token from a head on: those that are written, or those that are read. Keys that move are read where
-/// they are written. at: the token, counted through all batch rows.
-TokenRecords records_of(const KvCall &call, int index, bool are_written, std::int64_t at, std::int64_t head) {
-    const ProgramTensor &tensor = call.program.tensors[index];
-    const auto &cache = call.kv_plan().tensors[index].cache;
-    const auto &arrays = call.arrays.of_tensor[index];
-    const bool are_kept = are_written || call.kv.rerotates;
-    const std::int64_t n_tokens = call.program.positions.n_tokens;
-    std::int64_t block = at / n_tokens, token = at % n_tokens;
-    TokenRecords records = {};
-    if (cache && are_kept) {
-        const std::int64_t slot = call.kv.slots.of_token(call.arrays.slots, at);
-        if (slot < 0) {
-            return records;
-        }
-        block = slot / cache->block_size;
-        token = slot % cache->block_size;
-        records.stride_head = cache->stride_head;
-        records.bytes = arrays[static_cast<int>(Array::cache)] + cache->offset_of(slot);
-    } else {
-        const Side &side = are_written ? tensor.y : tensor.in();
-        const void *const data = are_written || tensor.in_place ? call.given.y[index] : call.given.x[index];
-        records.stride_head = side.head;
-        records.bytes = static_cast<char *>(const_cast<void *>(data)) + block * side.batch + token * side.token;
-    }
-    records.bytes += head * records.stride_head;
-    const auto scales = static_cast<int>(are_kept ? Array::group_scales : Array::from_group_scales);
-    if (arrays[scales] == nullptr) {
-        records.scales = records.bytes;
-        records.scales_stride_head = records.stride_head;
-    } else {
-        const std::int64_t *const strides = call.kv.tensors[index].arrays[scales].elements.strides;
-        records.scales = arrays[scales] + block * strides[0] + token * strides[1] + head * strides[2];
-        records.scales_stride_head = strides[2];
-    }
-    return records;
-}
+// ---- Scales --------------------------------------------------------------------------------------------------------
 
 constexpr std::int64_t numbers_of_groups = 6;
-static_assert(block_heads >= numbers_of_groups * block_groups && sizeof(Workspace::spare) >= block_floats);
+static_assert(block_heads >= numbers_of_groups * block_groups && sizeof(Workspace::spare) >= 2 * block_floats);
+
+/// The numbers of some groups, and how they are stored.
+struct Numbers {
+    float *least, *most;  // of elements; most is the largest magnitude where that decides
+    float *s, *r, *z;
+    char *words;  // scales as they are stored
+
+    explicit Numbers(const Block &block) {
+        float *memory = block.work->numbers;
+        for (float **of : {&least, &most, &s, &r, &z}) {
+            *of = std::exchange(memory, memory + block_groups);
+        }
+        words = reinterpret_cast<char *>(memory);
+    }
+};
 
 /// The scale of a group, as stored.
 float load_group_scale(const GroupsDesc &groups, const char *at) {
@@ -162,53 +133,39 @@ float load_group_scale(const GroupsDesc &groups, const char *at) {
     return std::bit_cast<float>(byte == 0 ? tiniest : byte == 255 ? nan : byte << 23);
 }
 
-/// The numbers of some groups, and how they are stored.
-struct Numbers {
-    float *least, *most;  // of elements; most is the largest magnitude where that decides
-    float *s, *r, *z;
-    char *words;  // scales as they are stored
-
-    explicit Numbers(float *memory)
-        : least(memory), most(memory + block_groups), s(memory + 2 * block_groups), r(memory + 3 * block_groups),
-          z(memory + 4 * block_groups), words(reinterpret_cast<char *>(memory + 5 * block_groups)) {}
-};
-
-// ---- Scales --------------------------------------------------------------------------------------------------------
-
-/// The first element that is as large as the largest, of which the sign alone is not known. 0 is +0.
-float first_of_equals(const float *group, std::int64_t n, float magnitude) {
-    const float *const found = std::find_if(group, group + n, [&](float v) { return std::fabs(v) == magnitude; });
-    return magnitude == 0.0f || found == group + n ? 0.0f : *found;
-}
-
-/// Finds s of each group, unrounded but finite.
+/// Finds s of each group, unrounded but finite. The loops are vectors of the compiler's where no sign is asked for.
 void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
                  const Elements<float> &heads, const Numbers &numbers) {
     const std::int64_t n = extents.n_heads * extents.n_tokens;
-    const float greatest = groups.greatest();
+    const float greatest = groups.greatest(),
+                floor = groups.floor, *const least = numbers.least, *const most = numbers.most;
+    float *const s = numbers.s;
     if (groups.rule == GroupRule::largest) {
         find_largest(kernels, extents, heads, numbers.most);
-        const float floor = groups.floor, *const most = numbers.most;
-        float *const s = numbers.s;
         for (std::int64_t i = 0; i < n; i++) {
             s[i] = std::max(most[i] / greatest, floor);
         }
         return;
     }
-    find_range(kernels, extents, heads, numbers.least, numbers.most);
-    for (std::int64_t i = 0; i < n; i++) {
-        const float least = numbers.least[i], most = numbers.most[i];
-        if (groups.rule == GroupRule::range) {
-            const float s = (most - least) / greatest;
-            numbers.s[i] = std::min(s == 0.0f ? groups.floor : s, std::numeric_limits<float>::max());
-            continue;
+    StageCall(extents, heads, numbers_of_heads(numbers.least, extents.n_heads),
+              numbers_of_heads(numbers.most, extents.n_heads))
+        .join(1, 2)
+        .for_each_part(kernels.range[0]);
+    for (std::int64_t i = 0; i < n && groups.has_zero(); i++) {
+        const float range = (most[i] - least[i]) / greatest;
+        s[i] = std::min(range == 0.0f ? floor : range, std::numeric_limits<float>::max());
+    }
+    for (std::int64_t i = 0; i < n && !groups.has_zero(); i++) {
+        float largest = -least[i] > most[i] ? least[i] : most[i];
+        if (-least[i] == most[i] && most[i] != 0.0f) {  // the first of equals tells the sign
+            const std::int64_t head = i / extents.n_heads, group = i - head * extents.n_heads;
+            const float *element = heads.data + head * heads.strides.token + group * heads.strides.head;
+            while (std::fabs(*element) != most[i]) {
+                element++;
+            }
+            largest = *element;
         }
-        const std::int64_t head = i / extents.n_heads, group = i - head * extents.n_heads;
-        const float *const elements = heads.data + head * heads.strides.token + group * heads.strides.head;
-        const float signed_most = -least == most  ? first_of_equals(elements, extents.n_elements, most)
-                                  : -least > most ? least
-                                                  : most;
-        numbers.s[i] = signed_most / greatest;
+        s[i] = largest / greatest;
     }
 }
 
@@ -227,68 +184,46 @@ void round_to_powers(const GroupsDesc &groups, std::int64_t n, const Numbers &nu
     }
 }
 
-/// Rounds numbers to f16. What overflows becomes the largest finite number, and `number` that too; true where that was
-/// so.
-bool round_to_f16(const StageKernels &kernels, std::int64_t n, float *numbers, char *words) {
-    narrow(kernels, Dtype::f16, n, numbers, words);
-    constexpr std::uint32_t infinity = 0x7c00;
-    std::uint32_t overflows = 0;  // no branch, for the cost of a head
-    for (std::int64_t i = 0; i < n; i++) {
-        const std::uint32_t word = read_word<std::uint16_t>(words + 2 * i);
-        overflows |= (word & 0x7fffu) == infinity ? 1u : 0u;
-    }
-    for (std::int64_t i = 0; i < n && overflows != 0; i++) {
-        char *const at = words + 2 * i;
-        const auto word = read_word<std::uint16_t>(at);
-        if ((word & 0x7fffu) == infinity) {
-            const auto finite = static_cast<std::uint16_t>(word - 1u);
-            std::memcpy(at, &finite, sizeof(finite));
-            numbers[i] = F16::widen(finite);
+/// Makes scales, as they are stored too, reciprocals and zero points of groups.
+void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
+                  const Elements<float> &heads, const Numbers &numbers) {
+    constexpr float finite = std::numeric_limits<float>::max();
+    const std::int64_t n = extents.n_heads * extents.n_tokens;
+    const float greatest = groups.greatest(), *const most = numbers.most;
+    float *const s = numbers.s, *const r = numbers.r;
+    find_scales(kernels, groups, extents, heads, numbers);
+    if (groups.is_power()) {
+        round_to_powers(groups, n, numbers);
+    } else if (groups.scale == GroupScale::f16) {
+        constexpr float largest = 65504.0f, overflow = 65520.0f;  // of f16; from there on a float rounds to infinity
+        for (std::int64_t i = 0; i < n; i++) {
+            s[i] = std::fabs(s[i]) < overflow ? s[i] : std::copysign(largest, s[i]);
         }
+        narrow(kernels, Dtype::f16, n, s, numbers.words);
+    } else {
+        std::memcpy(numbers.words, s, static_cast<std::size_t>(n) * sizeof(float));
     }
-    return overflows != 0;
-}
-
-/// r of each group: a / of, 0 where that is not finite. Loops like this one are vectors of the compiler's.
-void find_reciprocals(std::int64_t n, float a, const float *__restrict of, float *__restrict r) {
+    std::fill_n(numbers.z, n, groups.rule == GroupRule::signed_largest ? 8.5f : 0.0f);
+    for (std::int64_t i = 0; i < n && groups.has_zero(); i++) {
+        numbers.z[i] = std::clamp(-numbers.least[i] / s[i], -finite, finite);
+    }
+    const float a = groups.by_largest ? greatest : 1.0f, *const of = groups.by_largest ? most : s;
     for (std::int64_t i = 0; i < n; i++) {
         const float quotient = a / of[i];
         r[i] = quotient - quotient == 0.0f ? quotient : 0.0f;
     }
-}
-
-/// Makes scales, as they are stored too, reciprocals and zero points of groups.
-void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
-                  const Elements<float> &heads, const Numbers &numbers) {
-    const std::int64_t n = extents.n_heads * extents.n_tokens;
-    find_scales(kernels, groups, extents, heads, numbers);
-    bool overflows = false;
-    if (groups.is_power()) {
-        round_to_powers(groups, n, numbers);
-    } else if (groups.scale == GroupScale::f16) {
-        overflows = round_to_f16(kernels, n, numbers.s, numbers.words);
-    } else {
-        std::memcpy(numbers.words, numbers.s, static_cast<std::size_t>(n) * sizeof(float));
-    }
-    std::fill_n(numbers.z, n, groups.rule == GroupRule::signed_largest ? 8.5f : 0.0f);
-    for (std::int64_t i = 0; i < n && groups.has_zero(); i++) {
-        constexpr float finite = std::numeric_limits<float>::max();
-        numbers.z[i] = std::clamp(-numbers.least[i] / numbers.s[i], -finite, finite);
-    }
-    if (!groups.by_largest) {
-        find_reciprocals(n, 1.0f, numbers.s, numbers.r);
-        return;
-    }
-    const float greatest = groups.greatest();
-    find_reciprocals(n, greatest, numbers.most, numbers.r);
-    for (std::int64_t i = 0; i < n && overflows; i++) {
-        if (numbers.s[i] != numbers.most[i] / greatest) {
-            find_reciprocals(1, 1.0f, numbers.s + i, numbers.r + i);
-        }
+    for (std::int64_t i = 0; i < n && groups.by_largest; i++) {
+        r[i] = s[i] == most[i] / greatest ? r[i] : 1.0f / s[i];  // of one that overflowed
     }
 }
 
 // ---- Elements ------------------------------------------------------------------------------------------------------
+
+/// The memory of a block's elements, one byte each, dense; and behind it that of elements of 4 bits, two in a byte.
+unsigned char *elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
+unsigned char *packed_of(const GroupsDesc &groups, const Block &block) {
+    return elements_of(block) + (groups.is_4_bit() ? block_floats : 0);
+}
 
 /// How integers are made of numbers, as halyard_quantise_kernel counts: fma(v, r, z), to nearest even; v r, halves away
 /// from zero; v r + z, each rounded to float, and then towards zero.
@@ -302,136 +237,109 @@ void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Exten
     const float low = is_signed_largest || groups.has_zero() ? 0.0f : -128.0f;
     const float high = is_signed_largest ? 15.0f : groups.greatest();
     const Dtype dtype = groups.element == Dtype::e4m3 ? Dtype::e4m3 : Dtype::int8;
-    StageOperand x(heads, sizeof(float)), r(numbers.r, extents.n_heads), z(numbers.z, extents.n_heads),
-        y(Elements<unsigned char>{elements, {1, extents.n_elements, extents.n_elements * extents.n_heads}}, 1);
-    StageCall call(extents, x, r, z, y);
-    call.join(1, 2);
-    call.for_each_part(
-        [&](auto *...buffers) { kernels.quantise[index_of(dtype)](mode, low, high, buffers...); });
+    StageCall(extents, heads, numbers_of_heads(numbers.r, extents.n_heads),
+              numbers_of_heads(numbers.z, extents.n_heads),
+              Elements<unsigned char>{elements, {1, extents.n_elements, extents.n_elements * extents.n_heads}})
+        .join(1, 2)
+        .for_each_part([&](auto *...buffers) { kernels.quantise[index_of(dtype)](mode, low, high, buffers...); });
 }
 
-/// Calls function(byte, low, high) for each byte of a group: the elements whose nibbles it holds.
+/// Calls function(byte, low, high) for each byte of n groups of 4 bits: the elements whose nibbles it holds. (Two
+/// loops, so that the compiler makes vectors of them.)
 template <typename Function>
-void for_each_byte(const GroupsDesc &groups, const Function &function) {
-    const std::int64_t n = groups.group / 2;
-    if (groups.packing == Packing::halves) {  // loops of their own, so that the compiler makes vectors of them
-        for (std::int64_t i = 0; i < n; i++) {
-            function(i, i, i + n);
-        }
-    } else {
-        for (std::int64_t i = 0; i < n; i++) {
-            function(i, 2 * i + 1, 2 * i);
-        }
-    }
-}
-
-/// Stores the elements of a group, a byte each, two in a byte.
-void pack(const GroupsDesc &groups, const unsigned char *__restrict elements, char *__restrict out) {
-    for_each_byte(groups, [=](std::int64_t i, std::int64_t low, std::int64_t high) {
-        out[i] = static_cast<char>((elements[low] & 0x0fu) | (elements[high] & 0x0fu) << 4);
-    });
-}
-
-void unpack(const GroupsDesc &groups, const char *__restrict in, unsigned char *__restrict elements) {
-    for_each_byte(groups, [=](std::int64_t i, std::int64_t low, std::int64_t high) {
-        const auto byte = static_cast<unsigned char>(in[i]);
-        elements[low] = static_cast<unsigned char>(byte & 0x0fu);
-        elements[high] = static_cast<unsigned char>(unsigned{byte} >> 4);
-    });
-}
-
-/// Copies groups to or from their places in a record, whose strides may leave gaps. Most have a size that is known.
-void copy_groups(std::int64_t n_groups, std::int64_t bytes, const char *from, std::int64_t from_stride, char *to,
-                 std::int64_t to_stride) {
-    const auto copy = [=](auto n) {
-        for (std::int64_t g = 0; g < n_groups; g++) {
-            std::memcpy(to + g * to_stride, from + g * from_stride, n);
-        }
-    };
-    switch (bytes) {
-    case 1: copy(std::integral_constant<std::size_t, 1>()); break;
-    case 2: copy(std::integral_constant<std::size_t, 2>()); break;
-    case 4: copy(std::integral_constant<std::size_t, 4>()); break;
-    case 32: copy(std::integral_constant<std::size_t, 32>()); break;
-    case 64: copy(std::integral_constant<std::size_t, 64>()); break;
-    default: copy(static_cast<std::size_t>(bytes));
-    }
-}
-
-/// Stores a head's groups, the first of which is group `first` of those that were worked on.
-void store_head(const GroupsDesc &groups, std::int64_t first, const unsigned char *elements, const Numbers &numbers,
-                char *record, char *scales) {
-    const std::int64_t bytes = groups.scale_bytes(), n = groups.n_groups;
-    copy_groups(n, bytes, numbers.words + first * bytes, bytes, scales + groups.scale_offset, groups.scale_stride);
-    if (groups.has_zero()) {
-        std::memcpy(record + groups.zero_offset, numbers.z + first, sizeof(float));
-    }
-    const unsigned char *const from = elements + first * groups.group;
-    char *const to = record + groups.data_offset;
-    if (!groups.is_4_bit()) {
-        copy_groups(n, groups.group, reinterpret_cast<const char *>(from), groups.group, to, groups.data_stride);
-        return;
-    }
+void for_each_byte(const GroupsDesc &groups, std::int64_t n, const Function &function) {
+    const std::int64_t half = groups.group / 2;
     for (std::int64_t g = 0; g < n; g++) {
-        pack(groups, from + g * groups.group, to + g * groups.data_stride);
+        const std::int64_t byte = g * half, element = 2 * byte;
+        for (std::int64_t i = 0; i < half && groups.packing == Packing::halves; i++) {
+            function(byte + i, element + i, element + half + i);
+        }
+        for (std::int64_t i = 0; i < half && groups.packing == Packing::high_first; i++) {
+            function(byte + i, element + 2 * i + 1, element + 2 * i);
+        }
     }
 }
 
-/// Makes floats of the dense elements of some heads: q s, or (q - z) s.
+void pack(const GroupsDesc &groups, std::int64_t n, const unsigned char *__restrict elements,
+          unsigned char *__restrict packed) {
+    for_each_byte(groups, n, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+        packed[byte] = static_cast<unsigned char>(elements[low] | elements[high] << 4);
+    });
+}
+
+void unpack(const GroupsDesc &groups, std::int64_t n, const unsigned char *__restrict packed,
+            unsigned char *__restrict elements) {
+    for_each_byte(groups, n, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+        elements[low] = static_cast<unsigned char>(packed[byte] & 0x0fu);
+        elements[high] = static_cast<unsigned char>(packed[byte] >> 4);
+    });
+}
+
+/// Makes floats of the elements of some heads: q s, or (q - z) s.
 void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const unsigned char *elements,
                 const Numbers &numbers, std::int64_t n_heads, std::int64_t head_dim, float *heads) {
     const bool is_unsigned = groups.element == Dtype::uint8;
-    const Elements<float> floats = {heads, {1, groups.group, head_dim}};
     if (!is_unsigned) {
         widen(kernels, groups.element, {groups.group, groups.n_groups, n_heads},
-              {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped}}, floats);
+              {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped}},
+              {heads, {1, groups.group, head_dim}});
     }
     for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
-        const std::int64_t head = i / groups.n_groups, group = i - head * groups.n_groups;
-        float *const to = heads + head * head_dim + group * groups.group;
+        float *const to = heads + i / groups.n_groups * head_dim + i % groups.n_groups * groups.group;
         const unsigned char *const from = elements + i * groups.group;
-        const float scale = numbers.s[i], zero = is_unsigned ? numbers.z[i] : 0.0f;
-        if (is_unsigned) {
-            for (std::int64_t e = 0; e < groups.group; e++) {
-                to[e] = (static_cast<float>(from[e]) - zero) * scale;
-            }
-        } else {
-            for (std::int64_t e = 0; e < groups.group; e++) {
-                to[e] *= scale;
-            }
+        const float scale = numbers.s[i], zero = numbers.z[i];
+        for (std::int64_t e = 0; e < groups.group && is_unsigned; e++) {
+            to[e] = (static_cast<float>(from[e]) - zero) * scale;
+        }
+        for (std::int64_t e = 0; e < groups.group && !is_unsigned; e++) {
+            to[e] *= scale;
         }
     }
 }
 
-/// Loads a head's groups, as store_head stores them. s and z become floats.
-void load_head(const GroupsDesc &groups, std::int64_t first, const char *record, const char *scales,
-               unsigned char *elements, const Numbers &numbers) {
-    unsigned char *const to = elements + first * groups.group;
-    const char *const from = record + groups.data_offset;
-    if (groups.is_4_bit()) {
-        for (std::int64_t g = 0; g < groups.n_groups; g++) {
-            unpack(groups, from + g * groups.data_stride, to + g * groups.group);
+// ---- Records -------------------------------------------------------------------------------------------------------
+
+/// The records of a block's heads of one token, of which the one of head h is `bytes` + h * stride_head.
+struct TokenRecords {
+    char *bytes;  // NULL where the token has no slot
+    std::int64_t stride_head;
+    char *scales;  // of the first head, in the record or apart from it
+    std::int64_t scales_stride_head;
+};
+
+/// Those of the block's token `token` that are written, or that are read. Keys that move are read where they are
+/// written.
+TokenRecords records_of(const KvCall &call, const Block &block, bool are_written, std::int64_t token) {
+    const auto &cache = call.stages(block).cache;
+    const bool are_kept = are_written || call.kv.rerotates;
+    std::int64_t batch = block.batch, at = block.token + token;  // or block of the cache, and place there
+    TokenRecords records = {};
+    if (cache && are_kept) {
+        const std::int64_t slot = call.slot_of(block, token);
+        if (slot < 0) {
+            return records;
         }
+        batch = slot / cache->block_size;
+        at = slot % cache->block_size;
+        records.stride_head = cache->stride_head;
+        records.bytes = call.data(block.index, Array::cache) + cache->offset_of(slot) + block.head * cache->stride_head;
     } else {
-        copy_groups(groups.n_groups, groups.group, from, groups.data_stride, reinterpret_cast<char *>(to),
-                    groups.group);
+        const Side &side = are_written ? call.tensor(block).y : call.tensor(block).in();
+        records.stride_head = side.head;
+        records.bytes = (are_written ? call.y(block) : const_cast<char *>(call.x(block))) + token * side.token;
     }
-    for (std::int64_t g = 0; g < groups.n_groups; g++) {
-        numbers.s[first + g] = load_group_scale(groups, scales + groups.scale_offset + g * groups.scale_stride);
-        numbers.z[first + g] = groups.has_zero() ? read_word<float>(record + groups.zero_offset) : 8.0f;
-    }
+    const Array scales = are_kept ? Array::group_scales : Array::from_group_scales;
+    const bool are_apart = call.data(block.index, scales) != nullptr;
+    records.scales = are_apart ? call.place_of(block.index, scales, batch, at, block.head) : records.bytes;
+    records.scales_stride_head = are_apart ? call.bound(block.index, scales).elements.strides[2] : records.stride_head;
+    return records;
 }
-
-// ---- Steps ---------------------------------------------------------------------------------------------------------
-
-unsigned char *elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
 
 /// Calls function(i, record, scales) for head i of a block. A record is NULL where its token has no slot.
 template <typename Function>
 void for_each_record(const KvCall &call, const Block &block, bool are_written, const Function &function) {
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        const TokenRecords records =
-            records_of(call, block.index, are_written, block.first(call) + token, block.head);
+        const TokenRecords records = records_of(call, block, are_written, token);
         for (std::int64_t head = 0; head < block.n_heads; head++) {
             function(token * block.n_heads + head, records.bytes + head * records.stride_head,
                      records.scales + head * records.scales_stride_head);
@@ -439,23 +347,54 @@ void for_each_record(const KvCall &call, const Block &block, bool are_written, c
     }
 }
 
+/// Copies n words of some bytes, between places that lie strides apart. Most have a size that is known.
+void copy_words(std::int64_t n, std::int64_t bytes, const void *from, std::int64_t from_stride, void *to,
+                std::int64_t to_stride) {
+    const auto copy = [=](auto size) {
+        for (std::int64_t i = 0; i < n; i++) {
+            std::memcpy(static_cast<char *>(to) + i * to_stride, static_cast<const char *>(from) + i * from_stride,
+                        size);
+        }
+    };
+    switch (bytes) {
+    case 1: copy(std::integral_constant<std::size_t, 1>()); break;
+    case 2: copy(std::integral_constant<std::size_t, 2>()); break;
+    case 4: copy(std::integral_constant<std::size_t, 4>()); break;
+    case 16: copy(std::integral_constant<std::size_t, 16>()); break;
+    case 32: copy(std::integral_constant<std::size_t, 32>()); break;
+    case 64: copy(std::integral_constant<std::size_t, 64>()); break;
+    default: copy(static_cast<std::size_t>(bytes));
+    }
+}
+
 /// Makes the groups of a block and stores them, but for tokens without a slot.
 void store_groups(const KvCall &call, const Block &block) {
-    const std::int64_t head_dim = call.desc(block).head_dim;
+    const std::int64_t head_dim = call.desc(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).groups;
     const StageKernels &kernels = call.kernels();
-    const Numbers numbers(block.work->numbers);
-    const Extents extents = {groups.group, groups.n_groups, block.n_tokens * block.n_heads};
+    const Numbers numbers(block);
+    const Extents extents = {groups.group, groups.n_groups, n_heads};
     const Elements<float> floats = {block.work->floats, {1, groups.group, head_dim}};
+    unsigned char *const elements = elements_of(block), *const packed = packed_of(groups, block);
+    const std::int64_t bytes = groups.data_bytes(), scale_bytes = groups.scale_bytes();
     make_numbers(kernels, groups, extents, floats, numbers);
-    quantise(kernels, groups, extents, floats, numbers, elements_of(block));
+    quantise(kernels, groups, extents, floats, numbers, elements);
+    if (groups.is_4_bit()) {
+        pack(groups, n_heads * groups.n_groups, elements, packed);
+    }
     for_each_record(call, block, true, [&](std::int64_t i, char *record, char *scales) {
+        const std::int64_t n = groups.n_groups, first = i * n;
         if (record == nullptr) {
             return;
         }
-        store_head(groups, i * groups.n_groups, elements_of(block), numbers, record, scales);
+        copy_words(n, bytes, packed + first * bytes, bytes, record + groups.data_offset, groups.data_stride);
+        copy_words(n, scale_bytes, numbers.words + first * scale_bytes, scale_bytes, scales + groups.scale_offset,
+                   groups.scale_stride);
+        if (groups.has_zero()) {
+            std::memcpy(record + groups.zero_offset, numbers.z + first, sizeof(float));
+        }
         if (groups.n_raw != 0) {
-            const float *const raw = block.work->floats + i * head_dim + groups.n_grouped;
+            const float *const raw = floats.data + i * head_dim + groups.n_grouped;
             narrow(kernels, Dtype::bf16, groups.n_raw, raw, record + groups.raw_offset);
         }
     });
@@ -463,49 +402,70 @@ void store_groups(const KvCall &call, const Block &block) {
 
 /// Makes floats of a block's records; zeros of tokens without a slot.
 void load_groups(const KvCall &call, const Block &block) {
-    const std::int64_t head_dim = call.desc(block).head_dim;
+    const std::int64_t head_dim = call.desc(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).from_groups;
-    const Numbers numbers(block.work->numbers);
-    unsigned char *const elements = elements_of(block);
+    const Numbers numbers(block);
+    unsigned char *const elements = elements_of(block), *const packed = packed_of(groups, block);
+    const std::int64_t bytes = groups.data_bytes();
     for_each_record(call, block, false, [&](std::int64_t i, const char *record, const char *scales) {
-        const std::int64_t first = i * groups.n_groups;
+        const std::int64_t n = groups.n_groups, first = i * n;
         float *const raw = block.work->floats + i * head_dim + groups.n_grouped;
         if (record == nullptr) {
-            std::fill_n(elements + first * groups.group, groups.n_grouped, 0);
-            std::fill_n(numbers.s + first, groups.n_groups, 0.0f);
-            std::fill_n(numbers.z + first, groups.n_groups, 0.0f);
+            std::fill_n(packed + first * bytes, n * bytes, 0);
+            std::fill_n(numbers.s + first, n, 0.0f);
+            std::fill_n(numbers.z + first, n, 0.0f);
             std::fill_n(raw, groups.n_raw, 0.0f);
             return;
         }
-        load_head(groups, first, record, scales, elements, numbers);
+        copy_words(n, bytes, record + groups.data_offset, groups.data_stride, packed + first * bytes, bytes);
+        for (std::int64_t g = 0; g < n; g++) {
+            numbers.s[first + g] = load_group_scale(groups, scales + groups.scale_offset + g * groups.scale_stride);
+            numbers.z[first + g] = groups.has_zero() ? read_word<float>(record + groups.zero_offset) : 8.0f;
+        }
         if (groups.n_raw != 0) {
             widen(call.kernels(), Dtype::bf16, groups.n_raw, record + groups.raw_offset, raw);
         }
     });
-    dequantise(call.kernels(), groups, elements, numbers, block.n_tokens * block.n_heads, head_dim, block.work->floats);
+    if (groups.is_4_bit()) {
+        unpack(groups, n_heads * groups.n_groups, packed, elements);
+    }
+    dequantise(call.kernels(), groups, elements, numbers, n_heads, head_dim, block.work->floats);
 }
 
-/// Whether records are those of ggml's q8_0, which most caches of llama.cpp have: groups of 32 integers with an f16
-/// scale each. Kernels store and load such groups where they lie.
+// ---- Records of ggml's q8_0, which most caches of llama.cpp have: kernels store and load them where they lie -------
+
+/// Groups of 32 integers with an f16 scale each.
 bool is_q8(const GroupsDesc &groups) { return groups.element == Dtype::int8 && groups.scale == GroupScale::f16; }
 
 /// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel counts.
 enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 
-/// The elements of a token's heads, which stand in the place of tokens, and their scales in units of 2 bytes.
-struct Q8Places {
-    StageOperand elements, scales;
-    bool fits;  // whether all scales lie whole units apart
-
-    Q8Places(const GroupsDesc &groups, const TokenRecords &records)
-        : elements(Elements<const char>{records.bytes + groups.data_offset,
-                                        {1, groups.data_stride, records.stride_head}},
-                   1),
-          scales(Elements<const char>{records.scales + groups.scale_offset,
-                                      {0, groups.scale_stride / 2, records.scales_stride_head / 2}},
-                 2, 1),
-          fits(records.scales_stride_head % 2 == 0) {}
-};
+/// Calls function(elements, scales, floats) for the records of a block; floats of a token without a slot become zeros.
+/// False where scales, whose kernels count in units of 2 bytes, do not lie whole units apart.
+template <typename Function>
+bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
+                 const Function &function) {
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
+        const TokenRecords records = records_of(call, block, are_written, token);
+        float *const floats = block.work->floats + token * block.strides.token;
+        if (records.bytes == nullptr) {
+            std::fill_n(floats, block.strides.token, 0.0f);
+            continue;
+        }
+        if (records.scales_stride_head % 2 != 0) {
+            return false;
+        }
+        StageCall({groups.group, groups.n_groups, block.n_heads},
+                  Elements<char>{records.bytes + groups.data_offset, {1, groups.data_stride, records.stride_head}},
+                  Elements<char>{records.scales + groups.scale_offset,
+                                 {0, groups.scale_stride / 2, records.scales_stride_head / 2},
+                                 2,
+                                 1},
+                  Elements<float>{floats, {1, groups.group, block.strides.head}})
+            .for_each_part(function);
+    }
+    return true;
+}
 
 /// False where scales do not fit, or where a NaN, an infinity or a scale that overflows is among the groups of a block:
 /// then store_groups has to write all of it again. Both give the same bits where this says true.
@@ -513,55 +473,16 @@ bool store_q8(const KvCall &call, const Block &block) {
     constexpr float overflow = 127.0f * 65504.0f;  // of the largest magnitude: from here on its scale overflows
     const GroupsDesc &groups = *call.stages(block).groups;
     bool is_finite = true;
-    for (std::int64_t token = 0; token < block.n_tokens && is_finite; token++) {
-        const TokenRecords records = records_of(call, block.index, true, block.first(call) + token, block.head);
-        if (records.bytes == nullptr) {
-            continue;
-        }
-        Q8Places places(groups, records);
-        if (!places.fits) {
-            return false;
-        }
-        const float *floats = block.work->floats + token * block.strides.token;
-        StageCall parts({groups.group, groups.n_groups, block.n_heads}, places.elements, places.scales);
-        parts.for_each_part([&](auto *elements, auto *scales) {
-            const std::int64_t n_groups = groups.n_groups * parts.extents[2];
-            std::int32_t largest = 0;
-            halyard_buffer from, found;
-            halyard_dimension dims[2];
-            set_buffer(found, &largest, nullptr);
-            set_buffer(from, floats, dims);
-            set_dimension(dims[0], groups.group, 1);
-            set_dimension(dims[1], n_groups, groups.group);
-            call.kernels().store_groups[index_of(Dtype::int8)](groups.by_largest ? of_largest : of_scale,
-                                                               groups.rounds_away ? 1 : 0, &from, elements, scales,
-                                                               &found);
-            is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // not of a NaN
-            floats += n_groups * groups.group;
-        });
-    }
-    return is_finite;
-}
-
-/// False where scales do not fit.
-bool load_q8(const KvCall &call, const Block &block) {
-    const GroupsDesc &groups = *call.stages(block).from_groups;
-    for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        const TokenRecords records = records_of(call, block.index, false, block.first(call) + token, block.head);
-        float *const floats = block.work->floats + token * block.strides.token;
-        if (records.bytes == nullptr) {
-            std::fill_n(floats, block.strides.token, 0.0f);
-            continue;
-        }
-        Q8Places places(groups, records);
-        if (!places.fits) {
-            return false;
-        }
-        StageOperand to(Elements<float>{floats, {1, groups.group, block.strides.head}}, sizeof(float));
-        StageCall({groups.group, groups.n_groups, block.n_heads}, places.elements, places.scales, to)
-            .for_each_part(call.kernels().load_groups[index_of(Dtype::int8)]);
-    }
-    return true;
+    const auto store = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
+        std::int32_t largest = 0;
+        halyard_buffer found;
+        set_buffer(found, &largest, nullptr);
+        floats->dim[1].extent *= floats->dim[2].extent;  // of all heads, which are dense
+        call.kernels().store_groups[index_of(Dtype::int8)](
+            groups.by_largest ? of_largest : of_scale, groups.rounds_away ? 1 : 0, floats, elements, scales, &found);
+        is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // not of a NaN
+    };
+    return for_each_q8(call, block, true, groups, store) && is_finite;
 }
 
 }  // namespace
@@ -573,7 +494,11 @@ void store_records(const KvCall &call, Block &block) noexcept {
 }
 
 void load_records(const KvCall &call, Block &block) noexcept {
-    if (!is_q8(*call.stages(block).from_groups) || !load_q8(call, block)) {
+    const GroupsDesc &groups = *call.stages(block).from_groups;
+    const auto load = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
+        call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
+    };
+    if (!is_q8(groups) || !for_each_q8(call, block, false, groups, load)) {
         load_groups(call, block);
     }
 }
@@ -582,19 +507,21 @@ void load_records(const KvCall &call, Block &block) noexcept {
 
 namespace {
 
-/// Whether scales of a record's groups, or its zero point, are finite. No branch is taken for one: moves would wait for
-/// it.
-bool are_finite(const GroupsDesc &groups, const char *at) {
-    const auto all_finite = [&](auto exponent) {
-        unsigned found = 0;
-        for (std::int64_t g = 0; g < groups.n_groups; g++) {
-            found |= (read_word<decltype(exponent)>(at + g * groups.scale_stride) & exponent) == exponent ? 1u : 0u;
+/// The first of a record's groups whose scale, or zero point, is not finite; n_groups where all are.
+std::int64_t find_infinite(const GroupsDesc &groups, const char *record, const char *scales) {
+    const auto first_of = [&](const char *at, auto exponent) {
+        std::int64_t g = 0;
+        while (g < groups.n_groups &&
+               (read_word<decltype(exponent)>(at + g * groups.scale_stride) & exponent) != exponent) {
+            g++;
         }
-        return found == 0;
+        return g;
     };
-    return groups.is_power()                    ? all_finite(std::uint8_t{0xff})
-           : groups.scale == GroupScale::f16 ? all_finite(std::uint16_t{0x7c00})
-                                             : all_finite(std::uint32_t{0x7f800000});
+    if (constexpr std::uint32_t exponent = 0x7f800000; groups.scale == GroupScale::f32) {
+        const std::int64_t first = first_of(scales, exponent);
+        return groups.has_zero() ? std::min(first, first_of(record + groups.zero_offset, exponent)) : first;
+    }
+    return groups.is_power() ? first_of(scales, std::uint8_t{0xff}) : first_of(scales, std::uint16_t{0x7c00});
 }
 
 }  // namespace
@@ -603,35 +530,31 @@ halyard_status check_moved_records(const KvCall &call, int index, halyard_error 
     const KvTensor &stages = call.kv_plan().tensors[index];
     const GroupsDesc &groups = *stages.groups;
     const TokenNumbers &tokens = call.program.positions;
-    Block all = {};
-    all.index = index;
-    all.n_tokens = tokens.count();
-    all.n_heads = call.program.tensors[index].n_heads;
+    Block row = {};
+    row.index = index;
+    row.n_tokens = tokens.n_tokens;
+    row.n_heads = call.program.tensors[index].n_heads;
     halyard_status status = HALYARD_OK;
-    for_each_record(call, all, false, [&](std::int64_t i, const char *record, const char *scales) {
-        if (record == nullptr || status != HALYARD_OK) {
-            return;
-        }
-        const char *const zero = record + groups.zero_offset;
-        scales += groups.scale_offset;
-        if (are_finite(groups, scales) && !(groups.has_zero() && !are_finite(groups, zero))) {
-            return;
-        }
-        std::int64_t g = 0;
-        float s = load_group_scale(groups, scales);
-        const float z = groups.has_zero() ? read_word<float>(zero) : 0.0f;
-        while (s - s == 0.0f && z - z == 0.0f && g < groups.n_groups - 1) {
-            s = load_group_scale(groups, scales + ++g * groups.scale_stride);
-        }
-        const bool is_scale = s - s != 0.0f;
-        const std::int64_t at = i / all.n_heads;
-        const std::int64_t token = tokens.name_of(at / tokens.n_tokens, at % tokens.n_tokens).token;
-        status = fail(error, HALYARD_ERROR_SCALE, "the record of ", stages.cache ? "slot " : "token ",
-                      stages.cache ? call.kv.slots.of_token(call.arrays.slots, at) : token, ", head ",
-                      i % all.n_heads, ", of tensor ", index, " has ", double(is_scale ? s : z), " as the ",
-                      is_scale ? "scale" : "zero point", " of group ", g,
-                      ", but it must be finite: no key was stored there");
-    });
+    for (; row.batch < tokens.n_batch && status == HALYARD_OK; row.batch++) {
+        for_each_record(call, row, false, [&](std::int64_t i, const char *record, const char *scales) {
+            if (record == nullptr || status != HALYARD_OK) {
+                return;
+            }
+            scales += groups.scale_offset;
+            const std::int64_t g = find_infinite(groups, record, scales), token = i / row.n_heads;
+            if (g == groups.n_groups) {
+                return;
+            }
+            const float s = load_group_scale(groups, scales + g * groups.scale_stride);
+            const bool is_scale = s - s != 0.0f;
+            status = fail(error, HALYARD_ERROR_SCALE, "the record of ", stages.cache ? "slot " : "token ",
+                          stages.cache ? call.slot_of(row, token) : tokens.name_of(row.batch, token).token, ", head ",
+                          i % row.n_heads, ", of tensor ", index, " has ",
+                          double(is_scale ? s : read_word<float>(record + groups.zero_offset)), " as the ",
+                          is_scale ? "scale" : "zero point", " of group ", g,
+                          ", but it must be finite: no key was stored there");
+        });
+    }
     return status;
 }
 

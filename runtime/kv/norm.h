@@ -27,26 +27,24 @@ struct NormDesc {
     bool has_bias;
     bool per_head;  // each head has weights of its own
 
-    /// How many rows of weights there are for so many heads.
-    std::int64_t n_rows_of_weights(std::int64_t n_heads) const noexcept { return row || per_head ? n_heads : 1; }
-    std::int64_t n_weights(std::int64_t n_heads) const noexcept { return n_rows_of_weights(n_heads) * size; }
+    std::int64_t n_weights(std::int64_t n_heads) const noexcept { return (row || per_head ? n_heads : 1) * size; }
 };
 
 /// Checks the norm of tensor `index`, whose head_dim was checked.
 halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t head_dim, NormDesc *out,
                          halyard_error *error) noexcept;
 
-/// How many heads are normed in one block at most; more go by find_row_factor.
-std::int64_t most_heads_in_block(const KvTensor &stages, std::int64_t head_dim) noexcept;
+/// A row that is longer than a block: what its elements are normed by. That is found by passes over all blocks of the
+/// row, in which steps end with the norm; the last pass norms.
+struct LongRow {
+    enum Pass { none, find_mean, find_factor, apply } pass = none;
+    float mean, factor;
+    float sums[16];  // of the pass
+    std::int64_t n;  // elements in them
 
-/// What the elements of a row are normed by that is longer than a block.
-struct RowFactor {
-    bool is_found = false;
-    float mean = 0.0f, factor = 0.0f;
+    void begin(const NormDesc &norm) noexcept;
+    /// Begins the next pass; false after the last one.
+    bool next(const NormDesc &norm) noexcept;
 };
-
-/// Finds it for the token of a block by all n_heads heads, of which most_heads at a time go through the steps before
-/// the norm.
-void find_row_factor(const KvCall &call, Block &block, std::int64_t most_heads, std::int64_t n_heads) noexcept;
 
 }  // namespace halyard

@@ -23,9 +23,8 @@ halyard_status fail_long_head(const TensorPlan &desc, int index, halyard_error *
 halyard_status check_rerotated(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index,
                                halyard_error *error) {
     if (kv.out_dtype != tensor.dtype) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.out_dtype is ",
-                    name_of_dtype(kv.out_dtype), ", but a plan that rerotates keeps the dtype, ",
-                    name_of_dtype(tensor.dtype));
+        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.out_dtype is ", name_of_dtype(kv.out_dtype),
+                    ", but a plan that rerotates keeps the dtype, ", name_of_dtype(tensor.dtype));
     }
     if (tensor.out_pairing != tensor.pairing) {
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_pairing is ", tensor.out_pairing,
@@ -35,15 +34,15 @@ halyard_status check_rerotated(const halyard_tensor_desc &tensor, const halyard_
         return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.",
                     kv.norm != nullptr        ? "norm"
                     : kv.position_scales != 0 ? "position_scales"
-                                                  : "no_rotation",
+                                              : "no_rotation",
                     " is set, but a plan that rerotates does nothing but rotate");
     }
     return HALYARD_OK;
 }
 
 /// Checks that a tensor has records where its dtypes are those of records, and reads these.
-halyard_status read_groups_of(const halyard_kv_desc &kv, int index, bool rerotates, TensorPlan &desc,
-                              KvTensor *out, halyard_error *error) {
+halyard_status read_groups_of(const halyard_kv_desc &kv, int index, bool rerotates, TensorPlan &desc, KvTensor *out,
+                              halyard_error *error) {
     const bool reads = kv.from_groups != nullptr || (rerotates && kv.groups != nullptr);
     const bool writes = kv.groups != nullptr;
     if ((reads || writes) && desc.head_dim > max_head) {
@@ -82,8 +81,8 @@ halyard_status read_groups_of(const halyard_kv_desc &kv, int index, bool rerotat
     return HALYARD_OK;
 }
 
-halyard_status read_cache_of(const halyard_kv_desc &kv, int index, bool rerotates, TensorPlan &desc,
-                             KvTensor *out, halyard_error *error) {
+halyard_status read_cache_of(const halyard_kv_desc &kv, int index, bool rerotates, TensorPlan &desc, KvTensor *out,
+                             halyard_error *error) {
     if (kv.cache == nullptr) {
         return HALYARD_OK;
     }
@@ -163,8 +162,7 @@ bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &desc, con
 
 /// Whether a step can load and norm at once: whole heads, as floats or by an RMS norm.
 bool is_loaded_and_normed(const TensorPlan &desc, const NormDesc &norm) {
-    return !norm.after && !norm.row && norm.size == desc.head_dim &&
-           (!norm.layer || desc.dtype == Dtype::f32);
+    return !norm.after && !norm.row && norm.size == desc.head_dim && (!norm.layer || desc.dtype == Dtype::f32);
 }
 
 /// Which elements of a tensor are not neighbours: x's, and those of y or of the cache.
@@ -217,10 +215,8 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Sc
     const bool loads_view = !stages.from_groups && !(stages.cache && kv.rerotates);
     const bool joins = loads_view && !scattered.x && has_norm && is_loaded_and_normed(desc, *stages.norm);
     add_if(stages.from_groups.has_value(), "load records", load_records);
-    add_if(!stages.from_groups && !loads_view, "load from the cache", load_from_cache);
     add_if(joins, "load and norm", load_and_norm);
-    add_if(loads_view && !joins, "load", scattered.x ? load_scattered : load);
-    steps.n_before_norm = steps.n + (norms_after && desc.rotates ? 1 : 0);
+    add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache", load);
     add_if(has_norm && !norms_after && !joins, "norm", norm);
     add_if(stages.hadamard != 0 && kv.rerotates, "Hadamard", hadamard);  // it is its own inverse
     add_if(desc.rotates, "rotate", rotate_block);
@@ -233,10 +229,7 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Sc
     const bool is_dynamic = stages.scale && stages.scale->dynamic;  // never of records
     add_if(is_dynamic, "make dynamic scales", make_dynamic_scales);
     add_if(stages.scale && !is_dynamic && !kv.rerotates, "scale", take_static_scales);
-    add_if(!stages.groups, stages.cache ? "store in the cache" : "store",
-           scattered.y    ? store_scattered
-           : stages.cache ? store_in_cache
-                          : store);
+    add_if(!stages.groups, stages.cache ? "store in the cache" : "store", scattered.y ? store_scattered : store);
     return steps;
 }
 

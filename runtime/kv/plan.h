@@ -24,7 +24,7 @@ using RunStep = void(const KvCall &call, Block &block) noexcept;
 
 // convert.cpp. Tokens that have no slot in the cache get zeros. Scattered elements are narrowed to dense words that are
 // copied then, because kernels that would write few elements each would be called too often.
-RunStep load, load_scattered, load_from_cache, store, store_in_cache, store_scattered, store_words;
+RunStep load, store, store_scattered, store_words;
 // groups.cpp: the floats of a block from records, and to records but for tokens without a slot, which are loaded as
 // zeros.
 RunStep load_records, store_records;
@@ -51,7 +51,7 @@ struct Step {
 struct Steps {
     static constexpr int most = 8;  // load, norm, Hadamard, rotate, scale by position, Hadamard, scale, store
     Step list[most];
-    int n = 0, n_before_norm = 0;  // that come before a norm of rows
+    int n = 0;
     bool in_blocks = false;
     enum class Direct { no, to_output, to_words } direct = Direct::no;  // one kernel does all but copies
 };
@@ -78,9 +78,9 @@ struct KvTensor {
     std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
     std::int64_t most_heads = block_heads;          // of a block: as many as there is room for their numbers
     std::optional<CacheDesc> cache;
-    std::uint8_t asked = 0;             // a bit for each Array
+    std::uint8_t asked = 0;                  // a bit for each Array
     const Kernel *block_rotation = nullptr;  // of floats, in place if the pairings are one
-    Steps steps[2][2];                  // [elements of x are scattered][those of y, or of the cache, are]
+    Steps steps[2][2];                       // [elements of x are scattered][those of y, or of the cache, are]
 
     bool asks_for(Array array) const noexcept { return (asked >> static_cast<int>(array) & 1) != 0; }
 };

@@ -80,9 +80,7 @@ halyard_status add_array(const Binding &to, Array array, const Lattice &elements
 
 /// The same for n numbers that lie one after the other.
 halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::int64_t bytes, halyard_error *error) {
-    Reach &reach = to.out.arrays[static_cast<int>(array)].reach;
-    reach.below = 0;
-    return __builtin_mul_overflow(n, bytes, &reach.above) ? fail_reach(to, array, error) : HALYARD_OK;
+    return add_array(to, array, {nullptr, bytes, {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}}, error);
 }
 
 /// The same for scales that are written, of which no two may meet.
@@ -97,15 +95,26 @@ halyard_status add_written(const Binding &to, Array array, const Lattice &elemen
                       "].kv.groups.scales_stride_… are such that two scales could meet");
 }
 
+halyard_status bind_cache(const Binding &to, const CacheDesc &cache, halyard_error *error) {
+    if (!cache.find_reach(to.n_heads(), to.desc().out_bytes, &to.out.arrays[static_cast<int>(Array::cache)].reach)) {
+        return fail_reach(to, Array::cache, error);
+    }
+    return to.n_heads() <= cache.most_heads
+               ? HALYARD_OK
+               : fail(error, HALYARD_ERROR_STRIDE, "x[", to.index, "] has ", to.n_heads(),
+                      " heads, but two elements of so many could meet in tensors[", to.index,
+                      "].kv.cache, whose stride_head is ", cache.stride_head, ", stride_token ", cache.stride_token,
+                      " and stride_block ", cache.stride_block);
+}
+
 /// Binds an array that a tensor's stages ask for, no cache.
 halyard_status bind_array(const Binding &to, Array array, halyard_error *error) {
     const auto &cache = to.stages.cache;
+    const auto &norm = to.stages.norm;
     const std::int64_t(&strides)[3] = to.given.stride_scales;
     switch (array) {
     case Array::weight:
-    case Array::bias:
-        return add_dense(to, array, to.stages.norm->n_weights(to.n_heads()), element_bytes(*to.stages.norm->weight),
-                         error);
+    case Array::bias: return add_dense(to, array, norm->n_weights(to.n_heads()), element_bytes(*norm->weight), error);
     case Array::scales: return add_dense(to, array, to.stages.scale->count(to.n_heads()), sizeof(float), error);
     case Array::scales_out: {
         Lattice scales = lattice_like_x(to, sizeof(float), strides);
@@ -128,31 +137,12 @@ halyard_status bind_array(const Binding &to, Array array, halyard_error *error) 
     return HALYARD_OK;
 }
 
-/// Checks the numbers that a caller brings beside addresses.
-halyard_status check_counts(const Binding &to, halyard_error *error) {
-    const auto check = [&](std::int64_t given, std::int64_t needed, const char *field) {
-        return given == needed ? HALYARD_OK
-                               : fail(error, HALYARD_ERROR_SHAPE, "args.kv.stages[", to.index, "].", field, " is ",
-                                      given, ", but must be ", needed);
-    };
-    const KvTensor &stages = to.stages;
-    HALYARD_TRY(check(to.given.n_weights, stages.asks_for(Array::weight) ? stages.norm->n_weights(to.n_heads()) : 0,
-                      "n_weights"));
-    HALYARD_TRY(check(to.given.n_scales, stages.asks_for(Array::scales) ? stages.scale->count(to.n_heads()) : 0,
-                      "n_scales"));
-    return HALYARD_OK;
-}
-
-halyard_status bind_cache(const Binding &to, const CacheDesc &cache, halyard_error *error) {
-    if (!cache.find_reach(to.n_heads(), to.desc().out_bytes, &to.out.arrays[static_cast<int>(Array::cache)].reach)) {
-        return fail_reach(to, Array::cache, error);
-    }
-    return to.n_heads() <= cache.most_heads
-               ? HALYARD_OK
-               : fail(error, HALYARD_ERROR_STRIDE, "x[", to.index, "] has ", to.n_heads(),
-                      " heads, but two elements of so many could meet in tensors[", to.index,
-                      "].kv.cache, whose stride_head is ", cache.stride_head, ", stride_token ", cache.stride_token,
-                      " and stride_block ", cache.stride_block);
+/// Checks how many numbers a caller brings.
+halyard_status check_count(const Binding &to, const char *field, std::int64_t given, std::int64_t needed,
+                           halyard_error *error) {
+    return given == needed ? HALYARD_OK
+                           : fail(error, HALYARD_ERROR_SHAPE, "args.kv.stages[", to.index, "].", field, " is ", given,
+                                  ", but must be ", needed);
 }
 
 /// Refuses strides of scales that nothing asks for.
@@ -190,7 +180,10 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     HALYARD_TRY(check_records(to, args, error));
     HALYARD_TRY(check_unasked_strides(to, error));
     HALYARD_TRY(to.stages.cache ? bind_cache(to, *to.stages.cache, error) : HALYARD_OK);
-    HALYARD_TRY(check_counts(to, error));
+    const std::int64_t n_weights = to.stages.asks_for(Array::weight) ? to.stages.norm->n_weights(to.n_heads()) : 0;
+    const std::int64_t n_scales = to.stages.asks_for(Array::scales) ? to.stages.scale->count(to.n_heads()) : 0;
+    HALYARD_TRY(check_count(to, "n_weights", to.given.n_weights, n_weights, error));
+    HALYARD_TRY(check_count(to, "n_scales", to.given.n_scales, n_scales, error));
     for (unsigned left = to.stages.asked & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
         HALYARD_TRY(bind_array(to, Array(std::countr_zero(left)), error));
     }
@@ -280,9 +273,9 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
         }
     }
     if (has_cache != (given_kv.slots != nullptr)) {
-        return has_cache ? fail_null(error, args.kv == nullptr ? "args.kv" : "args.kv.slots")
-                         : fail(error, HALYARD_ERROR_MISMATCH,
-                                "args.kv.slots is set, but no tensor of the plan has a cache");
+        return has_cache
+                   ? fail_null(error, args.kv == nullptr ? "args.kv" : "args.kv.slots")
+                   : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.slots is set, but no tensor of the plan has a cache");
     }
     if (!stores) {
         return HALYARD_OK;

@@ -31,7 +31,8 @@ inline constexpr ArrayWords array_words[n_arrays] = {
     {{"args.kv.stages[%d].cache"}, "a cache", offsetof(halyard_stages, cache)},
     {{"args.kv.stages[%d].position_scales"}, "scales by position", offsetof(halyard_stages, position_scales)},
     {{"args.kv.stages[%d].group_scales"}, "groups with scales apart", offsetof(halyard_stages, group_scales)},
-    {{"args.kv.stages[%d].from_group_scales"}, "from_groups with scales apart",
+    {{"args.kv.stages[%d].from_group_scales"},
+     "from_groups with scales apart",
      offsetof(halyard_stages, from_group_scales)}};
 inline const ArrayWords &words_of(Array array) noexcept { return array_words[static_cast<int>(array)]; }
 

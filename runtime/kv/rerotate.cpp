@@ -88,24 +88,24 @@ std::uint64_t turns_of(const halyard_angle_source &source, const decltype(Move::
 }
 
 /// Makes the row of a move. Whole turns are lost, as they may.
-void make_row(const KvCall &call, const Move &move, const MovedBlock &block, float *row) {
+void make_row(const KvCall &call, const Move &move, std::int64_t first_pair, std::int64_t n_pairs, float *row) {
     const halyard_angle_source &to = *call.given.angles, &from = *call.kv.from_angles;
     std::uint32_t turns[made_floats / 2];  // in 2^-32
-    for (std::int64_t i = 0; i < block.n_pairs; i++) {
-        const std::int64_t pair = block.first_pair + i;
-        turns[i] = static_cast<std::uint32_t>((turns_of(to, move.to, pair) + turns_of(from, move.from, pair)) >> 32);
+    for (std::int64_t i = 0; i < n_pairs; i++) {
+        turns[i] = static_cast<std::uint32_t>(
+            (turns_of(to, move.to, first_pair + i) + turns_of(from, move.from, first_pair + i)) >> 32);
     }
     // attention_factor was applied before.
     const double factor = &to == &from ? 1.0 : to.attention_factor / from.attention_factor;
     const auto high = static_cast<float>(factor), low = static_cast<float>(factor - static_cast<double>(high));
     const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
-    make_phase_rows({turns, turns, high, low}, call.plan().row_kernels, &once, 1, block.n_pairs,
-                    {row, 2 * block.n_pairs, block.n_pairs});
+    make_phase_rows({turns, turns, high, low}, call.plan().row_kernels, &once, 1, n_pairs, {row, 2 * n_pairs, n_pairs});
 }
 
 }  // namespace
 
-std::int64_t make_moved_rows(const KvCall &call, std::int64_t first, std::int64_t last, MovedBlock &block) noexcept {
+std::int64_t make_moved_rows(const KvCall &call, std::int64_t first, std::int64_t last, std::int64_t first_pair,
+                             std::int64_t n_pairs, float *rows, std::int32_t *row_of_token) noexcept {
     const std::int64_t most_rows = row_block(call.plan().rotary_dim).n_tokens;
     const std::int64_t most_tokens = std::min(last - first, max_block_tokens);
     Move move;
@@ -117,10 +117,10 @@ std::int64_t make_moved_rows(const KvCall &call, std::int64_t first, std::int64_
                 break;
             }
             move = next;
-            make_row(call, move, block, block.rows + n_rows * 2 * block.n_pairs);
+            make_row(call, move, first_pair, n_pairs, rows + n_rows * 2 * n_pairs);
             n_rows++;
         }
-        block.row_of_token[n_tokens] = static_cast<std::int32_t>(n_rows - 1);
+        row_of_token[n_tokens] = static_cast<std::int32_t>(n_rows - 1);
     }
     return n_tokens;
 }

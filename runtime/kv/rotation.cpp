@@ -10,22 +10,13 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
     const ProgramTensor &tensor = program.tensors[index];
     const KvTensor &stages = kv_of(plan).tensors[index];
     const std::optional<CacheDesc> &cache = stages.cache;
-    out->n_heads = tensor.n_heads;
+    *out = tensor;
     out->in_place = tensor.in_place && !to_words;
     out->large = nullptr;
     out->within_int32 = tensor.within_int32 && !cache;
-    const auto copy_side = [](const Side &from, Side &to) {
-        to.batch = from.batch;
-        to.token = from.token;
-        to.head = from.head;
-        to.element = from.element;
-        to.window = from.window;
-    };
     std::int64_t steps_of_tokens = desc.head_dim;
-    if (desc.reads_x) {
-        copy_side(tensor.in(), out->x);
-    }
     if (to_words) {
+        out->x = tensor.in();
         out->y.head = desc.head_dim;
         out->y.element = 1;
     } else if (cache) {
@@ -33,7 +24,6 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
         out->y.head = out->n_heads > 1 ? cache->stride_head : 0;
         steps_of_tokens = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // any sum of these
     } else {
-        copy_side(tensor.y, out->y);
         steps_of_tokens = out->y.token | out->y.batch;
     }
     if (!desc.rotates) {
@@ -69,11 +59,11 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
     float *const window = block.work->floats + desc.rotary_offset, *const spare = block.work->spare;
     call_kernel(kernel, call.plan().sin_sign, *block.rows, {0, block.n_tokens, block.row_of_token}, !converts,
                 {window, in.dims}, {converts ? spare : window, out.dims});
-    for (std::int64_t t = 0; t < block.n_tokens && converts; t++) {
-        for (std::int64_t h = 0; h < block.n_heads; h++) {
+    if (converts) {
+        block.for_each_head([&](std::int64_t, std::int64_t t, std::int64_t h) {
             std::memcpy(window + t * in.token + h * in.head, spare + t * out.token + h * out.head,
                         static_cast<std::size_t>(rotary_dim) * sizeof(float));
-        }
+        });
     }
 }
 

@@ -21,21 +21,23 @@ void for_each_stretch(const KvCall &call, const Block &block, const Function &fu
     const bool moves = call.kv.rerotates;  // keys are read where they are written
     const char *const x = moves ? nullptr : call.x(block);
     const std::int64_t in_token = moves ? 0 : call.tensor(block).x.token;
-    char *const y = call.data(block, Array::cache) + block.head * cache->stride_head * desc.out_bytes;
-    for_each_stored(call.kv.slots, call.arrays.slots, *cache, block.first(call), block.n_tokens,
-                    [&](std::int64_t token, const Stored &stored) {
-                        char *const to = y + stored.offset * desc.out_bytes;
-                        function(Stretch{moves ? to : x + token * in_token * desc.bytes, to,
-                                         block.row_of_token == nullptr ? nullptr : block.row_of_token + token,
-                                         block.n_heads, stored.n_tokens, moves ? stored.stride_token : in_token,
-                                         stored.stride_token});
-                    });
+    for_each_stored(call, block, [&](const Stored &stored) {
+        char *const to = call.cache_of(block) + stored.offset * desc.out_bytes;
+        function(Stretch{moves ? to : x + stored.first * in_token * desc.bytes, to,
+                         block.row_of_token == nullptr ? nullptr : block.row_of_token + stored.first, block.n_heads,
+                         stored.n_tokens, moves ? stored.stride_token : in_token, stored.stride_token});
+    });
 }
 
 /// A block whose words are made dense in the workspace, as the output of a stretch.
 inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
-    return {call.x(block), reinterpret_cast<char *>(block.work->spare), block.row_of_token, block.n_heads,
-            block.n_tokens, call.tensor(block).x.token, block.n_heads * call.desc(block).head_dim};
+    return {call.x(block),
+            reinterpret_cast<char *>(block.work->spare),
+            block.row_of_token,
+            block.n_heads,
+            block.n_tokens,
+            call.tensor(block).x.token,
+            block.n_heads * call.desc(block).head_dim};
 }
 
 /// Fills in how a tensor is rotated without blocks, for the steps below: from x to y, or to a cache, or to dense words.

@@ -4,6 +4,8 @@
 #include "kv/block.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <limits>
 
 namespace halyard {
@@ -33,42 +35,72 @@ halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_
 
 namespace {
 
-/// The name of an array of a tensor, for sentences.
-NameText text_of(const KvCall &call, Array array, int index) {
-    return {words_of(array).name, call.given.is_bound, index};
+/// Whether a scale can be used.
+bool is_scale(float scale) { return scale > 0.0f && scale - scale == 0.0f && 1.0f / scale <= 0x1.fffffep127f; }
+
+// Loads and stores of a dynamic scale in the caller's memory. They are atomic unless the scale is misaligned, because
+// another part of the run may be writing the same scale.
+bool is_word(const char *at) { return reinterpret_cast<std::uintptr_t>(at) % sizeof(float) == 0; }
+float load_scale(const char *at) {
+    return is_word(at)
+               ? std::bit_cast<float>(__atomic_load_n(reinterpret_cast<const std::uint32_t *>(at), __ATOMIC_RELAXED))
+               : read_word<float>(at);
+}
+void store_scale(char *at, float scale) {
+    if (is_word(at)) {
+        __atomic_store_n(reinterpret_cast<std::uint32_t *>(at), std::bit_cast<std::uint32_t>(scale), __ATOMIC_RELAXED);
+    } else {
+        std::memcpy(at, &scale, sizeof(scale));
+    }
 }
 
-/// Where a float of an array lies: of a batch row (of a cache's scales 0), token (or slot) and head.
-char *find_scale(const KvCall &call, int index, Array array, std::int64_t batch, std::int64_t token,
-                 std::int64_t head) {
-    const std::int64_t *const strides = call.kv.tensors[index].arrays[static_cast<int>(array)].elements.strides;
-    const std::int64_t at = batch * strides[0] + token * strides[1] + head * strides[2];
-    return call.arrays.of_tensor[index][static_cast<int>(array)] + at * std::int64_t{sizeof(float)};
+float static_scale(const KvCall &call, int index, std::int64_t i) {
+    return read_word<float>(call.data(index, Array::scales) + i * std::int64_t{sizeof(float)});
 }
+
+float position_scale(const KvCall &call, int index, std::int64_t batch, std::int64_t token, std::int64_t head) {
+    return read_word<float>(call.place_of(index, Array::position_scales, batch, token, head));
+}
+
+/// Where a token of a block has its dynamic scales; NULL where it has no slot.
+char *dynamic_scales_of(const KvCall &call, const Block &block, std::int64_t token) {
+    const bool has_cache = call.stages(block).cache.has_value();
+    const std::int64_t row = has_cache ? call.slot_of(block, token) : block.token + token;
+    return row < 0 ? nullptr
+                   : call.place_of(block.index, Array::scales_out, has_cache ? 0 : block.batch, row, block.head);
+}
+
+/// Says what is wrong with a number of a tensor's array.
+template <typename... Parts>
+[[gnu::cold]] halyard_status fail_scale(const KvCall &call, Array array, int index, halyard_error *error,
+                                        const Parts &...parts) {
+    return fail(error, HALYARD_ERROR_SCALE, NameText(words_of(array).name, call.given.is_bound, index), parts...);
+}
+
+constexpr const char *has_to_be_usable = ", but it and its reciprocal must be positive and finite";
 
 }  // namespace
 
-namespace {
-
-float static_scale(const KvCall &call, int index, std::int64_t i) {
-    return read_word<float>(call.arrays.of_tensor[index][static_cast<int>(Array::scales)] +
-                            i * std::int64_t{sizeof(float)});
-}
-
-/// What a stride of 0 shares is looked at once.
-halyard_status check_position_scales(const KvCall &call, int index, halyard_error *error) {
-    const Lattice &all = call.kv.tensors[index].arrays[static_cast<int>(Array::position_scales)].elements;
-    const auto n = [&](int dim) { return all.strides[dim] == 0 ? 1 : all.shape[dim]; };
+halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept {
+    const KvTensor &stages = call.kv_plan().tensors[index];
+    const std::int64_t n_static =
+        stages.asks_for(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
+    for (std::int64_t i = 0; i < n_static; i++) {
+        if (const float scale = static_scale(call, index, i); !is_scale(scale)) {
+            return fail_scale(call, Array::scales, index, error, "[", i, "] is ", double(scale), has_to_be_usable);
+        }
+    }
+    const Lattice &all = call.bound(index, Array::position_scales).elements;
+    const auto n = [&](int dim) {  // what a stride of 0 shares is looked at once
+        return !stages.position_scales ? 0 : all.strides[dim] == 0 ? 1 : all.shape[dim];
+    };
     for (std::int64_t batch = 0; batch < n(0); batch++) {
         for (std::int64_t token = 0; token < n(1); token++) {
             for (std::int64_t head = 0; head < n(2); head++) {
-                const auto value =
-                    read_word<float>(find_scale(call, index, Array::position_scales, batch, token, head));
-                if (value - value != 0.0f) {
+                if (const float scale = position_scale(call, index, batch, token, head); scale - scale != 0.0f) {
                     const TokenNumbers::Name name = call.program.positions.name_of(batch, token);
-                    return fail(error, HALYARD_ERROR_SCALE, text_of(call, Array::position_scales, index), "[batch ",
-                                name.batch, ", token ", name.token, ", head ", head, "] is ", double(value),
-                                ", but must be finite");
+                    return fail_scale(call, Array::position_scales, index, error, "[batch ", name.batch, ", token ",
+                                      name.token, ", head ", head, "] is ", double(scale), ", but must be finite");
                 }
             }
         }
@@ -76,37 +108,22 @@ halyard_status check_position_scales(const KvCall &call, int index, halyard_erro
     return HALYARD_OK;
 }
 
-}  // namespace
-
-halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept {
-    const KvTensor &stages = call.kv_plan().tensors[index];
-    const std::int64_t n =
-        stages.asks_for(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
-    for (std::int64_t i = 0; i < n; i++) {
-        if (const float scale = static_scale(call, index, i); !is_scale(scale)) {
-            return fail(error, HALYARD_ERROR_SCALE, text_of(call, Array::scales, index), "[", i, "] is ",
-                        double(scale), ", but it and its reciprocal must be positive and finite");
-        }
-    }
-    return stages.position_scales ? check_position_scales(call, index, error) : HALYARD_OK;
-}
-
 halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *error) noexcept {
-    const KvTensor &stages = call.kv_plan().tensors[index];
     const Positions &tokens = call.program.positions;
-    const bool is_dynamic = stages.scale && stages.scale->dynamic;
-    for (std::int64_t at = 0; is_dynamic && at < tokens.count(); at++) {
-        const std::int64_t batch = at / tokens.n_tokens, token = at % tokens.n_tokens;
-        const std::int64_t row = stages.cache ? call.kv.slots.of_token(call.arrays.slots, at) : token;
-        for (std::int64_t head = 0; row >= 0 && head < call.program.tensors[index].n_heads; head++) {
-            const float scale =
-                load_scale(find_scale(call, index, Array::scales_out, stages.cache ? 0 : batch, row, head));
-            if (!is_scale(scale)) {
-                const std::int64_t name = stages.cache ? row : tokens.name_of(batch, token).token;
-                return fail(error, HALYARD_ERROR_SCALE, text_of(call, Array::scales_out, index),
-                            stages.cache ? "[slot " : "[token ", name, ", head ", head, "] is ", double(scale),
-                            ", but it and its reciprocal must be positive and finite",
-                            scale == 0.0f ? ": no key was stored there" : "");
+    const auto &cache = call.kv_plan().tensors[index].cache;
+    Block row = {};
+    row.index = index;
+    for (; row.batch < tokens.n_batch && call.kv_plan().tensors[index].asks_for(Array::scales_out); row.batch++) {
+        for (std::int64_t token = 0; token < tokens.n_tokens; token++) {
+            const char *const scales = dynamic_scales_of(call, row, token);
+            const std::int64_t stride = call.bound(index, Array::scales_out).elements.strides[2] * 4;
+            for (std::int64_t head = 0; scales != nullptr && head < call.program.tensors[index].n_heads; head++) {
+                if (const float scale = load_scale(scales + head * stride); !is_scale(scale)) {
+                    return fail_scale(call, Array::scales_out, index, error, cache ? "[slot " : "[token ",
+                                      cache ? call.slot_of(row, token) : tokens.name_of(row.batch, token).token,
+                                      ", head ", head, "] is ", double(scale), has_to_be_usable,
+                                      scale == 0.0f ? ": no key was stored there" : "");
+                }
             }
         }
     }
@@ -115,69 +132,48 @@ halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *
 
 // ---- Steps ---------------------------------------------------------------------------------------------------------
 
-namespace {
-
-/// Loads a block's scales by position, [token][head].
-void load_position_scales(const KvCall &call, const Block &block) {
-    float *s = block.work->numbers;
-    for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        for (std::int64_t head = 0; head < block.n_heads; head++, s++) {
-            *s = read_word<float>(find_scale(call, block.index, Array::position_scales, block.batch,
-                                             block.token + token, block.head + head));
-        }
-    }
+void take_position_scales(const KvCall &call, Block &block) noexcept {
+    block.for_each_head([&](std::int64_t i, std::int64_t token, std::int64_t head) {
+        block.work->numbers[i] = position_scale(call, block.index, block.batch, block.token + token, block.head + head);
+    });
+    block.factors = {block.work->numbers, {0, 1, block.n_heads}};
 }
-
-}  // namespace
 
 void multiply_by_position_scales(const KvCall &call, Block &block) noexcept {
-    load_position_scales(call, block);
-    const std::int64_t head_dim = call.desc(block).head_dim;
-    const float *s = block.work->numbers;
-    for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        for (std::int64_t head = 0; head < block.n_heads; head++, s++) {
-            float *const to = block.work->floats + token * block.strides.token + head * block.strides.head;
-            for (std::int64_t i = 0; i < head_dim; i++) {
-                to[i] *= *s;
-            }
+    block.for_each_head([&](std::int64_t, std::int64_t token, std::int64_t head) {
+        const float scale = position_scale(call, block.index, block.batch, block.token + token, block.head + head);
+        float *const to = block.work->floats + token * block.strides.token + head * block.strides.head;
+        for (std::int64_t i = 0; i < block.strides.head; i++) {
+            to[i] *= scale;
         }
-    }
-}
-
-void take_position_scales(const KvCall &call, Block &block) noexcept {
-    load_position_scales(call, block);
-    block.factors = {block.work->numbers, {0, 1, block.n_heads}};
+    });
 }
 
 void take_static_scales(const KvCall &call, Block &block) noexcept {
     const ScaleDesc &scale = *call.stages(block).scale;
     const std::int64_t n = scale.count(block.n_heads), first = scale.by_head ? block.head : 0;
-    float *const r = block.work->numbers;
     for (std::int64_t i = 0; i < n; i++) {
-        r[i] = 1.0f / static_scale(call, block.index, first + i);
+        block.work->numbers[i] = 1.0f / static_scale(call, block.index, first + i);
     }
-    block.factors = {r, {0, scale.by_head ? 1 : 0, 0}};
+    block.factors = {block.work->numbers, {0, scale.by_head ? 1 : 0, 0}};
 }
 
 void make_dynamic_scales(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
-    const bool has_cache = call.stages(block).cache.has_value();
+    const std::int64_t stride = call.bound(block.index, Array::scales_out).elements.strides[2] * 4;
     float *r = block.work->numbers;
     find_largest(call.kernels(), block.extents(desc.head_dim), block.floats(), r);
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        const std::int64_t row = has_cache ? call.slot_of(block, token) : block.token + token;
+        char *const scales = dynamic_scales_of(call, block, token);
         for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
-            char *const where = row < 0 ? nullptr
-                                        : find_scale(call, block.index, Array::scales_out, has_cache ? 0 : block.batch,
-                                                     row, block.head + head);
-            const float before = call.kv.rerotates && row >= 0 ? load_scale(where) : 1.0f;
+            const float before = call.kv.rerotates && scales != nullptr ? load_scale(scales + head * stride) : 1.0f;
             // The rotation may turn the longest pair into one element, for which no finite scale is large enough.
             const float scale =
                 std::min(before * (*r / greatest_of(desc.out_dtype)), std::numeric_limits<float>::max());
             const float used = scale >= std::numeric_limits<float>::min() ? scale : 1.0f;  // below, it is not normal
             *r = before / used;
-            if (row >= 0) {
-                store_scale(where, used);
+            if (scales != nullptr) {
+                store_scale(scales + head * stride, used);
             }
         }
     }

@@ -4,9 +4,7 @@
 #include "base/storage.h"
 #include "halyard/halyard_kv.h"
 
-#include <bit>
 #include <cstdint>
-#include <cstring>
 
 namespace halyard {
 
@@ -37,27 +35,6 @@ constexpr float greatest_of(Dtype dtype) noexcept {
 
 halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_dtype, ScaleDesc *out,
                           halyard_error *error) noexcept;
-
-/// Whether a scale can be used: it and its reciprocal are positive and finite.
-inline bool is_scale(float scale) noexcept {
-    return scale > 0.0f && scale - scale == 0.0f && 1.0f / scale <= 0x1.fffffep127f;
-}
-
-// Loads and stores of a dynamic scale in the caller's memory. They are atomic unless the scale is misaligned, because
-// another part of the run may be writing the same scale.
-inline bool is_word(const char *at) noexcept { return reinterpret_cast<std::uintptr_t>(at) % sizeof(float) == 0; }
-inline float load_scale(const char *at) noexcept {
-    return is_word(at)
-               ? std::bit_cast<float>(__atomic_load_n(reinterpret_cast<const std::uint32_t *>(at), __ATOMIC_RELAXED))
-               : read_word<float>(at);
-}
-inline void store_scale(char *at, float scale) noexcept {
-    if (is_word(at)) {
-        __atomic_store_n(reinterpret_cast<std::uint32_t *>(at), std::bit_cast<std::uint32_t>(scale), __ATOMIC_RELAXED);
-    } else {
-        std::memcpy(at, &scale, sizeof(scale));
-    }
-}
 
 /// Check the values of a tensor's scales before anything is written: those that are only read, of which those by
 /// position must be finite; and the dynamic ones of keys that move.

@@ -48,59 +48,60 @@ struct Extents {
     std::int64_t n_elements, n_heads, n_tokens;
 };
 
-/// Where such elements lie: the first of the first head of the first token. T is char where their dtype stands beside.
+/// Where such elements lie: the first of the first head of the first token.
 template <typename T>
 struct Elements {
     T *data;
     ElementStrides strides;
+    std::int64_t bytes = sizeof(T);  // of an element; T is char where that depends on a dtype
+    int first_dim = 0;               // 1: of numbers of heads, of which kernels see no dimension of elements
 };
 
-/// An operand of a kernel: elements, heads and tokens, or numbers of heads: heads and tokens. (Not initialised: see
-/// set_buffer.)
+/// Numbers of heads that are dense.
+template <typename T>
+Elements<T> numbers_of_heads(T *numbers, std::int64_t n_heads) noexcept {
+    return {numbers, {0, 1, n_heads}, sizeof(T), 1};
+}
+
+/// An operand of a kernel, and memory for what the kernel sees of it. (Not initialised: see set_buffer.)
 struct StageOperand {
     const void *data;
-    std::int64_t bytes;  // of an element
-    std::int64_t strides[3];
-    int first_dim;  // 1: of numbers of heads, whose kernels see no dimension of elements
+    std::int64_t bytes, strides[3];
+    int first_dim;
     halyard_buffer buffer;
     halyard_dimension dims[3];
 
     template <typename T>
     // NOLINTNEXTLINE(*UninitializedObject)
-    StageOperand(const Elements<T> &elements, std::int64_t element_bytes, int first = 0)
-        : data(elements.data), bytes(element_bytes),
-          strides{elements.strides.element, elements.strides.head, elements.strides.token}, first_dim(first) {}
-    /// Numbers of heads that are dense.
-    StageOperand(const float *numbers, std::int64_t n_heads)
-        : StageOperand(Elements<const float>{numbers, {0, 1, n_heads}}, sizeof(float), 1) {}
-    StageOperand(const StageOperand &) = delete;
-    StageOperand &operator=(const StageOperand &) = delete;
+    explicit StageOperand(const Elements<T> &of)
+        : data(of.data), bytes(of.bytes), strides{of.strides.element, of.strides.head, of.strides.token},
+          first_dim(of.first_dim) {}
 };
 
 /// A call of a kernel with operands of one shape.
 template <std::size_t n>
 struct StageCall {
     std::int64_t extents[3];  // of elements, heads and tokens
-    StageOperand *operands[n];
+    StageOperand operands[n];
 
-    template <typename... Operands>
-    explicit StageCall(const Extents &of, Operands &...with)
-        : extents{of.n_elements, of.n_heads, of.n_tokens}, operands{&with...} {}
+    template <typename... T>
+    explicit StageCall(const Extents &of, const Elements<T> &...elements)
+        : extents{of.n_elements, of.n_heads, of.n_tokens}, operands{StageOperand(elements)...} {}
+    StageCall(const StageCall &) = delete;
+    StageCall &operator=(const StageCall &) = delete;
 
     /// Joins two dimensions into one where all strides allow it, for longer loops and larger groups of heads.
-    void join(int inner, int outer) noexcept {
-        const bool fits = std::all_of(operands, operands + n, [&](const StageOperand *operand) {
-            return operand->strides[outer] == operand->strides[inner] * extents[inner];
+    StageCall &join(int inner, int outer) noexcept {
+        const bool fits = std::all_of(operands, operands + n, [&](const StageOperand &operand) {
+            return operand.strides[outer] == operand.strides[inner] * extents[inner];
         });
         if (fits || extents[outer] == 1) {
             extents[inner] *= extents[outer];
             extents[outer] = 1;
         }
+        return *this;
     }
-    void join_all() noexcept {
-        join(0, 1);
-        join(extents[1] == 1 ? 0 : 1, 2);
-    }
+    StageCall &join_all() noexcept { return join(0, 1).join(extents[1] == 1 ? 0 : 1, 2); }
 
     /// Calls function(buffers...) for all of it: once, or for one token or head after the other where 32-bit offsets do
     /// not reach more. A head's elements are neighbours, so that they always do.
@@ -112,7 +113,7 @@ struct StageCall {
             for (std::int64_t head = 0; head < n_heads; head++) {
                 std::array<halyard_buffer *, n> buffers;
                 for (std::size_t i = 0; i < n; i++) {
-                    StageOperand &of = *operands[i];
+                    StageOperand &of = operands[i];
                     const std::int64_t offset = token * of.strides[2] + head * of.strides[1];
                     set_buffer(of.buffer, static_cast<const char *>(of.data) + offset * of.bytes, of.dims);
                     for (int dim = 0; dim < 3; dim++) {
@@ -128,34 +129,22 @@ struct StageCall {
 
 private:
     bool fits() const noexcept {
-        return std::all_of(operands, operands + n, [&](const StageOperand *operand) {
+        return std::all_of(operands, operands + n, [&](const StageOperand &operand) {
             std::int64_t sum = 0;
             for (int i = 0; i < 3; i++) {
-                sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand->strides[i]);  // one's may be any
+                sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand.strides[i]);  // one's may be any
             }
             return sum <= max_offset;
         });
     }
 };
-template <typename... Operands>
-StageCall(const Extents &, Operands &...) -> StageCall<sizeof...(Operands)>;
+template <typename... T>
+StageCall(const Extents &, const Elements<T> &...) -> StageCall<sizeof...(T)>;
 
 /// The largest magnitude of the finite elements of each head, 0 where none is: [token][head], dense.
 inline void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<float> &block,
                          float *largest) noexcept {
-    StageOperand x(block, sizeof(float)), y(largest, extents.n_heads);
-    StageCall call(extents, x, y);
-    call.join(1, 2);
-    call.for_each_part(kernels.largest[0]);
-}
-
-/// The least and the greatest element likewise. No zero has a sign.
-inline void find_range(const StageKernels &kernels, const Extents &extents, const Elements<float> &block, float *least,
-                       float *greatest) noexcept {
-    StageOperand x(block, sizeof(float)), low(least, extents.n_heads), high(greatest, extents.n_heads);
-    StageCall call(extents, x, low, high);
-    call.join(1, 2);
-    call.for_each_part(kernels.range[0]);
+    StageCall(extents, block, numbers_of_heads(largest, extents.n_heads)).join(1, 2).for_each_part(kernels.largest[0]);
 }
 
 // ---- Conversions (convert.cpp) --------------------------------------------------------------------------------------
