@@ -192,23 +192,21 @@ long double kernel_bound(std::int32_t dtype, long double magnitude, long double 
 
 namespace {
 
+/// The ends of what dtypes hold and where roundings change, with the neighbours of both.
 std::uint32_t special_word(Random &random, std::int32_t dtype) {
     static constexpr std::uint32_t of_f32[] = {
-        0x00000000, 0x00000001, 0x007fffff, 0x00800000, 0x00800001,  // zero, the denormals' ends, the least normal
-        0x3f800000, 0x3f7fffff, 0x3f800001,                          // about one
-        0x7f7fffff, 0x7f7f8000, 0x7f7f7fff,                          // the greatest; where bf16 overflows
-        0x477fe000, 0x477fefff, 0x477ff000,                          // the greatest f16; where f16 overflows
-        0x38800000, 0x387fc000, 0x33800000, 0x33000000, 0x33000001,  // f16: the least normal and denormal, half of it
-        0x3f808000, 0x3f818000, 0x3f801000, 0x3f803000,              // halfway between neighbours in bf16 and in f16
-        0x7f800000, 0x7fc00000, 0x7f800001, 0x7fbfffff, 0x7fffffff, 0x7f80ffff};  // infinity, NaN
-    static constexpr std::uint32_t of_f16[] = {0x0000, 0x0001, 0x03ff, 0x0400, 0x0401, 0x3c00, 0x3bff, 0x3c01,
-                                               0x7bff, 0x7bfe, 0x7c00, 0x7e00, 0x7c01, 0x7dff, 0x7fff};
-    static constexpr std::uint32_t of_bf16[] = {0x0000, 0x0001, 0x007f, 0x0080, 0x0081, 0x3f80, 0x3f7f, 0x3f81,
-                                                0x7f7f, 0x7f7e, 0x7f80, 0x7fc0, 0x7f81, 0x7fbf, 0x7fff};
-    const std::uint32_t word = dtype == HALYARD_F32   ? random.one_of(of_f32)
-                               : dtype == HALYARD_F16 ? random.one_of(of_f16)
-                                                      : random.one_of(of_bf16);
-    return random.one_in(2) ? word : word | format_of(dtype).sign_bit();
+        0x7f7f8000, 0x477fe000, 0x477ff000,              // where bf16 overflows; the greatest f16; where f16 overflows
+        0x38800000, 0x387fc000, 0x33800000, 0x33000000,  // f16: the least normal and denormal, half of it
+        0x3f808000, 0x3f818000, 0x3f801000, 0x3f803000,  // halfway between neighbours in bf16 and in f16
+        0x7f810000};                                     // the last NaN with the upper half of infinity is below it
+    const Format &format = format_of(dtype);
+    const std::uint32_t least = 1u << format.fraction_bits, infinity = format.last;  // the least of normal numbers
+    const std::uint32_t one = static_cast<std::uint32_t>(1 - format.min_exponent) * least;
+    const std::uint32_t of_all[] = {
+        1, least, one, infinity - 1, infinity + 1, infinity + least / 2, infinity + least - 2};
+    std::uint32_t word = dtype == HALYARD_F32 && random.one_in(2) ? random.one_of(of_f32) : random.one_of(of_all);
+    word += static_cast<std::uint32_t>(random.in(-1, 1));
+    return random.one_in(2) ? word : word | format.sign_bit();
 }
 
 }  // namespace
@@ -216,31 +214,20 @@ std::uint32_t special_word(Random &random, std::int32_t dtype) {
 std::uint32_t random_word(Random &random, std::int32_t dtype, Values values) {
     const std::uint64_t bits = random.bits();
     const Format &format = format_of(dtype);
-    const std::uint32_t mask = dtype == HALYARD_F32 ? 0xffffffffu : 0xffffu;
-    switch (values) {
-    case Values::any_bits: return static_cast<std::uint32_t>(bits) & mask;
-    case Values::special:
-        if (bits % 4 != 0) {
-            return special_word(random, dtype);
-        }
-        break;
-    case Values::ordinary:
-        if (bits % 64 == 0) {
-            return special_word(random, dtype);
-        }
-        break;
-    case Values::short_mantissa: {
-        const auto n_bits = static_cast<int>(bits >> 8 & 3);
-        const std::uint32_t fraction = static_cast<std::uint32_t>(bits >> 16) % (1u << n_bits)
-                                       << (format.fraction_bits - n_bits);
-        const auto exponent = static_cast<std::uint32_t>(-format.min_exponent + 1 - static_cast<int>(bits % 6) + 3);
-        return (bits >> 60 & 1 ? format.sign_bit() : 0) | exponent << format.fraction_bits | fraction;
+    if (values == Values::any_bits) {
+        return static_cast<std::uint32_t>(bits) & (2 * format.sign_bit() - 1);
     }
+    if (values == Values::special ? bits % 4 != 0 : values == Values::ordinary && bits % 64 == 0) {
+        return special_word(random, dtype);
     }
-    // Exponents of -6 … 2, any fraction.
-    const auto exponent = static_cast<std::uint32_t>(-format.min_exponent + 1 - 6 + static_cast<int>(bits >> 56) % 9);
-    const std::uint32_t fraction = static_cast<std::uint32_t>(bits >> 8) & ((1u << format.fraction_bits) - 1);
-    return (bits >> 40 & 1 ? format.sign_bit() : 0) | exponent << format.fraction_bits | fraction;
+    // Exponents of -6 … 2 and any fraction, or of -2 … 3 and few of its bits.
+    const bool is_short = values == Values::short_mantissa;
+    const int n_bits = is_short ? static_cast<int>(bits >> 8 & 3) : format.fraction_bits;
+    const int exponent = is_short ? 3 - static_cast<int>(bits % 6) : static_cast<int>(bits >> 56) % 9 - 6;
+    const std::uint32_t fraction = static_cast<std::uint32_t>(bits >> 16) % (1u << n_bits);
+    return (bits >> 40 & 1 ? format.sign_bit() : 0) |
+           static_cast<std::uint32_t>(exponent + 1 - format.min_exponent) << format.fraction_bits |
+           fraction << (format.fraction_bits - n_bits);
 }
 
 std::vector<char> random_elements(Random &random, std::int32_t dtype, Values values, std::int64_t n) {
