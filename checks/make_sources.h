@@ -53,12 +53,6 @@ inline halyard::frequencies make_frequencies(const std::vector<double> &inv_freq
                                            attention_factor);
 }
 
-/// Sets the attention_factor of frequencies, which those from a base do not have.
-inline halyard::frequencies with_factor(halyard::frequencies frequencies, double attention_factor) {
-    frequencies.get()->attention_factor = attention_factor;
-    return frequencies;
-}
-
 /// A plan of one tensor, whose target makes rows.
 inline halyard::plan plan_for(std::int64_t rotary_dim) {
     return halyard::plan(halyard::plan_desc(

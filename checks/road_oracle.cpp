@@ -19,40 +19,27 @@ struct State {
     std::vector<long double> extra;   // the error of roundings to 16 bits
 };
 
-/// The mean of a function of some elements, the first of which is `first`.
-template <typename Function>
-long double mean_of(std::size_t first, std::int64_t size, Function function) {
-    long double sum = 0;
-    for (std::int64_t i = 0; i < size; i++) {
-        sum += function(first + static_cast<std::size_t>(i));
-    }
-    return sum / static_cast<long double>(size);
-}
-
-/// How far the rounded mean of a layer norm puts a normed value off before the weight, in units of 1 + |value|.
-long double offset_of_mean(const RoadNorm &norm, const State &state, std::size_t first, std::int64_t size,
-                           long double r) {
-    const long double m =
-        std::sqrt(mean_of(first, size, [&](std::size_t i) { return state.length[i] * state.length[i]; }));
-    const long double d = (static_cast<long double>(size) / 32 + 7) * eps * r * m;
-    return norm.after && !(d <= 0.25L) ? INFINITY : d;
-}
-
 void norm(const Road &road, State &state) {
     const RoadNorm &norm = *road.norm;
     const std::int64_t n_groups = norm.row ? 1 : road.n_heads;
     const std::int64_t size = norm.row ? road.n_heads * road.head_dim : norm.size;
     for (std::int64_t group = 0; group < n_groups; group++) {
         const auto first = static_cast<std::size_t>(group * road.head_dim + norm.offset);
-        const long double mean =
-            norm.layer ? mean_of(first, size, [&](std::size_t i) { return state.value[i]; }) : 0.0L;
-        const long double r = 1 / std::sqrt(mean_of(first, size,
-                                                    [&](std::size_t i) {
-                                                        const long double c = state.value[i] - mean;
-                                                        return c * c;
-                                                    }) +
-                                            norm.eps);
-        const long double d = norm.layer ? offset_of_mean(norm, state, first, size, r) : 0.0L;
+        const auto mean_of = [&](auto function) {
+            long double sum = 0;
+            for (std::size_t at = first; at < first + static_cast<std::size_t>(size); at++) {
+                sum += function(at);
+            }
+            return sum / static_cast<long double>(size);
+        };
+        const long double mean = norm.layer ? mean_of([&](std::size_t at) { return state.value[at]; }) : 0.0L;
+        const auto square = [&](std::size_t at) { return (state.value[at] - mean) * (state.value[at] - mean); };
+        const long double r = 1 / std::sqrt(mean_of(square) + norm.eps);
+        // How far the rounded mean puts a normed value off before the weight, in units of 1 + |value|.
+        const auto square_of_length = [&](std::size_t at) { return state.length[at] * state.length[at]; };
+        const long double off_mean =
+            (static_cast<long double>(size) / 32 + 7) * eps * r * std::sqrt(mean_of(square_of_length));
+        const long double d = !norm.layer ? 0.0L : norm.after && !(off_mean <= 0.25L) ? INFINITY : off_mean;
         for (std::int64_t i = 0; i < size; i++) {
             const auto at = first + static_cast<std::size_t>(i);
             const auto of_weight = static_cast<std::size_t>((norm.per_head ? group * size : 0) + i);
@@ -67,9 +54,9 @@ void norm(const Road &road, State &state) {
             state.length[at] = (before + (norm.layer ? std::fabs(normed) : 0.0L)) * std::fabs(w) + std::fabs(b);
             state.value[at] = normed * w + b;
             if (norm.rounds_after) {
+                const long double magnitude = std::fabs(normed * w) + std::fabs(b);
                 state.extra[at] +=
-                    half_ulp(road.dtype, std::fabs(state.value[at]) +
-                                             64 * eps * (std::fabs(normed * w) + std::fabs(b)) + state.extra[at]);
+                    half_ulp(road.dtype, std::fabs(state.value[at]) + 64 * eps * magnitude + state.extra[at]);
             }
         }
     }
@@ -124,11 +111,6 @@ void rotate(const Road &road, const std::vector<long double> &cos, const std::ve
 }
 
 }  // namespace
-
-RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vector<long double> &cos,
-                   const std::vector<long double> &sin) {
-    return road_of_values(road, {x.begin(), x.end()}, cos, sin);
-}
 
 RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
                           const std::vector<long double> &sin) {
@@ -186,20 +168,15 @@ bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value
     if (!std::isfinite(value) || !std::isfinite(bound)) {
         return true;  // no bound is promised; that all targets agree is checked elsewhere
     }
-    const long double stored = widen(out_dtype, word);
+    const long double stored = widen(out_dtype, word), most = greatest(out_dtype);
     if (scale) {
         bound = bound / *scale + 2 * eps * std::fabs(value / *scale) + 0x1p-148L;
         value /= *scale;
     }
-    const bool saturates = element_bytes(out_dtype) == 1;
-    if (saturates) {
-        const long double least = out_dtype == HALYARD_INT8 ? -128.0L : -greatest(out_dtype);
-        value = std::clamp(value, least, greatest(out_dtype));
-    }
-    if (!saturates && std::isinf(stored)) {
-        const long double most = greatest(out_dtype);
-        return std::fabs(value) + bound >= most + half_ulp(out_dtype, most) &&
-               std::signbit(stored) == std::signbit(value);
+    if (element_bytes(out_dtype) == 1) {  // which saturates
+        value = std::clamp(value, out_dtype == HALYARD_INT8 ? -128.0L : -most, most);
+    } else if (std::isinf(stored)) {
+        return std::fabs(value) + bound >= overflow_threshold(out_dtype) && std::signbit(stored) == std::signbit(value);
     }
     const long double rounding = out_dtype == HALYARD_F32 ? 0.0L : half_ulp(out_dtype, std::fabs(value) + bound);
     return std::fabs(stored - value) <= bound + rounding;

@@ -35,10 +35,7 @@ struct Road {
 struct RoadValues {
     std::vector<long double> value, bound;
 };
-/// cos and sin are those of the token's pairs, with the sign of the direction.
-RoadValues road_of(const Road &road, const std::vector<float> &x, const std::vector<long double> &cos,
-                   const std::vector<long double> &sin);
-/// The same of keys that move, whose values have been scaled.
+/// cos and sin are those of the token's pairs, with the sign of the direction. Keys that move have been scaled in x.
 RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
                           const std::vector<long double> &sin);
 

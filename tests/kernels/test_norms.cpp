@@ -36,7 +36,7 @@ TEST_CASE("norms: they are within their bound", "[stages]") {
         halyard_buffer from = buffer(x), to = buffer(y), weight = buffer(norm.weight), bias = buffer(norm.bias);
         norm.layer ? model::stage_kernels.layer_norm[0](&weight, eps, 0, &bias, &from, &to)
                    : model::stage_kernels.norm[0](&weight, eps, 0, &from, &to);
-        const oracle::RoadValues exact = road_of(road, x, {}, {});
+        const oracle::RoadValues exact = road_of_values(road, {x.begin(), x.end()}, {}, {});
         std::int64_t n_far = 0;
         for (std::size_t i = 0; i < y.size(); i++) {
             n_far += std::fabs(y[i] - exact.value[i]) <= exact.bound[i] ? 0 : 1;

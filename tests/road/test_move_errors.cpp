@@ -14,7 +14,8 @@ struct MoveRun : ValidRun {
     halyard_positions positions, from_positions;
 
     MoveRun() : ValidRun(2) {
-        frequencies = with_factor(halyard::frequencies::from_base(100.0, D), 1.25);
+        frequencies = halyard::frequencies::from_base(100.0, D);
+        frequencies.get()->attention_factor = 1.25;  // which those from a base do not have
         angles = halyard::angle_source::table(frequencies, 0, 10);
         args.angles = angles.get();
         plan.rerotates = 1;
