@@ -35,30 +35,14 @@ int last_place(const Format &format, long double value) {
     return std::max(exponent, format.min_exponent) - format.fraction_bits;
 }
 
-}  // namespace
-
-std::int64_t element_bytes(std::int32_t dtype) { return format_of(dtype).bits / 8; }
-
 // The host is little-endian. Copies of a length that the compiler knows are many times as fast.
-std::uint32_t read_word(std::int32_t dtype, const void *at) {
-    std::uint32_t word = 0;
+void copy_word(std::int32_t dtype, void *to, const void *from) {
     switch (format_of(dtype).bits) {
-    case 32: std::memcpy(&word, at, 4); break;
-    case 16: std::memcpy(&word, at, 2); break;
-    default: std::memcpy(&word, at, 1);
-    }
-    return word;
-}
-
-void write_word(std::int32_t dtype, void *at, std::uint32_t word) {
-    switch (format_of(dtype).bits) {
-    case 32: std::memcpy(at, &word, 4); break;
-    case 16: std::memcpy(at, &word, 2); break;
-    default: std::memcpy(at, &word, 1);
+    case 32: std::memcpy(to, from, 4); break;
+    case 16: std::memcpy(to, from, 2); break;
+    default: std::memcpy(to, from, 1);
     }
 }
-
-namespace {
 
 /// What a word of 16 or 8 bits stands for. Each such value is a float, too.
 float work_out(std::int32_t dtype, std::uint32_t word) {
@@ -82,7 +66,55 @@ std::vector<float> work_out_all(std::int32_t dtype) {
     return values;
 }
 
+/// Where the nearest element changes, ascending: between the magnitudes 0 and 1, 1 and 2, and so on.
+std::vector<double> middles_of(std::int32_t dtype) {
+    const bool is_int8 = dtype == HALYARD_INT8;
+    const auto value_of = [=](std::uint32_t magnitude) {
+        return double{is_int8 ? static_cast<float>(magnitude) : widen(dtype, magnitude)};
+    };
+    std::vector<double> middles;  // exact: doubles have bits to spare
+    const std::uint32_t last = is_int8 ? 128 : format_of(dtype).last;
+    for (std::uint32_t i = 0; i < last && std::isfinite(value_of(i + 1)); i++) {
+        middles.push_back((value_of(i) + value_of(i + 1)) / 2);
+    }
+    if (format_of(dtype).bits == 16) {  // to infinity
+        middles.push_back(static_cast<double>(overflow_threshold(dtype)));
+    }
+    return middles;
+}
+
+long double rounding_of_storage(std::int32_t dtype, long double exact) {
+    return dtype == HALYARD_F32 ? 0.0L : half_ulp(dtype, exact);
+}
+
+/// The ends of what dtypes hold and where roundings change, with the neighbours of both.
+std::uint32_t special_word(Random &random, std::int32_t dtype) {
+    static constexpr std::uint32_t of_f32[] = {
+        0x7f7f8000, 0x477fe000, 0x477ff000,              // where bf16 overflows; the greatest f16; where f16 overflows
+        0x38800000, 0x387fc000, 0x33800000, 0x33000000,  // f16: the least normal and denormal, half of it
+        0x3f808000, 0x3f818000, 0x3f801000, 0x3f803000,  // halfway between neighbours in bf16 and in f16
+        0x7f810000};                                     // the last NaN with the upper half of infinity is below it
+    const Format &format = format_of(dtype);
+    const std::uint32_t least = 1u << format.fraction_bits, infinity = format.last;  // the least of normal numbers
+    const std::uint32_t one = static_cast<std::uint32_t>(1 - format.min_exponent) * least;
+    const std::uint32_t of_all[] = {
+        1, least, one, infinity - 1, infinity + 1, infinity + least / 2, infinity + least - 2};
+    std::uint32_t word = dtype == HALYARD_F32 && random.one_in(2) ? random.one_of(of_f32) : random.one_of(of_all);
+    word += static_cast<std::uint32_t>(random.in(-1, 1));
+    return random.one_in(2) ? word : word | format.sign_bit();
+}
+
 }  // namespace
+
+std::int64_t element_bytes(std::int32_t dtype) { return format_of(dtype).bits / 8; }
+
+std::uint32_t read_word(std::int32_t dtype, const void *at) {
+    std::uint32_t word = 0;
+    copy_word(dtype, &word, at);
+    return word;
+}
+
+void write_word(std::int32_t dtype, void *at, std::uint32_t word) { copy_word(dtype, at, &word); }
 
 float widen(std::int32_t dtype, std::uint32_t word) {
     if (dtype == HALYARD_F32) {
@@ -94,29 +126,6 @@ float widen(std::int32_t dtype, std::uint32_t word) {
                                                 work_out_all(HALYARD_INT8), work_out_all(HALYARD_UINT8)};
     return values[dtype - HALYARD_F16][word];
 }
-
-namespace {
-
-/// Where the nearest element changes, ascending: between the magnitudes 0 and 1, 1 and 2, and so on.
-std::vector<double> middles_of(std::int32_t dtype) {
-    std::vector<double> middles;
-    const auto add_until = [&](std::uint32_t last, auto value_of) {  // exact: doubles have bits to spare
-        for (std::uint32_t i = 0; i < last && std::isfinite(value_of(i + 1)); i++) {
-            middles.push_back((double{value_of(i)} + value_of(i + 1)) / 2);
-        }
-    };
-    if (dtype == HALYARD_INT8) {
-        add_until(128, [](std::uint32_t magnitude) { return static_cast<float>(magnitude); });
-    } else {
-        add_until(format_of(dtype).last, [=](std::uint32_t magnitude) { return widen(dtype, magnitude); });
-    }
-    if (format_of(dtype).bits == 16) {  // to infinity
-        middles.push_back(static_cast<double>(overflow_threshold(dtype)));
-    }
-    return middles;
-}
-
-}  // namespace
 
 /// Another way than any code of the runtime takes: a search among all middles.
 std::uint32_t narrow(std::int32_t dtype, float value) {
@@ -170,14 +179,6 @@ std::vector<long double> inv_freq_of(long double base, std::int64_t rotary_dim) 
     return inv_freq;
 }
 
-namespace {
-
-long double rounding_of_storage(std::int32_t dtype, long double exact) {
-    return dtype == HALYARD_F32 ? 0.0L : half_ulp(dtype, exact);
-}
-
-}  // namespace
-
 long double promised_bound(std::int32_t dtype, Pair<long double> x, long double attention_factor, long double exact) {
     return 2 * 0x1p-23L * std::hypot(x.x0, x.x1) * attention_factor + 0x1p-149L + rounding_of_storage(dtype, exact);
 }
@@ -189,27 +190,6 @@ long double kernel_bound(std::int32_t dtype, long double magnitude, long double 
 }
 
 // ---- Random bits ---------------------------------------------------------------------------------------------------
-
-namespace {
-
-/// The ends of what dtypes hold and where roundings change, with the neighbours of both.
-std::uint32_t special_word(Random &random, std::int32_t dtype) {
-    static constexpr std::uint32_t of_f32[] = {
-        0x7f7f8000, 0x477fe000, 0x477ff000,              // where bf16 overflows; the greatest f16; where f16 overflows
-        0x38800000, 0x387fc000, 0x33800000, 0x33000000,  // f16: the least normal and denormal, half of it
-        0x3f808000, 0x3f818000, 0x3f801000, 0x3f803000,  // halfway between neighbours in bf16 and in f16
-        0x7f810000};                                     // the last NaN with the upper half of infinity is below it
-    const Format &format = format_of(dtype);
-    const std::uint32_t least = 1u << format.fraction_bits, infinity = format.last;  // the least of normal numbers
-    const std::uint32_t one = static_cast<std::uint32_t>(1 - format.min_exponent) * least;
-    const std::uint32_t of_all[] = {
-        1, least, one, infinity - 1, infinity + 1, infinity + least / 2, infinity + least - 2};
-    std::uint32_t word = dtype == HALYARD_F32 && random.one_in(2) ? random.one_of(of_f32) : random.one_of(of_all);
-    word += static_cast<std::uint32_t>(random.in(-1, 1));
-    return random.one_in(2) ? word : word | format.sign_bit();
-}
-
-}  // namespace
 
 std::uint32_t random_word(Random &random, std::int32_t dtype, Values values) {
     const std::uint64_t bits = random.bits();

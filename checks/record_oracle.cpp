@@ -40,48 +40,6 @@ const Record presets[] = {
     {.element = e4m3, .scale = power_up, .floor = 1e-4f / 448, .group = 32, .n_grouped = 512, .scales_apart = true},
     {.element = e4m3, .scale = power_ocp, .group = 32, .data_offset = 1}};
 
-}  // namespace
-
-Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
-    // A fuzzer's preset may be none.
-    Record record = presets[std::clamp<std::int32_t>(desc.preset, HALYARD_GROUPS_GGML_Q8_0, HALYARD_GROUPS_MX) - 1];
-    record.head_dim = head_dim;
-    record.n_grouped = record.n_grouped != 0 ? record.n_grouped : head_dim;
-    record.group = record.group != 0 ? record.group : record.n_grouped;
-    record.data_stride = record.data_offset + record.data_bytes();
-    // Scales lie before their groups; else behind them all, or apart; then come the others, as bf16.
-    const bool are_before = record.data_offset != 0;
-    record.raw_offset = record.n_groups() * record.data_stride;
-    record.scale_stride = are_before ? record.data_stride : record.scale_bytes();
-    if (!are_before && !record.scales_apart) {
-        record.scale_offset = record.raw_offset;
-        record.raw_offset += record.dense_scales();
-    }
-    record.bytes = record.raw_offset + 2 * (head_dim - record.n_grouped);
-    record.scale_strides[0] = desc.scales_stride_block;
-    record.scale_strides[1] = desc.scales_stride_token;
-    record.scale_strides[2] = desc.scales_stride_head;
-    return record;
-}
-
-std::vector<Place> places_of(const Record &record) {
-    std::vector<Place> places;
-    const std::int64_t n_scale = record.scale_bytes();
-    for (std::int64_t g = 0; g < record.n_groups(); g++) {
-        places.push_back({record.data_offset + g * record.data_stride, record.data_bytes(), false, HALYARD_UINT8});
-        places.push_back({record.scale_offset + g * record.scale_stride, n_scale, record.scales_apart, HALYARD_UINT8});
-    }
-    if (record.rule == Record::Rule::range) {
-        places.push_back({record.zero_offset, n_scale, false, HALYARD_UINT8});
-    }
-    if (record.head_dim > record.n_grouped) {
-        places.push_back({record.raw_offset, 2 * (record.head_dim - record.n_grouped), false, HALYARD_BF16});
-    }
-    return places;
-}
-
-namespace {
-
 /// A scale or a zero point as it is stored, and whether that is another number than the nearest.
 struct Stored {
     std::uint32_t word;
@@ -199,6 +157,44 @@ float read_element(const Record &record, const BitPlace &at, const unsigned char
 }
 
 }  // namespace
+
+Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
+    // A fuzzer's preset may be none.
+    Record record = presets[std::clamp<std::int32_t>(desc.preset, HALYARD_GROUPS_GGML_Q8_0, HALYARD_GROUPS_MX) - 1];
+    record.head_dim = head_dim;
+    record.n_grouped = record.n_grouped != 0 ? record.n_grouped : head_dim;
+    record.group = record.group != 0 ? record.group : record.n_grouped;
+    record.data_stride = record.data_offset + record.data_bytes();
+    // Scales lie before their groups; else behind them all, or apart; then come the others, as bf16.
+    const bool are_before = record.data_offset != 0;
+    record.raw_offset = record.n_groups() * record.data_stride;
+    record.scale_stride = are_before ? record.data_stride : record.scale_bytes();
+    if (!are_before && !record.scales_apart) {
+        record.scale_offset = record.raw_offset;
+        record.raw_offset += record.dense_scales();
+    }
+    record.bytes = record.raw_offset + 2 * (head_dim - record.n_grouped);
+    record.scale_strides[0] = desc.scales_stride_block;
+    record.scale_strides[1] = desc.scales_stride_token;
+    record.scale_strides[2] = desc.scales_stride_head;
+    return record;
+}
+
+std::vector<Place> places_of(const Record &record) {
+    std::vector<Place> places;
+    const std::int64_t n_scale = record.scale_bytes();
+    for (std::int64_t g = 0; g < record.n_groups(); g++) {
+        places.push_back({record.data_offset + g * record.data_stride, record.data_bytes(), false, HALYARD_UINT8});
+        places.push_back({record.scale_offset + g * record.scale_stride, n_scale, record.scales_apart, HALYARD_UINT8});
+    }
+    if (record.rule == Record::Rule::range) {
+        places.push_back({record.zero_offset, n_scale, false, HALYARD_UINT8});
+    }
+    if (record.head_dim > record.n_grouped) {
+        places.push_back({record.raw_offset, 2 * (record.head_dim - record.n_grouped), false, HALYARD_BF16});
+    }
+    return places;
+}
 
 void encode(const Record &record, const float *head, unsigned char *bytes, unsigned char *scales) {
     const auto n_scale = static_cast<std::size_t>(record.scale_bytes());
