@@ -307,7 +307,8 @@ private:
 
     std::vector<std::int64_t> draw_shape() {
         static constexpr std::int64_t usual[] = {64, 80, 96, 128, 192, 256, 512};
-        const std::int64_t n_elements = random_.one_in(3) ? random_.one_of(usual) : random_.in(1, 70);
+        const std::int64_t n_elements =
+            random_.one_in(3) ? random_.one_of(usual) : random_.in(1, random_.one_in(4) ? 3 : 70);
         const std::int64_t n_heads = random_.one_in(8) ? random_.in(30, 70) : random_.in(1, 10);
         const std::int64_t n_tokens = random_.in(1, n_heads > 10 ? 2 : 5);
         return random_.one_in(40) ? std::vector<std::int64_t>{random_.in(2000, 2200), 2, 1}
@@ -457,20 +458,24 @@ private:
         shape[0] = random_.one_in(2) ? random_.one_of(groups) : shape[0];
         const auto &[low, high] = ends[random_.in(0, 5)];
         numbers_ = {number(0, 2), low, high};
-        // Halves between integers, and their neighbours: of few bits, times a power of two, and an integer.
+        // Some calls have halves between integers, or integers to be cut off, and their neighbours, with one r and one
+        // z.
         const bool has_ties = random_.one_in(2);
-        const Values values = has_ties ? Values::short_mantissa : any_values();
-        Operand &x = add("x", Dtype::f32, spread(shape), values);
-        x.replace([&](float value) {
+        const float half = numbers_[0] == 2 ? 0.0f : 0.5f;
+        const float one_r = random_.one_in(2) ? 1.0f : static_cast<float>(random_.unit()) * 127.0f;
+        const float one_z = static_cast<float>(random_.one_in(2) ? number(-128, 255) : random_.unit() * high);
+        const Values values = any_values();
+        add("x", Dtype::f32, spread(shape), values).replace([&](float value) {
             const float beyond = random_.one_in(2) ? INFINITY : -INFINITY;
-            return has_ties && random_.one_in(2) ? std::nextafter(value, beyond) : value;
+            const float tie = (static_cast<float>(number(-140, 270)) + half - one_z) / one_r;
+            return !has_ties || random_.one_in(4) ? value : random_.one_in(2) ? tie : std::nextafter(tie, beyond);
         });
         const Dimensions of_groups = {{shape[1], 1}, {shape[2], shape[1]}}, of_one = {{shape[1], 0}, {shape[2], 0}};
         add("r", Dtype::f32, of_groups, Values::ordinary).replace([&](float) {
-            return has_ties ? std::ldexp(1.0, static_cast<int>(random_.in(0, 5))) : finite(127);
+            return has_ties ? one_r : finite(127);
         });
         add("z", Dtype::f32, random_.one_in(3) ? of_one : of_groups, Values::ordinary, Alignment::element)
-            .replace([&](float) { return has_ties ? number(-128, 255) : finite(high); });
+            .replace([&](float) { return has_ties ? one_z : finite(high); });
         add("y", Dtype::int8, spread(shape), Values::any_bits);
     }
 
