@@ -167,10 +167,10 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
     const halyard::pool pool(2);
     RotationRun s;
     const auto before = s.arena;
-    std::vector<Set> nothing;
+    std::vector<Set> nowhere;
     for (halyard_tensor *const tensor : {&s.x[0], &s.x[1], &s.y[0], &s.y[1]}) {
-        nothing.emplace_back(tensor->data, nullptr);
-        nothing.emplace_back(tensor->strides, Strides{INT64_MAX, INT64_MIN, 0, 0});
+        nowhere.insert(nowhere.end(),
+                       {{tensor->data, nullptr}, {tensor->strides, Strides{INT64_MAX, INT64_MIN, 0, 0}}});
     }
     for (const auto &[batch, tokens, heads] : std::initializer_list<std::array<std::int64_t, 3>>{{0, 3, 2},
                                                                                                  {2, 0, 2},
@@ -181,21 +181,21 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
                                                                                                  {most, most, 0},
                                                                                                  {1, 1LL << 40, 0}}) {
         CAPTURE(batch, tokens, heads);
-        auto all = nothing;
+        auto all = nowhere;
         for (const auto &[d, size] : {std::pair(0, batch), {1, tokens}, {2, heads}}) {
-            const auto shapes = s.all_shapes(d, size);
-            all.insert(all.end(), shapes.begin(), shapes.end());
+            std::ranges::move(s.all_shapes(d, size), std::back_inserter(all));
         }
-        s.runs.accept(all);
-        all.emplace_back(s.args.executor, pool.executor());
-        s.runs.accept(all);
-        // Positions of no token may lie nowhere, with any strides.
-        const halyard_positions nowhere = {s.positions.size, HALYARD_INT32,     0, nullptr,
-                                           {batch, tokens},  {most, INT64_MIN}, 0, 0};
-        all.insert(all.end(), {{s.args.positions, &s.positions}, {s.positions, nowhere}});
-        if (batch == 0 || tokens == 0) {
-            s.runs.accept(all);
-        }
+        Table::with(all, [&] {
+            s.runs.accept_each({{}, {{s.args.executor, pool.executor()}}});
+            if (batch == 0 || tokens == 0) {  // positions of no token may lie nowhere, with any strides
+                s.positions.data = nullptr;
+                s.positions.strides[0] = most;
+                s.runs.accept({{s.args.positions, &s.positions},
+                               {s.positions.shape[0], batch},
+                               {s.positions.shape[1], tokens},
+                               {s.positions.strides[1], INT64_MIN}});
+            }
+        });
     }
     CHECK(s.holds(before));
     Table::with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[0].data, nullptr}, {s.y[0].data, nullptr}},
@@ -209,30 +209,29 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
 TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") {
     RotationRun s;
     const Table &runs = s.runs;
-    const auto and_also = [](std::vector<Set> changes, std::initializer_list<Set> more) {
-        changes.insert(changes.end(), more);
-        return changes;
-    };
     const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
     const auto by_token = halyard::angle_source::given_by_token(s.at(3072), 2, RotationRun::rotary_dim);
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {{s.args.angles, given.get()}});
-    runs.accept(and_also(s.all_shapes(1, 0), {{s.args.angles, given.get()}}));
+    Table::with({{s.args.angles, given.get()}}, [&] {
+        runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {});
+        runs.accept(s.all_shapes(1, 0));
+    });
     // Of sequences of one token each, positions are not forgotten.
-    const auto one_token = s.all_shapes(1, 1);
-    const std::int64_t starts[] = {3, 9};
-    const auto start = halyard::consecutive_positions(starts, 2);
-    runs.refuse(HALYARD_ERROR_MISMATCH, {"positions is NULL, but each of 2 sequences has one token"}, one_token);
-    runs.accept(and_also(one_token, {{s.args.angles, by_token.get()}}));
-    runs.accept(and_also(one_token, {{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}}));
-    runs.accept(and_also(one_token, {{s.args.positions, &start}}));
-    runs.accept(
-        and_also(one_token, {{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[1].shape[2], 0}, {s.y[1].shape[2], 0}}));
+    Table::with(s.all_shapes(1, 1), [&] {
+        const std::int64_t starts[] = {3, 9};
+        const auto start = halyard::consecutive_positions(starts, 2);
+        runs.refuse(HALYARD_ERROR_MISMATCH, {"positions is NULL, but each of 2 sequences has one token"}, {});
+        runs.accept(s.all_shapes(2, 0));
+        runs.accept_each({{{s.args.angles, by_token.get()}},
+                          {{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
+                          {{s.args.positions, &start}}});
+    });
     // The run is refused, but the other policies accept it.
     const auto refuse = [&](const Words &words, const std::vector<Set> &changes) {
-        runs.refuse(HALYARD_ERROR_POSITION, words, changes);
-        for (const std::int32_t policy : {HALYARD_BAD_POSITION_CLAMP, HALYARD_BAD_POSITION_IDENTITY}) {
-            runs.accept(and_also(changes, {{s.args.bad_position, policy}}));
-        }
+        Table::with(changes, [&] {
+            runs.refuse(HALYARD_ERROR_POSITION, words, {});
+            runs.accept_each({{{s.args.bad_position, HALYARD_BAD_POSITION_CLAMP}},
+                              {{s.args.bad_position, HALYARD_BAD_POSITION_IDENTITY}}});
+        });
     };
     const auto two = halyard::angle_source::table(s.frequencies, 0, 2);
     refuse({"positions[batch 0, token 2] is 2", "0 to 1"}, {{s.args.angles, two.get()}});
