@@ -1,18 +1,17 @@
-"""Breaks the code on purpose, to see which tests notice: mutate.py [conditions|values] [FILE...] [--seed N] [--count N]
+"""Breaks the runtime on purpose, to see which tests notice: mutate.py [conditions|values] [FILE...] [--seed N] [--count N]
 
-conditions (the default) breaks each check of the runtime, one at a time. A check is a condition that is returned,
-chooses between an error and none, or whose branch fails or leaves early. It is broken by never holding ("deleted") and
-by holding just when it should not ("inverted"), and so is each operand of its && and || (one of && is deleted by always
-holding). It prints what notices first, and fails where no test notices and EQUIVALENT does not say why.
+conditions (the default) breaks each check, one at a time. A check is a condition that is returned, chooses between an
+error and none, or whose branch fails or leaves early. It is broken by never holding ("deleted") and by holding just
+when it should not ("inverted"), and so is each operand of its && and || (one of && is deleted by always holding). It
+prints what notices first, and fails where no test notices and EQUIVALENT does not say why.
 
-values makes about --count mutants by RULES: at most one in a function, and in as many functions of a folder as its size
-asks for. --seed says which. No choice depends on where code stands, so most mutants outlive moves. A tenth of them is
-in the arithmetic of the generators, and the CPU's kernels are emitted anew for each. Every test that reaches a mutant
-is tried. Those that notice it go to build/mutations/values.tsv, and in the end it prints what each test is good for.
+values makes --count mutants by RULES, at most one in a function. --seed says which. No choice depends on where code
+stands, so most mutants outlive moves. Every test that reaches a mutant is tried. Those that notice it go to
+build/mutations/values.tsv, and in the end it prints what each test is good for.
 
 All mutants of a kind are in one build, in build/mutations, where HALYARD_MUTANT says which is broken. One is tried by
 the tests that reach it with nothing broken. FILE restricts what is tried, but changes no choice: it is a file or folder
-such as base/overlap.h or core, within runtime/, or generators/arithmetic.
+within runtime/, such as base/overlap.h or core.
 """
 
 import argparse
@@ -21,6 +20,7 @@ import concurrent.futures
 import dataclasses
 import hashlib
 import html
+import itertools
 import os
 import pathlib
 import re
@@ -31,10 +31,8 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-ARITHMETIC = "generators/arithmetic/"
 # Headers first: their checks keep their numbers, by which all is built, while sources change.
-FILES = sorted((str(path.relative_to(ROOT)) for folder in ("runtime/", ARITHMETIC)
-                for path in ROOT.glob(folder + "**/*.*") if path.suffix in (".cpp", ".h")
+FILES = sorted((str(path.relative_to(ROOT)) for path in ROOT.glob("runtime/**/*.*") if path.suffix in (".cpp", ".h")
                 and not path.is_relative_to(ROOT / "runtime/include")), key=lambda name: (name.endswith(".cpp"), name))
 # The programs that are to notice what is broken, and their cases as Catch2 names them. One of them has none.
 PROGRAMS = {
@@ -54,7 +52,7 @@ OF = r"(?<![\w.>])(?:\w+(?:\[\w+\])?(?:\.|->|::))*"
 RULES = {
     "operator": r"(?<=[\w)\]}] )(?:[-+*/]|[<>]=?)(?=\s)",
     "sign": r"(?:(?<=[(\[{])|(?<=return )|(?<=[=,?:] ))-[\w.]+\b(?![.(\[]|->)",
-    "min/max": r"\b(?:std|Halide)::(?:min|max)\b(?=[<(])",
+    "min/max": r"\bstd::(?:min|max)\b(?=[<(])",
     "constant by one": r"(?<![\w.'])(?:0x[\da-f]+|\d+)u?l{0,2}(?![\w.'])",
     "stride": OF + r"(?:stride_\w+|strides(?:\.\w+|\[\w+\])|(?:in|out)\.(?:batch|token|head|element))\b",
     "pair": OF + r"(?:\w*(?:cos|sin)(?![a-z])\w*|[xy][01]|(?<=[.>])(?:first|second))\b",
@@ -80,8 +78,11 @@ static void *const halyard_reached = std::getenv("HALYARD_REACHED") ? mmap(nullp
     }
     return halyard_mutant == id;
 }
-template <typename Value> static Value halyard_check(int id, int deleted, Value value) {
-    return halyard_is(id) ? Value(deleted) : halyard_is(id + 1) ? Value(!value) : value;
+[[maybe_unused]] static int halyard_check(int id, int deleted, int value) {  // of a status
+    return halyard_is(id) ? deleted : halyard_is(id + 1) ? !value : value;
+}
+template <typename Condition> static bool halyard_check(int id, int deleted, const Condition &value) {
+    return halyard_check(id, deleted, static_cast<int>(static_cast<bool>(value))) != 0;
 }
 // a + HalyardOperator{id} + b is a + b or, where that is broken, a - b. So nobody needs to know where operands end.
 struct HalyardOperator { int id; };
@@ -97,26 +98,22 @@ OPERATORS
 #endif
 """.replace("N_MUTANTS", str(MOST_MUTANTS)).replace(
     "OPERATORS", "\n".join(f"HALYARD_OPERATOR({operator}, {other})" for operator, other in OPERATORS.items()))
-# Why nothing that can be observed changes, and what is broken then: of a file, how, and which checks. None is tried.
-# What is indented further goes on with the line above.
-EQUIVALENT = r"""
-takes another way, to the same bits
-    angle_source.h deleted: kind == halyard::AngleKind::given
-    pair_axes.cpp deleted: desc.n_axes == 1
-    road_run.cpp deleted: tensor.n_heads == 0
-    road_run.cpp inverted: tensor.n_heads == 0
-looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)
-    call.cpp deleted: slot >= 0
-shows where a device or a target is missing, and all are here
-    targets.cpp deleted: (supported_targets() & bit(*found)) == 0; (supported_targets() & bit(target)) == 0
-    driver.cpp deleted: reason[0] == '\0'; require_device(error)
-shows only where threads write at once (ThreadSanitizer may notice)
-    call.cpp deleted: slot / together % share.count == share.index
-    call.cpp inverted: slot / together % share.count == share.index
-    cache.cpp deleted: slot >= slots.n_slots
-joins heads that lie backwards too, which is as right
-    cuda_run.cpp deleted: step > 0
-"""
+# Checks that nothing that can be observed depends on, by the reason. None is tried.
+EQUIVALENT = {check: reason for reason, checks in {
+    "takes another way, to the same bits": [
+        "angle_source.h deleted: kind == halyard::AngleKind::given", "pair_axes.cpp deleted: desc.n_axes == 1",
+        "road_run.cpp deleted: tensor.n_heads == 0", "road_run.cpp inverted: tensor.n_heads == 0"],
+    "looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)": [
+        "call.cpp deleted: slot >= 0"],
+    "shows where a device or a target is missing, and all are here": [
+        "targets.cpp deleted: (supported_targets() & bit(*found)) == 0",
+        "targets.cpp deleted: (supported_targets() & bit(target)) == 0",
+        r"driver.cpp deleted: reason[0] == '\0'", "driver.cpp deleted: require_device(error)"],
+    "shows only where threads write at once (ThreadSanitizer may notice)": [
+        "call.cpp deleted: slot / together % share.count == share.index",
+        "call.cpp inverted: slot / together % share.count == share.index", "cache.cpp deleted: slot >= slots.n_slots"],
+    "joins heads that lie backwards too, which is as right": ["cuda_run.cpp deleted: step > 0"],
+}.items() for check in checks}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,19 +122,12 @@ class Mutant:
     line: int
     how: str  # "deleted", "inverted", or a rule
     text: str  # the check; or what takes the place of what, and what stands around it
-    # Of a value: its function, that one's lines, where it stands, and what is put there, with ID for its number.
-    function: str = ""
+    edits: tuple  # of the file: (where it begins and ends, what stands there, with ID for the mutant's number)
+    function: str = ""  # of a value: its function, and that one's lines
     lines: range = range(0)
-    begin: int = 0
-    end: int = 0
-    new: str = ""
 
     def __str__(self):
         return f"{self.file}:{self.line}\t{self.how}\t{self.text}"
-
-    def key(self):
-        """As EQUIVALENT names it."""
-        return f"{pathlib.Path(self.file).name} {self.how}: {self.text}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,111 +174,104 @@ def line_of(text, at):
     return text.count("\n", 0, at) + 1
 
 
-def edit(file, text, edits):
-    """The text with its edits (begin, end, new). Compilers name the lines that the file itself has."""
-    for begin, end, new in sorted(edits, reverse=True):
-        text = text[:begin] + new + text[end:]
-    return f'#line 1 "mutants"{HEADER}#line 1 "{file}"\n{text}'
+def write(mutants):
+    """All sources with their mutants, by file. Compilers name the lines that a file itself has. Of edits at one place
+    those are first that end there, the inner ones before the outer ones."""
+    edits = collections.defaultdict(list)
+    for number, mutant in mutants.items():
+        for i, (begin, end, new) in enumerate(mutant.edits):
+            edits[mutant.file].append((begin, end, number * (-1) ** i, new.replace("ID", str(number))))
+    sources = {}
+    for file in FILES:
+        text, parts, at = read(file)[0], [], 0
+        for begin, end, _, new in sorted(edits[file]):
+            parts += [text[at:begin], new]
+            at = end
+        sources[file] = f'#line 1 "mutants"{HEADER}#line 1 "{file}"\n{"".join(parts)}{text[at:]}'
+    return sources
 
 
 # ---- Conditions ----------------------------------------------------------------------------------------------------
 
-class Conditions:
-    """All checks of the runtime. Each has two mutants, whose numbers follow each other."""
+def parts_of(code, begin, end, deleted=0, is_whole=True):
+    """A condition, as a whole and each of its operands: where it begins and ends, and what it is when it is deleted."""
+    begin += len(code[begin:end]) - len(code[begin:end].lstrip())
+    end = begin + len(code[begin:end].rstrip())
+    if is_whole:
+        yield begin, end, deleted
+    bracket = begin + code.startswith("!(", begin)
+    operator = "||" if len(split(code, begin, end, "||")) > 1 else "&&"
+    if code[bracket] == "(" and closing(code, bracket) == end - 1:
+        yield from parts_of(code, bracket + 1, end - 1, is_whole=False)
+    elif "?" not in code[begin:end] and len(split(code, begin, end, operator)) > 1:  # ? binds less than both
+        for operand in split(code, begin, end, operator):
+            yield from parts_of(code, *operand, int(operator == "&&"))
 
-    def __init__(self):
-        self.mutants = {}
-        self.sources = {file: self.break_file(file) for file in FILES if not file.startswith(ARITHMETIC)}
 
-    def check(self, file, text, begin, end, inner, deleted=0):
-        """A check that can be broken."""
-        id = len(self.mutants) + 1
-        for i, how in enumerate(("deleted", "inverted")):
-            self.mutants[id + i] = Mutant(file, line_of(text, begin), how, " ".join(text[begin:end].split()))
-        return f"halyard_check({id}, {deleted}, {inner})"
+def find_checks(code):
+    """Where all checks of a file begin and end, and what they are when they are deleted."""
+    conditions = []
+    statuses = [(found.end(), closing(code, found.end() - 1), 0) for found in re.finditer(r"\bHALYARD_TRY\(", code)]
+    for found in re.finditer(r"\bif \(", code):
+        end = closing(code, found.end() - 1)
+        begin = split(code, found.end(), end, "; ")[-1][0]  # behind what is declared
+        brace = code.index("{", end)
+        if not LEAVES.search(code[brace + 1:closing(code, brace)]):
+            continue
+        if declared := re.match(r"const (?:halyard_status|int) status =\s*", code[begin:end]):
+            statuses.append((begin + declared.end(), end, 0))
+        elif not re.match(r"const [^=(]* =\s", code[begin:end]):  # a pointer that is there or not is no check
+            conditions += parts_of(code, begin, end)
+    found = [*conditions, *statuses]
+    returns = [(one.span(1), 0, False) for one in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code)]
+    returns += [(one.span(1), int(one[2] == "HALYARD_OK"), True)  # the condition is then what is asked for
+                for one in re.finditer(r"\breturn ([^;{}?]+)\? (HALYARD_OK|status|fail|fail_null)\b", code)]
+    for (begin, end), deleted, is_whole in returns:
+        if not any(first <= begin < last for first, last, _ in found):  # a lambda in another check
+            found += parts_of(code, begin, end, deleted, is_whole)
+    return found
 
-    def condition(self, file, text, code, begin, end, deleted=0, is_whole=True):
-        """The same for a condition, as a whole and in each of its operands."""
-        begin += len(code[begin:end]) - len(code[begin:end].lstrip())
-        end = begin + len(code[begin:end].rstrip())
-        numbered = self.check(file, text, begin, end, "WHOLE", deleted) if is_whole else "WHOLE"
-        inner = text[begin:end]
-        bracket = begin + code.startswith("!(", begin)
-        if code[bracket] == "(" and closing(code, bracket) == end - 1:
-            inner = self.condition(file, text, code, bracket + 1, end - 1, is_whole=False)
-            inner = f"{text[begin:bracket]}({inner})"
-        elif "?" not in code[begin:end]:  # which binds less than both
-            operator = "||" if len(split(code, begin, end, "||")) > 1 else "&&"
-            operands = split(code, begin, end, operator)
-            if len(operands) > 1:
-                inner = f" {operator} ".join(self.condition(file, text, code, *operand, int(operator == "&&"))
-                                             for operand in operands)
-        return numbered.replace("WHOLE", f"bool({inner})" if is_whole else inner)
 
-    def break_file(self, file):
-        """The file with all its checks made breakable."""
+def all_conditions():
+    """All checks of the runtime, by number. Each has two mutants, whose numbers follow each other."""
+    mutants = {}
+    for file in FILES:
         text, code = read(file)
-        edits = []
-        statuses = [(found.end(), closing(code, found.end() - 1)) for found in re.finditer(r"\bHALYARD_TRY\(", code)]
-        for found in re.finditer(r"\bif \(", code):
-            end = closing(code, found.end() - 1)
-            begin = split(code, found.end(), end, "; ")[-1][0]  # behind what is declared
-            brace = code.index("{", end)
-            if not LEAVES.search(code[brace + 1:closing(code, brace)]):
-                continue
-            if declared := re.match(r"const (?:halyard_status|int) status =\s*", code[begin:end]):
-                statuses.append((begin + declared.end(), end))
-            elif not re.match(r"const [^=(]* =\s", code[begin:end]):  # a pointer that is there or not is no check
-                edits.append((begin, end, self.condition(file, text, code, begin, end)))
-        edits += [(begin, end, self.check(file, text, begin, end, text[begin:end])) for begin, end in statuses]
-        returns = [(found.span(1), 0, False) for found in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code)]
-        returns += [(found.span(1), int(found[2] == "HALYARD_OK"), True)  # the condition is then what is asked for
-                    for found in re.finditer(r"\breturn ([^;{}?]+)\? (HALYARD_OK|status|fail|fail_null)\b", code)]
-        for (begin, end), deleted, is_whole in returns:
-            if not any(first <= begin < last for first, last, _ in edits):  # a lambda in another check
-                edits.append((begin, end, self.condition(file, text, code, begin, end, deleted, is_whole)))
-        return edit(file, text, edits)
+        for begin, end, deleted in find_checks(code):
+            edits = ((begin, begin, f"halyard_check(ID, {deleted}, "), (end, end, ")"))
+            for how in ("deleted", "inverted"):
+                mutants[len(mutants) + 1] = Mutant(file, line_of(text, begin), how, " ".join(text[begin:end].split()),
+                                                   edits if how == "deleted" else ())
+    return mutants
 
 
-def read_equivalent():
-    """The reasons of EQUIVALENT, by what is broken."""
-    reasons = {}
-    for reason, rows in re.findall(r"^(\S.*)\n((?: .*\n)+)", re.sub(r"\n {8}", " ", EQUIVALENT), re.M):
-        for what, checks in re.findall(r" (\S+ \w+): (.*)", rows):
-            reasons.update({f"{what}: {check}": reason for check in checks.split("; ")})
-    return reasons
-
-
-def try_conditions(builds, conditions, files, pool, tests):
+def try_conditions(builds, files, pool, tests):
     """Prints what notices first. Whether all is noticed or explained."""
-    equivalent = read_equivalent()
     last_ones = collections.defaultdict(dict)  # by file: the tests that noticed something, the last one last
 
-    def catch(number):
+    def catch(mutant, number):
         """What notices a mutant. The quick tests are tried first, and of them those that noticed the last mutants."""
-        mutant = conditions.mutants[number]
+        key = f"{pathlib.Path(mutant.file).name} {mutant.how}: {mutant.text}"
+        if key in EQUIVALENT:
+            return EQUIVALENT[key]
         recent = list(last_ones[mutant.file])[-8:]
         reaching = [test for test in tests if test.reaches[number] and not OF_KERNELS.search(test.tags) and
                     (mutant.file.startswith("runtime/tool/") or not OF_TOOL.search(test.tags))]
         for test in sorted(reaching, key=lambda test: (test.seconds >= QUICK, test not in recent, test.seconds)):
-            if mutant.key() not in equivalent and builds.notices(test, HALYARD_MUTANT=str(number)):
+            if builds.notices(test, HALYARD_MUTANT=str(number)):
                 last_ones[mutant.file].pop(test, None)
                 last_ones[mutant.file][test] = True
                 return test
-        return None
+        return "NOT NOTICED"
 
-    numbers = [number for number, mutant in conditions.mutants.items() if mutant.file in files]
     counts = collections.Counter()
-    for number, test in zip(numbers, pool.map(catch, numbers)):
-        mutant = conditions.mutants[number]
-        reason = equivalent.get(mutant.key(), "NOT NOTICED")
-        counts["caught" if test else "NOT NOTICED" if reason == "NOT NOTICED" else "equivalent"] += 1
-        print(f"{mutant}\t{test or reason}", flush=True)
-    strays = set(equivalent) - {mutant.key() for mutant in conditions.mutants.values()}
-    for stray in sorted(strays):
-        print(f"EQUIVALENT speaks of what is not there: {stray}")
+    numbers = [number for number, mutant in builds.mutants.items() if mutant.file in files]
+    mutants = [builds.mutants[number] for number in numbers]
+    for mutant, found in zip(mutants, pool.map(catch, mutants, numbers)):
+        counts["caught" if isinstance(found, Test) else "NOT NOTICED" if found == "NOT NOTICED" else "equivalent"] += 1
+        print(f"{mutant}\t{found}", flush=True)
     print(f"{len(numbers)} mutants: " + ", ".join(f"{count} {what}" for what, count in counts.items()))
-    return counts["NOT NOTICED"] == 0 and not (strays and len(numbers) == len(conditions.mutants))
+    return counts["NOT NOTICED"] == 0
 
 
 # ---- Values --------------------------------------------------------------------------------------------------------
@@ -328,80 +311,54 @@ def find_values(file):
                     new = (f"{old} HalyardOperator{{ID}} {old}" if rule == "operator" else
                            f"(halyard_is(ID) ? {other} : {old})")
                     said = f"{old} → {other} in {text[max(first, begin - 30):min(end + 30, last)]}"
-                    yield Mutant(file, line_of(text, begin), rule, " ".join(said.split()), function,
-                                 range(line_of(text, first), line_of(text, last) + 1), begin, end, new)
+                    yield Mutant(file, line_of(text, begin), rule, " ".join(said.split()), ((begin, end, new),),
+                                 function, range(line_of(text, first), line_of(text, last) + 1))
 
 
 class Values:
-    """The mutants that a seed chooses of all that compile."""
+    """The mutants that a seed chooses of all that compile: of each function one, in the functions of least rank."""
 
     def __init__(self, seed, count):
-        self.seed, self.count, self.refused = seed, count, set()
-        self.folders = collections.defaultdict(lambda: collections.defaultdict(list))  # by folder and function
-        for file in FILES:
-            for value in find_values(file):
-                self.folders["/".join(file.split("/")[:2])][value.function, file].append(value)
-        self.choose()
+        def rank(*words):
+            """As good as a random number, and always the same for these words."""
+            return hashlib.sha256(repr((seed, *words)).encode()).digest()
 
-    def rank(self, *words):
-        """As good as a random number, and always the same for these words."""
-        return hashlib.sha256(repr((self.seed, *words)).encode()).digest()
+        self.count = count
+        functions = collections.defaultdict(list)
+        for value in itertools.chain(*map(find_values, FILES)):
+            functions[value.function, value.file].append(value)
+        self.functions = [sorted(functions[one], key=lambda value: (rank(one[0], value.how), rank(one[0], value.text)))
+                          for one in sorted(functions, key=lambda one: (rank(one[0]), one))]
 
-    def choose(self):
-        """Chooses functions of each folder, and of each function a rule and what it turns: always those of least rank.
-        Numbers are those of functions. Of the arithmetic it takes all: which make other kernels shows later."""
-        self.mutants, number = {}, 0
-        n_all = sum(len(functions) for folder, functions in self.folders.items() if folder.startswith("runtime"))
-        for folder, functions in sorted(self.folders.items()):
-            left = max(1, round(0.9 * self.count * len(functions) / n_all)) if folder.startswith("runtime") else n_all
-            for function, file in sorted(functions, key=lambda one: (self.rank(folder, one[0]), one)):
-                number += 1
-                values = [value for value in functions[function, file] if value not in self.refused]
-                if values and left > 0:
-                    left -= 1
-                    self.mutants[number] = min(values, key=lambda value: (
-                        self.rank(function, value.how), self.rank(function, value.text)))
-        edits = collections.defaultdict(list)
-        for number, value in self.mutants.items():
-            edits[value.file].append((value.begin, value.end, value.new.replace("ID", str(number))))
-        self.sources = {file: edit(file, read(file)[0], edits[file]) for file in FILES}
+    def chosen(self):
+        numbered = [(number + 1, values[0]) for number, values in enumerate(self.functions) if values]
+        return dict(numbered[:self.count])
 
     def refuse(self, said):
-        """Chooses others for mutants in whose functions a compiler finds errors. Whether there are any."""
+        """Gives up mutants in whose functions a compiler finds errors. Whether there are any."""
         wrong = {(file, int(line)) for file, line in
                  re.findall(r"^(\S+?):(\d+):\d+:\s+(?:error:|required from)", said, re.M)}
-        refused = {value for value in self.mutants.values()
+        refused = {number for number, value in self.chosen().items()
                    if any(file == value.file and line in value.lines for file, line in wrong)}
-        self.refused |= refused
-        self.choose()
+        for number in refused:
+            del self.functions[number - 1][0]
         return bool(refused)
 
 
-def try_values(builds, values, files, pool, tests):
+def try_values(builds, files, pool, tests):
     """Writes which tests notice each mutant, and prints what that says of the tests."""
     noticed, tried = {}, collections.Counter()  # the tests by mutant; with how many mutants a test was tried
-    table = (builds.root.parent / "values.tsv").open("w")
-
-    def try_one(mutant, reaching, **variables):
-        failed = pool.map(lambda test: builds.notices(test, **variables), reaching)
-        noticed[mutant] = [test for test, fails in zip(reaching, failed) if fails]
-        tried.update(reaching)
-        table.writelines(f"{mutant}\t{test}\n" for test in noticed[mutant])
-        table.flush()
-        print(f"{mutant}\tnoticed by {len(noticed[mutant])} of {len(reaching)}", flush=True)
-
-    usual, left = None, max(1, values.count // 10)
-    for number, mutant in values.mutants.items():
-        if not mutant.file.startswith(ARITHMETIC):
-            if mutant.file in files:
-                try_one(mutant, [test for test in tests if test.reaches[number]], HALYARD_MUTANT=str(number))
-        elif left > 0 and any(file.startswith(ARITHMETIC) for file in files):
-            usual = usual or builds.emit()
-            kernels = builds.emit(HALYARD_MUTANT=str(number))
-            if kernels not in (None, usual):
-                left -= 1
-                if mutant.file in files:
-                    try_one(mutant, tests)
+    with (builds.root.parent / "values.tsv").open("w") as table:
+        for number, mutant in builds.mutants.items():
+            if mutant.file not in files:
+                continue
+            reaching = [test for test in tests if test.reaches[number]]
+            failed = pool.map(lambda test: builds.notices(test, HALYARD_MUTANT=str(number)), reaching)
+            noticed[mutant] = [test for test, fails in zip(reaching, failed) if fails]
+            tried.update(reaching)
+            table.writelines(f"{mutant}\t{test}\n" for test in noticed[mutant])
+            table.flush()
+            print(f"{mutant}\tnoticed by {len(noticed[mutant])} of {len(reaching)}", flush=True)
 
     alone = collections.Counter(some[0] for some in noticed.values() if len(some) == 1)
     counts = collections.Counter(test for some in noticed.values() for test in some)
@@ -418,58 +375,45 @@ def try_values(builds, values, files, pool, tests):
 class Builds:
     """A copy of the tree with everything breakable, and its host build."""
 
-    def __init__(self, kind, mutants):
+    def __init__(self, kind, values):
         self.root = ROOT / "build/mutations" / kind
         self.host = self.root / "build/host"
-        self.has_values = kind == "values"
-        assert max(mutants.mutants) + 1 < MOST_MUTANTS
-        self.forget_kernels()
-        self.write(mutants.sources)
-        # What does not compile shows before the tests are compiled.
-        for targets in [["halyard_generator"], ["halyard_tool"], PROGRAMS] if self.has_values else [PROGRAMS]:
-            while said := self.make(targets):
-                if not self.has_values or not mutants.refuse(said):
-                    sys.exit(said)
-                self.write(mutants.sources)
+        while True:
+            self.mutants = values.chosen() if values else all_conditions()
+            assert max(self.mutants) < MOST_MUTANTS
+            self.copy(write(self.mutants))
+            # What does not compile shows before the tests are compiled.
+            said = self.make(["halyard_tool"]) or self.make(PROGRAMS)
+            if not said:
+                return
+            if not values or not values.refuse(said):
+                sys.exit(said)
 
-    def write(self, sources):
+    def copy(self, sources):
         names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True)
-        names = names.split("\n")
+        names = [name for name in names.split("\n") if (ROOT / name).is_file()]
         for path in [*self.root.glob("tests/**/*.h"), *self.root.glob("checks/**/*.h")]:  # of another state, in the way
             if str(path.relative_to(self.root)) not in names:
                 path.unlink()
-        for name in filter(lambda name: (ROOT / name).is_file(), names):
+        for name in names:
             path = self.root / name
             content = sources[name].encode() if name in sources else (ROOT / name).read_bytes()
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.exists() or path.read_bytes() != content:
                 path.write_bytes(content)
 
-    def make(self, targets, **variables):
+    def make(self, targets):
         """Builds targets. Returns what was said if that fails, else nothing."""
         if not (self.host / "build.ninja").exists():
             (self.root / ".deps").unlink(missing_ok=True)
             (self.root / ".deps").symlink_to(ROOT / ".deps")
-            kernels = [] if self.has_values else [f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]  # which have no checks
-            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF", "-DHALYARD_TEST_ROUNDS=6", *kernels]
+            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF", "-DHALYARD_TEST_ROUNDS=6",
+                       f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]  # whose kernels have no mutants
             subprocess.run(command, cwd=self.root, stdout=sys.stderr, check=True)
         print("building", *targets, file=sys.stderr)
         command = [CMAKE, "--build", self.host, "--target", *targets, "--", "-k", "0"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env={**os.environ, **variables})
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.stdout if done.returncode != 0 else ""
-
-    def forget_kernels(self):
-        """Has the CPU's kernels emitted once more, with whatever is broken then."""
-        for manifest in self.host.glob("kernels/kernels_x86_*.json"):
-            manifest.unlink()
-
-    def emit(self, **variables):
-        """Builds the tests with kernels of generators that may be broken. The objects, or None where that fails."""
-        self.forget_kernels()
-        if self.make(PROGRAMS, **variables):
-            return None
-        return [path.read_bytes() for path in sorted(self.host.glob("kernels/joined/x86_*.o"))]
 
     def notices(self, test, **variables):
         """Whether a test fails: within thrice the CPU's time that it took with nothing broken and three seconds, and
@@ -509,18 +453,16 @@ def main():
     options = parser.parse_args()
     kind = options.what.pop(0) if options.what[:1] in (["conditions"], ["values"]) else "conditions"
     for name in options.what:
-        if not any(file.startswith((name, f"runtime/{name}")) for file in FILES):
+        if not any(file.startswith(f"runtime/{name}") for file in FILES):
             sys.exit(f"mutate.py: {name} is none of {', '.join(FILES)}")
-    names = tuple(start + name for name in options.what or [""] for start in ("", "runtime/"))
-    files = [file for file in FILES if file.startswith(names)]
-    mutants = Conditions() if kind == "conditions" else Values(options.seed, options.count)
-    builds = Builds(kind, mutants)
+    files = [file for file in FILES if file.startswith(tuple(f"runtime/{name}" for name in options.what or [""]))]
+    builds = Builds(kind, Values(options.seed, options.count) if kind == "values" else None)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         tests = builds.find_tests(pool)
         if kind == "conditions":
-            sys.exit(not try_conditions(builds, mutants, files, pool, tests))
+            sys.exit(not try_conditions(builds, files, pool, tests))
         print(f"seed {options.seed}")
-        try_values(builds, mutants, files, pool, tests)
+        try_values(builds, files, pool, tests)
 
 
 if __name__ == "__main__":
