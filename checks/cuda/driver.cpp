@@ -178,17 +178,10 @@ EXPORTED void emulated_cuda_access(void (*use)(Driver &, void *), void *argument
 }
 
 // Halide looks these up, but Halyard has it call none.
-EXPORTED Result cuDeviceGetName() { return not_supported; }
-EXPORTED Result cuDeviceTotalMem_v2() { return not_supported; }
-EXPORTED Result cuCtxCreate_v2() { return not_supported; }
-EXPORTED Result cuCtxDestroy_v2() { return not_supported; }
-EXPORTED Result cuCtxGetApiVersion() { return not_supported; }
-EXPORTED Result cuProfilerStop() { return not_supported; }
-EXPORTED Result cuMemcpyHtoDAsync_v2() { return not_supported; }
-EXPORTED Result cuMemcpyDtoDAsync_v2() { return not_supported; }
-EXPORTED Result cuMemcpyDtoHAsync_v2() { return not_supported; }
-EXPORTED Result cuMemcpyDtoD_v2() { return not_supported; }
-EXPORTED Result cuMemcpy3D_v2() { return not_supported; }
+#define UNUSED(name) EXPORTED Result name() { return not_supported; }
+UNUSED(cuDeviceGetName) UNUSED(cuDeviceTotalMem_v2) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2)
+UNUSED(cuCtxGetApiVersion) UNUSED(cuProfilerStop) UNUSED(cuMemcpyHtoDAsync_v2) UNUSED(cuMemcpyDtoDAsync_v2)
+UNUSED(cuMemcpyDtoHAsync_v2) UNUSED(cuMemcpyDtoD_v2) UNUSED(cuMemcpy3D_v2)
 
 // ---- Devices and contexts ------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ test fetches, or those on the PATH; without them this prints SKIP.
 """
 
 import concurrent.futures
+import os
 import pathlib
 import re
 import shutil
@@ -51,38 +52,17 @@ def program(name):
     return shutil.which(name, path=FETCHED) or shutil.which(name)
 
 
-def without_roots(ptx):
-    """PTX in which something else stands in the place of roots and quotients."""
-    return ptx.replace("div.rn.f32", "xor.b32").replace("sqrt.rn.f32", "not.b32")
-
-
-def joined(kernels):
-    """All kernels as one module, for nvdisasm is slow to start: one for the newest device that any of them is for. Each
-    entry has the name that its PTX has here."""
-    heads, externs, bodies = set(), set(), []
-    for name, ptx in kernels.items():
-        head, size, body = ptx.partition(".address_size 64\n")
-        heads.add(head + size)
-        externs.update(re.findall(r"\n(\.extern .*)", body))
-        entry, = re.findall(r"\.entry (\w+)", body)
-        bodies.append(re.sub(r"\n\.extern .*", "", body).replace(entry, name))
-    return "\n".join([max(heads), *externs, *bodies])
-
-
 def assemble(ptx, architecture):
-    """What ptxas says of each entry of PTX, and its instructions."""
+    """What ptxas says of a kernel, and its instructions."""
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = pathlib.Path(folder, "ptx"), pathlib.Path(folder, "cubin")
         source.write_text(ptx)
         said = subprocess.run([program("ptxas"), "-v", f"-arch={architecture}", "-o", cubin, source],
                               capture_output=True, text=True)
         if said.returncode != 0:
-            sys.exit(f"ptxas refuses the kernels for {architecture}: {said.stderr.strip()[:1000]}")
+            sys.exit(f"ptxas refuses a kernel for {architecture}: {said.stderr.strip()[:1000]}")
         sass = subprocess.run([program("nvdisasm"), "-c", cubin], check=True, capture_output=True, text=True).stdout
-    of_entry = re.split(r"Compiling entry function '(\w+)'", said.stderr)[1:]
-    code = re.split(r"\n\.text\.(\w+):", sass)[1:]
-    instructions = dict(zip(code[::2], code[1::2]))
-    return {name: (text, instructions[name]) for name, text in zip(of_entry[::2], of_entry[1::2])}
+    return said.stderr, sass
 
 
 def faults_of_sums(ptx, sass):
@@ -107,15 +87,12 @@ def faults_of_base(sass):
             yield f"reaches the system's shared memory: {access}"
 
 
-def registers_of(said):
-    return int(re.search(r"Used (\d+) registers", said)[1])
-
-
-def faults_of_sass(ptx, said, sass, to_count, architecture):
-    """What is wrong with a kernel; without roots and quotients it is to_count."""
-    may_have = re.search(r"\.maxnreg (\d+)", ptx)
-    if registers_of(said) > (int(may_have[1]) if may_have else MOST_REGISTERS):
-        yield f"takes {registers_of(said)} registers"
+def faults_of_sass(ptx, architecture):
+    """What is wrong with what ptxas makes of a kernel for a device."""
+    said, sass = assemble(ptx, architecture)
+    registers, may_have = int(re.search(r"Used (\d+) registers", said)[1]), re.search(r"\.maxnreg (\d+)", ptx)
+    if registers > (int(may_have[1]) if may_have else MOST_REGISTERS):
+        yield f"takes {registers} registers"
     for count, what in re.findall(r"(\d+) bytes (stack frame|spill stores|spill loads)", said):
         if int(count) > 0:
             yield f"has {count} bytes of {what}"
@@ -123,29 +100,9 @@ def faults_of_sass(ptx, said, sass, to_count, architecture):
         yield from faults_of_base(sass)
         if ".shared" in ptx and not re.search(r"\b(LDS|STS)\b", sass):
             yield "uses no shared memory"
-    yield from faults_of_sums(without_roots(ptx), to_count)
-
-
-def check_sass(kernels):
-    """Prints the registers of all kernels. Returns what is wrong."""
-    counted = {name + "_to_count": without_roots(ptx) for name, ptx in kernels.items()}
-    all_kernels = {**kernels, **{name: ptx for name, ptx in counted.items() if ptx not in kernels.values()}}
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        serves = lambda ptx, architecture: ".target sm_80" in ptx or architecture != "sm_80"
-        assembled = list(pool.map(
-            lambda a: assemble(joined({name: ptx for name, ptx in all_kernels.items() if serves(ptx, a)}), a),
-            ARCHITECTURES))
-    found = []
-    print(f"{'registers':56}" + "".join(f"{architecture:>8}" for architecture in ARCHITECTURES))
-    for name, ptx in kernels.items():
-        print(f"{name:56}" + "".join(f"{registers_of(of[name][0]) if name in of else '-':>8}" for of in assembled))
-        for architecture, of in zip(ARCHITECTURES, assembled):
-            if name not in of:
-                continue
-            _, to_count = of.get(name + "_to_count", of[name])
-            found += [f"{name} {fault} on {architecture}"
-                      for fault in faults_of_sass(ptx, *of[name], to_count, architecture)]
-    return found
+    # Something else stands in the place of roots and quotients.
+    without_roots = ptx.replace("div.rn.f32", "xor.b32").replace("sqrt.rn.f32", "not.b32")
+    yield from faults_of_sums(without_roots, sass if without_roots == ptx else assemble(without_roots, architecture)[1])
 
 
 def main(arguments):
@@ -158,7 +115,11 @@ def main(arguments):
         print(f"SKIP: there is no {' and no '.join(missing)}, which ./run test fetches")
         return 0
     else:
-        found = check_sass({path.stem: path.read_text() for path in paths})
+        jobs = [(path, ptx, architecture) for path in paths for ptx in [path.read_text()] for architecture in ARCHITECTURES
+                if architecture != "sm_80" or ".target sm_80" in ptx]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = [f"{path.stem} {fault} on {architecture}" for (path, _, architecture), faults_there in
+                     zip(jobs, pool.map(lambda job: list(faults_of_sass(*job[1:])), jobs)) for fault in faults_there]
     print("\n".join(found) or f"{len(paths)} kernels are as they should be")
     return 1 if found or not paths else 0
 

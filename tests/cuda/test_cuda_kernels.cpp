@@ -10,26 +10,37 @@
 
 namespace {
 
-/// Tries a kernel, as often as is wanted, of some tokens, or of so many at most.
-void test_kernel(const char *name, std::int64_t most_tokens = 0) {
-    for (const halyard::cuda::CudaKernel &kernel : halyard::cuda::cuda_kernels()) {
-        if (std::strcmp(kernel.name, name) != 0) {
-            continue;
-        }
-        const halyard_cuda_queue &queue = cuda_test::device_queue();
-        oracle::Random random(Catch::getSeed());
-        for (int i = 0, n = cuda_test::n_calls(32); i < n; i++) {
-            INFO("seed " << Catch::getSeed() << ", run " << i);
-            const std::int64_t n_tokens = most_tokens == 0 ? 0 : random.in(100, most_tokens);
-            const std::string fault = scenes::fault_of_kernel(kernel, queue, random, n_tokens);
-            if (!fault.empty()) {
-                FAIL(fault);
-            }
-        }
-        SUCCEED();
-        return;
+/// Tries a kernel of a list, as often as is wanted: fault(kernel, random, number of the call).
+void test_listed(const auto &kernels, const char *name, int n_calls, const auto &fault) {
+    const auto kernel = std::ranges::find_if(kernels, [&](const auto &each) { return std::strcmp(each.name, name) == 0; });
+    REQUIRE(kernel != kernels.end());
+    oracle::Random random(Catch::getSeed());
+    for (int i = 0, n = cuda_test::n_calls(n_calls); i < n; i++) {
+        INFO("seed " << Catch::getSeed() << ", run " << i);
+        REQUIRE(fault(*kernel, random, i) == "");
     }
-    FAIL("not in the list");
+}
+
+/// Of some tokens, or of so many at most.
+void test_kernel(const char *name, std::int64_t most_tokens = 0) {
+    const halyard_cuda_queue &queue = cuda_test::device_queue();
+    test_listed(halyard::cuda::cuda_kernels(), name, 32, [&](const auto &kernel, oracle::Random &random, int) {
+        return scenes::fault_of_kernel(kernel, queue, random, most_tokens == 0 ? 0 : random.in(100, most_tokens));
+    });
+}
+
+/// Where no other kernel takes its tensors.
+void test_kv_kernel(const char *name) {
+    const halyard_cuda_queue &queue = cuda_test::device_queue();
+    const bool is_sm89 = halyard::cuda_target(HALYARD_CUDA).name == std::string("cuda_sm89");
+    test_listed(halyard::cuda::kv_kernels(), name, 12, [&](const auto &kernel, oracle::Random &random, int i) {
+        if (kernel.capability == 89
+                ? !is_sm89
+                : is_sm89 && kernel.dtype == halyard::Dtype::bf16 && kernel.out_dtype == halyard::Dtype::e4m3) {
+            SKIP("a device of another compute capability takes it");
+        }
+        return scenes::fault_of_kernel(kernel, queue, random, i);
+    });
 }
 
 }  // namespace
@@ -65,30 +76,6 @@ TEST_CASE("cuda device: heads that are wider than one launch can take have the r
 TEST_CASE("cuda device: positions of many tokens are checked", "[cuda]") {
     test_kernel("halyard_rotate_strided_f32_in_place_cuda_sm80", 260);
 }
-
-namespace {
-
-/// Tries a kernel of the KV path, where no other one takes its tensors.
-void test_kv_kernel(const char *name) {
-    const halyard_cuda_queue &queue = cuda_test::device_queue();
-    const auto &kernels = halyard::cuda::kv_kernels();
-    const auto kernel = std::find_if(kernels.begin(), kernels.end(),
-                                     [&](const auto &each) { return std::strcmp(each.name, name) == 0; });
-    REQUIRE(kernel != kernels.end());
-    const bool is_sm89 = halyard::cuda_target(HALYARD_CUDA).name == std::string("cuda_sm89");
-    if (kernel->capability == 89
-            ? !is_sm89
-            : is_sm89 && kernel->dtype == halyard::Dtype::bf16 && kernel->out_dtype == halyard::Dtype::e4m3) {
-        SKIP("a device of another compute capability takes it");
-    }
-    oracle::Random random(Catch::getSeed());
-    for (int i = 0, n = cuda_test::n_calls(12); i < n; i++) {
-        INFO("seed " << Catch::getSeed() << ", run " << i);
-        REQUIRE(scenes::fault_of_kernel(*kernel, queue, random, i) == "");
-    }
-}
-
-}  // namespace
 
 #define HALYARD_CUDA_KERNEL(name, target, ...)                                                                         \
     TEST_CASE(#name, "[cuda][" #target "]") { test_kernel(#name); }

@@ -22,27 +22,23 @@ struct Result {
     std::string errors;
 };
 
-struct How {
-    std::string input = "/dev/null", output = "";  // files; "": Result::output
-};
-
 /// A folder with the tool's files, in which it runs.
 class ToolFolder : public ScratchDir {
 public:
     /// Runs what a shell understands, without `halyard` before it.
-    Result run(const std::string &command, const How &how = {}) const {
+    Result run(const std::string &command, const std::string &input = "/dev/null", const std::string &output = "") const {
         const ScratchDir streams;
-        const std::string output = how.output.empty() ? streams / "output" : how.output,
+        const std::string to = output.empty() ? streams / "output" : output,
                           line = "cd '" + *this / "" + "' && " + places::tool_launcher() + " '" + places::tool() +
-                                 "' " + command + " <'" + how.input + "' >'" + output + "' 2>'" + streams / "errors" + "'";
+                                 "' " + command + " <'" + input + "' >'" + to + "' 2>'" + streams / "errors" + "'";
         const int status = std::system(line.c_str());
         return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-                how.output.empty() ? streams.read("output") : "", streams.read("errors")};
+                output.empty() ? streams.read("output") : "", streams.read("errors")};
     }
 
     /// It must succeed and write nothing to standard error. Returns its standard output.
-    std::string succeed(const std::string &command, const How &how = {}) const {
-        const auto result = run(command, how);
+    std::string succeed(const std::string &command, const std::string &input = "/dev/null") const {
+        const auto result = run(command, input);
         CAPTURE(command);
         REQUIRE(result.errors == "");
         REQUIRE(result.status == 0);

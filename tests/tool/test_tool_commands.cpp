@@ -1,10 +1,6 @@
 // The other commands of the tool: angles, frequencies, list and explain; and models' configs.
 #include "tool/run_tool.h"
 
-#include <cmath>
-
-using halyard::tool::read_npy;
-
 namespace {
 
 nlohmann::json parse(const ToolFolder &dir, const std::string &line) {
@@ -12,21 +8,6 @@ nlohmann::json parse(const ToolFolder &dir, const std::string &line) {
 }
 
 }  // namespace
-
-TEST_CASE("tool: angles from a base and a range", "[tool]") {
-    const ToolFolder dir;
-    dir.succeed("angles --positions -1:3 --rotary-dim 4 --base 100 -o cs.npy");
-    const auto rows = read_npy(dir / "cs.npy", {"<f4"});
-    REQUIRE(rows.shape == Shape{4, 2, 2});
-    const auto at = rows.elements<float>();
-    CHECK(at[0] == static_cast<float>(std::cos(-1.0)));
-    CHECK(at[2] == static_cast<float>(std::sin(-1.0)));
-    CHECK(at[12] == static_cast<float>(std::cos(2.0)));
-    CHECK(at[15] == static_cast<float>(std::sin(0.2)));
-
-    dir.succeed("angles --positions 5:5 --rotary-dim 4 -o empty.npy");
-    CHECK(read_npy(dir / "empty.npy", {"<f4"}).shape == Shape{0, 2, 2});
-}
 
 TEST_CASE("tool: frequencies", "[tool]") {
     const ToolFolder dir;
@@ -93,11 +74,11 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
     CHECK(of_phi3(" --seq-len 4097") != of_phi3(""));
 
     // A config comes by the standard input too.
-    CHECK(dir.succeed("frequencies --config -", {dir / "llama.json"}) == dir.succeed("frequencies --config llama.json"));
-    const auto endless = dir.run("frequencies --config -", {"/dev/zero"});
+    CHECK(dir.succeed("frequencies --config -", dir / "llama.json") == dir.succeed("frequencies --config llama.json"));
+    const auto endless = dir.run("frequencies --config -", "/dev/zero");
     CHECK(endless.status == 1);
     CHECK(endless.errors.starts_with("halyard: can't read the standard input: it is longer than the"));
-    CHECK(dir.run("frequencies --config -", {"."}).errors ==
+    CHECK(dir.run("frequencies --config -", ".").errors ==
           "halyard: can't read the standard input: Is a directory\n");
 }
 

@@ -169,7 +169,7 @@ TEST_CASE("tool: a failure leaves an existing output alone", "[tool]") {
 
 TEST_CASE("tool: a broken standard output is an error", "[tool]") {
     for (const char *command : {"list", "list --json", "explain", "frequencies --rotary-dim 8", "--help"}) {
-        const auto result = ToolFolder().run(command, {.output = "/dev/full"});
+        const auto result = ToolFolder().run(command, "/dev/null", "/dev/full");
         CHECK(result.status == 1);
         CHECK(result.errors.starts_with("halyard: "));
     }

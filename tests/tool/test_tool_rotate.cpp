@@ -76,8 +76,9 @@ TEST_CASE("tool: a reference's angles are the library's, and it rotates by them"
             std::string(" --inv-freq f.npy --attention-factor 1.25 --positions p.npy --reference ") + word;
         dir.succeed("angles -o cs.npy" + options);
         dir.succeed("rotate x.npy -o y.npy" + options);
-        for (const char *name : {"cs.npy", "y.npy"}) {
+        for (const auto &[name, shape] : {std::pair("cs.npy", Shape{6, 2, 4}), {"y.npy", {6, 1, 8}}}) {
             const auto array = halyard::tool::read_npy(dir / name, {"<f4"});
+            CHECK(array.shape == shape);
             CHECK(std::ranges::equal(array.elements<float>(), rows));
         }
     }
@@ -94,4 +95,6 @@ TEST_CASE("tool: empty arrays stay", "[tool]") {
         dir.fail(1, "rotate x.npy -o y.npy --rotary-dim 10");  // the rest is still checked
         dir.fail(1, "rotate x.npy -o y.npy --positions 0:99");
     }
+    dir.succeed("angles --positions 5:5 --rotary-dim 4 -o cs.npy");
+    CHECK(halyard::tool::read_npy(dir / "cs.npy", {"<f4"}).shape == Shape{0, 2, 2});
 }
