@@ -248,7 +248,7 @@ TEST_CASE("cuda machine: threads that touch one place of shared memory need a ba
          {of_two_threads(write, read + "\n" + write_other, barrier), ""},
          // Threads that read in another epoch are forgotten, but not those of this one.
          {of_two_threads(write + "\n", read, barrier) + barrier + "@%p0 bra $last;\n" + write_other + "\n$last: ", ""},
-         {write + "\n" + barrier + read + of_two_threads(write_other, ""), none}});
+         {write + "\n" + barrier + read + of_two_threads("", write_other), none}});
     check(two_blocks, {{of_two_blocks(write, read), ""}});  // they have shared memory of their own
 }
 
@@ -260,7 +260,7 @@ TEST_CASE("cuda machine: blocks of a launch must not touch one place of global m
                        {of_two_blocks(read, write), "writes what is read by another block of this launch"},
                        {of_two_blocks(write, write_other), another},
                        {of_two_blocks(write, write), ""},  // one value, as blocks that report bad positions write
-                       {of_two_blocks(read, read), ""},
+                       {read + "\n" + of_two_blocks("", write), "writes what is read by another block of this launch"},
                        {of_two_blocks(write, "ld.global.b16 %rs1, [%rd11+2];"), ""},
                        {of_two_blocks(row, row), another}});
     check(two_threads,

@@ -5,8 +5,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include <array>
-
 namespace {
 
 using emulated_cuda::Driver, emulated_cuda::with_driver;
@@ -32,31 +30,24 @@ void must(const char *name, Arguments... arguments) {
 
 /// A word of device memory that is 0, two streams beside the default one, and the kernels.
 struct Device {
-    void *context = nullptr, *module = nullptr, *append_kernel = nullptr, *wrong_kernel = nullptr;
-    std::array<void *, 2> streams = {};
-    std::uint64_t word = 0;
+    cuda_test::Queue queue, other;
+    halyard::cuda::CurrentContext current{queue.get().context};
+    cuda_test::Memory memory{queue.get(), std::vector<int>{0}};
+    std::uint64_t word = reinterpret_cast<std::uint64_t>(memory.data());
+    void *const stream = queue.get().stream, *const other_stream = other.get().stream;
+    void *module = nullptr, *append_kernel = nullptr, *wrong_kernel = nullptr;
 
     Device() {
-        must("cuDevicePrimaryCtxRetain", &context, 0);
-        must("cuCtxPushCurrent_v2", context);
         must("cuModuleLoadData", &module, ptx);
         must("cuModuleGetFunction", &append_kernel, module, "append");
         must("cuModuleGetFunction", &wrong_kernel, module, "wrong");
-        must("cuMemAlloc_v2", &word, std::size_t{4});
-        REQUIRE(copy_in(0) == 0);
         must("cuCtxSynchronize");
-        must("cuStreamCreate", &streams[0], 1u);
-        must("cuStreamCreate", &streams[1], 1u);
         with_driver([](Driver &driver) { driver.n_executed = 0; });
     }
     Device(const Device &) = delete;
     ~Device() {
         with_driver([](Driver &driver) { driver.fault.clear(); });
-        call_driver("cuStreamDestroy_v2", streams[0]);
-        call_driver("cuStreamDestroy_v2", streams[1]);
-        call_driver("cuMemFree_v2", word);
         call_driver("cuModuleUnload", module);
-        call_driver("cuCtxPopCurrent_v2", &context);
     }
     int copy_in(int value, std::uint64_t off = 0) const {
         return call_driver("cuMemcpyHtoD_v2", word + off, &value, std::size_t{4});
@@ -88,7 +79,7 @@ long n_executed() { return emulated_cuda::driver_now().n_executed; }
 
 TEST_CASE("cuda driver: launches run when something waits for their stream", "[machine]") {
     const Device device;
-    void *const stream = device.streams[0], *blocking = nullptr;
+    void *const stream = device.stream, *blocking = nullptr;
     std::uint64_t other = 0;
     device.append(1, nullptr);
     device.append(2, stream);
@@ -99,7 +90,7 @@ TEST_CASE("cuda driver: launches run when something waits for their stream", "[m
     CHECK(device.read() == 21);
     device.append(3, stream);
     CHECK(device.copy_in(5) == 0);  // what is copied is what was there at once
-    CHECK(device.read(device.streams[1]) == 5);
+    CHECK(device.read(device.other_stream) == 5);
     CHECK(n_executed() == 2);
     must("cuMemFree_v2", other);
     CHECK(n_executed() == 3);
@@ -114,7 +105,7 @@ TEST_CASE("cuda driver: launches run when something waits for their stream", "[m
 
 TEST_CASE("cuda driver: what is captured runs when it is replayed", "[machine]") {
     const Device device;
-    void *const stream = device.streams[0];
+    void *const stream = device.stream;
     void *graph = nullptr, *executable = nullptr, *module = nullptr;
     std::uint64_t memory = 0;
     int value = 0;
@@ -133,10 +124,10 @@ TEST_CASE("cuda driver: what is captured runs when it is replayed", "[machine]")
     must("cuGraphDestroy", graph);
     must("cuCtxSynchronize");
     must("cuGraphLaunch", executable, stream);
-    must("cuGraphLaunch", executable, device.streams[1]);
+    must("cuGraphLaunch", executable, device.other_stream);
     CHECK(n_executed() == 0);
     CHECK(device.read(stream) == 12);
-    CHECK(device.read(device.streams[1]) == 1212);
+    CHECK(device.read(device.other_stream) == 1212);
     must("cuGraphExecDestroy", executable);
 }
 
@@ -166,7 +157,7 @@ TEST_CASE("cuda driver: what cannot be asked for is refused", "[machine]") {
     must("cuCtxPopCurrent_v2", &context);
     CHECK(call_driver("cuCtxPopCurrent_v2", &context) == invalid_context);
     CHECK(call_driver("cuMemAlloc_v2", &memory, std::size_t{4}) == invalid_context);
-    must("cuCtxPushCurrent_v2", device.context);
+    must("cuCtxPushCurrent_v2", device.queue.get().context);
     for (const int result : {device.launch(device.append_kernel, 1, nullptr, 1025),
                              device.launch(device.append_kernel, 1, nullptr, 1, 0),
                              device.launch(device.append_kernel, 1, nullptr, 1, 1, 48 * 1024 + 1),
