@@ -85,7 +85,9 @@ EQUIVALENT = [
     ("16", "fma split|constant|rounding|sign kept", "", "16 bits hide it as a rule: the kernels of f32 have the same code"),
     ("check_positions", "shift", "shl.b64", "nearly all positions whose upper half is more than a sign are bad in any case"),
     ("copy_128", "addend dropped", "", "what is copied begins where its pointer leads"),
-    ("kv_f32", "load by nc", "ld.global.v2.b32", "of weights, which nobody writes"),
+    ("check_positions", "branch flipped", "@%p4", "whole blocks and the last one are checked in the same way"),
+    ("rotate", "or for and|count off by one", "", "a condition tells what another one tells, too"),
+    ("kv", "load by nc", "ld.global.v2.b32", "of weights, which nobody writes"),
 ]
 
 
