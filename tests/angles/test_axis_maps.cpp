@@ -4,12 +4,15 @@
 #include "config/read_config.h"
 #include "data/golden_elements.h"
 
-TEST_CASE("axis maps: golden mrope, by every source and target", "[axes][golden]") {
+#include <catch2/generators/catch_generators_all.hpp>
+
+TEST_CASE("axis maps: golden mrope, by configs, on every source and target", "[axes][golden]") {
     const golden::Section section("mrope");
     REQUIRE(section.cases().size() == 5);
+    const char *const form = GENERATE("config_old", "config_new");
     std::int64_t n_apart = 0;
     for (const auto &entry : section.cases()) {
-        INFO(entry.at("name").get<std::string>());
+        INFO(entry.at("name").get<std::string>() << ", " << form);
         Rotation rotation = golden::rotation_of(entry);
         const auto positions = section.array<std::int64_t>(entry.at("positions"));
         const std::int64_t n_axes = positions.shape.at(0), n_tokens = positions.shape.at(1);
@@ -35,13 +38,18 @@ TEST_CASE("axis maps: golden mrope, by every source and target", "[axes][golden]
         auto at = halyard::positions(positions.values.data(), {1, n_tokens});
         at.n_axes = n_axes;
         at.stride_axis = n_tokens;
-        const auto counts = entry.at("section").get<std::vector<std::int64_t>>();
-        const auto map = entry.at("kind") == "interleaved_axes" ? halyard::axis_map::interleaved(counts)
-                                                                : halyard::axis_map::sections(counts);
         const auto greatest = *std::max_element(positions.values.begin(), positions.values.end());
+        const auto frequencies =
+            entry.at("kind") == "vision"
+                ? read_good(read_fixture("qwen2-vl-7b"), "vision").frequencies
+                : read_good(golden::read_file(places::golden() + "/mrope/" + entry.at(form).get<std::string>()))
+                      .frequencies;
+        check_facts(frequencies.info(), {{"rotary_dim", entry.at("rotary_dim")},
+                                         {"head_dim", entry.at("head_dim")},
+                                         {"pairing", entry.at("pairing")},
+                                         {"method", "default"}});
         for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
-            const halyard::angle_source source(make_frequencies(inv_freq),
-                                               halyard::describe_angles(kind, map, 0, greatest + 1));
+            const halyard::angle_source source(frequencies, halyard::describe_angles(kind, 0, greatest + 1));
             for (const char *target : targets_here()) {
                 INFO("kind " << kind << ", " << target);
                 rotation.target = target;
@@ -52,33 +60,20 @@ TEST_CASE("axis maps: golden mrope, by every source and target", "[axes][golden]
     CHECK(n_apart > 20);  // equal positions would hide every mistake
 }
 
-TEST_CASE("axis maps: a source takes over what a config told its frequencies", "[axes]") {
-    const auto config =
-        type("qwen2_vl", "'rope_theta': 1e6, 'rope_scaling': {'type': 'mrope', 'mrope_section': [16, 24, 24]}");
-    const auto frequencies = read_good(quoted(config)).frequencies;
-    const auto stated = halyard::axis_map::sections({16, 24, 24});
-    const std::int32_t text[] = {3, 4, 5, 10, 11, 12, 20, 21, 22};
-    auto at = halyard::positions(text, {1, 3});
-    at.n_axes = 3;
-    at.stride_axis = 3;
-    for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
-        CAPTURE(kind);
-        const halyard::angle_source taken(frequencies, halyard::describe_angles(kind, 0, 100));
-        const halyard::angle_source same(frequencies, halyard::describe_angles(kind, stated, 0, 100));
-        CHECK(rows_of(taken, &at, 1, 3) == rows_of(same, &at, 1, 3));
-        // Text has one position on all axes, which is said by a stride of 0, or by leaving the axes out.
-        const halyard::angle_source none(frequencies, halyard::describe_angles(kind, halyard::axis_map(), 0, 100));
+TEST_CASE("axis maps: text has one position on all axes, which positions may leave out", "[axes]") {
+    const std::int32_t text[] = {3, 4, 5};
+    const auto plain = halyard::positions(text, {1, 3});
+    const auto qwen = read_good(read_fixture("qwen2-vl-7b")).frequencies,
+               base = halyard::frequencies::from_base(1e6, 128);
+    for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
+        const halyard::angle_source source(qwen, halyard::describe_angles(kind, 0, 100)),
+            none(base, halyard::describe_angles(kind, 0, 100));
+        CHECK((source.get()->axes.n_axes == 3 && none.get()->axes.n_axes == 1));
         for (const std::int64_t n_axes : {0, 1, 3}) {
-            auto one = at;
+            auto one = plain;
             one.n_axes = n_axes;
             one.stride_axis = n_axes == 3 ? 0 : INT64_MAX;
-            const auto plain = halyard::positions(text, {1, 3});
-            CHECK(rows_of(taken, &one, 1, 3) == rows_of(none, &plain, 1, 3));
+            CHECK(rows_of(source, &one, 1, 3) == rows_of(none, &plain, 1, 3));
         }
     }
-    // Frequencies that no config told of have one axis.
-    const halyard::angle_source base(halyard::frequencies::from_base(1e6, 128));
-    CHECK(base.get()->axes.n_axes == 1);
-    const auto info = base.info();
-    CHECK((info.kind == HALYARD_ANGLES_PHASE && info.first == INT32_MIN && info.last == INT32_MAX));
 }

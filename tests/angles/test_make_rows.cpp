@@ -4,7 +4,7 @@
 #include "checks/oracle.h"
 #include "checks/rotate.h"
 #include "data/golden.h"
-#include "refused.h"
+#include "runs/rotation_run.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 
@@ -175,44 +175,25 @@ TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its o
 }
 
 TEST_CASE("make_rows: rows by token serve only the shape that they were made for", "[angles]") {
-    const auto plan = plan_for(8);
-    const std::vector<float> rows(6 * 8, 0.5f), untouched(6 * 8, 42.0f);
-    const std::vector<std::int32_t> values = {7, 0, 50, 3, 19, 4};
-    std::vector<float> x(6 * 8, 1.0f), y = untouched;
-    const struct {
-        std::int64_t n_rows, n_batch, n_tokens;
-        bool is_shared, has_positions;
-        halyard_status status;
-        Words words;
-    } runs[] = {
-        {6, 1, 5, false, false, HALYARD_ERROR_SHAPE, {"6 rows by_token", "1 x 5"}},
-        {6, 4, 1, false, false, HALYARD_ERROR_SHAPE, {"6 rows by_token", "4 x 1"}},
-        {6, 1, 6, false, true, HALYARD_ERROR_MISMATCH, {"args.positions is set", "by_token"}},
-        {6, 6, 1, false, true, HALYARD_ERROR_MISMATCH, {"args.positions is set", "by_token"}},
-        {1, 1, 3, true, false, HALYARD_ERROR_SHAPE, {"1 rows by_token that batch rows share", "1 x 3"}},
-        {4, 1, 3, true, false, HALYARD_ERROR_SHAPE, {"4 rows by_token that batch rows share", "1 x 3"}},
-        {4, 1, 4, true, true, HALYARD_ERROR_MISMATCH, {"args.positions is set", "by_token"}},
-        {6, 0, 6, false, false, HALYARD_OK, {}},  // nothing to do
-        {6, 2, 3, false, false, HALYARD_OK, {}},
+    RotationRun s;  // of two times three tokens
+    const std::vector<float> rows(6 * RotationRun::rotary_dim, 0.5f);
+    const auto of = [&](std::int64_t n_rows, bool is_shared) {
+        return halyard::angle_source::given_by_token(rows.data(), n_rows, RotationRun::rotary_dim, is_shared);
     };
-    for (const auto &run : runs) {
-        CAPTURE(run.n_rows, run.n_batch, run.n_tokens);
-        const auto angles = halyard::angle_source::given_by_token(rows.data(), run.n_rows, 8, run.is_shared);
-        const auto at = halyard::positions(values.data(), {run.n_batch, run.n_tokens});
-        const auto from = halyard::tensor(x.data(), halyard::dtype::f32, {run.n_batch, run.n_tokens, 1, 8});
-        const auto to = halyard::tensor(y.data(), halyard::dtype::f32, {run.n_batch, run.n_tokens, 1, 8});
-        auto args = sized<halyard_run_args>();
-        args.angles = angles.get();
-        args.positions = run.has_positions ? &at : nullptr;
-        args.x = &from;
-        args.y = &to;
-        CHECK(y == untouched);
-        const auto call = [&](halyard_error *error) { return halyard_run(plan.get(), &args, error); };
-        if (run.status == HALYARD_OK) {
-            CHECK(call(nullptr) == HALYARD_OK);
-        } else {
-            check_refused(run.status, run.words, call);
-        }
+    const auto five = of(5, false), six = of(6, false), one = of(1, true), three = of(3, true), by_batch = of(3, false);
+    s.runs.refuse({
+        {HALYARD_ERROR_SHAPE, {"5 rows by_token", "2 x 3"}, {{s.args.angles, five.get()}}},
+        {HALYARD_ERROR_SHAPE, {"1 rows by_token that batch rows share", "2 x 3"}, {{s.args.angles, one.get()}}},
+        {HALYARD_ERROR_SHAPE, {"3 rows by_token", "2 x 3"}, {{s.args.angles, by_batch.get()}}},
+    });
+    for (const auto *const right : {&six, &three}) {
+        s.runs.accept({{s.args.angles, right->get()}});
+        s.runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "by_token"},
+                      {{s.args.angles, right->get()}, {s.args.positions, &s.positions}});
     }
-    CHECK(y != untouched);
+    std::vector<Set> empty = {{s.args.angles, six.get()}};
+    for (auto *const tensors : {s.x, s.y}) {
+        empty.insert(empty.end(), {{tensors[0].shape[0], 0}, {tensors[1].shape[0], 0}});
+    }
+    s.runs.accept(empty);
 }

@@ -168,6 +168,7 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
         // Image encoders.
         {read_fixture("qwen2-vl-7b"), "{'rotary_dim': 80, 'head_dim': 80, 'base': 1e4, 'max_position': 0}", vision},
         {read_fixture("qwen2.5-vl-7b"), "{'rotary_dim': 80, 'axis_map': ['sections', 20, 20]}", vision},
+        {read_fixture("qwen3-vl-8b"), "{'rotary_dim': 72, 'head_dim': 72}", vision},
     });
 }
 
@@ -194,6 +195,7 @@ TEST_CASE("config: what is asked of q, and whether some layers rotate nothing", 
         {type("llama4_text", "'attn_temperature_tuning': 0"), skips},
         {type("llama4_text", "'num_hidden_layers': 3"), nothing},
         {type("llama4_text", "'num_hidden_layers': 3, 'no_rope_layer_interval': 3"), llama4},
+        {type("llama4_text", "'no_rope_layers': [1, 0]"), llama4},
         {read_fixture("llama-4-scout"), llama4},
         // Ministral 3 and Mistral 4: in all layers. Beam's numbers are its code's.
         {ministral("ministral3", "'llama_4_scaling_beta': 0.1, 'original_max_position_embeddings': 16384"),
@@ -206,6 +208,7 @@ TEST_CASE("config: what is asked of q, and whether some layers rotate nothing", 
         {read_fixture("smollm3-3b"), skips},
         {type("cohere2", kinds), skips},
         {type("exaone4", kinds + ", 'sliding_window': 4096"), skips},
+        {type("exaone4", kinds), skips},
         {type("exaone4", kinds + ", 'sliding_window': null"), nothing},
         {type("granite_swa", "'layer_rope_theta': [1e4, 0, 1e4]"), skips},
         {type("granite_swa", "'layer_rope_theta': [1e4, 1e4]"), nothing},
@@ -241,6 +244,7 @@ TEST_CASE("config: the layer of a number", "[config]") {
         {mimo, 5, 5e6},
         {mimo, 47, 5e6, full},
         {differing, 3, 1e6},
+        {read_fixture("llama-2-7b"), 31, 1e4},
         {type("smollm3"), 6, 2e6},
         {v4, 0, 1e4},
         {v4, 1, 16e4},

@@ -1,5 +1,4 @@
-// Golden configs: what their frequencies are, how they pair elements, and which axis each pair reads.
-#include "checks/make_sources.h"
+// Golden configs: what their frequencies are, and how they pair elements. test_axis_maps.cpp has those with axes.
 #include "config/read_config.h"
 
 using nlohmann::json;
@@ -7,11 +6,11 @@ using nlohmann::json;
 namespace {
 
 /// Calls check(text) with the config of a case in its older and its newer form, as far as it has both.
-void for_each_form(const std::string &section, const json &entry, const auto &check) {
+void for_each_form(const json &entry, const auto &check) {
     for (const char *form : {"config_old", "config_new"}) {
         if (!entry.at(form).is_null()) {
             INFO(entry.at("name").get<std::string>() << ", " << form);
-            check(golden::read_file(places::golden() + "/" + section + "/" + entry.at(form).get<std::string>()));
+            check(golden::read_file(places::golden() + "/frequencies/" + entry.at(form).get<std::string>()));
         }
     }
 }
@@ -41,7 +40,7 @@ TEST_CASE("config: golden frequencies, old and new form", "[config][golden]") {
     const golden::Section section("frequencies"), applied("hf_apply");
     REQUIRE(section.cases().size() >= 17);
     for (const json &entry : section.cases()) {
-        for_each_form("frequencies", entry, [&](const std::string &text) {
+        for_each_form(entry, [&](const std::string &text) {
             for (const json &evaluation : entry.at("evaluations")) {
                 INFO(evaluation.at("layer_type") << ", " << evaluation.at("seq_len"));
                 const auto outcome = read_for(evaluation, text);
@@ -61,42 +60,10 @@ TEST_CASE("config: golden frequencies, old and new form", "[config][golden]") {
         });
     }
     for (const json &entry : applied.cases()) {
-        for_each_form("frequencies", section.find_case(entry.at("frequencies_case")), [&](const std::string &text) {
+        for_each_form(section.find_case(entry.at("frequencies_case")), [&](const std::string &text) {
             check_facts(read_good(text).info, {{"pairing", entry.at("pairing")},
                                                {"out_pairing", entry.at("out_layout")},
                                                {"rotary_dim", entry.at("rotary_dim")}});
         });
-    }
-}
-
-namespace {
-
-void check_axes(const halyard_frequencies_info &info, const json &entry) {
-    check_facts(info, {{"rotary_dim", entry.at("rotary_dim")},
-                       {"head_dim", entry.at("head_dim")},
-                       {"pairing", entry.at("pairing")},
-                       {"method", "default"}});
-    std::vector<std::int64_t> axes;
-    std::vector<long double> exact;
-    for (const auto &index : entry.at("inv_freq_index")) {
-        axes.push_back(
-            axis_of_pair(info.axis_map, {info.axis_counts, static_cast<std::size_t>(info.n_axes)}, std::ssize(axes)));
-        exact.push_back(
-            std::pow(entry.at("base").get<long double>(), -2.0L * index.get<int>() / entry.at("freq_dim").get<int>()));
-    }
-    CHECK(axes == entry.at("axis_of_pair").get<std::vector<std::int64_t>>());
-    CHECK(error_of(info, exact) <= 1e-14);
-}
-
-}  // namespace
-
-TEST_CASE("config: golden mrope", "[config][golden]") {
-    const golden::Section section("mrope");
-    for (const json &entry : section.cases()) {
-        if (entry.at("kind") == "vision") {
-            check_axes(read_good(read_fixture("qwen2-vl-7b"), "vision").info, entry);
-            continue;
-        }
-        for_each_form("mrope", entry, [&](const std::string &text) { check_axes(read_good(text).info, entry); });
     }
 }
