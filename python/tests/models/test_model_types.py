@@ -3,20 +3,19 @@ it by name.
 
 A case is a rotary embedding class of a type, made from the type's default config, for each kind of layers. What Halyard
 makes of the same config is compared with the class's inverse frequencies and attention scaling, and with what the
-model's own function does to random q and k at random positions. Then the config lacks each of its fields in turn, and all
-but sizes: what is read is what the class makes of that, or a refusal says what is missing. `python test_model_types.py` prints the table;
-with --write, it renews tests/data/model_types.json, which tests without transformers read, and runtime/models.md.
+model's own function does to random q and k at random positions. Then the config lacks each of its fields in turn, and
+all but sizes: what is read is what the class makes of that, or a refusal says what is missing. `python
+test_model_types.py` prints the table; with --write, it renews tests/data/model_types.json, which tests without
+transformers read.
 """
 
 import copy
-import dataclasses
 import importlib
 import inspect
 import json
 import pathlib
 import re
 import sys
-import typing
 import warnings
 
 import pytest
@@ -67,21 +66,14 @@ SIZES = {"model_type", "hidden_size", "num_attention_heads", "num_hidden_layers"
          "position_embedding_type", "use_mem_rope"}
 PARTS = ("text_config", "thinker_config", "vlm_config")
 
-RIGHT, REFUSED, NONE, WRONG = "right", "refused", "no RoPE", "WRONG"
 TYPES = sorted(CONFIG_MAPPING.keys())
 VERSION = tuple(int(number) for number in transformers.__version__.split(".")[:2])
 
 
-@dataclasses.dataclass
-class Case:
-    model_type: str
-    embedding: str  # the class's name
-    layer_type: str | None
-    verdict: str
-    words: str  # what was read, why it was refused, or what is wrong
-    config: dict[str, typing.Any] | None = None
-    facts: dict[str, typing.Any] | None = None
-    is_partial: bool | None = None  # the config has sizes alone
+def case_of(model_type, layer_type, verdict, words, config=None, facts=None, **more):
+    """words: what was read, why it was refused, or what is wrong."""
+    return dict(more, model_type=model_type, layer_type=layer_type, verdict=verdict, words=words, config=config,
+                facts=facts)
 
 
 def default_config(model_type):
@@ -124,9 +116,8 @@ def names_config(value, config):
     return any(hint is type(config) or hint == type(config).__name__ for hint in hints)
 
 
-def is_rotary(value):
-    return (re.search(r"Rotary|Rope|RoPE", value.__name__) is not None
-            and not re.search(r"Attention$|^SolarOpen(?!Rotary)", value.__name__))
+def sources(values):
+    return "".join(inspect.getsource(value) for value in values)
 
 
 class Sinusoids(torch.nn.Module):
@@ -163,15 +154,16 @@ def embeddings(config):
         return {"sinusoids": lambda c: Sinusoids(c, code)}
     if not re.search(r"^class \w*(Rotary|Rope|RoPE)", text, re.MULTILINE):
         return {}
-    code = importlib.import_module(name)
-    own = [value for value in vars(code).values() if inspect.isclass(value) and value.__module__ == name]
-    rotary = [value for value in own if is_rotary(value)]
-    users = "".join(inspect.getsource(value) for value in own if value not in rotary and names_config(value, config))
-    used = [value for value in rotary if re.search(rf"\b{value.__name__}\(", users)]
-    named = [value for value in rotary if names_config(value, config)]
-    if not used and not named and "rope_parameters" in config.to_dict():
-        named = [value for value in rotary if "Vision" not in value.__name__]
-    return {value.__name__: value for value in used or named}
+    own = [value for value in vars(importlib.import_module(name)).values()
+           if inspect.isclass(value) and value.__module__ == name]
+    rotary = [value for value in own if re.search(r"Rotary|Rope|RoPE", value.__name__)
+              and not re.search(r"Attention$|^SolarOpen(?!Rotary)", value.__name__)]
+    users = sources(value for value in own if value not in rotary and names_config(value, config))
+    found = ([value for value in rotary if re.search(rf"\b{value.__name__}\(", users)]
+             or [value for value in rotary if names_config(value, config)])
+    if not found and "rope_parameters" in config.to_dict():
+        found = [value for value in rotary if "Vision" not in value.__name__]
+    return {value.__name__: value for value in found}
 
 
 def turning_function(module, config):
@@ -180,18 +172,16 @@ def turning_function(module, config):
         return module.turn
     code = sys.modules[type(module).__module__]
     # With a `kernels` that it takes, transformers makes a module of a function that a kernel may take the place of.
-    names = [name for name, value in vars(code).items()
-             if (isinstance(value, torch.nn.Module)
-                 or (inspect.isfunction(value) and value.__module__ == code.__name__))
-             and re.search(r"^apply_rot\w*emb", name) and not re.search("vision|_2d", name)]
+    names = [name for name, value in vars(code).items() if re.search(r"^apply_rot\w*emb(?!.*(vision|_2d))", name)
+             and (isinstance(value, torch.nn.Module) or getattr(value, "__module__", "") == code.__name__)]
     if len(names) > 1:
-        users = "".join(inspect.getsource(value) for value in vars(code).values() if inspect.isclass(value)
+        users = sources(value for value in vars(code).values() if inspect.isclass(value)
                         and value.__module__ == code.__name__ and names_config(value, config))
         names = [name for name in names if re.search(rf"\b{name}\(", users)] or names
     if "apply_rotary_pos_emb_interleave" in names:
-        source = inspect.getsource(code)
-        chosen = not re.search(r"if self\.config\.rope_interleave", source) or getattr(config, "rope_interleave", True)
-        names = ["apply_rotary_pos_emb_interleave" if chosen else "apply_rotary_pos_emb"]
+        asks = re.search(r"if self\.config\.rope_interleave", inspect.getsource(code))
+        interleaved = not asks or getattr(config, "rope_interleave", True)
+        names = ["apply_rotary_pos_emb_interleave" if interleaved else "apply_rotary_pos_emb"]
     if len(names) != 1:
         raise LookupError(f"its functions are {', '.join(names) or 'none'}")
     function = getattr(code, names[0])
@@ -259,18 +249,18 @@ def compare(frequencies, module, config, layer_type):
 
 def keep(fields):
     """What concerns RoPE of a config's fields."""
-    kept = {}
+    kept, by_layer = {}, fields.get("per_layer_config")
     for key, value in fields.items():
         if value is None or not KEPT.search(key):
             continue
         if isinstance(value, dict) and key.endswith("_config") and key != "per_layer_config":
             value = keep(value) if key in PARTS else None
-        elif key.endswith("layer_types") and not fields.get("per_layer_config"):
-            value = sorted(set(value))
-        elif key == "num_hidden_layers" and fields.get("layer_types") and not fields.get("per_layer_config"):
-            value = None  # each kind is named once
-        elif isinstance(value, list) and len(value) > 8 and key not in ("layer_types", "layers_block_type"):
-            value = value if key == "layer_rope_theta" else None
+        elif key.endswith("layer_types") and not by_layer:
+            value = sorted(set(value))  # each kind is named once
+        elif (key == "num_hidden_layers" and fields.get("layer_types") and not by_layer) or (
+                isinstance(value, list) and len(value) > 8
+                and key not in ("layer_types", "layers_block_type", "layer_rope_theta")):
+            value = None
         if value is not None:
             kept[key] = value
     return kept
@@ -291,10 +281,11 @@ def lacking(fields):
 
 
 def partial_configs(fields):
+    """By what they lack."""
     yield from ((key, partial) for key, partial in lacking(fields) if "model_type" in partial)
     for hidden, heads in ((None, None), (2048, 16), (3072, 48)):
-        sizes = {key: size for keys, size in ((("hidden_size", "d_model", "n_embd"), hidden),
-                                              (("num_attention_heads", "n_heads", "n_head"), heads)) for key in keys if size}
+        sizes = {**dict.fromkeys(("hidden_size", "d_model", "n_embd"), hidden),
+                 **dict.fromkeys(("num_attention_heads", "n_heads", "n_head"), heads)} if hidden else {}
         yield f"all but sizes {sizes}", keep_sizes(fields, sizes)
 
 
@@ -328,104 +319,85 @@ def embedding_cases(config, name, make):
     except Exception as error:  # noqa: BLE001: whatever its constructor lacks
         module, why = None, f"{type(error).__name__}: {error}"
     kinds = sorted(module.rope_type) if isinstance(getattr(module, "rope_type", None), dict) else []
-    for asked in kinds or [None]:
-        layer_type = asked
+    for layer_type in kinds or [None]:
         frequencies, words = read(text, layer_type)
         if frequencies is None:
-            verdict = REFUSED if f"'{model_type}'" in words else "REFUSED, BUT NOT BY NAME"
-            yield Case(model_type, name, layer_type, verdict, words, keep(fields))
+            verdict = "refused" if f"'{model_type}'" in words else "REFUSED, BUT NOT BY NAME"
+            yield case_of(model_type, layer_type, verdict, words, keep(fields), embedding=name)
             continue
-        wrong = why if module is None else compare(frequencies, module, config, asked)
+        wrong = why if module is None else compare(frequencies, module, config, layer_type)
         for lack, partial in () if wrong else partial_configs(fields):
             wrong = wrong or wrong_of_partial(config, frequencies, lack, partial, layer_type, make)
             told = read(json.dumps(partial), layer_type)[0]
             if lack.startswith("all but sizes {'") and told and not wrong:
-                yield Case(model_type, name, layer_type, RIGHT, describe(told), keep(partial), facts_of(told), True)
+                yield case_of(model_type, layer_type, "right", describe(told), keep(partial), facts_of(told),
+                              embedding=name, is_partial=True)
         reduced = read(json.dumps(keep(fields)), layer_type)[0]
         if not wrong and (reduced is None or facts_of(reduced) != facts_of(frequencies)):
             wrong = f"the fixture lacks a field: {keep(fields)}"
-        facts = facts_of(frequencies)
-        if not wrong:
-            facts = facts_of(frequencies, held(module, asked)[0] * (-1.0 if frequencies.inv_freq[0] < 0 else 1.0))
+        sign = -1.0 if frequencies.inv_freq[0] < 0 else 1.0
+        facts = facts_of(frequencies, None if wrong else held(module, layer_type)[0] * sign)
         words = describe(frequencies) + (f": {wrong}" if wrong else "")
-        yield Case(model_type, name, layer_type, WRONG if wrong else RIGHT, words, keep(fields), facts)
+        yield case_of(model_type, layer_type, "WRONG" if wrong else "right", words, keep(fields), facts, embedding=name)
 
 
 def plain_cases(config):
     """The cases of a type without an embedding of its own: its language model's, or none."""
     text, inner = config.to_json_string(use_diff=False), text_config(config)
     model_type, fields = config.model_type, keep(json.loads(text))
-    words = read(text)[1]
+    frequencies, words = read(text)
     if inner is None:
         if words:
-            yield Case(model_type, "", None, NONE, words, fields)
+            yield case_of(model_type, None, "no RoPE", words, fields)
         else:
-            yield Case(model_type, "", None, WRONG, f"read without RoPE of its own: {describe(read(text)[0])}")
+            yield case_of(model_type, None, "WRONG", f"read without RoPE of its own: {describe(frequencies)}")
         return
     _, _, needed = words.partition("layer_type is needed: one of ")
-    kinds = re.findall("'([^']+)'", needed) or [None]
-    for layer_type in kinds:
+    for layer_type in re.findall("'([^']+)'", needed) or [None]:
         frequencies, words = read(text, layer_type)
         expected, inner_words = read(inner.to_json_string(use_diff=False), layer_type)
         told = [describe(f) if f else re.sub(r"\b(\w+_config\.)+", "", w)
                 for f, w in ((frequencies, words), (expected, inner_words))]
         if frequencies is None and expected is None:
-            verdict, words = REFUSED if embeddings(inner) else NONE, f"as {inner.model_type}: {words}"
+            verdict, words = "refused" if embeddings(inner) else "no RoPE", f"as {inner.model_type}: {words}"
         elif told[0] == told[1]:
             wrong = frequencies and next(filter(None, (
                 wrong_of_partial(config, frequencies, lack, partial, layer_type, None)
                 for lack, partial in partial_configs(json.loads(text)))), None)
-            verdict, words = (WRONG, wrong) if wrong else (RIGHT, f"as {inner.model_type}")
+            verdict, words = ("WRONG", wrong) if wrong else ("right", f"as {inner.model_type}")
         else:
-            verdict, words = (REFUSED, words) if f"'{model_type}'" in words else (WRONG, " / ".join(told))
-        yield Case(model_type, "", layer_type, verdict, words, fields, frequencies and facts_of(frequencies))
+            verdict, words = ("refused", words) if f"'{model_type}'" in words else ("WRONG", " / ".join(told))
+        yield case_of(model_type, layer_type, verdict, words, fields, frequencies and facts_of(frequencies))
 
 
 def cases_of(model_type):
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
-    config = None if VERSION < CHANGED_IN.get(model_type, VERSION) else default_config(model_type)
-    found = {} if config is None else embeddings(config)
-    for name, make in found.items():
-        yield from embedding_cases(config, name, make)
-    if config is not None and not found:
-        yield from plain_cases(config)
+    try:
+        config = None if VERSION < CHANGED_IN.get(model_type, VERSION) else default_config(model_type)
+        found = {} if config is None else embeddings(config)
+        made = [case for name, make in found.items() for case in embedding_cases(config, name, make)]
+        return made or ([] if config is None else list(plain_cases(config)))
+    except Exception as error:  # noqa: BLE001: of a newer transformers, say
+        return [case_of(model_type, None, "NO CASE", f"{type(error).__name__}: {error}")]
 
 
 @pytest.mark.parametrize("first", sorted({name[0] for name in TYPES}))
 def test_types_are_read_as_their_code_works_or_refused_by_name(first):
     """Types whose names begin with one letter, so that a failure does not hide all others."""
-    wrong = []
-    for model_type in (name for name in TYPES if name[0] == first):
-        try:
-            cases = list(cases_of(model_type))
-        except Exception as error:  # noqa: BLE001: of a newer transformers, say
-            wrong.append(f"{model_type}: {type(error).__name__}: {error}")
-            continue
-        wrong += [f"{case.model_type} {case.embedding} {case.layer_type or ''}: {case.verdict}: {case.words}"
-                  for case in cases if case.verdict not in (RIGHT, REFUSED, NONE)]
-    assert not wrong, "\n".join(wrong)
-
-
-def main():
-    """Prints the table; with --write, renews the fixtures."""
-    written = []
-    for model_type in TYPES:
-        try:
-            cases = list(cases_of(model_type))
-        except Exception as error:  # noqa: BLE001
-            cases = [Case(model_type, "", None, "NO CASE", f"{type(error).__name__}: {error}")]
-        for case in cases:
-            words = " ".join(case.words.split())[:400]
-            print(case.verdict, case.model_type, case.embedding, case.layer_type, words, sep=" | ", flush=True)
-            row = {key: value for key, value in dataclasses.asdict(case).items()
-                   if value is not None and key not in ("embedding", "words")}
-            if case.verdict == REFUSED:
-                row["words"] = case.words.split(": ", maxsplit=1)[1] if case.words.startswith("as ") else case.words
-            if case.verdict in (RIGHT, REFUSED) and row not in written:
-                written.append(row)
-    write_rows(DATA, written)
+    wrong = [case for name in TYPES if name[0] == first for case in cases_of(name)
+             if case["verdict"] not in ("right", "refused", "no RoPE")]
+    assert not wrong, "\n".join(f"{case['model_type']}, {case['layer_type']}: {case['words']}" for case in wrong)
 
 
 if __name__ == "__main__":
-    main()
+    written = []
+    for one in (case for name in TYPES for case in cases_of(name)):
+        why, used = " ".join(one["words"].split()), one.pop("embedding", "")
+        print(one["verdict"], one["model_type"], used, one["layer_type"], why[:400], sep=" | ", flush=True)
+        one["words"] = one["words"].removeprefix("as ").partition(": ")[2] if why.startswith("as ") else one["words"]
+        kept = () if one["verdict"] == "refused" else ("words",)
+        row = {key: value for key, value in one.items() if value is not None and key not in kept}
+        if one["verdict"] in ("right", "refused") and row not in written:
+            written.append(row)
+    write_rows(DATA, written)
