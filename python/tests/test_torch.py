@@ -192,9 +192,10 @@ def test_sources_are_let_go():
 
 def test_given_rows(rng):
     """By position, and by token, which have none."""
-    table, at = torch.outer(torch.arange(20.0), 10.0 ** -torch.arange(4.0)), torch.tensor([3, 0, 19, 3, 5])
-    q, (by_position, by_token) = torch.from_numpy(rng.standard_normal((5, 2, 8))).float(), (
-        AngleSource.given(rows.cos(), rows.sin(), by_token=rows is not table) for rows in (table, table[at]))
+    q, at = torch.from_numpy(rng.standard_normal((5, 2, 8))).float(), torch.tensor([3, 0, 19, 3, 5])
+    table = torch.outer(torch.arange(20.0), 10.0 ** -torch.arange(4.0))
+    by_position = AngleSource.given(table.cos(), table.sin())
+    by_token = AngleSource.given(table[at].cos(), table[at].sin(), by_token=True)
     expected = halyard.rotate(q, angles=by_position, positions=at)
     for turn in rotate, halyard.rotate:
         assert equal((turn(q, angles=by_position, positions=at), turn(q, angles=by_token)), (expected, expected))
