@@ -120,13 +120,9 @@ struct Call : RunStructs {
     bool has_cache() const {
         return std::any_of(kv, kv + n(), [](const auto &each) { return each.cache != nullptr; });
     }
-    /// Whether a tensor is rotated, or copied, and nothing else is done to it; but that f32 may be multiplied by
-    /// scales.
-    bool is_plain(int i) const {
-        const bool has_scales = kv[i].scale != nullptr || kv[i].position_scales != 0;
-        return plan.rerotates == 0 && kv[i].norm == nullptr && kv[i].hadamard == 0 && !is_dynamic(i) &&
-               groups_of(i, true) == nullptr && out_dtype(i) == tensors[i].dtype &&
-               (!has_scales || tensors[i].dtype == HALYARD_F32);
+    /// Whether a tensor's results have bounds whatever numbers it is made from: no number decides about others.
+    bool takes_any_number(int i) const {
+        return plan.rerotates == 0 && kv[i].norm == nullptr && !is_dynamic(i) && groups_of(i, true) == nullptr;
     }
 };
 

@@ -66,101 +66,22 @@ private:
     const Call &call_ = scene_.call;
     const Memory &memory_ = scene_.memory;
     const Images &after_;
-    halyard::plan plan_of_rows_, plan_of_floats_;
+    halyard::plan plan_of_floats_;
 
     void check_token(int i, std::int64_t b, std::int64_t t) {
-        if (call_.is_plain(i)) {
-            check_bits(i, b, t);
-        }
+        const bool is_exact = scene_.angles.desc.reference == HALYARD_REFERENCE_EXACT || call_.kv[i].no_rotation != 0;
         if (call_.groups_of(i, false) != nullptr) {
             check_records(i, b, t);
-        } else if (scene_.are_numbers && !is_coarse()) {
+        } else if ((scene_.are_numbers || call_.takes_any_number(i)) && is_exact && !is_coarse()) {
             check_bounds(i, b, t);
         }
     }
 
-    /// What stands in an output, and the scale that it has, if there is one.
-    std::uint32_t word_of(int i, const Head &at, std::int64_t d) const {
-        return oracle::read_word(call_.out_dtype(i), memory_.in(after_, place_of_output(call_, i, at, d)));
-    }
+    /// The scale of a head, if there is one.
     std::optional<float> scale_in(const Images &images, int i, const Head &at) const {
         return call_.is_dynamic(i) ? read_real(HALYARD_F32, memory_.in(images, place_of_scale(call_, i, at)))
                                    : scale_of(call_, i, at);
     }
-    float position_scale_of(int i, const Head &at) const {
-        return call_.kv[i].position_scales == 0 ? 1 : read_real(HALYARD_F32, place_of_position_scale(call_, i, at));
-    }
-
-    // ---- Bits ----
-
-    /// cos and sin of a token, which all targets make alike.
-    std::vector<float> rows_of(const TokenRun &run, std::int64_t b, std::int64_t t) {
-        const std::int64_t n_pairs = call_.plan.rotary_dim / 2;
-        std::vector<float> rows(static_cast<std::size_t>(2 * n_pairs));
-        if (scene_.angles.desc.by_token != 0) {
-            for (std::int64_t k = 0; k < n_pairs; k++) {
-                const auto value = scene_.angles.at(call_, b, t, k);
-                rows[static_cast<std::size_t>(k)] = static_cast<float>(value.cos);
-                rows[static_cast<std::size_t>(n_pairs + k)] =
-                    static_cast<float>(call_.plan.direction == HALYARD_INVERSE ? -value.sin : value.sin);
-            }
-            return rows;
-        }
-        plan_of_rows_ = plan_of_rows_ ? std::move(plan_of_rows_) : model::make_plan(call_.plan);
-        auto args = sized<halyard_rows_args>();
-        args.angles = run.args.angles;
-        args.positions = run.args.positions;
-        args.n_batch = args.n_tokens = 1;
-        args.rows = rows.data();
-        args.n_floats = 2 * n_pairs;
-        args.bad_position = call_.args.bad_position;
-        if (halyard_make_rows(plan_of_rows_.get(), &args, nullptr) != HALYARD_OK) {
-            throw Fault{"what a run takes, halyard_make_rows does not"};
-        }
-        return rows;
-    }
-
-    /// Of a tensor that is rotated and stored, and nothing else; of f32, multiplied by a scale by position, then
-    /// another.
-    void check_bits(int i, std::int64_t b, std::int64_t t) {
-        const halyard_tensor_desc &desc = call_.tensors[i];
-        const halyard_kv_desc &kv = call_.kv[i];
-        const std::int64_t n_pairs = kv.no_rotation != 0 ? 0 : call_.plan.rotary_dim / 2, window = desc.rotary_offset;
-        const std::vector<float> rows = n_pairs == 0 ? std::vector<float>() : rows_of(TokenRun(scene_, b, t), b, t);
-        for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
-            const Head at = {b, t, head};
-            const auto read = [&](std::int64_t d) {
-                return oracle::read_word(desc.dtype, memory_.in(scene_.before, place_of_input(call_, i, at, d)));
-            };
-            const auto expect = [&](std::int64_t d, std::uint32_t should_be) {
-                if (kv.position_scales != 0 || kv.scale != nullptr) {
-                    const float value = oracle::widen(desc.dtype, should_be) * position_scale_of(i, at);
-                    should_be = oracle::narrow(desc.dtype, value * (1.0f / scale_of(call_, i, at).value_or(1.0f)));
-                }
-                if (const std::uint32_t word = word_of(i, at, d); !are_equal(desc.dtype, word, should_be)) {
-                    fail(i, at, d, std::hex, "is ", word, ", not ", should_be);
-                }
-            };
-            for (std::int64_t d = 0; d < desc.head_dim; d++) {
-                if (d < window || d >= window + 2 * n_pairs) {
-                    expect(d, read(d));
-                }
-            }
-            for (std::int64_t k = 0; k < n_pairs; k++) {
-                const auto index = [&](std::int32_t pairing, std::int64_t member) {
-                    return window + (pairing == HALYARD_PAIRING_HALF ? k + member * n_pairs : 2 * k + member);
-                };
-                const float sin = rows[static_cast<std::size_t>(n_pairs + k)];
-                const auto turned = oracle::rotate({oracle::widen(desc.dtype, read(index(desc.pairing, 0))),
-                                                    oracle::widen(desc.dtype, read(index(desc.pairing, 1)))},
-                                                   rows[static_cast<std::size_t>(k)],
-                                                   call_.plan.direction == HALYARD_INVERSE ? -sin : sin);
-                expect(index(call_.out_pairing(i), 0), oracle::narrow(desc.dtype, turned.x0));
-                expect(index(call_.out_pairing(i), 1), oracle::narrow(desc.dtype, turned.x1));
-            }
-        }
-    }
-
     // ---- Records ----
 
     /// A plan of a tensor whose records are left as f32.
@@ -306,7 +227,7 @@ private:
     void check_bounds(int i, std::int64_t b, std::int64_t t) const {
         oracle::Road road = road_of(i);
         for (std::int64_t head = 0; call_.kv[i].position_scales != 0 && head < road.n_heads; head++) {
-            road.position_scales.push_back(position_scale_of(i, {b, t, head}));
+            road.position_scales.push_back(read_real(HALYARD_F32, place_of_position_scale(call_, i, {b, t, head})));
         }
         std::vector<long double> cos, sin;
         for (std::int64_t pair = 0; pair < road.rotary_dim / 2; pair++) {
@@ -325,7 +246,8 @@ private:
                             *scale);
             }
             for (std::int64_t d = 0; d < road.head_dim; d++) {
-                const std::uint32_t word = word_of(i, at, d);
+                const char *const place = memory_.in(after_, place_of_output(call_, i, at, d));
+                const std::uint32_t word = oracle::read_word(call_.out_dtype(i), place);
                 if (!oracle::may_be_stored(call_.out_dtype(i), word, value[d], bound[d], scale)) {
                     fail(i, at, d, "is ", oracle::widen(call_.out_dtype(i), word), " times ", scale.value_or(1),
                          ", not ", value[d], ", off by at most ", bound[d]);

@@ -40,7 +40,7 @@ struct Scene {
     bool is_kept(std::int64_t batch, std::int64_t token) const;
 
     /// What is wrong with what a run of some target has left, in words, or nothing: each output is within the bounds of
-    /// halyard.h, or has the very bits where a tensor is rotated only, and nothing else was written.
+    /// halyard.h, records have the very bytes, and nothing else was written.
     std::string fault(const Images &after) const;
     /// The first output in which two runs differ, in words, or nothing; any NaN equals any other.
     std::string difference(const Images &expected, const Images &result) const;

@@ -48,9 +48,12 @@ halyard_status run(const halyard_plan *plan, const Call &of, Way way, std::int32
     const halyard_status status = call(error, halyard_bind_run(plan, &given.args, &made, &error.error));
     const halyard::bound_run bound(made);
     require((status == HALYARD_OK) == (made != nullptr), "a bound run, or an error");
+    if (status != HALYARD_OK) {
+        return status;
+    }
     BoundPointers pointers(of.plan, of.args);
     pointers.args.n_parts = way == Way::bound_parts ? n_parts : 1;
-    return status != HALYARD_OK ? status : for_each_part(pointers.args.n_parts, error, [&](std::int32_t part) {
+    return for_each_part(pointers.args.n_parts, error, [&](std::int32_t part) {
         pointers.args.part = part;
         return halyard_run_bound(made, &pointers.args, &error.error);
     });

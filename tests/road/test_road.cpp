@@ -112,7 +112,7 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
 }
 
 // Weights and biases of all heads, or their scales by position, are more than fits beside a block of heads; and rows
-// are as long as a block, or longer. Tensors that have nothing but scales are judged to the bit.
+// are as long as a block, or longer.
 TEST_CASE("road: many heads, with weights of their own or of the row, or scales by position", "[road]") {
     Random random = seeded();
     for (int round = 0; round < 4 * 8; round++) {

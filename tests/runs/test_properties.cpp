@@ -24,7 +24,7 @@ void check_everywhere(Choice choice, std::uint64_t seed) {
 
 // Whole, in parts, on a pool, bound and bound in parts, on every target: in place or not, from any pairing and layout
 // to any other, by positions and angles of every kind, each by itself or several tensors at once.
-TEST_CASE("rotations: every way on every target gives the bits of the formula", "[property]") {
+TEST_CASE("rotations: every way on every target gives the same bits, within their bound", "[property]") {
     oracle::Random random(Catch::getSeed());
     Levels n_levels = of_roads;
     n_levels[of_out_dtype] = n_levels[of_norm] = n_levels[of_scale] = n_levels[of_layout] = 1;
