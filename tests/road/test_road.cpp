@@ -139,6 +139,23 @@ TEST_CASE("road: many heads, with weights of their own or of the row, or scales 
     }
 }
 
+// Their bounds allow for roundings, and hold without them, too.
+TEST_CASE("road: each rounding of a norm is seen in the bits", "[road]") {
+    std::vector<Images> results;
+    for (int rounding = 0; rounding < 4; rounding++) {
+        Choice choice = Choice::of_rotations();
+        choice.level[of_norm] = 1;
+        choice.level[of_dtype] = 2;  // bf16
+        choice.level[of_rounding] = rounding;
+        choice.shape = {1, 37, 8};
+        Random random = seeded();
+        Draw draw(random);
+        Scene scene(draw, choice);
+        results.push_back(run_model(scene));
+        CHECK(std::count(results.begin(), results.end(), results.back()) == 1);
+    }
+}
+
 // The longest heads have more pairs than rows are made at once.
 TEST_CASE("moves: from one source to another or within it, of many tokens and of long heads",
           "[road][moves][sources][axes]") {
