@@ -168,7 +168,6 @@ Array::Array(nb::handle object, std::string name, std::int32_t device, bool chec
     if (!viewed.is_valid()) {
         refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + first_line(refusal));
     }
-    owner_ = viewed;
     capsule = call_dlpack(viewed);
     if (!capsule.is_valid()) {
         throw nb::python_error();

@@ -47,6 +47,7 @@ public:
     ~Array();
 
     const std::string &name() const { return name_; }
+    const nanobind::object &owner() const { return owner_; }
     void *data() const { return data_; }
     /// on_cpu, or the number of a CUDA device.
     std::int32_t device() const { return device_; }

@@ -1,6 +1,5 @@
 #include "groups.h"
 
-#include "module.h"
 #include "names.h"
 
 #include <nanobind/stl/string.h>
@@ -10,25 +9,11 @@ namespace nb = nanobind;
 namespace halyard::python {
 namespace {
 
-/// (record_bytes, how many groups a head has, whether scales lie apart, their dtype in arrays)
-nb::tuple tell(nb::handle groups, std::int64_t head_dim, const std::string &name) {
-    const Groups of_head(groups, head_dim, name);
-    return nb::make_tuple(of_head.info.record_bytes, of_head.info.n_groups, of_head.info.scales_apart != 0,
-                          of_head.has_powers() ? "uint8" : "f32");
-}
-
 std::int32_t read_preset(nb::handle groups, const std::string &name) {
     if (!PyUnicode_Check(groups.ptr())) {
         throw nb::type_error((name + " is a " + type_of(groups) + ", not the name of a preset").c_str());
     }
     return value_of(presets, name.c_str(), nb::cast<std::string>(groups));
-}
-
-/// Of records of a preset, or of an array that is none of these.
-std::int64_t find(nb::handle preset, nb::handle object, const std::string &name) {
-    const Array array(object, name, Array::anywhere);
-    const int n = array.n_dims();
-    return preset.is_none() ? (n > 0 ? array.size(n - 1) : 0) : find_head_dim(preset, array, "from_groups of " + name);
 }
 
 }  // namespace
@@ -99,11 +84,6 @@ void *read_group_scales(const Array &array, const HeadRows &rows, Groups &groups
     groups.desc.scales_stride_token = strides[1] * bytes;
     groups.desc.scales_stride_head = strides[2] * bytes;
     return array.data();
-}
-
-void add_groups(nb::module_ &module) {
-    module.def("get_groups_info", tell, nb::arg("groups"), nb::arg("head_dim"), nb::arg("name"));
-    module.def("find_head_dim", find, nb::arg("groups").none(), nb::arg("array"), nb::arg("name"));
 }
 
 }  // namespace halyard::python

@@ -118,9 +118,31 @@ void Operand::read(nb::handle told, HeadOrder layout, std::int32_t device) {
     }
     if (kv.cache != nullptr) {
         y = x;
+        result_ = at(told, 4).attr("cache").attr("array");
     } else {
-        read_output(at(told, 2));
+        const auto out = at(told, 2);
+        result_ = out.is_none() ? make_output() : nb::borrow(out);
+        read_output(result_);
     }
+}
+
+nb::object Operand::result() const {
+    return made_scales_.is_valid() ? nb::make_tuple(result_, made_scales_) : result_;
+}
+
+/// An array like the input but for its dtype, NULL for the same, and the dimensions in the place of its last one, or None.
+nb::object Operand::make_like_input(const char *dtype, nb::object tail) const {
+    static auto *const new_like = new nb::object(nb::module_::import_("halyard._arrays").attr("new_like"));
+    return (*new_like)(name_, input_->owner(), dtype != nullptr ? nb::object(nb::str(dtype)) : nb::none(), tail);
+}
+
+nb::object Operand::make_output() const {
+    if (kv.groups != nullptr) {
+        return make_like_input("uint8", nb::make_tuple(stored_width()));
+    }
+    const char *const dtype = asked_dtype_ ? asked_dtype_->c_str() : nullptr;
+    return kv.from_groups != nullptr ? make_like_input(dtype != nullptr ? dtype : "f32", nb::make_tuple(desc.head_dim))
+                                     : make_like_input(dtype, nb::none());
 }
 
 void Operand::read_keys(nb::handle told, const halyard_slots *slots, HeadOrder layout) {
@@ -341,7 +363,12 @@ HeadRows Operand::rows_of_views() const {
 }
 
 void Operand::read_group_scales(nb::handle groups) {
-    const nb::object scales = groups.attr("scales");
+    nb::object scales = groups.attr("scales");
+    if (scales.is_none() && !cache_ && groups_.info.scales_apart != 0 && records_ == nullptr) {
+        const auto n_groups = groups_.info.n_groups;
+        const nb::object tail = n_groups > 1 ? nb::make_tuple(n_groups) : nb::make_tuple();
+        scales = made_scales_ = make_like_input(groups_.has_powers() ? "uint8" : "f32", tail);
+    }
     if (!groups_.needs_scales(scales, name_of("groups"))) {
         return;
     }

@@ -25,8 +25,9 @@ public:
     Operand(const Operand &) = delete;
     Operand &operator=(const Operand &) = delete;
 
-    /// Reads what _tensor.complete has made of a tensor: its name, it, where it goes, whether it is rotated, and the
-    /// halyard.Tensor with its stages, or None. It has to lie on `device`, or anywhere, and all else where it does.
+    /// Reads what _tensor.complete has made of a tensor: its name, it, where it goes or None for a new array or a cache,
+    /// whether it is rotated, and the halyard.Tensor with its stages, or None. It has to lie on `device`, or anywhere,
+    /// and all else where it does.
     void read(nanobind::handle told, HeadOrder layout, std::int32_t device);
 
     /// Reads keys that move likewise. With slots they lie in the Tensor's cache.
@@ -36,6 +37,7 @@ public:
     void forget_tensors(bool weight, bool cache) {
         input_.reset();
         output_.reset();
+        result_ = {};
         if (weight) {
             weight_.reset();
         }
@@ -48,6 +50,8 @@ public:
     /// What x is, once it was read.
     const Array &input() const { return *input_; }
     bool has_batch() const { return has_batch_; }
+    /// What the caller gets: the array or the cache that it goes to, with the scales that were made beside it.
+    nanobind::object result() const;
 
     halyard_tensor_desc desc{};  ///< with kv
     halyard_kv_desc kv{};
@@ -61,6 +65,8 @@ private:
     void read_array(nanobind::handle array, std::int32_t device);
     void read_stages(nanobind::handle tensor);
     void read_output(nanobind::handle y);
+    nanobind::object make_output() const;
+    nanobind::object make_like_input(const char *dtype, nanobind::object tail) const;
     void read_rotary_offset(nanobind::handle offset);
     void read_from_groups(nanobind::handle groups);
     void read_dtype(nanobind::handle dtype);
@@ -84,6 +90,7 @@ private:
     HeadOrder layout_{};
     std::int32_t device_ = Array::on_cpu;
     bool has_batch_ = false;
+    nanobind::object result_, made_scales_;
     const Array *records_ = nullptr;  // keys that move, which tell with their groups what head_dim is
     std::optional<std::string> asked_dtype_;
     std::optional<Array> input_, output_, weight_, bias_, scales_, position_scales_, cache_, group_scales_,

@@ -60,6 +60,6 @@ def split(given: list[tuple[str, Tensor]], part: Callable[[int, int], Any], out:
     tensors, first = [], 0
     for name, tensor in given:
         x, to = part(first, tensor.array), out if first == 0 and out is not None else tensor.out
-        tensors.append(complete(name, dataclasses.replace(tensor, array=x, out=to), True, name != "v")[0])
+        tensors.append(complete(name, dataclasses.replace(tensor, array=x, out=to), True, name != "v"))
         first += tensor.array
     return tensors

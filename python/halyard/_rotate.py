@@ -42,18 +42,13 @@ def turn(given: tuple[tuple[str, Any], ...], angles: AngleSource, positions: Any
          options: tuple[Any, ...]) -> Any:
     """rotate of tensors by their names, of which only v is not rotated."""
     require_source("angles", angles)
-    tensors, results = [], []
-    for name, each in given:
-        if each is not None:
-            tensor, result = complete(name, each, in_place, name != "v")
-            tensors.append(tensor)
-            results.append(result)
+    tensors = [complete(name, each, in_place, name != "v") for name, each in given if each is not None]
     on_cuda = any(getattr(tensor[1], "is_cuda", False) for tensor in tensors)
-    (turn_on_cuda if on_cuda else _core.rotate)(angles._handle, tensors, positions, slots, options)
-    return results[0] if len(results) == 1 else tuple(results)
+    results = (turn_on_cuda if on_cuda else _core.rotate)(angles._handle, tensors, positions, slots, options)
+    return results[0] if len(results) == 1 else results
 
 
-def turn_on_cuda(angles: _core.AngleSource, tensors: list[tuple[Any, ...]], positions: Any, *others: Any) -> None:
+def turn_on_cuda(angles: _core.AngleSource, tensors: list[tuple[Any, ...]], positions: Any, *others: Any) -> Any:
     """Of PyTorch's tensors: in the context of the first one's device, and with a first position that lies there."""
     import torch
     device = tensors[0][1].device
@@ -61,4 +56,4 @@ def turn_on_cuda(angles: _core.AngleSource, tensors: list[tuple[Any, ...]], posi
         if isinstance(positions, int):
             axes = (angles.n_axes,) if angles.n_axes > 1 else ()
             positions = torch.full((*axes, 1, 1), positions, dtype=torch.int64, device=device)
-        _core.rotate(angles, tensors, positions, *others)
+        return _core.rotate(angles, tensors, positions, *others)

@@ -174,26 +174,10 @@ def require_source(name: str, value: Any) -> None:
         raise TypeError(f"{name} is a {type(value).__name__}, not a halyard.AngleSource")
 
 
-def complete(name: str, given: Any, in_place: bool, rotates: bool) -> tuple[tuple[Any, ...], Any]:
-    """What the extension takes of an array or a Tensor: its name, it, where it goes, whether it is rotated, and the
-    Tensor; and what the caller gets."""
+def complete(name: str, given: Any, in_place: bool, rotates: bool) -> tuple[Any, ...]:
+    """What the extension takes of an array or a Tensor: its name, it, where it goes (None: into a new array or a cache),
+    whether it is rotated, and the Tensor."""
     if not isinstance(given, Tensor):
-        out = given if in_place else _arrays.new_like(name, given, None)
-        return (name, given, out, rotates, None), out
-    if given.cache is not None:
-        return (name, given.array, None, rotates, given), given.cache.array
-    x, groups, dtype = given.array, given.groups, given.dtype
-    out = x if in_place and given.out is None else given.out
-    made, tail = None, None  # scales; the output's last dimension, where it is another one
-    if given.from_groups is not None or groups is not None:
-        head_dim = _core.find_head_dim(given.from_groups and given.from_groups.preset, x, name)
-        dtype, tail = dtype or "f32", (head_dim,)
-    if groups is not None:
-        width, n_groups, is_apart, dtype_of_scales = _core.get_groups_info(groups.preset, head_dim, f"groups of {name}")
-        dtype, tail = "uint8", (width,)
-        if is_apart and groups.scales is None:
-            made = _arrays.new_like(name, x, dtype_of_scales, (n_groups,) if n_groups > 1 else ())
-            given = dataclasses.replace(given, groups=Groups(groups.preset, made))
-    if out is None:
-        out = _arrays.new_like(name, x, dtype, tail)
-    return (name, x, out, rotates, given), out if made is None else (out, made)
+        return name, given, given if in_place else None, rotates, None
+    out = given.array if in_place and given.out is None and given.cache is None else given.out
+    return name, given.array, out, rotates, given

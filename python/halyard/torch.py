@@ -131,7 +131,7 @@ def _describe_road(tensors: dict[str, Any], head_dim: int, told: dict[str, Any])
     q, out = tensors["q"], tensors["out"]
     if not head_dim:
         return [complete(name, dataclasses.replace(given[name], array=tensors[name], out=out if name == "q" else None),
-                         True, name != "v")[0] for name in names]
+                         True, name != "v") for name in names]
     columns = sum(stages.array for stages in given.values()) * head_dim
     if q.dim() not in (2, 3) or q.shape[-1] != columns:
         raise Error(f"q has the shape {tuple(q.shape)}, but has to be [tokens, {columns}] or [batch, tokens, {columns}]")

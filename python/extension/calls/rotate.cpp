@@ -29,7 +29,8 @@ const char *guess_layout(const Options &options, const Tensors &tensors, const h
     return fits && differs ? "; if heads come before tokens, say layout=\"bhsd\"" : "";
 }
 
-void rotate(AngleSource &angles, nb::handle told, nb::handle positions, nb::handle slots, nb::handle how) {
+/// Returns where each of the tensors went.
+nb::tuple rotate(AngleSource &angles, nb::handle told, nb::handle positions, nb::handle slots, nb::handle how) {
     const Options options(how);
     const Call call(angles, told, positions, slots, options);
     try {
@@ -51,6 +52,11 @@ void rotate(AngleSource &angles, nb::handle told, nb::handle positions, nb::hand
         refuse(refusal.status(),
                refusal.what() + std::string(guess_layout(options, call.tensors, call.args.positions)));
     }
+    nb::list results;
+    for (std::size_t i = 0; i < call.tensors.n; ++i) {
+        results.append(call.tensors.operands[i].result());
+    }
+    return nb::tuple(results);
 }
 
 /// Moves keys from positions to others, where they lie or to another array.
