@@ -5,9 +5,9 @@
     >>> halyard.transformers.patch(model)                                       # doctest: +SKIP
 
 A patched model makes no cos and sin. Where its layers turn q and k, Halyard does, with exact angles at any position,
-and with gradients. What is patched is checked first: the config is read, its frequencies are compared with those that
-the model turns by now, and q and k turned by both ways are compared. A model that does not pass is refused, and stays
-as it was.
+and with gradients. Models are not known by their names, but checked first: the config is read, its frequencies are
+compared with those that the model turns by now, and q and k turned by both ways are compared. A model that does not
+pass is refused, and stays as it was.
 
 Image encoders are left as they are. Models lie on the CPU. In f16 and bf16 stock models round cos, sin and products to
 these types; a patched one rounds each result once.
@@ -15,6 +15,7 @@ these types; a patched one rounds each result once.
 
 import copy
 import functools
+import inspect
 import sys
 import types
 from typing import Any, NamedTuple
@@ -27,19 +28,7 @@ from ._angles import AngleSource
 from ._core import Error
 from ._frequencies import Frequencies
 
-_ALONE = ("gemma3n_text", "gemma4_text")  # turn q and k one after the other, and in some layers q alone
-_TOKENS_FIRST = ("llama4_text",)  # turn q and k of [batch, tokens, heads, head_dim]
 _SCALING_Q = ("llama4_text", "ministral3")  # multiply q by position themselves, wherever it was turned
-# Model types whose code is known: what turns q and k there, in the module of the model.
-_FUNCTIONS = {
-    **dict.fromkeys(
-        ("gemma", "gemma2", "gemma3_text", "glm", "glm4", "gpt_neox", "llama", "ministral3", "mistral", "mixtral",
-         "phi", "phi3", "qwen2", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3", "qwen3_moe", "qwen3_vl_text"),
-        ("apply_rotary_pos_emb",)),
-    **dict.fromkeys(_ALONE, ("apply_rotary_pos_emb",)),
-    **dict.fromkeys(("deepseek_v2", "llama4_text"), ("apply_rotary_emb",)),
-    "deepseek_v3": ("apply_rotary_pos_emb", "apply_rotary_pos_emb_interleave"),
-}
 _CHANGING = ("dynamic", "longrope")  # methods whose frequencies depend on how long a sequence is
 _Module = Any  # a rotary embedding: a torch.nn.Module with more members than its type knows
 _EPS = 2.0 ** -23
@@ -48,8 +37,9 @@ _EPS = 2.0 ** -23
 class _Source:
     """The angles of a layer type, which travel through the model in the place of sin."""
 
-    def __init__(self, angles: AngleSource, frequencies: Frequencies) -> None:
+    def __init__(self, angles: AngleSource, frequencies: Frequencies, layouts: dict[str, str]) -> None:
         self.angles = angles
+        self.layouts = layouts
         self.n_axes = angles.n_axes
         self.pairing = frequencies.pairing
         self.out_pairing = frequencies.out_pairing
@@ -80,6 +70,8 @@ class _Embedding:
         self.reference = reference
         self.max_position = max_position
         self.by_length: dict[tuple[str | None, int], _Source] = {}
+        self.layouts: dict[str, str] = {}  # in which the functions of the model's module turn q and k as Halyard does
+        self.turns_alone = False  # whether these take q and k one after the other
         kinds = module.rope_type if isinstance(module.rope_type, dict) else {None: module.rope_type}
         self.method = {layer_type: "dynamic" if "dynamic" in kind else kind for layer_type, kind in kinds.items()}
         # Of dynamic NTK: the longest sequence since the last one that was short.
@@ -106,13 +98,13 @@ class _Embedding:
                 for each in all_held) or abs(factor - frequencies.attention_factor) > 1e-5 * factor):
             raise Error(f"{_name(module)} holds other frequencies than its config tells")
         if self.reference == "exact":
-            return _Source(AngleSource(frequencies), frequencies)
+            return _Source(AngleSource(frequencies), frequencies, self.layouts)
         n_positions = max(self.max_position or frequencies.max_position or 0, seq_len)
         if n_positions == 0:
             raise Error(f'reference "{self.reference}" takes a max_position, which the config does not tell')
         listed = Frequencies.from_list(held.tolist(), float(factor))
         return _Source(AngleSource(listed, first=0, n_positions=n_positions, reference=self.reference,
-                                   axis_map=frequencies.axis_map), frequencies)
+                                   axis_map=frequencies.axis_map), frequencies, self.layouts)
 
     def original_length(self, module: _Module, layer_type: str | None) -> int:
         """In tokens: up to where a dynamic method leaves the frequencies as they were."""
@@ -148,15 +140,19 @@ def _forward(module: _Module, x: torch.Tensor, position_ids: torch.Tensor,
     n_axes = source.n_axes
     if n_axes > 1 and position_ids.ndim == 2:
         position_ids = position_ids[None].expand(n_axes, -1, -1)
-    if module.config.model_type in _ALONE:
+    if module._halyard.turns_alone:
         position_ids = position_ids[..., None]  # [batch, tokens, 1], as these models index cos
     return _Turns(position_ids, source)
 
 
-def _replace(original: Any, model_type: str) -> Any:
+def _turns_alone(function: Any) -> bool:
+    """Whether a function turns one tensor, and so q and k one after the other."""
+    return next(iter(inspect.signature(function).parameters)) == "x"
+
+
+def _replace(original: Any) -> Any:
     """What takes the place of a model's function: of models that are not patched, it does what it did."""
-    alone, tokens_first = model_type in _ALONE, model_type in _TOKENS_FIRST
-    n = 1 if alone else 2  # tensors that it turns, which cos and sin follow
+    n = 1 if _turns_alone(original) else 2  # tensors that it turns, which cos and sin follow
 
     @functools.wraps(original, updated=())
     def rotary(*args: Any, **others: Any) -> Any:
@@ -165,8 +161,8 @@ def _replace(original: Any, model_type: str) -> Any:
         turns: Any = (cos, sin) if type(sin) is _Source else cos if type(cos) is _Turns else None
         if turns is None:
             return original(*args, **others)
-        layout = "bshd" if unsqueeze_dim == 2 or tokens_first else "bhsd"
-        if alone:
+        layout = "bshd" if unsqueeze_dim == 2 else turns[1].layouts[original.__name__]
+        if n == 1:
             return turns[1].rotate(args[0], None, turns[0][..., 0], layout)
         return turns[1].rotate(args[0], args[1], turns[0], layout)
 
@@ -193,53 +189,57 @@ def _unrounded(module: _Module) -> _Module:
     return copied
 
 
-def _check_kind(module: _Module) -> tuple[str, ...]:
-    """The names of the functions that turn q and k; throws where the module is not of a kind that is known."""
-    model_type = getattr(getattr(module, "config", None), "model_type", None)
-    if model_type not in _FUNCTIONS:
-        raise Error(f"{type(module).__name__} of the model type {model_type} is not known: halyard.transformers knows "
-                    + ", ".join(sorted(_FUNCTIONS)))
-    source = sys.modules[type(module).__module__]
-    missing = [name for name in _FUNCTIONS[model_type] if not callable(getattr(source, name, None))]
-    if missing or not hasattr(module, "rope_type"):
-        raise Error(f"{_name(module)} is not as transformers 5 has it: it lacks {', '.join(missing) or 'rope_type'}")
+def _functions(module: _Module) -> dict[str, Any]:
+    """The functions that may turn q and k; throws where the module is not of a kind that can be patched."""
+    if getattr(getattr(module, "config", None), "model_type", None) is None:
+        raise Error(f"{type(module).__name__} has no config with a model type")
+    found = {name: getattr(function, "_halyard_original", function)
+             for name, function in vars(sys.modules[type(module).__module__]).items()
+             if name.startswith("apply_rotary") and callable(function)}
+    if not found or not hasattr(module, "rope_type"):
+        raise Error(f"{_name(module)} is not as transformers 5 has it: it lacks "
+                    + ("rope_type" if found else "apply_rotary_pos_emb"))
     if any(tensor.device.type != "cpu" for tensor in module.buffers()):
         raise Error(f"{_name(module)} does not lie on the CPU")
-    return _FUNCTIONS[model_type]
+    return found
 
 
-def _function_in_use(module: _Module, names: tuple[str, ...]) -> Any:
-    name = names[-1] if len(names) == 1 or getattr(module.config, "rope_interleave", True) else names[0]
-    function = getattr(sys.modules[type(module).__module__], name)
-    return getattr(function, "_halyard_original", function)
+def _turn_as_stock(function: Any, tensors: list[torch.Tensor], rows: tuple[Any, ...], layout: str) -> Any:
+    """What a model's function makes of q and k; None where it takes no such tensors."""
+    given = [x if layout == "bhsd" else x.transpose(1, 2) for x in tensors]
+    try:
+        turned = [function(x, *rows) for x in given] if _turns_alone(function) else function(*given, *rows)
+        return [x if layout == "bhsd" else x.transpose(1, 2) for x in turned]
+    except Exception:  # of whatever a function, of which nothing is known, meets first
+        return None
 
 
-def _check_results(module: _Module, names: tuple[str, ...]) -> None:
-    """Turns random q and k of float32 both ways, with other positions on each axis. What stock angles are off by at
-    position p is p * inv_freq * 2**-22 at most, and cos, sin and products add some 2**-23."""
-    original, embedding = _function_in_use(module, names), module._halyard
-    random = torch.Generator().manual_seed(1)
-    for layer_type, source in embedding.sources.items():
-        n_axes, width = source.n_axes, source.angles.rotary_dim
-        limit = min(30_000, source.angles.last + 1)
-        if embedding.method[layer_type] in _CHANGING:
-            limit = min(limit, embedding.original_length(module, layer_type) - 1)
-        positions = torch.randint(limit, (2, 5) if n_axes == 1 else (n_axes, 2, 5), generator=random)
-        q, k = (torch.randn(2, heads, 5, width, generator=random) for heads in (3, 1))
-        arguments = (q, positions) if layer_type is None else (q, positions, layer_type)
-        stock = _unrounded(module)(*arguments)  # a copy, which the call may change
-        rows = stock if isinstance(stock, tuple) else (stock,)
-        if module.config.model_type in _ALONE:
-            expected = tuple(original(x, *rows) for x in (q, k))
-        elif module.config.model_type in _TOKENS_FIRST:
-            expected = tuple(x.transpose(1, 2) for x in original(q.transpose(1, 2), k.transpose(1, 2), *rows))
-        else:
-            expected = original(q, k, *rows)
-        frequency = max(abs(value) for value in Frequencies.from_config(module.config, layer_type=layer_type).inv_freq)
-        for x, y, z in zip((q, k), expected, source.rotate(q, k, positions, "bhsd")):
-            allowed = (limit * frequency * 2 + 8) * _EPS * x.norm(dim=-1, keepdim=True)
-            if y.shape != z.shape or not ((y - z).abs() <= allowed * y.norm() / x.norm()).all():
-                raise Error(f"{_name(module)} does not turn q and k as its config tells")
+def _compare(module: _Module, layer_type: str | None, functions: dict[str, Any]) -> dict[str, str]:
+    """Which functions turn q and k as Halyard does, and in which layout. They are random, of float32, and have other
+    positions on each axis, and wider heads where the function takes them. What stock angles are off by at position p is
+    p * inv_freq * 2**-22 at most, and cos, sin and products add some 2**-23."""
+    source, random = module._halyard.sources[layer_type], torch.Generator().manual_seed(1)
+    n_axes, width = source.n_axes, source.angles.rotary_dim
+    limit = min(30_000, source.angles.last + 1)
+    if module._halyard.method[layer_type] in _CHANGING:
+        limit = min(limit, module._halyard.original_length(module, layer_type) - 1)
+    positions = torch.randint(limit, (2, 5) if n_axes == 1 else (n_axes, 2, 5), generator=random)
+    frequency = max(abs(value) for value in Frequencies.from_config(module.config, layer_type=layer_type).inv_freq)
+
+    def is_alike(function: Any, layout: str, more: int) -> bool | None:
+        tensors = [torch.randn(2, heads, 5, width + more, generator=random) for heads in (3, 1)]
+        arguments = (tensors[0], positions) if layer_type is None else (tensors[0], positions, layer_type)
+        rows = _unrounded(module)(*arguments)  # a copy, which the call may change
+        stock = _turn_as_stock(function, tensors, rows if isinstance(rows, tuple) else (rows,), layout)
+        if stock is None:
+            return None
+        allowed = [(limit * frequency * 2 + 8) * _EPS * x.norm(dim=-1, keepdim=True) * y.norm() / x.norm()
+                   for x, y in zip(tensors, stock)]
+        return all(y.shape == z.shape and bool(((y - z).abs() <= most).all())
+                   for y, z, most in zip(stock, source.rotate(*tensors, positions, "bhsd"), allowed))
+
+    return {name: layout for name, function in functions.items() for layout in ("bhsd", "bshd")
+            if is_alike(function, layout, 0) and is_alike(function, layout, 8) is not False}
 
 
 def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int | None = None) -> torch.nn.Module:
@@ -257,18 +257,22 @@ def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int
     unpatch(model)
     try:
         for module in modules:
-            names = _check_kind(module)
-            module._halyard = _Embedding(module, reference, max_position)
-            _check_results(module, names)
+            functions = _functions(module)
+            own = module._halyard = _Embedding(module, reference, max_position)
+            alike = [_compare(module, layer_type, functions) for layer_type in own.sources]
+            own.layouts |= {name: layout for name, layout in alike[0].items() if all(name in each for each in alike)}
+            if not own.layouts:
+                raise Error(f"{_name(module)} does not turn q and k as its config tells")
+            own.turns_alone = any(_turns_alone(functions[name]) for name in own.layouts)
     except BaseException:
         for module in modules:
             module.__dict__.pop("_halyard", None)
         raise
     for module in modules:
         source = sys.modules[type(module).__module__]
-        for name in _FUNCTIONS[module.config.model_type]:
+        for name in module._halyard.layouts:
             if not hasattr(getattr(source, name), "_halyard_original"):
-                setattr(source, name, _replace(getattr(source, name), module.config.model_type))
+                setattr(source, name, _replace(getattr(source, name)))
         module.forward = types.MethodType(_forward, module)
     return model
 
