@@ -130,7 +130,7 @@ nb::object Operand::result() const {
     return made_scales_.is_valid() ? nb::make_tuple(result_, made_scales_) : result_;
 }
 
-/// An array like the input but for its dtype, NULL for the same, and the dimensions in the place of its last one, or None.
+/// An array like the input but for its dtype (NULL: the same) and the dimensions in the place of its last one (or None).
 nb::object Operand::make_like_input(const char *dtype, nb::object tail) const {
     static auto *const new_like = new nb::object(nb::module_::import_("halyard._arrays").attr("new_like"));
     return (*new_like)(name_, input_->owner(), dtype != nullptr ? nb::object(nb::str(dtype)) : nb::none(), tail);
