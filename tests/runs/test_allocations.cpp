@@ -208,16 +208,12 @@ void check_runs(const std::string &target) {
             halyard_bound_run *made = nullptr;
             halyard_bind_run(plan.get(), &args, &made, nullptr);
             const halyard::bound_run bound(made);
-            for (const std::int32_t n_parts : {0, 3}) {
-                if (in_pool && n_parts > 0) {
-                    continue;
-                }
+            for (std::int32_t n_parts = in_pool ? 0 : 3; n_parts >= 0; n_parts -= 3) {
                 args.n_parts = pointers.args.n_parts = n_parts;
                 args.part = pointers.args.part = n_parts / 3;
                 count([&] { return halyard_run(plan.get(), &args, nullptr); });
                 count([&] { return halyard_run_bound(made, &pointers.args, nullptr); });
             }
-            pointers.args.n_parts = pointers.args.part = 0;
         }
         if (call.plan.rerotates == 0 && call.rotates() && scene.angles.desc.by_token == 0) {
             auto args = sized<halyard_rows_args>();

@@ -107,9 +107,10 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
         CHECK(bound == nullptr);
         return status;
     });
-    s.args.n_parts = 0;
+}
 
-    s.args.positions = nullptr;
+TEST_CASE("errors: bound runs of other kinds", "[errors][bound]") {
+    RotationRun s;
     BoundRun counted(s);
     counted.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "without positions"},
                          {{counted.args.positions, s.positions.data}});

@@ -46,8 +46,9 @@ void check_all_ways(Rotation rotation, const halyard::angle_source &angles, cons
 /// and rounded once, a bound is given.
 template <typename Bound>
 void check_case(const Rotation &rotation, const halyard::frequencies &frequencies,
-                const std::vector<long double> &inv_freq, double factor, const std::vector<std::int64_t> &positions,
-                const Elements &x, const Elements &y, const Bound &of_golden) {
+                const std::vector<long double> &inv_freq, const std::vector<std::int64_t> &positions, const Elements &x,
+                const Elements &y, const Bound &of_golden) {
+    const double factor = frequencies.info().attention_factor;
     const auto angle = [&](std::int64_t token, std::int64_t k) {
         const ExactCosSin at =
             exact_cos_sin(inv_freq[static_cast<std::size_t>(k)], positions[static_cast<std::size_t>(token)]);
@@ -86,8 +87,8 @@ TEST_CASE("golden apply", "[golden]") {
         const auto of_golden = [&](Pair, const ExactCosSin &, long double value) {
             return oracle::half_ulp(storage.dtype, value) + (factor == 1.0 ? 0x1p-36L : 0x1p-26L);
         };
-        check_case(rotation, frequencies, inv_freq, factor, section.array<std::int64_t>(entry.at("positions")).values,
-                   x, y, of_golden);
+        check_case(rotation, frequencies, inv_freq, section.array<std::int64_t>(entry.at("positions")).values, x, y,
+                   of_golden);
     }
 }
 
@@ -137,7 +138,7 @@ TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
         for (const char *name : {"q", "k"}) {
             INFO(entry.at("name").get<std::string>() << ", " << name);
             // The bound of two eps leaves room for the rounding of the golden y and of the list.
-            check_case(golden::rotation_of(entry), make_frequencies(list, factor), {list.begin(), list.end()}, factor,
+            check_case(golden::rotation_of(entry), make_frequencies(list, factor), {list.begin(), list.end()},
                        section.array<std::int64_t>(entry.at("positions")).values,
                        golden::read_elements(section, entry.at(name)),
                        golden::read_elements(section, entry.at(std::string(name) + "_exact")),
