@@ -1,6 +1,6 @@
 // Positions with several axes: each pair reads the axis that the map says, whatever the source. Scenes take any map,
 // also with bad positions (test_properties.cpp).
-#include "angles/count_wrong.h"
+#include "count_wrong.h"
 #include "config/read_config.h"
 #include "data/golden_elements.h"
 

@@ -1,7 +1,7 @@
 // Angle sources of every kind: runs of wide heads by scenes, pairs as long as they may be, positions out of range, and
 // what sources are. test_source_errors.cpp has the bad descriptions, test_references.cpp the engines' own cos and sin,
 // test_row_kernels.cpp the kernels that make rows.
-#include "angles/count_wrong.h"
+#include "count_wrong.h"
 #include "checks/make_sources.h"
 #include "checks/scene/ways.h"
 
@@ -148,7 +148,8 @@ void check_policies(const halyard::angle_source &source, double factor, std::int
 
 TEST_CASE("sources: positions out of range, by policy", "[sources]") {
     const double factor = 1.3;
-    const auto frequencies = with_factor(halyard::frequencies::from_base(10000, 24), factor);
+    const auto frequencies = halyard::frequencies::from_base(10000, 24);
+    frequencies.get()->attention_factor = factor;  // which those from a base do not have
     constexpr struct {
         std::int32_t first, last;
         std::int64_t n_rows;  // of a table: position 0 has one, covered or not

@@ -1,5 +1,5 @@
 // Golden rotations, on every target of this machine, in place and out of place.
-#include "angles/count_wrong.h"
+#include "count_wrong.h"
 #include "data/golden_elements.h"
 
 #include <catch2/generators/catch_generators_all.hpp>
