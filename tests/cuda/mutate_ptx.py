@@ -87,7 +87,7 @@ EQUIVALENT = [
     ("copy_128", "addend dropped", "", "what is copied begins where its pointer leads"),
     ("check_positions", "branch flipped", "@%p4", "whole blocks and the last one are checked in the same way"),
     ("rotate", "or for and|count off by one", "", "a condition tells what another one tells, too"),
-    ("kv", "load by nc", "ld.global.v2.b32", "of weights, which nobody writes"),
+    ("kv", "load by nc", "ld.global.v", "of weights, which nobody writes"),
 ]
 
 

@@ -44,14 +44,15 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
 
 TEST_CASE("cuda device: positions of many tokens are checked against a range", "[cuda]") {
     Working w(halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half), 258 * 64 * 4);
-    const std::int64_t n_tokens = GENERATE(256, 258);  // two blocks of threads, and some more
+    const std::int64_t n_tokens = GENERATE(256, 258);  // two blocks of threads, and two more
     for (halyard_tensor *const tensor : {&w.x, &w.y}) {
         *tensor = halyard::tensor(tensor->data, halyard::dtype::f32, {1, n_tokens, 1, 64});
         tensor->device = HALYARD_CUDA;
     }
+    const std::size_t from_the_end = GENERATE(1, 2);
     const auto told_of = [&](const auto place) {
         std::vector at(static_cast<std::size_t>(n_tokens), place * 0 + 50);
-        at[at.size() - 2] = place;  // of a whole block, or the first of the last one
+        at[at.size() - from_the_end] = place;
         const Memory places(w.queue, at);
         w.positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, n_tokens});
         w.positions.type = sizeof(place) == 4 ? HALYARD_INT32 : HALYARD_INT64;
