@@ -100,8 +100,9 @@ TEST_CASE("lengths: arguments are checked", "[angles][errors]") {
     const auto qwen = read_good(read_fixture("qwen-7b")).frequencies;
     auto *const untouched = reinterpret_cast<halyard_frequencies *>(16);
     halyard_frequencies *out = untouched;
-    const auto refuse = [&](const halyard::frequencies &of, halyard_status status, std::int64_t seq_len) {
-        check_refused(status, {"seq_len is " + text(seq_len)}, [&](auto *error) {
+    const auto refuse = [&](const halyard::frequencies &of, halyard_status status, std::int64_t seq_len,
+                            const std::string &most = "") {
+        check_refused(status, {"seq_len is " + text(seq_len), most}, [&](auto *error) {
             return halyard_create_frequencies_for_length(of.get(), seq_len, &out, error);
         });
         CHECK(out == untouched);
@@ -110,5 +111,5 @@ TEST_CASE("lengths: arguments are checked", "[angles][errors]") {
         refuse(dynamic, HALYARD_ERROR_SHAPE, seq_len);
         refuse(base, HALYARD_ERROR_SHAPE, seq_len);
     }
-    refuse(qwen, HALYARD_ERROR_UNSUPPORTED, 8193);
+    refuse(qwen, HALYARD_ERROR_UNSUPPORTED, 8193, "8192");
 }

@@ -24,6 +24,12 @@ void check_refused(const std::vector<Bad> &rows) {
     }
 }
 
+std::string ministral(const std::string &fields, const char *name = "ministral3") {
+    return type(name, "'rope_parameters': {'rope_type': 'yarn', 'rope_theta': 1e6, 'factor': 16, "
+                      "'original_max_position_embeddings': 16384" +
+                          fields + "}");
+}
+
 }  // namespace
 
 TEST_CASE("config: keys that are not known, or misplaced, are named", "[config][errors]") {
@@ -35,7 +41,9 @@ TEST_CASE("config: keys that are not known, or misplaced, are named", "[config][
         {inside(llama("{'model_type': null}")), "text_config.model_type is missing"},
         {type("dbrx", "'attn_config': {'rope_theta': 5, 'rope_type': 'x'}"), "attn_config.rope_type is not"},
         {gemma3("{'rope_theta': 1e6}", ", 'factor': 8"), "factor stands beside entries", full},
+        {llama("{'rope_scaling': {'rope_type': {'rope_type': 'yarn'}}}"), "rope_type"},
         {qwen2_vl("'rope_theta': 5e5"), "vision_config.rope_theta is not known here", vision},
+        {qwen2_vl("'rope_parameters': {'partial_rotary_factor': 0.5}"), "partial_rotary_factor is not", vision},
     });
 }
 
@@ -46,9 +54,13 @@ TEST_CASE("config: numbers out of range are named", "[config][errors]") {
         {type("llama", "'rope_theta': NaN"), "rope_theta is infinite or no number"},
         {yarn("'attention_factor': 1e-40"), "in 2^-60 to 2^60"},
         {zero_factor, "long_factor[47]"},
+        {phi3_scaled("'short_mscale': 0, 'long_mscale': 1"), "short_mscale is 0"},
     });
     check_refused<shape>({
         {llama("{'max_position_embeddings': 1e30}"), "max_position_embeddings is 1"},
+        {phi3_scaled("'long_factor': []"), "long_factor has 0"},
+        {phi3_scaled("'short_factor': [1], 'long_factor': [1]"), "the length of rope_scaling.short_factor is 1"},
+        {scaled("'original_max_position_embeddings': 1.5"), "embeddings is 1.5"},
         {llama("{'head_dim': 9007199254740994}"), "head_dim"},
     });
     check_refused<width>({
@@ -57,6 +69,13 @@ TEST_CASE("config: numbers out of range are named", "[config][errors]") {
     });
     check_refused({
         {llama("{'rotary_dim': 256}"), "rotary_dim is 256"},
+        {llama("{'rotary_pct': 2}"), "rotary_pct is 2"},
+        {gemma3("{'rope_type': 'proportional', 'partial_rotary_factor': 0.001}"), "leaves no pair", full},
+        {type("qwen2_vl", "'vision_config': {'embed_dim': 1282, 'num_heads': 16}"), "16 heads", vision},
+        {scaled("'mrope_section': []"), "mrope_section has 0 numbers"},
+        {scaled("'mrope_section': [16, 16, 16, 8, 8]"), "mrope_section has 5 numbers"},
+        {type("qwen3_vl_text", "'rope_scaling': {'rope_type': 'default', 'mrope_section': [20, 22, 22]}"),
+         "mrope_section[1]"},
         {scaled("'mrope_section': [9007199254740992, 9007199254740992]"), "mrope_section"},
         {type("qwen2", "'dual_chunk_attention_config': {'chunk_size': 8192, 'local_size': 8192}"),
          "dual_chunk_attention_config.local_size is 8192"},
@@ -69,9 +88,20 @@ TEST_CASE("config: missing fields are named", "[config][errors]") {
     check_refused({
         {type("nobody-knows"), "rope_theta"},
         {scaled("'rope_type': null"), "rope_type, which factor needs,"},
+        {llama("{'num_attention_heads': null}"), "head_dim, or num_attention_heads to find it from,"},
+        {llama("{'hidden_size': null}"), "head_dim, or hidden_size to find it from,"},
+        {scaled("'factor': null"), "rope_scaling.factor"},
+        {yarn("'factor': null, 'original_max_position_embeddings': null"), "factor"},
+        {type("llama", "'rope_scaling': {'rope_type': 'yarn', 'original_max_position_embeddings': 8192}"),
+         "rope_scaling.factor"},
         {llama("{'rope_scaling': {'original_max_position_embeddings': null}, 'max_position_embeddings': null}"),
          "original_max_position_embeddings"},
         {scaled("'mrope_interleaved': true"), "mrope_section, which mrope_interleaved needs"},
+        {scaled("'rope_type': 'mrope'"), "mrope_section"},
+        {phi3_scaled("'long_mscale': 1"), "short_mscale"},
+        {type("mellum", "'rope_theta': 5e5"), "rope_parameters has no entry for each kind of layers"},
+        {type("gemma3_text", "'rope_parameters': {'rope_type': 'default'}"), "rope_parameters.full_attention"},
+        {ministral(""), "llama_4_scaling_beta"},
         {type("gpt_oss"), "rope_parameters, which"},
         {type("esm"), "position_embedding_type is missing"},
         {type("musicflamingo", "'rope_theta': 1e4"), "text_config is missing"},
@@ -81,6 +111,10 @@ TEST_CASE("config: missing fields are named", "[config][errors]") {
         {type("gemma4_text", "'rope_scaling': {'rope_type': 'proportional'}"),
          "rope_scaling.full_attention and rope_scaling.sliding_attention are missing", full},
         {"{'model_type': 'qwen2_vl'}", "vision_config", vision},
+        {type("qwen2_vl", "'vision_config': {'num_heads': 16}"), "vision_config.hidden_size is missing", vision},
+        {type("qwen2_vl", "'vision_config': {'embed_dim': 1280}"), "vision_config.num_heads is missing", vision},
+        {type("gemma4_text", "'per_layer_config': {'1': {'head_dim': 512}}"),
+         "layer_types, which per_layer_config needs, is missing", full},
     });
 }
 
@@ -89,12 +123,19 @@ TEST_CASE("config: fields that contradict each other are named", "[config][error
         {scaled("'type': 'yarn'"), "rope_scaling.rope_type is 'llama3', but"},
         {scaled("'rope_theta': 10000"), "rope_theta is 500000, but rope_scaling.rope_theta is"},
         {llama("{'rope_parameters': {'rope_type': 'linear', 'factor': 2}}"), "are both there, but differ"},
+        {llama("{'original_max_position_embeddings': 4096}"), "original_max_position_embeddings is 8192, but"},
+        {llama("{'partial_rotary_factor': 0.5, 'rotary_dim': 32}"), "rotary_dim is 32"},
         {llama("{'num_attention_heads': 30}"), "hidden_size"},
         {inside(llama(), "{'rope_theta': 1e4}"), "rope_theta is not what text_config.rope_theta says"},
+        {inside(llama(), "{'partial_rotary_factor': 0.5}"), "partial_rotary_factor is not what text_config."},
         {inside(llama(), "{'llm_config': {'rope_theta': 1e4}}"), "text_config and llm_config are both there"},
+        {inside(llama(), "{'vlm_config': {'text_config': {'rope_theta': 1e4}}}"),
+         "vlm_config and text_config are both there"},
         {type("smollm3", "'num_hidden_layers': 36, 'no_rope_layers': [1, 1, 1, 0]"),
          "no_rope_layers has 4 elements, but num_hidden_layers is 36"},
         {gemma4("{'1x': {'head_dim': 512}}"), "per_layer_config.'1x' is not the number of a layer", full},
+        {gemma4("{'2': {'head_dim': 512}}"), "per_layer_config.'2' is not the number of a layer", full},
+        {gemma4("{'99999999999999999999': {'head_dim': 512}}"), "is not the number of a layer", full},
         {gemma4("{'1': {'head_dim': 512}, '01': {'head_dim': 256}}"), "per_layer_config.'1' is not the", full},
     });
     check_refused<unsupported>({
@@ -107,18 +148,26 @@ TEST_CASE("config: fields that contradict each other are named", "[config][error
 TEST_CASE("config: methods and models that are not known, or have no RoPE, are named", "[config][errors]") {
     check_refused<unsupported>({
         {scaled("'rope_type': 'ntk'"), "rope_scaling.rope_type is 'ntk'"},
+        {yarn("'attn_factor': 2"), "attn_factor"},
+        {qwen2_vl("'rope_parameters': {'rope_type': 'linear'}"), "rope_parameters.rope_type is", vision},
         {type("mpt", "'attn_config': {'rope': true, 'rope_theta': 1e4}"), "attn_config.rope is true, but which"},
         {type("xlm-roberta", "'position_embedding_type': 'rotary', 'rotary_emb_base': 2e4"),
          "position_embedding_type is 'rotary', but which RoPE"},
+        {type("nanochat", "'max_position_embeddings': 2048, 'rope_scaling': {'type': 'dynamic', 'factor': 2}"),
+         "-position"},
         {type("deepseek_v3", "'use_mla': false"), "use_mla is false"},
         {llama("{'rope_scaling_layers': [0, 1]}"), "rope_scaling_layers leaves layers"},
         {scaled("'mrope_section': [16, 24, 24]"), "'llama'"},
         {type("unheard_of", "'rope_theta': 1e4, 'attn_temperature_tuning': true"), "attn_temperature_tuning"},
+        {type("llama", "'llama_4_scaling': {'beta': 0.1}"), "llama_4_scaling"},
+        {ministral(", 'llama_4_scaling_beta': 0.1", "qwen2"), "llama_4_scaling_beta"},
         {read_fixture("llama-2-7b"), "", vision},
     });
     check_refused({
         {"{'model_type': 'other', 'text_config': {'model_type': 'opt'}}", "'opt'"},
         {type("falcon", "'alibi': true"), "alibi"},
+        {type("esm", "'position_embedding_type': 'absolute'"), "position_embedding_type"},
+        {type("qwen2_vl", "'rope_scaling': {'type': 'mrope', 'mrope_interleaved': true}"), "mrope_interleaved is true"},
         {type("smollm3", "'no_rope_layers': [0, 0]"), "no_rope_layers leaves no layer with RoPE"},
     });
     check_outcome(read(read_fixture("qwen-7b"), nullptr, 8193), unsupported, "use_dynamic_ntk");
@@ -132,11 +181,16 @@ TEST_CASE("config: kinds of layers that there are not, or that have no RoPE, are
     const std::string a_and_b = "'a': {'rope_theta': 100}, 'b': {'rope_theta': 100}, 'c': null";
     check_refused<mismatch>({
         {read_fixture("gemma-4"), sliding},
+        {read_fixture("modernbert-base"), sliding},
         {read_fixture("gemma-3-4b"), "chunked_attention", "chunked_attention"},
         {read_fixture("olmo-3-7b"), "''", ""},
         {llama("{'layer_types': ['full_attention', 'mamba']}"), "no RoPE", "mamba"},
+        {llama("{'layer_types': ['full_attention', 'linear_attention']}"), "no RoPE", "linear_attention"},
+        {llama("{'layer_types': ['full_attention', 'conv']}"), "no RoPE", "conv"},
+        {read_fixture("exaone-4.0-32b"), "no RoPE", full},
         {llama(), "the config has no layer_types", "mamba"},
         {kinds("'a', 'b', 'c'", a_and_b), "'a', 'b'", "d"},
+        {kinds("'a', 'b', 'e'", a_and_b), "no RoPE", "e"},
         {kinds("'a', 'b'", a_and_b + ", 'full_attention': null"), "no RoPE", full},
         {llama("{'layer_types': ['full_attention'], 'per_layer_config': {'0': {'head_dim': 64}}}"),
          "there is a per_layer_config, so layer_type is needed"},
