@@ -226,13 +226,13 @@ void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, cons
 
 /// Does the tokens first … last - 1, whose positions were checked.
 void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) {
-    const auto walk = [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); };
     if (call.plan().rotary_dim == 0) {
         walk_tensors(call, {first, last - first, nullptr}, nullptr, heads);
     } else if (call.kv.rerotates) {
-        for_each_moved_block(call, first, last, walk);
+        for_each_moved_block(call, first, last, heads, walk_tensors);
     } else {
-        for_each_token_block(call.program, call.given, first, last, walk);
+        for_each_token_block(call.program, call.given, first, last,
+                             [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); });
     }
 }
 

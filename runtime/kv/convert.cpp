@@ -79,12 +79,14 @@ void for_each_placed(const KvCall &call, const Block &block, bool is_output, boo
     }
     const CacheDesc &cache = *call.stages(block).cache;
     char *const data = call.cache_of(block);
-    PlacedPart part = {};
+    PlacedPart part;  // not initialised as a whole, for the cost of a token
+    part.n_groups = part.group_stride = 0;
     std::int64_t element = 0;
     part.is_tiled = !cache.is_linear(desc.head_dim, &element);
     const std::int64_t tile = part.is_tiled ? cache.tile_elements : desc.head_dim;
-    const std::int64_t n_tiles = desc.head_dim / tile, n_rows = part.is_tiled ? n_tiles : block.n_heads;
-    Stored one = {};
+    const std::int64_t n_tiles = part.is_tiled ? desc.head_dim / tile : 1;
+    const std::int64_t n_rows = part.is_tiled ? n_tiles : block.n_heads;
+    Stored one = {0, 0, 0, 0};
     const auto place = [&] {
         part.token = one.first;
         part.strides = {1, part.is_tiled ? tile : block.strides.head, block.strides.token};
@@ -92,15 +94,13 @@ void for_each_placed(const KvCall &call, const Block &block, bool is_output, boo
                       part.is_tiled ? cache.stride_tile_elements : cache.stride_head, one.stride_token};
         const std::int64_t n_heads = part.n_groups == 0 ? 0 : part.is_tiled ? block.n_heads : 1;
         for (part.head = 0; part.head < n_heads; part.head++) {
-            for (const bool is_rest : {false, true}) {  // at the end of a head is a shorter tile
-                part.element = is_rest ? n_tiles * tile : 0;
+            for (part.element = 0; part.element < desc.head_dim; part.element += n_tiles * tile) {
+                const bool is_rest = part.element > 0;  // at the end of a head is a shorter tile
                 part.extents = {is_rest ? desc.head_dim - part.element : tile, is_rest ? 1 : n_rows, one.n_tokens};
                 part.data = data + (one.offset + part.head * cache.stride_head +
-                                    part.element / tile * cache.stride_tile_elements) *
+                                    (is_rest ? n_tiles * cache.stride_tile_elements : 0)) *
                                        desc.out_bytes;
-                if (part.extents.n_elements > 0) {
-                    function(part);
-                }
+                function(part);
             }
         }
     };
@@ -137,6 +137,12 @@ void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Element
 
 void load(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
+    // A dense view is loaded without the walk, for the cost of a token.
+    if (const Side &in = call.tensor(block).in(); desc.reads_x && in.element == 1) {
+        widen(call.kernels(), desc.dtype, block.extents(desc.head_dim), {call.x(block), {1, in.head, in.token}},
+              block.floats());
+        return;
+    }
     for (std::int64_t token = 0; token < block.n_tokens && !desc.reads_x; token++) {
         if (call.slot_of(block, token) < 0) {
             std::fill_n(block.work->floats + token * block.strides.token, block.n_heads * block.strides.head, 0.0f);
@@ -145,18 +151,19 @@ void load(const KvCall &call, Block &block) noexcept {
     for_each_placed(call, block, false, false, [&](const PlacedPart &part) {
         const ElementStrides &at = part.there, &dense = part.strides;
         const Extents &n = part.extents;
-        Elements<const char> elements = {part.data, at};
-        if (at.element != 1) {
-            const Elements<char> words = {words_of(block), {1, dense.head, dense.token}};
-            if (at.token == 1) {  // then tokens are units, which are transposed in registers
-                copy(desc.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {part.data, {1, at.head, at.element}},
-                     {words.data, {dense.token, dense.head, 1}});
-            } else {
-                copy(desc.bytes, 1, n, elements, words);
-            }
-            elements = {words.data, words.strides};
+        const Elements<float> floats = {block.work->floats + part.offset_in(block), dense};
+        if (at.element == 1) {
+            widen(call.kernels(), desc.dtype, n, {part.data, at}, floats);
+            return;
         }
-        widen(call.kernels(), desc.dtype, n, elements, {block.work->floats + part.offset_in(block), dense});
+        char *const words = words_of(block);
+        if (at.token == 1) {  // then tokens are units, which are transposed in registers
+            copy(desc.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {part.data, {1, at.head, at.element}},
+                 {words, {dense.token, dense.head, 1}});
+        } else {
+            copy(desc.bytes, 1, n, {part.data, at}, {words, dense});
+        }
+        widen(call.kernels(), desc.dtype, n, {words, dense}, floats);
     });
 }
 

@@ -2,7 +2,6 @@
 
 #include "base/versioned.h"
 #include "kv/block.h"
-#include "kv/rotation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,42 @@
 namespace halyard {
 
 // ---- The description -----------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Refuses fields that contradict each other.
+halyard_status check_contradictions(const halyard_norm_desc &given, const char *name, bool has_weight,
+                                    halyard_error *error) {
+    const bool is_row = given.width == HALYARD_NORM_ROW, is_layer = given.kind == HALYARD_NORM_LAYER;
+    const bool rounds_after = (given.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0;
+    const char *const no_weight = ", but there is no weight: weight_dtype is 0";
+    const char *const no_window = ", but a norm of rows has no window";
+    const struct {
+        bool holds;
+        const char *field;
+        Part value;
+        const char *contradiction;
+    } mismatches[] = {{!has_weight && given.unit_offset != 0, "unit_offset", given.unit_offset, no_weight},
+                      {!has_weight && given.has_bias != 0, "has_bias", given.has_bias, no_weight},
+                      {!has_weight && given.weight_per_head != 0, "weight_per_head", given.weight_per_head, no_weight},
+                      {!has_weight && rounds_after, "rounding", given.rounding,
+                       ", with HALYARD_NORM_ROUND_AFTER_WEIGHT (2), but there is no weight: weight_dtype is 0"},
+                      {given.has_bias != 0 && !is_layer, "has_bias", given.has_bias,
+                       ", but kind is HALYARD_NORM_RMS (0): only layer norms have a bias"},
+                      {given.no_eps != 0 && given.eps != 0.0, "eps", given.eps, ", but no_eps is 1"},
+                      {is_row && given.window_offset != 0, "window_offset", given.window_offset, no_window},
+                      {is_row && given.window_size != 0, "window_size", given.window_size, no_window},
+                      {is_row && given.weight_per_head != 0, "weight_per_head", given.weight_per_head,
+                       ", but a norm of rows has a weight for each element anyway"}};
+    for (const auto &[holds, field, value, contradiction] : mismatches) {
+        if (holds) {
+            return fail(error, HALYARD_ERROR_MISMATCH, name, ".", field, " is ", value, contradiction);
+        }
+    }
+    return HALYARD_OK;
+}
+
+}  // namespace
 
 halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t head_dim, NormDesc *out,
                          halyard_error *error) noexcept {
@@ -43,33 +78,8 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
         return fail(error, HALYARD_ERROR_WINDOW, name.text, ".window_offset is ", given.window_offset,
                     " and window_size ", given.window_size, ", which is not inside a head_dim of ", head_dim);
     }
-    const bool is_row = given.width == HALYARD_NORM_ROW, is_layer = given.kind == HALYARD_NORM_LAYER;
-    const bool rounds_after = (given.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0;
-    const char *const no_weight = ", but there is no weight: weight_dtype is 0";
-    const char *const no_window = ", but a norm of rows has no window";
-    const struct {
-        bool holds;
-        const char *field;
-        Part value;
-        const char *contradiction;
-    } mismatches[] = {{!weight && given.unit_offset != 0, "unit_offset", given.unit_offset, no_weight},
-                      {!weight && given.has_bias != 0, "has_bias", given.has_bias, no_weight},
-                      {!weight && given.weight_per_head != 0, "weight_per_head", given.weight_per_head, no_weight},
-                      {!weight && rounds_after, "rounding", given.rounding,
-                       ", with HALYARD_NORM_ROUND_AFTER_WEIGHT (2), but there is no weight: weight_dtype is 0"},
-                      {given.has_bias != 0 && !is_layer, "has_bias", given.has_bias,
-                       ", but kind is HALYARD_NORM_RMS (0): only layer norms have a bias"},
-                      {given.no_eps != 0 && given.eps != 0.0, "eps", given.eps, ", but no_eps is 1"},
-                      {is_row && given.window_offset != 0, "window_offset", given.window_offset, no_window},
-                      {is_row && given.window_size != 0, "window_size", given.window_size, no_window},
-                      {is_row && given.weight_per_head != 0, "weight_per_head", given.weight_per_head,
-                       ", but a norm of rows has a weight for each element anyway"}};
-    for (const auto &[holds, field, value, contradiction] : mismatches) {
-        if (holds) {
-            return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".", field, " is ", value, contradiction);
-        }
-    }
-    *out = {.row = is_row,
+    HALYARD_TRY(check_contradictions(given, name.text, weight.has_value(), error));
+    *out = {.row = given.width == HALYARD_NORM_ROW,
             .after = given.order == HALYARD_NORM_AFTER,
             .unit_offset = given.unit_offset != 0,
             .rounding = given.rounding,
@@ -77,7 +87,7 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
             .weight = weight,
             .offset = given.window_offset,
             .size = given.window_size == 0 ? rest : given.window_size,
-            .layer = is_layer,
+            .layer = given.kind == HALYARD_NORM_LAYER,
             .has_bias = given.has_bias != 0,
             .per_head = given.weight_per_head != 0};
     return HALYARD_OK;

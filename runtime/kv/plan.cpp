@@ -1,7 +1,6 @@
 #include "kv/plan.h"
 
 #include "base/error.h"
-#include "kv/rotation.h"
 
 #include <cstdio>
 

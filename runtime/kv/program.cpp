@@ -2,7 +2,6 @@
 
 #include "base/versioned.h"
 #include "kv/rerotate.h"
-#include "kv/rotation.h"
 
 #include <algorithm>
 #include <bit>
@@ -80,7 +79,13 @@ halyard_status add_array(const Binding &to, Array array, const Lattice &elements
 
 /// The same for n numbers that lie one after the other.
 halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::int64_t bytes, halyard_error *error) {
-    return add_array(to, array, {nullptr, bytes, {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}}, error);
+    BoundArray &bound = to.out.arrays[static_cast<int>(array)];
+    bound.reach.below = 0;
+    if (__builtin_mul_overflow(n, bytes, &bound.reach.above)) {
+        return fail_reach(to, array, error);
+    }
+    bound.elements = {nullptr, bytes, {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}};
+    return HALYARD_OK;
 }
 
 /// The same for scales that are written, of which no two may meet.

@@ -79,6 +79,9 @@ KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noex
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept;
 
+/// Fills in how a tensor is rotated without blocks: from x to y, or to a cache, or to dense words.
+void bind_direct(const Program &program, int index, bool to_words, ProgramTensor *out) noexcept;
+
 /// Whether a run writes tokens to caches only, so that those without a slot are written nowhere.
 bool stores_in_caches_only(const Program &program, const KvProgram &kv) noexcept;
 

@@ -1,4 +1,5 @@
-#include "kv/rotation.h"
+// The rotation as a step: of a block of floats, or from x to y, to a cache or to words without a block.
+#include "kv/block.h"
 
 #include <cstring>
 
@@ -10,13 +11,23 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
     const ProgramTensor &tensor = program.tensors[index];
     const KvTensor &stages = kv_of(plan).tensors[index];
     const std::optional<CacheDesc> &cache = stages.cache;
-    *out = tensor;
+    out->n_heads = tensor.n_heads;
     out->in_place = tensor.in_place && !to_words;
     out->large = nullptr;
     out->within_int32 = tensor.within_int32 && !cache;
+    // What kernels read is made below. (A copy of all of it would cost a run some nanoseconds.)
+    const auto copy_side = [](const Side &from, Side &to) {
+        to.batch = from.batch;
+        to.token = from.token;
+        to.head = from.head;
+        to.element = from.element;
+        to.window = from.window;
+    };
     std::int64_t steps_of_tokens = desc.head_dim;
+    if (desc.reads_x) {
+        copy_side(tensor.in(), out->x);
+    }
     if (to_words) {
-        out->x = tensor.in();
         out->y.head = desc.head_dim;
         out->y.element = 1;
     } else if (cache) {
@@ -24,6 +35,7 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
         out->y.head = out->n_heads > 1 ? cache->stride_head : 0;
         steps_of_tokens = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // any sum of these
     } else {
+        copy_side(tensor.y, out->y);
         steps_of_tokens = out->y.token | out->y.batch;
     }
     if (!desc.rotates) {
