@@ -53,7 +53,7 @@ int main() {
     // The first sequence goes over to the second source.
     const auto its = halyard::consecutive_positions(&starts[0], 1);
     const auto cached = view(keys, 0, 1), fresh = view(moved, 0, 1);
-    const auto from = halyard::moved_from(its, near.get());
+    const auto from = halyard::rerotate_from(its, near.get());
     halyard::run(move, far, cached, cached, halyard::run_options().at(its).with(from));
     halyard::run(rotate, far, fresh, fresh, halyard::run_options().at(its));
     double worst = 0.0;

@@ -293,7 +293,7 @@ private:
     }
 };
 
-/// A norm and a rotation of whole heads at once, in half pairing: the road's most usual stages, without a block between
+/// A norm and a rotation of whole heads at once, in half pairing: the KV path's most usual stages, without a block between
 /// them. The same bits as those of widen_norm, rotate and narrow.
 class NormRotate : public Halide::Generator<NormRotate> {
 public:

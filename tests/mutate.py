@@ -102,7 +102,7 @@ OPERATORS
 EQUIVALENT = {check: reason for reason, checks in {
     "takes another way, to the same bits": [
         "angle_source.h deleted: kind == halyard::AngleKind::given", "pair_axes.cpp deleted: desc.n_axes == 1",
-        "road_run.cpp deleted: tensor.n_heads == 0", "road_run.cpp inverted: tensor.n_heads == 0",
+        "path_run.cpp deleted: tensor.n_heads == 0", "path_run.cpp inverted: tensor.n_heads == 0",
         "program.cpp deleted: !is_descending", "program.cpp deleted: !are_alike"],
     "looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)": [
         "call.cpp deleted: slot >= 0"],

@@ -1,7 +1,7 @@
 // A run, and all that belongs to it, which is valid until a test changes something.
 #pragma once
 
-#include "checks/scene/bound_pointers.h"
+#include "checks/cases/bound_pointers.h"
 #include "every_field.h"
 #include "halyard/halyard_kv.hpp"
 

@@ -1,6 +1,6 @@
 // Looks for shifts of quantised keys.
 #include "nodes.h"
-#include "road.h"
+#include "kv_path.h"
 
 #include <ggml-impl.h>
 #include <ggml.h>

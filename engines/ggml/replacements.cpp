@@ -24,7 +24,7 @@ bool is_rope(const ggml_tensor &node) {
 }  // namespace
 
 Replacements::Replacements(Angles &angles, ggml_cgraph *graph) : uid_(graph->uid) {
-    RoadFinder finder(graph);
+    PathFinder finder(graph);
     for (int i = 0; i < graph->n_nodes; ++i) {
         const ggml_tensor &node = *graph->nodes[i];
         if (is_rope(node) || (hadamard_size(node) != 0 && !is_edited(&node))) {
@@ -34,8 +34,8 @@ Replacements::Replacements(Angles &angles, ggml_cgraph *graph) : uid_(graph->uid
     count_left(graph);
 }
 
-/// Finds the longest road through a node that Halyard takes. Returns why there is none.
-std::string Replacements::take_road(Angles &angles, RoadFinder &finder, int i, Road *road, Call *call) {
+/// Finds the longest KV path through a node that Halyard takes. Returns why there is none.
+std::string Replacements::take_path(Angles &angles, PathFinder &finder, int i, KvPath *path, Call *call) {
     std::string why;
     for (const Neighbours wanted : {Neighbours{true, true, true},
                                     {false, true, true},
@@ -43,16 +43,16 @@ std::string Replacements::take_road(Angles &angles, RoadFinder &finder, int i, R
                                     {false, true, false},
                                     {true, false, false},
                                     {false, false, false}}) {
-        if (const char *reason = finder.find(i, wanted, road)) {
+        if (const char *reason = finder.find(i, wanted, path)) {
             return why.empty() ? reason : why;
         }
-        const bool is_less = (wanted.norm && road->norm_node == nullptr) ||
-                             (wanted.hadamard && road->hadamard_node == nullptr) ||
-                             (wanted.cache && road->set_rows_node == nullptr);
+        const bool is_less = (wanted.norm && path->norm_node == nullptr) ||
+                             (wanted.hadamard && path->hadamard_node == nullptr) ||
+                             (wanted.cache && path->set_rows_node == nullptr);
         if (is_less && !why.empty()) {
             continue;  // it has been tried
         }
-        why = bind(angles, *road, call);
+        why = bind(angles, *path, call);
         if (why.empty()) {
             break;
         }
@@ -60,13 +60,13 @@ std::string Replacements::take_road(Angles &angles, RoadFinder &finder, int i, R
     return why;
 }
 
-void Replacements::add(Angles &angles, RoadFinder &finder, int i) {
+void Replacements::add(Angles &angles, PathFinder &finder, int i) {
     if (add_move(angles, finder, i)) {
         return;
     }
-    Road road = {};
+    KvPath path = {};
     Call call;
-    const std::string why = take_road(angles, finder, i, &road, &call);
+    const std::string why = take_path(angles, finder, i, &path, &call);
     if (!why.empty()) {
         if (is_rope(*finder.graph()->nodes[i])) {
             ++counts_.left[why];
@@ -77,20 +77,20 @@ void Replacements::add(Angles &angles, RoadFinder &finder, int i) {
     const auto name = [&](const ggml_tensor *node, const char *stage) {
         what += node == nullptr ? "" : (what.empty() ? "" : ", ") + std::string(stage);
     };
-    name(road.norm_node, road.norm_is_of_rows ? "norm of rows" : "norm");
-    name(road.rope_node, "rope");
-    name(road.hadamard_node, "hadamard");
-    name(road.set_rows_node, "cache");
-    if (road.rope_node != nullptr) {
-        use(road.rope, call);
+    name(path.norm_node, path.norm_is_of_rows ? "norm of rows" : "norm");
+    name(path.rope_node, "rope");
+    name(path.hadamard_node, "hadamard");
+    name(path.set_rows_node, "cache");
+    if (path.rope_node != nullptr) {
+        use(path.rope, call);
     }
     put(std::move(call), what,
-        {road.norm_node, road.mul_node, road.cont_node, road.rope_node, road.hadamard_node, road.set_rows_node},
-        road.call_node);
+        {path.norm_node, path.mul_node, path.cont_node, path.rope_node, path.hadamard_node, path.set_rows_node},
+        path.call_node);
 }
 
 /// Whether node i was part of a shift that Halyard takes.
-bool Replacements::add_move(Angles &angles, RoadFinder &finder, int i) {
+bool Replacements::add_move(Angles &angles, PathFinder &finder, int i) {
     Move move;
     Call call;
     if (!find_move(finder.graph(), i, &move) ||
@@ -115,7 +115,7 @@ void Replacements::use(const Rope &rope, const Call &call) {
     }
 }
 
-/// Makes a call in the place of a node, and the others of its road empty.
+/// Makes a call in the place of a node, and the others of its KV path empty.
 void Replacements::put(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes,
                        ggml_tensor *call_node) {
     for (ggml_tensor *node : nodes) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "angles.h"
-#include "road.h"
+#include "kv_path.h"
 #include "runs.h"
 
 #include <ggml-impl.h>
@@ -20,7 +20,7 @@ struct Counts {
     std::map<std::string, long long> replaced, left;
 };
 
-/// A call takes the place of its road's last node as a custom operator of ggml, so it runs on ggml's threads. The nodes
+/// A call takes the place of its KV path's last node as a custom operator of ggml, so it runs on ggml's threads. The nodes
 /// before it become empty ones, which ggml skips.
 class Replacements {
 public:
@@ -56,9 +56,9 @@ private:
         std::shared_ptr<TokenRows> rows;  // NULL: a shift, which needs none
     };
 
-    void add(Angles &angles, RoadFinder &finder, int i);
-    bool add_move(Angles &angles, RoadFinder &finder, int i);
-    std::string take_road(Angles &angles, RoadFinder &finder, int i, Road *road, Call *call);
+    void add(Angles &angles, PathFinder &finder, int i);
+    bool add_move(Angles &angles, PathFinder &finder, int i);
+    std::string take_path(Angles &angles, PathFinder &finder, int i, KvPath *path, Call *call);
     void use(const Rope &rope, const Call &call);
     void put(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes, ggml_tensor *call_node);
     void edit(ggml_tensor *node, std::ptrdiff_t call);

@@ -1,4 +1,4 @@
-// Binds runs to roads; those of a model's layers differ in nothing but pointers.
+// Binds runs to KV paths; those of a model's layers differ in nothing but pointers.
 #include "runs.h"
 
 #include "nodes.h"
@@ -51,31 +51,31 @@ std::int64_t record_size(ggml_type type, std::int64_t head_dim) {
                                                           : ggml_row_size(type, head_dim));
 }
 
-RunKey key_of(const Road &road) {
-    const ggml_tensor &x = *road.x, &y = *road.last();
+RunKey key_of(const KvPath &path) {
+    const ggml_tensor &x = *path.x, &y = *path.last();
     RunKey key = {};
     for (int i = 0; i < 4; ++i) {
-        key.shape[i] = road.heads->ne[3 - i];
+        key.shape[i] = path.heads->ne[3 - i];
     }
     read_strides(x, key.in);
-    if (road.norm_is_of_rows) {  // x has tokens as its rows, and no batch
+    if (path.norm_is_of_rows) {  // x has tokens as its rows, and no batch
         key.in[1] = key.in[2];
         key.in[2] = key.shape[3];
     }
-    key.offset = road.rope.offset;
-    key.hadamard = road.hadamard_node == nullptr ? 0 : hadamard_size(*road.hadamard_node);
+    key.offset = path.rope.offset;
+    key.hadamard = path.hadamard_node == nullptr ? 0 : hadamard_size(*path.hadamard_node);
     key.in_dtype = dtype_of(x.type);
     key.groups = groups_of(y.type);
     key.out_dtype = key.groups == 0 ? dtype_of(y.type) : HALYARD_UINT8;
-    key.is_rotated = road.rope_node != nullptr;
-    key.is_half = road.rope.is_half;
-    key.is_inverse = road.rope.is_inverse;
-    key.has_norm = road.norm_node != nullptr;
-    key.norm_is_of_rows = road.norm_is_of_rows;
-    key.has_weight = road.weight != nullptr;
-    key.eps = road.eps;
-    if (road.set_rows_node == nullptr) {
-        if (road.hadamard_node != nullptr) {  // which is dense
+    key.is_rotated = path.rope_node != nullptr;
+    key.is_half = path.rope.is_half;
+    key.is_inverse = path.rope.is_inverse;
+    key.has_norm = path.norm_node != nullptr;
+    key.norm_is_of_rows = path.norm_is_of_rows;
+    key.has_weight = path.weight != nullptr;
+    key.eps = path.eps;
+    if (path.set_rows_node == nullptr) {
+        if (path.hadamard_node != nullptr) {  // which is dense
             key.out[2] = key.shape[3];
             key.out[1] = key.shape[2] * key.out[2];
             key.out[0] = key.shape[1] * key.out[1];
@@ -139,24 +139,24 @@ halyard::plan make_plan(const RunKey &key, std::int64_t rotary_dim) {
     return halyard::plan(desc);
 }
 
-halyard::bound_run make_run(const Road &road, const RunKey &key, const halyard::angle_source &angles,
+halyard::bound_run make_run(const KvPath &path, const RunKey &key, const halyard::angle_source &angles,
                             const halyard::plan &plan) {
     const std::array<std::int64_t, 4> shape = {key.shape[0], key.shape[1], key.shape[2], key.shape[3]};
     auto y_shape = shape;
-    y_shape[3] = record_size(road.last()->type, key.shape[3]);
-    const auto x = halyard::input_tensor(road.x->data, static_cast<halyard::dtype>(key.in_dtype), shape,
+    y_shape[3] = record_size(path.last()->type, key.shape[3]);
+    const auto x = halyard::input_tensor(path.x->data, static_cast<halyard::dtype>(key.in_dtype), shape,
                                          {key.in[0], key.in[1], key.in[2], 1});
-    const auto y = halyard::tensor(road.last()->data, static_cast<halyard::dtype>(key.out_dtype), y_shape,
+    const auto y = halyard::tensor(path.last()->data, static_cast<halyard::dtype>(key.out_dtype), y_shape,
                                    {key.out[0], key.out[1], key.out[2], 1});
     const auto stages =
-        halyard::stages(key.has_weight ? road.weight->data : nullptr, key.has_weight ? ggml_nelements(road.weight) : 0,
-                        key.n_slots == 0 ? nullptr : road.last()->data);
+        halyard::stages(key.has_weight ? path.weight->data : nullptr, key.has_weight ? ggml_nelements(path.weight) : 0,
+                        key.n_slots == 0 ? nullptr : path.last()->data);
     auto kv = halyard::kv_args(&stages);
     auto slots = halyard::make_struct<halyard_slots>();
     if (key.n_slots != 0) {
         slots.type = key.slot_type;
         slots.policy = HALYARD_SLOTS_RANGE_ONLY;
-        slots.data = road.last()->src[1]->data;
+        slots.data = path.last()->src[1]->data;
         slots.shape[0] = 1;
         slots.shape[1] = key.shape[1];
         slots.strides[1] = key.stride_slot_numbers;
@@ -179,7 +179,7 @@ halyard::bound_run make_move(const Move &move, const RunKey &key, const halyard:
     const auto to = halyard::positions(static_cast<const std::int32_t *>(move.rope.positions->data), {1, shape[1]});
     auto from = halyard::positions(&zero, {1, shape[1]});
     from.strides[0] = from.strides[1] = 0;
-    const auto kv = halyard::moved_from(from);
+    const auto kv = halyard::rerotate_from(from);
     return halyard::bound_run(plan, angles, keys, keys, halyard::run_options().at(to).with(kv));
 }
 
@@ -216,21 +216,21 @@ void Call::operator()(int part, int n_parts) {
     halyard_run_bound(bound->run.get(), &args, part == 0 ? error : nullptr);
 }
 
-std::string bind(Angles &angles, const Road &road, Call *call) {
-    const ggml_tensor &y = *road.last();
-    const bool has_cache = road.set_rows_node != nullptr;
-    if (road.x->data == nullptr || y.data == nullptr) {
+std::string bind(Angles &angles, const KvPath &path, Call *call) {
+    const ggml_tensor &y = *path.last();
+    const bool has_cache = path.set_rows_node != nullptr;
+    if (path.x->data == nullptr || y.data == nullptr) {
         return "a tensor has no memory";
     }
-    const RunKey key = key_of(road);
-    if (!key.is_in_place && meet(*road.x, y)) {
+    const RunKey key = key_of(path);
+    if (!key.is_in_place && meet(*path.x, y)) {
         return "input and output share memory";
     }
     const halyard::angle_source none;
     const halyard::angle_source *source = &none;
     if (key.is_rotated) {
         try {
-            call->rows = angles.rows(road.rope);
+            call->rows = angles.rows(path.rope);
         } catch (const halyard::error &error) {
             return error.what();
         }
@@ -239,14 +239,14 @@ std::string bind(Angles &angles, const Road &road, Call *call) {
     }
     const std::int64_t rotary_dim = key.is_rotated ? 2 * call->maker->n_pairs() : 0;
     Runs &runs = key.is_rotated ? *call->rows->runs : angles.unrotated();
-    const auto run = [&](const halyard::plan &plan) { return make_run(road, key, *source, plan); };
+    const auto run = [&](const halyard::plan &plan) { return make_run(path, key, *source, plan); };
     call->bound = runs.find(key, [&] { return make(key, rotary_dim, run); });
     if (!call->bound->run) {
         return call->bound->why_not;
     }
-    call->x = road.x->data;
+    call->x = path.x->data;
     call->y = has_cache ? nullptr : y.data;
-    call->weight = road.weight == nullptr ? nullptr : road.weight->data;
+    call->weight = path.weight == nullptr ? nullptr : path.weight->data;
     call->slots = has_cache ? y.src[1]->data : nullptr;
     call->cache = has_cache ? y.data : nullptr;
     return {};

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "angles.h"
-#include "road.h"
+#include "kv_path.h"
 
 #include <halyard/halyard_kv.hpp>
 
@@ -28,7 +28,7 @@ struct RunKey {
     bool operator==(const RunKey &) const = default;
 };
 
-/// A road that Halyard has taken, or why it has not.
+/// A KV path that Halyard has taken, or why it has not.
 struct BoundRun {
     halyard::plan plan;
     halyard::bound_run run;
@@ -57,8 +57,8 @@ struct Call {
     void operator()(int part, int n_parts);
 };
 
-/// Binds a road. Fills in `call`, or returns why not.
-std::string bind(Angles &angles, const Road &road, Call *call);
+/// Binds a KV path. Fills in `call`, or returns why not.
+std::string bind(Angles &angles, const KvPath &path, Call *call);
 std::string bind(Angles &angles, const Move &move, Call *call);
 
 }  // namespace halyard_ggml

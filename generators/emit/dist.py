@@ -17,7 +17,7 @@ import pathlib
 import re
 import tarfile
 
-import bill
+import sbom
 import emit
 import read_kernels
 
@@ -74,7 +74,7 @@ def sources(json_folder, version):
     files |= in_folder("tests/data/configs", below(ROOT / "tests/data/configs"))  # of which runtime/models.md tells
     del files["engines/vllm/README.md"]  # of a plug-in in the Python package
     files |= in_folder("third_party/nlohmann", below(json_folder / "nlohmann", r"\.hpp$"))
-    files["halyard.cdx.json"] = bill.cyclone_dx(version, ["Halide", "JSON for Modern C++"])
+    files["halyard.cdx.json"] = sbom.cyclone_dx(version, ["Halide", "JSON for Modern C++"])
     return {name: page(file) if name.endswith(".md") else file for name, file in files.items()}
 
 

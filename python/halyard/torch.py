@@ -5,18 +5,18 @@
     >>> q = torch.randn(1, 5, 4, 64, requires_grad=True)
     >>> halyard.torch.rotate(q, angles=angles, positions=torch.arange(5)).sum().backward()
 
-``halyard.rotate`` takes tensors as well. ``rotate`` and ``Road`` (with the stages up to a cache) call these operators
+``halyard.rotate`` takes tensors as well. ``rotate`` and ``KvPath`` (with the stages up to a cache) call these operators
 of torch.ops.halyard:
 
     rotate(Tensor q, str how, Tensor? positions=None, SymInt start=0) -> Tensor
     rotate_qk(Tensor q, Tensor k, str how, …) -> (Tensor, Tensor)
-    rotate_, rotate_qk_     in place; like road they are for torch.no_grad() and inference_mode()
-    road                    from a projection to a cache, in place; see Road
+    rotate_, rotate_qk_     in place; like kv_path they are for torch.no_grad() and inference_mode()
+    kv_path                 from a projection to a cache, in place; see KvPath
 
 The first two have gradients, for backward() and torch.autograd.grad. Every operator refuses forward mode, and
 torch.func's grad, vjp and jacrev.
 
-``how`` is what ``describe`` or ``Road`` has made: text that is the same in every process, so that a compiled graph with
+``how`` is what ``describe`` or ``KvPath`` has made: text that is the same in every process, so that a compiled graph with
 it is found on disk. The AngleSource that it names has to be alive. (Sources that are given or linear are memory of one
 process, and their graphs are not found in another.)
 """
@@ -57,7 +57,7 @@ def describe(angles: AngleSource, *, rotary_offset: int = 0, inverse: bool = Fal
 
 
 def _read(how: str) -> tuple[_core.AngleSource, int, Options, Any]:
-    """What describe said: the source, the offset, options, and what a Road adds."""
+    """What describe said: the source, the offset, options, and what a KvPath adds."""
     key, *others = how.split("|", 9)
     if len(others) not in (0, 8, 9):
         raise Error(f'how is "{how[:60]}", which is nothing that describe has made')
@@ -75,7 +75,7 @@ def _remake(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: _KINDS[name](**_remake(value)) if isinstance(value, dict) else value for name, value in fields.items()}
 
 
-class Road:
+class KvPath:
     """From a projection to a cache in one operator, as halyard.rotate does it: for layers of a model, which bring their
     own weights and caches.
 
@@ -94,7 +94,7 @@ class Road:
         for name, each in given:
             brought = (each.norm and (each.norm.weight, each.norm.bias), each.cache and (each.cache.array,), (each.out,))
             if any(array is not None for arrays in brought for array in arrays or ()):
-                raise Error(f"{name} has a weight, a cache or an out, but each call of a Road brings them")
+                raise Error(f"{name} has a weight, a cache or an out, but each call of a KvPath brings them")
         told = {name: dataclasses.asdict(each) for name, each in given}
         self.angles = angles
         self.how = f"{describe(angles, rotary_offset=0, **options)}|{json.dumps((head_dim, told))}"
@@ -107,13 +107,13 @@ class Road:
         if torch.is_grad_enabled():
             for name, x in ("q", q), ("k", k), ("v", v):
                 if x is not None and x.requires_grad:
-                    raise Error(f"{name} requires a gradient, which a Road does not have: call it in torch.no_grad()")
+                    raise Error(f"{name} requires a gradient, which a KvPath does not have: call it in torch.no_grad()")
         with torch.no_grad() if torch.is_grad_enabled() else contextlib.nullcontext():
-            _OPS.road.default(q, self.how, k, v, positions, slots, k_cache, v_cache, q_weight, k_weight, out)
+            _OPS.kv_path.default(q, self.how, k, v, positions, slots, k_cache, v_cache, q_weight, k_weight, out)
 
 
-def _describe_road(tensors: dict[str, Any], head_dim: int, told: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """What the extension takes of a Road's tensors."""
+def _describe_path(tensors: dict[str, Any], head_dim: int, told: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What the extension takes of a KvPath's tensors."""
     given = {name: Stages(**_remake(fields)) for name, fields in told.items()}
     names = told if head_dim else [name for name in "qkv" if tensors[name] is not None]
     for name, what in (("k", "k"), ("v", "v"), *((name, f"{name}_{of}") for name in "qkv" for of in ("cache", "weight"))):
@@ -141,15 +141,15 @@ def _describe_road(tensors: dict[str, Any], head_dim: int, told: dict[str, Any])
     return split(list(given.items()), lambda first, n: heads[..., first:first + n, :], out)
 
 
-def _describe(is_road: bool, how: str, start: int, *given: Any) -> tuple[Any, ...]:
+def _describe(is_path: bool, how: str, start: int, *given: Any) -> tuple[Any, ...]:
     """The arguments of the extension's rotate for a call of an operator."""
     tensors = dict.fromkeys(_ROLES) | {role: x if x is None else x.detach() for role, x in zip(_ROLES, given)}
-    angles, offset, options, road = _read(how)
-    if not (isinstance(road, list) if is_road else road is None):
-        raise Error(f'how is "{how[:60]}", which is not what {"a Road" if is_road else "describe"} has made')
+    angles, offset, options, path = _read(how)
+    if not (isinstance(path, list) if is_path else path is None):
+        raise Error(f'how is "{how[:60]}", which is not what {"a KvPath" if is_path else "describe"} has made')
     positions = tensors["positions"]
-    if is_road:
-        return angles, _describe_road(tensors, *road), positions, tensors["slots"], options
+    if is_path:
+        return angles, _describe_path(tensors, *path), positions, tensors["slots"], options
     if positions is None and not (angles.by_token and start == 0):
         positions = start
     stages = Stages(rotary_offset=offset) if offset else None
@@ -163,16 +163,16 @@ _bound: dict[tuple[bool, str], _core.Prepared] = {}
 _has_exchange = hasattr(Tensor, "__dlpack_c_exchange_api__")
 
 
-def _turn(is_road: bool, how: str, start: int, *given: Any) -> None:
+def _turn(is_path: bool, how: str, start: int, *given: Any) -> None:
     """What an operator does with tensors, by their roles."""
     if given[0].is_cuda:
-        turn_on_cuda(*_describe(is_road, how, start, *given))
+        turn_on_cuda(*_describe(is_path, how, start, *given))
         return
-    calls = _bound.get((is_road, how))
+    calls = _bound.get((is_path, how))
     if calls is None:
         source = find(how.partition("|")[0])
-        calls = _bound[is_road, how] = _core.Prepared(functools.partial(_describe, is_road, how))
-        weakref.finalize(source, _bound.pop, (is_road, how), None).atexit = False
+        calls = _bound[is_path, how] = _core.Prepared(functools.partial(_describe, is_path, how))
+        weakref.finalize(source, _bound.pop, (is_path, how), None).atexit = False
     if not _has_exchange:  # before PyTorch 2.10 DLPack takes no tensor that requires a gradient
         given = tuple(None if x is None else x.detach() for x in given)
     _core.turn(calls, start, *given)  # no method, which the compiler of PyTorch 2.13 calls without its object
@@ -196,7 +196,7 @@ def _rotate_qk_in_place(q: Tensor, k: Tensor, how: str, positions: Tensor | None
     _turn(False, how, start, q, k, None, None, positions)
 
 
-def _road(q: Tensor, how: str, k: Tensor | None = None, v: Tensor | None = None, positions: Tensor | None = None,
+def _kv_path(q: Tensor, how: str, k: Tensor | None = None, v: Tensor | None = None, positions: Tensor | None = None,
           slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
           q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
     _turn(True, how, 0, q, k, out, None, positions, v, slots, k_cache, v_cache, q_weight, k_weight)
@@ -208,9 +208,9 @@ _OPERATORS: dict[str, tuple[str, Any]] = {
     "rotate_": (f"(Tensor(a!) q, {_WHERE}) -> ()", _rotate_in_place),
     "rotate_qk": (f"(Tensor q, Tensor k, {_WHERE}) -> (Tensor, Tensor)", _rotate_qk),
     "rotate_qk_": (f"(Tensor(a!) q, Tensor(b!) k, {_WHERE}) -> ()", _rotate_qk_in_place),
-    "road": ("(Tensor(a!) q, str how, Tensor(b!)? k=None, Tensor(c!)? v=None, Tensor? positions=None, "
+    "kv_path": ("(Tensor(a!) q, str how, Tensor(b!)? k=None, Tensor(c!)? v=None, Tensor? positions=None, "
              "Tensor? slots=None, Tensor(d!)? k_cache=None, Tensor(e!)? v_cache=None, Tensor? q_weight=None, "
-             "Tensor? k_weight=None, Tensor(f!)? out=None) -> ()", _road),
+             "Tensor? k_weight=None, Tensor(f!)? out=None) -> ()", _kv_path),
 }
 
 _NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd): "
@@ -245,7 +245,7 @@ def _fake(op: Any, *values: Any, **others: Any) -> Any:
     tensors = [x for x in (*values, *others.values()) if isinstance(x, Tensor)]
     if len(devices := {x.device.type for x in tensors}) > 1:
         raise Error(f"the tensors lie on {' and '.join(sorted(devices))}, but have to lie on one device")
-    for x in tensors[:2 if "_qk" in op.__name__ else 1] if "road" not in op.__name__ else ():
+    for x in tensors[:2 if "_qk" in op.__name__ else 1] if "kv_path" not in op.__name__ else ():
         if x.dim() not in (3, 4) or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise Error(f"a tensor of shape {tuple(x.shape)} and {x.dtype} has to be [tokens, heads, head_dim] or "
                         "[batch, tokens, heads, head_dim] of float32, float16 or bfloat16")

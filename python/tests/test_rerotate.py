@@ -1,4 +1,4 @@
-"""Keys that move: arguments beside rotate's, and what is refused. In caches they move in test_road.py."""
+"""Keys that move: arguments beside rotate's, and what is refused. In caches they move in test_kv_path.py."""
 
 import ml_dtypes
 import numpy as np

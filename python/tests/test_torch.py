@@ -68,15 +68,15 @@ def test_other_gradients(rng, angles):
     assert torch.isfinite(second).all() and second.abs().max() > 0
 
 
-def road_case(rng, angles, n=3, packed=True):
-    """A Road with norms and caches of two layouts, its arguments, and what halyard.rotate makes of the same."""
+def path_case(rng, angles, n=3, packed=True):
+    """A KvPath with norms and caches of two layouts, its arguments, and what halyard.rotate makes of the same."""
     def tensors(arrays, stored=(None, None), weights=(None, None)):
         return (Tensor(arrays[0], rotary_offset=2, norm=Norm(weights[0], eps=1e-5)),
                 Tensor(arrays[1], rotary_offset=2, norm=Norm(weights[1], unit_offset=True), cache=Cache(stored[0])),
                 Tensor(arrays[2], cache=Cache(stored[1], caches.tiled(2, WIDTH))))
 
     how = dict(angles=angles, duplicate_slots="last")
-    road = halyard.torch.Road(*tensors(HEADS if packed else 3 * [None]), head_dim=WIDTH if packed else 0, **how)
+    path = halyard.torch.KvPath(*tensors(HEADS if packed else 3 * [None]), head_dim=WIDTH if packed else 0, **how)
     weights = [torch.from_numpy(rng.standard_normal(WIDTH)).float() for _ in range(2)]
     x = torch.from_numpy(rng.standard_normal((n, sum(HEADS), WIDTH))).float()
     stored, wanted = ([torch.zeros(caches.shape_of(layout, 2, WIDTH)) for layout in ("nhd", "tiled")] for _ in range(2))
@@ -84,25 +84,25 @@ def road_case(rng, angles, n=3, packed=True):
     halyard.rotate(*tensors(turned.split(HEADS, 1), wanted, weights), in_place=True, **given, **how)
     given |= dict(zip(("k_cache", "v_cache", "q_weight", "k_weight"), stored + weights))
     if packed:
-        return road, x.flatten(1), given, (turned.flatten(1), *wanted)
+        return path, x.flatten(1), given, (turned.flatten(1), *wanted)
     q, k, v = x.split(HEADS, 1)
-    return road, q, given | dict(k=k, v=v), (turned[:, :HEADS[0]], *wanted)
+    return path, q, given | dict(k=k, v=v), (turned[:, :HEADS[0]], *wanted)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
-def test_road(rng, angles, packed, backend):
+def test_kv_path(rng, angles, packed, backend):
     if IS_OLD and backend and not packed:
         pytest.skip("this PyTorch compiles no graph that writes several views of one tensor")
     for n in (3, 4, 3):
-        road, q, given, wanted = road_case(rng, angles, n, packed)
-        call = road if backend is None else torch.compile(road, fullgraph=True, backend=backend)
+        path, q, given, wanted = path_case(rng, angles, n, packed)
+        call = path if backend is None else torch.compile(path, fullgraph=True, backend=backend)
         call(q, **given)
         assert equal((q, given["k_cache"], given["v_cache"]), wanted)
-    road, q, given, wanted = road_case(rng, angles, 3, packed)
+    path, q, given, wanted = path_case(rng, angles, 3, packed)
     before, out = q.clone(), torch.zeros(3, HEADS[0], WIDTH)
-    road(q, out=out, **given)
+    path(q, out=out, **given)
     assert torch.equal(out.flatten(1), wanted[0].flatten(1)[:, :HEADS[0] * WIDTH]) and torch.equal(q, before)
 
 
@@ -114,9 +114,9 @@ def test_opcheck(rng, angles):
             with torch.set_grad_enabled(not name.endswith("_")):
                 for where in (None, 3), (torch.arange(inputs[0].shape[1]),):
                     torch.library.opcheck(getattr(ops, name), (*inputs, how, *where))
-    road, x, given, _ = road_case(rng, angles)
+    path, x, given, _ = path_case(rng, angles)
     with torch.no_grad():
-        torch.library.opcheck(ops.road, (x, road.how), given)
+        torch.library.opcheck(ops.kv_path, (x, path.how), given)
 
 
 class OnDevice(torch.Tensor):
@@ -145,9 +145,9 @@ def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch
         ops.rotate_(k, back, *positions)
         assert torch.equal(k, halyard.rotate(told, angles=angles, positions=positions[-1], inverse=True))
     if on_cuda:
-        road, x, given, wanted = road_case(rng, angles)
-        how = road.how.replace("|last|0|", "|last|1|")  # threads, which the device does not have
-        halyard.torch._road(x.as_subclass(OnDevice), how, **given)
+        path, x, given, wanted = path_case(rng, angles)
+        how = path.how.replace("|last|0|", "|last|1|")  # threads, which the device does not have
+        halyard.torch._kv_path(x.as_subclass(OnDevice), how, **given)
         assert equal((x, given["k_cache"], given["v_cache"]), wanted)
 
 
@@ -170,9 +170,9 @@ def test_keys_of_sources():
     assert len({source._key for source in sources}) == len(made)
     assert all(make()._handle is source._handle for make, source in zip(made, sources))
     code = ("import halyard, halyard.torch; a = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64));"
-            "print(halyard.torch.Road(1, head_dim=64, angles=a).how)")
+            "print(halyard.torch.KvPath(1, head_dim=64, angles=a).how)")
     there = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert there == halyard.torch.Road(1, head_dim=64, angles=sources[0]).how + "\n"
+    assert there == halyard.torch.KvPath(1, head_dim=64, angles=sources[0]).how + "\n"
     rows = torch.ones(4, 8)
     assert AngleSource.given(rows, rows)._key != AngleSource.given(rows, rows)._key
 
@@ -256,19 +256,19 @@ def test_other_derivatives_are_refused(angles):
     turned = functools.partial(rotate, **at)
 
     def in_place(q):
-        halyard.torch.Road(angles=angles)(y := q.clone(), positions=at["positions"])
+        halyard.torch.KvPath(angles=angles)(y := q.clone(), positions=at["positions"])
         return y
 
     def bare(name, q):
         """An operator itself, and its last tensor."""
-        how = halyard.torch.Road(angles=angles).how if name == "road" else halyard.torch.describe(angles)
+        how = halyard.torch.KvPath(angles=angles).how if name == "kv_path" else halyard.torch.describe(angles)
         given = (y := q.clone(),) if "_qk" not in name else (x.clone(), y := q.clone())
         with torch.set_grad_enabled(y.requires_grad):
-            made = getattr(ops, name)(*given, how, *(None, None, at["positions"])[0 if name == "road" else 2:])
+            made = getattr(ops, name)(*given, how, *(None, None, at["positions"])[0 if name == "kv_path" else 2:])
         return y if made is None else made[-1] if isinstance(made, tuple) else made
 
     for f in (lambda q: turned(q), lambda q: rotate(x, q, **at)[1], in_place, lambda q: halyard.rotate(q, **at),
-              *(functools.partial(bare, name) for name in ("rotate", "rotate_qk", "rotate_", "rotate_qk_", "road"))):
+              *(functools.partial(bare, name) for name in ("rotate", "rotate_qk", "rotate_", "rotate_qk_", "kv_path"))):
         for name, way in WAYS.items():
             if "compiled" in name and IS_OLD:
                 continue  # fails within the compiler
@@ -287,10 +287,10 @@ def test_bad_operands(rng, angles):
     """Of operators themselves: each is a sentence that names the argument, and nothing is written."""
     (q, k), how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles)
 
-    def road(**changed):
-        road, x, given, _ = road_case(rng, angles)
-        given |= dict(how=road.how, q=x) | changed
-        return ops.road, given
+    def path(**changed):
+        path, x, given, _ = path_case(rng, angles)
+        given |= dict(how=path.how, q=x) | changed
+        return ops.kv_path, given
 
     def turn(**changed):
         return ops.rotate_qk_ if "k" in changed else ops.rotate_, dict(q=q, how=how) | changed
@@ -303,13 +303,13 @@ def test_bad_operands(rng, angles):
             (turn(positions=torch.arange(4)), "positions"), (turn(positions=torch.zeros(5)), "positions"),
             (turn(positions=torch.zeros(2, 5, 1).long()), "positions"), (turn(start=2**40), "position"),
             (turn(q=q[:, :1].expand(2, 5, 3, WIDTH)), "STRIDE|meet|element|share"), (turn(k=q), "share|overlap"),
-            (turn(k=k[:, :3]), "shape"), (road(slots=torch.tensor([5, 32, 1])), "slot"), (road(slots=None), "slots"),
-            (road(positions=None), "positions"), (road(k_cache=torch.zeros(12, 3, WIDTH)), "cache of k"),
-            (road(v_cache=torch.zeros(100)), "cache of v"), (road(q_weight=torch.ones(3)), "weight"),
-            (road(q_weight=torch.ones(WIDTH).double()), "weight of q"), (road(k=k[0]), "k"),
-            (road(v=k[0]), "v is given"), (road(out=torch.zeros(4, 4, WIDTH)), "shape"),
-            (road(q=torch.zeros(3, 5)), "q has the shape"), (road(how="no"), "angles"), (road(how=how), "Road"),
-            (road(how=halyard.torch.Road(*HEADS, head_dim=WIDTH, angles=angles).how), "norm|weight")):
+            (turn(k=k[:, :3]), "shape"), (path(slots=torch.tensor([5, 32, 1])), "slot"), (path(slots=None), "slots"),
+            (path(positions=None), "positions"), (path(k_cache=torch.zeros(12, 3, WIDTH)), "cache of k"),
+            (path(v_cache=torch.zeros(100)), "cache of v"), (path(q_weight=torch.ones(3)), "weight"),
+            (path(q_weight=torch.ones(WIDTH).double()), "weight of q"), (path(k=k[0]), "k"),
+            (path(v=k[0]), "v is given"), (path(out=torch.zeros(4, 4, WIDTH)), "shape"),
+            (path(q=torch.zeros(3, 5)), "q has the shape"), (path(how="no"), "angles"), (path(how=how), "KvPath"),
+            (path(how=halyard.torch.KvPath(*HEADS, head_dim=WIDTH, angles=angles).how), "norm|weight")):
         written = [x for x in given.values() if isinstance(x, torch.Tensor)]
         before, said = [x.clone() for x in written], "nothing"
         try:
@@ -324,8 +324,8 @@ def test_bad_operands(rng, angles):
 
 def test_bad_input(rng, angles):
     (q, k), how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles)
-    road, x, given, _ = road_case(rng, angles)
-    turn, Road = functools.partial(rotate, angles=angles, positions=0), halyard.torch.Road
+    path, x, given, _ = path_case(rng, angles)
+    turn, KvPath = functools.partial(rotate, angles=angles, positions=0), halyard.torch.KvPath
     for raised, words, call in (
             (halyard.Error, "positions", lambda: turn(q, positions=torch.zeros(5))),
             (halyard.Error, "layout", lambda: turn(q, layout="tbhd")),
@@ -334,13 +334,13 @@ def test_bad_input(rng, angles):
             (halyard.Error, "float64", lambda: turn(q.double())),
             (halyard.Error, "lie on cpu and meta", lambda: turn(q, positions=torch.arange(5, device="meta"))),
             (Exception, "float64", lambda: torch.compile(turn, fullgraph=True, backend="eager")(q.double())),
-            (halyard.Error, "^weight of q", lambda: road(x, **(given | dict(q_weight=torch.ones(3, 3).T[::2])))),
-            (halyard.Error, "weight", lambda: Road(Tensor(norm=Norm(torch.ones(3))), angles=angles)),
+            (halyard.Error, "^weight of q", lambda: path(x, **(given | dict(q_weight=torch.ones(3, 3).T[::2])))),
+            (halyard.Error, "weight", lambda: KvPath(Tensor(norm=Norm(torch.ones(3))), angles=angles)),
             (halyard.Error, "no_grad", lambda: ops.rotate_(q, how)),
             (halyard.Error, "no_grad", lambda: ops.rotate_qk_(q, k, how)),
-            (halyard.Error, "requires a gradient", lambda: Road(angles=angles)(q.clone().requires_grad_())),
-            (halyard.Error, "requires a gradient", lambda: Road(angles=angles)(q, k.clone().requires_grad_())),
+            (halyard.Error, "requires a gradient", lambda: KvPath(angles=angles)(q.clone().requires_grad_())),
+            (halyard.Error, "requires a gradient", lambda: KvPath(angles=angles)(q, k.clone().requires_grad_())),
             *((TypeError, "angles", functools.partial(make, angles=None))
-              for make in (Road, halyard.torch.describe, functools.partial(rotate, q)))):
+              for make in (KvPath, halyard.torch.describe, functools.partial(rotate, q)))):
         with pytest.raises(raised, match=words):
             call()

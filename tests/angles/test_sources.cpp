@@ -1,9 +1,9 @@
-// Angle sources of every kind: runs of wide heads by scenes, pairs as long as they may be, positions out of range, and
+// Angle sources of every kind: runs of wide heads by cases, pairs as long as they may be, positions out of range, and
 // what sources are. test_source_errors.cpp has the bad descriptions, test_references.cpp the engines' own cos and sin,
 // test_row_kernels.cpp the kernels that make rows.
 #include "count_wrong.h"
 #include "checks/make_sources.h"
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -11,7 +11,7 @@
 
 #include <string>
 
-using namespace scenes;
+using namespace cases;
 using oracle::Random;
 
 TEST_CASE("sources: runs are within the promise, and the same bits on every target", "[sources]") {
@@ -20,8 +20,8 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
     Levels n_levels;
     n_levels.fill(1);
     n_levels[of_head_dim] = std::size(rotary_dims);
-    n_levels[of_source] = of_roads[of_source];
-    n_levels[of_turn] = 4 * of_roads[of_dtype];  // each pair of pairings, of each dtype
+    n_levels[of_source] = of_kv_path[of_source];
+    n_levels[of_turn] = 4 * of_kv_path[of_dtype];  // each pair of pairings, of each dtype
     n_levels[of_shape] = 5;                      // counts of tokens
     for (const Levels &levels : cover_pairs(random, n_levels)) {
         const std::int64_t rotary_dim = rotary_dims[levels[of_head_dim]];
@@ -40,8 +40,8 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
         choice.level[of_turn] = levels[of_turn] % 4;
         choice.level[of_dtype] = levels[of_turn] / 4;
         Draw draw(random);
-        Scene scene(draw, choice);
-        REQUIRE(fault_of_ways(scene) == "");
+        Case drawn(draw, choice);
+        REQUIRE(fault_of_ways(drawn) == "");
     }
 }
 
@@ -73,7 +73,7 @@ Elements longest_pairs(std::int32_t dtype, double greatest, double factor, std::
 
 }  // namespace
 
-// That all targets have the same bits is seen by scenes of any bits.
+// That all targets have the same bits is seen by cases of any bits.
 TEST_CASE("sources: pairs may be as long, and attention_factor as small, as halyard.h says", "[sources]") {
     Random random(Catch::getSeed());
     constexpr std::int64_t rotary_dim = 64, n_pairs = rotary_dim / 2, n_tokens = 40;

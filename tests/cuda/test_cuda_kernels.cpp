@@ -1,6 +1,6 @@
-// Tests every GPU kernel, in a test case of the kernel's name: see checks/scene/on_device.h.
+// Tests every GPU kernel, in a test case of the kernel's name: see checks/cases/on_device.h.
 #include "checks/cuda_device.h"
-#include "checks/scene/on_device.h"
+#include "checks/cases/on_device.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 
@@ -25,7 +25,7 @@ void test_listed(const auto &kernels, const char *name, int n_calls, const auto 
 void test_kernel(const char *name, std::int64_t most_tokens = 0) {
     const halyard_cuda_queue &queue = cuda_test::device_queue();
     test_listed(halyard::cuda::cuda_kernels(), name, 32, [&](const auto &kernel, oracle::Random &random, int) {
-        return scenes::fault_of_kernel(kernel, queue, random, most_tokens == 0 ? 0 : random.in(100, most_tokens));
+        return cases::fault_of_kernel(kernel, queue, random, most_tokens == 0 ? 0 : random.in(100, most_tokens));
     });
 }
 
@@ -39,7 +39,7 @@ void test_kv_kernel(const char *name) {
                 : is_sm89 && kernel.dtype == halyard::Dtype::bf16 && kernel.out_dtype == halyard::Dtype::e4m3) {
             SKIP("a device of another compute capability takes it");
         }
-        return scenes::fault_of_kernel(kernel, queue, random, i);
+        return cases::fault_of_kernel(kernel, queue, random, i);
     });
 }
 

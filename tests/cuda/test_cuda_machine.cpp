@@ -33,9 +33,9 @@ struct Size {
 };
 
 /// A device with four regions of 60 bytes, %rd10 to %rd13 for a kernel. The last one is freed.
-class Scene {
+class Fixture {
 public:
-    Scene() {
+    Fixture() {
         for (Address &region : regions_) {
             region = memory_.allocate(60);
         }
@@ -147,12 +147,12 @@ TEST_CASE("cuda machine: opcodes give what the PTX ISA says", "[machine]") {
         INFO(body);
         for (const std::vector<u64> &row : rows) {
             CAPTURE(row);
-            Scene scene;
+            Fixture fixture;
             for (unsigned i = 0; i + 1 < row.size(); i++) {
-                scene.word(0, i) = row[i];
+                fixture.word(0, i) = row[i];
             }
-            CHECK(scene.run(body) == "");
-            CHECK(scene.word(1) == row.back());
+            CHECK(fixture.run(body) == "");
+            CHECK(fixture.word(1) == row.back());
         }
     }
 }
@@ -166,8 +166,8 @@ struct Wrong {
 void check(const Size &size, const std::vector<Wrong> &all) {
     for (const auto &[body, words] : all) {
         INFO(body);
-        Scene scene;
-        const std::string fault = scene.run(body, size);
+        Fixture fixture;
+        const std::string fault = fixture.run(body, size);
         CHECK_THAT(fault, ContainsSubstring(words));
         CHECK((words != "" || fault == ""));
     }
@@ -278,20 +278,20 @@ TEST_CASE("cuda machine: what a launch writes must not be read by ld.global.nc",
                {"ld.global.nc.v2.b32 {%r0, %r1}, [%rd11];\nst.global.b16 [%rd11+6], 7;", writes}});
     check(two_blocks, {{of_two_blocks(write, read), reads}});
     check(two_threads, {{of_two_threads(write, read, barrier), reads}});
-    Scene scene;  // launches come one after the other
+    Fixture fixture;  // launches come one after the other
     for (const std::string &body : {write, read, write}) {
-        CHECK(scene.run(body) == "");
+        CHECK(fixture.run(body) == "");
     }
 }
 
 TEST_CASE("cuda machine: what nothing has set is another value each time", "[machine]") {
-    Scene scene;
+    Fixture fixture;
     for (const char *const body :
          {"st.global.b64 [%rd11], %rd9;", "ld.shared.b64 %rd0, [%rd14+8];\nst.global.b64 [%rd11], %rd0;"}) {
         std::set<u64> values;
         for (int i = 0; i < 8; i++) {
-            CHECK(scene.run(body) == "");
-            values.insert(scene.word(1));
+            CHECK(fixture.run(body) == "");
+            values.insert(fixture.word(1));
         }
         CHECK(values.size() == 8);
     }
@@ -317,7 +317,7 @@ TEST_CASE("cuda machine: barriers and shuffles that not all threads reach are fa
 TEST_CASE("cuda machine: a fault says which thread does wrong, and in which line", "[machine]") {
     const std::string body = "mov.u32 %r0, %tid.y;\nmov.u32 %r1, %ctaid.z;\nand.b32 %r2, %r0, %r1;\n"
                              "setp.eq.b32 %p0, %r2, 0;\n@%p0 bra $end;\n\tst.global.b32 [6], 0;  // here\n$end:";
-    CHECK(Scene().run(body, {.grid = {1, 1, 2}, .block = {1, 2, 1}}) ==
+    CHECK(Fixture().run(body, {.grid = {1, 1, 2}, .block = {1, 2, 1}}) ==
           "thread (0, 1, 0) of block (0, 0, 1) of k, grid (1, 1, 2) of (1, 2, 1) threads, has the address 0x6, "
           "which is not aligned to 4 bytes, in line 14: st.global.b32 [6], 0;");
 }
@@ -327,7 +327,7 @@ TEST_CASE("cuda machine: what it does not know is named", "[machine]") {
          {"tanh.approx.f32 %r0, %r1;", "ld.volatile.global.b32 %r0, [%rd0];", "ld.global.s16 %r0, [%rd0];",
           "@%p0 add.s32 %r0, %r1, %r2;", ".local .b8 x[8];", "bra $nowhere;", "add.s32 %r0, %r1;",
           "ld.param.b64 %r0, [q];", "ld.param.b32 %r0, [byte];", "add.s32 %r0, %r1"}) {
-        CHECK_THAT(Scene().run(statement), StartsWith("the module has what the machine does not know, in line 9: " +
+        CHECK_THAT(Fixture().run(statement), StartsWith("the module has what the machine does not know, in line 9: " +
                                                       statement.substr(0, statement.find_first_of(";\n"))));
     }
     CHECK_THROWS_WITH(emulated_cuda::decode("no PTX"), ContainsSubstring("line 1: "));

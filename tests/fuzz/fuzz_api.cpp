@@ -1,7 +1,7 @@
-// Fuzzes the API with scenes of rotations, roads and keys that move, sensible or not. A call does what the formula says
+// Fuzzes the API with cases of rotations, KV paths and keys that move, sensible or not. A call does what the formula says
 // and what the model does, to the bit, or fails; and it touches nothing but what it describes.
 #include "checks/model.h"
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 #include "wild.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace {
 
-using namespace scenes;
+using namespace cases;
 
 long n_compared = 0;
 
@@ -45,29 +45,29 @@ halyard::plan make_plan(const Draw &draw, const Call &of, const char *target) {
 }
 
 /// Runs on the best target in some way, and as a whole by the model.
-void compare(Draw &draw, Scene &scene, const halyard::plan &plan, const halyard::plan &by_model) {
-    const Obstacles obstacles(scene);
+void compare(Draw &draw, Case &drawn, const halyard::plan &plan, const halyard::plan &by_model) {
+    const Obstacles obstacles(drawn);
     if (!obstacles.fits) {
         return;
     }
     const Way way = draw.one_of(all_ways);
     const auto n_parts = static_cast<std::int32_t>(draw.in(1, 6));
     WatchedError error, other;
-    const halyard_status status = run(plan.get(), scene.call, way, n_parts, error);
-    const Images result = scene.memory.image();
-    scene.memory.restore(scene.before);
-    require(run(by_model.get(), scene.call, Way::whole, 1, other) == status, "all targets return the same status",
+    const halyard_status status = run(plan.get(), drawn.call, way, n_parts, error);
+    const Images result = drawn.memory.image();
+    drawn.memory.restore(drawn.before);
+    require(run(by_model.get(), drawn.call, Way::whole, 1, other) == status, "all targets return the same status",
             status != HALYARD_OK ? error.error.message : other.error.message);
-    const Images expected = scene.memory.image();
+    const Images expected = drawn.memory.image();
     if (status != HALYARD_OK) {
-        require(without_scratch(scene, result) == without_scratch(scene, scene.before) &&
-                    without_scratch(scene, expected) == without_scratch(scene, scene.before),
+        require(without_scratch(drawn, result) == without_scratch(drawn, drawn.before) &&
+                    without_scratch(drawn, expected) == without_scratch(drawn, drawn.before),
                 "a run that fails has written nothing");
-        require(draw.wild || scene.is_refused(), "a sensible run succeeds", error.error.message);
+        require(draw.wild || drawn.is_refused(), "a sensible run succeeds", error.error.message);
         return;
     }
     require(obstacles.absurd.empty(), "what has no memory is refused", obstacles.absurd.c_str());
-    const std::string fault = scene.fault(expected), difference = scene.difference(expected, result);
+    const std::string fault = drawn.fault(expected), difference = drawn.difference(expected, result);
     require(fault.empty(), "outputs are what the formula says, and nothing else is written", fault.c_str());
     require(difference.empty(), "outputs are the model's", difference.c_str());
     n_compared++;
@@ -126,28 +126,28 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     (void)printed;
     Draw draw(data, size);
     draw.wild = draw.one_in(2);
-    Scene scene(draw, choose(draw), Scene::InSteps());
-    scene.draw_plan();
-    make_wild(draw, fields_of_plan(scene.call));
+    Case drawn(draw, choose(draw), Case::InSteps());
+    drawn.draw_plan();
+    make_wild(draw, fields_of_plan(drawn.call));
     static const char *const targets[] = {nullptr, "reference", "x86_avx2", "x86_avx512", "no_such"};
     const char *const target = draw.wild && draw.one_in(8) ? draw.one_of(targets) : nullptr;
-    const halyard::plan plan = make_plan(draw, scene.call, target);
+    const halyard::plan plan = make_plan(draw, drawn.call, target);
     if (!plan) {
         return 0;
     }
-    const halyard::plan by_model = model::make_plan(scene.call.plan);
-    scene.draw_run();
-    if (scene.angles.kind == Angles::table && scene.call.plan.rerotates == 0 && draw.one_in(4)) {
-        scene.angles.desc.reference = static_cast<std::int32_t>(draw.in(0, HALYARD_REFERENCE_HF_F32));
+    const halyard::plan by_model = model::make_plan(drawn.call.plan);
+    drawn.draw_run();
+    if (drawn.angles.kind == Angles::table && drawn.call.plan.rerotates == 0 && draw.one_in(4)) {
+        drawn.angles.desc.reference = static_cast<std::int32_t>(draw.in(0, HALYARD_REFERENCE_HF_F32));
     }
-    make_wild(draw, fields_of_angles(draw, scene.angles.desc));
-    if (const std::string refused = scene.create_angles(); !refused.empty()) {
+    make_wild(draw, fields_of_angles(draw, drawn.angles.desc));
+    if (const std::string refused = drawn.create_angles(); !refused.empty()) {
         require(draw.wild, "a sensible angle source can be made", refused.c_str());
         return 0;
     }
-    make_wild_contents(draw, scene);
-    make_wild(draw, fields_of_run(scene.call));
-    compare(draw, scene, plan, by_model);
+    make_wild_contents(draw, drawn);
+    make_wild(draw, fields_of_run(drawn.call));
+    compare(draw, drawn, plan, by_model);
     ask_for_linear_rows(draw);
     return 0;
 }

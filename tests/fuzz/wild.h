@@ -1,21 +1,21 @@
-// How fuzzers turn sensible scenes into nonsense, and tell whether that may be run.
+// How fuzzers turn sensible cases into nonsense, and tell whether that may be run.
 #pragma once
 
 #include "checks/fields.h"
-#include "checks/scene/scene.h"
+#include "checks/cases/case.h"
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-using namespace scenes;
+using namespace cases;
 
 using fields::Kind;
 using Places = std::vector<fields::Place>;
 
 inline Places fields_of_plan(const Call &call) {
     Places places = fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n());
-    // A scene looks at a tensor's stages whether or not the plan does.
+    // A case looks at a tensor's stages whether or not the plan does.
     std::erase_if(places, [](const auto &place) { return place.field->to == &fields::of<halyard_kv_desc>(); });
     return places;
 }
@@ -79,10 +79,10 @@ inline void make_wild(Draw &draw, const Places &places) {
     }
 }
 
-/// Of scales, also by position. A scene draws bad slots itself.
-inline void make_wild_contents(Draw &draw, Scene &scene) {
+/// Of scales, also by position. A case draws bad slots itself.
+inline void make_wild_contents(Draw &draw, Case &drawn) {
     static constexpr float wild_scales[] = {0.0f, -1.0f, INFINITY, NAN, 0x1p-140f, 0x1p-126f};
-    const Call &call = scene.call;
+    const Call &call = drawn.call;
     for (int i = 0; draw.wild && draw.one_in(3) && i < call.n(); i++) {
         const halyard_stages &stages = call.stages[i];
         if (stages.n_scales > 0) {
@@ -95,16 +95,16 @@ inline void make_wild_contents(Draw &draw, Scene &scene) {
             std::memcpy(place_of_position_scale(call, i, at), &scale, sizeof(scale));
         }
     }
-    scene.before = scene.memory.image();
+    drawn.before = drawn.memory.image();
 }
 
-/// What stands in the way of a run of a scene. The library cannot know that other memory is not the caller's.
+/// What stands in the way of a run of a case. The library cannot know that other memory is not the caller's.
 struct Obstacles {
-    bool fits = true;    // all memory that a run looks at lies in the scene's, or is absurd, and shapes are small
+    bool fits = true;    // all memory that a run looks at lies in the case's, or is absurd, and shapes are small
     std::string absurd;  // what no memory can hold, or nothing
 
-    explicit Obstacles(const Scene &scene) {
-        const Call &call = scene.call;
+    explicit Obstacles(const Case &drawn) {
+        const Call &call = drawn.call;
         bool rotates = false;
         for (int i = 0; i < call.n(); i++) {
             __int128 n = 1;
@@ -118,7 +118,7 @@ struct Obstacles {
             if (is_read) {
                 const Extent extent = extent_of_it();
                 absurd = extent.is_absurd() ? name : absurd;
-                fits = fits && (first == nullptr || extent.is_absurd() || scene.memory.holds(first, extent));
+                fits = fits && (first == nullptr || extent.is_absurd() || drawn.memory.holds(first, extent));
             }
         };
         for (int i = 0; i < call.n(); i++) {
@@ -155,8 +155,8 @@ struct Obstacles {
     }
 };
 
-inline Images without_scratch(const Scene &scene, Images images) {
-    const Memory::Found found = scene.memory.find(scene.call.scratch());
+inline Images without_scratch(const Case &drawn, Images images) {
+    const Memory::Found found = drawn.memory.find(drawn.call.scratch());
     if (found.region >= 0) {
         images[static_cast<std::size_t>(found.region)].clear();
     }

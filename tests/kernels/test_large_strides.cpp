@@ -1,6 +1,6 @@
 // Tensors, caches and rows of angles that reach farther than a kernel's 32-bit offsets: random calls, made again with
 // one stride of everything far larger. Memory is only reserved: just the pages that hold elements exist.
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -9,7 +9,7 @@
 
 namespace {
 
-using namespace scenes;
+using namespace cases;
 
 template <typename Function>
 void for_each_input(const Call &call, Function function) {
@@ -24,22 +24,22 @@ void for_each_input(const Call &call, Function function) {
     }
 }
 
-/// A scene whose views have a large stride in one dimension, whose caches have one from block to block or from head to
+/// A case whose views have a large stride in one dimension, whose caches have one from block to block or from head to
 /// head, and whose given rows have one.
-class FarScene {
+class FarCase {
 public:
-    FarScene(Scene &scene, int dimension, std::int64_t stride) : scene_(scene) {
-        const Images expected = run_model(scene);
-        for_each_output(scene.call, [&](const char *at, std::int32_t dtype) {
-            outputs_.push_back(oracle::read_word(dtype, scene.memory.in(expected, at)));
+    FarCase(Case &drawn, int dimension, std::int64_t stride) : drawn_(drawn) {
+        const Images expected = run_model(drawn);
+        for_each_output(drawn.call, [&](const char *at, std::int32_t dtype) {
+            outputs_.push_back(oracle::read_word(dtype, drawn.memory.in(expected, at)));
         });
-        scene.memory.restore(scene.before);
-        for_each_input(scene.call,
+        drawn.memory.restore(drawn.before);
+        for_each_input(drawn.call,
                        [&](const char *at, std::int32_t dtype) { inputs_.push_back(oracle::read_word(dtype, at)); });
-        for (int i = 0; i < scene.call.n(); i++) {
+        for (int i = 0; i < drawn.call.n(); i++) {
             stretch_tensor(i, dimension, stride);
         }
-        if (scene.angles.is_given()) {
+        if (drawn.angles.is_given()) {
             stretch_rows(std::abs(stride));
         }
     }
@@ -47,26 +47,26 @@ public:
     /// What is wrong with a run on a target.
     std::string fault(const char *target, Way way) {
         auto output = outputs_.begin();
-        for_each_output(scene_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, ~*output++); });
-        scene_.memory.restore(scene_.before);
+        for_each_output(drawn_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, ~*output++); });
+        drawn_.memory.restore(drawn_.before);
         auto input = inputs_.begin();
-        for_each_input(scene_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, *input++); });
-        halyard_plan_desc desc = scene_.call.plan;
+        for_each_input(drawn_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, *input++); });
+        halyard_plan_desc desc = drawn_.call.plan;
         desc.target = target;
         WatchedError error;
-        if (run(halyard::plan(desc).get(), scene_.call, way, 3, error) != HALYARD_OK) {
+        if (run(halyard::plan(desc).get(), drawn_.call, way, 3, error) != HALYARD_OK) {
             return error.error.message;
         }
         std::int64_t n_wrong = 0;
         output = outputs_.begin();
-        for_each_output(scene_.call, [&](const char *at, std::int32_t dtype) {
+        for_each_output(drawn_.call, [&](const char *at, std::int32_t dtype) {
             n_wrong += are_equal(dtype, oracle::read_word(dtype, at), *output++) ? 0 : 1;
         });
         return n_wrong == 0 ? "" : std::to_string(n_wrong) + " outputs are wrong";
     }
 
 private:
-    Scene &scene_;
+    Case &drawn_;
     std::vector<std::uint32_t> inputs_, outputs_;
     std::vector<std::unique_ptr<GuardedMemory>> memories_;
 
@@ -84,7 +84,7 @@ private:
     }
 
     void stretch_tensor(int i, int dimension, std::int64_t stride) {
-        Call &call = scene_.call;
+        Call &call = drawn_.call;
         halyard_tensor &x = call.x[i], &y = call.y[i];
         const bool in_place = x.data == y.data;
         for (halyard_tensor *const view : {&x, &y}) {
@@ -101,7 +101,7 @@ private:
     }
 
     void stretch_rows(std::int64_t stride) {
-        halyard_angle_source_desc &desc = scene_.angles.desc;
+        halyard_angle_source_desc &desc = drawn_.angles.desc;
         const std::int64_t bytes = oracle::element_bytes(desc.rows_dtype), n = desc.rotary_dim / 2 * bytes;
         char *const far = reserve(Extent(bytes, desc.rotary_dim).add(desc.n_rows, stride));
         for (std::int64_t row = 0; row < desc.n_rows; row++) {
@@ -112,7 +112,7 @@ private:
         desc.stride_row = stride;
         desc.cos_rows = far;
         desc.sin_rows = far + n;
-        REQUIRE(scene_.create_angles() == "");
+        REQUIRE(drawn_.create_angles() == "");
     }
 };
 
@@ -133,11 +133,11 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
             choice.rotary_dim = 8;
         }
         Draw draw(random);
-        Scene scene(draw, choice);
+        Case drawn(draw, choice);
         const std::int64_t stride = random.one_of(strides);
-        CAPTURE(round / 2 % 4, stride, scene.text());
-        FarScene far(scene, round / 2 % 4, stride);
-        for (const char *const target : targets_of(scene.call)) {
+        CAPTURE(round / 2 % 4, stride, drawn.text());
+        FarCase far(drawn, round / 2 % 4, stride);
+        for (const char *const target : targets_of(drawn.call)) {
             CAPTURE(target);
             REQUIRE(far.fault(target, Way::whole) == "");
         }

@@ -237,7 +237,7 @@ def make_archive(build, name, script):
     return folder / name
 
 
-def expect_bill(build, sources):
+def expect_sbom(build, sources):
     """An archive's bill names the versions that lie in it, which are those that pip builds with, too."""
     parts = {part["name"]: part["version"] for part in json.loads((sources / "halyard.cdx.json").read_text())["components"]}
     header = (sources / "third_party/nlohmann/detail/abi_macros.hpp").read_text()
@@ -272,7 +272,7 @@ def source_archive(build):
     """The source archive builds where neither Halide nor JSON can be found, here with one target's kernels."""
     name = f"halyard-{build.PROJECT_VERSION}"
     sources = make_archive(build, name, archive_of_all(build))
-    expect_bill(build, sources)
+    expect_sbom(build, sources)
     # Make, as users have it: it finds less by itself than Ninja does.
     folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_CUDA=ON",
                      "-DHALYARD_TARGETS=x86_avx2;arm_neon", *WITHOUT_PACKAGES,

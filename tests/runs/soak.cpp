@@ -1,7 +1,7 @@
 // Makes random sources, plans, pools and runs in many threads for as long as it is told to, and compares each result
 // with the model's. Between rounds, when all objects are destroyed, memory, files and threads must be what they
 // were.
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include <malloc.h>
 
@@ -17,12 +17,12 @@
 
 namespace {
 
-using namespace scenes;
+using namespace cases;
 using Clock = std::chrono::steady_clock;
 
 std::atomic<long> n_runs{0}, n_refused{0}, n_wrong{0};
 
-/// Makes a scene's run on the best target and by the model. Some are refused for their positions or slots.
+/// Makes a case's run on the best target and by the model. Some are refused for their positions or slots.
 void run_something(oracle::Random &random, const halyard_executor *executor) {
     static const std::string config = R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})";
@@ -31,15 +31,15 @@ void run_something(oracle::Random &random, const halyard_executor *executor) {
     choice.moves = random.one_in(4);
     choice.has_bad = random.one_in(4);
     Draw draw(random);
-    Scene scene(draw, choice);
+    Case drawn(draw, choice);
     try {
-        scene.call.args.executor = executor;
-        const Images result = run(scene, nullptr, Way::whole);
-        const Images expected = run_model(scene);
-        n_wrong += scene.difference(expected, result).empty() ? 0 : 1;
+        drawn.call.args.executor = executor;
+        const Images result = run(drawn, nullptr, Way::whole);
+        const Images expected = run_model(drawn);
+        n_wrong += drawn.difference(expected, result).empty() ? 0 : 1;
         n_runs += 2;
     } catch (const std::runtime_error &) {
-        n_wrong += scene.is_refused() ? 0 : 1;
+        n_wrong += drawn.is_refused() ? 0 : 1;
         n_refused++;
     }
 }

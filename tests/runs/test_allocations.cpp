@@ -1,7 +1,7 @@
 // Checks that runs and make_rows allocate nothing, on one thread or in a pool. Wherever memory runs out while an object
 // is made, there must be an error, no object and no leak. This is a program of its own, because it replaces malloc.
 #include "checks/make_sources.h"
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include <atomic>
 #include <climits>
@@ -180,20 +180,20 @@ void check_runs(const std::string &target) {
     oracle::Random random(1);
     long n = 0, n_runs = 0, n_refused = 0;
     for (int round = 0; round < 120; round++) {
-        scenes::Choice choice = !has_stages || random.one_in(2) ? scenes::Choice::of_rotations() : scenes::Choice();
+        cases::Choice choice = !has_stages || random.one_in(2) ? cases::Choice::of_rotations() : cases::Choice();
         choice.moves = has_stages && random.one_in(3);
         choice.n_tensors = has_stages ? 0 : 1;
-        choice.level[scenes::of_turn] = has_stages ? -1 : round % 4;
+        choice.level[cases::of_turn] = has_stages ? -1 : round % 4;
         if (random.one_in(4)) {  // worth several threads
             choice.shape = {1, 120, 8};
             choice.head_dim = 512;
             choice.rotary_dim = 64;
         }
-        scenes::Draw draw(random);
-        const scenes::Scene scene(draw, choice);
-        const scenes::Call &call = scene.call;
+        cases::Draw draw(random);
+        const cases::Case drawn(draw, choice);
+        const cases::Call &call = drawn.call;
         const auto count = [&](auto run) {
-            scene.memory.restore(scene.before);
+            drawn.memory.restore(drawn.before);
             n += allocations_in([&] { n_refused += run() == HALYARD_OK ? 0 : 1; });
             n_runs++;
         };
@@ -215,7 +215,7 @@ void check_runs(const std::string &target) {
                 count([&] { return halyard_run_bound(made, &pointers.args, nullptr); });
             }
         }
-        if (call.plan.rerotates == 0 && call.rotates() && scene.angles.desc.by_token == 0) {
+        if (call.plan.rerotates == 0 && call.rotates() && drawn.angles.desc.by_token == 0) {
             auto args = sized<halyard_rows_args>();
             args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // positions of padding may be any
             args.angles = call.args.angles;

@@ -1,7 +1,7 @@
 // Which kernel serves what: the choice, the environment, and how the library explains it.
 #include "base/text.h"
 #include "checks/rotate.h"
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -325,7 +325,7 @@ TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatc
 }
 
 TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][emulated]") {
-    using namespace scenes;
+    using namespace cases;
     // A quick look at each kernel, for slow emulators; test_kernels.cpp looks closely.
     oracle::Random random(Catch::getSeed());
     for (int form = 0; form < 3 * 4 * 2 * 5; form++) {
@@ -340,7 +340,7 @@ TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][em
         choice.head_dim = 72;
         choice.rotary_offset = 4;
         Draw draw(random);
-        Scene scene(draw, choice);
-        REQUIRE(fault_of_ways(scene) == "");
+        Case drawn(draw, choice);
+        REQUIRE(fault_of_ways(drawn) == "");
     }
 }

@@ -1,23 +1,23 @@
 // What holds for every rotation, whatever the numbers: on every target that this machine can run.
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 namespace {
 
-using namespace scenes;
+using namespace cases;
 
 void check_everywhere(Choice choice, std::uint64_t seed) {
     CAPTURE(choice.level, seed);
     oracle::Random random(seed);
     choice.has_bad = random.one_in(4);
     Draw draw(random);
-    Scene scene(draw, choice);
-    if (scene.is_refused()) {
-        scene.call.args.bad_position = random.one_in(2) ? HALYARD_BAD_POSITION_CLAMP : HALYARD_BAD_POSITION_IDENTITY;
+    Case drawn(draw, choice);
+    if (drawn.is_refused()) {
+        drawn.call.args.bad_position = random.one_in(2) ? HALYARD_BAD_POSITION_CLAMP : HALYARD_BAD_POSITION_IDENTITY;
     }
-    REQUIRE(fault_of_ways(scene) == "");
+    REQUIRE(fault_of_ways(drawn) == "");
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ void check_everywhere(Choice choice, std::uint64_t seed) {
 // to any other, by positions and angles of every kind, each by itself or several tensors at once.
 TEST_CASE("rotations: every way on every target gives the same bits, within their bound", "[property]") {
     oracle::Random random(Catch::getSeed());
-    Levels n_levels = of_roads;
+    Levels n_levels = of_kv_path;
     n_levels[of_out_dtype] = n_levels[of_norm] = n_levels[of_scale] = n_levels[of_layout] = 1;
     n_levels[of_order] = n_levels[of_rounding] = n_levels[of_slots] = n_levels[of_policy] = 1;
     std::uint64_t seed = Catch::getSeed();

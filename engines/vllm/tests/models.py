@@ -144,7 +144,7 @@ def main(folder, dtype, how):
     counts = {} if plugin is None else {" ".join(key): n for key, n in plugin.counts.items()}
     impls = [layer.impl for layer in runner_of(engine).model.modules() if hasattr(layer, "impl")]
     print(json.dumps({"generated": generated, "counts": counts,
-                      "roads": sum(getattr(impl, "road", None) is not None for impl in impls)}))
+                      "kv_paths": sum(getattr(impl, "kv_path", None) is not None for impl in impls)}))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ N_Q, N_KV, HEAD_DIM, BLOCK = 4, 2, 64, 32
 
 
 def module_by(table):
-    """What a road reads of a model's layer."""
+    """What a path reads of a model's layer."""
     rotary = SimpleNamespace(cos_sin_cache=table, is_neox_style=True)
     return SimpleNamespace(num_heads=N_Q, num_kv_heads=N_KV, head_dim=HEAD_DIM, rotary_emb=rotary)
 
@@ -42,7 +42,7 @@ def test_layouts(fused, isa, dtype):
     slots[::9] = -1
     caches = [torch.zeros(6, N_KV, BLOCK, 2 * HEAD_DIM, dtype=dtype) for _ in range(2)]
     q = torch.empty(n, N_Q * HEAD_DIM, dtype=dtype)
-    fused.Road(module_by(table), caches[0], isa).run(qkv, torch.arange(n), slots, q)
+    fused.KvPath(module_by(table), caches[0], isa).run(qkv, torch.arange(n), slots, q)
     k_cache, v_cache = caches[1].view(6, N_KV, 2 * BLOCK, HEAD_DIM).chunk(2, dim=2)
     own_q, k, v = qkv.view(n, -1, HEAD_DIM).split((N_Q, N_KV, N_KV), dim=1)
     torch.ops._C.cpu_attn_reshape_and_cache(k, v, k_cache, v_cache, slots, isa, 1.0, 1.0, "auto")
@@ -58,7 +58,7 @@ def test_openmps_threads(fused):
     for n_threads in 1, 2:
         openmp.omp_set_num_threads(n_threads)
         cache, q = torch.zeros(n // BLOCK, N_KV, BLOCK, 2 * HEAD_DIM), torch.empty(n, N_Q * HEAD_DIM)
-        fused.Road(module_by(table), cache, "vec").run(qkv, torch.arange(n), torch.arange(n), q)
+        fused.KvPath(module_by(table), cache, "vec").run(qkv, torch.arange(n), torch.arange(n), q)
         results.append((cache, q))
     openmp.omp_set_num_threads(1)
     assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])

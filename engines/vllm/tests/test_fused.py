@@ -14,8 +14,8 @@ def attention_layers(engine):
 
 
 def serves(engine):
-    """Whether each layer's road has been taken."""
-    return [layer.halyard and layer.attn.impl.road is not None for layer in attention_layers(engine)]
+    """Whether each layer's path has been taken."""
+    return [layer.halyard and layer.attn.impl.kv_path is not None for layer in attention_layers(engine)]
 
 
 def check(theirs, ours, prompts, bound):

@@ -41,20 +41,20 @@ def run(tmp_path_factory, folder_of):
 @pytest.mark.parametrize("how", ["eager", "compiled"])
 def test_the_same_tokens_and_probabilities(run, how):
     off, words = run(how, "off")
-    assert off["counts"] == {} and off["roads"] == 0 and "Halyard" not in words
+    assert off["counts"] == {} and off["kv_paths"] == 0 and "Halyard" not in words
     fused, _ = run(how, "fused" if how == "compiled" else "")  # the default
-    assert fused["counts"] == {"LlamaAttention fused": 2} and fused["roads"] == 2
+    assert fused["counts"] == {"LlamaAttention fused": 2} and fused["kv_paths"] == 2
     assert fused["generated"] == off["generated"]
 
 
 def test_a_variable_that_is_wrong(run):
     wrong, words = run("eager", "rotary")
-    assert words.count('HALYARD_VLLM is "rotary", which is none of: off, fused') == 1 and wrong["roads"] == 0
+    assert words.count('HALYARD_VLLM is "rotary", which is none of: off, fused') == 1 and wrong["kv_paths"] == 0
 
 
 def test_no_kernels(run):
     stock, words = run("eager", "fused", HALYARD_TARGET="reference")
-    assert stock["counts"] == {} and stock["roads"] == 0
+    assert stock["counts"] == {} and stock["kv_paths"] == 0
     assert words.count("Halyard does nothing: ") == 1 and "but the target is reference" in words
 
 

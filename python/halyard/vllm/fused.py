@@ -35,7 +35,7 @@ _LAYOUTS = {
 _LAYOUTS["vec16"] = _LAYOUTS["vec"]
 
 
-class Road:
+class KvPath:
     """From the projection of one layer to its cache."""
 
     def __init__(self, module: Any, kv_cache: Tensor, isa: str) -> None:
@@ -97,7 +97,7 @@ class HalyardAttentionImpl(CPUAttentionBackendImpl):
     """vLLM's attention on CPUs, which can begin at the projection."""
 
     module: Any = None  # the model's layer, where it is served
-    road: Road | None = None
+    path: KvPath | None = None
     is_known = False
 
     def __init__(self, *args: Any, **others: Any) -> None:
@@ -107,7 +107,7 @@ class HalyardAttentionImpl(CPUAttentionBackendImpl):
 
     def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
         super().process_weights_after_loading(act_dtype)
-        self.road = None  # whose norms may have other weights now
+        self.kv_path = None  # whose norms may have other weights now
         if not self.is_known:
             left(f"the attention of {self.model}", "it is not known")
 
@@ -116,16 +116,16 @@ class HalyardAttentionImpl(CPUAttentionBackendImpl):
         output = qkv.new_empty((qkv.shape[0], self.num_heads * self.head_size))
         if metadata is None:  # a run without a cache, which measures memory
             return output
-        road = self.road
-        if road is None or road.kv_cache is not kv_cache:
-            road = self.road = Road(self.module, kv_cache, attention.isa)
+        path = self.kv_path
+        if path is None or path.kv_cache is not kv_cache:
+            path = self.kv_path = KvPath(self.module, kv_cache, attention.isa)
         n = metadata.num_actual_tokens
         if n != qkv.shape[0]:
             qkv, positions, slots = qkv[:n], positions[:n], slots[:n]
         q = qkv.new_empty((n, self.num_heads, self.head_size))
-        road.run(qkv, positions, slots, q.view(n, -1))
+        path.run(qkv, positions, slots, q.view(n, -1))
         torch.ops._C.cpu_attention_with_kv_cache(
-            q, road.k_cache, road.v_cache, output[:n].view(n, self.num_heads, self.head_size), metadata.query_start_loc,
+            q, path.k_cache, path.v_cache, output[:n].view(n, self.num_heads, self.head_size), metadata.query_start_loc,
             metadata.seq_lens, self.scale, metadata.causal, self.alibi_slopes, self.sliding_window,
             metadata.block_table, self.logits_soft_cap, metadata.scheduler_metadata, self.sinks,
             metadata.dynamic_causal, attention._k_scale_float, attention._v_scale_float, self.kv_cache_dtype)

@@ -1,4 +1,4 @@
-"""Records of groups: views, scales apart, moves, other libraries, bad input. Those in caches are in test_road.py; which
+"""Records of groups: views, scales apart, moves, other libraries, bad input. Those in caches are in test_kv_path.py; which
 bytes they hold is for C++'s tests."""
 
 import re

@@ -9,7 +9,7 @@
 ///     k.kv = &kv;  // keep all of it until the plan is made
 ///     const halyard::plan plan(halyard::plan_desc(128, {k}));
 ///     const auto stages = halyard::stages(weight, 128, pages);
-///     const auto slots = halyard::slots(numbers, {batch, tokens}, halyard::keep_last);
+///     const auto slots = halyard::slots(numbers, {batch, tokens}, halyard::unchecked_slots);
 ///     const auto brought = halyard::kv_args(&stages, &slots);
 ///     halyard::run(plan, angles, x, x, halyard::run_options().with(brought));
 #pragma once
@@ -100,11 +100,11 @@ halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, void *
 }
 
 /// In the place of a scratch: tokens may have the same slot, and the last of them is kept.
-struct keep_last_t {};
-inline constexpr keep_last_t keep_last{};
+struct unchecked_slots_t {};
+inline constexpr unchecked_slots_t unchecked_slots{};
 
 template <typename Index>
-halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, keep_last_t) noexcept {
+halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, unchecked_slots_t) noexcept {
     auto result = slots(data, shape, nullptr, 0);
     result.policy = HALYARD_SLOTS_RANGE_ONLY;
     return result;
@@ -132,7 +132,7 @@ inline halyard_kv_args kv_args(const halyard_stages *stages, const halyard_slots
 
 /// What the run of a plan that rerotates brings: where keys are now, and what they were rotated with; NULL: the run's
 /// source.
-inline halyard_kv_args moved_from(const halyard_positions &where,
+inline halyard_kv_args rerotate_from(const halyard_positions &where,
                                   const halyard_angle_source *with = nullptr) noexcept {
     auto args = make_struct<halyard_kv_args>();
     args.from_positions = &where;

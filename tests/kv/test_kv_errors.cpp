@@ -1,4 +1,4 @@
-// Bad arguments of roads: plans with stages that cannot be, and runs that bring what does not fit. Each has its status,
+// Bad arguments of KV paths: plans with stages that cannot be, and runs that bring what does not fit. Each has its status,
 // and a sentence that names the argument and its value; nothing is written. Beside each bad value stands a good one.
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
@@ -14,7 +14,7 @@ constexpr double nan_value = std::numeric_limits<double>::quiet_NaN(),
                  infinite = std::numeric_limits<double>::infinity();
 
 /// q in place, k with norm, static scales and a cache, v with dynamic scales and another cache.
-struct RoadRun : ValidRun {
+struct KvRun : ValidRun {
     halyard_scale_desc fixed = halyard::describe_static_scales(HALYARD_SCALE_PER_HEAD);
     halyard_cache_desc k_cache = halyard::describe_hnd_cache(n_slots / bs, bs, H, D);
     halyard_cache_desc v_cache = halyard::describe_nhd_cache(n_slots / bs, bs, H, D);
@@ -26,7 +26,7 @@ struct RoadRun : ValidRun {
         stages[1].bias = at(910);
     }
 
-    RoadRun() : ValidRun(3) {
+    KvRun() : ValidRun(3) {
         kv[1].norm = &norm;
         kv[1].scale = &fixed;
         kv[1].cache = &k_cache;
@@ -51,13 +51,13 @@ struct RoadRun : ValidRun {
 
 }  // namespace
 
-TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
-    RoadRun s;
+TEST_CASE("errors: kv path, norms of a plan", "[errors][kv]") {
+    KvRun s;
     const Table &plans = s.plans;
     auto &norm = s.norm;
     s.refuse_fields({"tensors[1].kv.norm.window_size"});  // named beside window_offset, below
     plans.accept({{norm.eps, 1e38}});
-    const std::int64_t D = RoadRun::D, most = INT64_MAX;
+    const std::int64_t D = KvRun::D, most = INT64_MAX;
     for (const auto &[offset, size] : std::vector<std::pair<std::int64_t, std::int64_t>>{
              {-1, 4}, {D, 0}, {D, 1}, {0, D + 1}, {4, 5}, {0, -1}, {1, most}, {INT64_MIN, 0}, {most, most}}) {
         plans.refuse(HALYARD_ERROR_WINDOW, {"window_offset is " + text(offset), "window_size " + text(size)},
@@ -77,19 +77,19 @@ TEST_CASE("errors: roads, norms of a plan", "[errors][road]") {
         {HALYARD_ERROR_MISMATCH, {"has_bias is 1", "kind is HALYARD_NORM_RMS (0)"}, {{norm.has_bias, 1}}},
         {HALYARD_ERROR_UNSUPPORTED,
          {"tensors[1].head_dim is 2050", "2048"},
-         {{s.tensors[1].head_dim, 2050}, {s.k_cache, halyard::describe_hnd_cache(2, 4, RoadRun::H, 2050)}}},
+         {{s.tensors[1].head_dim, 2050}, {s.k_cache, halyard::describe_hnd_cache(2, 4, KvRun::H, 2050)}}},
     });
 }
 
-TEST_CASE("errors: roads, dtypes, scales and caches of a plan", "[errors][road]") {
-    RoadRun s;
+TEST_CASE("errors: kv path, dtypes, scales and caches of a plan", "[errors][kv]") {
+    KvRun s;
     const Table &plans = s.plans;
     auto &cache = s.k_cache;
     plans.accept({});
     for (const std::int32_t dtype : {HALYARD_E4M3, HALYARD_E5M2, HALYARD_INT8}) {
         plans.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.tensors[0].dtype, dtype}});
     }
-    plans.refuse_each(HALYARD_ERROR_SHAPE, {1, 3, 6, 2 * RoadRun::D, 1 << 30, INT32_MAX}, {s.kv[1].hadamard});
+    plans.refuse_each(HALYARD_ERROR_SHAPE, {1, 3, 6, 2 * KvRun::D, 1 << 30, INT32_MAX}, {s.kv[1].hadamard});
     const std::string of_k = "tensors[1].kv.cache";
     plans.refuse({
         {HALYARD_ERROR_MISMATCH, {}, {{s.dynamic.per, 1}}},
@@ -111,8 +111,8 @@ TEST_CASE("errors: roads, dtypes, scales and caches of a plan", "[errors][road]"
                        {{s.tensors[2].pairing, 99}}});  // of what is not rotated, not read
 }
 
-TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
-    RoadRun s;
+TEST_CASE("errors: kv path, slots of a run", "[errors][kv]") {
+    KvRun s;
     const Table &runs = s.runs;
     auto &slots = s.slots;
     auto *const values = s.numbers(2000);
@@ -127,7 +127,7 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
                         {{values[4], slot}, {slots.policy, policy}});
         }
     }
-    const auto smaller = halyard::describe_nhd_cache(1, 4, RoadRun::H, RoadRun::D);  // of two caches counts
+    const auto smaller = halyard::describe_nhd_cache(1, 4, KvRun::H, KvRun::D);  // of two caches counts
     runs.refuse({
         {HALYARD_ERROR_SHAPE, {}, {{slots.scratch_bytes, 0}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 0, token 0] is 5", "-1 to 3"}, {{s.v_cache, smaller}}},
@@ -142,8 +142,8 @@ TEST_CASE("errors: roads, slots of a run", "[errors][road]") {
                       {{slots.scratch, s.at(1128)}}});
 }
 
-TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors][road]") {
-    RoadRun s;
+TEST_CASE("errors: kv path, stages that a run lacks or has too many of", "[errors][kv]") {
+    KvRun s;
     const Table &runs = s.runs;
     auto &stages = s.stages;
     auto &norm = s.norm;
@@ -174,12 +174,12 @@ TEST_CASE("errors: roads, stages that a run lacks or has too many of", "[errors]
     });
 }
 
-TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
-    RoadRun s;
+TEST_CASE("errors: kv path, stages that do not fit their run", "[errors][kv]") {
+    KvRun s;
     const Table &runs = s.runs;
     auto &norm = s.norm;
     auto &k = s.stages[1];
-    constexpr std::int64_t all = RoadRun::H * RoadRun::D;
+    constexpr std::int64_t all = KvRun::H * KvRun::D;
     runs.refuse_each(HALYARD_ERROR_SHAPE, {7, 9, 0, INT64_MAX}, {k.n_weights, k.n_scales});
     for (const double scale : {0.0, -0.0, -1.0, nan_value, infinite, 0x1p-140}) {
         runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales[1] is "}, {{*s.at(951), scale}});
@@ -205,8 +205,8 @@ TEST_CASE("errors: roads, stages that do not fit their run", "[errors][road]") {
     });
 }
 
-TEST_CASE("errors: roads, stages over other arguments", "[errors][road]") {
-    RoadRun s;
+TEST_CASE("errors: kv path, stages over other arguments", "[errors][kv]") {
+    KvRun s;
     s.add_bias();
     auto &stages = s.stages;
     struct Overlap {
@@ -234,7 +234,7 @@ TEST_CASE("errors: roads, stages over other arguments", "[errors][road]") {
 namespace {
 
 /// The same, with scales by position for q: [2, 3, 2] floats at 3000.
-struct ScaledRun : RoadRun {
+struct ScaledRun : KvRun {
     ScaledRun() {
         kv[0].position_scales = 1;
         stages[0].position_scales = at(3000);
@@ -246,7 +246,7 @@ struct ScaledRun : RoadRun {
 
 }  // namespace
 
-TEST_CASE("errors: roads, scales by position", "[errors][road]") {
+TEST_CASE("errors: kv path, scales by position", "[errors][kv]") {
     ScaledRun s;
     auto &q = s.stages[0];
     s.refuse_fields({"tensors*", "x*", "y*", "kv.stages[1]*", "kv.stages[2]*"});
@@ -287,7 +287,7 @@ TEST_CASE("errors: roads, scales by position", "[errors][road]") {
                 {{s.kv[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
 }
 
-TEST_CASE("roads: bound runs take the scales by position of each call", "[road][bound]") {
+TEST_CASE("paths: bound runs take the scales by position of each call", "[kv][bound]") {
     ScaledRun s;
     BoundRun bound(s);
     const auto before = s.arena;
@@ -300,8 +300,8 @@ TEST_CASE("roads: bound runs take the scales by position of each call", "[road][
     CHECK(s.holds(after));
 }
 
-TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][road]") {
-    RoadRun s;
+TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][kv]") {
+    KvRun s;
     const Table &runs = s.runs;
     // As many scales as are said to be there are looked at, whatever the heads ask for.
     const GuardedMemory memory(1);
@@ -334,8 +334,8 @@ TEST_CASE("errors: roads, counts and strides that nothing bounds", "[errors][roa
 }
 
 // What a bad run has, bad calls of bound runs have too: see ValidRun::runs. These differ from what was bound.
-TEST_CASE("errors: roads, calls of bound runs that bring other structs", "[errors][road][bound]") {
-    RoadRun s;
+TEST_CASE("errors: kv path, calls of bound runs that bring other structs", "[errors][kv][bound]") {
+    KvRun s;
     BoundRun b(s);
     b.calls.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.kv.slots.data is NULL"}, {{b.kv.slots, nullptr}}},
@@ -353,7 +353,7 @@ TEST_CASE("errors: roads, calls of bound runs that bring other structs", "[error
 // and the others have some fields that are not.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
-TEST_CASE("errors: roads, whatever is accepted is what the formula says, and stays in its memory", "[errors][road]") {
+TEST_CASE("errors: kv path, whatever is accepted is what the formula says, and stays in its memory", "[errors][kv]") {
     oracle::Random random(Catch::getSeed());
     std::vector<std::uint8_t> bytes(3000);
     for (int round = 0; round < 4000; round++) {

@@ -11,14 +11,14 @@ struct ggml_cgraph;
 
 namespace halyard_ggml {
 
-/// What of a road is wanted beside the rotation.
+/// What of a KV path is wanted beside the rotation.
 struct Neighbours {
     bool norm, hadamard, cache;
 };
 
 /// RMS_NORM -> MUL -> ROPE -> MUL_MAT (Hadamard) -> SET_ROWS; all but ROPE may be absent. Or CONT -> MUL_MAT (Hadamard)
 /// -> SET_ROWS, as v takes it; CONT may be absent. Views may lie between. Nodes are NULL then.
-struct Road {
+struct KvPath {
     Rope rope;
     ggml_tensor *rope_node;
     ggml_tensor *norm_node, *mul_node, *cont_node;
@@ -49,25 +49,25 @@ struct Move {
 /// Finds the shift around node i, if it is a ROPE in one.
 bool find_move(const ggml_cgraph *graph, int i, Move *out);
 
-/// Finds the roads of one graph.
-class RoadFinder {
+/// Finds the KV paths of one graph.
+class PathFinder {
 public:
-    explicit RoadFinder(const ggml_cgraph *graph) : graph_(graph) {}
+    explicit PathFinder(const ggml_cgraph *graph) : graph_(graph) {}
 
     const ggml_cgraph *graph() const { return graph_; }
 
-    /// The longest road through node i, a ROPE, ROPE_BACK or Hadamard transform without one, with no other neighbours
+    /// The longest KV path through node i, a ROPE, ROPE_BACK or Hadamard transform without one, with no other neighbours
     /// than those wanted. The results of all nodes but the last are read by the next one only, and nothing is computed
     /// between them; but before SET_ROWS there may be what has nothing to do with its cache. Returns NULL, or why the
     /// node stays with ggml: a static string.
-    const char *find(int i, Neighbours wanted, Road *out);
+    const char *find(int i, Neighbours wanted, KvPath *out);
 
     /// Whether what a tensor holds is known before the graph is computed.
     bool is_ready(const ggml_tensor *tensor);
 
 private:
-    const char *find_rope(int i, Neighbours wanted, Road *road);
-    void find_cache(int last, Road *road);
+    const char *find_rope(int i, Neighbours wanted, KvPath *path);
+    void find_cache(int last, KvPath *path);
 
     const ggml_cgraph *graph_;
     std::vector<std::pair<const ggml_tensor *, bool>> known_;  // what is_ready() has found

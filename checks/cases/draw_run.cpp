@@ -1,24 +1,24 @@
-// What a scene's run brings: views, stages, slots and positions, and what all of these hold.
-#include "checks/scene/scene.h"
+// What a case's run brings: views, stages, slots and positions, and what all of these hold.
+#include "checks/cases/case.h"
 
 #include <cmath>
 #include <numeric>
 
-namespace scenes {
+namespace cases {
 
 namespace {
 
 class RunDrawer {
 public:
-    explicit RunDrawer(Scene &scene)
-        : scene_(scene), draw_(scene.draw), choice_(scene.choice), call_(scene.call), angles_(scene.angles),
-          memory_(scene.memory) {}
+    explicit RunDrawer(Case &drawn)
+        : drawn_(drawn), draw_(drawn.draw), choice_(drawn.choice), call_(drawn.call), angles_(drawn.angles),
+          memory_(drawn.memory) {}
 
     void draw() {
         contents_ = oracle::Random(static_cast<std::uint64_t>(draw_.in(0, draw_.is_fuzzed() ? 255 : INT32_MAX)));
-        strides_ = scene_.level(of_strides);
-        positions_ = scene_.level(of_positions);
-        scene_.are_numbers = scene_.level(of_values) == 0;
+        strides_ = drawn_.level(of_strides);
+        positions_ = drawn_.level(of_positions);
+        drawn_.are_numbers = drawn_.level(of_values) == 0;
         const oracle::Values kinds[] = {oracle::Values::ordinary, oracle::Values::any_bits, oracle::Values::special,
                                         oracle::Values::short_mantissa};
         values_ = draw_.one_of(kinds);
@@ -30,11 +30,11 @@ public:
         if (call_.has_cache()) {
             draw_slots();
         }
-        const auto kind = static_cast<Angles::Kind>(scene_.level(of_source));
+        const auto kind = static_cast<Angles::Kind>(drawn_.level(of_source));
         const bool is_by_token = kind == Angles::by_token && call_.n_batch() * n_tokens_ > 0;
         angles_.draw(draw_, choice_, call_, kind == Angles::by_token && !is_by_token ? Angles::table : kind,
-                     scene_.level(of_axes), memory_);
-        angles_.from = static_cast<Angles::From>(moves_ ? scene_.level(of_from) : 0);
+                     drawn_.level(of_axes), memory_);
+        angles_.from = static_cast<Angles::From>(moves_ ? drawn_.level(of_from) : 0);
         if (!is_by_token) {
             draw_positions();
         }
@@ -49,11 +49,11 @@ public:
         const halyard_kv_args &brought = call_.brought;
         const bool brings = brought.stages != nullptr || brought.slots != nullptr || brought.from_positions != nullptr;
         call_.args.kv = brings ? &brought : nullptr;
-        scene_.before = memory_.image();
+        drawn_.before = memory_.image();
     }
 
 private:
-    Scene &scene_;
+    Case &drawn_;
     Draw &draw_;
     const Choice &choice_;
     Call &call_;
@@ -78,8 +78,8 @@ private:
         y.dtype = call_.out_dtype(i);
         const bool could_be = kv.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
                               (kv.no_rotation != 0 || call_.out_pairing(i) == call_.tensors[i].pairing);
-        scene_.in_place[i] = could_be && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
-        draw_strides(x, !scene_.in_place[i]);
+        drawn_.in_place[i] = could_be && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
+        draw_strides(x, !drawn_.in_place[i]);
         draw_strides(y, false);
     }
 
@@ -148,10 +148,10 @@ private:
                 all.shape[2] = x.strides[1] / x.shape[3];
                 memory_.add(x.data, inputs, extent_of(all), step_of(x), gap());
             } else if (!moves_ || !is_cached) {
-                memory_.add(x.data, scene_.in_place[i] ? outputs : inputs, extent_of(x), step_of(x), gap());
+                memory_.add(x.data, drawn_.in_place[i] ? outputs : inputs, extent_of(x), step_of(x), gap());
             }
             heads += x.shape[2];
-            if (scene_.in_place[i]) {
+            if (drawn_.in_place[i]) {
                 std::copy(x.strides, x.strides + 4, y.strides);
                 memory_.add_beside(y.data, x.data, 0);
             } else if (!is_cached) {
@@ -188,12 +188,12 @@ private:
             }
         }
         const std::int64_t row = head_dim * bytes_of(call_.out_dtype(i));
-        if (scene_.is_packed[i]) {
+        if (drawn_.is_packed[i]) {
             memory_.add_beside(stages.cache, call_.stages[i - 1].cache, row);
         } else if (kv.cache != nullptr) {
             Extent extent = extent_of_cache(call_, i);  // and behind that of the last slot
-            extent.high += scene_.page_scales[i] != 0                     ? kv.cache->stride_block
-                           : i + 1 < call_.n() && scene_.is_packed[i + 1] ? row
+            extent.high += drawn_.page_scales[i] != 0                     ? kv.cache->stride_block
+                           : i + 1 < call_.n() && drawn_.is_packed[i + 1] ? row
                            : has_scales_in_gaps(i)                        ? 8
                                                                           : 0;
             const std::int64_t step = std::max<std::int64_t>(choice_.step, has_scales_in_gaps(i) ? 4 : 1);
@@ -228,8 +228,8 @@ private:
             const Extent extent = extent_of_group_scales(call_, i, is_input);
             if (is_input) {
                 memory_.add(stages.from_group_scales, memory_.new_region(), extent, 1, draw_.in(0, 3));
-            } else if (scene_.page_scales[i] != 0) {
-                memory_.add_beside(stages.group_scales, stages.cache, scene_.page_scales[i]);
+            } else if (drawn_.page_scales[i] != 0) {
+                memory_.add_beside(stages.group_scales, stages.cache, drawn_.page_scales[i]);
             } else {
                 memory_.add(stages.group_scales, memory_.new_region(), extent, 1, draw_.in(0, 3));
             }
@@ -248,7 +248,7 @@ private:
         halyard_stages &stages = call_.stages[i];
         const std::int64_t heads = call_.x[i].shape[2];
         const bool has_cache = call_.kv[i].cache != nullptr, by_head = has_cache && draw_.one_in(2);
-        stages.stride_scales[2] = by_head ? scene_.n_slots : 1;
+        stages.stride_scales[2] = by_head ? drawn_.n_slots : 1;
         stages.stride_scales[1] = by_head ? 1 : heads + draw_.in(0, 2);
         stages.stride_scales[0] = has_cache ? 0 : n_tokens_ * stages.stride_scales[1];
         if (has_scales_in_gaps(i)) {
@@ -263,8 +263,8 @@ private:
     /// With gaps, forwards or backwards; shared by heads, or by everything.
     void add_position_scales(int i) {
         std::int64_t(&strides)[3] = call_.stages[i].stride_position_scales;
-        if (scene_.position_scales[i] > 1) {
-            const bool by_head = scene_.position_scales[i] == 3;
+        if (drawn_.position_scales[i] > 1) {
+            const bool by_head = drawn_.position_scales[i] == 3;
             strides[2] = by_head ? draw_.in(1, 2) : 0;
             strides[1] = (by_head ? call_.x[i].shape[2] * strides[2] : 1) + draw_.in(0, 1);
             strides[0] = draw_.one_in(3) ? 0 : n_tokens_ * strides[1] + draw_.in(0, 1);
@@ -315,27 +315,27 @@ private:
             return;  // a fuzzer has it, with no memory behind it
         }
         for_each_head(call_, i, [&](const Head &at) {
-            if (place_of_input(call_, i, at, 0) == nullptr || scene_.has_bad_slot(at.batch, at.token)) {
+            if (place_of_input(call_, i, at, 0) == nullptr || drawn_.has_bad_slot(at.batch, at.token)) {
                 return;
             }
             if (dtype == HALYARD_UINT8) {
                 fill_record(i, at);
                 return;
             }
-            if (!scene_.are_numbers && call_.groups_of(i, false) != nullptr) {
+            if (!drawn_.are_numbers && call_.groups_of(i, false) != nullptr) {
                 fill_hard(i, at);
                 return;
             }
             for (std::int64_t d = 0; d < call_.tensors[i].head_dim; d++) {
                 char *const element = place_of_input(call_, i, at, d);
-                if (dtype <= HALYARD_BF16 && scene_.are_numbers) {
+                if (dtype <= HALYARD_BF16 && drawn_.are_numbers) {
                     write_real(dtype, element, 4 * static_cast<float>(contents_.unit()));
                 } else if (dtype <= HALYARD_BF16) {
                     oracle::write_word(dtype, element, oracle::random_word(contents_, dtype, values_));
                 } else {
                     do {
                         *element = static_cast<char>(contents_.bits());
-                    } while (scene_.are_numbers && !std::isfinite(read_real(dtype, element)));
+                    } while (drawn_.are_numbers && !std::isfinite(read_real(dtype, element)));
                 }
             }
             if (moves_ && call_.is_dynamic(i)) {  // is read first
@@ -348,7 +348,7 @@ private:
     /// zero points have to be finite.
     void fill_record(int i, const Head &at) {
         const oracle::Record record = call_.record_of(i, true);
-        if (!scene_.are_numbers && !moves_) {
+        if (!drawn_.are_numbers && !moves_) {
             return;
         }
         std::vector<float> head;
@@ -360,7 +360,7 @@ private:
         char *const scales = record.scales_apart ? place_of_group_scales(call_, i, at, true) : nullptr;
         oracle::encode(record, head.data(), reinterpret_cast<unsigned char *>(bytes),
                        reinterpret_cast<unsigned char *>(scales));
-        for (std::int64_t g = 0; !scene_.are_numbers && g < record.n_groups(); g++) {
+        for (std::int64_t g = 0; !drawn_.are_numbers && g < record.n_groups(); g++) {
             char *const data = bytes + record.data_offset + g * record.data_stride;
             std::generate(data, data + record.data_bytes(), [&] { return static_cast<char>(contents_.bits()); });
         }
@@ -395,10 +395,10 @@ private:
 
     void draw_slots() {
         halyard_slots &slots = call_.slots;
-        const int kind = scene_.level(of_slots);
+        const int kind = drawn_.level(of_slots);
         slots.type = kind < 2 ? kind : static_cast<std::int32_t>(draw_.in(HALYARD_INT32, HALYARD_INT64));
         slots.consecutive = kind == 2 ? 1 : 0;
-        slots.policy = choice_.on_device ? HALYARD_SLOTS_RANGE_ONLY : scene_.level(of_policy);
+        slots.policy = choice_.on_device ? HALYARD_SLOTS_RANGE_ONLY : drawn_.level(of_policy);
         slots.shape[0] = call_.n_batch();
         slots.shape[1] = kind == 2 ? 1 : n_tokens_;
         slots.strides[0] = slots.shape[1] + (draw_.one_in(2) ? 0 : draw_.in(1, 3));
@@ -406,7 +406,7 @@ private:
         memory_.add(slots.data, memory_.new_region(), extent_of(slots), choice_.on_device ? 4 : 1,
                     choice_.on_device ? 0 : draw_.in(0, 1));
         if (slots.policy == HALYARD_SLOTS_CHECK) {
-            slots.scratch_bytes = (scene_.n_slots + 7) / 8;
+            slots.scratch_bytes = (drawn_.n_slots + 7) / 8;
             memory_.add(slots.scratch, memory_.new_region(), Extent(1, slots.scratch_bytes), 1);
         }
         call_.brought.slots = &slots;
@@ -419,7 +419,7 @@ private:
             return;
         }
         const bool are_ranges = slots.consecutive != 0;
-        const std::int64_t n = call_.n_batch() * n_tokens_, n_slots = scene_.n_slots;
+        const std::int64_t n = call_.n_batch() * n_tokens_, n_slots = drawn_.n_slots;
         const std::int64_t skip = draw_.in(0, std::max<std::int64_t>(n_slots - n, 0));
         const bool are_in_order = draw_.one_in(2);
         const bool may_be_doubled = slots.policy == HALYARD_SLOTS_RANGE_ONLY && !choice_.on_device;
@@ -505,7 +505,7 @@ private:
     bool is_padding(const halyard_positions &view, std::int64_t b, std::int64_t t) const {
         const char *const place = place_of_number(view, 0, b, t);
         return !any_token(call_, [&](std::int64_t batch, std::int64_t token) {
-            return place_of_number(view, 0, batch, token) == place && scene_.is_written(batch, token);
+            return place_of_number(view, 0, batch, token) == place && drawn_.is_written(batch, token);
         });
     }
 
@@ -545,23 +545,23 @@ private:
 
 }  // namespace
 
-void Scene::draw_run() { RunDrawer(*this).draw(); }
+void Case::draw_run() { RunDrawer(*this).draw(); }
 
 // ---- What is refused -----------------------------------------------------------------------------------------------
 
-bool Scene::has_bad_slot(std::int64_t batch, std::int64_t token) const {
+bool Case::has_bad_slot(std::int64_t batch, std::int64_t token) const {
     const std::int64_t slot = call.brought.slots != nullptr ? slot_of(call, batch, token) : -1;
     return slot < -1 || slot >= n_slots;
 }
 
-bool Scene::is_kept(std::int64_t batch, std::int64_t token) const {
+bool Case::is_kept(std::int64_t batch, std::int64_t token) const {
     const std::int64_t slot = slot_of(call, batch, token);
     return slot >= 0 && !any_token(call, [&](std::int64_t b, std::int64_t t) {
                return (b > batch || (b == batch && t > token)) && slot_of(call, b, t) == slot;
            });
 }
 
-bool Scene::is_written(std::int64_t batch, std::int64_t token) const {
+bool Case::is_written(std::int64_t batch, std::int64_t token) const {
     for (int i = 0; i < call.n(); i++) {
         if (call.x[i].shape[2] != 0 && (call.kv[i].cache == nullptr || slot_of(call, batch, token) != -1)) {
             return true;
@@ -571,7 +571,7 @@ bool Scene::is_written(std::int64_t batch, std::int64_t token) const {
 }
 
 /// One of a token that is written, and that angles do not cover; keys may move between all positions of 32 bits.
-bool Scene::has_bad_position(std::int64_t batch, std::int64_t token) const {
+bool Case::has_bad_position(std::int64_t batch, std::int64_t token) const {
     const bool moves = call.plan.rerotates != 0,
                are_read = call.rotates() && angles.desc.by_token == 0 && is_written(batch, token);
     for (std::int64_t axis = 0; axis < angles.n_axes() && are_read; axis++) {
@@ -585,7 +585,7 @@ bool Scene::has_bad_position(std::int64_t batch, std::int64_t token) const {
     return false;
 }
 
-bool Scene::is_refused() const {
+bool Case::is_refused() const {
     return any_token(call, [&](std::int64_t b, std::int64_t t) {
         const bool is_doubled = call.brought.slots != nullptr && call.slots.policy == HALYARD_SLOTS_CHECK &&
                                 slot_of(call, b, t) >= 0 && !is_kept(b, t);
@@ -594,4 +594,4 @@ bool Scene::is_refused() const {
     });
 }
 
-}  // namespace scenes
+}  // namespace cases

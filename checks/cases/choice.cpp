@@ -1,9 +1,9 @@
-#include "checks/scene/choice.h"
+#include "checks/cases/choice.h"
 
 #include <algorithm>
 #include <set>
 
-namespace scenes {
+namespace cases {
 
 std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels) {
     using Pair = std::array<std::size_t, 4>;  // two factors and their levels
@@ -45,4 +45,4 @@ std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels) 
     return rows;
 }
 
-}  // namespace scenes
+}  // namespace cases

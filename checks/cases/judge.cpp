@@ -1,14 +1,14 @@
-// What is right of all that a scene's run has left.
+// What is right of all that a case's run has left.
 #include "checks/fields.h"
 #include "checks/model.h"
 #include "checks/require.h"
-#include "checks/scene/scene.h"
+#include "checks/cases/case.h"
 
 #include <cmath>
 #include <limits>
 #include <sstream>
 
-namespace scenes {
+namespace cases {
 
 namespace {
 
@@ -31,7 +31,7 @@ bool is_coarse() {
 
 class Judge {
 public:
-    Judge(const Scene &scene, const Images &after) : scene_(scene), after_(after) {}
+    Judge(const Case &drawn, const Images &after) : drawn_(drawn), after_(after) {}
 
     void check_tensor(int i) {
         if (call_.groups_of(i, false) != nullptr) {
@@ -39,7 +39,7 @@ public:
         }
         const std::int64_t n_heads = call_.x[i].shape[2];
         any_token(call_, [&](std::int64_t b, std::int64_t t) {
-            if (n_heads > 0 && (call_.kv[i].cache == nullptr || scene_.is_kept(b, t))) {
+            if (n_heads > 0 && (call_.kv[i].cache == nullptr || drawn_.is_kept(b, t))) {
                 check_token(i, b, t);
             }
             return false;
@@ -48,7 +48,7 @@ public:
 
     /// Whether nothing was written but outputs and scratch.
     void check_rest() const {
-        Images expected = scene_.before;
+        Images expected = drawn_.before;
         const auto take = [&](const char *at, std::int64_t bytes) {
             std::copy_n(memory_.in(after_, at), bytes, memory_.in(expected, at));
         };
@@ -62,17 +62,17 @@ public:
     }
 
 private:
-    const Scene &scene_;
-    const Call &call_ = scene_.call;
-    const Memory &memory_ = scene_.memory;
+    const Case &drawn_;
+    const Call &call_ = drawn_.call;
+    const Memory &memory_ = drawn_.memory;
     const Images &after_;
     halyard::plan plan_of_floats_;
 
     void check_token(int i, std::int64_t b, std::int64_t t) {
-        const bool is_exact = scene_.angles.desc.reference == HALYARD_REFERENCE_EXACT || call_.kv[i].no_rotation != 0;
+        const bool is_exact = drawn_.angles.desc.reference == HALYARD_REFERENCE_EXACT || call_.kv[i].no_rotation != 0;
         if (call_.groups_of(i, false) != nullptr) {
             check_records(i, b, t);
-        } else if ((scene_.are_numbers || call_.takes_any_number(i)) && is_exact && !is_coarse()) {
+        } else if ((drawn_.are_numbers || call_.takes_any_number(i)) && is_exact && !is_coarse()) {
             check_bounds(i, b, t);
         }
     }
@@ -101,7 +101,7 @@ private:
 
     /// What a token's records are made from, [heads, head_dim]: a run of its own leaves it there.
     std::vector<float> floats_of(int i, std::int64_t b, std::int64_t t) const {
-        TokenRun run(scene_, b, t);
+        TokenRun run(drawn_, b, t);
         const std::int64_t heads = call_.x[i].shape[2], head_dim = call_.tensors[i].head_dim;
         std::vector<float> floats(static_cast<std::size_t>(heads * head_dim)), inputs;
         run.x[0] = run.x[i];
@@ -129,7 +129,7 @@ private:
 
     void check_records(int i, std::int64_t b, std::int64_t t) const {
         const oracle::Record record = call_.record_of(i, false);
-        memory_.restore(scene_.before);
+        memory_.restore(drawn_.before);
         const std::vector<float> floats = floats_of(i, b, t);
         std::vector<unsigned char> bytes(static_cast<std::size_t>(record.bytes)),
             scales(static_cast<std::size_t>(record.dense_scales()));
@@ -155,28 +155,28 @@ private:
 
     // ---- Bounds ----
 
-    oracle::Road road_of(int i) const {
+    oracle::KvPath path_of(int i) const {
         const halyard_tensor_desc &desc = call_.tensors[i];
         const halyard_kv_desc &kv = call_.kv[i];
-        oracle::Road road;
-        road.dtype = call_.dtype_of_stages(i);
-        road.n_heads = call_.x[i].shape[2];
-        road.head_dim = desc.head_dim;
-        road.rotary_dim = kv.no_rotation != 0 ? 0 : call_.plan.rotary_dim;
-        road.rotary_offset = desc.rotary_offset;
-        road.half_in = desc.pairing == HALYARD_PAIRING_HALF;
-        road.half_out = call_.out_pairing(i) == HALYARD_PAIRING_HALF;
-        road.hadamard = kv.hadamard;
-        road.undoes = call_.plan.rerotates != 0;
+        oracle::KvPath path;
+        path.dtype = call_.dtype_of_stages(i);
+        path.n_heads = call_.x[i].shape[2];
+        path.head_dim = desc.head_dim;
+        path.rotary_dim = kv.no_rotation != 0 ? 0 : call_.plan.rotary_dim;
+        path.rotary_offset = desc.rotary_offset;
+        path.half_in = desc.pairing == HALYARD_PAIRING_HALF;
+        path.half_out = call_.out_pairing(i) == HALYARD_PAIRING_HALF;
+        path.hadamard = kv.hadamard;
+        path.undoes = call_.plan.rerotates != 0;
         if (kv.norm == nullptr) {
-            return road;
+            return path;
         }
         const halyard_norm_desc &described = *kv.norm;
-        oracle::RoadNorm &norm = road.norm.emplace();
+        oracle::KvNorm &norm = path.norm.emplace();
         norm.row = described.width == HALYARD_NORM_ROW;
         norm.after = described.order == HALYARD_NORM_AFTER;
-        norm.rounds_before = (described.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 && road.dtype != HALYARD_F32;
-        norm.rounds_after = (described.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && road.dtype != HALYARD_F32;
+        norm.rounds_before = (described.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 && path.dtype != HALYARD_F32;
+        norm.rounds_after = (described.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && path.dtype != HALYARD_F32;
         norm.eps = described.no_eps != 0 ? 0 : static_cast<float>(described.eps == 0 ? 1e-6 : described.eps);
         norm.offset = described.window_offset;
         norm.size = or_else(described.window_size, desc.head_dim - norm.offset);
@@ -193,7 +193,7 @@ private:
                 norm.bias.push_back(read(call_.stages[i].bias));
             }
         }
-        return road;
+        return path;
     }
 
     /// What a token's heads of the input held before the run.
@@ -202,12 +202,12 @@ private:
         for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
             const Head at = {b, t, head};
             const auto place = [&](std::int64_t d) {
-                return memory_.in(scene_.before, place_of_input(call_, i, at, d));
+                return memory_.in(drawn_.before, place_of_input(call_, i, at, d));
             };
             if (call_.groups_of(i, true) != nullptr) {
                 const oracle::Record record = call_.record_of(i, true);
                 const char *const scales = record.scales_apart
-                                               ? memory_.in(scene_.before, place_of_group_scales(call_, i, at, true))
+                                               ? memory_.in(drawn_.before, place_of_group_scales(call_, i, at, true))
                                                : nullptr;
                 const std::vector<float> values =
                     oracle::decode(record, reinterpret_cast<const unsigned char *>(place(0)),
@@ -216,7 +216,7 @@ private:
                 continue;
             }
             const bool is_scaled = call_.plan.rerotates != 0;
-            const float scale = is_scaled ? scale_in(scene_.before, i, at).value_or(1.0f) : 1.0f;
+            const float scale = is_scaled ? scale_in(drawn_.before, i, at).value_or(1.0f) : 1.0f;
             for (std::int64_t d = 0; d < call_.tensors[i].head_dim; d++) {
                 token.push_back(static_cast<long double>(read_real(call_.tensors[i].dtype, place(d))) * scale);
             }
@@ -225,27 +225,27 @@ private:
     }
 
     void check_bounds(int i, std::int64_t b, std::int64_t t) const {
-        oracle::Road road = road_of(i);
-        for (std::int64_t head = 0; call_.kv[i].position_scales != 0 && head < road.n_heads; head++) {
-            road.position_scales.push_back(read_real(HALYARD_F32, place_of_position_scale(call_, i, {b, t, head})));
+        oracle::KvPath path = path_of(i);
+        for (std::int64_t head = 0; call_.kv[i].position_scales != 0 && head < path.n_heads; head++) {
+            path.position_scales.push_back(read_real(HALYARD_F32, place_of_position_scale(call_, i, {b, t, head})));
         }
         std::vector<long double> cos, sin;
-        for (std::int64_t pair = 0; pair < road.rotary_dim / 2; pair++) {
-            const Angles::CosSin turn = scene_.angles.at(call_, b, t, pair);
+        for (std::int64_t pair = 0; pair < path.rotary_dim / 2; pair++) {
+            const Angles::CosSin turn = drawn_.angles.at(call_, b, t, pair);
             cos.push_back(turn.cos);
             sin.push_back(turn.sin);
         }
-        const oracle::RoadValues values = oracle::road_of_values(road, read_token(i, b, t), cos, sin);
-        for (std::int64_t head = 0; head < road.n_heads; head++) {
+        const oracle::KvValues values = oracle::path_of_values(path, read_token(i, b, t), cos, sin);
+        for (std::int64_t head = 0; head < path.n_heads; head++) {
             const Head at = {b, t, head};
-            const long double *const value = values.value.data() + head * road.head_dim;
-            const long double *const bound = values.bound.data() + head * road.head_dim;
+            const long double *const value = values.value.data() + head * path.head_dim;
+            const long double *const bound = values.bound.data() + head * path.head_dim;
             const std::optional<float> scale = scale_in(after_, i, at);
             if (call_.is_dynamic(i)) {
-                check_scale(i, at, {value, value + road.head_dim}, *std::max_element(bound, bound + road.head_dim),
+                check_scale(i, at, {value, value + path.head_dim}, *std::max_element(bound, bound + path.head_dim),
                             *scale);
             }
-            for (std::int64_t d = 0; d < road.head_dim; d++) {
+            for (std::int64_t d = 0; d < path.head_dim; d++) {
                 const char *const place = memory_.in(after_, place_of_output(call_, i, at, d));
                 const std::uint32_t word = oracle::read_word(call_.out_dtype(i), place);
                 if (!oracle::may_be_stored(call_.out_dtype(i), word, value[d], bound[d], scale)) {
@@ -273,7 +273,7 @@ private:
 
 }  // namespace
 
-std::string Scene::fault(const Images &after) const {
+std::string Case::fault(const Images &after) const {
     try {
         Judge judge(*this, after);
         for (int i = 0; i < call.n(); i++) {
@@ -286,7 +286,7 @@ std::string Scene::fault(const Images &after) const {
     }
 }
 
-std::string Scene::difference(const Images &expected, const Images &result) const {
+std::string Case::difference(const Images &expected, const Images &result) const {
     std::ostringstream what;
     Images accepted = result;
     for_each_output(call, [&](const char *at, std::int32_t dtype) {
@@ -308,7 +308,7 @@ std::string Scene::difference(const Images &expected, const Images &result) cons
     return what.str().empty() ? "" : what.str() + text();
 }
 
-std::string Scene::text() const {
+std::string Case::text() const {
     std::string all;
     for (int i = 0; i < call.n(); i++) {
         all += in_place[i] ? "; y[" + std::to_string(i) + "] in place" : "";
@@ -318,4 +318,4 @@ std::string Scene::text() const {
            fields::text(fields::places(fields::of<halyard_run_args>(), &call.args, call.n()));
 }
 
-}  // namespace scenes
+}  // namespace cases

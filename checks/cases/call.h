@@ -2,7 +2,7 @@
 #pragma once
 
 #include "checks/record_oracle.h"
-#include "checks/road_oracle.h"
+#include "checks/kv_oracle.h"
 #include "checks/sized.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <limits>
 #include <optional>
 
-namespace scenes {
+namespace cases {
 
 /// A struct of the C ABI that knows its size, and is zero beside it.
 template <typename Struct>
@@ -413,4 +413,4 @@ void for_each_output(const Call &call, Function function) {
     }
 }
 
-}  // namespace scenes
+}  // namespace cases

@@ -2,17 +2,17 @@
 // in; and the check of all that it wrote.
 #pragma once
 
-#include "checks/scene/angles.h"
-#include "checks/scene/cache_layouts.h"
+#include "checks/cases/angles.h"
+#include "checks/cases/cache_layouts.h"
 
-namespace scenes {
+namespace cases {
 
-struct Scene {
+struct Case {
     /// Draws all of it, and makes the angle source.
-    Scene(Draw &from, const Choice &fixed);
+    Case(Draw &from, const Choice &fixed);
     /// The same in steps, between which a fuzzer changes what was drawn.
     struct InSteps {};
-    Scene(Draw &from, const Choice &fixed, InSteps) : draw(from), choice(fixed) {}
+    Case(Draw &from, const Choice &fixed, InSteps) : draw(from), choice(fixed) {}
     void draw_plan();
     void draw_run();
     std::string create_angles();
@@ -58,10 +58,10 @@ struct Scene {
     }
 };
 
-/// One token of a scene's call, as a run of its own.
+/// One token of a case's call, as a run of its own.
 struct TokenRun : RunStructs {
-    TokenRun(const Scene &scene, std::int64_t batch, std::int64_t token) : RunStructs(scene.call) {
-        const Call &call = scene.call;
+    TokenRun(const Case &drawn, std::int64_t batch, std::int64_t token) : RunStructs(drawn.call) {
+        const Call &call = drawn.call;
         if (brought.slots != nullptr) {
             slot_ = slot_of(call, batch, token);
             slots.data = &slot_;
@@ -69,18 +69,18 @@ struct TokenRun : RunStructs {
             slots.consecutive = 0;
             slots.shape[0] = slots.shape[1] = 1;
         }
-        for (std::int64_t axis = 0; axis < scene.angles.n_axes(); axis++) {
+        for (std::int64_t axis = 0; axis < drawn.angles.n_axes(); axis++) {
             to_[axis] = position_of(call.args.positions, axis, batch, token);
             from_[axis] = position_of(call.brought.from_positions, axis, batch, token);
         }
         for (const auto &[view, numbers] : {std::pair(&positions, to_), std::pair(&from_positions, from_)}) {
             *view = halyard::positions(numbers, {1, 1});
-            view->n_axes = scene.angles.n_axes();
+            view->n_axes = drawn.angles.n_axes();
             view->stride_axis = 1;
         }
         args.positions = &positions;
-        if (scene.angles.desc.by_token != 0) {
-            row_ = scene.angles.of_row(scene.angles.row_of(call, batch, token));
+        if (drawn.angles.desc.by_token != 0) {
+            row_ = drawn.angles.of_row(drawn.angles.row_of(call, batch, token));
             args.positions = nullptr;
             args.angles = row_.get();
         }
@@ -115,4 +115,4 @@ private:
     }
 };
 
-}  // namespace scenes
+}  // namespace cases

@@ -1,6 +1,6 @@
 // The KV path, from projection to cache, and keys that move: random calls of all their stages against the oracle, on
 // every target and in every way.
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -9,7 +9,7 @@
 
 namespace {
 
-using namespace scenes;
+using namespace cases;
 using oracle::Random;
 
 Random seeded() { return Random(Catch::getSeed()); }
@@ -19,15 +19,15 @@ void check(const Choice &choice, Random &random) {
     CAPTURE(choice.level, seed);
     Random contents(seed);
     Draw draw(contents);
-    Scene scene(draw, choice);
-    CAPTURE(scene.text());  // of what crashes
-    REQUIRE(fault_of_ways(scene) == "");
+    Case drawn(draw, choice);
+    CAPTURE(drawn.text());  // of what crashes
+    REQUIRE(fault_of_ways(drawn) == "");
 }
 
 /// Every pair of levels, but of factors that have fewer here.
 void check_pairs(bool moves, const std::vector<std::pair<Factor, int>> &fewer) {
     Random random = seeded();
-    Levels n_levels = moves ? of_moves : of_roads;
+    Levels n_levels = moves ? of_moves : of_kv_path;
     for (const auto &[factor, n] : fewer) {
         n_levels[factor] = n;
     }
@@ -41,26 +41,26 @@ void check_pairs(bool moves, const std::vector<std::pair<Factor, int>> &fewer) {
 
 }  // namespace
 
-TEST_CASE("road: every pair of stages on every target", "[road]") {
+TEST_CASE("kv path: every pair of stages on every target", "[kv]") {
     check_pairs(false, {{of_head_dim, 7}, {of_values, 1}, {of_groups, 1}, {of_from_groups, 1}});
 }
 
-TEST_CASE("moves: every pair of what they are put together from, on every target", "[road][moves]") {
+TEST_CASE("moves: every pair of what they are put together from, on every target", "[kv][moves]") {
     check_pairs(true, {{of_head_dim, 5}, {of_groups, 1}});
 }
 
 // Those that have records have no scale, and no other dtype where these are.
-TEST_CASE("road: every pair of stages and records, on every target", "[road][groups]") {
+TEST_CASE("kv path: every pair of stages and records, on every target", "[kv][groups]") {
     check_pairs(false, {{of_head_dim, 10}, {of_scale, 1}});
 }
 
 TEST_CASE("moves: every pair of what they are put together from and records, on every target",
-          "[road][moves][groups]") {
+          "[kv][moves][groups]") {
     check_pairs(true, {{of_head_dim, 10}, {of_dtype, 1}, {of_scale, 1}});
 }
 
 // Records of what decides about groups: ties, ends, subnormal numbers, and what is not finite.
-TEST_CASE("groups: hard groups of every preset, on every target", "[road][groups]") {
+TEST_CASE("groups: hard groups of every preset, on every target", "[kv][groups]") {
     static constexpr std::int64_t head_dims[] = {96, 96, 96, 96, 96, 96, 96, 96, 576, 512, 512, 96};
     Random random = seeded();
     for (int i = 0; i < 12 * 8; i++) {
@@ -79,7 +79,7 @@ TEST_CASE("groups: hard groups of every preset, on every target", "[road][groups
 }
 
 // A norm of whole heads, their rotation in half pairing and the store are one kernel, where a cache lets it.
-TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
+TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
     Random random = seeded();
     constexpr int norms[] = {1, 2, 3, 6, 8, 10};  // the last three have no such kernel
     Levels n_levels;
@@ -113,7 +113,7 @@ TEST_CASE("road: norm and rotation at once, into every cache", "[road]") {
 
 // Weights and biases of all heads, or their scales by position, are more than fits beside a block of heads; and rows
 // are as long as a block, or longer.
-TEST_CASE("road: many heads, with weights of their own or of the row, or scales by position", "[road]") {
+TEST_CASE("kv path: many heads, with weights of their own or of the row, or scales by position", "[kv]") {
     Random random = seeded();
     for (int round = 0; round < 4 * 8; round++) {
         const bool is_even = round / 4 % 2 == 0;
@@ -140,7 +140,7 @@ TEST_CASE("road: many heads, with weights of their own or of the row, or scales 
 }
 
 // Their bounds allow for roundings, and hold without them, too.
-TEST_CASE("road: each rounding of a norm is seen in the bits", "[road]") {
+TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
     std::vector<Images> results;
     for (int rounding = 0; rounding < 4; rounding++) {
         Choice choice = Choice::of_rotations();
@@ -150,15 +150,15 @@ TEST_CASE("road: each rounding of a norm is seen in the bits", "[road]") {
         choice.shape = {1, 37, 8};
         Random random = seeded();
         Draw draw(random);
-        Scene scene(draw, choice);
-        results.push_back(run_model(scene));
+        Case drawn(draw, choice);
+        results.push_back(run_model(drawn));
         CHECK(std::count(results.begin(), results.end(), results.back()) == 1);
     }
 }
 
 // The longest heads have more pairs than rows are made at once.
 TEST_CASE("moves: from one source to another or within it, of many tokens and of long heads",
-          "[road][moves][sources][axes]") {
+          "[kv][moves][sources][axes]") {
     Random random = seeded();
     static constexpr std::int64_t shapes[][3] = {{1, 300, 29}, {40, 11, 29}, {3, 7, 29}, {1, 5, 10000}};
     for (int round = 0; round < 4 * 2 * 3; round++) {
@@ -176,7 +176,7 @@ TEST_CASE("moves: from one source to another or within it, of many tokens and of
 }
 
 // The pairs of very wide heads are rotated some at a time.
-TEST_CASE("road: heads beside those whose pairs are rotated in turn are normed once", "[road]") {
+TEST_CASE("kv path: heads beside those whose pairs are rotated in turn are normed once", "[kv]") {
     constexpr std::int64_t wide = 16384, narrow = 64;
     auto norm = halyard::make_struct<halyard_norm_desc>();
     norm.eps = 1.0;

@@ -1,9 +1,9 @@
-// Where the choices of a scene come from: the random numbers of a seed, or a fuzzer's bytes.
+// Where the choices of a case come from: the random numbers of a seed, or a fuzzer's bytes.
 #pragma once
 
 #include "checks/oracle.h"
 
-namespace scenes {
+namespace cases {
 
 class Draw {
 public:
@@ -40,4 +40,4 @@ private:
     std::uint8_t byte() { return at_ == end_ ? 0 : *at_++; }
 };
 
-}  // namespace scenes
+}  // namespace cases

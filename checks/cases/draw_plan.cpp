@@ -1,19 +1,19 @@
-// The plan of a scene: its shape, and the stages of each tensor.
-#include "checks/scene/scene.h"
+// The plan of a case: its shape, and the stages of each tensor.
+#include "checks/cases/case.h"
 #include "cuda/cuda_kernels.h"
 
-namespace scenes {
+namespace cases {
 
 namespace {
 
 class PlanDrawer {
 public:
-    explicit PlanDrawer(Scene &scene) : scene_(scene), draw_(scene.draw), choice_(scene.choice), call_(scene.call) {}
+    explicit PlanDrawer(Case &drawn) : drawn_(drawn), draw_(drawn.draw), choice_(drawn.choice), call_(drawn.call) {}
 
     void draw() {
         static constexpr std::int64_t shapes[][2] = {{1, 1},  {3, 1},  {1, 3},  {2, 5},
                                                      {1, 19}, {2, 19}, {1, 37}, {1, 70}};
-        static_assert(of_roads[of_shape] == std::size(shapes) + 1);
+        static_assert(of_kv_path[of_shape] == std::size(shapes) + 1);
         const auto shape = static_cast<std::size_t>(level(of_shape));
         const std::int64_t any[] = {draw_.in(0, 3), draw_.in(0, 16)};
         const std::int64_t *const drawn = shape < std::size(shapes) ? shapes[shape] : any;
@@ -21,7 +21,7 @@ public:
             x.shape[0] = or_else(choice_.shape[0], drawn[0]);
             x.shape[1] = or_else(choice_.shape[1], drawn[1]);
         }
-        scene_.n_slots = choice_.on_device ? 24 : draw_.is_fuzzed() ? 80 : 128;
+        drawn_.n_slots = choice_.on_device ? 24 : draw_.is_fuzzed() ? 80 : 128;
         draw_window();
         const std::int64_t n = draw_.one_in(2) ? 2 : draw_.in(1, HALYARD_MAX_TENSORS);
         call_.plan.n_tensors = static_cast<std::int32_t>(or_else(choice_.n_tensors, n));
@@ -33,13 +33,13 @@ public:
     }
 
 private:
-    Scene &scene_;
+    Case &drawn_;
     Draw &draw_;
     const Choice &choice_;
     Call &call_;
     bool is_half_[HALYARD_MAX_TENSORS] = {};  // of rows of a cache
 
-    int level(Factor factor, int tensor = 0) { return scene_.level(factor, tensor); }
+    int level(Factor factor, int tensor = 0) { return drawn_.level(factor, tensor); }
     template <typename T, std::size_t n>
     std::int32_t one_of(const T (&choices)[n]) {
         return static_cast<std::int32_t>(draw_.one_of(choices));
@@ -48,7 +48,7 @@ private:
     /// Of the first tensor.
     void draw_window() {
         static constexpr std::int64_t head_dims[] = {64, 80, 96, 128, 192, 256, 512, 16, 32, 576, 640};
-        static_assert(of_roads[of_head_dim] == std::size(head_dims) + 1);
+        static_assert(of_kv_path[of_head_dim] == std::size(head_dims) + 1);
         halyard_tensor_desc &head = call_.tensors[0];
         std::int64_t &rotary_dim = call_.plan.rotary_dim = choice_.rotary_dim;
         const auto width = static_cast<std::size_t>(choice_.head_dim == 0 ? level(of_head_dim) : 0);
@@ -91,8 +91,8 @@ private:
         draw_records(i);
         draw_scale(i);
         draw_norm(i);
-        scene_.position_scales[i] = level(of_position_scales, i);
-        kv.position_scales = scene_.position_scales[i] != 0 ? 1 : 0;
+        drawn_.position_scales[i] = level(of_position_scales, i);
+        kv.position_scales = drawn_.position_scales[i] != 0 ? 1 : 0;
         draw_hadamard(i);
         draw_cache(i);
         draw_group_scales(i, true);
@@ -176,7 +176,7 @@ private:
                                          {.unit_offset = maybe, .window = maybe, .layer = yes, .bias = yes},
                                          {.row = yes, .layer = yes, .bias = maybe},
                                          {.window = maybe, .layer = maybe, .bias = maybe, .per_head = yes}};
-        static_assert(of_roads[of_norm] == std::size(forms));  // the first is none
+        static_assert(of_kv_path[of_norm] == std::size(forms));  // the first is none
         const auto *const kernel = choice_.kernel;
         const int kind = kernel == nullptr ? level(of_norm, i) : draw_.one_in(3) ? 0 : draw_.one_of({1, 1, 3, 5});
         if (kind == 0) {
@@ -235,7 +235,7 @@ private:
             cache = call_.caches[i - 1];
             call_.x[i].shape[2] = call_.x[i - 1].shape[2];
             kv.out_dtype = call_.out_dtype(i - 1);
-            scene_.is_packed[i] = true;
+            drawn_.is_packed[i] = true;
             return;
         }
         const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
@@ -247,7 +247,7 @@ private:
         const std::int64_t gap = layout == rows && call_.is_dynamic(i) ? 8 - width % 4  // which its scale lies in
                                  : is_row_major && draw_.one_in(2)     ? draw_.in(1, 2) * unit
                                                                        : 0;
-        describe_layout(is_row_major || fits ? layout : hnd, scene_.n_slots / bs, bs,
+        describe_layout(is_row_major || fits ? layout : hnd, drawn_.n_slots / bs, bs,
                         std::max<std::int64_t>(call_.x[i].shape[2], 1), (width + unit - 1) / unit * unit + gap, cache);
         if (choice_.on_device && cache.block_size == 0) {
             cache.stride_block = 0;  // a device wants it to be aligned, too
@@ -285,17 +285,17 @@ private:
         const std::int64_t block = by_head ? heads * groups.scales_stride_head : tokens * groups.scales_stride_token;
         groups.scales_stride_block = block + draw_.in(0, 3);
         if (std::int64_t &stride = call_.caches[i].stride_block; is_paged && stride > 0 && draw_.one_in(2)) {
-            scene_.page_scales[i] = stride + draw_.in(0, 3);
-            stride = groups.scales_stride_block = scene_.page_scales[i] + block;
+            drawn_.page_scales[i] = stride + draw_.in(0, 3);
+            stride = groups.scales_stride_block = drawn_.page_scales[i] + block;
         }
     }
 };
 
 }  // namespace
 
-void Scene::draw_plan() { PlanDrawer(*this).draw(); }
+void Case::draw_plan() { PlanDrawer(*this).draw(); }
 
-Scene::Scene(Draw &from, const Choice &fixed) : Scene(from, fixed, InSteps()) {
+Case::Case(Draw &from, const Choice &fixed) : Case(from, fixed, InSteps()) {
     draw_plan();
     draw_run();
     if (const std::string refused = create_angles(); !refused.empty()) {
@@ -303,11 +303,11 @@ Scene::Scene(Draw &from, const Choice &fixed) : Scene(from, fixed, InSteps()) {
     }
 }
 
-std::string Scene::create_angles() {
+std::string Case::create_angles() {
     const std::string refused = angles.create(call.plan.rerotates != 0);
     call.args.angles = angles.source().get();
     call.brought.from_angles = call.plan.rerotates != 0 ? angles.get_from() : nullptr;
     return refused;
 }
 
-}  // namespace scenes
+}  // namespace cases

@@ -1,10 +1,10 @@
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include "checks/fields.h"
 #include "checks/model.h"
 #include "core/plan.h"
 
-namespace scenes {
+namespace cases {
 
 namespace {
 
@@ -61,37 +61,37 @@ halyard_status run(const halyard_plan *plan, const Call &of, Way way, std::int32
 
 namespace {
 
-Images run_by(const halyard::plan &plan, Scene &scene, Way way, std::int32_t n_parts) {
-    scene.memory.restore(scene.before);
+Images run_by(const halyard::plan &plan, Case &drawn, Way way, std::int32_t n_parts) {
+    drawn.memory.restore(drawn.before);
     WatchedError error;
-    if (run(plan.get(), scene.call, way, n_parts, error) != HALYARD_OK) {
-        throw std::runtime_error(error.error.message + scene.text());
+    if (run(plan.get(), drawn.call, way, n_parts, error) != HALYARD_OK) {
+        throw std::runtime_error(error.error.message + drawn.text());
     }
-    return scene.memory.image();
+    return drawn.memory.image();
 }
 
 }  // namespace
 
-Images run(Scene &scene, const char *target, Way way, std::int32_t n_parts) {
-    halyard_plan_desc desc = scene.call.plan;
+Images run(Case &drawn, const char *target, Way way, std::int32_t n_parts) {
+    halyard_plan_desc desc = drawn.call.plan;
     desc.target = target;
-    return run_by(halyard::plan(desc), scene, way, n_parts);
+    return run_by(halyard::plan(desc), drawn, way, n_parts);
 }
 
-Images run_model(Scene &scene) { return run_by(model::make_plan(scene.call.plan), scene, Way::whole, 1); }
+Images run_model(Case &drawn) { return run_by(model::make_plan(drawn.call.plan), drawn, Way::whole, 1); }
 
-Images run_each_token(Scene &scene) {
-    scene.memory.restore(scene.before);
-    const halyard::plan plan(scene.call.plan);
-    const std::int64_t n_tokens = scene.call.n_tokens();
-    for (std::int64_t i = 0; i < scene.call.n_batch() * n_tokens; i++) {
-        const TokenRun token(scene, i / n_tokens, i % n_tokens);
+Images run_each_token(Case &drawn) {
+    drawn.memory.restore(drawn.before);
+    const halyard::plan plan(drawn.call.plan);
+    const std::int64_t n_tokens = drawn.call.n_tokens();
+    for (std::int64_t i = 0; i < drawn.call.n_batch() * n_tokens; i++) {
+        const TokenRun token(drawn, i / n_tokens, i % n_tokens);
         WatchedError error;
         if (call(error, halyard_run(plan.get(), &token.args, &error.error)) != HALYARD_OK) {
-            throw std::runtime_error(error.error.message + scene.text());
+            throw std::runtime_error(error.error.message + drawn.text());
         }
     }
-    return scene.memory.image();
+    return drawn.memory.image();
 }
 
 std::vector<const char *> targets_of(const Call &call) {
@@ -105,23 +105,23 @@ std::vector<const char *> targets_of(const Call &call) {
     return names;
 }
 
-std::string fault_of_ways(Scene &scene) {
-    const Images expected = run_model(scene);
-    std::string fault = scene.fault(expected);
-    for (const char *const target : targets_of(scene.call)) {
+std::string fault_of_ways(Case &drawn) {
+    const Images expected = run_model(drawn);
+    std::string fault = drawn.fault(expected);
+    for (const char *const target : targets_of(drawn.call)) {
         if (fault.empty()) {
-            fault = scene.difference(expected, run(scene, target, Way::whole));
+            fault = drawn.difference(expected, run(drawn, target, Way::whole));
             fault = fault.empty() ? "" : std::string(target) + ": " + fault;
         }
     }
     for (const Way way : all_ways) {
-        fault = fault.empty() ? scene.difference(expected, run(scene, nullptr, way, 5)) : fault;
+        fault = fault.empty() ? drawn.difference(expected, run(drawn, nullptr, way, 5)) : fault;
     }
     if (fault.empty()) {
-        fault = scene.difference(expected, run_each_token(scene));
+        fault = drawn.difference(expected, run_each_token(drawn));
         fault = fault.empty() ? "" : "token by token: " + fault;
     }
     return fault;
 }
 
-}  // namespace scenes
+}  // namespace cases

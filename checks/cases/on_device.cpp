@@ -1,18 +1,18 @@
-#include "checks/scene/on_device.h"
+#include "checks/cases/on_device.h"
 
 #include "checks/cuda_memory.h"
 #include "checks/fields.h"
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
-namespace scenes {
+namespace cases {
 
 namespace {
 
-/// Copies of a scene's regions on a device.
+/// Copies of a case's regions on a device.
 class Mirror {
 public:
-    Mirror(const Scene &scene, const halyard_cuda_queue &queue) : scene_(scene) {
-        for (const std::vector<char> &bytes : scene.before) {
+    Mirror(const Case &drawn, const halyard_cuda_queue &queue) : drawn_(drawn) {
+        for (const std::vector<char> &bytes : drawn.before) {
             regions_.push_back(
                 std::make_unique<cuda_test::Memory>(queue, bytes.empty() ? std::vector<char>(16) : bytes));
         }
@@ -20,30 +20,30 @@ public:
 
     /// Where a copy is.
     void *data(const void *host) const {
-        const Memory::Found found = scene_.memory.find(host);
+        const Memory::Found found = drawn_.memory.find(host);
         return found.region < 0 ? nullptr : regions_[static_cast<std::size_t>(found.region)]->data(found.offset);
     }
     Images image() const {
         Images images;
         for (std::size_t i = 0; i < regions_.size(); i++) {
             images.push_back(regions_[i]->read());
-            images.back().resize(scene_.before[i].size());
+            images.back().resize(drawn_.before[i].size());
         }
         return images;
     }
 
 private:
-    const Scene &scene_;
+    const Case &drawn_;
     std::vector<std::unique_ptr<cuda_test::Memory>> regions_;
 };
 
-/// Makes a scene's run on a device, with pointers into its mirror. Throws where it is refused.
-Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_cuda_queue &queue,
+/// Makes a case's run on a device, with pointers into its mirror. Throws where it is refused.
+Images run_on_device(const Case &drawn, const Mirror &mirror, const halyard_cuda_queue &queue,
                      const cuda_test::Memory &words) {
-    const Angles &angles = scene.angles;
-    RunStructs there(scene.call);
+    const Angles &angles = drawn.angles;
+    RunStructs there(drawn.call);
     for (const fields::Place &place :
-         fields::places(fields::of<halyard_run_args>(), &there.args, scene.call.plan.n_tensors)) {
+         fields::places(fields::of<halyard_run_args>(), &there.args, drawn.call.plan.n_tensors)) {
         if (place.field->kind == fields::Kind::data && place.field->name != std::string("scales")) {  // which are here
             place.write(mirror.data(place.pointer()));
         }
@@ -68,7 +68,7 @@ Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_cud
             angles.of_rows(mirror.data(angles.desc.cos_rows), mirror.data(angles.desc.sin_rows), angles.desc.n_rows);
     }
     const halyard::cuda_angles angles_there(queue, angles.is_given() ? given : angles.source());
-    const halyard::cuda_plan plan(queue, scene.call.plan, angles_there);
+    const halyard::cuda_plan plan(queue, drawn.call.plan, angles_there);
     auto error = sized<halyard_error>();
     if (halyard_run_cuda(plan.get(), &args, &error) != HALYARD_OK) {
         throw std::runtime_error(error.message);
@@ -78,13 +78,13 @@ Images run_on_device(const Scene &scene, const Mirror &mirror, const halyard_cud
 
 /// What the CPU leaves where each bad position is 0, and a token with one, or with a bad slot, has no slot. The slots
 /// in memory stay so.
-Images run_on_host(Scene &scene) {
-    scene.memory.restore(scene.before);
-    Call &call = scene.call;
+Images run_on_host(Case &drawn) {
+    drawn.memory.restore(drawn.before);
+    Call &call = drawn.call;
     const std::int32_t policy = call.args.bad_position;
     const bool is_told = policy == HALYARD_BAD_POSITION_ERROR;
     any_token(call, [&](std::int64_t b, std::int64_t t) {
-        if (scene.has_bad_slot(b, t) || (is_told && call.brought.slots != nullptr && scene.has_bad_position(b, t))) {
+        if (drawn.has_bad_slot(b, t) || (is_told && call.brought.slots != nullptr && drawn.has_bad_position(b, t))) {
             write_number(call.slots.type, place_of_number(call.slots, b, t), -1);
         }
         return false;
@@ -97,17 +97,17 @@ Images run_on_host(Scene &scene) {
     if (status != HALYARD_OK) {
         throw std::runtime_error("on the CPU: " + std::string(error.error.message));
     }
-    return scene.memory.image();
+    return drawn.memory.image();
 }
 
 /// Whether the error word tells of a bad position or slot where there is one, and its neighbour is as it was.
-bool is_word_right(const Scene &scene, const std::vector<char> &words) {
+bool is_word_right(const Case &drawn, const std::vector<char> &words) {
     const auto has = [&](auto what) {
-        return any_token(scene.call, [&](std::int64_t b, std::int64_t t) { return (scene.*what)(b, t); });
+        return any_token(drawn.call, [&](std::int64_t b, std::int64_t t) { return (drawn.*what)(b, t); });
     };
-    const bool has_bad_position = has(&Scene::has_bad_position), has_bad_slot = has(&Scene::has_bad_slot);
+    const bool has_bad_position = has(&Case::has_bad_position), has_bad_slot = has(&Case::has_bad_slot);
     const std::int64_t word = read_number(HALYARD_INT32, words.data() + 4);
-    const bool is_told = scene.call.args.bad_position == HALYARD_BAD_POSITION_ERROR;
+    const bool is_told = drawn.call.args.bad_position == HALYARD_BAD_POSITION_ERROR;
     return read_number(HALYARD_INT32, words.data()) == 0 &&
            (word == 0
                 ? !is_told || (!has_bad_position && !has_bad_slot)
@@ -116,26 +116,26 @@ bool is_word_right(const Scene &scene, const std::vector<char> &words) {
 
 }  // namespace
 
-std::string fault_on_device(Scene &scene, const halyard_cuda_queue &queue) {
-    const Mirror mirror(scene, queue);
+std::string fault_on_device(Case &drawn, const halyard_cuda_queue &queue) {
+    const Mirror mirror(drawn, queue);
     const cuda_test::Memory words(queue, std::vector<char>(8));
     Images result;
     try {
-        result = run_on_device(scene, mirror, queue, words);
-        if (!is_word_right(scene, words.read())) {
-            return "the error words are wrong" + scene.text();
+        result = run_on_device(drawn, mirror, queue, words);
+        if (!is_word_right(drawn, words.read())) {
+            return "the error words are wrong" + drawn.text();
         }
-        const Images expected = run_on_host(scene);
-        if (scene.call.brought.slots != nullptr) {  // those of the CPU have changed
-            const auto region = static_cast<std::size_t>(scene.memory.find(scene.call.slots.data).region);
-            if (result[region] != scene.before[region]) {
-                return "slots were written" + scene.text();
+        const Images expected = run_on_host(drawn);
+        if (drawn.call.brought.slots != nullptr) {  // those of the CPU have changed
+            const auto region = static_cast<std::size_t>(drawn.memory.find(drawn.call.slots.data).region);
+            if (result[region] != drawn.before[region]) {
+                return "slots were written" + drawn.text();
             }
             result[region] = expected[region];
         }
-        return scene.difference(expected, result);
+        return drawn.difference(expected, result);
     } catch (const std::exception &refused) {
-        return refused.what() + scene.text();
+        return refused.what() + drawn.text();
     }
 }
 
@@ -174,8 +174,8 @@ std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halya
     const std::int64_t most_heads = is_large ? 9 : n_tokens > 70 ? 2 : random.one_in(4) ? 70 : 9;
     choice.shape = {random.in(1, 3), n_tokens, random.in(1, most_heads)};
     Draw draw(random);
-    Scene scene(draw, choice);
-    return fault_on_device(scene, queue);
+    Case drawn(draw, choice);
+    return fault_on_device(drawn, queue);
 }
 
 std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard_cuda_queue &queue,
@@ -193,8 +193,8 @@ std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard
     choice.n_tensors = number % 3 == 0 ? HALYARD_MAX_TENSORS : 0;
     choice.level[of_layout] = number % 4 == 1 ? 1 + number / 4 % 3 : -1;
     Draw draw(random);
-    Scene scene(draw, choice);
-    return fault_on_device(scene, queue);
+    Case drawn(draw, choice);
+    return fault_on_device(drawn, queue);
 }
 
-}  // namespace scenes
+}  // namespace cases

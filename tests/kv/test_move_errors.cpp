@@ -34,7 +34,7 @@ struct MoveRun : ValidRun {
 
 }  // namespace
 
-TEST_CASE("errors: moves, plans", "[errors][road][moves]") {
+TEST_CASE("errors: moves, plans", "[errors][kv][moves]") {
     MoveRun s;
     const Table &plans = s.plans;
     s.refuse_fields({"tensors[0].kv.position_scales", "tensors[1].kv.position_scales", "x[1].strides*", "kv"});
@@ -61,7 +61,7 @@ TEST_CASE("errors: moves, plans", "[errors][road][moves]") {
     CHECK(plan.get()->tensors[1].out_pairing == halyard::Pairing::half);
 }
 
-TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][road][moves]") {
+TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][kv][moves]") {
     MoveRun s;
     const auto make = [&](const halyard_angle_source_desc &desc) { return halyard::angle_source(s.frequencies, desc); };
     auto table = describe_source(HALYARD_ANGLES_TABLE, 0, 9);
@@ -81,7 +81,7 @@ TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][r
     }
 }
 
-TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
+TEST_CASE("errors: moves, positions", "[errors][kv][moves]") {
     MoveRun s;
     const Table &runs = s.runs;
     auto &from = s.from_positions;
@@ -123,7 +123,7 @@ TEST_CASE("errors: moves, positions", "[errors][road][moves]") {
                 {{s.brought.from_positions, nullptr}, {s.brought.from_angles, s.args.angles}});
 }
 
-TEST_CASE("errors: moves, slots", "[errors][road][moves]") {
+TEST_CASE("errors: moves, slots", "[errors][kv][moves]") {
     MoveRun s;
     s.runs.refuse({
         {HALYARD_ERROR_MISMATCH, {}, {{s.slots.policy, HALYARD_SLOTS_RANGE_ONLY}}},
@@ -143,7 +143,7 @@ TEST_CASE("errors: moves, slots", "[errors][road][moves]") {
     });
 }
 
-TEST_CASE("errors: moves, scales", "[errors][road][moves]") {
+TEST_CASE("errors: moves, scales", "[errors][kv][moves]") {
     MoveRun s;
     using Float = std::numeric_limits<float>;
     auto &of_slot_7 = *s.at(1400 + 7 * 2 + 1), &of_slot_6 = *s.at(1400 + 6 * 2 + 1);  // which stays as it is
@@ -163,7 +163,7 @@ TEST_CASE("errors: moves, scales", "[errors][road][moves]") {
     s.runs.accept({{of_slot_7, Float::max()}});
 }
 
-TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][moves][groups]") {
+TEST_CASE("errors: moves, scales and zero points of records", "[errors][kv][moves][groups]") {
     MoveRun s;
     auto groups = halyard::describe_groups(HALYARD_GROUPS_OPENVINO_U8);
     auto cache = halyard::describe_hnd_cache(2, 4, MoveRun::H, 48);
@@ -194,7 +194,7 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][road][mo
     s.runs.refuse(HALYARD_ERROR_SCALE, {record + "scale of group 1"}, {{scale, 0x7c00}});
 }
 
-TEST_CASE("errors: moves, bound", "[errors][road][moves]") {
+TEST_CASE("errors: moves, bound", "[errors][kv][moves]") {
     MoveRun s;
     BoundRun bound(s);
     bound.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_positions.data is NULL, but the run was bound with"},

@@ -1,5 +1,5 @@
 // What is stored, to the byte: records of groups, typed from the description of each format; elements that are not
-// finite, ties and the ends of scales; and norms of such numbers. Random calls (test_road.cpp) have all the rest.
+// finite, ties and the ends of scales; and norms of such numbers. Random calls (test_kv_path.cpp) have all the rest.
 #include "checks/record_oracle.h"
 #include "checks/rotate.h"
 #include "checks/sized.h"
@@ -112,7 +112,7 @@ constexpr unsigned char minus(int n) { return static_cast<unsigned char>(256 - n
 
 }  // namespace
 
-TEST_CASE("groups: the records of ggml", "[road][groups]") {
+TEST_CASE("groups: the records of ggml", "[kv][groups]") {
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         // block_q8_0: f16 d, int8 qs[32]. With 127 as the largest, d and its reciprocal are 1.
@@ -145,7 +145,7 @@ TEST_CASE("groups: the records of ggml", "[road][groups]") {
     }
 }
 
-TEST_CASE("groups: the records of vLLM and OpenVINO", "[road][groups]") {
+TEST_CASE("groups: the records of vLLM and OpenVINO", "[kv][groups]") {
     const Bytes one = {0x00, 0x00, 0x80, 0x3f};
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
@@ -169,7 +169,7 @@ TEST_CASE("groups: the records of vLLM and OpenVINO", "[road][groups]") {
     }
 }
 
-TEST_CASE("groups: the records of DeepSeek and of OCP", "[road][groups]") {
+TEST_CASE("groups: the records of DeepSeek and of OCP", "[kv][groups]") {
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         // V3.2: 512 e4m3, the f32 scales of each 128, 64 bf16. A group of zeros has 1e-4 / 448.
@@ -208,7 +208,7 @@ TEST_CASE("groups: the records of DeepSeek and of OCP", "[road][groups]") {
     }
 }
 
-TEST_CASE("groups: what is not finite, zeros, and scales beyond their dtype", "[road][groups]") {
+TEST_CASE("groups: what is not finite, zeros, and scales beyond their dtype", "[kv][groups]") {
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
         const auto q8 = [&](const std::vector<std::pair<std::size_t, float>> &elements) {
@@ -246,7 +246,7 @@ TEST_CASE("groups: what is not finite, zeros, and scales beyond their dtype", "[
     }
 }
 
-TEST_CASE("road: the ends of the numbers", "[road]") {
+TEST_CASE("kv path: the ends of the numbers", "[kv]") {
     const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
@@ -286,7 +286,7 @@ TEST_CASE("road: the ends of the numbers", "[road]") {
     }
 }
 
-TEST_CASE("road: layer norms of equal numbers, of zeros, and of too large ones", "[road]") {
+TEST_CASE("kv path: layer norms of equal numbers, of zeros, and of too large ones", "[kv]") {
     const float most = std::numeric_limits<float>::max();
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);

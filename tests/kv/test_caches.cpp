@@ -1,6 +1,6 @@
-// Caches: who keeps a slot, and what descriptions are accepted. Random calls (test_road.cpp) see that runs store each
+// Caches: who keeps a slot, and what descriptions are accepted. Random calls (test_kv_path.cpp) see that runs store each
 // element where the description of any engine's layout says, and write nothing else.
-#include "checks/scene/ways.h"
+#include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -10,11 +10,11 @@
 
 namespace {
 
-using namespace scenes;
+using namespace cases;
 
 }  // namespace
 
-TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the threads", "[road][threads]") {
+TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the threads", "[kv][threads]") {
     oracle::Random random(Catch::getSeed());
     for (int round = 0; round < 3; round++) {
         Choice choice = Choice::of_rotations();
@@ -28,21 +28,21 @@ TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the
         choice.head_dim = 256;
         choice.rotary_dim = 64;
         Draw draw(random);
-        Scene scene(draw, choice);
-        REQUIRE(fault_of_ways(scene) == "");
-        const Images expected = run(scene, nullptr, Way::whole);
-        scene.memory.restore(scene.before);
-        const halyard::plan plan(scene.call.plan);
+        Case drawn(draw, choice);
+        REQUIRE(fault_of_ways(drawn) == "");
+        const Images expected = run(drawn, nullptr, Way::whole);
+        drawn.memory.restore(drawn.before);
+        const halyard::plan plan(drawn.call.plan);
         std::vector<std::jthread> threads;
         for (std::int32_t part = 0; part < 5; part++) {
-            threads.emplace_back([&, args = scene.call.args, part]() mutable {
+            threads.emplace_back([&, args = drawn.call.args, part]() mutable {
                 args.part = part;
                 args.n_parts = 5;
                 halyard_run(plan.get(), &args, nullptr);
             });
         }
         threads.clear();
-        CHECK(scene.difference(expected, scene.memory.image()) == "");
+        CHECK(drawn.difference(expected, drawn.memory.image()) == "");
     }
 }
 
@@ -86,7 +86,7 @@ halyard_status run(const Call &call, halyard_error *error) {
 
 }  // namespace
 
-TEST_CASE("caches: whatever is accepted, elements lie apart and inside the extent", "[road][errors]") {
+TEST_CASE("caches: whatever is accepted, elements lie apart and inside the extent", "[kv][errors]") {
     oracle::Random random(Catch::getSeed());
     int n_accepted = 0, n_refused = 0, n_too_strict = 0;
     for (int round = 0; round < 20000; round++) {
@@ -103,7 +103,7 @@ TEST_CASE("caches: whatever is accepted, elements lie apart and inside the exten
         call.kv[0].no_rotation = 1;
         call.kv[0].cache = &cache;
         call.x[0] = halyard::tensor(nullptr, halyard::dtype::f32, {1, cache.n_slots, H, head_dim});
-        call.slots = halyard::slots(slots.data(), {1, cache.n_slots}, halyard::keep_last);
+        call.slots = halyard::slots(slots.data(), {1, cache.n_slots}, halyard::unchecked_slots);
         call.brought.stages = call.stages;
         call.brought.slots = &call.slots;
         call.args.kv = &call.brought;

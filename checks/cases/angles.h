@@ -1,22 +1,22 @@
-// The angle source of a scene, of any kind, and the exact cos and sin that it stands for.
+// The angle source of a case, of any kind, and the exact cos and sin that it stands for.
 #pragma once
 
 #include "checks/make_sources.h"
-#include "checks/scene/choice.h"
-#include "checks/scene/draw.h"
-#include "checks/scene/memory.h"
+#include "checks/cases/choice.h"
+#include "checks/cases/draw.h"
+#include "checks/cases/memory.h"
 
 #include <cmath>
 #include <string>
 
-namespace scenes {
+namespace cases {
 
 struct Angles {
     enum Kind { table, phase, given_f32, given_f16, given_bf16, by_token };
     /// Where keys come from that move: by the same source, or another one.
     enum From { same, other };
 
-    Sized<halyard_angle_source_desc> desc;  // GIVEN: of the rows in a scene's memory
+    Sized<halyard_angle_source_desc> desc;  // GIVEN: of the rows in a case's memory
     Kind kind = table;
     std::int32_t first = 0, last = 0;  // what it covers
     From from = same;
@@ -214,4 +214,4 @@ private:
     }
 };
 
-}  // namespace scenes
+}  // namespace cases

@@ -1,5 +1,5 @@
-// Looks for roads in a graph.
-#include "road.h"
+// Looks for KV paths in a graph.
+#include "kv_path.h"
 
 #include "nodes.h"
 
@@ -45,7 +45,7 @@ bool has_rows_of(const ggml_tensor &norm, const ggml_tensor &heads) {
 }
 
 /// Adds RMS_NORM of heads or of whole tokens and, where it is there, MUL by weights.
-void find_norm(const ggml_cgraph *graph, int rope, std::int64_t rows_from, Road *road) {
+void find_norm(const ggml_cgraph *graph, int rope, std::int64_t rows_from, KvPath *path) {
     int i = neighbour(graph, rope, -1);
     const ggml_tensor *reader = nullptr;
     ggml_tensor *mul = nullptr;
@@ -53,7 +53,7 @@ void find_norm(const ggml_cgraph *graph, int rope, std::int64_t rows_from, Road 
     if (i >= 0 && graph->nodes[i]->op == GGML_OP_MUL) {
         mul = graph->nodes[i];
         const int before = neighbour(graph, i, -1);
-        if (!is_result(graph, road->rope_node->src[0], i) || !is_passed_on(graph, i) || before < 0) {
+        if (!is_result(graph, path->rope_node->src[0], i) || !is_passed_on(graph, i) || before < 0) {
             return;
         }
         const bool norm_is_first = mul->src[0] == graph->nodes[before];
@@ -69,23 +69,23 @@ void find_norm(const ggml_cgraph *graph, int rope, std::int64_t rows_from, Road 
         return;
     }
     ggml_tensor *norm = graph->nodes[i];
-    const bool is_row = !ggml_are_same_shape(norm, road->rope.x);
-    if (is_row && road->rope.x->ne[2] < rows_from) {
+    const bool is_row = !ggml_are_same_shape(norm, path->rope.x);
+    if (is_row && path->rope.x->ne[2] < rows_from) {
         return;
     }
-    const bool is_read = reader == nullptr ? is_result(graph, road->rope_node->src[0], i)
+    const bool is_read = reader == nullptr ? is_result(graph, path->rope_node->src[0], i)
                                            : reader->src[0] == norm || reader->src[1] == norm;
     if (norm->op != GGML_OP_RMS_NORM || !is_passed_on(graph, i) || !is_read ||
-        (reader != nullptr && !ggml_are_same_shape(norm, reader)) || (is_row && !has_rows_of(*norm, *road->rope.x)) ||
+        (reader != nullptr && !ggml_are_same_shape(norm, reader)) || (is_row && !has_rows_of(*norm, *path->rope.x)) ||
         !is_f32_rows(*norm) || !is_f32_rows(*norm->src[0])) {
         return;
     }
-    road->norm_is_of_rows = is_row;
-    road->norm_node = norm;
-    road->mul_node = mul;
-    road->weight = weight;
-    road->x = norm->src[0];
-    std::memcpy(&road->eps, norm->op_params, sizeof(road->eps));
+    path->norm_is_of_rows = is_row;
+    path->norm_node = norm;
+    path->mul_node = mul;
+    path->weight = weight;
+    path->x = norm->src[0];
+    std::memcpy(&path->eps, norm->op_params, sizeof(path->eps));
 }
 
 /// Whether SET_ROWS stores whole tokens, the heads of which lie side by side, in a way that Halyard stores them too.
@@ -102,32 +102,32 @@ bool stores_tokens(const ggml_tensor &set_rows, const ggml_tensor &x) {
 }
 
 /// Adds the Hadamard transform that follows the rotation.
-void find_hadamard(const ggml_cgraph *graph, int rope, Road *road) {
+void find_hadamard(const ggml_cgraph *graph, int rope, KvPath *path) {
     const int i = neighbour(graph, rope, 1);
-    if (i < 0 || road->rope_node->type != GGML_TYPE_F32 || !is_passed_on(graph, rope)) {
+    if (i < 0 || path->rope_node->type != GGML_TYPE_F32 || !is_passed_on(graph, rope)) {
         return;
     }
     ggml_tensor *node = graph->nodes[i];
     const std::int64_t n = hadamard_size(*node);
-    if (n != 0 && road->heads->ne[0] % n == 0 && ggml_is_contiguous(node) && is_result(graph, node->src[1], rope)) {
-        road->hadamard_node = node;
+    if (n != 0 && path->heads->ne[0] % n == 0 && ggml_is_contiguous(node) && is_result(graph, node->src[1], rope)) {
+        path->hadamard_node = node;
     }
 }
 
 /// Finds what a Hadamard transform reads that no rotation is before: heads of tokens.
-const char *find_unrotated(const ggml_cgraph *graph, int i, Road *road) {
+const char *find_unrotated(const ggml_cgraph *graph, int i, KvPath *path) {
     ggml_tensor *node = graph->nodes[i];
-    road->hadamard_node = node;
+    path->hadamard_node = node;
     const ggml_tensor *x = node->src[1];
     const int before = neighbour(graph, i, -1);
     if (before >= 0 && graph->nodes[before]->op == GGML_OP_CONT && is_passed_on(graph, before) &&
         is_result(graph, x, before)) {
-        road->cont_node = graph->nodes[before];
-        x = road->cont_node->src[0];
+        path->cont_node = graph->nodes[before];
+        x = path->cont_node->src[0];
     } else if (x->op == GGML_OP_RESHAPE && x->src[0]->data == x->data) {
         x = x->src[0];
     }
-    road->x = road->heads = x;
+    path->x = path->heads = x;
     const bool is_f32 = is_f32_rows(*x) && x->nb[1] % sizeof(float) == 0 && x->nb[2] % sizeof(float) == 0 &&
                         x->nb[3] % sizeof(float) == 0;
     return is_f32 && x->ne[0] % hadamard_size(*node) == 0 && ggml_is_contiguous(node)
@@ -138,7 +138,7 @@ const char *find_unrotated(const ggml_cgraph *graph, int i, Road *road) {
 }  // namespace
 
 /// Adds the SET_ROWS that stores what the last node returns.
-void RoadFinder::find_cache(int last, Road *road) {
+void PathFinder::find_cache(int last, KvPath *path) {
     if (!is_passed_on(graph_, last)) {
         return;
     }
@@ -155,7 +155,7 @@ void RoadFinder::find_cache(int last, Road *road) {
         }
     }
     const std::int64_t from = is_record_type(*set_rows) ? records_from : cache_from;
-    if (road->heads->ne[2] < from || !stores_tokens(*set_rows, *road->heads)) {
+    if (path->heads->ne[2] < from || !stores_tokens(*set_rows, *path->heads)) {
         return;
     }
     const bool is_next = neighbour(graph_, last, 1) == i;
@@ -168,11 +168,11 @@ void RoadFinder::find_cache(int last, Road *road) {
     if (!is_next && !is_ready(set_rows->src[1])) {
         return;
     }
-    road->set_rows_node = set_rows;
-    road->call_node = is_next ? set_rows : graph_->nodes[last];
+    path->set_rows_node = set_rows;
+    path->call_node = is_next ? set_rows : graph_->nodes[last];
 }
 
-bool RoadFinder::is_ready(const ggml_tensor *tensor) {
+bool PathFinder::is_ready(const ggml_tensor *tensor) {
     const auto found =
         std::find_if(known_.begin(), known_.end(), [&](const auto &known) { return known.first == tensor; });
     if (found != known_.end()) {
@@ -182,45 +182,45 @@ bool RoadFinder::is_ready(const ggml_tensor *tensor) {
     return known_.back().second;
 }
 
-const char *RoadFinder::find_rope(int i, Neighbours wanted, Road *road) {
-    road->rope_node = graph_->nodes[i];
-    if (const char *why = read_rope(*road->rope_node, &road->rope)) {
+const char *PathFinder::find_rope(int i, Neighbours wanted, KvPath *path) {
+    path->rope_node = graph_->nodes[i];
+    if (const char *why = read_rope(*path->rope_node, &path->rope)) {
         return why;
     }
-    if (!is_ready(road->rope.positions)) {
+    if (!is_ready(path->rope.positions)) {
         return "the graph itself makes the positions";
     }
-    if (road->rope.factors != nullptr && !is_ready(road->rope.factors)) {
+    if (path->rope.factors != nullptr && !is_ready(path->rope.factors)) {
         return "the graph itself makes the frequency factors";
     }
-    road->x = road->heads = road->rope.x;
-    if (wanted.norm && road->x->ne[2] >= norm_from) {
-        find_norm(graph_, i, row_norm_from, road);
+    path->x = path->heads = path->rope.x;
+    if (wanted.norm && path->x->ne[2] >= norm_from) {
+        find_norm(graph_, i, row_norm_from, path);
     }
     if (wanted.hadamard) {
-        find_hadamard(graph_, i, road);
+        find_hadamard(graph_, i, path);
     }
     return nullptr;
 }
 
-const char *RoadFinder::find(int i, Neighbours wanted, Road *out) {
-    Road road = {};
+const char *PathFinder::find(int i, Neighbours wanted, KvPath *out) {
+    KvPath path = {};
     const bool is_rotated = hadamard_size(*graph_->nodes[i]) == 0;
-    if (const char *why = is_rotated ? find_rope(i, wanted, &road) : find_unrotated(graph_, i, &road)) {
+    if (const char *why = is_rotated ? find_rope(i, wanted, &path) : find_unrotated(graph_, i, &path)) {
         return why;
     }
     int last = i;
-    while (graph_->nodes[last] != road.last()) {
+    while (graph_->nodes[last] != path.last()) {
         ++last;
     }
-    road.call_node = road.last();
+    path.call_node = path.last();
     if (wanted.cache) {
-        find_cache(last, &road);
+        find_cache(last, &path);
     }
-    if (!is_rotated && road.set_rows_node == nullptr) {
+    if (!is_rotated && path.set_rows_node == nullptr) {
         return "there is no cache behind it";
     }
-    *out = road;
+    *out = KV path;
     return nullptr;
 }
 

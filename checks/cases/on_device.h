@@ -1,15 +1,15 @@
-// A scene on a device.
+// A case on a device.
 #pragma once
 
-#include "checks/scene/scene.h"
+#include "checks/cases/case.h"
 #include "cuda/cuda_kernels.h"
 #include "halyard/halyard_cuda.hpp"
 
-namespace scenes {
+namespace cases {
 
-/// What is wrong with what a scene's run leaves on a device, in words, or nothing. It is to be what it
+/// What is wrong with what a case's run leaves on a device, in words, or nothing. It is to be what it
 /// leaves on the CPU, where a token with a bad position or slot is not stored; and the error word tells of it.
-std::string fault_on_device(Scene &scene, const halyard_cuda_queue &queue);
+std::string fault_on_device(Case &drawn, const halyard_cuda_queue &queue);
 
 /// The same of one random run that a kernel serves, in any layout and with any kind of positions. n_tokens is the count
 /// of tokens in each batch row; 0 means any count up to 300.
@@ -20,4 +20,4 @@ std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halya
 std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard_cuda_queue &queue,
                             oracle::Random &random, int number);
 
-}  // namespace scenes
+}  // namespace cases

@@ -1,14 +1,14 @@
-// The memory of a scene: regions between pages that nothing may touch, which hold arrays one behind the other.
+// The memory of a case: regions between pages that nothing may touch, which hold arrays one behind the other.
 #pragma once
 
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
-#include "checks/scene/call.h"
+#include "checks/cases/call.h"
 
 #include <memory>
 #include <vector>
 
-namespace scenes {
+namespace cases {
 
 /// Copies of all regions.
 using Images = std::vector<std::vector<char>>;
@@ -107,7 +107,7 @@ private:
         char *begin() const { return end() - size; }
         char *end() const { return memory->end(); }
     };
-    /// A pointer of a scene, and where it is to lead: so many bytes into a region.
+    /// A pointer of a case, and where it is to lead: so many bytes into a region.
     struct Pointer {
         void *at;
         std::size_t region;
@@ -120,4 +120,4 @@ private:
     static std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 };
 
-}  // namespace scenes
+}  // namespace cases

@@ -1,4 +1,4 @@
-#include "checks/road_oracle.h"
+#include "checks/kv_oracle.h"
 
 #include "halyard/halyard.h"
 
@@ -19,12 +19,12 @@ struct State {
     std::vector<long double> extra;   // the error of roundings to 16 bits
 };
 
-void norm(const Road &road, State &state) {
-    const RoadNorm &norm = *road.norm;
-    const std::int64_t n_groups = norm.row ? 1 : road.n_heads;
-    const std::int64_t size = norm.row ? road.n_heads * road.head_dim : norm.size;
+void norm(const KvPath &path, State &state) {
+    const KvNorm &norm = *path.norm;
+    const std::int64_t n_groups = norm.row ? 1 : path.n_heads;
+    const std::int64_t size = norm.row ? path.n_heads * path.head_dim : norm.size;
     for (std::int64_t group = 0; group < n_groups; group++) {
-        const auto first = static_cast<std::size_t>(group * road.head_dim + norm.offset);
+        const auto first = static_cast<std::size_t>(group * path.head_dim + norm.offset);
         const auto mean_of = [&](auto function) {
             long double sum = 0;
             for (std::size_t at = first; at < first + static_cast<std::size_t>(size); at++) {
@@ -48,7 +48,7 @@ void norm(const Road &road, State &state) {
             const long double normed = (state.value[at] - mean) * r, off = d * (1 + std::fabs(normed));
             state.extra[at] = (state.extra[at] * r + off) * std::fabs(w);
             if (norm.rounds_before) {
-                state.extra[at] += half_ulp(road.dtype, std::fabs(normed) * (1 + 64 * eps) + off) * std::fabs(w);
+                state.extra[at] += half_ulp(path.dtype, std::fabs(normed) * (1 + 64 * eps) + off) * std::fabs(w);
             }
             const long double before = norm.layer && !norm.after ? 0.0L : state.length[at] * r;
             state.length[at] = (before + (norm.layer ? std::fabs(normed) : 0.0L)) * std::fabs(w) + std::fabs(b);
@@ -56,7 +56,7 @@ void norm(const Road &road, State &state) {
             if (norm.rounds_after) {
                 const long double magnitude = std::fabs(normed * w) + std::fabs(b);
                 state.extra[at] +=
-                    half_ulp(road.dtype, std::fabs(state.value[at]) + 64 * eps * magnitude + state.extra[at]);
+                    half_ulp(path.dtype, std::fabs(state.value[at]) + 64 * eps * magnitude + state.extra[at]);
             }
         }
     }
@@ -89,17 +89,17 @@ void transform(std::int64_t n, std::vector<long double> &values, std::vector<lon
     }
 }
 
-void rotate(const Road &road, const std::vector<long double> &cos, const std::vector<long double> &sin, State &state) {
+void rotate(const KvPath &path, const std::vector<long double> &cos, const std::vector<long double> &sin, State &state) {
     const State before = state;
-    const std::int64_t n_pairs = road.rotary_dim / 2;
-    for (std::int64_t head = 0; head < road.n_heads; head++) {
+    const std::int64_t n_pairs = path.rotary_dim / 2;
+    for (std::int64_t head = 0; head < path.n_heads; head++) {
         const auto at = [&](bool half, std::int64_t k, std::int64_t member) {
-            return static_cast<std::size_t>(head * road.head_dim + road.rotary_offset +
+            return static_cast<std::size_t>(head * path.head_dim + path.rotary_offset +
                                             (half ? k + member * n_pairs : 2 * k + member));
         };
         for (std::int64_t k = 0; k < n_pairs; k++) {
-            const auto in0 = at(road.half_in, k, 0), in1 = at(road.half_in, k, 1);
-            const auto out0 = at(road.half_out, k, 0), out1 = at(road.half_out, k, 1);
+            const auto in0 = at(path.half_in, k, 0), in1 = at(path.half_in, k, 1);
+            const auto out0 = at(path.half_out, k, 0), out1 = at(path.half_out, k, 1);
             const long double c = cos[static_cast<std::size_t>(k)], s = sin[static_cast<std::size_t>(k)];
             const long double f = std::hypot(c, s);
             state.value[out0] = before.value[in0] * c - before.value[in1] * s;
@@ -112,41 +112,41 @@ void rotate(const Road &road, const std::vector<long double> &cos, const std::ve
 
 }  // namespace
 
-RoadValues road_of_values(const Road &road, const std::vector<long double> &x, const std::vector<long double> &cos,
+KvValues path_of_values(const KvPath &path, const std::vector<long double> &x, const std::vector<long double> &cos,
                           const std::vector<long double> &sin) {
     State state = {x, {}, std::vector<long double>(x.size(), 0.0L)};
     for (const long double v : state.value) {
         state.length.push_back(std::fabs(v));
     }
-    if (road.hadamard != 0 && road.undoes) {
+    if (path.hadamard != 0 && path.undoes) {
         for (std::size_t i = 0; i < x.size(); i++) {
             state.extra[i] = eps / 2 * state.length[i];  // of a product with a scale
         }
-        transform(road.hadamard, state.value, state.extra);
+        transform(path.hadamard, state.value, state.extra);
         for (std::size_t i = 0; i < x.size(); i++) {
             state.length[i] = std::fabs(state.value[i]);
         }
     }
-    if (road.norm && !road.norm->after) {
-        norm(road, state);
+    if (path.norm && !path.norm->after) {
+        norm(path, state);
     }
-    if (road.rotary_dim > 0) {
-        rotate(road, cos, sin, state);
+    if (path.rotary_dim > 0) {
+        rotate(path, cos, sin, state);
     }
-    if (road.norm && road.norm->after) {
-        norm(road, state);
+    if (path.norm && path.norm->after) {
+        norm(path, state);
     }
-    RoadValues result = {state.value, {}};
+    KvValues result = {state.value, {}};
     for (std::size_t i = 0; i < x.size(); i++) {
-        const std::int64_t in_window = static_cast<std::int64_t>(i) % road.head_dim - road.rotary_offset;
-        long double factor = in_window >= 0 && in_window < road.rotary_dim ? 2 : 0;
-        if (road.norm) {
-            const std::int64_t n = road.norm->row ? road.n_heads * road.head_dim : road.norm->size;
+        const std::int64_t in_window = static_cast<std::int64_t>(i) % path.head_dim - path.rotary_offset;
+        long double factor = in_window >= 0 && in_window < path.rotary_dim ? 2 : 0;
+        if (path.norm) {
+            const std::int64_t n = path.norm->row ? path.n_heads * path.head_dim : path.norm->size;
             factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;
         }
         long double scale = 1, underflow = 0x1p-148L;
-        if (!road.position_scales.empty()) {
-            scale = road.position_scales[i / static_cast<std::size_t>(road.head_dim)];
+        if (!path.position_scales.empty()) {
+            scale = path.position_scales[i / static_cast<std::size_t>(path.head_dim)];
             factor += 0.5L;
             underflow *= 1 + std::fabs(scale);
         }
@@ -157,8 +157,8 @@ RoadValues road_of_values(const Road &road, const std::vector<long double> &x, c
         result.bound.push_back(is_bound ? bound * std::fabs(scale) + underflow
                                         : std::numeric_limits<long double>::infinity());
     }
-    if (road.hadamard != 0) {
-        transform(road.hadamard, result.value, result.bound);
+    if (path.hadamard != 0) {
+        transform(path.hadamard, result.value, result.bound);
     }
     return result;
 }

@@ -1,4 +1,4 @@
-// What a scene is put together from. Each level chooses from a list of scene.cpp or run.cpp.
+// What a case is put together from. Each level chooses from a list of case.cpp or run.cpp.
 #pragma once
 
 #include "checks/oracle.h"
@@ -12,7 +12,7 @@ namespace halyard::cuda {
 struct KvKernel;
 }
 
-namespace scenes {
+namespace cases {
 
 enum Factor {
     of_dtype, of_out_dtype, of_turn, of_norm, of_order, of_rounding, of_scale, of_layout, of_slots, of_policy, of_window,
@@ -24,7 +24,7 @@ using Levels = std::array<int, n_factors>;
 /// How many levels a factor has: on a CPU, of keys that move there, and on a device.
 struct FactorLevels {
     Factor factor;
-    int of_roads, of_moves, of_device;
+    int of_kv_path, of_moves, of_device;
     bool is_optional = false;  // level 0 is none, which is drawn half the times
 };
 inline constexpr FactorLevels all_factors[n_factors] = {
@@ -67,10 +67,10 @@ consteval Levels levels_of(int FactorLevels::*where) {
     }
     return levels;
 }
-inline constexpr Levels of_roads = levels_of(&FactorLevels::of_roads), of_moves = levels_of(&FactorLevels::of_moves),
+inline constexpr Levels of_kv_path = levels_of(&FactorLevels::of_kv_path), of_moves = levels_of(&FactorLevels::of_moves),
                         of_device = levels_of(&FactorLevels::of_device);
 
-/// What a test fixes of a scene: levels that are not -1, and what is not 0. The rest is drawn.
+/// What a test fixes of a case: levels that are not -1, and what is not 0. The rest is drawn.
 struct Choice {
     Levels level = all_drawn();
     std::int64_t n_tensors = 0, rotary_dim = 0, head_dim = 0, rotary_offset = 0;  // of the first tensor
@@ -83,7 +83,7 @@ struct Choice {
     bool has_bad = false;    // some positions and slots
     bool any_range = false;  // the angle source covers any number of positions
 
-    const Levels &levels() const { return on_device ? of_device : moves ? of_moves : of_roads; }
+    const Levels &levels() const { return on_device ? of_device : moves ? of_moves : of_kv_path; }
     static Levels all_drawn() {
         Levels levels;
         levels.fill(-1);
@@ -102,4 +102,4 @@ struct Choice {
 /// Levels in which each pair of levels of two factors occurs together at least once.
 std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels);
 
-}  // namespace scenes
+}  // namespace cases

@@ -1,4 +1,4 @@
-"""bill.py VERSION FILE NAME...: writes what others' code a release holds, as CycloneDX. The names, licences and pages are
+"""sbom.py VERSION FILE NAME...: writes what others' code a release holds, as CycloneDX. The names, licences and pages are
 those of LICENSES_OF_OTHERS, the versions those that requirements.txt pins.
 """
 
@@ -25,7 +25,7 @@ def components():
 
 
 def cyclone_dx(version, names):
-    """The bill of a release that holds these, as bytes. It tells no time, so that the same release has the same bill."""
+    """The bill of a release that holds these, as bytes. It tells no time, so that the same release has the same sbom."""
     listed = components()
     whole = {"type": "library", "name": "halyard", "version": version, "licenses": [{"license": {"id": "MIT"}}]}
     bill = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"component": whole},
