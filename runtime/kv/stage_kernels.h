@@ -92,9 +92,10 @@ struct StageCall {
 
     /// Joins two dimensions into one where all strides allow it, for longer loops and larger groups of heads.
     StageCall &join(int inner, int outer) noexcept {
-        const bool fits = std::all_of(operands, operands + n, [&](const StageOperand &operand) {
-            return operand.strides[outer] == operand.strides[inner] * extents[inner];
-        });
+        bool fits = true;
+        for (const StageOperand &operand : operands) {
+            fits = fits && operand.strides[outer] == operand.strides[inner] * extents[inner];
+        }
         if (fits || extents[outer] == 1) {
             extents[inner] *= extents[outer];
             extents[outer] = 1;
@@ -129,13 +130,15 @@ struct StageCall {
 
 private:
     bool fits() const noexcept {
-        return std::all_of(operands, operands + n, [&](const StageOperand &operand) {
+        bool all_fit = true;
+        for (const StageOperand &operand : operands) {
             std::int64_t sum = 0;
             for (int i = 0; i < 3; i++) {
                 sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand.strides[i]);  // one's may be any
             }
-            return sum <= max_offset;
-        });
+            all_fit = all_fit && sum <= max_offset;
+        }
+        return all_fit;
     }
 };
 template <typename... T>
