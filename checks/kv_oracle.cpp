@@ -89,7 +89,8 @@ void transform(std::int64_t n, std::vector<long double> &values, std::vector<lon
     }
 }
 
-void rotate(const KvPath &path, const std::vector<long double> &cos, const std::vector<long double> &sin, State &state) {
+void rotate(const KvPath &path, const std::vector<long double> &cos, const std::vector<long double> &sin,
+            State &state) {
     const State before = state;
     const std::int64_t n_pairs = path.rotary_dim / 2;
     for (std::int64_t head = 0; head < path.n_heads; head++) {

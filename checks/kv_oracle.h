@@ -1,5 +1,5 @@
-// Works out what a tensor's whole KV path ought to give: norm, rotation, norm, scales, conversion. Without any code of the
-// runtime or the generators, and in long double.
+// Works out what a tensor's whole KV path ought to give: norm, rotation, norm, scales, conversion. Without any code of
+// the runtime or the generators, and in long double.
 #pragma once
 
 #include "checks/oracle.h"

@@ -293,8 +293,8 @@ private:
     }
 };
 
-/// A norm and a rotation of whole heads at once, in half pairing: the KV path's most usual stages, without a block between
-/// them. The same bits as those of widen_norm, rotate and narrow.
+/// A norm and a rotation of whole heads at once, in half pairing: the KV path's most usual stages, without a block
+/// between them. The same bits as those of widen_norm, rotate and narrow.
 class NormRotate : public Halide::Generator<NormRotate> {
 public:
     GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};

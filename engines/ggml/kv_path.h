@@ -56,10 +56,10 @@ public:
 
     const ggml_cgraph *graph() const { return graph_; }
 
-    /// The longest KV path through node i, a ROPE, ROPE_BACK or Hadamard transform without one, with no other neighbours
-    /// than those wanted. The results of all nodes but the last are read by the next one only, and nothing is computed
-    /// between them; but before SET_ROWS there may be what has nothing to do with its cache. Returns NULL, or why the
-    /// node stays with ggml: a static string.
+    /// The longest KV path through node i, a ROPE, ROPE_BACK or Hadamard transform without one, with no other
+    /// neighbours than those wanted. The results of all nodes but the last are read by the next one only, and nothing
+    /// is computed between them; but before SET_ROWS there may be what has nothing to do with its cache. Returns NULL,
+    /// or why the node stays with ggml: a static string.
     const char *find(int i, Neighbours wanted, KvPath *out);
 
     /// Whether what a tensor holds is known before the graph is computed.

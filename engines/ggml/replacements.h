@@ -20,8 +20,8 @@ struct Counts {
     std::map<std::string, long long> replaced, left;
 };
 
-/// A call takes the place of its KV path's last node as a custom operator of ggml, so it runs on ggml's threads. The nodes
-/// before it become empty ones, which ggml skips.
+/// A call takes the place of its KV path's last node as a custom operator of ggml, so it runs on ggml's threads. The
+/// nodes before it become empty ones, which ggml skips.
 class Replacements {
 public:
     /// Finds them, and makes the rows of their angles. Throws std::bad_alloc.

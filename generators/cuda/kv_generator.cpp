@@ -12,10 +12,10 @@
 
 namespace halyard {
 
-/// Takes all heads of a token whose size and dtypes are those of the kernel. A head lies in the registers of a few lanes
-/// of a warp, from load to store: lane m has elements 4 m to 4 m + 3 of each 16, and with them whole partial sums of a
-/// norm. The lanes join those by warp shuffles, in the order of halves_of_lanes. What is said once of a token or a head
-/// goes through shared memory: angles, places and kinds.
+/// Takes all heads of a token whose size and dtypes are those of the kernel. A head lies in the registers of a few
+/// lanes of a warp, from load to store: lane m has elements 4 m to 4 m + 3 of each 16, and with them whole partial sums
+/// of a norm. The lanes join those by warp shuffles, in the order of halves_of_lanes. What is said once of a token or a
+/// head goes through shared memory: angles, places and kinds.
 ///
 /// A kernel has one window and one pairing. Scalars say of each tensor whether it is normed, weighted and rotated.
 class KvPath : public Halide::Generator<KvPath> {
@@ -192,7 +192,8 @@ private:
                 of_lane[at] = half >= wide ? last(at, m, h, t) : Halide::strict_float(of_lane[at] + of_lane[at + half]);
             }
         }
-        root(m, h, t) = scale_of_norm(target, of_lane[0], cast<float>(Expr(static_cast<int>(head_dim))), of(in->eps, h));
+        root(m, h, t) =
+            scale_of_norm(target, of_lane[0], cast<float>(Expr(static_cast<int>(head_dim))), of(in->eps, h));
 
         weights(w, j, m, h, t) =
             (*in->weights)(at(place(1), weight_halves() * wide * m + weight_halves() * lanes * j + w));
@@ -249,8 +250,8 @@ private:
         return {(Halide::clamp(j - first, 0, n - 1) * lanes + wide * m) / 2 + e / 2, e % 2 == 1,
                 normed(Halide::clamp(e + 1 - 2 * (e % 2), 0, wide - 1), j, m, h, t)};
     }
-    /// Of halves of 8 elements and some 16: it is in the lane that is 8 elements away. That lane offers what it is asked
-    /// for: of two accesses the one that its asker needs.
+    /// Of halves of 8 elements and some 16: it is in the lane that is 8 elements away. That lane offers what it is
+    /// asked for: of two accesses the one that its asker needs.
     Member crossed_member() {
         const int n = n_accesses(), in_half = head_dim / 2 / lanes;
         offered(e, j, m, h, t) = select(m < n_lanes / 2, normed(e, (j + in_half + 1) % n, m, h, t),

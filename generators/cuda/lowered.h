@@ -80,8 +80,8 @@ class ByQuads : public IRMutator {
     }
 };
 
-/// Makes indices of some buffers of 64 bits. Generators count in 32, of which Halide 21's warp shuffles want them to be,
-/// and say cast<int32_t>() of what has 64: that is what this takes away. Dense accesses are aligned to their whole
+/// Makes indices of some buffers of 64 bits. Generators count in 32, of which Halide 21's warp shuffles want them to
+/// be, and say cast<int32_t>() of what has 64: that is what this takes away. Dense accesses are aligned to their whole
 /// width, which Halide 21 does not find out of such indices.
 class WideIndices : public IRMutator {
 public:

@@ -30,7 +30,8 @@ Groups::Groups(nb::handle groups, std::int64_t head_dim, const std::string &name
 bool Groups::needs_scales(nb::handle scales, const std::string &name) const {
     const bool is_apart = info.scales_apart != 0;
     if (scales.is_none() == is_apart) {
-        refuse(HALYARD_ERROR_MISMATCH, "scales of " + name + (is_apart ? " are None, but it has its" : " are given, but it has no") +
+        refuse(HALYARD_ERROR_MISMATCH, "scales of " + name +
+                                           (is_apart ? " are None, but it has its" : " are given, but it has no") +
                                            " scales apart");
     }
     return is_apart;

@@ -130,7 +130,8 @@ nb::object Operand::result() const {
     return made_scales_.is_valid() ? nb::make_tuple(result_, made_scales_) : result_;
 }
 
-/// An array like the input but for its dtype (NULL: the same) and the dimensions in the place of its last one (or None).
+/// An array like the input but for its dtype (NULL: the same) and the dimensions in the place of its last one (or
+/// None).
 nb::object Operand::make_like_input(const char *dtype, nb::object tail) const {
     static auto *const new_like = new nb::object(nb::module_::import_("halyard._arrays").attr("new_like"));
     return (*new_like)(name_, input_->owner(), dtype != nullptr ? nb::object(nb::str(dtype)) : nb::none(), tail);
@@ -238,7 +239,8 @@ void Operand::read_norm(nb::handle norm) {
     norm_.kind = value_of(norm_kinds, "kind of a norm", cast<std::string>(norm.attr("kind"), "kind"));
     norm_.width = value_of(norm_widths, "width of a norm", cast<std::string>(norm.attr("width"), "width"));
     norm_.order = value_of(norm_orders, "order of a norm", cast<std::string>(norm.attr("order"), "order"));
-    norm_.rounding = value_of(norm_roundings, "rounding of a norm", cast<std::string>(norm.attr("rounding"), "rounding"));
+    norm_.rounding =
+        value_of(norm_roundings, "rounding of a norm", cast<std::string>(norm.attr("rounding"), "rounding"));
     norm_.unit_offset = cast<bool>(norm.attr("unit_offset"), "unit_offset") ? 1 : 0;
     norm_.eps = float_in(norm.attr("eps"), "eps");
     norm_.no_eps = norm_.eps == 0.0 ? 1 : 0;

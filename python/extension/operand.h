@@ -25,9 +25,9 @@ public:
     Operand(const Operand &) = delete;
     Operand &operator=(const Operand &) = delete;
 
-    /// Reads what _tensor.complete has made of a tensor: its name, it, where it goes or None for a new array or a cache,
-    /// whether it is rotated, and the halyard.Tensor with its stages, or None. It has to lie on `device`, or anywhere,
-    /// and all else where it does.
+    /// Reads what _tensor.complete has made of a tensor: its name, it, where it goes or None for a new array or a
+    /// cache, whether it is rotated, and the halyard.Tensor with its stages, or None. It has to lie on `device`, or
+    /// anywhere, and all else where it does.
     void read(nanobind::handle told, HeadOrder layout, std::int32_t device);
 
     /// Reads keys that move likewise. With slots they lie in the Tensor's cache.

@@ -14,7 +14,8 @@ namespace halyard::python {
 class Tokens {
 protected:
     /// Reads the number of the first token, or an array [tokens], [batch, tokens] or [batch, 1] behind a dimension of
-    /// axes, if there are several that differ, into halyard_positions or halyard_slots. `status` is of a start that is no int64.
+    /// axes, if there are several that differ, into halyard_positions or halyard_slots. `status` is of a start that is
+    /// no int64.
     template <typename Numbers>
     void read(const char *name, nanobind::handle argument, std::int64_t n_axes, std::int32_t device,
               halyard_status status, Numbers &out);

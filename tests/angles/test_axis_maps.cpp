@@ -1,5 +1,5 @@
-// Positions with several axes: each pair reads the axis that the map says, whatever the source. Random cases take any map,
-// also with bad positions (test_properties.cpp).
+// Positions with several axes: each pair reads the axis that the map says, whatever the source. Random cases take any
+// map, also with bad positions (test_properties.cpp).
 #include "count_wrong.h"
 #include "config/read_config.h"
 #include "data/golden_elements.h"

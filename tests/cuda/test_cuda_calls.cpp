@@ -146,7 +146,8 @@ TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's st
     const halyard_stages stages[] = {halyard::stages(weights.data(), 128),
                                      halyard::stages(weights.data(), 128, k_cache.data()),
                                      halyard::stages_into(v_cache.data())};
-    const auto slots = halyard::slots(static_cast<const std::int32_t *>(places.data()), {1, 8}, halyard::unchecked_slots);
+    const auto slots =
+        halyard::slots(static_cast<const std::int32_t *>(places.data()), {1, 8}, halyard::unchecked_slots);
     const auto brought = halyard::kv_args(stages, &slots);
     const auto positions = positions_in(places, {1, 8});
     auto how = on_stream();
@@ -201,7 +202,8 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
         auto tensor = halyard::describe_tensor(row.type, 64, i < 2 ? half : interleaved);
         tensor.out_pairing = static_cast<std::int32_t>(i % 2 == 0 ? half : interleaved);
         const halyard::cuda_plan plan(queue_of(), halyard::plan_desc(row.rotary_dim, {tensor}), angles);
-        auto x = view(from.data(row.begin_bytes), row.type, {1, 4, 2, 64}, {0, 8 * row.stride_head, row.stride_head, 1});
+        auto x =
+            view(from.data(row.begin_bytes), row.type, {1, 4, 2, 64}, {0, 8 * row.stride_head, row.stride_head, 1});
         auto y = x;
         y.data = to.data(row.begin_bytes);
         const auto launches = launches_of(plan, x, y, on_stream());
@@ -365,7 +367,9 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
         {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, w.from.data(2)}, {y.data, w.from.data(2)}}},
         {HALYARD_ERROR_UNSUPPORTED, {}, {{x.device, HALYARD_CPU}, {y.device, HALYARD_CPU}}},
         {HALYARD_ERROR_OVERLAP, {}, {{y.data, w.from.data(64)}}},  // neither in place nor apart
-        {HALYARD_ERROR_UNSUPPORTED, {}, {{w.args.positions, &w.positions}, {w.args.error_word, static_cast<void *>(host.data())}}},
+        {HALYARD_ERROR_UNSUPPORTED,
+         {},
+         {{w.args.positions, &w.positions}, {w.args.error_word, static_cast<void *>(host.data())}}},
         {HALYARD_ERROR_UNSUPPORTED, {}, {{w.args.positions, &w.positions}, {w.args.error_word, w.word.data(2)}}},
         {HALYARD_ERROR_UNSUPPORTED, {}, {{w.args.positions, &w.positions}, {w.positions.data, host.data()}}},
     });

@@ -132,8 +132,9 @@ TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
 TEST_CASE("cuda device: plans are explained", "[cuda]") {
     const std::string text = halyard::explain(HALYARD_CUDA, some_plan), in_place = "tensor 0, in place:\n",
                       first = text.substr(0, text.find(in_place)), second = text.substr(first.size());
-    CHECK_THAT(first, ContainsSubstring("halyard_rotate_half_bf16_cuda_sm80: taken where memory, strides and halves are "
-                                        "multiples of 16 bytes"));
+    CHECK_THAT(first,
+               ContainsSubstring("halyard_rotate_half_bf16_cuda_sm80: taken where memory, strides and halves are "
+                                 "multiples of 16 bytes"));
     CHECK_THAT(second, ContainsSubstring("halyard_rotate_half_bf16_in_place_by_32_cuda_sm80: taken where memory, "
                                          "strides and halves are multiples of 4 bytes"));
     CHECK_THAT(second, ContainsSubstring("halyard_rotate_strided_bf16_in_place_cuda_sm80: taken for any other layout"));

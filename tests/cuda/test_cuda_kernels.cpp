@@ -12,7 +12,8 @@ namespace {
 
 /// Tries a kernel of a list, as often as is wanted: fault(kernel, random, number of the call).
 void test_listed(const auto &kernels, const char *name, int n_calls, const auto &fault) {
-    const auto kernel = std::ranges::find_if(kernels, [&](const auto &each) { return std::strcmp(each.name, name) == 0; });
+    const auto kernel =
+        std::ranges::find_if(kernels, [&](const auto &each) { return std::strcmp(each.name, name) == 0; });
     REQUIRE(kernel != kernels.end());
     oracle::Random random(Catch::getSeed());
     for (int i = 0, n = cuda_test::n_calls(n_calls); i < n; i++) {

@@ -26,10 +26,12 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     refuse(".kv.position_scales is 1, but on a device nothing is scaled by position", {{kv.position_scales, 1}});
     refuse(".kv.hadamard is set, but no kernel of a device transforms", {{kv.hadamard, 64}});
     kv.norm = &norm;
-    refuse(".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads", {{norm.width, HALYARD_NORM_ROW}});
+    refuse(".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads",
+           {{norm.width, HALYARD_NORM_ROW}});
     refuse(".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS",
            {{norm.kind, HALYARD_NORM_LAYER}});
-    refuse(".kv.norm.weight_per_head is 1, but on a device all heads have the same weights", {{norm.weight_per_head, 1}});
+    refuse(".kv.norm.weight_per_head is 1, but on a device all heads have the same weights",
+           {{norm.weight_per_head, 1}});
     refuse(".kv.norm.order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation",
            {{norm.order, HALYARD_NORM_AFTER}});
     refuse(".kv.norm.rounding is set, but on a device norms are rounded once, at the end",

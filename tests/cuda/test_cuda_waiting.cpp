@@ -11,7 +11,8 @@ using emulated_cuda::Driver, emulated_cuda::with_driver;
 /// Signatures are those of the CUDA driver API's reference manual.
 using cuda_test::call_driver;
 
-constexpr int invalid_value = 1, invalid_context = 201, invalid_ptx = 218, launch_failed = 719, capture_unsupported = 900;
+constexpr int invalid_value = 1, invalid_context = 201, invalid_ptx = 218, launch_failed = 719,
+              capture_unsupported = 900;
 
 /// A kernel that multiplies a word by ten and adds a digit, so that the word tells the order of launches, and one that
 /// does wrong.

@@ -1,5 +1,5 @@
-// Where the tests' data and the tool are. places.cpp alone is told so when it is compiled, so that all else compiles the same
-// in every checkout, and a compiler's cache serves them all.
+// Where the tests' data and the tool are. places.cpp alone is told so when it is compiled, so that all else compiles
+// the same in every checkout, and a compiler's cache serves them all.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Fuzzes the API with cases of rotations, KV paths and keys that move, sensible or not. A call does what the formula says
-// and what the model does, to the bit, or fails; and it touches nothing but what it describes.
+// Fuzzes the API with cases of rotations, KV paths and keys that move, sensible or not. A call does what the formula
+// says and what the model does, to the bit, or fails; and it touches nothing but what it describes.
 #include "checks/model.h"
 #include "checks/cases/ways.h"
 #include "wild.h"

@@ -1,5 +1,5 @@
-// Caches: who keeps a slot, and what descriptions are accepted. Random calls (test_kv_path.cpp) see that runs store each
-// element where the description of any engine's layout says, and write nothing else.
+// Caches: who keeps a slot, and what descriptions are accepted. Random calls (test_kv_path.cpp) see that runs store
+// each element where the description of any engine's layout says, and write nothing else.
 #include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>

@@ -1,5 +1,6 @@
-// Bad arguments of KV paths: plans with stages that cannot be, and runs that bring what does not fit. Each has its status,
-// and a sentence that names the argument and its value; nothing is written. Beside each bad value stands a good one.
+// Bad arguments of KV paths: plans with stages that cannot be, and runs that bring what does not fit. Each has its
+// status, and a sentence that names the argument and its value; nothing is written. Beside each bad value stands a good
+// one.
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
 #include "valid_run.h"
@@ -349,8 +350,8 @@ TEST_CASE("errors: kv path, calls of bound runs that bring other structs", "[err
     CHECK(b() == HALYARD_OK);
 }
 
-// The fuzzers' own check (tests/fuzz/fuzz_api.cpp), of bytes that nobody has thought of: half of the calls are sensible,
-// and the others have some fields that are not.
+// The fuzzers' own check (tests/fuzz/fuzz_api.cpp), of bytes that nobody has thought of: half of the calls are
+// sensible, and the others have some fields that are not.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
 TEST_CASE("errors: kv path, whatever is accepted is what the formula says, and stays in its memory", "[errors][kv]") {

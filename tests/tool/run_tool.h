@@ -26,7 +26,8 @@ struct Result {
 class ToolFolder : public ScratchDir {
 public:
     /// Runs what a shell understands, without `halyard` before it.
-    Result run(const std::string &command, const std::string &input = "/dev/null", const std::string &output = "") const {
+    Result run(const std::string &command, const std::string &input = "/dev/null",
+               const std::string &output = "") const {
         const ScratchDir streams;
         const std::string to = output.empty() ? streams / "output" : output,
                           line = "cd '" + *this / "" + "' && " + places::tool_launcher() + " '" + places::tool() +

@@ -123,9 +123,9 @@ private:
         for (std::int64_t i = 0; i < n_axes * n_batch_ * n_tokens_; i++) {
             numbers_.push_back(static_cast<std::int32_t>(random_.in(-50, 49)));
         }
-        add("positions", random_.one_in(2)
-                             ? write(dir_, "p.npy", shape, numbers_)
-                             : write(dir_, "p.npy", shape, std::vector<std::int64_t>(numbers_.begin(), numbers_.end())));
+        add("positions", random_.one_in(2) ? write(dir_, "p.npy", shape, numbers_)
+                                           : write(dir_, "p.npy", shape,
+                                                   std::vector<std::int64_t>(numbers_.begin(), numbers_.end())));
         positions_ = halyard::positions(numbers_.data(), {n_batch_, n_tokens_});
         halyard::axis_map map;
         if (n_axes > 1) {

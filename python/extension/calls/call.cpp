@@ -6,7 +6,8 @@ namespace halyard::python {
 
 std::string Tensors::name_tensors(std::string sentence) const {
     const auto replace = [&](const std::string &words, const std::string &by) {
-        for (auto found = sentence.find(words); found != sentence.npos; found = sentence.find(words, found + by.size())) {
+        for (auto found = sentence.find(words); found != sentence.npos;
+             found = sentence.find(words, found + by.size())) {
             sentence.replace(found, words.size(), by);
         }
     };
@@ -36,7 +37,8 @@ void require_positions(const AngleSource &angles, const Tensors &tensors) {
         std::any_of(tensors.descs.begin(), tensors.descs.begin() + static_cast<std::ptrdiff_t>(tensors.n),
                     [](const halyard_tensor_desc &desc) { return desc.kv->no_rotation == 0; });
     if (!why.empty() && rotates && !angles.by_token && !is_empty) {
-        refuse(HALYARD_ERROR_MISMATCH, "positions is left out, but " + why + ": say where the tokens are (0, if they start at position 0)");
+        refuse(HALYARD_ERROR_MISMATCH,
+               "positions is left out, but " + why + ": say where the tokens are (0, if they start at position 0)");
     }
 }
 
