@@ -408,7 +408,7 @@ class Builds:
         if not (self.host / "build.ninja").exists():
             (self.root / ".deps").unlink(missing_ok=True)
             (self.root / ".deps").symlink_to(ROOT / ".deps")
-            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF", "-DHALYARD_TEST_ROUNDS=6",
+            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF",
                        f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]  # whose kernels have no mutants
             subprocess.run(command, cwd=self.root, stdout=sys.stderr, check=True)
         print("building", *targets, file=sys.stderr)

@@ -2,6 +2,7 @@
 
 #include "checks/fields.h"
 #include "checks/model.h"
+#include "checks/rotate.h"
 #include "core/plan.h"
 
 namespace cases {
@@ -95,14 +96,7 @@ Images run_each_token(Case &drawn) {
 }
 
 std::vector<const char *> targets_of(const Call &call) {
-    const bool has_stages = halyard::plan(call.plan).get()->kv != nullptr;
-    std::vector<const char *> names;
-    for (const halyard_target_info &target : halyard::targets()) {
-        if (target.built != 0 && target.supported != 0 && !(has_stages && target.name == std::string("reference"))) {
-            names.push_back(target.name);
-        }
-    }
-    return names;
+    return halyard::plan(call.plan).get()->kv != nullptr ? stage_targets_here() : targets_here();
 }
 
 std::string fault_of_ways(Case &drawn) {

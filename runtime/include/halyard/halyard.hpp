@@ -619,17 +619,6 @@ public:
         return {made, &made->second};
     }
 
-    /// Forgets the values for which is_old(value) is true.
-    template <typename IsOld>
-    void forget_if(IsOld &&is_old) {
-        std::vector<entry> forgotten;
-        const std::lock_guard<std::mutex> lock(mutex_);
-        const auto old = std::stable_partition(known_.begin(), known_.end(),
-                                               [&](const entry &each) { return !is_old(each->second); });
-        forgotten.assign(old, known_.end());
-        known_.erase(old, known_.end());
-    }
-
 private:
     using entry = std::shared_ptr<const std::pair<Key, Made>>;
 
