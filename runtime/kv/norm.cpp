@@ -199,7 +199,7 @@ bool LongRow::next(const NormDesc &norm) noexcept {
     }
     const float of_pass = sums[0] / static_cast<float>(n);
     *this = {Pass(pass + 1), pass == find_mean ? of_pass : mean, 1.0f / std::sqrt(of_pass + norm.eps), {}, 0};
-    return pass <= apply;
+    return pass != done;
 }
 
 // ---- Steps ---------------------------------------------------------------------------------------------------------

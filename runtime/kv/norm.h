@@ -37,7 +37,7 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
 /// A row that is longer than a block: what its elements are normed by. That is found by passes over all blocks of the
 /// row, in which steps end with the norm; the last pass norms.
 struct LongRow {
-    enum Pass { none, find_mean, find_factor, apply } pass = none;
+    enum Pass { none, find_mean, find_factor, apply, done } pass = none;
     float mean, factor;
     float sums[16];  // of the pass
     std::int64_t n;  // elements in them
