@@ -187,7 +187,7 @@ private:
                 add(stages.bias);
             }
         }
-        const std::int64_t row = head_dim * bytes_of(call_.out_dtype(i));
+        const std::int64_t row = halyard::detail::multiply(head_dim, bytes_of(call_.out_dtype(i)));  // of any head_dim
         if (drawn_.is_packed[i]) {
             memory_.add_beside(stages.cache, call_.stages[i - 1].cache, row);
         } else if (kv.cache != nullptr) {
