@@ -220,7 +220,7 @@ const char *PathFinder::find(int i, Neighbours wanted, KvPath *out) {
     if (!is_rotated && path.set_rows_node == nullptr) {
         return "there is no cache behind it";
     }
-    *out = KV path;
+    *out = path;
     return nullptr;
 }
 
