@@ -168,11 +168,25 @@ void load(const KvCall &call, Block &block) noexcept {
 }
 
 void store(const KvCall &call, Block &block) noexcept {
+    const TensorPlan &desc = call.desc(block);
+    const auto &cache = call.stages(block).cache;
     const ElementStrides &by = block.factors.strides;
+    std::int64_t element = 0;
+    // Whole heads are stored without the walk, too.
+    if (cache && cache->is_linear(desc.head_dim, &element)) {
+        char *const data = call.cache_of(block);
+        for_each_stored(call, block, [&](const Stored &one) {
+            narrow(call.kernels(), desc.out_dtype, {desc.head_dim, block.n_heads, one.n_tokens},
+                   {block.work->floats + one.first * block.strides.token, block.strides},
+                   {block.factors.data + one.first * by.token, {0, by.head, by.token}},
+                   {data + one.offset * desc.out_bytes, {element, cache->stride_head, one.stride_token}});
+        });
+        return;
+    }
     for_each_placed(call, block, true, false, [&](const PlacedPart &part) {
         const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
                                                {0, part.is_tiled ? 0 : by.head, by.token}};
-        narrow(call.kernels(), call.desc(block).out_dtype, part.extents,
+        narrow(call.kernels(), desc.out_dtype, part.extents,
                {block.work->floats + part.offset_in(block), part.strides}, factors, {part.data, part.there});
     });
 }
