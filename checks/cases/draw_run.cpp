@@ -122,8 +122,8 @@ private:
                       !moves_ && first.shape[3] <= 1024;
         const std::int64_t heads = std::accumulate(call_.x, call_.x + call_.n(), std::int64_t{0},
                                                    [](std::int64_t n, const auto &x) { return n + x.shape[2]; });
-        const std::int64_t row = std::max<std::int64_t>(heads, 1) * first.shape[3];
         for (int i = 0; i < call_.n() && are_packed_; i++) {
+            const std::int64_t row = std::max<std::int64_t>(heads, 1) * first.shape[3];
             const std::int64_t strides[] = {n_tokens_ * row, row, first.shape[3], 1};
             std::copy(strides, strides + 4, call_.x[i].strides);
         }
