@@ -197,8 +197,8 @@ def _rotate_qk_in_place(q: Tensor, k: Tensor, how: str, positions: Tensor | None
 
 
 def _kv_path(q: Tensor, how: str, k: Tensor | None = None, v: Tensor | None = None, positions: Tensor | None = None,
-          slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
-          q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
+             slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
+             q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
     _turn(True, how, 0, q, k, out, None, positions, v, slots, k_cache, v_cache, q_weight, k_weight)
 
 
@@ -209,8 +209,8 @@ _OPERATORS: dict[str, tuple[str, Any]] = {
     "rotate_qk": (f"(Tensor q, Tensor k, {_WHERE}) -> (Tensor, Tensor)", _rotate_qk),
     "rotate_qk_": (f"(Tensor(a!) q, Tensor(b!) k, {_WHERE}) -> ()", _rotate_qk_in_place),
     "kv_path": ("(Tensor(a!) q, str how, Tensor(b!)? k=None, Tensor(c!)? v=None, Tensor? positions=None, "
-             "Tensor? slots=None, Tensor(d!)? k_cache=None, Tensor(e!)? v_cache=None, Tensor? q_weight=None, "
-             "Tensor? k_weight=None, Tensor(f!)? out=None) -> ()", _kv_path),
+                "Tensor? slots=None, Tensor(d!)? k_cache=None, Tensor(e!)? v_cache=None, Tensor? q_weight=None, "
+                "Tensor? k_weight=None, Tensor(f!)? out=None) -> ()", _kv_path),
 }
 
 _NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd): "

@@ -83,6 +83,20 @@ void for_each_placed(const KvCall &call, const Block &block, bool is_output, boo
     part.n_groups = part.group_stride = 0;
     std::int64_t element = 0;
     part.is_tiled = !cache.is_linear(desc.head_dim, &element);
+    if (!part.is_tiled && !may_group) {  // whole heads need no more, for the cost of a token
+        part.head = part.element = 0;
+        part.n_groups = 1;
+        part.strides = block.strides;
+        for_each_stored(call, block, [&](const Stored &one) {
+            part.extents = block.extents(desc.head_dim);
+            part.extents.n_tokens = one.n_tokens;
+            part.token = one.first;
+            part.data = data + one.offset * desc.out_bytes;
+            part.there = {element, cache.stride_head, one.stride_token};
+            function(part);
+        });
+        return;
+    }
     const std::int64_t tile = part.is_tiled ? cache.tile_elements : desc.head_dim;
     const std::int64_t n_tiles = part.is_tiled ? desc.head_dim / tile : 1;
     const std::int64_t n_rows = part.is_tiled ? n_tiles : block.n_heads;
@@ -168,25 +182,11 @@ void load(const KvCall &call, Block &block) noexcept {
 }
 
 void store(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
-    const auto &cache = call.stages(block).cache;
     const ElementStrides &by = block.factors.strides;
-    std::int64_t element = 0;
-    // Whole heads are stored without the walk, too.
-    if (cache && cache->is_linear(desc.head_dim, &element)) {
-        char *const data = call.cache_of(block);
-        for_each_stored(call, block, [&](const Stored &one) {
-            narrow(call.kernels(), desc.out_dtype, {desc.head_dim, block.n_heads, one.n_tokens},
-                   {block.work->floats + one.first * block.strides.token, block.strides},
-                   {block.factors.data + one.first * by.token, {0, by.head, by.token}},
-                   {data + one.offset * desc.out_bytes, {element, cache->stride_head, one.stride_token}});
-        });
-        return;
-    }
     for_each_placed(call, block, true, false, [&](const PlacedPart &part) {
         const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
                                                {0, part.is_tiled ? 0 : by.head, by.token}};
-        narrow(call.kernels(), desc.out_dtype, part.extents,
+        narrow(call.kernels(), call.desc(block).out_dtype, part.extents,
                {block.work->floats + part.offset_in(block), part.strides}, factors, {part.data, part.there});
     });
 }
