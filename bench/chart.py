@@ -17,7 +17,8 @@ STYLE = {"font.size": 12, "text.color": GREY, "xtick.labelcolor": GREY, "ytick.l
 
 def describe(row):
     words = [row["model"], f"{row['tokens']:,} token{'s' * (row['tokens'] != 1)}", row["dtype"],
-             "in place" if row["in_place"] else "out of place", *["cold"] * row["cold"]]
+             "in place" if row["in_place"] else "out of place", *["cold"] * row["cold"],
+             *["2 tensors"] * row["name"].endswith("/q-and-k")]
     return ", ".join(words) + " *" * (row["judged_by"] == "conversion")
 
 
@@ -63,7 +64,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="./run bench chart", description=__doc__)
     parser.add_argument("run", metavar="RUN.json", help="what --json wrote")
     parser.add_argument("-o", dest="output", required=True, metavar="FILE", help="the picture: .svg, .png or .pdf")
-    parser.add_argument("--filter", default="*/llama-3-8b/*/hot", help="which rows [%(default)s]")
+    parser.add_argument("--filter", default="*/llama-3-8b/*/hot*", help="which rows [%(default)s]")
     options = parser.parse_args()
     try:
         with open(options.run) as file, matplotlib.rc_context(STYLE):

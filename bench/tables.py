@@ -40,10 +40,10 @@ def columns_of(rows):
     loops = {f"x {rival['name'].split()[0]} loop": of("loop", rival["name"])
              for row in rows for rival in row["rivals"] if rival["kind"] == "loop"}
     columns = {"row": lambda row: row["name"], "time, us": show_time,
-               "GB/s": lambda row: f"{row.get('gigabytes_per_second', 0.0):.1f}", "ceiling  ": show_ceiling,
-               "x reference": of("reference"), "x bound": of("bound"), "x unbound": of("unbound"),
+               "GB/s": lambda row: f"{row['gigabytes_per_second']:.1f}" if "bytes" in row else "-",
+               "ceiling  ": show_ceiling, "x reference": of("reference"), "x bound": of("bound"), "x unbound": of("unbound"),
                **loops, "x best peer": best_peer}
-    return {head: cell for head, cell in columns.items() if any(cell(row) not in ("-", "0.0") for row in rows)}
+    return {head: cell for head, cell in columns.items() if any(cell(row) != "-" for row in rows)}
 
 
 def show_error(error):
