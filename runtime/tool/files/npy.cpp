@@ -21,34 +21,31 @@ constexpr std::string_view magic = "\x93NUMPY";
 /// The header's dictionary, a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class HeaderParser {
 public:
-    HeaderParser(std::string_view text, const std::string &path) : text_(text), path_(path) {}
+    HeaderParser(std::string_view text, const std::string &path) : rest_(text), path_(path) { take(); }
 
     void parse() {
         expect("{");
-        while (!accept("}")) {
-            const auto key = parse_string();
+        parse_list("}", [&] {
+            const auto key = take_string();
             expect(":");
             if (key == "descr" && !descr) {
-                if (peek() == '[') {
+                if (token_ == "[") {
                     refuse_input(path_, "it is a structured array, not an array of numbers");
                 }
-                descr = parse_string();
+                descr = take_string();
             } else if (key == "fortran_order" && !fortran_order) {
-                fortran_order = parse_bool();
+                fortran_order = token_ == "True";
+                expect(*fortran_order ? "True" : "False");
             } else if (key == "shape" && !shape) {
-                shape = parse_shape();
+                shape.emplace();
+                expect("(");
+                // (3) is a number in Python, not a tuple.
+                require(parse_list(")", [&] { shape->push_back(take_size()); }) || shape->size() != 1);
             } else {
-                malformed();
+                require(false);
             }
-            if (!accept(",")) {
-                expect("}");
-                break;
-            }
-        }
-        peek();
-        if (offset_ != text_.size() || !descr || !fortran_order || !shape) {
-            malformed();
-        }
+        });
+        require(token_.empty() && rest_.empty() && descr && fortran_order && shape);
     }
 
     std::optional<std::string> descr;
@@ -56,83 +53,65 @@ public:
     std::optional<std::vector<std::int64_t>> shape;
 
 private:
-    [[noreturn]] void malformed() const { refuse_input(path_, "its .npy header is malformed"); }
-
-    /// The next character that is not white space, up to which it goes; '\0' at the end.
-    char peek() {
-        while (offset_ < text_.size() && std::string_view(" \t\n\r\f").find(text_[offset_]) != text_.npos) {
-            ++offset_;
-        }
-        return offset_ < text_.size() ? text_[offset_] : '\0';
-    }
-
-    bool accept(std::string_view wanted) {
-        peek();
-        if (!text_.substr(offset_).starts_with(wanted)) {
-            return false;
-        }
-        offset_ += wanted.size();
-        return true;
-    }
-
-    void expect(std::string_view wanted) {
-        if (!accept(wanted)) {
-            malformed();
+    void require(bool is_well_formed) const {
+        if (!is_well_formed) {
+            refuse_input(path_, "its .npy header is malformed");
         }
     }
 
-    std::string parse_string() {
-        const char quote = peek();
-        const auto end = quote == '\'' || quote == '"' ? text_.find(quote, offset_ + 1) : text_.npos;
-        if (end == text_.npos) {
-            malformed();
+    /// Goes on to the next token: a mark, a word or number, or a string without its closing quote; empty at the end.
+    std::string_view take() {
+        const std::string_view taken = token_;
+        rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\n\r\f"), rest_.size()));
+        const auto is_word = [](unsigned char c) { return std::isalnum(c) != 0; };
+        const bool is_string = rest_.starts_with('\'') || rest_.starts_with('"');
+        const auto end = is_string ? rest_.find(rest_[0], 1)
+                                   : std::find_if_not(rest_.begin(), rest_.end(), is_word) - rest_.begin();
+        require(end != rest_.npos);
+        token_ = rest_.substr(0, end == 0 ? 1 : end);
+        rest_.remove_prefix(std::min(token_.size() + (is_string ? 1 : 0), rest_.size()));
+        return taken;
+    }
+
+    void expect(std::string_view wanted) { require(take() == wanted); }
+
+    /// Parses what stands between commas, up to the mark `end`. Returns whether a comma stands before that.
+    template <typename Item>
+    bool parse_list(std::string_view end, const Item &item) {
+        bool has_comma = true;
+        while (token_ != end) {
+            require(has_comma);
+            item();
+            has_comma = token_ == ",";
+            if (has_comma) {
+                take();
+            }
         }
-        const auto value = text_.substr(offset_ + 1, end - offset_ - 1);
+        take();
+        return has_comma;
+    }
+
+    std::string take_string() {
+        const auto token = take();
         // Escapes and control characters have no place in the names that NumPy writes.
-        if (!std::all_of(value.begin(), value.end(), [](char c) { return c >= ' ' && c <= '~' && c != '\\'; })) {
-            malformed();
-        }
-        offset_ = end + 1;
-        return std::string(value);
+        const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '\\'; };
+        require((token.starts_with('\'') || token.starts_with('"')) && std::all_of(token.begin(), token.end(), is_plain));
+        return std::string(token.substr(1));
     }
 
-    bool parse_bool() {
-        const bool value = accept("True");
-        if (!value) {
-            expect("False");
+    std::int64_t take_size() {
+        const auto token = take();
+        std::int64_t size = 0;
+        const auto [end, code] = std::from_chars(token.data(), token.data() + token.size(), size);
+        if (code == std::errc::result_out_of_range) {
+            refuse_input(path_, "its shape has a size beyond 64 bits");
         }
-        return value;
+        require(code == std::errc() && end == token.data() + token.size());
+        return size;
     }
 
-    std::vector<std::int64_t> parse_shape() {
-        std::vector<std::int64_t> sizes;
-        expect("(");
-        while (!accept(")")) {
-            if (std::isdigit(static_cast<unsigned char>(peek())) == 0) {
-                malformed();
-            }
-            std::int64_t size = 0;
-            const char *begin = text_.data() + offset_;
-            const auto [end, code] = std::from_chars(begin, text_.data() + text_.size(), size);
-            if (code != std::errc()) {
-                refuse_input(path_, "its shape has a size beyond 64 bits");
-            }
-            offset_ += static_cast<std::size_t>(end - begin);
-            sizes.push_back(size);
-            if (!accept(",")) {
-                expect(")");
-                if (sizes.size() == 1) {
-                    malformed();  // (3) is a number in Python, not a tuple
-                }
-                break;
-            }
-        }
-        return sizes;
-    }
-
-    std::string_view text_;
+    std::string_view rest_, token_;  // the next token, and what is behind it
     const std::string &path_;
-    std::size_t offset_ = 0;
 };
 
 /// The header's text, behind which the data lie.
