@@ -61,7 +61,7 @@ halyard_status upload(halyard_cuda_angles &angles, const halyard_angle_source &s
     for (int i = 0; i < 4; i++) {
         begins[i + 1] = begins[i] + (parts[i].n_bytes + 63) / 64 * 64;  // each on a line of its own
     }
-    begins[4] = std::max<std::size_t>(begins[4], 256 * sizeof(float));  // see launch_once in kv_launch.cpp
+    begins[4] = std::max<std::size_t>(begins[4], 256 * sizeof(float));  // see launch_kv in kv_launch.cpp
     DeviceAngles &device = angles.device;
     auto *const memory = static_cast<char *>(allocate(angles.queue, begins[4]));
     device.axis_of_pair = memory;

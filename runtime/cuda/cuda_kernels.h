@@ -7,7 +7,7 @@
 
 namespace halyard::cuda {
 
-/// A kernel takes the addresses of its arguments (argument_addresses.h). The first is a Call (halide_runtime.h), which
+/// A kernel takes the addresses of its arguments (arguments.h). The first is a Call (halide_runtime.h), which
 /// Halide's runtime passes to our handlers. A kernel returns 0 or a negative code.
 using KernelFunction = int (*)(void **arguments);
 

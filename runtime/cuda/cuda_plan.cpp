@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "base/versioned.h"
 #include "cuda/driver.h"
-#include "cuda/cuda_kernels.h"
 #include "cuda/halide_runtime.h"
 #include "cuda/launch.h"
 
@@ -76,36 +75,34 @@ struct Scratch {
     LaunchPositions position_0;
 };
 
-/// The rotations that a plan may need: of one head at position 0. The stride, never walked, decides how wide accesses
-/// are.
+/// The rotations that a plan may need, and copies: of one head at position 0, where it is aligned. How heads lie, which is
+/// never walked, decides how wide copies are.
 int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    return in_steps(std::int64_t{6} * plan.checks.n_tensors, 1, [&](std::int64_t i, std::int64_t) {
-        const TensorPlan &desc = plan.checks.tensors[i / 6];
+    return in_turn(std::int64_t{2} * plan.checks.n_tensors, [&](std::int64_t i) {
         const bool in_place = i % 2 != 0;
-        const std::int64_t stride_head = 16 + i / 2 % 3;  // as many as lie together, or a multiple of two, or odd
-        DevicePiece piece = {};
-        piece.dtype = desc.dtype;
-        piece.pairing = desc.pairing;
-        piece.out_pairing = desc.out_pairing;
-        piece.in_place = in_place;
-        piece.x = scratch.memory;
-        piece.y = moved(scratch.memory, in_place ? 0 : 128);
-        piece.in = piece.out = {0, stride_head, 1};
-        piece.rotary_dim = std::min<std::int64_t>(plan.checks.rotary_dim, 16);
-        piece.n_heads = piece.n_tokens = 1;
-        piece.positions = scratch.position_0;
+        const TensorPlan &desc = plan.checks.tensors[i / 2];
         if (in_place && desc.pairing != desc.out_pairing) {
             return 0;
         }
-        const int status = rotate_on_device(launch, piece, call);
-        return status != 0 || in_place ? status : copy_on_device(piece, 16, call);
+        DevicePiece piece = {{&desc, scratch.memory, moved(scratch.memory, in_place ? 0 : 128), {0, 16, 1}, {0, 16, 1}, 1},
+                             in_place, std::min<std::int64_t>(plan.checks.rotary_dim, 16), 0, 0, 1, scratch.position_0};
+        piece.n_columns = piece.rotary_dim / 2;
+        int status = 0;
+        for (const CudaKernel &kernel : cuda_kernels()) {
+            status = status == 0 && takes(kernel, piece) ? launch_rotation(kernel, launch, piece, call) : status;
+        }
+        for (const std::int64_t stride_head : {16, 17}) {
+            piece.in.head = stride_head;
+            status = status == 0 && !in_place ? copy_on_device(piece, 16, call) : status;
+        }
+        return status;
     });
 }
 
 /// The kernels of a plan with stages, each with one head that is not normed or rotated.
 int load_kv(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
     const KvTensor no_stages = {};
-    return in_steps(plan.n_launches, 1, [&](std::int64_t i, std::int64_t) {
+    return in_turn(plan.n_launches, [&](std::int64_t i) {
         TensorPlan desc = plan.checks.tensors[plan.launches[i].tensors[0]];
         desc.rotates = false;
         KvPieces pieces = {};
@@ -113,13 +110,8 @@ int load_kv(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &
         pieces.n_tensors = 1;
         pieces.n_tokens = 1;
         pieces.positions = scratch.position_0;
-        KvPiece &piece = pieces.tensors[0];
-        piece.desc = &desc;
-        piece.stages = &no_stages;
-        piece.x = scratch.memory;
-        piece.y = moved(scratch.memory, Scratch::n_bytes / 2);
-        piece.n_heads = 1;
-        piece.reciprocal = 1.0f;
+        pieces.tensors[0] = {
+            {&desc, scratch.memory, moved(scratch.memory, Scratch::n_bytes / 2), {}, {}, 1}, &no_stages, 0, 1.0f};
         return launch_kv(launch, pieces, call);
     });
 }

@@ -1,14 +1,143 @@
-// halyard_run_cuda: what a run launches.
-#include "cuda/cuda_run.h"
-
+// halyard_run_cuda: a run's arguments, checked as the CPU's are, the memory that they name, and what is launched.
 #include "base/error.h"
+#include "base/versioned.h"
+#include "core/memory.h"
+#include "cuda/cuda_plan.h"
+#include "cuda/driver.h"
+#include "kv/program.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace halyard::cuda {
 
 namespace {
+
+/// The positions or slots of a batch row's tokens, on one axis.
+LaunchPositions numbers_of(const TokenNumbers &numbers, Address place, std::int64_t batch) {
+    return {moved(place, batch * numbers.stride_batch * numbers.element_bytes()),
+            numbers.is_int64 ? 2 : 1,
+            0,
+            numbers.is_consecutive ? 1 : 0,
+            numbers.stride_token,
+            0};
+}
+
+/// A run's arguments once they are checked. Its addresses are those of the device.
+struct CudaRun {
+    halyard_cuda_run_args given;
+    Launch launch;
+    Program program;
+    KvProgram kv;
+    std::optional<RunPointers> pointers;
+    KvPointers arrays;
+
+    const char *data(int tensor, Array array) const { return arrays.of_tensor[tensor][static_cast<int>(array)]; }
+
+    /// The positions, and the slots, of a batch row's tokens.
+    LaunchPositions positions(std::int64_t batch) const {
+        const Positions &all = program.positions;
+        LaunchPositions its = numbers_of(
+            all, all.is_given ? address_of(pointers->all.positions) : counted_positions(*launch.angles), batch);
+        its.stride_axis = all.stride_axis;
+        return its;
+    }
+    LaunchPositions slots(std::int64_t batch) const {
+        return kv.slots.is_given ? numbers_of(kv.slots, address_of(arrays.slots), batch) : LaunchPositions{};
+    }
+};
+
+// ---- Arguments -----------------------------------------------------------------------------------------------------
+
+/// Refuses slots that just the CPU reads.
+halyard_status check_policy(const halyard_slots &slots, halyard_error *error) {
+    if (slots.policy == HALYARD_SLOTS_CHECK) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED,
+                    "args.kv.slots.policy is HALYARD_SLOTS_CHECK (0), but a device "
+                    "does not look for doubled slots: it must be HALYARD_SLOTS_RANGE_ONLY (1)");
+    }
+    return slots.consecutive == 0 ? HALYARD_OK
+                                  : fail(error, HALYARD_ERROR_UNSUPPORTED, "args.kv.slots.consecutive is ",
+                                         slots.consecutive, ", but a device reads every token's slot: it must be 0");
+}
+
+/// Reads a run of the CPU that has the same tensors, and the device's angles.
+halyard_status read_as_on_cpu(const halyard_cuda_plan &plan, CudaRun &out, halyard_error *error) {
+    const halyard_cuda_run_args &given = out.given;
+    halyard_run_args checked = {};
+    checked.size = sizeof(checked);
+    checked.bad_position = given.bad_position;
+    checked.angles = &plan.angles->device.source;
+    checked.positions = given.positions;
+    checked.x = given.x;
+    checked.y = given.y;
+    checked.kv = given.kv;
+    checked.n_tensors = given.n_tensors;
+    checked.reserved = given.reserved;
+    HALYARD_TRY(bind(&plan.checks, &checked, HALYARD_CUDA, &out.program, error));
+    HALYARD_TRY(bind_kv(out.program, checked, &out.kv, error));
+    if (out.program.angles == nullptr) {
+        out.program.positions.is_consecutive = false;  // nothing looks at positions, so that batch rows may be joined
+    }
+    out.arrays = kv_pointers(plan.checks, given.kv);
+    return check_kv_memory(out.program, out.kv, out.pointers.emplace(out.program, checked).all, out.arrays, error);
+}
+
+/// Checks that all memory is the plan's device's, as the driver knows it.
+halyard_status check_device_memory(const halyard_cuda_plan &plan, const CudaRun &run, halyard_error *error) {
+    MemoryQueries queries(plan.queue);
+    const auto check = [&](const char *name, int index, const void *memory) -> halyard_status {
+        if (memory == nullptr) {
+            return HALYARD_OK;
+        }
+        const MemoryInfo info = queries.describe(const_cast<void *>(memory));
+        if (!info.is_known) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index,
+                        "] is memory that the CUDA driver does not know");
+        }
+        return info.is_of_device
+                   ? HALYARD_OK
+                   : fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "] lies on another device than the plan's");
+    };
+    for (int i = 0; i < plan.checks.n_tensors; i++) {
+        const ProgramTensor &tensor = run.program.tensors[i];
+        if (tensor.n_heads != 0) {
+            const bool writes = plan.checks.tensors[i].writes_y && !tensor.in_place;
+            HALYARD_TRY(check("x", i, run.pointers->x[i]));
+            HALYARD_TRY(check("args.kv.stages.cache", i, run.data(i, Array::cache)));
+            HALYARD_TRY(check("y", i, writes ? run.pointers->y[i] : nullptr));
+            HALYARD_TRY(check("args.kv.stages.weight", i, run.data(i, Array::weight)));
+        }
+    }
+    if (!run.program.is_empty) {
+        HALYARD_TRY(check("positions", 0, run.pointers->all.positions));
+        HALYARD_TRY(check("args.kv.slots", 0, run.kv.slots.is_given ? run.arrays.slots : nullptr));
+    }
+    return check("error_word", 0, run.given.error_word);
+}
+
+/// Fills in *out or fails.
+halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_run_args *args, CudaRun *out,
+                            halyard_error *error) {
+    HALYARD_TRY(read_struct(args, "args", &out->given, error));
+    const halyard_cuda_run_args &given = out->given;
+    HALYARD_TRY(check_kv_args(plan.checks, given.kv, error));
+    const bool has_slots = given.kv != nullptr && given.kv->slots != nullptr;
+    if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr && !has_slots) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "error_word is given, but policy ", given.bad_position,
+                    " tells of nothing");
+    }
+    if (reinterpret_cast<std::uintptr_t>(given.error_word) % 4 != 0) {
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
+    }
+    HALYARD_TRY(has_slots ? check_policy(*given.kv->slots, error) : HALYARD_OK);
+    out->launch = {&plan.angles->device, plan.checks.sin_sign, given.bad_position == HALYARD_BAD_POSITION_CLAMP};
+    HALYARD_TRY(read_as_on_cpu(plan, *out, error));
+    return check_device_memory(plan, *out, error);
+}
+
+// ---- Launches ------------------------------------------------------------------------------------------------------
 
 /// Launches, and the tokens that each takes. Batch rows are joined where they follow each other as tokens do.
 struct Block {
@@ -31,89 +160,91 @@ Block split(const Positions &positions, bool can_join) {
     return can_join ? Block{1, positions.count()} : Block{positions.n_batch, positions.n_tokens};
 }
 
+/// The heads of a tensor in a batch row. One that goes to a cache has no y.
+Heads heads_of(const CudaRun &run, int index, std::int64_t batch) {
+    const ProgramTensor &tensor = run.program.tensors[index];
+    const TensorPlan &desc = run.program.plan->tensors[index];
+    Heads heads = {&desc, 0, 0, {}, {}, tensor.n_heads};
+    if (tensor.n_heads != 0) {
+        heads.x = moved(address_of(run.pointers->x[index]), batch * tensor.x.batch * desc.bytes);
+        heads.in = strides_of(tensor.x);
+    }
+    if (tensor.n_heads != 0 && desc.writes_y) {
+        heads.y = moved(address_of(run.pointers->y[index]), batch * tensor.y.batch * desc.out_bytes);
+        heads.out = strides_of(tensor.y);
+    }
+    return heads;
+}
+
 // ---- Rotations -----------------------------------------------------------------------------------------------------
 
-/// How many tensors from `index` on are adjacent heads of one buffer, as q and k of a packed QKV are. At least 1.
-int count_adjacent(const CudaRun &run, int index) {
-    const halyard_plan &plan = *run.program.plan;
-    int n = 1;
-    for (; index + n < plan.n_tensors; n++) {
-        const int at = index + n;
-        const ProgramTensor &last = run.program.tensors[at - 1], &next = run.program.tensors[at];
-        const TensorPlan &a = plan.tensors[at - 1], &b = plan.tensors[at];
-        // Where a tensor has a single head, the distance to its neighbour is the stride.
-        const auto follows = [&](const void *const *data, const Side &s, const Side &t) {
-            const std::int64_t step = last.n_heads > 1 ? s.head : next.n_heads > 1 ? t.head : a.head_dim;
-            const bool heads_alike = last.n_heads == 1 || next.n_heads == 1 || s.head == t.head;
-            return s.batch == t.batch && s.token == t.token && s.element == t.element && heads_alike && step > 0 &&
-                   address_of(data[at]) == moved(address_of(data[at - 1]), last.n_heads * step * a.bytes);
-        };
-        const bool alike = a.dtype == b.dtype && a.pairing == b.pairing && a.out_pairing == b.out_pairing &&
-                           a.rotary_offset == b.rotary_offset && a.head_dim == b.head_dim && last.n_heads != 0 &&
-                           next.n_heads != 0 && last.in_place == next.in_place;
-        if (!alike || !follows(run.pointers->x, last.x, next.x) || !follows(run.pointers->y, last.y, next.y)) {
-            break;
-        }
-    }
-    return n;
+/// Whole heads of the first batch row. Tokens and positions are still to be set.
+DevicePiece piece_of(const CudaRun &run, int index) {
+    return {heads_of(run, index, 0), run.program.tensors[index].in_place, run.program.plan->rotary_dim, 0, 0, 0, {}};
 }
 
-/// Fills in a piece for tensors index … index + n - 1; its places and positions are still to be set.
-DevicePiece piece_of(const CudaRun &run, int index, int n, std::int64_t n_tokens) {
-    const ProgramTensor &tensor = run.program.tensors[index];
-    const TensorPlan &desc = run.program.plan->tensors[index];
-    DevicePiece piece = {};
-    piece.dtype = desc.dtype;
-    piece.pairing = desc.pairing;
-    piece.out_pairing = desc.out_pairing;
-    piece.in_place = tensor.in_place;
-    piece.in = strides_of(tensor.x);
-    piece.out = strides_of(tensor.y);
-    piece.rotary_dim = run.program.plan->rotary_dim;
-    piece.n_tokens = n_tokens;
-    for (int i = index; i < index + n; i++) {
-        piece.n_heads += run.program.tensors[i].n_heads;
+/// Adds the heads of another tensor if they are adjacent, as those of q and k of a packed QKV are. Returns whether they
+/// are.
+bool append(DevicePiece &to, const DevicePiece &next) {
+    const TensorPlan &a = *to.desc, &b = *next.desc;
+    const auto step = [&](const Strides &s, const Strides &t) {  // a single head has none to the next
+        return to.n_heads > 1 ? s.head : next.n_heads > 1 ? t.head : a.head_dim;
+    };
+    const auto follow = [&](const Strides &s, const Strides &t, Address first, Address second) {
+        return s.token == t.token && s.element == t.element && step(s, t) > 0 &&
+               (next.n_heads == 1 || t.head == step(s, t)) && second == moved(first, to.n_heads * step(s, t) * a.bytes);
+    };
+    if (a.dtype != b.dtype || a.pairing != b.pairing || a.out_pairing != b.out_pairing ||
+        a.rotary_offset != b.rotary_offset || a.head_dim != b.head_dim || to.in_place != next.in_place ||
+        !follow(to.in, next.in, to.x, next.x) || !follow(to.out, next.out, to.y, next.y)) {
+        return false;
     }
-    if (n > 1 && tensor.n_heads == 1) {
-        const ProgramTensor &next = run.program.tensors[index + 1];
-        piece.in.head = next.n_heads > 1 ? next.x.head : desc.head_dim;
-        piece.out.head = next.n_heads > 1 ? next.y.head : desc.head_dim;
-    }
-    return piece;
+    to.in.head = step(to.in, next.in);
+    to.out.head = step(to.out, next.out);
+    to.n_heads += next.n_heads;
+    return true;
 }
 
-/// One launch for each batch row that needs its own, and the columns beside the window.
-int enqueue_rotation(const CudaRun &run, int index, int n, Call &call) {
-    const ProgramTensor &tensor = run.program.tensors[index];
-    const TensorPlan &desc = run.program.plan->tensors[index];
+/// One launch for each batch row that needs its own, and the columns beside the window. `tensor` is the first of those
+/// whose heads a piece has.
+int enqueue_rotation(const CudaRun &run, const ProgramTensor &tensor, const DevicePiece &whole, Call &call) {
     const Block block = split(run.program.positions, tensor.is_even);
-    DevicePiece piece = piece_of(run, index, n, block.n_tokens);
-    return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
-        const Address x = moved(address_of(run.pointers->x[index]), batch * tensor.x.batch * desc.bytes);
-        const Address y = moved(address_of(run.pointers->y[index]), batch * tensor.y.batch * desc.bytes);
+    const TensorPlan &desc = *whole.desc;
+    return in_turn(block.n_batch, [&](std::int64_t batch) {
+        DevicePiece piece = whole;
+        piece.n_tokens = block.n_tokens;
         piece.positions = run.positions(batch);
-        piece.x = moved(x, tensor.x.window);
-        piece.y = moved(y, tensor.y.window);
+        const auto begin_at = [&](std::int64_t column) {
+            piece.x = moved(whole.x, (batch * tensor.x.batch + column * whole.in.element) * desc.bytes);
+            piece.y = moved(whole.y, (batch * tensor.y.batch + column * whole.out.element) * desc.bytes);
+        };
+        begin_at(desc.rotary_offset);
         int status = rotate_on_device(run.launch, piece, call);
         if (status == 0 && !tensor.in_place) {
-            const std::int64_t after = desc.rotary_offset + piece.rotary_dim;
-            piece.x = x;
-            piece.y = y;
+            begin_at(0);
             status = copy_on_device(piece, desc.rotary_offset, call);
-            piece.x = moved(x, after * piece.in.element * desc.bytes);
-            piece.y = moved(y, after * piece.out.element * desc.bytes);
-            status = status != 0 ? status : copy_on_device(piece, desc.head_dim - after, call);
+        }
+        if (status == 0 && !tensor.in_place) {
+            const std::int64_t after = desc.rotary_offset + whole.rotary_dim;
+            begin_at(after);
+            status = copy_on_device(piece, desc.head_dim - after, call);
         }
         return status;
     });
 }
 
 int enqueue_rotations(const CudaRun &run, Call &call) {
+    const auto &tensors = run.program.tensors;
     int status = 0;
     for (int i = 0; i < run.program.plan->n_tensors && status == 0;) {
-        const int n = count_adjacent(run, i);
-        status = run.program.tensors[i].n_heads == 0 ? 0 : enqueue_rotation(run, i, n, call);
-        i += n;
+        const ProgramTensor &first = tensors[i];
+        DevicePiece piece = piece_of(run, i++);
+        while (piece.n_heads != 0 && i < run.program.plan->n_tensors && tensors[i].n_heads != 0 &&
+               first.x.batch == tensors[i].x.batch && first.y.batch == tensors[i].y.batch &&
+               append(piece, piece_of(run, i))) {
+            i++;
+        }
+        status = piece.n_heads == 0 ? 0 : enqueue_rotation(run, first, piece, call);
     }
     return status;
 }
@@ -121,23 +252,14 @@ int enqueue_rotations(const CudaRun &run, Call &call) {
 // ---- The KV path ---------------------------------------------------------------------------------------------------
 
 KvPiece kv_piece_of(const CudaRun &run, int index, std::int64_t batch) {
-    const ProgramTensor &tensor = run.program.tensors[index];
-    const TensorPlan &desc = run.program.plan->tensors[index];
     const KvTensor &stages = run.program.plan->kv->tensors[index];
-    KvPiece piece = {};
-    piece.desc = &desc;
-    piece.stages = &stages;
-    piece.x = moved(address_of(run.pointers->x[index]), batch * tensor.x.batch * desc.bytes);
-    piece.in = strides_of(tensor.x);
+    KvPiece piece = {heads_of(run, index, batch), &stages, address_of(run.data(index, Array::weight)), 1.0f};
     if (stages.cache) {
         piece.y = address_of(run.data(index, Array::cache));
-    } else {
-        piece.y = moved(address_of(run.pointers->y[index]), batch * tensor.y.batch * desc.out_bytes);
-        piece.out = strides_of(tensor.y);
     }
-    piece.n_heads = tensor.n_heads;
-    piece.weight = address_of(run.data(index, Array::weight));
-    piece.reciprocal = stages.scale ? 1.0f / read_word<float>(run.data(index, Array::scales)) : 1.0f;
+    if (stages.scale) {
+        piece.reciprocal = 1.0f / read_word<float>(run.data(index, Array::scales));
+    }
     return piece;
 }
 
@@ -157,7 +279,7 @@ Block kv_block_of(const CudaRun &run) {
 
 /// The tensors of a launch that have heads, for each batch row.
 int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, Call &call) {
-    return in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
+    return in_turn(block.n_batch, [&](std::int64_t batch) {
         KvPieces pieces = {};
         pieces.kernel = launch.kernel;
         for (int i = 0; i < launch.n_tensors; i++) {
@@ -187,7 +309,7 @@ int enqueue_checks(const CudaRun &run, Call &call) {
         const bool by_slot = stores_in_caches_only(run.program, run.kv);
         const Block block = split(positions, !by_slot || slots_follow(run));
         const std::int64_t n = by_slot ? block.n_batch : std::min(block.n_batch, positions.n_distinct());
-        status = in_steps(n, 1, [&](std::int64_t batch, std::int64_t) {
+        status = in_turn(n, [&](std::int64_t batch) {
             return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{},
                                    block.n_tokens, positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION,
                                    word, call);
@@ -196,7 +318,7 @@ int enqueue_checks(const CudaRun &run, Call &call) {
     if (status == 0 && word != 0 && slots.is_given) {
         const Covered covered = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
         const Block block = kv_block_of(run);
-        status = in_steps(block.n_batch, 1, [&](std::int64_t batch, std::int64_t) {
+        status = in_turn(block.n_batch, [&](std::int64_t batch) {
             return check_on_device(run.slots(batch), {}, block.n_tokens, covered, HALYARD_ERROR_SLOT, word, call);
         });
     }
@@ -205,25 +327,23 @@ int enqueue_checks(const CudaRun &run, Call &call) {
 
 /// Refuses memory that no kernel of the plan can take as it lies.
 halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
+    const bool is_kv = run.program.plan->kv != nullptr;
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
-        const char *reason = "";
-        if (run.program.tensors[i].n_heads != 0 && run.program.plan->kv != nullptr) {
-            reason = why_not(kv_piece_of(run, i, 0));
-        } else if (run.program.tensors[i].n_heads != 0) {
-            DevicePiece piece = piece_of(run, i, 1, 0);
-            piece.x = address_of(run.pointers->x[i]);
-            piece.y = address_of(run.pointers->y[i]);
-            reason = why_not(piece);
-        }
+        const char *const reason = run.program.tensors[i].n_heads == 0 ? ""
+                                   : is_kv                             ? why_not(kv_piece_of(run, i, 0))
+                                                                       : why_not(piece_of(run, i));
         if (reason[0] != '\0') {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
         }
     }
-    const char *const of_positions = why_not(run.positions(0), run.launch.angles->source.axes.n_axes);
-    const char *const of_slots = run.kv.slots.is_given ? why_not(run.slots(0), 1) : "";
+    // Of all tokens that a launch may take.
+    const std::int64_t n_tokens = split(run.program.positions, true).n_tokens;
+    const char *const of_positions = why_not(run.positions(0), n_tokens, run.launch.angles->source.axes.n_axes);
     if (of_positions[0] != '\0') {
         return fail(error, HALYARD_ERROR_UNSUPPORTED, "positions ", of_positions);
     }
+    const std::int64_t n_slots = is_kv ? kv_block_of(run).n_tokens : 0;
+    const char *const of_slots = run.kv.slots.is_given ? why_not(run.slots(0), n_slots, 1) : "";
     return of_slots[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "slots ", of_slots);
 }
 

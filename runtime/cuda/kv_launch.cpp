@@ -137,7 +137,9 @@ void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Origins &ori
     to.weight_at[i] = norm && norm->weight ? quads(origins.weight, tensor.weight) * (quad_bytes / 2) : 0;
 }
 
-int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
+}  // namespace
+
+int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept {
     // A norm without weights loads weights all the same: if there are none, those of a head from where axes are.
     Origins origins = {pieces.tensors[0].x, pieces.tensors[0].y, address_of(launch.angles->axis_of_pair)};
     bool has_norms = false, rotates = false;
@@ -166,26 +168,6 @@ int launch_once(const Launch &launch, const KvPieces &pieces, Call &call) {
     View out(origins.y, halide_type<std::uint32_t>);
     all.add(out.add(line_extent, 1));
     return pieces.kernel->function(all.get(call));
-}
-
-}  // namespace
-
-int launch_kv(const Launch &launch, const KvPieces &whole, Call &call) noexcept {
-    const std::int64_t at_once = std::min(whole.positions.most_tokens(), whole.slots.most_tokens());
-    return in_steps(whole.n_tokens, at_once, [&](std::int64_t token, std::int64_t n_tokens) {
-        KvPieces pieces = whole;
-        pieces.n_tokens = n_tokens;
-        pieces.positions = from_token(token, whole.positions);
-        pieces.slots = from_token(token, whole.slots);
-        for (int i = 0; i < pieces.n_tensors; i++) {
-            KvPiece &tensor = pieces.tensors[i];
-            tensor.x = moved(tensor.x, token * tensor.in.token * tensor.desc->bytes);
-            if (!tensor.stages->cache) {
-                tensor.y = moved(tensor.y, token * tensor.out.token * tensor.desc->out_bytes);
-            }
-        }
-        return launch_once(launch, pieces, call);
-    });
 }
 
 const char *why_not(const KvPiece &tensor) noexcept {

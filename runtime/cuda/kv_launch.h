@@ -1,7 +1,6 @@
 // Launches of the KV path's kernels: tensors of one kernel, from load to store.
 #pragma once
 
-#include "cuda/cuda_kernels.h"
 #include "cuda/launch.h"
 #include "kv/plan.h"
 
@@ -25,13 +24,10 @@ const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index,
 halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLaunch (&out)[HALYARD_MAX_TENSORS],
                                   int *n_launches, halyard_error *error) noexcept;
 
-/// One tensor of a launch.
-struct KvPiece {
-    const TensorPlan *desc;
+/// One tensor of a launch. Where there is a cache, y is the first head of its slot 0, and out is not looked at.
+struct KvPiece : Heads {
     const KvTensor *stages;
-    Address x, y, weight;  // y: the first head of the first token, or of a cache's slot 0
-    Strides in, out;       // out is not looked at where there is a cache
-    std::int64_t n_heads;
+    Address weight;
     float reciprocal;  // of the scale; 1 where there is none
 };
 
@@ -46,8 +42,7 @@ struct KvPieces {
     bool stores_bad;  // tokens whose positions have no angles are stored in caches, too
 };
 
-/// Enqueues them, in as many launches as the tokens take: one, but for 2^31 words of positions. Returns 0 or what a
-/// kernel returned.
+/// Enqueues them. Returns 0 or what a kernel returned.
 int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept;
 
 /// Why a tensor cannot be enqueued as it lies, in a few words; an empty string when it can.

@@ -1,9 +1,9 @@
 #include "cuda/launch.h"
 
 #include "cuda/arguments.h"
-#include "cuda/cuda_kernels.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace halyard::cuda {
@@ -22,8 +22,7 @@ std::int64_t longest(const DevicePiece &piece, std::int64_t Strides::*step) {
 /// Whether one launch can hold a piece: its indices, its numbers of elements, and a grid's dimensions. Each block has
 /// at least one head. Tokens lie along a grid's first dimension, which has no such limit.
 bool fits(const DevicePiece &piece) {
-    if (piece.n_columns > most_columns || piece.n_heads > most_blocks ||
-        piece.n_tokens > piece.positions.most_tokens()) {
+    if (piece.n_columns > most_columns || piece.n_heads > most_blocks) {
         return false;
     }
     double n_elements = 1.0, reach = 0.0;  // which may have more than 64 bits
@@ -55,18 +54,20 @@ int in_parts(const DevicePiece &piece, const Part &part) {
     const auto split = [&](std::int64_t DevicePiece::*n, std::int64_t at, std::int64_t in_step, std::int64_t out_step) {
         one.*n = at;
         other.*n -= at;
-        other.x = moved(piece.x, at * in_step * element_bytes(piece.dtype));
-        other.y = moved(piece.y, at * out_step * element_bytes(piece.dtype));
+        other.x = moved(piece.x, at * in_step * piece.desc->bytes);
+        other.y = moved(piece.y, at * out_step * piece.desc->bytes);
     };
     if (piece.n_tokens > 1) {
         split(&DevicePiece::n_tokens, piece.n_tokens / 2, piece.in.token, piece.out.token);
-        other.positions = from_token(one.n_tokens, piece.positions);
+        LaunchPositions &positions = other.positions;
+        positions.place = moved(positions.place, one.n_tokens * positions.stride_token * positions.n_words * 4);
+        positions.start += one.n_tokens * positions.step;
     } else if (piece.n_heads > 1) {
         split(&DevicePiece::n_heads, piece.n_heads / 2, piece.in.head, piece.out.head);
     } else {  // more pairs than most_columns are left aligned as they are
         const std::int64_t at = piece.n_columns > most_columns ? most_columns : piece.n_columns / 2;
-        split(&DevicePiece::n_columns, at, column_stride(piece, piece.pairing, piece.in),
-              column_stride(piece, piece.out_pairing, piece.out));
+        split(&DevicePiece::n_columns, at, column_stride(piece, piece.desc->pairing, piece.in),
+              column_stride(piece, piece.desc->out_pairing, piece.out));
         other.first += at;
     }
     const int status = in_parts(one, part);
@@ -77,24 +78,9 @@ int in_parts(const DevicePiece &piece, const Part &part) {
 /// of them.
 bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t access_bytes) {
     const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | together;
-    const auto bytes = static_cast<std::uint64_t>(strides * element_bytes(piece.dtype));
+    const auto bytes = static_cast<std::uint64_t>(strides * piece.desc->bytes);
     return piece.in.element == 1 && piece.out.element == 1 &&
            (piece.x | piece.y | bytes) % static_cast<std::uint64_t>(access_bytes) == 0;
-}
-
-/// The kernel that serves a piece: that of the widest accesses for which all is aligned.
-const CudaKernel &kernel_of(const DevicePiece &piece) {
-    const bool has_halves = piece.pairing == Pairing::half || piece.out_pairing == Pairing::half;
-    const std::int64_t together = has_halves ? piece.rotary_dim / 2 : piece.rotary_dim;
-    const CudaKernel *widest = nullptr;
-    for (const CudaKernel &kernel : cuda_kernels()) {
-        const bool takes = kernel.serves(piece.dtype, piece.pairing, piece.out_pairing, piece.in_place) &&
-                           (kernel.layout == any_layout || is_aligned(piece, together, kernel.layout.bytes));
-        if (takes && (widest == nullptr || kernel.layout.bytes > widest->layout.bytes)) {
-            widest = &kernel;
-        }
-    }
-    return *widest;  // some kernel takes any layout
 }
 
 /// The type of what a kernel accesses: a float, a 16-bit element (any layout), or a word of two elements.
@@ -110,7 +96,7 @@ void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const Stri
     const int halve = type == halide_type<std::uint32_t> ? 1 : 0;
     if (pairing == Pairing::half) {
         view.add(piece.n_columns >> halve, strides.element).add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
-    } else if (halve != 0 && piece.pairing == piece.out_pairing) {
+    } else if (halve != 0 && piece.desc->pairing == piece.desc->out_pairing) {
         view.add(piece.n_columns, 1).add(1, 4);  // a word is a pair
     } else {                                     // of words: two pairs lie in two neighbours
         view.add(piece.n_columns >> halve, 2 * strides.element).add(2, strides.element);
@@ -120,21 +106,38 @@ void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const Stri
 
 }  // namespace
 
+bool takes(const CudaKernel &kernel, const DevicePiece &piece) noexcept {
+    const TensorPlan &desc = *piece.desc;
+    const bool has_halves = desc.pairing == Pairing::half || desc.out_pairing == Pairing::half;
+    const std::int64_t together = has_halves ? piece.rotary_dim / 2 : piece.rotary_dim;
+    return kernel.serves(desc.dtype, desc.pairing, desc.out_pairing, piece.in_place) &&
+           (kernel.layout == any_layout || is_aligned(piece, together, kernel.layout.bytes));
+}
+
+int launch_rotation(const CudaKernel &kernel, const Launch &launch, const DevicePiece &piece, Call &call) noexcept {
+    const std::uint32_t type = type_of(kernel);
+    View x(piece.x, type), y(piece.y, type);
+    add_pairs(x, piece, piece.desc->pairing, piece.in, type);
+    add_pairs(y, piece, piece.desc->out_pairing, piece.out, type);
+    Arguments all;
+    Fields::Angles fields{all};
+    set_angles(fields, launch, piece.positions, piece.n_tokens, piece.first, piece.n_columns);
+    all.add(piece.in_place ? y : x);
+    all.add(y);
+    return kernel.function(all.get(call));
+}
+
 int rotate_on_device(const Launch &launch, DevicePiece whole, Call &call) noexcept {
     whole.first = 0;
     whole.n_columns = whole.rotary_dim / 2;
     return in_parts(whole, [&](const DevicePiece &piece) {
-        const CudaKernel &kernel = kernel_of(piece);
-        const std::uint32_t type = type_of(kernel);
-        View x(piece.x, type), y(piece.y, type);
-        add_pairs(x, piece, piece.pairing, piece.in, type);
-        add_pairs(y, piece, piece.out_pairing, piece.out, type);
-        Arguments all;
-        Fields::Angles fields{all};
-        set_angles(fields, launch, piece.positions, piece.n_tokens, piece.first, piece.n_columns);
-        all.add(piece.in_place ? y : x);
-        all.add(y);
-        return kernel.function(all.get(call));
+        const CudaKernel *widest = nullptr;  // some kernel takes any layout
+        for (const CudaKernel &kernel : cuda_kernels()) {
+            if (takes(kernel, piece) && (widest == nullptr || kernel.layout.bytes > widest->layout.bytes)) {
+                widest = &kernel;
+            }
+        }
+        return launch_rotation(*widest, launch, piece, call);
     });
 }
 
@@ -145,7 +148,7 @@ int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexce
     whole.rotary_dim = whole.first = 0;
     whole.n_columns = n_columns;
     return in_parts(whole, [&](const DevicePiece &piece) {
-        const std::int64_t bytes = element_bytes(piece.dtype);
+        const std::int64_t bytes = piece.desc->bytes;
         const bool is_fast = is_aligned(piece, piece.n_columns, wide_bytes);
         const CudaHelpers &helpers = cuda_helpers();
         const std::int64_t per_word = is_fast ? 4 / bytes : 1;
@@ -164,25 +167,20 @@ int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexce
 
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
                     const Covered &covered, std::int32_t code, Address word, Call &call) noexcept {
-    const std::int64_t at_once = std::min(positions.most_tokens(), slots.most_tokens());
-    return in_steps(n_tokens, at_once, [&](std::int64_t token, std::int64_t n) {
-        View out(word, halide_type<std::int32_t>);
-        out.add(1, 1);
-        Arguments all;
-        Fields::Check fields{all};
-        const LaunchPositions here = from_token(token, positions);
-        set_positions(fields.positions, here, n, covered);
-        fields.has_slots = slots.place != 0;
-        set_slots(fields, from_token(token, slots), here, n);
-        fields.code = code;
-        all.add(out);
-        return cuda_helpers().check_positions(all.get(call));
-    });
+    View out(word, halide_type<std::int32_t>);
+    out.add(1, 1);
+    Arguments all;
+    Fields::Check fields{all};
+    set_positions(fields.positions, positions, n_tokens, covered);
+    fields.has_slots = slots.place != 0;
+    set_slots(fields, slots, positions, n_tokens);
+    fields.code = code;
+    all.add(out);
+    return cuda_helpers().check_positions(all.get(call));
 }
 
 const char *why_not(const DevicePiece &piece) noexcept {
-    const auto bytes = static_cast<std::uint64_t>(element_bytes(piece.dtype));
-    if ((piece.x | piece.y) % bytes != 0) {  // NOLINT(*DivideZero): the plan has checked the dtype
+    if ((piece.x | piece.y) % static_cast<std::uint64_t>(piece.desc->bytes) != 0) {
         return "is not aligned to its elements";
     }
     return longest(piece, &Strides::element) > most_elements / piece.rotary_dim
@@ -190,14 +188,14 @@ const char *why_not(const DevicePiece &piece) noexcept {
                : "";
 }
 
-const char *why_not(const LaunchPositions &positions, std::int32_t n_axes) noexcept {
+const char *why_not(const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) noexcept {
     if (positions.place % 4 != 0) {
         return "are not aligned to 4 bytes";
     }
-    const std::int64_t axes_words = std::int64_t{n_axes} * positions.n_words;
-    const bool is_far = std::abs(positions.stride_axis) > most_elements / axes_words ||
-                        std::abs(positions.stride_token) * positions.n_words > most_elements;
-    return is_far ? "lie more than 2^31 words apart" : "";
+    const auto distance = [](std::int64_t stride) { return std::max(1.0, std::abs(static_cast<double>(stride))); };
+    const double furthest =
+        std::max(static_cast<double>(n_tokens) * distance(positions.stride_token), distance(positions.stride_axis));
+    return furthest * n_axes * positions.n_words > most_elements ? "lie more than 2^31 words apart" : "";
 }
 
 }  // namespace halyard::cuda

@@ -4,10 +4,8 @@
 
 #include "core/program.h"
 #include "cuda/cuda_angles.h"
+#include "cuda/cuda_kernels.h"
 #include "cuda/halide_runtime.h"
-
-#include <algorithm>
-#include <cstdlib>
 
 namespace halyard::cuda {
 
@@ -32,20 +30,7 @@ struct LaunchPositions {
     std::int64_t start;                      // is added to every position,
     std::int32_t step;                       // and this times the token's number
     std::int64_t stride_token, stride_axis;  // in positions
-
-    /// How many tokens' one launch can reach: of two words, on all axes, and as far apart as they are.
-    std::int64_t most_tokens() const {
-        const std::int64_t by_stride = most_elements / std::max<std::int64_t>(1, 2 * std::abs(stride_token));
-        return std::max<std::int64_t>(1, std::min(by_stride, most_elements / 2 / HALYARD_MAX_AXES));
-    }
 };
-
-/// The positions of the tokens from `token` on.
-inline LaunchPositions from_token(std::int64_t token, LaunchPositions positions) {
-    positions.place = moved(positions.place, token * positions.stride_token * positions.n_words * 4);
-    positions.start += token * positions.step;
-    return positions;
-}
 
 /// How heads lie, in elements.
 struct Strides {
@@ -54,26 +39,29 @@ struct Strides {
 
 inline Strides strides_of(const Side &side) { return {side.token, side.head, side.element}; }
 
-/// Some heads of some tokens of one tensor, and of each head some pairs that are rotated, or columns that are copied.
-struct DevicePiece {
-    Dtype dtype;
-    Pairing pairing, out_pairing;
-    bool in_place;
-    Address x, y;  // the first pair or column of the first head of the first token
+/// Some heads of each token: of one tensor, or of several that are adjacent.
+struct Heads {
+    const TensorPlan *desc;
+    Address x, y;  // the first head of the first token
     Strides in, out;
+    std::int64_t n_heads;
+};
+
+/// Some heads of some tokens, and of each head some pairs that are rotated, or columns that are copied.
+struct DevicePiece : Heads {
+    bool in_place;
     std::int64_t rotary_dim;        // 0: columns are copied
     std::int64_t first, n_columns;  // pairs or columns; of pairs the number of the first
-    std::int64_t n_heads, n_tokens;
+    std::int64_t n_tokens;
     LaunchPositions positions;
 };
 
-/// Calls part(first, count) for each `at_once` of n, until one does not return 0; returns what the last one has
-/// returned.
+/// Calls part(i) for each i below n until one does not return 0; returns what the last one has returned.
 template <typename Part>
-int in_steps(std::int64_t n, std::int64_t at_once, const Part &part) {
+int in_turn(std::int64_t n, const Part &part) {
     int status = 0;
-    for (std::int64_t at = 0; at < n && status == 0; at += at_once) {
-        status = part(at, std::min(at_once, n - at));
+    for (std::int64_t i = 0; i < n && status == 0; i++) {
+        status = part(i);
     }
     return status;
 }
@@ -85,8 +73,13 @@ struct Launch {
     bool clamps;
 };
 
-/// Enqueues the rotation of all pairs, in as many launches as it takes. Like the next two, returns 0 or what a kernel
-/// returned.
+/// Whether a kernel rotates a piece as it lies.
+bool takes(const CudaKernel &kernel, const DevicePiece &piece) noexcept;
+
+/// Enqueues the rotation of a piece that one launch can hold. Like the next three, returns 0 or what a kernel returned.
+int launch_rotation(const CudaKernel &kernel, const Launch &launch, const DevicePiece &piece, Call &call) noexcept;
+
+/// Enqueues the rotation of all pairs, in as many launches as it takes.
 int rotate_on_device(const Launch &launch, DevicePiece piece, Call &call) noexcept;
 
 /// Enqueues a copy of some columns of every head from x to y.
@@ -110,7 +103,7 @@ int check_on_device(const LaunchPositions &positions, const LaunchPositions &slo
 /// Says in a few words why a piece cannot be enqueued; the string is empty where it can.
 const char *why_not(const DevicePiece &piece) noexcept;
 
-/// Likewise for positions and slots.
-const char *why_not(const LaunchPositions &positions, std::int32_t n_axes) noexcept;
+/// Likewise for the positions or slots of some tokens.
+const char *why_not(const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) noexcept;
 
 }  // namespace halyard::cuda

@@ -1,7 +1,7 @@
 // The fields of a launch: what a GPU's kernels are told, listed once, for the generators and for the runtime.
 //
 // Side says what a field is: an input of a generator (generators/cuda/fields.h), or an argument of a call
-// (argument_addresses.h). Its Scalar<T>, OfTensors<T> (a scalar for each tensor) and Array<T, n_dims> take an owner and
+// (arguments.h). Its Scalar<T>, OfTensors<T> (a scalar for each tensor) and Array<T, n_dims> take an owner and
 // a name, and the next place among what the owner has. C++ constructs members as they are declared, so the order below
 // is that of every kernel. What is not listed comes behind these: x, where kernels differ in its type, and the output.
 #pragma once

@@ -68,6 +68,7 @@ TEST_CASE("cuda device: positions of many tokens are checked against a range", "
         CHECK(told_of(std::int64_t{place}) == expected);
         w.word.write(std::vector<std::int32_t>{0});
     }
+    CHECK(told_of(INT64_MIN + 50) == HALYARD_ERROR_POSITION);  // 50 is in its lower half
 }
 
 namespace {

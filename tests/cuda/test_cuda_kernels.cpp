@@ -18,7 +18,8 @@ void test_listed(const auto &kernels, const char *name, int n_calls, const auto 
     oracle::Random random(Catch::getSeed());
     for (int i = 0, n = cuda_test::n_calls(n_calls); i < n; i++) {
         INFO("seed " << Catch::getSeed() << ", run " << i);
-        REQUIRE(fault(*kernel, random, i) == "");
+        const std::string wrong = fault(*kernel, random, i);  // which may skip the test
+        REQUIRE(wrong == "");
     }
 }
 
