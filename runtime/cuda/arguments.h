@@ -141,22 +141,19 @@ void set_slots(AnyFields &to, const LaunchPositions &slots, const LaunchPosition
     to.slots.begin_at(given.place).add(given.n_words, 1).add(n_tokens, given.stride_token * given.n_words);
 }
 
-/// Sets the positions of some tokens, and the angles of the pairs from `first` on.
+/// Sets the positions of some tokens, and the angles of pairs.
 inline void set_angles(Fields::Angles &to, const Launch &launch, const LaunchPositions &positions,
-                       std::int64_t n_tokens, std::int64_t first, std::int64_t n_pairs) {
+                       std::int64_t n_tokens, std::int64_t n_pairs) {
     const DeviceAngles &angles = *launch.angles;
     const halyard_angle_source &source = angles.source;
     set_positions(to.positions, positions, n_tokens, positions_of_source(angles));
-    to.axis_of_pair.begin_at(moved(address_of(angles.axis_of_pair), 4 * first)).add(n_pairs, 1);
+    to.axis_of_pair.begin_at(address_of(angles.axis_of_pair)).add(n_pairs, 1);
     to.clamps = launch.clamps;
     to.form = static_cast<std::int32_t>(angles.form);
-    // A kernel reads the rows either as floats or as halves.
-    const std::int64_t bytes = angles.form == AngleForm::rows_f16 || angles.form == AngleForm::rows_bf16 ? 2 : 4;
     const auto set_rows = [&](auto &rows, const void *memory) {
-        const Address begin = moved(address_of(memory), first * bytes);
-        rows.begin_at(begin).add(n_pairs, 1).add(angles.n_rows, source.stride_row);
+        rows.begin_at(address_of(memory)).add(n_pairs, 1).add(angles.n_rows, source.stride_row);
     };
-    set_rows(to.first_rows, angles.first_rows);
+    set_rows(to.first_rows, angles.first_rows);  // a kernel reads rows either as floats or as halves
     set_rows(to.second_rows, angles.second_rows);
     set_rows(to.first_halves, angles.first_rows);
     set_rows(to.second_halves, angles.second_rows);

@@ -85,7 +85,7 @@ int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Sc
             return 0;
         }
         DevicePiece piece = {{&desc, scratch.memory, moved(scratch.memory, in_place ? 0 : 128), {0, 16, 1}, {0, 16, 1}, 1},
-                             in_place, std::min<std::int64_t>(plan.checks.rotary_dim, 16), 0, 0, 1, scratch.position_0};
+                             in_place, std::min<std::int64_t>(plan.checks.rotary_dim, 16), 0, 1, scratch.position_0};
         piece.n_columns = piece.rotary_dim / 2;
         int status = 0;
         for (const CudaKernel &kernel : cuda_kernels()) {

@@ -180,7 +180,7 @@ Heads heads_of(const CudaRun &run, int index, std::int64_t batch) {
 
 /// Whole heads of the first batch row. Tokens and positions are still to be set.
 DevicePiece piece_of(const CudaRun &run, int index) {
-    return {heads_of(run, index, 0), run.program.tensors[index].in_place, run.program.plan->rotary_dim, 0, 0, 0, {}};
+    return {heads_of(run, index, 0), run.program.tensors[index].in_place, run.program.plan->rotary_dim, 0, 0, {}};
 }
 
 /// Adds the heads of another tensor if they are adjacent, as those of q and k of a packed QKV are. Returns whether they

@@ -151,7 +151,7 @@ int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept
     }
     Arguments all;
     Fields::Kv fields{all};
-    set_angles(fields.angles, launch, pieces.positions, pieces.n_tokens, 0, launch.angles->source.rotary_dim / 2);
+    set_angles(fields.angles, launch, pieces.positions, pieces.n_tokens, launch.angles->source.rotary_dim / 2);
     if (!rotates) {
         fields.angles.form = static_cast<std::int32_t>(AngleForm::none);
     }

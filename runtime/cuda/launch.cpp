@@ -10,8 +10,6 @@ namespace halyard::cuda {
 
 namespace {
 
-constexpr std::int64_t most_columns = std::int64_t{1} << 15;  // of a launch, however few of them a block takes
-static_assert(most_columns <= most_blocks);
 constexpr std::int64_t wide_bytes = 16;  // of an access of 128 bits
 
 /// The longest way from one element to the next, in x or y; and from one head, or one token.
@@ -22,7 +20,7 @@ std::int64_t longest(const DevicePiece &piece, std::int64_t Strides::*step) {
 /// Whether one launch can hold a piece: its indices, its numbers of elements, and a grid's dimensions. Each block has
 /// at least one head. Tokens lie along a grid's first dimension, which has no such limit.
 bool fits(const DevicePiece &piece) {
-    if (piece.n_columns > most_columns || piece.n_heads > most_blocks) {
+    if (piece.n_heads > most_blocks) {
         return false;
     }
     double n_elements = 1.0, reach = 0.0;  // which may have more than 64 bits
@@ -39,36 +37,25 @@ bool fits(const DevicePiece &piece) {
     return n_elements <= most_elements && reach <= most_elements;
 }
 
-/// From one pair, or one column, of a head to the next.
-std::int64_t column_stride(const DevicePiece &piece, Pairing pairing, const Strides &strides) {
-    return piece.rotary_dim != 0 && pairing == Pairing::interleaved ? 2 * strides.element : strides.element;
-}
-
-/// Calls part(piece), or does both halves: of the tokens, of a token's heads, or of a head's columns.
+/// Calls part(piece), or does both halves: of the tokens, or of a token's heads. why_not has refused what one head
+/// cannot be launched by.
 template <typename Part>
 int in_parts(const DevicePiece &piece, const Part &part) {
     if (fits(piece)) {
         return part(piece);
     }
+    const bool by_token = piece.n_tokens > 1;
+    const auto n = by_token ? &DevicePiece::n_tokens : &DevicePiece::n_heads;
+    const auto step = by_token ? &Strides::token : &Strides::head;
     DevicePiece one = piece, other = piece;
-    const auto split = [&](std::int64_t DevicePiece::*n, std::int64_t at, std::int64_t in_step, std::int64_t out_step) {
-        one.*n = at;
-        other.*n -= at;
-        other.x = moved(piece.x, at * in_step * piece.desc->bytes);
-        other.y = moved(piece.y, at * out_step * piece.desc->bytes);
-    };
-    if (piece.n_tokens > 1) {
-        split(&DevicePiece::n_tokens, piece.n_tokens / 2, piece.in.token, piece.out.token);
+    one.*n = piece.*n / 2;
+    other.*n -= one.*n;
+    other.x = moved(piece.x, one.*n * piece.in.*step * piece.desc->bytes);
+    other.y = moved(piece.y, one.*n * piece.out.*step * piece.desc->bytes);
+    if (by_token) {
         LaunchPositions &positions = other.positions;
         positions.place = moved(positions.place, one.n_tokens * positions.stride_token * positions.n_words * 4);
         positions.start += one.n_tokens * positions.step;
-    } else if (piece.n_heads > 1) {
-        split(&DevicePiece::n_heads, piece.n_heads / 2, piece.in.head, piece.out.head);
-    } else {  // more pairs than most_columns are left aligned as they are
-        const std::int64_t at = piece.n_columns > most_columns ? most_columns : piece.n_columns / 2;
-        split(&DevicePiece::n_columns, at, column_stride(piece, piece.desc->pairing, piece.in),
-              column_stride(piece, piece.desc->out_pairing, piece.out));
-        other.first += at;
     }
     const int status = in_parts(one, part);
     return status != 0 ? status : in_parts(other, part);
@@ -121,14 +108,13 @@ int launch_rotation(const CudaKernel &kernel, const Launch &launch, const Device
     add_pairs(y, piece, piece.desc->out_pairing, piece.out, type);
     Arguments all;
     Fields::Angles fields{all};
-    set_angles(fields, launch, piece.positions, piece.n_tokens, piece.first, piece.n_columns);
+    set_angles(fields, launch, piece.positions, piece.n_tokens, piece.n_columns);
     all.add(piece.in_place ? y : x);
     all.add(y);
     return kernel.function(all.get(call));
 }
 
 int rotate_on_device(const Launch &launch, DevicePiece whole, Call &call) noexcept {
-    whole.first = 0;
     whole.n_columns = whole.rotary_dim / 2;
     return in_parts(whole, [&](const DevicePiece &piece) {
         const CudaKernel *widest = nullptr;  // some kernel takes any layout
@@ -145,7 +131,7 @@ int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexce
     if (n_columns == 0) {
         return 0;
     }
-    whole.rotary_dim = whole.first = 0;
+    whole.rotary_dim = 0;
     whole.n_columns = n_columns;
     return in_parts(whole, [&](const DevicePiece &piece) {
         const std::int64_t bytes = piece.desc->bytes;
@@ -183,7 +169,8 @@ const char *why_not(const DevicePiece &piece) noexcept {
     if ((piece.x | piece.y) % static_cast<std::uint64_t>(piece.desc->bytes) != 0) {
         return "is not aligned to its elements";
     }
-    return longest(piece, &Strides::element) > most_elements / piece.rotary_dim
+    return piece.desc->head_dim > most_blocks ? "has heads of more than 65,535 elements"
+           : longest(piece, &Strides::element) > most_elements / piece.desc->head_dim
                ? "has heads of more than 2^31 elements' reach"
                : "";
 }

@@ -9,7 +9,7 @@
 
 namespace halyard::cuda {
 
-inline constexpr std::int64_t most_blocks = 65535;         // CUDA's limit to a grid's second and third dimension
+inline constexpr std::int64_t most_blocks = 65535;        // CUDA's limit to a grid's second and third dimension
 inline constexpr std::int64_t most_elements = INT32_MAX;   // Halide's indices, extents and their product have 32 bits
 
 /// Where an array begins in device memory. 0: there is none.
@@ -50,8 +50,8 @@ struct Heads {
 /// Some heads of some tokens, and of each head some pairs that are rotated, or columns that are copied.
 struct DevicePiece : Heads {
     bool in_place;
-    std::int64_t rotary_dim;        // 0: columns are copied
-    std::int64_t first, n_columns;  // pairs or columns; of pairs the number of the first
+    std::int64_t rotary_dim;  // 0: columns are copied
+    std::int64_t n_columns;   // pairs or columns
     std::int64_t n_tokens;
     LaunchPositions positions;
 };

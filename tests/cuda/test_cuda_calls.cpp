@@ -223,35 +223,12 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     CHECK(launches(w.plan, {1, 8, 2, 64}, {0, billion, 64, 1}).size() > 1);
     CHECK(launches(w.plan, {1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() > 1);
     CHECK(launches(w.plan, {3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() > 1);
-    // Columns beside the window are copied by launches of their own.
-    const auto narrow_angles = make_angles(2);
-    const halyard::cuda_plan narrow(queue_of(), describe(2), narrow_angles);
-    const Memory to;
-    const auto copied = [&](std::int64_t stride) {
-        const auto x = view(w.from.data(), f32, {1, 4, 2, 64}, {0, 2, 1, stride});
-        auto y = x;
-        y.data = to.data();
-        return launches_of(narrow, x, y, on_stream()).size();
-    };
-    CHECK(copied(1 << 20) > 0);
-    CHECK(copied(1 << 26) > copied(1 << 20));
-    // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head and one pair.
+    // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head.
     const auto fits = [](const Call &launch) {
         return launch.grid[1] * launch.block[1] < 65535 + launch.block[1] &&
                launch.grid[2] * launch.block[0] < 65535 + launch.block[0];
     };
     CHECK(std::ranges::all_of(launches(w.plan, {1, 1, 1 << 21, 64}, {0, 0, 64, 1}), fits));
-    const halyard::cuda_angles wide_angles(
-        queue_of(), halyard::angle_source::phase(halyard::frequencies::from_base(10000, 1 << 20)));
-    for (const auto pairing : {half, interleaved}) {
-        const halyard::cuda_plan plan(
-            queue_of(), halyard::plan_desc(1 << 20, {halyard::describe_tensor(f32, 1 << 20, pairing)}), wide_angles);
-        for (const std::int64_t stride : {1, 2}) {
-            const auto many_pairs = launches(plan, {1, 1, 3, 1 << 20}, {0, 0, stride << 20, stride});
-            CHECK(many_pairs.size() > 1);
-            CHECK(std::ranges::all_of(many_pairs, fits));
-        }
-    }
 }
 
 TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creation stays", "[cuda]") {
@@ -393,6 +370,11 @@ TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any 
     };
     const auto transposed = view(w.from.data(), f32, {1, 4, 2, 64}, {0, 2, 1, INT32_MAX / 64});
     is_the_greatest(w.y.strides[3], INT32_MAX / 64, {{w.x, transposed}, {w.y, transposed}, {w.y.data, w.to.data()}});
+    const auto wide = halyard::describe_tensor(f32, 65536, half);
+    const halyard::cuda_plan of_wide(queue_of(), halyard::plan_desc(64, {wide}), w.angles);
+    const auto x = view(w.from.data(), f32, {1, 1, 1, 65536}, {0, 0, 0, 1});
+    CHECK_THROWS_WITH(halyard::run(of_wide, x, x, on_stream()),
+                      Catch::Matchers::ContainsSubstring("heads of more than 65,535 elements"));
 
     auto &positions = w.positions;
     w.args.positions = &positions;

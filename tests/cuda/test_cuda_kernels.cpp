@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 namespace {
 
@@ -46,33 +45,6 @@ void test_kv_kernel(const char *name) {
 }
 
 }  // namespace
-
-// Each of them takes three launches.
-TEST_CASE("cuda device: heads that are wider than one launch can take have the reference's bits", "[cuda]") {
-    const halyard_cuda_queue &queue = cuda_test::device_queue();
-    const std::int64_t rotary_dim = 2 * 69984;
-    const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
-    const auto angles = halyard::angle_source::phase(frequencies, 0, 1000);
-    const halyard::cuda_angles on_device(queue, angles);
-    oracle::Random random(Catch::getSeed());
-    for (const auto how : {halyard::pairing::half, halyard::pairing::interleaved}) {
-        halyard::plan_desc desc(rotary_dim, {halyard::describe_tensor(halyard::dtype::f32, rotary_dim, how)});
-        const halyard::cuda_plan plan(queue, desc, on_device);
-        desc.target = "reference";
-        const halyard::plan reference(desc);
-        std::vector<float> x(static_cast<std::size_t>(2 * rotary_dim));
-        std::generate(x.begin(), x.end(), [&] { return static_cast<float>(random.unit()); });
-        const cuda_test::Memory memory(queue, x);
-        auto view = halyard::tensor(x.data(), halyard::dtype::f32, {1, 2, 1, rotary_dim});
-        halyard::run(reference, angles, view, view);
-        view.data = memory.data();
-        view.device = HALYARD_CUDA;
-        halyard::cuda_run_options options;
-        options.stream = queue.stream;
-        halyard::run(plan, view, view, options);
-        CHECK(memory.read<float>() == x);
-    }
-}
 
 // A kernel of its own checks positions, by blocks of 128 tokens.
 TEST_CASE("cuda device: positions of many tokens are checked", "[cuda]") {

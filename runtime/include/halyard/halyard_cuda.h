@@ -13,9 +13,9 @@
  * adjacent heads of one packed buffer (q and k of a fused QKV) take one launch together, others one each; out of place,
  * the columns beside the window take one or two more, and an error word takes one; with slots another.
  *
- * Layouts. Any strides are rotated. Accesses are of 16 bytes where the addresses, the strides of tokens and heads, and
- * in half pairing the halves of a head, are multiples of that; else, of f16 and bf16, of two elements where those are
- * multiples of two elements and the pairing stays; else of one element.
+ * Layouts. Any strides are rotated, in heads of at most 65,535 elements. Accesses are of 16 bytes where the addresses, the
+ * strides of tokens and heads, and in half pairing the halves of a head, are multiples of that; else, of f16 and bf16, of
+ * two elements where those are multiples of two elements and the pairing stays; else of one element.
  *
  * The KV path. A plan may ask for more than rotations, where a kernel of generators/kernels.inc serves it: RMS norms of
  * whole heads before the rotation, with weights that heads share; one static scale of e4m3; out_dtype the dtype or e4m3;
