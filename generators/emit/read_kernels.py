@@ -13,6 +13,7 @@ STAGES_OF_ONE_DTYPE = ["store_groups", "load_groups", "largest", "range", "hadam
 STAGES = ["widen", "norm", "widen_norm", "layer_norm", "norm_rotate", "narrow", "quantise"] + STAGES_OF_ONE_DTYPE
 PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = {"out_of_place": ["out_of_place"], "in_place": ["in_place"], "both": ["out_of_place", "in_place"]}
+USUAL_HEADS = ["64", "80", "96", "128", "192", "256"]
 KV_ARGUMENTS = ("dtype", "stored", "head_dim", "pairing", "rotary_dim", "rotary_offset", "weight", "unit_offset")
 FLAGS = {"true": True, "false": False}
 LIST = pathlib.Path(__file__).parents[1] / "kernels.inc"
@@ -259,14 +260,15 @@ class _Reader:
     def cuda_kv(self, dtypes, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset, target):
         self._one_of("pairing", pairing, ["half", "interleaved"])
         plus_one = self._one_of("unit_offset", unit_offset, FLAGS)
-        for dtype in self._dtypes(dtypes):
+        for head, dtype in itertools.product(USUAL_HEADS if head_dim == "usual" else [head_dim], self._dtypes(dtypes)):
             out = self._one_of("out_dtype", dtype if out_dtype == "same" else out_dtype, [dtype, "e4m3"])
             of_weight = self._one_of("weight", dtype if weight == "same" else weight, DTYPES)
-            name = "_".join(["halyard_kv", dtype, *([out] if out != dtype else []), head_dim,
+            window = head if rotary_dim == "whole" else rotary_dim
+            name = "_".join(["halyard_kv", dtype, *([out] if out != dtype else []), head,
                              *(["interleaved"] if pairing != "half" else []),
-                             *([f"{rotary_dim}_at_{rotary_offset}"] if rotary_dim != head_dim else []),
+                             *([f"{window}_at_{rotary_offset}"] if window != head else []),
                              *([f"w_{of_weight}"] if of_weight != dtype else []), *(["plus_one"] if plus_one else [])])
-            cells = (dtype, out, head_dim, pairing, rotary_dim, rotary_offset, of_weight, unit_offset)
+            cells = (dtype, out, head, pairing, window, rotary_offset, of_weight, unit_offset)
             for each in self._targets(target, True):
                 by_sm89 = str(each.name == "cuda_sm89").lower()
                 self._kernels(name, [each], op="kv_path", generator="kv_path", dtype=dtype, parameters={},
