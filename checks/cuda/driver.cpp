@@ -44,10 +44,6 @@ struct State {
     std::uint64_t n_streams = 0;
     std::vector<Enqueued> queue;
     std::map<void *, Graph> captured;  // by streams that capture now
-    State() {
-        const char *const how = std::getenv("HALYARD_EMULATED_CUDA");
-        driver.executes = how == nullptr || std::strcmp(how, "records") != 0;
-    }
 };
 
 State &state() {
@@ -171,11 +167,7 @@ std::string ptx_of(const void *image) {
     }                                                                                                                  \
     static void do_##name parameters
 
-EXPORTED void emulated_cuda_access(void (*use)(Driver &, void *), void *argument) {
-    const std::lock_guard lock(state().mutex);
-    state().driver.n_regions = state().memory.n_regions();
-    use(state().driver, argument);
-}
+Driver &emulated_cuda::the_driver() { return state().driver; }
 
 // Halide looks these up, but Halyard has it call none.
 #define UNUSED(name) EXPORTED Result name() { return not_supported; }
@@ -262,11 +254,13 @@ DRIVER(cuMemAlloc_v2, (Address * address, std::size_t n_bytes), address, n_bytes
     need(current() != nullptr, invalid_context);
     need(n_bytes != 0, invalid_value);
     *address = state().memory.allocate(n_bytes);
+    state().driver.n_regions++;
 }
 DRIVER(cuMemFree_v2, (Address address), address) {
     need_no_capture();
     finish_all();
     need(state().memory.release(address), invalid_value);
+    state().driver.n_regions--;
 }
 /// What is to be copied is read at once, and may be on its way when the call returns.
 DRIVER(cuMemcpyHtoD_v2, (Address to, const void *from, std::size_t n_bytes), to, from, n_bytes) {

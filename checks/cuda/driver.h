@@ -1,8 +1,7 @@
 // A CUDA driver without a device, libcuda.so.1: it executes what it is asked to launch, and records what it is asked to
 // do. Work waits until something waits for it, as late as a driver may leave it, and a program that does wrong gets one
-// sentence on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. In the environment
-//   HALYARD_EMULATED_CUDA=records                lets it execute no launch
-//   HALYARD_EMULATED_CUDA_REPLACE=a.ptx:b.ptx    has it load the second module where it is given the first
+// sentence on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. HALYARD_EMULATED_CUDA_REPLACE=a.ptx:b.ptx
+// in the environment has it load the second module where it is given the first.
 // What it does not model: several devices' memories, events, graphs whose work is of several streams, and time.
 #pragma once
 
@@ -40,23 +39,7 @@ struct Driver {
     long n_executed = 0;        // launches
 };
 
-}  // namespace emulated_cuda
-
-/// Calls use(driver, argument) while no other thread's call is under way.
-extern "C" void emulated_cuda_access(void (*use)(emulated_cuda::Driver &driver, void *argument), void *argument);
-
-namespace emulated_cuda {
-
-/// Calls use(driver) in a program that is linked with the driver.
-template <typename Use>
-void with_driver(Use use) {
-    emulated_cuda_access([](Driver &driver, void *argument) { (*static_cast<Use *>(argument))(driver); }, &use);
-}
-
-inline Driver driver_now() {
-    Driver copy;
-    with_driver([&](const Driver &driver) { copy = driver; });
-    return copy;
-}
+/// The driver of a program that is linked with it, to be looked at and set while no other thread's call is under way.
+__attribute__((visibility("default"))) Driver &the_driver();
 
 }  // namespace emulated_cuda

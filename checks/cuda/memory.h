@@ -62,7 +62,6 @@ public:
     bool release(Address begin) { return regions_.erase(begin) != 0; }
     /// The memory that holds n bytes from an address, or NULL.
     Region *find(Address at, std::size_t n);
-    std::size_t n_regions() const { return regions_.size(); }
 
 private:
     std::map<Address, Region> regions_;

@@ -10,7 +10,6 @@
 #include <catch2/matchers/catch_matchers_all.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <new>
 #include <set>
 #include <thread>
@@ -27,28 +26,25 @@ void *operator new[](std::size_t n_bytes, const std::nothrow_t &) noexcept {
 
 namespace {
 
-[[maybe_unused]] const int only_records = setenv("HALYARD_EMULATED_CUDA", "records", 1);
-
 using emulated_cuda::Call;
-using emulated_cuda::Driver;
-using emulated_cuda::driver_now, emulated_cuda::with_driver;
+using emulated_cuda::the_driver;
+
+[[maybe_unused]] const bool only_records = the_driver().executes = false;
 
 /// A function fails at a call, behind so many that succeed.
 void fail_at(const std::string &function, int error, int calls_until = 0) {
-    with_driver([&](Driver &driver) { driver.failing = {function, error, calls_until}; });
+    the_driver().failing = {function, error, calls_until};
 }
 
-int n_modules() { return driver_now().n_modules; }
-
 /// Regions of memory and modules that the driver holds. They must be the same before and after a test.
-std::pair<std::size_t, int> held() { return {driver_now().n_regions, n_modules()}; }
+std::pair<std::size_t, int> held() { return {the_driver().n_regions, the_driver().n_modules}; }
 
 /// All calls that an action makes.
 template <typename Action>
 std::vector<Call> calls_of(Action action) {
-    with_driver([](Driver &driver) { driver.calls.clear(); });
+    the_driver().calls.clear();
     action();
-    return driver_now().calls;
+    return the_driver().calls;
 }
 
 std::vector<Call> launches_in(std::vector<Call> calls) {
@@ -263,7 +259,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
             const bool has_number = std::string(error.what()).ends_with("(" + std::to_string(failure) + ")");
             CHECK((has_number || !std::string(function).starts_with("cuMemcpy")));
         }
-        CHECK(has_failed == (driver_now().failing.calls_until < 0));
+        CHECK(has_failed == (the_driver().failing.calls_until < 0));
         fail_at("", 0);
         CHECK(held() == before);
     }
@@ -350,12 +346,12 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
 
 TEST_CASE("cuda calls: a plan of another device, or of the CPU, refuses a device's memory", "[cuda]") {
     const Recorded w;
-    with_driver([](Driver &driver) { driver.context_of_device_1 = &contexts[3]; });
+    the_driver().context_of_device_1 = &contexts[3];
     const auto queue = queue_of(&contexts[3]);
     const auto angles = make_angles(64, queue);
     const halyard::cuda_plan plan(queue, describe(), angles);
     CHECK_THROWS_AS(halyard::run(plan, w.x, w.x, on_stream()), halyard::error);
-    with_driver([](Driver &driver) { driver.context_of_device_1 = nullptr; });
+    the_driver().context_of_device_1 = nullptr;
     CHECK_THROWS_AS(halyard::run(halyard::plan(describe()), make_table(), w.x, w.x), halyard::error);
 }
 
@@ -398,14 +394,14 @@ TEST_CASE("cuda calls: plans of a context share its modules, and the last one un
         const Recorded w;
         const auto others = make_angles(64, queue_of(&contexts[1]));
         CHECK_THROWS_AS(halyard::cuda_plan(queue_of(), describe(), others), halyard::error);
-        const int n_of_one = n_modules();
+        const int n_of_one = the_driver().n_modules;
         CHECK(n_of_one > before.second);
         {
             const halyard::cuda_plan second(queue_of(), describe(), w.angles),
                 elsewhere(queue_of(&contexts[1]), describe(), others);
-            CHECK(n_modules() == 2 * n_of_one - before.second);
+            CHECK(the_driver().n_modules == 2 * n_of_one - before.second);
         }
-        CHECK(n_modules() == n_of_one);
+        CHECK(the_driver().n_modules == n_of_one);
         CHECK(!w.launches().empty());
     }
     CHECK(held() == before);

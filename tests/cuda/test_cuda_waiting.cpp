@@ -7,7 +7,7 @@
 
 namespace {
 
-using emulated_cuda::Driver, emulated_cuda::with_driver;
+using emulated_cuda::the_driver;
 /// Signatures are those of the CUDA driver API's reference manual.
 using cuda_test::call_driver;
 
@@ -43,11 +43,11 @@ struct Device {
         must("cuModuleGetFunction", &append_kernel, module, "append");
         must("cuModuleGetFunction", &wrong_kernel, module, "wrong");
         must("cuCtxSynchronize");
-        with_driver([](Driver &driver) { driver.n_executed = 0; });
+        the_driver().n_executed = 0;
     }
     Device(const Device &) = delete;
     ~Device() {
-        with_driver([](Driver &driver) { driver.fault.clear(); });
+        the_driver().fault.clear();
         call_driver("cuModuleUnload", module);
     }
     int copy_in(int value, std::uint64_t off = 0) const {
@@ -73,8 +73,7 @@ struct Device {
     }
 };
 
-/// How many launches have run.
-long n_executed() { return emulated_cuda::driver_now().n_executed; }
+const long &n_executed = the_driver().n_executed;  // launches
 
 }  // namespace
 
@@ -85,23 +84,23 @@ TEST_CASE("cuda driver: launches run when something waits for their stream", "[m
     device.append(1, nullptr);
     device.append(2, stream);
     must("cuMemAlloc_v2", &other, std::size_t{4});
-    CHECK(n_executed() == 0);
+    CHECK(n_executed == 0);
     must("cuStreamSynchronize", stream);
-    CHECK(n_executed() == 1);
+    CHECK(n_executed == 1);
     CHECK(device.read() == 21);
     device.append(3, stream);
     CHECK(device.copy_in(5) == 0);  // what is copied is what was there at once
     CHECK(device.read(device.other_stream) == 5);
-    CHECK(n_executed() == 2);
+    CHECK(n_executed == 2);
     must("cuMemFree_v2", other);
-    CHECK(n_executed() == 3);
+    CHECK(n_executed == 3);
     must("cuStreamCreate", &blocking, 0u);  // is in order with the default stream
     device.append(4, nullptr);
     device.append(5, blocking);
     device.append(6, stream);
     CHECK(device.read(blocking) == 5345);
     must("cuCtxSynchronize");
-    CHECK(n_executed() == 6);
+    CHECK(n_executed == 6);
 }
 
 TEST_CASE("cuda driver: what is captured runs when it is replayed", "[machine]") {
@@ -126,7 +125,7 @@ TEST_CASE("cuda driver: what is captured runs when it is replayed", "[machine]")
     must("cuCtxSynchronize");
     must("cuGraphLaunch", executable, stream);
     must("cuGraphLaunch", executable, device.other_stream);
-    CHECK(n_executed() == 0);
+    CHECK(n_executed == 0);
     CHECK(device.read(stream) == 12);
     CHECK(device.read(device.other_stream) == 1212);
     must("cuGraphExecDestroy", executable);
@@ -137,12 +136,12 @@ TEST_CASE("cuda driver: a launch that does wrong fails all calls after it", "[ma
     CHECK(device.launch(device.wrong_kernel, 0, nullptr) == 0);
     device.append(1, nullptr);
     CHECK(call_driver("cuCtxSynchronize") == launch_failed);
-    CHECK_THAT(emulated_cuda::driver_now().fault,
+    CHECK_THAT(the_driver().fault,
                Catch::Matchers::ContainsSubstring("has the address 0x10, which is in no memory"));
     int value = -1;
     CHECK(device.launch(device.append_kernel, 1, nullptr) == launch_failed);
     CHECK(device.copy_out(value) == launch_failed);
-    with_driver([](Driver &driver) { driver.fault.clear(); });
+    the_driver().fault.clear();
     CHECK(device.read() == 0);
 }
 
@@ -153,7 +152,7 @@ TEST_CASE("cuda driver: what cannot be asked for is refused", "[machine]") {
     int value = 0;
     CHECK(device.launch(device.append_kernel, 1, nullptr, 1024, 1, 48 * 1024) == 0);
     CHECK(call_driver("cuCtxSynchronize") == launch_failed);  // its threads race
-    with_driver([](Driver &driver) { driver.fault.clear(); });
+    the_driver().fault.clear();
     CHECK(call_driver("cuModuleLoadData", &module, ".weird\n") == invalid_ptx);
     must("cuCtxPopCurrent_v2", &context);
     CHECK(call_driver("cuCtxPopCurrent_v2", &context) == invalid_context);
