@@ -5,7 +5,6 @@
 #include "cuda/launch.h"
 #include "cuda/launch_fields.h"
 
-#include <optional>
 #include <type_traits>
 
 namespace halyard::cuda {
@@ -37,6 +36,11 @@ public:
         buffer_.dim = dims_;
     }
 
+    /// Sets where it begins. Its dimensions are still to be added.
+    View &begin_at(Address place) {
+        buffer_.device = place;
+        return *this;
+    }
     View &add(std::int64_t extent, std::int64_t stride) {
         // A stride that is not walked may be anything at all; a stride of 1 is what a kernel counts on.
         const bool is_walked = extent > 1 || stride == 1;
@@ -103,19 +107,9 @@ struct ArgumentSide {
     };
 
     template <typename T, int n_dims>
-    class Array : Fixed {
+    class Array : public View {
     public:
-        Array(Arguments &all, const char *) : place_(all.next()) {}
-        /// Sets where it begins. Its n_dims dimensions are still to be added.
-        View &begin_at(Address place) {
-            View &view = view_.emplace(place, halide_type<T>);
-            *place_ = view.get();
-            return view;
-        }
-
-    private:
-        void **place_;
-        std::optional<View> view_;
+        Array(Arguments &all, const char *) : View(0, halide_type<T>) { all.add(*this); }
     };
 };
 

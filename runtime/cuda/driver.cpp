@@ -154,13 +154,11 @@ int copy_out(const halyard_cuda_queue &queue, void *data, void *memory, std::siz
     return status != 0 ? status : cuda().copy_out(data, address_of(memory), n_bytes);
 }
 
+MemoryQueries::MemoryQueries(const halyard_cuda_queue &queue) noexcept : current_(queue.context) {
+    device_ = cuda().get_context_device(&device_) == 0 ? device_ : -1;
+}
+
 MemoryInfo MemoryQueries::describe(void *memory) noexcept {
-    if (!current_) {
-        current_.emplace(queue_.context);
-        if (cuda().get_context_device(&device_) != 0) {
-            device_ = -1;
-        }
-    }
     int device = -1;
     const bool is_known = cuda().get_pointer_attribute(&device, pointer_device, address_of(memory)) == 0;
     return {is_known, device_ >= 0 && device_ == device};

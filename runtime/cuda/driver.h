@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 namespace halyard::cuda {
 
@@ -50,17 +49,16 @@ private:
     bool is_pushed_;
 };
 
-/// Asks the driver about memory. The first question makes the queue's context current in this thread, and it stays so
-/// until the end of this object: switching for each question would take more driver calls than the questions.
+/// Asks the driver about memory, with the queue's context current in this thread until the end of this object: switching
+/// for each question would take more driver calls than the questions.
 class MemoryQueries {
 public:
-    explicit MemoryQueries(const halyard_cuda_queue &queue) noexcept : queue_(queue) {}
+    explicit MemoryQueries(const halyard_cuda_queue &queue) noexcept;
 
     MemoryInfo describe(void *memory) noexcept;
 
 private:
-    const halyard_cuda_queue &queue_;
-    std::optional<CurrentContext> current_;
+    CurrentContext current_;
     int device_ = -1;  // the context's
 };
 
