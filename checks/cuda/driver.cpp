@@ -32,18 +32,12 @@ constexpr std::uint64_t seed = 20261123 * 0x9e3779b97f4a7c15;
 using Work = std::function<void()>;
 using Graph = std::vector<Work>;
 
-struct Enqueued {
-    void *stream;
-    Work work;
-};
-
 struct State {
     std::mutex mutex;
     Driver driver;
     emulated_cuda::Memory memory;
     std::uint64_t n_streams = 0;
-    std::vector<Enqueued> queue;
-    std::map<void *, Graph> captured;  // by streams that capture now
+    std::map<void *, Graph> queues, captured;  // by streams: what waits, and of those that capture now
 };
 
 State &state() {
@@ -102,29 +96,23 @@ Result call(const char *name, Act act) {
 
 /// Does the work of a stream.
 void finish(void *stream) {
-    for (Enqueued &each : std::exchange(state().queue, {})) {
-        if (each.stream != stream) {
-            state().queue.push_back(std::move(each));
-        } else if (state().driver.fault.empty()) {
-            each.work();
+    for (const Work &work : std::exchange(state().queues[stream], {})) {
+        if (state().driver.fault.empty()) {
+            work();
         }
     }
 }
 
 void finish_all() {
-    while (!state().queue.empty()) {
-        finish(state().queue.back().stream);
+    for (const auto &[stream, queue] : state().queues) {
+        finish(stream);
     }
 }
 
 /// Enqueues work on a stream, or adds it to what that captures.
 void enqueue(void *stream, const Work &work) {
     const auto captured = state().captured.find(stream);
-    if (captured == state().captured.end()) {
-        state().queue.push_back({stream, work});
-    } else {
-        captured->second.push_back(work);
-    }
+    (captured == state().captured.end() ? state().queues[stream] : captured->second).push_back(work);
 }
 
 void execute(const emulated_cuda::Launch &launch) {
