@@ -62,7 +62,8 @@ halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, 
     }
     for (int i = 0; i < out->n_tensors && out->kv != nullptr; i++) {
         if (const char *const reason = why_never(*out, i)) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "]", reason);
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].kv.", reason,
+                        ", which no kernel of a device takes");
         }
     }
     return HALYARD_OK;

@@ -33,27 +33,22 @@ const char *why_never(const halyard_plan &plan, int index) noexcept {
     std::int64_t stride_element = 1;
     const bool is_linear = !stages.cache || cache.is_linear(desc.out_dim, &stride_element);
     return first_of(
-        {{stages.groups.has_value(), ".kv.groups is set, but no kernel of a device stores records"},
-         {stages.from_groups.has_value(), ".kv.from_groups is set, but no kernel of a device reads records"},
-         {stages.hadamard != 0, ".kv.hadamard is set, but no kernel of a device transforms"},
-         {stages.position_scales, ".kv.position_scales is 1, but on a device nothing is scaled by position"},
-         {norm.layer, ".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS"},
-         {norm.row, ".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads"},
-         {norm.per_head, ".kv.norm.weight_per_head is 1, but on a device all heads have the same weights"},
-         {norm.after, ".kv.norm.order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation"},
-         {norm.rounding != 0, ".kv.norm.rounding is set, but on a device norms are rounded once, at the end"},
-         {stages.norm && norm.size != desc.head_dim,
-          ".kv.norm has a window, but on a device whole heads are normed"},
-         {stages.scale && stages.scale->dynamic,
-          ".kv.scale.kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static"},
-         {stages.scale && stages.scale->by_head,
-          ".kv.scale.per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale"},
-         {!is_linear || stride_element != 1,
-          ".kv.cache has heads that are not dense, which no kernel of a device stores"},
+        {{stages.groups.has_value(), "groups is set"},
+         {stages.from_groups.has_value(), "from_groups is set"},
+         {stages.hadamard != 0, "hadamard is set"},
+         {stages.position_scales, "position_scales is 1"},
+         {norm.layer, "norm.kind is HALYARD_NORM_LAYER (1)"},
+         {norm.row, "norm.width is HALYARD_NORM_ROW (1)"},
+         {norm.per_head, "norm.weight_per_head is 1"},
+         {norm.after, "norm.order is HALYARD_NORM_AFTER (1)"},
+         {norm.rounding != 0, "norm.rounding is set"},
+         {stages.norm && norm.size != desc.head_dim, "norm has a window"},
+         {stages.scale && stages.scale->dynamic, "scale.kind is HALYARD_SCALE_DYNAMIC (1)"},
+         {stages.scale && stages.scale->by_head, "scale.per is not HALYARD_SCALE_PER_TENSOR (0)"},
+         {!is_linear || stride_element != 1, "cache has heads that are not dense"},
          {cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token,
-          ".kv.cache has tiles of tokens, which no kernel of a device stores"},
-         {cache.n_slots > INT32_MAX,
-          ".kv.cache.n_slots is more than the 2^31 - 1 that a kernel of a device counts"}});
+          "cache has tiles of tokens"},
+         {cache.n_slots > INT32_MAX, "cache.n_slots is more than 2^31 - 1"}});
 }
 
 const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index, int capability) noexcept {

@@ -13,7 +13,7 @@ struct KvLaunch {
     int n_tensors;
 };
 
-/// Why no kernel takes a tensor, whatever the device; NULL if some kernel of the list may.
+/// What is asked of a tensor in its kv that no kernel does, whatever the device; NULL if some kernel of the list may.
 const char *why_never(const halyard_plan &plan, int index) noexcept;
 
 /// Why a kernel does not take a tensor of a plan on a device of that compute capability (80: 8.0); NULL if it does.

@@ -19,42 +19,37 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
         CHECK_THROWS_WITH(halyard::cuda_plan(w.queue, desc, w.angles), words[0]);
         CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
     });
-    const auto refuse = [&](const std::string &sentence, const std::vector<Set> &changes) {
-        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {(sentence[0] == '.' ? "tensors[0]" : "") + sentence}, changes);
+    const auto refuse = [&](const std::string &what, const std::vector<Set> &changes) {
+        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0].kv." + what + ", which no kernel of a device takes"}, changes);
     };
-    refuse("rerotates is 1, but on a device this version moves no keys from position to position", {{moves, true}});
-    refuse(".kv.position_scales is 1, but on a device nothing is scaled by position", {{kv.position_scales, 1}});
-    refuse(".kv.hadamard is set, but no kernel of a device transforms", {{kv.hadamard, 64}});
+    plans.refuse({{HALYARD_ERROR_UNSUPPORTED,
+                   {"rerotates is 1, but on a device this version moves no keys from position to position"},
+                   {{moves, true}}}});
+    refuse("position_scales is 1", {{kv.position_scales, 1}});
+    refuse("hadamard is set", {{kv.hadamard, 64}});
     kv.norm = &norm;
-    refuse(".kv.norm.width is HALYARD_NORM_ROW (1), but on a device norms are of heads",
-           {{norm.width, HALYARD_NORM_ROW}});
-    refuse(".kv.norm.kind is HALYARD_NORM_LAYER (1), but on a device norms are HALYARD_NORM_RMS",
-           {{norm.kind, HALYARD_NORM_LAYER}});
-    refuse(".kv.norm.weight_per_head is 1, but on a device all heads have the same weights",
-           {{norm.weight_per_head, 1}});
-    refuse(".kv.norm.order is HALYARD_NORM_AFTER (1), but on a device norms come before the rotation",
-           {{norm.order, HALYARD_NORM_AFTER}});
-    refuse(".kv.norm.rounding is set, but on a device norms are rounded once, at the end",
-           {{norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}});
-    refuse(".kv.norm has a window, but on a device whole heads are normed", {{norm.window_size, 32}});
+    refuse("norm.width is HALYARD_NORM_ROW (1)", {{norm.width, HALYARD_NORM_ROW}});
+    refuse("norm.kind is HALYARD_NORM_LAYER (1)", {{norm.kind, HALYARD_NORM_LAYER}});
+    refuse("norm.weight_per_head is 1", {{norm.weight_per_head, 1}});
+    refuse("norm.order is HALYARD_NORM_AFTER (1)", {{norm.order, HALYARD_NORM_AFTER}});
+    refuse("norm.rounding is set", {{norm.rounding, HALYARD_NORM_ROUND_BEFORE_WEIGHT}});
+    refuse("norm has a window", {{norm.window_size, 32}});
     kv.norm = nullptr;
     kv.scale = &scale;
-    refuse(".kv.scale.kind is HALYARD_SCALE_DYNAMIC (1), but on a device scales are static",
+    refuse("scale.kind is HALYARD_SCALE_DYNAMIC (1)",
            {{scale.kind, HALYARD_SCALE_DYNAMIC}, {kv.out_dtype, HALYARD_E4M3}});
-    refuse(".kv.scale.per is not HALYARD_SCALE_PER_TENSOR (0), but on a device a tensor has one scale",
-           {{scale.per, HALYARD_SCALE_PER_HEAD}});
+    refuse("scale.per is not HALYARD_SCALE_PER_TENSOR (0)", {{scale.per, HALYARD_SCALE_PER_HEAD}});
     kv.scale = nullptr;
     kv.cache = &nhd;
-    const std::string scattered = ".kv.cache has heads that are not dense, which no kernel of a device stores";
-    refuse(scattered, {{nhd.tile_elements, 8},
-                       {nhd.stride_tile_elements, 16 * 8},
-                       {nhd.stride_token, 8},
-                       {nhd.stride_head, 16 * 64}});
-    refuse(scattered, {{nhd.stride_element, 2},
-                       {nhd.stride_head, 128},
-                       {nhd.stride_token, 256},
-                       {nhd.stride_block, 16 * 256}});
-    refuse(".kv.cache has tiles of tokens, which no kernel of a device stores",
+    refuse("cache has heads that are not dense", {{nhd.tile_elements, 8},
+                                                  {nhd.stride_tile_elements, 16 * 8},
+                                                  {nhd.stride_token, 8},
+                                                  {nhd.stride_head, 16 * 64}});
+    refuse("cache has heads that are not dense", {{nhd.stride_element, 2},
+                                                  {nhd.stride_head, 128},
+                                                  {nhd.stride_token, 256},
+                                                  {nhd.stride_block, 16 * 256}});
+    refuse("cache has tiles of tokens",
            {{nhd.tile_tokens, 4}, {nhd.stride_tile_tokens, 5 * 128}, {nhd.stride_block, 4 * 5 * 128}});
     nhd.tile_tokens = 4;
     nhd.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
