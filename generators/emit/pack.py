@@ -95,46 +95,29 @@ def check_symbols(triple, objects, prefix, kernels):
     expect_equal("the symbols that the objects need", undefined, [])
 
 
-def find_kernels(folder, listed, triple, some):
-    """The kernels of a package, the schedule of each by its name, and the version of Halide that emitted them.
-
-    Kernels that store past the caches are for Halyard's own library.
-    """
-    kernels, schedules, halide = [], {}, None
-    for target in listed.targets_of(triple.name):
-        emitted = json.loads((folder / f"kernels_{target.name}.json").read_text())
-        halide = emitted["halide"]
-        for row in emitted["kernels"]:
-            if row["place"] != "non_temporal":
-                kernels.append(listed.kernels[row["name"]])
-                schedules[row["name"]] = row["schedule"]
-        for kernel in listed.kernels_of(target.name):
-            if not (some or kernel.is_non_temporal or kernel.name in schedules):
-                raise Refused(f"{kernel.name} was not emitted")
-    return kernels, schedules, halide
-
-
-def write_package(folder, emitted, listed, triple, version, some):
-    kernels, schedules, halide = find_kernels(emitted, listed, triple, some)
+def write_package(folder, emitted, listed, triple, version):
+    """Returns how many kernels it has. Those that store past the caches are for Halyard's own library."""
+    manifests = [json.loads((emitted / f"kernels_{target.name}.json").read_text())
+                 for target in listed.targets_of(triple.name)]
+    made = [row for manifest in manifests for row in manifest["kernels"] if row["place"] != "non_temporal"]
+    kernels = [listed.kernels[row["name"]] for row in made]
     objects = [emitted / (kernel.name + triple.suffix) for kernel in kernels]
     prefix = "_" if triple.format.startswith("Mach-O") else ""
     minimum_os = check_headers(triple, objects)
     check_symbols(triple, objects, prefix, kernels)
     llvm("ar", "rcsD", folder / triple.library, *objects)
 
-    sizes = [line.split("\t")[0].strip() for line in llvm("size", *objects).splitlines()[1:]]
     rows, declarations, target = [], "", None
-    for kernel, text_bytes in zip(kernels, sizes, strict=True):
+    for kernel, row in zip(kernels, made):
         rows.append({"name": kernel.name, "symbol": prefix + kernel.name, "op": kernel.op, "pairing": kernel.pairing,
                      "out_pairing": kernel.out_pairing, "dtype": kernel.dtype, "in_place": kernel.place == "in_place",
                      "packed": kernel.packed, "target": kernel.target.name, "isa": kernel.target.isa,
-                     "schedule": schedules[kernel.name], "halide_features": kernel.target.features,
-                     "text_bytes": int(text_bytes)})
+                     "schedule": row["schedule"], "halide_features": kernel.target.features})
         if kernel.target != target:
             target = kernel.target
             declarations += f"\n/* For {target.isa}. */\n"
         declarations += f"halyard_{kernel.op}_kernel {kernel.name};\n"
-    about = {"triple": triple.name, "halyard": version, "halide": halide, "library": triple.library,
+    about = {"triple": triple.name, "halyard": version, "halide": manifests[0]["halide"], "library": triple.library,
              "header": "halyard_kernels.h", "format": triple.format}
     about |= {"minimum_os": minimum_os} if minimum_os else {}
     fallback = ("\n * A CPU without AVX2 and FMA has none here: for such the program needs a fallback of its own."
@@ -153,7 +136,6 @@ def main():
     parser.add_argument("--objects", type=pathlib.Path, required=True, help="the folder that emit.py wrote to")
     parser.add_argument("--destination", type=pathlib.Path, required=True)
     parser.add_argument("--version", required=True, help="Halyard's")
-    parser.add_argument("--some", action="store_true", help="take what there is of the triple's kernels, for tests")
     given = parser.parse_args()
 
     triple = listed.triples[given.triple]
@@ -163,7 +145,7 @@ def main():
         stage = pathlib.Path(scratch) / "new"
         stage.mkdir()
         try:
-            n_kernels = write_package(stage, given.objects, listed, triple, given.version, given.some)
+            n_kernels = write_package(stage, given.objects, listed, triple, given.version)
         except (Refused, OSError) as why:
             sys.exit(f"{triple.name}: {why}")
         if given.destination.exists():
