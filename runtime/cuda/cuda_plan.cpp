@@ -215,11 +215,11 @@ halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc
             explain_kv(lines, checked, i);
             continue;
         }
-        add_line(lines, "tensor ", number, ", out of place:");
-        explain_tensor(lines, tensor, false);
-        if (tensor.pairing == tensor.out_pairing) {
-            add_line(lines, "tensor ", number, ", in place:");
-            explain_tensor(lines, tensor, true);
+        for (const bool in_place : {false, true}) {
+            if (!in_place || tensor.pairing == tensor.out_pairing) {
+                add_line(lines, "tensor ", number, in_place ? ", in place:" : ", out of place:");
+                explain_tensor(lines, tensor, in_place);
+            }
         }
     }
     lines.end(n_needed);

@@ -310,20 +310,6 @@ TEST_CASE("cuda calls: a launch that fails is told, and the last one of its run"
     CHECK(w.launches().size() == n_launches);
 }
 
-TEST_CASE("cuda calls: given rows are of any dtype, and aligned to its elements", "[cuda]") {
-    const Memory rows;
-    for (const auto &[type, bytes] : {std::pair{f32, 4}, {f16, 2}, {bf16, 2}}) {
-        const auto make = [&, kind = type](std::int64_t cos_at, std::int64_t sin_at) {
-            halyard::cuda_angles(queue_of(), halyard::angle_source::given(halyard::angle_source::describe_rows(
-                                                rows.data(cos_at), rows.data(sin_at), kind, 10, 64, 64)));
-        };
-        CHECK_NOTHROW(make(bytes, 2 * bytes));
-        for (const auto &[cos_at, sin_at] : {std::pair{bytes / 2, 0}, {0, bytes / 2}}) {
-            CHECK_THROWS_WITH(make(cos_at, sin_at), Catch::Matchers::ContainsSubstring("aligned"));
-        }
-    }
-}
-
 TEST_CASE("cuda calls: memory that is not the device's is refused before any launch", "[cuda]") {
     Recorded w;
     std::vector<float> host(1 << 14);

@@ -100,6 +100,13 @@ TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
     CHECK(of_angles(halyard::angle_source::given(rows, rows + 32, 4, 64, 64)) == HALYARD_OK);
     CHECK(of_angles(halyard::angle_source::given_by_token(rows, 10, 64)) == HALYARD_ERROR_UNSUPPORTED);
     CHECK(of_angles(halyard::angle_source::given(rows, rows, 1 << 25, 64, 64)) == HALYARD_ERROR_OVERFLOW);
+    const auto of_rows_at = [&](halyard::dtype type, std::int64_t cos_at, std::int64_t sin_at) {
+        return of_angles(halyard::angle_source::given(halyard::angle_source::describe_rows(
+            of_foreign.data(cos_at), of_foreign.data(sin_at), type, 4, 64, 64)));
+    };
+    CHECK(of_rows_at(halyard::dtype::f16, 2, 66) == HALYARD_OK);
+    CHECK(of_rows_at(halyard::dtype::bf16, 1, 64) == HALYARD_ERROR_UNSUPPORTED);  // in the middle of an element
+    CHECK(of_rows_at(halyard::dtype::f32, 0, 66) == HALYARD_ERROR_UNSUPPORTED);
     queue.stream = nullptr;
     CHECK(of_angles(w.source) == HALYARD_OK);
     CHECK(status_of([&] { cuda_plan(queue, some_plan, w.angles); }) == HALYARD_OK);
