@@ -8,6 +8,20 @@
 
 namespace halyard {
 
+/// Has a thread load eight words by two accesses of 128 bits, before it does anything else: of halves one member of four
+/// pairs at once, of neighbours both of two.
+inline void load_by_quads(Halide::Func y, Halide::Func loaded, bool has_halves) {
+    using Halide::Var;
+    const Var element = loaded.args()[0], member = loaded.args()[1], quad("quad"), in_quad("in_quad");
+    loaded.compute_at(y, Var("round")).bound_extent(element, 4).bound_extent(member, 2);
+    if (has_halves) {
+        loaded.vectorize(element).unroll(member);
+    } else {
+        loaded.split(element, quad, in_quad, 2).reorder(member, in_quad, quad);
+        loaded.vectorize(member).vectorize(in_quad).unroll(quad);
+    }
+}
+
 /// A block rotates some elements of some heads of one token. It computes their cos and sin once, in shared memory.
 /// per_thread: elements that a thread takes in one step, a wide access to each member, or 1. Threads lie side by side
 /// in a head, so that a warp's accesses are whole lines of 128 bytes.
@@ -31,9 +45,13 @@ inline void schedule_cuda(Halide::Func y, Halide::Func angle, const Loops &loops
     update.split(loops.head, heads, round, head_threads * heads_of_thread, tail);
     update.split(round, round, head_thread, head_threads, tail);
     if (loops.by_member) {
+        const Var quad("quad");
         update.allow_race_conditions();
         update.reorder(loops.member, inner, round, thread, head_thread, loops.token, heads, chunks);
         update.vectorize(loops.member);
+        if (per_thread == 4) {  // Halide 21 makes accesses of 128 bits just of four words
+            update.split(inner, quad, inner, 2).unroll(quad);
+        }
     } else {
         update.reorder(inner, round, thread, head_thread, loops.token, heads, chunks);
     }

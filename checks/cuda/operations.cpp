@@ -90,6 +90,7 @@ void add_ordered(Table &to, const std::string &type) {
     to["min." + type] = op([](T a, T b) { return std::min(a, b); });
     to["max." + type] = op([](T a, T b) { return std::max(a, b); });
     to["setp.lt." + type] = op([](T a, T b) { return a < b; });
+    to["setp.le." + type] = op([](T a, T b) { return a <= b; });
     to["setp.gt." + type] = op([](T a, T b) { return a > b; });
     to["setp.ge." + type] = op([](T a, T b) { return a >= b; });
     to["shr." + type] = op([](T a, u32 n) { return right(a, n); });

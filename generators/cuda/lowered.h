@@ -25,61 +25,6 @@ inline std::vector<Stmt> statements_of(const Stmt &stmt) {
     return all;
 }
 
-/// Takes apart dense loads and stores of eight words: Halide 21 makes accesses of 128 bits just of four. Every second
-/// word of eight is loaded with those between, too.
-class ByQuads : public IRMutator {
-    using IRMutator::visit;
-
-    static constexpr int quad = 4;
-
-    static Expr words(const Expr &first) { return Ramp::make(first, 1, quad); }
-    static Expr all_of_quad() { return const_true(quad); }
-
-    /// The words of an access that spans eight, from some whole quad on, and how many of that quad come before them.
-    struct Eight {
-        const Ramp *ramp = nullptr;  // NULL where it is no such access
-        int stride = 1, past = 0;
-
-        Eight(const Expr &index, const Expr &predicate, const Halide::Type &type, const ModulusRemainder &alignment) {
-            const auto *const found = type.bits() == 32 && is_const_one(predicate) ? index.as<Ramp>() : nullptr;
-            if (found != nullptr && alignment.modulus % quad == 0) {
-                stride = is_const(found->stride, 2) ? 2 : 1;
-                past = static_cast<int>(alignment.remainder % quad);
-                const bool spans = is_const(found->stride, stride) && found->lanes * stride == 2 * quad;
-                ramp = spans && past < stride ? found : nullptr;
-            }
-        }
-    };
-
-    Expr visit(const Load *op) override {
-        const Eight eight(op->index, op->predicate, op->type, op->alignment);
-        if (eight.ramp == nullptr) {
-            return IRMutator::visit(op);
-        }
-        const Expr first = simplify(mutate(eight.ramp->base) - eight.past);
-        const auto load = [&](const Expr &at) {
-            return Load::make(op->type.with_lanes(quad), op->name, words(at), op->image, op->param, all_of_quad(),
-                              {quad, 0});
-        };
-        return Shuffle::make_slice(Shuffle::make_concat({load(first), load(first + quad)}), eight.past, eight.stride,
-                                   eight.ramp->lanes);
-    }
-
-    Stmt visit(const Store *op) override {
-        const Eight eight(op->index, op->predicate, op->value.type(), op->alignment);
-        if (eight.ramp == nullptr || eight.stride != 1) {
-            return IRMutator::visit(op);
-        }
-        const Expr value = mutate(op->value), first = mutate(eight.ramp->base);
-        const Expr stored = Variable::make(value.type(), unique_name("eight"));
-        const auto store = [&](int i) {
-            return Store::make(op->name, Shuffle::make_slice(stored, i, 1, quad), words(first + i), op->param,
-                               all_of_quad(), {quad, 0});
-        };
-        return LetStmt::make(stored.as<Variable>()->name, value, Block::make(store(0), store(quad)));
-    }
-};
-
 /// Makes indices of some buffers of 64 bits. Generators count in 32, of which Halide 21's warp shuffles want them to
 /// be, and say cast<int32_t>() of what has 64: that is what this takes away. Dense accesses are aligned to their whole
 /// width, which Halide 21 does not find out of such indices.
