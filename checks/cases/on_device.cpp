@@ -140,8 +140,8 @@ std::string fault_on_device(Case &drawn, const halyard_cuda_queue &queue) {
 }
 
 std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halyard_cuda_queue &queue,
-                            oracle::Random &random, std::int64_t n_tokens) {
-    const bool is_fast = kernel.layout != halyard::cuda::any_layout, is_large = n_tokens > 0;
+                            oracle::Random &random) {
+    const bool is_fast = kernel.layout != halyard::cuda::any_layout;
     const auto dtype = static_cast<std::int32_t>(kernel.dtype);
     Choice choice = Choice::of_rotations();
     choice.on_device = choice.has_bad = true;
@@ -168,10 +168,10 @@ std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halya
     const auto beside = [&] { return random.one_in(2) ? 0 : random.in(1, random.one_in(3) ? 20 : 3) * unit; };
     choice.rotary_offset = beside();
     choice.head_dim = choice.rotary_offset + choice.rotary_dim + beside();
-    if (!is_large) {  // positions are checked by blocks of 128 tokens
-        n_tokens = random.one_in(8) ? random.in(120, 300) : random.one_in(4) ? random.in(60, 70) : random.in(1, 5);
-    }
-    const std::int64_t most_heads = is_large ? 9 : n_tokens > 70 ? 2 : random.one_in(4) ? 70 : 9;
+    const std::int64_t n_tokens = random.one_in(8)   ? random.in(120, 300)  // positions are checked by blocks of 128
+                                  : random.one_in(4) ? random.in(60, 70)
+                                                     : random.in(1, 5);
+    const std::int64_t most_heads = n_tokens > 70 ? 2 : random.one_in(4) ? 70 : 9;
     choice.shape = {random.in(1, 3), n_tokens, random.in(1, most_heads)};
     Draw draw(random);
     Case drawn(draw, choice);

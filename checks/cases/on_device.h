@@ -11,10 +11,9 @@ namespace cases {
 /// leaves on the CPU, where a token with a bad position or slot is not stored; and the error word tells of it.
 std::string fault_on_device(Case &drawn, const halyard_cuda_queue &queue);
 
-/// The same of one random run that a kernel serves, in any layout and with any kind of positions. n_tokens is the count
-/// of tokens in each batch row; 0 means any count up to 300.
+/// The same of one random run that a kernel serves, in any layout and with any kind of positions.
 std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halyard_cuda_queue &queue,
-                            oracle::Random &random, std::int64_t n_tokens = 0);
+                            oracle::Random &random);
 
 /// The same of a kernel of the KV path. Every second run has bad positions and slots.
 std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard_cuda_queue &queue,
