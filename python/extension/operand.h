@@ -33,17 +33,11 @@ public:
     /// Reads keys that move likewise. With slots they lie in the Tensor's cache.
     void read_keys(nanobind::handle told, const halyard_slots *slots, HeadOrder layout);
 
-    /// Lets go of the memory of x and y, and of the weight and the cache where each call brings its own.
-    void forget_tensors(bool weight, bool cache) {
+    /// Lets go of the memory of x and y, where each call brings its own.
+    void forget_tensors() {
         input_.reset();
         output_.reset();
         result_ = {};
-        if (weight) {
-            weight_.reset();
-        }
-        if (cache) {
-            cache_.reset();
-        }
     }
 
     const std::string &name() const { return name_; }

@@ -1,7 +1,6 @@
 """Calls of rotate that differ in nothing but their tensors, as an engine's layers make them."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from . import _core
@@ -28,38 +27,25 @@ def prepare(q: Any, k: Any = None, v: Any = None, *, head_dim: int, angles: Angl
     """
     require_source("angles", angles)
     how = Options(**options)
-    given = with_heads((q, k, v), head_dim)
-    columns = sum(tensor.array for _, tensor in given) * head_dim
-
-    def describe(packed: Any, positions: Any, slots: Any, out: Any) -> tuple[Any, ...]:
-        for name, array, wanted in ("packed", packed, columns), ("out", out, given[0][1].array * head_dim):
-            if array is not None and tuple(array.shape) != (packed.shape[0], wanted):
-                raise _core.Error(f"{name} has the shape {tuple(array.shape)}, but has to be [tokens, {wanted}], for "
-                                  f"heads of {head_dim}")
-        heads = packed.reshape(packed.shape[0], columns // head_dim, head_dim)
-        parts = split(given, lambda first, n: heads[:, first:first + n],
-                      None if out is None else out.reshape(packed.shape[0], given[0][1].array, head_dim))
-        return angles._handle, parts, positions, slots, how
-
-    return _core.Prepared(describe)
-
-
-def with_heads(tensors: tuple[Any, ...], head_dim: int) -> list[tuple[str, Tensor]]:
-    """By their names those that are given, numbers of heads as Tensors."""
-    given = [(name, each if isinstance(each, Tensor) else Tensor(each)) for name, each in zip("qkv", tensors)
+    given = [(name, each if isinstance(each, Tensor) else Tensor(each)) for name, each in zip("qkv", (q, k, v))
              if each is not None]
     for name, tensor in given:
         if not isinstance(tensor.array, int) or tensor.array < 1 or head_dim < 1:
             raise _core.Error(f"{name} is {tensor.array} heads of {head_dim}, but these are numbers of at least 1")
-    return given
+    columns, columns_of_q = (head_dim * sum(tensor.array for _, tensor in some) for some in (given, given[:1]))
 
+    def describe(packed: Any, positions: Any, slots: Any, out: Any) -> tuple[Any, ...]:
+        n_tokens = packed.shape[0]
+        for name, array, wanted in ("packed", packed, columns), ("out", out, columns_of_q):
+            if array is not None and tuple(array.shape) != (n_tokens, wanted):
+                raise _core.Error(f"{name} has the shape {tuple(array.shape)}, but has to be [tokens, {wanted}], for "
+                                  f"heads of {head_dim}")
+        heads, parts, first = packed.reshape(n_tokens, columns // head_dim, head_dim), [], 0
+        for name, tensor in given:
+            x = heads[:, first:first + tensor.array]
+            to = tensor.out if out is None or first > 0 else out.reshape(n_tokens, tensor.array, head_dim)
+            parts.append(complete(name, dataclasses.replace(tensor, array=x, out=to), True, name != "v"))
+            first += tensor.array
+        return angles._handle, parts, positions, slots, how
 
-def split(given: list[tuple[str, Tensor]], part: Callable[[int, int], Any], out: Any) -> list[tuple[Any, ...]]:
-    """What the extension takes of tensors that lie side by side, part(first, n) for so many heads from the first on.
-    They go where they lie if nothing else is said, and the first one to out."""
-    tensors, first = [], 0
-    for name, tensor in given:
-        x, to = part(first, tensor.array), out if first == 0 and out is not None else tensor.out
-        tensors.append(complete(name, dataclasses.replace(tensor, array=x, out=to), True, name != "v"))
-        first += tensor.array
-    return tensors
+    return _core.Prepared(describe)

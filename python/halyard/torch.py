@@ -5,26 +5,21 @@
     >>> q = torch.randn(1, 5, 4, 64, requires_grad=True)
     >>> halyard.torch.rotate(q, angles=angles, positions=torch.arange(5)).sum().backward()
 
-``halyard.rotate`` takes tensors as well. ``rotate`` and ``KvPath`` (with the stages up to a cache) call these operators
-of torch.ops.halyard:
+``halyard.rotate`` takes tensors as well. ``rotate`` calls these operators of torch.ops.halyard:
 
     rotate(Tensor q, str how, Tensor? positions=None, SymInt start=0) -> Tensor
     rotate_qk(Tensor q, Tensor k, str how, …) -> (Tensor, Tensor)
-    rotate_, rotate_qk_     in place; like kv_path they are for torch.no_grad() and inference_mode()
-    kv_path                 from a projection to a cache, in place; see KvPath
+    rotate_, rotate_qk_     in place, for torch.no_grad() and inference_mode()
 
 The first two have gradients, for backward() and torch.autograd.grad. Every operator refuses forward mode, and
 torch.func's grad, vjp and jacrev.
 
-``how`` is what ``describe`` or ``KvPath`` has made: text that is the same in every process, so that a compiled graph with
-it is found on disk. The AngleSource that it names has to be alive. (Sources that are given or linear are memory of one
-process, and their graphs are not found in another.)
+``how`` is what ``describe`` has made: text that is the same in every process, so that a compiled graph with it is found
+on disk. The AngleSource that it names has to be alive. (Sources that are given or linear are memory of one process, and
+their graphs are not found in another.)
 """
 
-import contextlib
-import dataclasses
 import functools
-import json
 import weakref
 from typing import Any
 
@@ -34,16 +29,12 @@ from torch.autograd import forward_ad
 from . import _core
 from ._angles import AngleSource, find
 from ._core import Error
-from ._prepare import split, with_heads
 from ._rotate import turn_on_cuda
-from ._tensor import Cache, CacheLayout, Groups, Norm, Options, complete, require_source
+from ._tensor import Options, require_source
 from ._tensor import Tensor as Stages
 
 Tensor = torch.Tensor
 _OPS = torch.ops.halyard
-
-# What the extension takes tensors as, in its order.
-_ROLES = ("q", "k", "out", "k_out", "positions", "v", "slots", "k_cache", "v_cache", "q_weight", "k_weight")
 
 
 def describe(angles: AngleSource, *, rotary_offset: int = 0, inverse: bool = False, pairing: str | None = None,
@@ -56,150 +47,65 @@ def describe(angles: AngleSource, *, rotary_offset: int = 0, inverse: bool = Fal
             f"{duplicate_slots}|{threads}")
 
 
-def _read(how: str) -> tuple[_core.AngleSource, int, Options, Any]:
-    """What describe said: the source, the offset, options, and what a KvPath adds."""
-    key, *others = how.split("|", 9)
-    if len(others) not in (0, 8, 9):
+def _read(how: str) -> tuple[_core.AngleSource, int, Options]:
+    """What describe said: the source, the offset and options."""
+    key, *others = how.split("|")
+    if len(others) not in (0, 8):
         raise Error(f'how is "{how[:60]}", which is nothing that describe has made')
     offset, inverse, pairing, out_pairing, layout, bad_position, duplicates, threads = (
-        others[:8] or ("0", "", "", "", "bshd", "error", "error", "0"))
+        others or ("0", "", "", "", "bshd", "error", "error", "0"))
     options = Options(inverse == "1", pairing or None, out_pairing or None, layout, bad_position, duplicates, int(threads))
-    return find(key), int(offset), options, json.loads(others[8]) if len(others) == 9 else None
+    return find(key), int(offset), options
 
 
-_KINDS = {"norm": Norm, "from_groups": Groups, "groups": Groups, "cache": Cache, "layout": CacheLayout}
-
-
-def _remake(fields: dict[str, Any]) -> dict[str, Any]:
-    """The small objects that JSON has as dictionaries, by the names of what they are for."""
-    return {name: _KINDS[name](**_remake(value)) if isinstance(value, dict) else value for name, value in fields.items()}
-
-
-class KvPath:
-    """From a projection to a cache in one operator, as halyard.rotate does it: for layers of a model, which bring their
-    own weights and caches.
-
-    q, k, v: Tensors without arrays, with norms and caches that have none either, since each call brings these, and
-        without an out. Where q, k and v lie side by side in one tensor they are, as in halyard.prepare, numbers of heads
-        of head_dim, or Tensors with these in the place of the array.
-    options: those of describe, but rotary_offset, which each Tensor has.
-
-    ``how`` is all of this as text.
-    """
-
-    def __init__(self, q: Any = None, k: Any = None, v: Any = None, *, head_dim: int = 0, angles: AngleSource,
-                 **options: Any) -> None:
-        given = with_heads((q, k, v), head_dim) if head_dim else [
-            (name, each) for name, each in zip("qkv", (q, k, v)) if each is not None]
-        for name, each in given:
-            brought = (each.norm and (each.norm.weight, each.norm.bias), each.cache and (each.cache.array,), (each.out,))
-            if any(array is not None for arrays in brought for array in arrays or ()):
-                raise Error(f"{name} has a weight, a cache or an out, but each call of a KvPath brings them")
-        told = {name: dataclasses.asdict(each) for name, each in given}
-        self.angles = angles
-        self.how = f"{describe(angles, rotary_offset=0, **options)}|{json.dumps((head_dim, told))}"
-
-    def __call__(self, q: Tensor, k: Tensor | None = None, v: Tensor | None = None, *, positions: Tensor | None = None,
-                 slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
-                 q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
-        """Turns q (and k and v, where they have no cache) in place, or q into out. It has no gradients."""
-        _refuse_tangents_in_graphs()
-        if torch.is_grad_enabled():
-            for name, x in ("q", q), ("k", k), ("v", v):
-                if x is not None and x.requires_grad:
-                    raise Error(f"{name} requires a gradient, which a KvPath does not have: call it in torch.no_grad()")
-        with torch.no_grad() if torch.is_grad_enabled() else contextlib.nullcontext():
-            _OPS.kv_path.default(q, self.how, k, v, positions, slots, k_cache, v_cache, q_weight, k_weight, out)
-
-
-def _describe_path(tensors: dict[str, Any], head_dim: int, told: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """What the extension takes of a KvPath's tensors."""
-    given = {name: Stages(**_remake(fields)) for name, fields in told.items()}
-    names = told if head_dim else [name for name in "qkv" if tensors[name] is not None]
-    for name, what in (("k", "k"), ("v", "v"), *((name, f"{name}_{of}") for name in "qkv" for of in ("cache", "weight"))):
-        if tensors.get(what) is not None and (name not in names or (what == name and head_dim)):
-            raise Error(f"{what} is given, but {'q holds all heads' if what == name else name + ' is not'}")
-    for name in names:
-        stages = given.get(name, Stages(tensors[name]))
-        cache, weight = (tensors.get(f"{name}_{what}") for what in ("cache", "weight"))
-        if weight is not None:
-            if stages.norm is None:
-                raise Error(f"{name}_weight is given, but {name} has no norm")
-            stages = dataclasses.replace(stages, norm=dataclasses.replace(stages.norm, weight=weight))
-        given[name] = dataclasses.replace(
-            stages, cache=cache if stages.cache is None or cache is None else Cache(cache, stages.cache.layout))
-    q, out = tensors["q"], tensors["out"]
-    if not head_dim:
-        return [complete(name, dataclasses.replace(given[name], array=tensors[name], out=out if name == "q" else None),
-                         True, name != "v") for name in names]
-    columns = sum(stages.array for stages in given.values()) * head_dim
-    if q.dim() not in (2, 3) or q.shape[-1] != columns:
-        raise Error(f"q has the shape {tuple(q.shape)}, but has to be [tokens, {columns}] or [batch, tokens, {columns}]")
-    if out is not None and len(out.shape) == len(q.shape):
-        out = out.unflatten(-1, (given["q"].array, head_dim))
-    heads = q.unflatten(-1, (-1, head_dim))
-    return split(list(given.items()), lambda first, n: heads[..., first:first + n, :], out)
-
-
-def _describe(is_path: bool, how: str, start: int, *given: Any) -> tuple[Any, ...]:
+def _describe(how: str, start: int, *given: Any) -> tuple[Any, ...]:
     """The arguments of the extension's rotate for a call of an operator."""
-    tensors = dict.fromkeys(_ROLES) | {role: x if x is None else x.detach() for role, x in zip(_ROLES, given)}
-    angles, offset, options, path = _read(how)
-    if not (isinstance(path, list) if is_path else path is None):
-        raise Error(f'how is "{how[:60]}", which is not what {"a KvPath" if is_path else "describe"} has made')
-    positions = tensors["positions"]
-    if is_path:
-        return angles, _describe_path(tensors, *path), positions, tensors["slots"], options
+    q, k, out, k_out, positions = (x if x is None else x.detach() for x in given)
+    angles, offset, options = _read(how)
     if positions is None and not (angles.by_token and start == 0):
         positions = start
     stages = Stages(rotary_offset=offset) if offset else None
-    turned = [(role, x, x if (out := tensors[to]) is None else out, True, stages)
-              for role, to in (("q", "out"), ("k", "k_out")) if (x := tensors[role]) is not None]
+    turned = [(name, x, x if to is None else to, True, stages)
+              for name, x, to in (("q", q, out), ("k", k, k_out)) if x is not None]
     return angles, turned, positions, None, options
 
 
-# What was bound to a source that is alive, by what kind of operator it is for, and how.
-_bound: dict[tuple[bool, str], _core.Prepared] = {}
+# What was bound to a source that is alive, by how.
+_bound: dict[str, _core.Prepared] = {}
 _has_exchange = hasattr(Tensor, "__dlpack_c_exchange_api__")
 
 
-def _turn(is_path: bool, how: str, start: int, *given: Any) -> None:
-    """What an operator does with tensors, by their roles."""
+def _turn(how: str, start: int, *given: Any) -> None:
+    """What an operator does with tensors."""
     if given[0].is_cuda:
-        turn_on_cuda(*_describe(is_path, how, start, *given))
+        turn_on_cuda(*_describe(how, start, *given))
         return
-    calls = _bound.get((is_path, how))
+    calls = _bound.get(how)
     if calls is None:
         source = find(how.partition("|")[0])
-        calls = _bound[is_path, how] = _core.Prepared(functools.partial(_describe, is_path, how))
-        weakref.finalize(source, _bound.pop, (is_path, how), None).atexit = False
+        calls = _bound[how] = _core.Prepared(functools.partial(_describe, how))
+        weakref.finalize(source, _bound.pop, how, None).atexit = False
     if not _has_exchange:  # before PyTorch 2.10 DLPack takes no tensor that requires a gradient
         given = tuple(None if x is None else x.detach() for x in given)
     _core.turn(calls, start, *given)  # no method, which the compiler of PyTorch 2.13 calls without its object
 
 
 def _rotate(q: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> Tensor:
-    _turn(False, how, start, q, None, out := torch.empty_like(q), None, positions)
+    _turn(how, start, q, None, out := torch.empty_like(q), None, positions)
     return out
 
 
 def _rotate_qk(q: Tensor, k: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> tuple[Tensor, Tensor]:
-    _turn(False, how, start, q, k, out := torch.empty_like(q), k_out := torch.empty_like(k), positions)
+    _turn(how, start, q, k, out := torch.empty_like(q), k_out := torch.empty_like(k), positions)
     return out, k_out
 
 
 def _rotate_in_place(q: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> None:
-    _turn(False, how, start, q, None, None, None, positions)
+    _turn(how, start, q, None, None, None, positions)
 
 
 def _rotate_qk_in_place(q: Tensor, k: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> None:
-    _turn(False, how, start, q, k, None, None, positions)
-
-
-def _kv_path(q: Tensor, how: str, k: Tensor | None = None, v: Tensor | None = None, positions: Tensor | None = None,
-             slots: Tensor | None = None, k_cache: Tensor | None = None, v_cache: Tensor | None = None,
-             q_weight: Tensor | None = None, k_weight: Tensor | None = None, out: Tensor | None = None) -> None:
-    _turn(True, how, 0, q, k, out, None, positions, v, slots, k_cache, v_cache, q_weight, k_weight)
+    _turn(how, start, q, k, None, None, positions)
 
 
 _WHERE = "str how, Tensor? positions=None, SymInt start=0"
@@ -208,9 +114,6 @@ _OPERATORS: dict[str, tuple[str, Any]] = {
     "rotate_": (f"(Tensor(a!) q, {_WHERE}) -> ()", _rotate_in_place),
     "rotate_qk": (f"(Tensor q, Tensor k, {_WHERE}) -> (Tensor, Tensor)", _rotate_qk),
     "rotate_qk_": (f"(Tensor(a!) q, Tensor(b!) k, {_WHERE}) -> ()", _rotate_qk_in_place),
-    "kv_path": ("(Tensor(a!) q, str how, Tensor(b!)? k=None, Tensor(c!)? v=None, Tensor? positions=None, "
-                "Tensor? slots=None, Tensor(d!)? k_cache=None, Tensor(e!)? v_cache=None, Tensor? q_weight=None, "
-                "Tensor? k_weight=None, Tensor(f!)? out=None) -> ()", _kv_path),
 }
 
 _NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd): "
@@ -245,7 +148,7 @@ def _fake(op: Any, *values: Any, **others: Any) -> Any:
     tensors = [x for x in (*values, *others.values()) if isinstance(x, Tensor)]
     if len(devices := {x.device.type for x in tensors}) > 1:
         raise Error(f"the tensors lie on {' and '.join(sorted(devices))}, but have to lie on one device")
-    for x in tensors[:2 if "_qk" in op.__name__ else 1] if "kv_path" not in op.__name__ else ():
+    for x in tensors[:2 if "_qk" in op.__name__ else 1]:
         if x.dim() not in (3, 4) or x.dtype not in (torch.float32, torch.float16, torch.bfloat16):
             raise Error(f"a tensor of shape {tuple(x.shape)} and {x.dtype} has to be [tokens, heads, head_dim] or "
                         "[batch, tokens, heads, head_dim] of float32, float16 or bfloat16")
@@ -256,7 +159,7 @@ def _fake(op: Any, *values: Any, **others: Any) -> Any:
 @functools.lru_cache(256)
 def _inverse(how: str) -> str:
     """R(-theta) f, the transpose of R(theta) f, from the output's pairing to the input's."""
-    angles, offset, options, _ = _read(how)
+    angles, offset, options = _read(how)
     own = options.pairing or angles.pairing or "half"
     own_out = options.out_pairing or (own if options.pairing else angles.out_pairing or own)
     turned = options._replace(inverse=not options.inverse, pairing=own_out, out_pairing=own)

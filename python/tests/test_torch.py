@@ -9,15 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-import caches
 import halyard
-from halyard import AngleSource, Cache, Frequencies, Norm, Tensor
+from halyard import AngleSource, Frequencies, Tensor
 
 torch = pytest.importorskip("torch")
 import halyard.torch  # noqa: E402
 
 IS_OLD = not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # as 2.6 is
-DIM, WIDTH, HEADS = 32, 40, (4, 2, 2)
+DIM, WIDTH = 32, 40
 AT = torch.tensor([[0, 3, 1, 9, 131_071], [5, 6, 7, 8, 9]])
 ops, rotate = torch.ops.halyard, halyard.torch.rotate
 
@@ -68,44 +67,6 @@ def test_other_gradients(rng, angles):
     assert torch.isfinite(second).all() and second.abs().max() > 0
 
 
-def path_case(rng, angles, n=3, packed=True):
-    """A KvPath with norms and caches of two layouts, its arguments, and what halyard.rotate makes of the same."""
-    def tensors(arrays, stored=(None, None), weights=(None, None)):
-        return (Tensor(arrays[0], rotary_offset=2, norm=Norm(weights[0], eps=1e-5)),
-                Tensor(arrays[1], rotary_offset=2, norm=Norm(weights[1], unit_offset=True), cache=Cache(stored[0])),
-                Tensor(arrays[2], cache=Cache(stored[1], caches.tiled(2, WIDTH))))
-
-    how = dict(angles=angles, duplicate_slots="last")
-    path = halyard.torch.KvPath(*tensors(HEADS if packed else 3 * [None]), head_dim=WIDTH if packed else 0, **how)
-    weights = [torch.from_numpy(rng.standard_normal(WIDTH)).float() for _ in range(2)]
-    x = torch.from_numpy(rng.standard_normal((n, sum(HEADS), WIDTH))).float()
-    stored, wanted = ([torch.zeros(caches.shape_of(layout, 2, WIDTH)) for layout in ("nhd", "tiled")] for _ in range(2))
-    given, turned = dict(positions=torch.arange(n) + 7, slots=torch.tensor([5, -1, 11, 2])[:n]), x.clone()
-    halyard.rotate(*tensors(turned.split(HEADS, 1), wanted, weights), in_place=True, **given, **how)
-    given |= dict(zip(("k_cache", "v_cache", "q_weight", "k_weight"), stored + weights))
-    if packed:
-        return path, x.flatten(1), given, (turned.flatten(1), *wanted)
-    q, k, v = x.split(HEADS, 1)
-    return path, q, given | dict(k=k, v=v), (turned[:, :HEADS[0]], *wanted)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("backend", [None, "aot_eager"])
-def test_kv_path(rng, angles, packed, backend):
-    if IS_OLD and backend and not packed:
-        pytest.skip("this PyTorch compiles no graph that writes several views of one tensor")
-    for n in (3, 4, 3):
-        path, q, given, wanted = path_case(rng, angles, n, packed)
-        call = path if backend is None else torch.compile(path, fullgraph=True, backend=backend)
-        call(q, **given)
-        assert equal((q, given["k_cache"], given["v_cache"]), wanted)
-    path, q, given, wanted = path_case(rng, angles, 3, packed)
-    before, out = q.clone(), torch.zeros(3, HEADS[0], WIDTH)
-    path(q, out=out, **given)
-    assert torch.equal(out.flatten(1), wanted[0].flatten(1)[:, :HEADS[0] * WIDTH]) and torch.equal(q, before)
-
-
 def test_opcheck(rng, angles):
     qk, how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles, inverse=True, rotary_offset=2)
     for n, name in (1, "rotate"), (2, "rotate_qk"), (1, "rotate_"), (2, "rotate_qk_"):
@@ -114,9 +75,6 @@ def test_opcheck(rng, angles):
             with torch.set_grad_enabled(not name.endswith("_")):
                 for where in (None, 3), (torch.arange(inputs[0].shape[1]),):
                     torch.library.opcheck(getattr(ops, name), (*inputs, how, *where))
-    path, x, given, _ = path_case(rng, angles)
-    with torch.no_grad():
-        torch.library.opcheck(ops.kv_path, (x, path.how), given)
 
 
 class OnDevice(torch.Tensor):
@@ -144,11 +102,6 @@ def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch
         told = Tensor(expected[1], rotary_offset=2)
         ops.rotate_(k, back, *positions)
         assert torch.equal(k, halyard.rotate(told, angles=angles, positions=positions[-1], inverse=True))
-    if on_cuda:
-        path, x, given, wanted = path_case(rng, angles)
-        how = path.how.replace("|last|0|", "|last|1|")  # threads, which the device does not have
-        halyard.torch._kv_path(x.as_subclass(OnDevice), how, **given)
-        assert equal((x, given["k_cache"], given["v_cache"]), wanted)
 
 
 def test_outputs_lie_as_empty_like_has_them(angles):
@@ -170,9 +123,9 @@ def test_keys_of_sources():
     assert len({source._key for source in sources}) == len(made)
     assert all(make()._handle is source._handle for make, source in zip(made, sources))
     code = ("import halyard, halyard.torch; a = halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64));"
-            "print(halyard.torch.KvPath(1, head_dim=64, angles=a).how)")
+            "print(halyard.torch.describe(a))")
     there = subprocess.check_output([sys.executable, "-c", code], text=True)
-    assert there == halyard.torch.KvPath(1, head_dim=64, angles=sources[0]).how + "\n"
+    assert there == halyard.torch.describe(sources[0]) + "\n"
     rows = torch.ones(4, 8)
     assert AngleSource.given(rows, rows)._key != AngleSource.given(rows, rows)._key
 
@@ -255,20 +208,15 @@ def test_other_derivatives_are_refused(angles):
     x, at = torch.ones(1, 1, DIM), dict(angles=angles, positions=torch.tensor([1]))
     turned = functools.partial(rotate, **at)
 
-    def in_place(q):
-        halyard.torch.KvPath(angles=angles)(y := q.clone(), positions=at["positions"])
-        return y
-
     def bare(name, q):
         """An operator itself, and its last tensor."""
-        how = halyard.torch.KvPath(angles=angles).how if name == "kv_path" else halyard.torch.describe(angles)
         given = (y := q.clone(),) if "_qk" not in name else (x.clone(), y := q.clone())
         with torch.set_grad_enabled(y.requires_grad):
-            made = getattr(ops, name)(*given, how, *(None, None, at["positions"])[0 if name == "kv_path" else 2:])
+            made = getattr(ops, name)(*given, halyard.torch.describe(angles), at["positions"])
         return y if made is None else made[-1] if isinstance(made, tuple) else made
 
-    for f in (lambda q: turned(q), lambda q: rotate(x, q, **at)[1], in_place, lambda q: halyard.rotate(q, **at),
-              *(functools.partial(bare, name) for name in ("rotate", "rotate_qk", "rotate_", "rotate_qk_", "kv_path"))):
+    for f in (lambda q: turned(q), lambda q: rotate(x, q, **at)[1], lambda q: halyard.rotate(q, **at),
+              *(functools.partial(bare, name) for name in ("rotate", "rotate_qk", "rotate_", "rotate_qk_"))):
         for name, way in WAYS.items():
             if "compiled" in name and IS_OLD:
                 continue  # fails within the compiler
@@ -288,11 +236,6 @@ def test_bad_operands(rng, angles):
     """Of operators themselves: each is a sentence that names the argument, and nothing is written."""
     (q, k), how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles)
 
-    def path(**changed):
-        path, x, given, _ = path_case(rng, angles)
-        given |= dict(how=path.how, q=x) | changed
-        return ops.kv_path, given
-
     def turn(**changed):
         return ops.rotate_qk_ if "k" in changed else ops.rotate_, dict(q=q, how=how) | changed
 
@@ -304,13 +247,7 @@ def test_bad_operands(rng, angles):
             (turn(positions=torch.arange(4)), "positions"), (turn(positions=torch.zeros(5)), "positions"),
             (turn(positions=torch.zeros(2, 5, 1).long()), "positions"), (turn(start=2**40), "position"),
             (turn(q=q[:, :1].expand(2, 5, 3, WIDTH)), "STRIDE|meet|element|share"), (turn(k=q), "share|overlap"),
-            (turn(k=k[:, :3]), "shape"), (path(slots=torch.tensor([5, 32, 1])), "slot"), (path(slots=None), "slots"),
-            (path(positions=None), "positions"), (path(k_cache=torch.zeros(12, 3, WIDTH)), "cache of k"),
-            (path(v_cache=torch.zeros(100)), "cache of v"), (path(q_weight=torch.ones(3)), "weight"),
-            (path(q_weight=torch.ones(WIDTH).double()), "weight of q"), (path(k=k[0]), "k"),
-            (path(v=k[0]), "v is given"), (path(out=torch.zeros(4, 4, WIDTH)), "shape"),
-            (path(q=torch.zeros(3, 5)), "q has the shape"), (path(how="no"), "angles"), (path(how=how), "KvPath"),
-            (path(how=halyard.torch.KvPath(*HEADS, head_dim=WIDTH, angles=angles).how), "norm|weight")):
+            (turn(k=k[:, :3]), "shape")):
         written = [x for x in given.values() if isinstance(x, torch.Tensor)]
         before, said = [x.clone() for x in written], "nothing"
         try:
@@ -325,8 +262,7 @@ def test_bad_operands(rng, angles):
 
 def test_bad_input(rng, angles):
     (q, k), how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles)
-    path, x, given, _ = path_case(rng, angles)
-    turn, KvPath = functools.partial(rotate, angles=angles, positions=0), halyard.torch.KvPath
+    turn = functools.partial(rotate, angles=angles, positions=0)
     for raised, words, call in (
             (halyard.Error, "positions", lambda: turn(q, positions=torch.zeros(5))),
             (halyard.Error, "layout", lambda: turn(q, layout="tbhd")),
@@ -335,13 +271,9 @@ def test_bad_input(rng, angles):
             (halyard.Error, "float64", lambda: turn(q.double())),
             (halyard.Error, "lie on cpu and meta", lambda: turn(q, positions=torch.arange(5, device="meta"))),
             (Exception, "float64", lambda: torch.compile(turn, fullgraph=True, backend="eager")(q.double())),
-            (halyard.Error, "^weight of q", lambda: path(x, **(given | dict(q_weight=torch.ones(3, 3).T[::2])))),
-            (halyard.Error, "weight", lambda: KvPath(Tensor(norm=Norm(torch.ones(3))), angles=angles)),
             (halyard.Error, "no_grad", lambda: ops.rotate_(q, how)),
             (halyard.Error, "no_grad", lambda: ops.rotate_qk_(q, k, how)),
-            (halyard.Error, "requires a gradient", lambda: KvPath(angles=angles)(q.clone().requires_grad_())),
-            (halyard.Error, "requires a gradient", lambda: KvPath(angles=angles)(q, k.clone().requires_grad_())),
             *((TypeError, "angles", functools.partial(make, angles=None))
-              for make in (KvPath, halyard.torch.describe, functools.partial(rotate, q)))):
+              for make in (halyard.torch.describe, functools.partial(rotate, q)))):
         with pytest.raises(raised, match=words):
             call()

@@ -29,10 +29,7 @@ Bound::Bound(nb::handle described, const Origins &origins, void *const *data) {
         const auto &stages = call_->tensors.stages[i];
         x_[i] = Place(origins.x[i], call_->tensors.x[i].data, data);
         y_[i] = stages.cache != nullptr ? Place() : Place(origins.y[i], call_->tensors.y[i].data, data);
-        weights_[i] = Place(origins.weights[i], stages.weight, data);
-        caches_[i] = Place(origins.caches[i], stages.cache, data);
-        call_->tensors.operands[i].forget_tensors(origins.weights[i] != Origins::fixed,
-                                                  origins.caches[i] != Origins::fixed);
+        call_->tensors.operands[i].forget_tensors();
     }
     positions_.origin = args.positions != nullptr ? origins.positions : Origins::fixed;
     slots_.origin = call_->tensors.kv.slots != nullptr ? origins.slots : Origins::fixed;
@@ -50,12 +47,9 @@ bool Bound::writes(std::size_t array) const {
 void Bound::run(void *const *data) const {
     std::array<const void *, max_tensors> x{};
     std::array<void *, max_tensors> y{};
-    auto stages = call_->tensors.stages;  // threads share the call
     for (std::size_t i = 0; i < call_->tensors.n; ++i) {
         x[i] = x_[i].in(data);
         y[i] = y_[i].in(data);
-        stages[i].weight = weights_[i].in(data);
-        stages[i].cache = caches_[i].in(data);
     }
     thread_local std::vector<char> scratch;
     scratch.resize(std::max(scratch.size(), scratch_bytes_));
@@ -67,7 +61,7 @@ void Bound::run(void *const *data) const {
     auto slots = make_struct<halyard_slots>();
     slots.data = slots_.in(data);
     slots.scratch = scratch_bytes_ != 0 ? scratch.data() : nullptr;
-    const auto kv = kv_args(stages.data(), &slots);
+    const auto kv = kv_args(call_->tensors.stages.data(), &slots);
     args.kv = call_->args.kv != nullptr ? &kv : nullptr;
     call_->tensors.named([&] { detail::call(halyard_run_bound, bound_.get(), &args); });
 }

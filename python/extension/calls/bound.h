@@ -9,7 +9,7 @@ namespace halyard::python {
 struct Origins {
     static constexpr std::size_t fixed = ~std::size_t{0};
 
-    std::array<std::size_t, max_tensors> x{}, y{}, weights{fixed, fixed, fixed}, caches{fixed, fixed, fixed};
+    std::array<std::size_t, max_tensors> x{}, y{};
     std::size_t positions = fixed, slots = fixed;
 };
 
@@ -43,7 +43,7 @@ private:
     std::unique_ptr<Call> call_;
     std::shared_ptr<const plan> plan_;
     bound_run bound_{static_cast<halyard_bound_run *>(nullptr)};
-    std::array<Place, max_tensors> x_, y_, weights_, caches_;
+    std::array<Place, max_tensors> x_, y_;
     Place positions_, slots_;
     std::size_t scratch_bytes_ = 0;
 };

@@ -7,10 +7,9 @@
 namespace halyard::python {
 namespace {
 
-/// What the arrays of a call are, in the order in which Python gives them: halyard.torch's roles.
-enum Role : std::size_t { q, k, out, k_out, positions, v, slots, k_cache, v_cache, q_weight, k_weight, n_roles };
-constexpr const char *names[n_roles] = {"q",     "k",       "out",     "k_out",    "positions", "v",
-                                        "slots", "k_cache", "v_cache", "q_weight", "k_weight"};
+/// What the arrays of a call are. halyard.torch gives all but the last one, in this order.
+enum Role : std::size_t { q, k, out, k_out, positions, slots, n_roles };
+constexpr const char *names[n_roles] = {"q", "k", "out", "k_out", "positions", "slots"};
 
 /// The arrays of a call, and what tells it apart from others. Where positions are left out, `start` is the first one.
 struct Given {
@@ -38,10 +37,8 @@ struct Given {
     Origins origins() const {
         const auto choose = [&](Role role, std::size_t otherwise) { return arrays[role] ? role : otherwise; };
         Origins origins;
-        origins.x = {q, choose(k, q), choose(v, q)};
+        origins.x = {q, choose(k, q), q};
         origins.y = {choose(out, q), choose(k_out, origins.x[1]), origins.x[2]};
-        origins.weights = {choose(q_weight, Origins::fixed), choose(k_weight, Origins::fixed), Origins::fixed};
-        origins.caches = {Origins::fixed, choose(k_cache, Origins::fixed), choose(v_cache, Origins::fixed)};
         origins.positions = choose(positions, n_roles);
         origins.slots = slots;
         return origins;
