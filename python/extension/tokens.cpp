@@ -92,8 +92,8 @@ void Slots::make_scratch(std::int64_t n_slots) {
 }
 
 const halyard_executor *find_executor(std::int32_t n_threads) {
-    if (n_threads == 1) {
-        return nullptr;
+    if (n_threads == 0 || n_threads == 1) {
+        return n_threads == 0 ? find_openmp_executor() : nullptr;
     }
     static auto *const pools = new std::map<std::int32_t, pool>;  // threads are not joined where the process ends
     auto found = pools->find(n_threads);

@@ -14,7 +14,7 @@ def _no_angles() -> AngleSource:
     return AngleSource(Frequencies.from_base(10000.0, 2))  # of which nothing is read
 
 
-def convert(v: Any, *, slots: Any = None, duplicate_slots: str = "error", layout: str = "bshd", threads: int = 1,
+def convert(v: Any, *, slots: Any = None, duplicate_slots: str = "error", layout: str = "bshd", threads: int = 0,
             target: str | None = None, **stages: Any) -> Any:
     """What rotate does with v = Tensor(v, **stages): every stage but the rotation. So an engine's cache changes its
     format, from floats to records of groups, say, or back:

@@ -16,8 +16,7 @@ def prepare(q: Any, k: Any = None, v: Any = None, *, head_dim: int, angles: Angl
     of arrays. All else is said and checked once, for each number of tokens (bound runs, of which it keeps 64).
 
     q, k, v: how many heads of head_dim each has, or a Tensor with that in the place of its array.
-    options: of rotate, from inverse on. threads=0: those of the process's OpenMP, such as PyTorch's, for engines that
-        bind threads to cores.
+    options: of rotate, from inverse on.
     packed: [tokens, columns] of float32, float16 or bfloat16, the last dimension dense: the heads of q, then those of
         k, then those of v. What has no cache is turned in place.
     positions, slots: int32 or int64 [tokens].

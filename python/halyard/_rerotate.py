@@ -9,7 +9,7 @@ from ._tensor import Cache, Options, Tensor, require_source
 
 def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: Any = None,
              from_angles: AngleSource | None = None, slots: Any = None, inverse: bool = False,
-             pairing: str | None = None, layout: str = "bshd", threads: int = 1, target: str | None = None) -> Any:
+             pairing: str | None = None, layout: str = "bshd", threads: int = 0, target: str | None = None) -> Any:
     """Moves keys that were rotated for some positions to others, as when a context shifts or a cached prefix is used
     again: by R(positions - from_positions), in one step and where they lie.
 

@@ -9,7 +9,7 @@ from ._tensor import complete, require_source
 
 def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positions: Any = None, slots: Any = None,
            in_place: bool = False, inverse: bool = False, pairing: str | None = None, out_pairing: str | None = None,
-           layout: str = "bshd", bad_position: str = "error", duplicate_slots: str = "error", threads: int = 1,
+           layout: str = "bshd", bad_position: str = "error", duplicate_slots: str = "error", threads: int = 0,
            target: str | None = None) -> Any:
     """Rotates q and k into new arrays, or where they say. v takes the other stages, but is not rotated.
 
@@ -27,7 +27,8 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
     layout: "bshd", or "bhsd" where heads come before tokens.
     bad_position: what a position is that angles does not cover: "error", "clamp" (to the nearest) or "identity".
     duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept.
-    threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many.
+    threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many. 0: those of the
+        process's OpenMP, such as PyTorch's; one where it has none.
     target: the name of the target whose kernels are taken [the best].
 
     Returns the array that each tensor went to, in a tuple but for q alone.

@@ -165,7 +165,7 @@ class Options(NamedTuple):
     layout: str = "bshd"
     bad_position: str = "error"
     duplicate_slots: str = "error"
-    threads: int = 1
+    threads: int = 0
     target: str | None = None
 
 

@@ -40,8 +40,7 @@ _OPS = torch.ops.halyard
 def describe(angles: AngleSource, *, rotary_offset: int = 0, inverse: bool = False, pairing: str | None = None,
              out_pairing: str | None = None, layout: str = "bshd", bad_position: str = "error",
              duplicate_slots: str = "error", threads: int = 0) -> str:
-    """The ``how`` of operators that rotate; all as in halyard.rotate, and rotary_offset of all tensors. threads: 0: as
-    many as PyTorch's."""
+    """The ``how`` of operators that rotate; all as in halyard.rotate, and rotary_offset of all tensors."""
     require_source("angles", angles)
     return (f"{angles._key}|{rotary_offset}|{int(inverse)}|{pairing or ''}|{out_pairing or ''}|{layout}|{bad_position}|"
             f"{duplicate_slots}|{threads}")

@@ -56,7 +56,7 @@ BAD = [
     (dict(bad_position="wrap"), "bad_position"),
     (dict(cache=zeros(9, 2, DIM), slots=0, duplicate_slots="first"), "duplicate_slots"),
     (dict(target="x86_mmx"), "x86_mmx"),
-    (dict(threads=0), "0"),
+    (dict(threads=-1), "-1"),
     (dict(slots=SLOTS), "slots"),
     (dict(cache=zeros(9, 2, DIM)), "^slots is None"),
     (dict(cache=zeros(9, 3, DIM), slots=SLOTS), "cache of q has the shape .* 2 heads of 64"),

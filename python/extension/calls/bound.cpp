@@ -12,15 +12,12 @@ Bound::Place::Place(std::size_t from, const void *pointer, void *const *data)
 Bound::Bound(nb::handle described, const Origins &origins, void *const *data) {
     auto &angles = nb::cast<AngleSource &>(at(described, 0));
     angles_ = angles.angles;
-    Options options(at(described, 4));
-    const bool by_openmp = options.n_threads == 0;
-    options.n_threads = by_openmp ? 1 : options.n_threads;
-    call_ = std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3), options);
+    call_ = std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3),
+                                   Options(at(described, 4)));
     auto &args = call_->args;
     if (args.positions == nullptr) {
         require_positions(angles, call_->tensors);
     }
-    args.executor = by_openmp ? find_openmp_executor() : args.executor;
     bound_ = call_->tensors.named([&] {
         plan_ = angles.find_plan(call_->desc);
         return bound_run(detail::create<halyard_bound_run>(halyard_bind_run, plan_->get(), &args));

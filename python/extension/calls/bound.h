@@ -16,8 +16,7 @@ struct Origins {
 /// Make and destroy it with the GIL held.
 class Bound {
 public:
-    /// `described` are the arguments of rotate, in a tuple; threads 0 are those of OpenMP. Nothing is kept of arrays
-    /// that each call brings.
+    /// `described` are the arguments of rotate, in a tuple. Nothing is kept of arrays that each call brings.
     Bound(nb::handle described, const Origins &origins, void *const *data);
 
     /// `data` are the arrays' memory. Takes no GIL.

@@ -53,7 +53,7 @@ class KvPath:
             Heads(module.num_kv_heads, norm=k_norm, cache=Cache(elements, k_layout)),
             Heads(module.num_kv_heads, cache=Cache(elements[block_size * head_dim:], v_layout)),
             head_dim=head_dim, angles=source_of(module.rotary_emb), pairing=pairing_of(module.rotary_emb),
-            duplicate_slots="last", threads=0)
+            duplicate_slots="last")
 
 
 def _norm_of(module: Any) -> Norm | None:
