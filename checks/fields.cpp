@@ -60,7 +60,7 @@ STRUCT(halyard_groups_desc, F(preset, choice, 1, 12), F(scales_stride_block, num
        F(scales_stride_head, number))
 STRUCT(halyard_cache_desc, F(reserved, reserved), F(n_slots, count), F(block_size, count), F(stride_block, number),
        F(stride_head, number), F(tile_tokens, count), F(stride_tile_tokens, count), F(stride_token, count),
-       F(tile_elements, count), F(stride_tile_elements, count), F(stride_element, count), F(extent, count))
+       F(tile_elements, count), F(stride_tile_elements, count), F(stride_element, count))
 STRUCT(halyard_kv_desc, F(no_rotation, choice, 0, 1), F(from_groups, link_option, of<halyard_groups_desc>()),
        F(norm, link_option, of<halyard_norm_desc>()), F(position_scales, choice, 0, 1), F(hadamard, count),
        F(scale, link_option, of<halyard_scale_desc>()), F(groups, link_option, of<halyard_groups_desc>()),

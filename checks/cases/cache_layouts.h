@@ -30,10 +30,6 @@ inline void describe_layout(int layout, std::int64_t n_pages, std::int64_t bs, s
     cache.block_size = is_rows ? 0 : bs;
     cache.stride_block = is_rows ? 12345 : H * bs * width;  // of rows there is one block
     cache.stride_head = is_by_token ? D : bs * width;
-    cache.extent = is_rows              ? 0
-                   : layout == nhd      ? (bs - 1) * H * D + D
-                   : layout == packed_v ? (bs - 1) * width + D
-                                        : bs * D;
     // tile_tokens, stride_tile_tokens, stride_token, tile_elements, stride_tile_elements, stride_element
     const std::int64_t tiles[][6] = {{},
                                      {0, 0, H * D, 0, 0, 0},

@@ -74,24 +74,19 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
                          halyard_error *error) noexcept {
     HALYARD_TRY(check_given(desc.cos_rows, "desc.cos_rows", error));
     HALYARD_TRY(check_given(desc.sin_rows, "desc.sin_rows", error));
-    if (desc.rotary_dim < 2 || desc.rotary_dim > max_rotary_dim || desc.rotary_dim % 2 != 0) {
-        return fail(error, HALYARD_ERROR_ROTARY_DIM, "desc.rotary_dim is ", desc.rotary_dim,
-                    ", but it must be even and in 2 to ", max_rotary_dim);
-    }
+    const std::optional<Dtype> rows_dtype = desc.rows_dtype == 0 ? Dtype::f32 : to_dtype(desc.rows_dtype);
+    HALYARD_TRY(check_fields(
+        "desc",
+        {{desc.rotary_dim < 2 || desc.rotary_dim > max_rotary_dim || desc.rotary_dim % 2 != 0, HALYARD_ERROR_ROTARY_DIM,
+          "rotary_dim", desc.rotary_dim, ", but it must be even and in 2 to ", max_rotary_dim},
+         {desc.n_rows < 1, HALYARD_ERROR_SHAPE, "n_rows", desc.n_rows, ", but it must be at least 1"},
+         {desc.stride_row < desc.rotary_dim / 2, HALYARD_ERROR_SHAPE, "stride_row", desc.stride_row,
+          ", but rows of rotary_dim ", desc.rotary_dim, " need at least ", desc.rotary_dim / 2},
+         {!is_input_dtype(rows_dtype), HALYARD_ERROR_UNKNOWN_VALUE, "rows_dtype", desc.rows_dtype,
+          ", which is no dtype", rows_dtype ? " of rows" : ""}},
+        error));
     if (desc.n_rows > max_rows) {
         return fail_rows(desc.n_rows, error);
-    }
-    if (desc.n_rows < 1) {
-        return fail(error, HALYARD_ERROR_SHAPE, "desc.n_rows is ", desc.n_rows, ", but it must be at least 1");
-    }
-    if (desc.stride_row < desc.rotary_dim / 2) {
-        return fail(error, HALYARD_ERROR_SHAPE, "desc.stride_row is ", desc.stride_row, ", but rows of rotary_dim ",
-                    desc.rotary_dim, " need at least ", desc.rotary_dim / 2);
-    }
-    const std::optional<Dtype> rows_dtype = desc.rows_dtype == 0 ? Dtype::f32 : to_dtype(desc.rows_dtype);
-    if (!is_input_dtype(rows_dtype)) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.rows_dtype is ", desc.rows_dtype, ", which is no dtype",
-                    rows_dtype ? " of rows" : "");
     }
     source.kind = AngleKind::given;
     source.rows_dtype = *rows_dtype;
@@ -119,19 +114,16 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
     HALYARD_TRY(check_given(out, "out", error));
     halyard_angle_source_desc read = {};
     HALYARD_TRY(read_struct(desc, "desc", &read, error));
-    if (read.kind < HALYARD_ANGLES_AUTO || read.kind > HALYARD_ANGLES_PHASE) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.kind is ", read.kind,
-                    ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (3)");
-    }
     const bool is_given = read.kind == HALYARD_ANGLES_GIVEN;
-    if (read.by_token < 0 || read.by_token > (is_given ? 2 : 0)) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.by_token is ", read.by_token, ", but it must be 0",
-                    is_given ? " to 2" : " where rows are not given");
-    }
-    if (read.reference < HALYARD_REFERENCE_EXACT || read.reference > HALYARD_REFERENCE_HF_F32) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "desc.reference is ", read.reference,
-                    ", which is no reference");
-    }
+    HALYARD_TRY(
+        check_fields("desc",
+                     {{read.kind < HALYARD_ANGLES_AUTO || read.kind > HALYARD_ANGLES_PHASE, HALYARD_ERROR_UNKNOWN_VALUE,
+                       "kind", read.kind, ", but it must be HALYARD_ANGLES_AUTO (0) to HALYARD_ANGLES_PHASE (3)"},
+                      {read.by_token < 0 || read.by_token > (is_given ? 2 : 0), HALYARD_ERROR_UNKNOWN_VALUE, "by_token",
+                       read.by_token, ", but it must be 0", is_given ? " to 2" : " where rows are not given"},
+                      {read.reference < HALYARD_REFERENCE_EXACT || read.reference > HALYARD_REFERENCE_HF_F32,
+                       HALYARD_ERROR_UNKNOWN_VALUE, "reference", read.reference, ", which is no reference"}},
+                     error));
     HALYARD_TRY(set_default_axes(is_given ? nullptr : frequencies, read, error));
     std::unique_ptr<halyard_angle_source> result(new (std::nothrow) halyard_angle_source);
     if (result == nullptr) {

@@ -76,20 +76,17 @@ namespace {
 
 /// Reads all but the numbers, and where they lie.
 halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, halyard_error *error) noexcept {
-    if (given.type != HALYARD_REAL32 && given.type != HALYARD_REAL64) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "linear.type is ", given.type,
-                    ", but it must be HALYARD_REAL32 (2) or HALYARD_REAL64 (3)");
-    }
-    HALYARD_TRY(check_choice("linear", "reserved", given.reserved, 0, error));
-    if (given.n_axes < 1 || given.n_axes > HALYARD_MAX_AXES) {
-        return fail(error, HALYARD_ERROR_SHAPE, "linear.n_axes is ", given.n_axes, ", but it must be 1 to ",
-                    std::int32_t{HALYARD_MAX_AXES});
-    }
     const double factor = given.attention_factor == 0.0 ? 1.0 : given.attention_factor;
-    if (!(factor >= 0x1p-60 && factor <= 0x1p60)) {
-        return fail(error, HALYARD_ERROR_FREQUENCY, "linear.attention_factor is ", factor,
-                    ", but it must be 2^-60 to 2^60");
-    }
+    HALYARD_TRY(check_choice("linear", "reserved", given.reserved, 0, error));
+    HALYARD_TRY(
+        check_fields("linear",
+                     {{given.type != HALYARD_REAL32 && given.type != HALYARD_REAL64, HALYARD_ERROR_UNKNOWN_VALUE,
+                       "type", given.type, ", but it must be HALYARD_REAL32 (2) or HALYARD_REAL64 (3)"},
+                      {given.n_axes < 1 || given.n_axes > HALYARD_MAX_AXES, HALYARD_ERROR_SHAPE, "n_axes", given.n_axes,
+                       ", but it must be 1 to ", HALYARD_MAX_AXES},
+                      {!(factor >= 0x1p-60 && factor <= 0x1p60), HALYARD_ERROR_FREQUENCY, "attention_factor", factor,
+                       ", but it must be 2^-60 to 2^60"}},
+                     error));
     HALYARD_TRY(check_given(given.matrix, "linear.matrix", error));
     out.is_f64 = given.type == HALYARD_REAL64;
     out.n_axes = given.n_axes;

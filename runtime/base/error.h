@@ -18,7 +18,7 @@ namespace halyard {
 /// of fail() are.
 class Part {
 public:
-    Part(std::string_view text) noexcept : text_(text) {}
+    Part(std::string_view text = {}) noexcept : text_(text) {}
     Part(const char *text) noexcept : text_(text) {}
     Part(double number) noexcept : kind_(Kind::real), real_(number) {}
     template <std::signed_integral Integer>

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "halyard/halyard.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace halyard {
@@ -28,6 +29,34 @@ template <typename Struct>
 halyard_status read_struct(const Struct *in, const char *name, Struct *out, halyard_error *error) noexcept {
     HALYARD_TRY(check_struct(in, name, error));
     *out = *in;
+    return HALYARD_OK;
+}
+
+/// A row of a table of checks: if the field is wrong, the sentence is "NAME.FIELD is PARTS…", and the status MISMATCH
+/// if none is given.
+struct FieldCheck {
+    bool is_wrong;
+    halyard_status status;
+    const char *field;
+    Part parts[5];
+
+    template <typename... Parts>
+    FieldCheck(bool wrong, halyard_status fails, const char *of, const Parts &...says) noexcept
+        : is_wrong(wrong), status(fails), field(of), parts{Part(says)...} {}
+    template <typename... Parts>
+    FieldCheck(bool wrong, const char *of, const Parts &...says) noexcept
+        : FieldCheck(wrong, HALYARD_ERROR_MISMATCH, of, says...) {}
+};
+
+/// Fails by the first field that is wrong. name is that of the struct, or empty.
+template <std::size_t n>
+halyard_status check_fields(const char *name, const FieldCheck (&checks)[n], halyard_error *error) noexcept {
+    for (const FieldCheck &check : checks) {
+        if (check.is_wrong) {
+            const auto &[value, a, b, c, d] = check.parts;
+            return fail(error, check.status, name, *name == '\0' ? "" : ".", check.field, " is ", value, a, b, c, d);
+        }
+    }
     return HALYARD_OK;
 }
 

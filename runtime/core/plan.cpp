@@ -5,8 +5,6 @@
 #include "base/versioned.h"
 #include "frequencies/frequencies.h"
 
-#include <cstdio>
-
 namespace halyard {
 
 namespace {
@@ -47,62 +45,40 @@ void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyar
     }
 }
 
-halyard_status read_dtypes(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index, TensorPlan *out,
-                           halyard_error *error) {
-    if (tensor.dtype == 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is not set");
-    }
-    if (!to_dtype(tensor.dtype)) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].dtype is ", tensor.dtype,
-                    ", which is no dtype");
-    }
-    if (!to_dtype(kv.out_dtype)) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].kv.out_dtype is ", kv.out_dtype,
-                    ", which is no dtype");
-    }
-    out->dtype = *to_dtype(tensor.dtype);
-    out->out_dtype = *to_dtype(kv.out_dtype);
-    if (out->is_plain() && is_8_bit(out->dtype)) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(out->dtype),
-                    ", which only outputs and keys that rerotate can have");
-    }
-    out->bytes = element_bytes(out->dtype);
-    out->out_bytes = element_bytes(out->out_dtype);
-    return HALYARD_OK;
-}
-
-halyard_status read_pairings(const halyard_tensor_desc &tensor, int index, TensorPlan *out, halyard_error *error) {
-    if (out->rotates && tensor.pairing == 0) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index,
-                    "].pairing is not set, and no frequencies tell it");
-    }
-    const std::int32_t unread = HALYARD_PAIRING_HALF;
-    const std::optional<Pairing> pairing = to_pairing(out->rotates ? tensor.pairing : unread);
-    const std::optional<Pairing> out_pairing = to_pairing(out->rotates ? tensor.out_pairing : unread);
-    if (!pairing || !out_pairing) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "tensors[", index, "].", pairing ? "out_pairing" : "pairing",
-                    " is ", pairing ? tensor.out_pairing : tensor.pairing, ", which is no pairing");
-    }
-    out->pairing = *pairing;
-    out->out_pairing = *out_pairing;
-    return HALYARD_OK;
-}
-
 halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index,
                            std::int64_t rotary_dim, TensorPlan *out, halyard_error *error) {
-    out->rotates = kv.no_rotation == 0;
-    HALYARD_TRY(read_dtypes(tensor, kv, index, out, error));
-    HALYARD_TRY(read_pairings(tensor, index, out, error));
-    if (tensor.head_dim <= 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].head_dim is ", tensor.head_dim,
-                    ", but must be at least 1");
-    }
-    if (out->rotates && (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset)) {
-        return fail(error, HALYARD_ERROR_WINDOW, "tensors[", index, "].rotary_offset is ", tensor.rotary_offset, ": ",
-                    rotary_dim, " elements from there are not inside a head_dim of ", tensor.head_dim);
-    }
+    const bool rotates = kv.no_rotation == 0;
+    const bool has_own_numbers = kv.from_groups != nullptr || (out->stages & bit(Stage::rerotation)) != 0;
+    const auto dtype = to_dtype(tensor.dtype), out_dtype = to_dtype(kv.out_dtype);
+    const std::int32_t unread = HALYARD_PAIRING_HALF;
+    const auto pairing = to_pairing(rotates ? tensor.pairing : unread);
+    const auto out_pairing = to_pairing(rotates ? tensor.out_pairing : unread);
+    HALYARD_TRY(check_fields(
+        TensorName(index).text,
+        {{tensor.dtype == 0, HALYARD_ERROR_UNKNOWN_VALUE, "dtype", "not set"},
+         {!dtype, HALYARD_ERROR_UNKNOWN_VALUE, "dtype", tensor.dtype, ", which is no dtype"},
+         {!out_dtype, HALYARD_ERROR_UNKNOWN_VALUE, "kv.out_dtype", kv.out_dtype, ", which is no dtype"},
+         {dtype && is_8_bit(*dtype) && !has_own_numbers, HALYARD_ERROR_UNSUPPORTED, "dtype",
+          name_of_dtype(tensor.dtype), ", which only outputs and keys that rerotate can have"},
+         {rotates && tensor.pairing == 0, HALYARD_ERROR_UNKNOWN_VALUE, "pairing", "not set",
+          ", and no frequencies tell it"},
+         {!pairing, HALYARD_ERROR_UNKNOWN_VALUE, "pairing", tensor.pairing, ", which is no pairing"},
+         {!out_pairing, HALYARD_ERROR_UNKNOWN_VALUE, "out_pairing", tensor.out_pairing, ", which is no pairing"},
+         {tensor.head_dim <= 0, HALYARD_ERROR_SHAPE, "head_dim", tensor.head_dim, ", but must be at least 1"},
+         {rotates && tensor.head_dim > 0 &&
+              (tensor.rotary_offset < 0 || rotary_dim > tensor.head_dim - tensor.rotary_offset),
+          HALYARD_ERROR_WINDOW, "rotary_offset", tensor.rotary_offset, ": ", rotary_dim,
+          " elements from there are not inside a head_dim of ", tensor.head_dim}},
+        error));
+    out->rotates = rotates;
+    out->dtype = *dtype;
+    out->out_dtype = *out_dtype;
+    out->bytes = element_bytes(*dtype);
+    out->out_bytes = element_bytes(*out_dtype);
+    out->pairing = *pairing;
+    out->out_pairing = *out_pairing;
     out->head_dim = out->in_dim = out->out_dim = tensor.head_dim;
-    out->rotary_offset = out->rotates ? tensor.rotary_offset : 0;
+    out->rotary_offset = rotates ? tensor.rotary_offset : 0;
     out->reads_x = out->writes_y = true;
     return HALYARD_OK;
 }
@@ -113,36 +89,30 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
                          halyard_error *error) noexcept {
     halyard_plan_desc &given = reading->desc;
     HALYARD_TRY(read_struct(desc, "desc", &given, error));
-    if (given.direction != HALYARD_FORWARD && given.direction != HALYARD_INVERSE) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "direction is ", given.direction, ", which is no direction");
-    }
     HALYARD_TRY(check_choice("desc", "rerotates", given.rerotates, 1, error));
-    if (const halyard_frequencies *const frequencies = given.frequencies) {
-        if (given.rotary_dim != 0 && given.rotary_dim != 2 * frequencies->n_pairs) {
-            return fail(error, HALYARD_ERROR_MISMATCH, "rotary_dim is ", given.rotary_dim, ", but the frequencies' is ",
-                        2 * frequencies->n_pairs);
-        }
-        given.rotary_dim = 2 * frequencies->n_pairs;
-    }
-    if (given.n_tensors < 1 || given.n_tensors > HALYARD_MAX_TENSORS) {
-        return fail(error, HALYARD_ERROR_SHAPE, "n_tensors is ", given.n_tensors, ", but must be 1 to ",
-                    HALYARD_MAX_TENSORS);
-    }
+    const halyard_frequencies *const frequencies = given.frequencies;
+    const std::int64_t rotary_dim = frequencies != nullptr ? 2 * frequencies->n_pairs : given.rotary_dim;
+    HALYARD_TRY(check_fields("",
+                             {{given.direction != HALYARD_FORWARD && given.direction != HALYARD_INVERSE,
+                               HALYARD_ERROR_UNKNOWN_VALUE, "direction", given.direction, ", which is no direction"},
+                              {given.rotary_dim != 0 && given.rotary_dim != rotary_dim, "rotary_dim", given.rotary_dim,
+                               ", but the frequencies' is ", rotary_dim},
+                              {given.n_tensors < 1 || given.n_tensors > HALYARD_MAX_TENSORS, HALYARD_ERROR_SHAPE,
+                               "n_tensors", given.n_tensors, ", but must be 1 to ", HALYARD_MAX_TENSORS}},
+                             error));
+    given.rotary_dim = rotary_dim;
     HALYARD_TRY(check_given(given.tensors, "desc.tensors", error));
     bool rotates = false;
     for (int i = 0; i < given.n_tensors; i++) {
-        char name[] = "tensors[0].kv";
-        name[8] = static_cast<char>('0' + i);
-        name[10] = '\0';
+        const TensorName name(i), of_kv(i, ".kv");
         halyard_tensor_desc &tensor = reading->tensors[i];
         halyard_kv_desc &kv = reading->kv[i];
-        HALYARD_TRY(read_struct(&given.tensors[i], name, &tensor, error));
-        name[10] = '.';
+        HALYARD_TRY(read_struct(&given.tensors[i], name.text, &tensor, error));
         kv = {};
-        HALYARD_TRY(tensor.kv == nullptr ? HALYARD_OK : read_struct(tensor.kv, name, &kv, error));
-        HALYARD_TRY(check_choice(name, "no_rotation", kv.no_rotation, 1, error));
-        HALYARD_TRY(check_choice(name, "position_scales", kv.position_scales, 1, error));
-        HALYARD_TRY(check_choice(name, "reserved", kv.reserved, 0, error));
+        HALYARD_TRY(tensor.kv == nullptr ? HALYARD_OK : read_struct(tensor.kv, of_kv.text, &kv, error));
+        HALYARD_TRY(check_choice(of_kv.text, "no_rotation", kv.no_rotation, 1, error));
+        HALYARD_TRY(check_choice(of_kv.text, "position_scales", kv.position_scales, 1, error));
+        HALYARD_TRY(check_choice(of_kv.text, "reserved", kv.reserved, 0, error));
         set_defaults(given.frequencies, given.rerotates != 0, tensor, kv);
         rotates = rotates || kv.no_rotation == 0;
     }

@@ -30,7 +30,7 @@ halyard_status check_counts(const halyard_cache_desc &given, const char *name, h
           Field{"tile_tokens", given.tile_tokens, 1}, Field{"stride_tile_tokens", given.stride_tile_tokens, 0},
           Field{"stride_token", given.stride_token, 0}, Field{"tile_elements", given.tile_elements, 1},
           Field{"stride_tile_elements", given.stride_tile_elements, 0},
-          Field{"stride_element", given.stride_element, 0}, Field{"extent", given.extent, 0}}) {
+          Field{"stride_element", given.stride_element, 0}}) {
         if (field.value < field.least) {
             return fail(error, HALYARD_ERROR_SHAPE, name, ".", field.name, " is ", field.value,
                         ", but must be at least ", field.least);
@@ -63,10 +63,8 @@ Lattice CacheDesc::elements(const void *data, Dtype dtype, std::int64_t n_heads,
             {stride_block, stride_head, stride_tile_tokens, stride_token, stride_tile_elements, stride_element}};
 }
 
-halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64_t head_dim, CacheDesc *out,
+halyard_status read_cache(const halyard_cache_desc *cache, const char *name, std::int64_t head_dim, CacheDesc *out,
                           halyard_error *error) noexcept {
-    const StageName stage(index, "cache");
-    const char *const name = stage.text;
     *out = {};
     halyard_cache_desc &given = *out;
     HALYARD_TRY(read_struct(cache, name, &given, error));
@@ -90,10 +88,6 @@ halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64
         whole_reach += (one_head.shape[i] - 1) * one_head.strides[i];
     }
     out->of_one_head.above -= static_cast<std::uintptr_t>(whole_reach - reach);
-    if (given.extent != 0 && reach >= given.extent) {
-        return fail(error, HALYARD_ERROR_STRIDE, name, ".extent is ", given.extent,
-                    ", but a block's tiles reach element ", reach);
-    }
     if (!elements_are_apart(one_head)) {
         return fail(error, HALYARD_ERROR_STRIDE, name, " has strides by which two of its elements could meet");
     }

@@ -51,8 +51,8 @@ struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
     Lattice elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept;
 };
 
-/// Checks all that does not depend on the number of heads.
-halyard_status read_cache(const halyard_cache_desc *cache, int index, std::int64_t head_dim, CacheDesc *out,
+/// Checks all that does not depend on the number of heads. `name` is what sentences call it.
+halyard_status read_cache(const halyard_cache_desc *cache, const char *name, std::int64_t head_dim, CacheDesc *out,
                           halyard_error *error) noexcept;
 
 /// Where the caller's slots lie, and what they may be. Their values are checked in each call, by check_slots.

@@ -43,96 +43,66 @@ namespace {
 /// dimension 1 counts the tiles of one head, not heads.
 struct PlacedPart {
     Extents extents;
-    std::int64_t token, head, element;  // where they begin in the block
+    std::int64_t token, head, offset;  // where they begin in the block, and in its dense elements
     bool is_tiled;
-    ElementStrides strides;  // of dense elements of the block
-    char *data;              // where they begin in the view or cache
-    ElementStrides there;    // their strides there
-    // n_groups such groups of tokens, if they may be groups; each starts group_stride after the one before.
-    std::int64_t n_groups, group_stride;
-
-    std::int64_t offset_in(const Block &block) const noexcept {
-        return token * block.strides.token + head * block.strides.head + element;
-    }
+    ElementStrides dense;  // strides of these
+    Elements<char> there;  // where they are in the view or cache
 };
 
-/// Calls function(part) for all elements of a block where they are read or written: for a view once, and in a cache for
-/// those that are stored, in as few parts as it takes. If it may group, groups of tokens that have one shape and lie
-/// evenly apart themselves are one part.
+/// Calls function(part) for the elements of tokens that are stored, in as few parts as it takes.
 template <typename Function>
-void for_each_placed(const KvCall &call, const Block &block, bool is_output, bool may_group, const Function &function) {
+void place_in_cache(const KvCall &call, const Block &block, const Stored &stored, const Function &function) {
     const TensorPlan &desc = call.desc(block);
-    if (!call.stages(block).cache || (!is_output && desc.reads_x)) {
-        const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
-        char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
-        function(PlacedPart{block.extents(desc.head_dim),
-                            0,
-                            0,
-                            0,
-                            false,
-                            block.strides,
-                            data,
-                            {side.element, side.head, side.token},
-                            1,
-                            0});
-        return;
-    }
     const CacheDesc &cache = *call.stages(block).cache;
-    char *const data = call.cache_of(block);
     PlacedPart part;  // not initialised as a whole, for the cost of a token
-    part.n_groups = part.group_stride = 0;
-    std::int64_t element = 0;
-    part.is_tiled = !cache.is_linear(desc.head_dim, &element);
-    if (!part.is_tiled && !may_group) {  // whole heads need no more, for the cost of a token
-        part.head = part.element = 0;
-        part.n_groups = 1;
-        part.strides = block.strides;
-        for_each_stored(call, block, [&](const Stored &one) {
-            part.extents = block.extents(desc.head_dim);
-            part.extents.n_tokens = one.n_tokens;
-            part.token = one.first;
-            part.data = data + one.offset * desc.out_bytes;
-            part.there = {element, cache.stride_head, one.stride_token};
-            function(part);
-        });
+    part.extents = {desc.head_dim, block.n_heads, stored.n_tokens};
+    part.token = stored.first;
+    part.head = 0;
+    part.offset = stored.first * block.strides.token;
+    part.dense = block.strides;
+    part.there.data = call.cache_of(block) + stored.offset * desc.out_bytes;
+    part.there.strides = {0, cache.stride_head, stored.stride_token};
+    part.is_tiled = !cache.is_linear(desc.head_dim, &part.there.strides.element);
+    if (!part.is_tiled) {
+        function(part);
         return;
     }
-    const std::int64_t tile = part.is_tiled ? cache.tile_elements : desc.head_dim;
-    const std::int64_t n_tiles = part.is_tiled ? desc.head_dim / tile : 1;
-    const std::int64_t n_rows = part.is_tiled ? n_tiles : block.n_heads;
-    Stored one = {0, 0, 0, 0};
-    const auto place = [&] {
-        part.token = one.first;
-        part.strides = {1, part.is_tiled ? tile : block.strides.head, block.strides.token};
-        part.there = {part.is_tiled ? cache.stride_element : element,
-                      part.is_tiled ? cache.stride_tile_elements : cache.stride_head, one.stride_token};
-        const std::int64_t n_heads = part.n_groups == 0 ? 0 : part.is_tiled ? block.n_heads : 1;
-        for (part.head = 0; part.head < n_heads; part.head++) {
-            for (part.element = 0; part.element < desc.head_dim; part.element += n_tiles * tile) {
-                const bool is_rest = part.element > 0;  // at the end of a head is a shorter tile
-                part.extents = {is_rest ? desc.head_dim - part.element : tile, is_rest ? 1 : n_rows, one.n_tokens};
-                part.data = data + (one.offset + part.head * cache.stride_head +
-                                    (is_rest ? n_tiles * cache.stride_tile_elements : 0)) *
-                                       desc.out_bytes;
-                function(part);
-            }
+    const std::int64_t tile = cache.tile_elements, n_tiles = desc.head_dim / tile, rest = desc.head_dim % tile;
+    part.dense.head = tile;
+    part.there.strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
+    for (; part.head < block.n_heads; part.head++) {
+        PlacedPart tiles = part;
+        tiles.offset += part.head * block.strides.head;
+        tiles.there.data += part.head * cache.stride_head * desc.out_bytes;
+        tiles.extents = {tile, n_tiles, stored.n_tokens};
+        function(tiles);
+        if (rest != 0) {  // a shorter tile
+            tiles.offset += n_tiles * tile;
+            tiles.there.data += n_tiles * cache.stride_tile_elements * desc.out_bytes;
+            tiles.extents = {rest, 1, stored.n_tokens};
+            function(tiles);
         }
-    };
-    for_each_stored(call, block, [&](const Stored &next) {
-        const std::int64_t step = next.offset - one.offset - (part.n_groups - 1) * part.group_stride;
-        if (may_group && part.n_groups > 0 && next.first == one.first + part.n_groups * one.n_tokens &&
-            next.n_tokens == one.n_tokens && next.stride_token == one.stride_token &&
-            (part.n_groups == 1 || step == part.group_stride)) {
-            part.group_stride = step;
-            part.n_groups++;
-            return;
-        }
-        place();
-        one = next;
-        part.n_groups = 1;
-        part.group_stride = 0;
-    });
-    place();
+    }
+}
+
+/// Calls function(part) for all elements of a block where they lie in its view x or y.
+template <typename Function>
+void place_in_view(const KvCall &call, const Block &block, bool is_output, const Function &function) {
+    const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
+    char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
+    const Elements<char> there = {data, {side.element, side.head, side.token}};
+    function(PlacedPart{block.extents(call.desc(block).head_dim), 0, 0, 0, false, block.strides, there});
+}
+
+/// Calls function(part) for all elements of a block where they are read or written: in its view, or in a cache those
+/// that are stored.
+template <typename Function>
+void for_each_placed(const KvCall &call, const Block &block, bool is_output, const Function &function) {
+    if (!call.stages(block).cache || (!is_output && call.desc(block).reads_x)) {
+        place_in_view(call, block, is_output, function);
+        return;
+    }
+    for_each_stored(call, block, [&](const Stored &stored) { place_in_cache(call, block, stored, function); });
 }
 
 /// The workspace's words: the block's elements, as dense as its floats.
@@ -162,20 +132,22 @@ void load(const KvCall &call, Block &block) noexcept {
             std::fill_n(block.work->floats + token * block.strides.token, block.n_heads * block.strides.head, 0.0f);
         }
     }
-    for_each_placed(call, block, false, false, [&](const PlacedPart &part) {
-        const ElementStrides &at = part.there, &dense = part.strides;
+    for_each_placed(call, block, false, [&](const PlacedPart &part) {
+        const char *const data = part.there.data;
+        const ElementStrides &at = part.there.strides;
+        const ElementStrides &dense = part.dense;
         const Extents &n = part.extents;
-        const Elements<float> floats = {block.work->floats + part.offset_in(block), dense};
+        const Elements<float> floats = {block.work->floats + part.offset, dense};
         if (at.element == 1) {
-            widen(call.kernels(), desc.dtype, n, {part.data, at}, floats);
+            widen(call.kernels(), desc.dtype, n, {data, at}, floats);
             return;
         }
         char *const words = words_of(block);
         if (at.token == 1) {  // then tokens are units, which are transposed in registers
-            copy(desc.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {part.data, {1, at.head, at.element}},
+            copy(desc.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {data, {1, at.head, at.element}},
                  {words, {dense.token, dense.head, 1}});
         } else {
-            copy(desc.bytes, 1, n, {part.data, at}, {words, dense});
+            copy(desc.bytes, 1, n, {data, at}, {words, dense});
         }
         widen(call.kernels(), desc.dtype, n, {words, dense}, floats);
     });
@@ -183,31 +155,56 @@ void load(const KvCall &call, Block &block) noexcept {
 
 void store(const KvCall &call, Block &block) noexcept {
     const ElementStrides &by = block.factors.strides;
-    for_each_placed(call, block, true, false, [&](const PlacedPart &part) {
+    for_each_placed(call, block, true, [&](const PlacedPart &part) {
         const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
                                                {0, part.is_tiled ? 0 : by.head, by.token}};
-        narrow(call.kernels(), call.desc(block).out_dtype, part.extents,
-               {block.work->floats + part.offset_in(block), part.strides}, factors, {part.data, part.there});
+        narrow(call.kernels(), call.desc(block).out_dtype, part.extents, {block.work->floats + part.offset, part.dense},
+               factors, part.there);
     });
 }
 
 void store_words(const KvCall &call, Block &block) noexcept {
     const std::int64_t bytes = call.desc(block).out_bytes;
     const bool has_units = scatter_of_output(call, block) == Scatter::tiles;
-    for_each_placed(call, block, true, true, [&](const PlacedPart &part) {
+    // Groups of tokens that have one shape and lie evenly apart themselves are copied together.
+    std::int64_t n_groups = 1, group_stride = 0;
+    const auto copy_part = [&](const PlacedPart &part) {
         const Extents &n = part.extents;
-        const ElementStrides &from = part.strides, &to = part.there;
+        const ElementStrides &from = part.dense, &to = part.there.strides;
         // A whole tile is a unit, if it can be one.
         const bool by_tiles = has_units && part.is_tiled && n.n_elements == call.stages(block).cache->tile_elements;
-        const char *const words = words_of(block) + part.offset_in(block) * bytes;
+        const char *const words = words_of(block) + part.offset * bytes;
         // Groups stand in the place of heads, one of which is copied after the other: its groups are often neighbours.
         for (std::int64_t h = 0; h < (by_tiles ? 1 : n.n_heads); h++) {
-            copy(bytes, by_tiles ? n.n_elements : 1, {by_tiles ? n.n_heads : n.n_elements, part.n_groups, n.n_tokens},
+            copy(bytes, by_tiles ? n.n_elements : 1, {by_tiles ? n.n_heads : n.n_elements, n_groups, n.n_tokens},
                  {words + h * from.head * bytes,
                   {by_tiles ? from.head : from.element, n.n_tokens * from.token, from.token}},
-                 {part.data + h * to.head * bytes, {by_tiles ? to.head : to.element, part.group_stride, to.token}});
+                 {part.there.data + h * to.head * bytes, {by_tiles ? to.head : to.element, group_stride, to.token}});
         }
+    };
+    if (!call.stages(block).cache) {
+        place_in_view(call, block, true, copy_part);
+        return;
+    }
+    Stored first = {0, 0, 0, 0};
+    for_each_stored(call, block, [&](const Stored &next) {
+        const std::int64_t step = next.offset - first.offset - (n_groups - 1) * group_stride;
+        if (next.n_tokens == first.n_tokens && next.first == first.first + n_groups * first.n_tokens &&
+            next.stride_token == first.stride_token && (n_groups == 1 || step == group_stride)) {
+            group_stride = step;
+            n_groups++;
+            return;
+        }
+        if (first.n_tokens != 0) {
+            place_in_cache(call, block, first, copy_part);
+        }
+        first = next;
+        n_groups = 1;
+        group_stride = 0;
     });
+    if (first.n_tokens != 0) {
+        place_in_cache(call, block, first, copy_part);
+    }
 }
 
 void store_scattered(const KvCall &call, Block &block) noexcept {

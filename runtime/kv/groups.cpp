@@ -47,23 +47,20 @@ GroupsDesc preset_of(std::int32_t preset) {
 
 }  // namespace
 
-halyard_status read_preset(std::int32_t preset, const char *prefix, std::int64_t head_dim, GroupsDesc *out,
+halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t head_dim, GroupsDesc *out,
                            halyard_error *error) noexcept {
-    if (preset < HALYARD_GROUPS_GGML_Q8_0 || preset > HALYARD_GROUPS_MX) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, prefix, "preset is ", preset,
-                    preset == 0 ? ", not set, but must be " : ", but must be ", HALYARD_GROUPS_GGML_Q8_0, " to ",
-                    HALYARD_GROUPS_MX);
-    }
-    GroupsDesc &groups = *out = preset_of(preset);
-    if (groups.head_dim != 0 && groups.head_dim != head_dim) {
-        return fail(error, HALYARD_ERROR_SHAPE, prefix, "preset is ", preset, ", whose heads have ", groups.head_dim,
-                    " elements, but head_dim is ", head_dim);
-    }
+    const bool exists = preset >= HALYARD_GROUPS_GGML_Q8_0 && preset <= HALYARD_GROUPS_MX;
+    GroupsDesc &groups = *out = preset_of(exists ? preset : HALYARD_GROUPS_GGML_Q8_0);
     const std::int64_t divisor = groups.group != 0 ? groups.group : groups.is_4_bit() ? 2 : 1;
-    if (groups.head_dim == 0 && head_dim % divisor != 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, prefix, "preset is ", preset, ", whose heads have a multiple of ",
-                    divisor, " elements, but head_dim is ", head_dim);
-    }
+    HALYARD_TRY(check_fields(name,
+                             {{!exists, HALYARD_ERROR_UNKNOWN_VALUE, "preset", preset,
+                               preset == 0 ? ", not set, but must be " : ", but must be ", HALYARD_GROUPS_GGML_Q8_0,
+                               " to ", HALYARD_GROUPS_MX},
+                              {groups.head_dim != 0 && groups.head_dim != head_dim, HALYARD_ERROR_SHAPE, "preset",
+                               preset, ", whose heads have ", groups.head_dim, " elements, but head_dim is ", head_dim},
+                              {groups.head_dim == 0 && head_dim % divisor != 0, HALYARD_ERROR_SHAPE, "preset", preset,
+                               ", whose heads have a multiple of ", divisor, " elements, but head_dim is ", head_dim}},
+                             error));
     groups.head_dim = head_dim;
     groups.n_grouped = head_dim - groups.n_raw;
     groups.group = groups.group != 0 ? groups.group : groups.n_grouped;
@@ -83,22 +80,18 @@ float GroupsDesc::greatest() const noexcept {
     return greatest_of(element);
 }
 
-halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
-                           GroupsDesc *out, halyard_error *error) noexcept {
-    const StageName name(index, field);
-    char prefix[40];
-    std::snprintf(prefix, sizeof(prefix), "%s.", name.text);
+halyard_status read_groups(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim, GroupsDesc *out,
+                           halyard_error *error) noexcept {
     halyard_groups_desc desc = {};
-    HALYARD_TRY(read_struct(groups, name.text, &desc, error));
-    HALYARD_TRY(read_preset(desc.preset, prefix, head_dim, out, error));
+    HALYARD_TRY(read_struct(groups, name, &desc, error));
+    HALYARD_TRY(read_preset(desc.preset, name, head_dim, out, error));
     out->strides[0] = desc.scales_stride_block;
     out->strides[1] = desc.scales_stride_token;
     out->strides[2] = desc.scales_stride_head;
-    if (!out->scales_apart && !out->are_dense()) {
-        return fail(error, HALYARD_ERROR_MISMATCH, prefix, "scales_stride_… is set, but preset is ", desc.preset,
-                    ", whose scales lie in the record");
-    }
-    return HALYARD_OK;
+    return check_fields(name,
+                        {{!out->scales_apart && !out->are_dense(), "scales_stride_…", "set", ", but preset is ",
+                          desc.preset, ", whose scales lie in the record"}},
+                        error);
 }
 
 namespace {

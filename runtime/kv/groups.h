@@ -49,13 +49,14 @@ struct GroupsDesc {                // NOLINT(*Padding)
     float greatest() const noexcept;
 };
 
-/// Finds a preset and works out what follows for heads of head_dim elements. `prefix` is what its name begins with.
-halyard_status read_preset(std::int32_t preset, const char *prefix, std::int64_t head_dim, GroupsDesc *out,
+/// Finds a preset and works out what follows for heads of head_dim elements. `name` is what sentences call the struct
+/// that has it, if one has.
+halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t head_dim, GroupsDesc *out,
                            halyard_error *error) noexcept;
 
-/// Reads the groups of tensor `index`, of which `field` is the name. head_dim was checked.
-halyard_status read_groups(const halyard_groups_desc *groups, int index, const char *field, std::int64_t head_dim,
-                           GroupsDesc *out, halyard_error *error) noexcept;
+/// Reads groups. head_dim was checked.
+halyard_status read_groups(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim, GroupsDesc *out,
+                           halyard_error *error) noexcept;
 
 /// Checks that the records of keys that move have finite scales and zero points. Slots were checked before.
 halyard_status check_moved_records(const KvCall &call, int index, halyard_error *error) noexcept;

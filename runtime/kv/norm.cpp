@@ -11,47 +11,10 @@ namespace halyard {
 
 // ---- The description -----------------------------------------------------------------------------------------------
 
-namespace {
-
-/// Refuses fields that contradict each other.
-halyard_status check_contradictions(const halyard_norm_desc &given, const char *name, bool has_weight,
-                                    halyard_error *error) {
-    const bool is_row = given.width == HALYARD_NORM_ROW, is_layer = given.kind == HALYARD_NORM_LAYER;
-    const bool rounds_after = (given.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0;
-    const char *const no_weight = ", but there is no weight: weight_dtype is 0";
-    const char *const no_window = ", but a norm of rows has no window";
-    const struct {
-        bool holds;
-        const char *field;
-        Part value;
-        const char *contradiction;
-    } mismatches[] = {{!has_weight && given.unit_offset != 0, "unit_offset", given.unit_offset, no_weight},
-                      {!has_weight && given.has_bias != 0, "has_bias", given.has_bias, no_weight},
-                      {!has_weight && given.weight_per_head != 0, "weight_per_head", given.weight_per_head, no_weight},
-                      {!has_weight && rounds_after, "rounding", given.rounding,
-                       ", with HALYARD_NORM_ROUND_AFTER_WEIGHT (2), but there is no weight: weight_dtype is 0"},
-                      {given.has_bias != 0 && !is_layer, "has_bias", given.has_bias,
-                       ", but kind is HALYARD_NORM_RMS (0): only layer norms have a bias"},
-                      {given.no_eps != 0 && given.eps != 0.0, "eps", given.eps, ", but no_eps is 1"},
-                      {is_row && given.window_offset != 0, "window_offset", given.window_offset, no_window},
-                      {is_row && given.window_size != 0, "window_size", given.window_size, no_window},
-                      {is_row && given.weight_per_head != 0, "weight_per_head", given.weight_per_head,
-                       ", but a norm of rows has a weight for each element anyway"}};
-    for (const auto &[holds, field, value, contradiction] : mismatches) {
-        if (holds) {
-            return fail(error, HALYARD_ERROR_MISMATCH, name, ".", field, " is ", value, contradiction);
-        }
-    }
-    return HALYARD_OK;
-}
-
-}  // namespace
-
-halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t head_dim, NormDesc *out,
+halyard_status read_norm(const halyard_norm_desc *norm, const char *name, std::int64_t head_dim, NormDesc *out,
                          halyard_error *error) noexcept {
-    const StageName name(index, "norm");
     halyard_norm_desc given = {};
-    HALYARD_TRY(read_struct(norm, name.text, &given, error));
+    HALYARD_TRY(read_struct(norm, name, &given, error));
     const struct {
         const char *field;
         std::int32_t value, last;
@@ -60,26 +23,39 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
                    {"rounding", given.rounding, 3}, {"no_eps", given.no_eps, 1},
                    {"has_bias", given.has_bias, 1}, {"weight_per_head", given.weight_per_head, 1}};
     for (const auto &[field, value, last] : choices) {
-        HALYARD_TRY(check_choice(name.text, field, value, last, error));
+        HALYARD_TRY(check_choice(name, field, value, last, error));
     }
     const std::optional<Dtype> weight = to_dtype(given.weight_dtype);
-    if (given.weight_dtype != 0 && !is_input_dtype(weight)) {
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name.text, ".weight_dtype is ", given.weight_dtype,
-                    ", which is no dtype", weight ? " of weights" : "");
-    }
     const auto eps = static_cast<float>(given.eps);
-    if (!(given.eps >= 0.0) || eps - eps != 0.0f) {
-        return fail(error, HALYARD_ERROR_SCALE, name.text, ".eps is ", given.eps,
-                    ", but must be at least 0, and finite in f32");
-    }
     const bool begins_inside = given.window_offset >= 0 && given.window_offset < head_dim;
     const std::int64_t rest = begins_inside ? head_dim - given.window_offset : 0;
-    if (!begins_inside || given.window_size < 0 || given.window_size > rest) {
-        return fail(error, HALYARD_ERROR_WINDOW, name.text, ".window_offset is ", given.window_offset,
-                    " and window_size ", given.window_size, ", which is not inside a head_dim of ", head_dim);
-    }
-    HALYARD_TRY(check_contradictions(given, name.text, weight.has_value(), error));
-    *out = {.row = given.width == HALYARD_NORM_ROW,
+    const bool is_row = given.width == HALYARD_NORM_ROW, is_layer = given.kind == HALYARD_NORM_LAYER;
+    const bool has_weight = weight.has_value();
+    const char *const no_weight = ", but there is no weight: weight_dtype is 0";
+    const char *const no_window = ", but a norm of rows has no window";
+    HALYARD_TRY(
+        check_fields(name,
+                     {{given.weight_dtype != 0 && !is_input_dtype(weight), HALYARD_ERROR_UNKNOWN_VALUE, "weight_dtype",
+                       given.weight_dtype, ", which is no dtype", has_weight ? " of weights" : ""},
+                      {!(given.eps >= 0.0) || eps - eps != 0.0f, HALYARD_ERROR_SCALE, "eps", given.eps,
+                       ", but must be at least 0, and finite in f32"},
+                      {!begins_inside || given.window_size < 0 || given.window_size > rest, HALYARD_ERROR_WINDOW,
+                       "window_offset", given.window_offset, " and window_size ", given.window_size,
+                       ", which is not inside a head_dim of ", head_dim},
+                      {!has_weight && given.unit_offset != 0, "unit_offset", given.unit_offset, no_weight},
+                      {!has_weight && given.has_bias != 0, "has_bias", given.has_bias, no_weight},
+                      {!has_weight && given.weight_per_head != 0, "weight_per_head", given.weight_per_head, no_weight},
+                      {!has_weight && (given.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0, "rounding",
+                       given.rounding, ", with HALYARD_NORM_ROUND_AFTER_WEIGHT (2)", no_weight},
+                      {given.has_bias != 0 && !is_layer, "has_bias", given.has_bias,
+                       ", but kind is HALYARD_NORM_RMS (0): only layer norms have a bias"},
+                      {given.no_eps != 0 && given.eps != 0.0, "eps", given.eps, ", but no_eps is 1"},
+                      {is_row && given.window_offset != 0, "window_offset", given.window_offset, no_window},
+                      {is_row && given.window_size != 0, "window_size", given.window_size, no_window},
+                      {is_row && given.weight_per_head != 0, "weight_per_head", given.weight_per_head,
+                       ", but a norm of rows has a weight for each element anyway"}},
+                     error));
+    *out = {.row = is_row,
             .after = given.order == HALYARD_NORM_AFTER,
             .unit_offset = given.unit_offset != 0,
             .rounding = given.rounding,
@@ -87,7 +63,7 @@ halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t 
             .weight = weight,
             .offset = given.window_offset,
             .size = given.window_size == 0 ? rest : given.window_size,
-            .layer = given.kind == HALYARD_NORM_LAYER,
+            .layer = is_layer,
             .has_bias = given.has_bias != 0,
             .per_head = given.weight_per_head != 0};
     return HALYARD_OK;

@@ -30,8 +30,8 @@ struct NormDesc {
     std::int64_t n_weights(std::int64_t n_heads) const noexcept { return (row || per_head ? n_heads : 1) * size; }
 };
 
-/// Checks the norm of tensor `index`, whose head_dim was checked.
-halyard_status read_norm(const halyard_norm_desc *norm, int index, std::int64_t head_dim, NormDesc *out,
+/// Checks a norm of heads whose head_dim was checked. `name` is what sentences call it.
+halyard_status read_norm(const halyard_norm_desc *norm, const char *name, std::int64_t head_dim, NormDesc *out,
                          halyard_error *error) noexcept;
 
 /// A row that is longer than a block: what its elements are normed by. That is found by passes over all blocks of the

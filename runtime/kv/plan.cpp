@@ -1,6 +1,6 @@
 #include "kv/plan.h"
 
-#include "base/error.h"
+#include "base/versioned.h"
 
 #include <cstdio>
 
@@ -13,87 +13,39 @@ namespace {
 
 // ---- The description -----------------------------------------------------------------------------------------------
 
-halyard_status fail_long_head(const TensorPlan &desc, int index, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].head_dim is ", desc.head_dim,
-                ", but stages beside the rotation work on heads of at most ", max_head, " elements");
-}
+constexpr const char *long_head = ", but stages beside the rotation work on heads of at most ";
 
-/// Refuses what keys cannot have that move from where they are, as they are.
-halyard_status check_rerotated(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index,
-                               halyard_error *error) {
-    if (kv.out_dtype != tensor.dtype) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.out_dtype is ", name_of_dtype(kv.out_dtype),
-                    ", but a plan that rerotates keeps the dtype, ", name_of_dtype(tensor.dtype));
-    }
-    if (tensor.out_pairing != tensor.pairing) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].out_pairing is ", tensor.out_pairing,
-                    ", but a plan that rerotates keeps the pairing, ", tensor.pairing);
-    }
-    if (kv.no_rotation != 0 || kv.norm != nullptr || kv.position_scales != 0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.",
-                    kv.norm != nullptr        ? "norm"
-                    : kv.position_scales != 0 ? "position_scales"
-                                              : "no_rotation",
-                    " is set, but a plan that rerotates does nothing but rotate");
-    }
-    return HALYARD_OK;
-}
-
-/// Checks that a tensor has records where its dtypes are those of records, and reads these.
-halyard_status read_groups_of(const halyard_kv_desc &kv, int index, bool rerotates, TensorPlan &desc, KvTensor *out,
-                              halyard_error *error) {
-    const bool reads = kv.from_groups != nullptr || (rerotates && kv.groups != nullptr);
-    const bool writes = kv.groups != nullptr;
-    if ((reads || writes) && desc.head_dim > max_head) {
-        return fail_long_head(desc, index, error);
-    }
-    if (rerotates && kv.from_groups != nullptr) {
-        return fail(
-            error, HALYARD_ERROR_MISMATCH, "tensors[", index,
-            "].kv.from_groups is set, but a plan that rerotates has groups alone, for what it reads and writes");
-    }
-    const bool wrong_in = reads != (desc.dtype == Dtype::uint8), wrong_out = writes != (desc.out_dtype == Dtype::uint8);
-    if (wrong_in || wrong_out) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].", wrong_in ? "dtype" : "kv.out_dtype", " is ",
-                    name_of(wrong_in ? desc.dtype : desc.out_dtype), ", but ",
-                    wrong_in && !rerotates ? "kv.from_groups" : "kv.groups",
-                    (wrong_in ? reads : writes) ? " is set" : " is NULL", ": uint8 is for records");
-    }
-    if (kv.scale != nullptr && (reads || writes)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index,
-                    "].kv.scale is set, but groups have scales of their own");
-    }
-    if (writes) {
-        HALYARD_TRY(read_groups(kv.groups, index, "groups", desc.head_dim, &out->groups.emplace(), error));
-        desc.out_dim = out->groups->record_bytes;
-    }
-    if (reads && rerotates) {
-        out->from_groups = out->groups;
-    } else if (reads) {
-        HALYARD_TRY(
-            read_groups(kv.from_groups, index, "from_groups", desc.head_dim, &out->from_groups.emplace(), error));
-    }
-    for (const auto &groups : {out->groups, out->from_groups}) {
-        out->most_heads = std::min(out->most_heads, groups ? block_groups / groups->n_groups : block_heads);
-    }
-    desc.in_dim = out->from_groups ? out->from_groups->record_bytes : desc.head_dim;
-    return HALYARD_OK;
-}
-
-halyard_status read_cache_of(const halyard_kv_desc &kv, int index, bool rerotates, TensorPlan &desc, KvTensor *out,
-                             halyard_error *error) {
-    if (kv.cache == nullptr) {
-        return HALYARD_OK;
-    }
-    HALYARD_TRY(read_cache(kv.cache, index, desc.out_dim, &out->cache.emplace(), error));
-    std::int64_t stride = 0;
-    if (out->groups && (!out->cache->is_linear(desc.out_dim, &stride) || (stride != 1 && desc.out_dim > 1))) {
-        return fail(error, HALYARD_ERROR_STRIDE, "tensors[", index,
-                    "].kv.cache has elements that are apart, but the bytes of a record lie one after the other");
-    }
-    desc.writes_y = false;
-    desc.reads_x = !rerotates;
-    return HALYARD_OK;
+/// Refuses stages that contradict each other, a dtype or a plan that rerotates.
+halyard_status check_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index, bool rerotates,
+                            const TensorPlan &desc, halyard_error *error) {
+    const bool writes_records = kv.groups != nullptr;
+    const bool reads_records = rerotates ? writes_records : kv.from_groups != nullptr;
+    const bool has_records = writes_records || reads_records;
+    const std::int64_t n = kv.hadamard;
+    const auto but_only_rotates = ", but a plan that rerotates does nothing but rotate";
+    const auto are_set = [](bool has) { return has ? " is set" : " is NULL"; };
+    const auto of_records = ": uint8 is for records";
+    return check_fields(
+        TensorName(index).text,
+        {{rerotates && kv.out_dtype != tensor.dtype, "kv.out_dtype", name_of(desc.out_dtype),
+          ", but a plan that rerotates keeps the dtype, ", name_of(desc.dtype)},
+         {rerotates && tensor.out_pairing != tensor.pairing, "out_pairing", tensor.out_pairing,
+          ", but a plan that rerotates keeps the pairing, ", tensor.pairing},
+         {rerotates && kv.norm != nullptr, "kv.norm", "set", but_only_rotates},
+         {rerotates && kv.position_scales != 0, "kv.position_scales", "set", but_only_rotates},
+         {rerotates && kv.no_rotation != 0, "kv.no_rotation", "set", but_only_rotates},
+         {has_records && desc.head_dim > max_head, HALYARD_ERROR_UNSUPPORTED, "head_dim", desc.head_dim, long_head,
+          max_head},
+         {rerotates && kv.from_groups != nullptr, "kv.from_groups", "set",
+          ", but a plan that rerotates has groups alone, for what it reads and writes"},
+         {reads_records != (desc.dtype == Dtype::uint8), "dtype", name_of(desc.dtype), ", but ",
+          rerotates ? "kv.groups" : "kv.from_groups", are_set(reads_records), of_records},
+         {writes_records != (desc.out_dtype == Dtype::uint8), "kv.out_dtype", name_of(desc.out_dtype),
+          ", but kv.groups", are_set(writes_records), of_records},
+         {kv.scale != nullptr && has_records, "kv.scale", "set", ", but groups have scales of their own"},
+         {n != 0 && (n < 2 || (n & (n - 1)) != 0 || desc.head_dim % n != 0), HALYARD_ERROR_SHAPE, "kv.hadamard", n,
+          ", but must be 0 or a power of two from 2 on that divides head_dim, ", desc.head_dim}},
+        error);
 }
 
 /// The arrays that a run has to bring for a tensor.
@@ -113,31 +65,46 @@ std::uint8_t find_asked(const KvTensor &stages, bool rerotates) {
 
 halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index, bool rerotates,
                            TensorPlan &desc, KvTensor *out, halyard_error *error) {
-    if (is_8_bit(desc.dtype) && !rerotates && kv.from_groups == nullptr) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", index, "].dtype is ", name_of(desc.dtype),
-                    ", which only outputs and keys that rerotate can have");
+    HALYARD_TRY(check_stages(tensor, kv, index, rerotates, desc, error));
+    const struct {
+        const halyard_groups_desc *given;
+        const char *field;
+        std::optional<GroupsDesc> &groups;
+        std::int64_t &last_dim;
+    } records[] = {{kv.groups, ".kv.groups", out->groups, desc.out_dim},
+                   {rerotates ? kv.groups : kv.from_groups, ".kv.from_groups", out->from_groups, desc.in_dim}};
+    for (const auto &[given, field, groups, last_dim] : records) {
+        if (given != nullptr) {
+            HALYARD_TRY(read_groups(given, TensorName(index, field).text, desc.head_dim, &groups.emplace(), error));
+            last_dim = groups->record_bytes;
+            out->most_heads = std::min(out->most_heads, block_groups / groups->n_groups);
+        }
     }
-    if (rerotates) {
-        HALYARD_TRY(check_rerotated(tensor, kv, index, error));
-    }
-    HALYARD_TRY(read_groups_of(kv, index, rerotates, desc, out, error));
     if (kv.norm != nullptr) {
-        HALYARD_TRY(read_norm(kv.norm, index, desc.head_dim, &out->norm.emplace(), error));
+        const TensorName name(index, ".kv.norm");
+        HALYARD_TRY(read_norm(kv.norm, name.text, desc.head_dim, &out->norm.emplace(), error));
+        HALYARD_TRY(check_fields(name.text,
+                                 {{kv.from_groups != nullptr && out->norm->rounding != 0, "rounding",
+                                   out->norm->rounding, ", but records have no dtype to round to"}},
+                                 error));
     }
     if (kv.scale != nullptr) {
-        HALYARD_TRY(read_scale(kv.scale, index, desc.out_dtype, &out->scale.emplace(), error));
+        const TensorName name(index, ".kv.scale");
+        HALYARD_TRY(read_scale(kv.scale, name.text, desc.out_dtype, &out->scale.emplace(), error));
+    }
+    if (kv.cache != nullptr) {
+        const TensorName name(index, ".kv.cache");
+        HALYARD_TRY(read_cache(kv.cache, name.text, desc.out_dim, &out->cache.emplace(), error));
+        std::int64_t stride = 0;
+        if (out->groups && (!out->cache->is_linear(desc.out_dim, &stride) || (stride != 1 && desc.out_dim > 1))) {
+            return fail(error, HALYARD_ERROR_STRIDE, name.text,
+                        " has elements that are apart, but the bytes of a record lie one after the other");
+        }
+        desc.writes_y = false;
+        desc.reads_x = !rerotates;
     }
     out->position_scales = kv.position_scales != 0;
-    const std::int64_t n = out->hadamard = kv.hadamard;
-    if (n != 0 && (n < 2 || (n & (n - 1)) != 0 || desc.head_dim % n != 0)) {
-        return fail(error, HALYARD_ERROR_SHAPE, "tensors[", index, "].kv.hadamard is ", n,
-                    ", but must be 0 or a power of two from 2 on that divides head_dim, ", desc.head_dim);
-    }
-    HALYARD_TRY(read_cache_of(kv, index, rerotates, desc, out, error));
-    if (out->from_groups && out->norm && out->norm->rounding != 0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "tensors[", index, "].kv.norm.rounding is ", out->norm->rounding,
-                    ", but records have no dtype to round to");
-    }
+    out->hadamard = kv.hadamard;
     out->asked = find_asked(*out, rerotates);
     return HALYARD_OK;
 }
@@ -299,7 +266,8 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
             }
         }
         if (needs_blocks && desc.head_dim > max_head) {
-            return fail_long_head(desc, i, error);
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].head_dim is ", desc.head_dim, long_head,
+                        max_head);
         }
     }
     return HALYARD_OK;

@@ -10,7 +10,6 @@
 #include "kv/scale.h"
 #include "kv/stage_kernels.h"
 
-#include <cstdio>
 #include <optional>
 
 namespace halyard {
@@ -107,11 +106,5 @@ halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPl
 
 /// Tells the steps of a tensor that is not plain.
 void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv, int index, TargetSet allowed) noexcept;
-
-/// The name of a stage's description, for sentences.
-struct StageName {
-    char text[32];
-    StageName(int index, const char *stage) { std::snprintf(text, sizeof(text), "tensors[%d].kv.%s", index, stage); }
-};
 
 }  // namespace halyard

@@ -10,25 +10,21 @@
 
 namespace halyard {
 
-halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_dtype, ScaleDesc *out,
+halyard_status read_scale(const halyard_scale_desc *scale, const char *name, Dtype out_dtype, ScaleDesc *out,
                           halyard_error *error) noexcept {
-    const StageName name(index, "scale");
     halyard_scale_desc given = {};
-    HALYARD_TRY(read_struct(scale, name.text, &given, error));
-    HALYARD_TRY(check_choice(name.text, "kind", given.kind, HALYARD_SCALE_DYNAMIC, error));
-    HALYARD_TRY(check_choice(name.text, "per", given.per, HALYARD_SCALE_PER_HEAD, error));
-    HALYARD_TRY(check_choice(name.text, "reserved", given.reserved, 0, error));
+    HALYARD_TRY(read_struct(scale, name, &given, error));
+    HALYARD_TRY(check_choice(name, "kind", given.kind, HALYARD_SCALE_DYNAMIC, error));
+    HALYARD_TRY(check_choice(name, "per", given.per, HALYARD_SCALE_PER_HEAD, error));
+    HALYARD_TRY(check_choice(name, "reserved", given.reserved, 0, error));
     out->dynamic = given.kind == HALYARD_SCALE_DYNAMIC;
     out->by_head = given.per == HALYARD_SCALE_PER_HEAD;
-    if (out->dynamic && given.per != 0) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".per is ", given.per,
-                    ", but dynamic scales are per token and head, which is 0");
-    }
-    if (out->dynamic && !is_8_bit(out_dtype)) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name.text, ".kind is dynamic, but tensors[", index,
-                    "].kv.out_dtype is ", name_of(out_dtype), ": dynamic scales are for e4m3, e5m2 and int8");
-    }
-    return HALYARD_OK;
+    return check_fields(
+        name,
+        {{out->dynamic && given.per != 0, "per", given.per, ", but dynamic scales are per token and head, which is 0"},
+         {out->dynamic && !is_8_bit(out_dtype), "kind", "dynamic", ", but out_dtype is ", name_of(out_dtype),
+          ": dynamic scales are for e4m3, e5m2 and int8"}},
+        error);
 }
 
 // ---- Values --------------------------------------------------------------------------------------------------------

@@ -33,7 +33,8 @@ constexpr float greatest_of(Dtype dtype) noexcept {
     return 0.0f;
 }
 
-halyard_status read_scale(const halyard_scale_desc *scale, int index, Dtype out_dtype, ScaleDesc *out,
+/// `name` is what sentences call it.
+halyard_status read_scale(const halyard_scale_desc *scale, const char *name, Dtype out_dtype, ScaleDesc *out,
                           halyard_error *error) noexcept;
 
 /// Check the values of a tensor's scales before anything is written: those that are only read, of which those by

@@ -98,8 +98,6 @@ TEST_CASE("errors: kv path, dtypes, scales and caches of a plan", "[errors][kv]"
         {HALYARD_ERROR_ROTARY_DIM, {}, {{s.plan.rotary_dim, 0}}},
         {HALYARD_ERROR_SHAPE, {}, {{cache.n_slots, 0}}},
         {HALYARD_ERROR_SHAPE, {"n_slots is 9", "multiple of block_size, 4"}, {{cache.n_slots, 9}}},
-        // A head's tokens of 8 elements each, 4 of them: 32 elements.
-        {HALYARD_ERROR_STRIDE, {"extent is 31", "element 31"}, {{cache.extent, 31}}},
         {HALYARD_ERROR_STRIDE, {of_k, "could meet"}, {{cache.stride_token, 7}}},
         {HALYARD_ERROR_STRIDE, {of_k, "could meet"}, {{cache.stride_block, 31}}},
         {HALYARD_ERROR_STRIDE, {of_k, "could meet"}, {{cache.stride_block, -31}}},
@@ -107,8 +105,7 @@ TEST_CASE("errors: kv path, dtypes, scales and caches of a plan", "[errors][kv]"
         {HALYARD_ERROR_OVERFLOW, {of_k, "address space"}, {{cache.stride_block, INT64_MIN}}},
         {HALYARD_ERROR_OVERFLOW, {of_k}, {{cache.n_slots, INT64_MAX / 4 * 4}, {cache.stride_block, 1 << 20}}},
     });
-    plans.accept_each({{{cache.extent, 32}},
-                       {{s.plan.rotary_dim, 0}, {s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
+    plans.accept_each({{{s.plan.rotary_dim, 0}, {s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
                        {{s.tensors[2].pairing, 99}}});  // of what is not rotated, not read
 }
 

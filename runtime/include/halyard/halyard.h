@@ -74,7 +74,7 @@ enum {
     HALYARD_ERROR_ROTARY_DIM = 5,        /* rotary_dim is odd, zero or negative */
     HALYARD_ERROR_WINDOW = 6,            /* [rotary_offset, rotary_offset + rotary_dim) is not inside the head */
     HALYARD_ERROR_OVERFLOW = 7,          /* sizes times strides leave the address space */
-    HALYARD_ERROR_STRIDE = 8,            /* elements of an output could meet, or a cache's tiles leave their block */
+    HALYARD_ERROR_STRIDE = 8,            /* elements of an output or a cache could meet */
     HALYARD_ERROR_OVERLAP = 9,           /* an output shares elements with another argument, other than in place */
     HALYARD_ERROR_POSITION = 10,         /* a position that the angle source does not cover */
     HALYARD_ERROR_FREQUENCY = 11,        /* a base, factor, inverse frequency or the like that is out of range */

@@ -116,8 +116,6 @@ typedef struct halyard_cache_desc {
     int64_t tile_elements;         /* >= 1 [head_dim] */
     int64_t stride_tile_elements;
     int64_t stride_element;        /* [1] */
-    int64_t extent;                /* elements from the first one of a block and head on that its tiles must not leave
-                                      (else STRIDE) [as many as they take] */
 } halyard_cache_desc;
 
 /* Re-rotation. Keys that were rotated for one position move to another, as when a context shifts or a cached prefix is
