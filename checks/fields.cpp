@@ -78,7 +78,7 @@ STRUCT(halyard_linear_angles, F(type, choice, 2, 3), F(n_axes, count), F(reserve
        F(attention_factor, real, HALYARD_ERROR_FREQUENCY))
 STRUCT(halyard_rows_args, F(bad_position, choice, 0, 2), F(angles, object),
        F(positions, link_option, of<halyard_positions>()), F(n_batch, count), F(n_tokens, count), F(rows, data, 4),
-       F(n_floats, count), F(part, count), F(n_parts, count), F(linear, link_option, of<halyard_linear_angles>()))
+       F(n_floats, count), F(linear, link_option, of<halyard_linear_angles>()))
 STRUCT(halyard_tensor, F(dtype, choice, 1, 7), F(device, choice, 0, 1), F(reserved, reserved), F(data, data),
        F(shape, shape), F(strides, stride))
 STRUCT(halyard_executor, F(n_threads, count, HALYARD_ERROR_THREADS), F(context, option), F(parallel_for, object))

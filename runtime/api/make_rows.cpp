@@ -3,7 +3,6 @@
 #include "angles/linear.h"
 #include "base/error.h"
 #include "base/floats_out.h"
-#include "base/share.h"
 #include "base/versioned.h"
 #include "core/plan.h"
 #include "core/rows.h"
@@ -25,7 +24,7 @@ halyard_status read_memory(const halyard_rows_args &args, std::int64_t rotary_di
 
 /// Makes the rows of an angle source.
 halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args &args, BadPosition policy,
-                              const Share &share, halyard_error *error) noexcept {
+                              halyard_error *error) noexcept {
     const halyard_angle_source &angles = *args.angles;
     if (angles.rotary_dim != plan.rotary_dim) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles.rotary_dim,
@@ -54,9 +53,9 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
         return HALYARD_OK;
     }
     HALYARD_TRY(check_positions(input, nullptr, error));
-    const std::int64_t n_pairs = angles.rotary_dim / 2, end = end_of_share(positions.count(), share);
+    const std::int64_t n_pairs = angles.rotary_dim / 2, end = positions.count();
     const RowBlock block = row_block(angles.rotary_dim);
-    for (std::int64_t at = first_of_share(positions.count(), share); at < end; at += block.n_tokens) {
+    for (std::int64_t at = 0; at < end; at += block.n_tokens) {
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
             make_rows(input, plan.row_kernels, at, std::min(block.n_tokens, end - at), pair,
                       std::min(block.n_pairs, n_pairs - pair),
@@ -66,10 +65,10 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     return HALYARD_OK;
 }
 
-/// Makes the rows of linear angles for tokens first, first + 1, … to last - 1, counted through batch rows of
-/// tokens_in_batch: [token][cos, sin][pair], of which `rows` is that of token 0.
+/// Makes the rows of linear angles for n tokens, counted through batch rows of tokens_in_batch: [token][cos,
+/// sin][pair].
 void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std::int64_t tokens_in_batch,
-                      std::int64_t first, std::int64_t last, float *rows) {
+                      std::int64_t n_tokens, float *rows) {
     const auto factor_high = static_cast<float>(linear.attention_factor);
     const auto factor_low = static_cast<float>(linear.attention_factor - static_cast<double>(factor_high));
     const std::int64_t stride = 2 * linear.n_pairs;
@@ -77,7 +76,7 @@ void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std
     for (std::int64_t pair = 0; pair < linear.n_pairs; pair += LinearPairs::most) {
         const std::int64_t n = std::min(linear.n_pairs - pair, LinearPairs::most);
         const LinearPairs pairs(linear, pair, n);
-        for (std::int64_t at = first; at < last; at++) {
+        for (std::int64_t at = 0; at < n_tokens; at++) {
             std::uint32_t turns[LinearPairs::most];
             pairs.find_turns(at / tokens_in_batch, at % tokens_in_batch, turns);
             make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n,
@@ -87,8 +86,7 @@ void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std
 }
 
 /// Makes the rows of linear angles.
-halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args &args, const Share &share,
-                              halyard_error *error) noexcept {
+halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args &args, halyard_error *error) noexcept {
     if (args.angles != nullptr || args.positions != nullptr || args.bad_position != 0) {
         const char *const name = args.angles != nullptr      ? "angles"
                                  : args.positions != nullptr ? "positions"
@@ -105,9 +103,7 @@ halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args 
                     written.overlaps(linear.positions_memory) ? "positions" : "matrix");
     }
     HALYARD_TRY(check_linear_angles(linear, args.n_batch, args.n_tokens, error));
-    const std::int64_t n = args.n_batch * args.n_tokens;
-    make_linear_rows(linear, plan.row_kernels, args.n_tokens, first_of_share(n, share), end_of_share(n, share),
-                     args.rows);
+    make_linear_rows(linear, plan.row_kernels, args.n_tokens, args.n_batch * args.n_tokens, args.rows);
     return HALYARD_OK;
 }
 
@@ -131,8 +127,5 @@ extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const haly
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_batch is ", given.n_batch, " and args.n_tokens is ",
                     given.n_tokens, ", but neither may be negative");
     }
-    Share share = {0, 1};
-    HALYARD_TRY(read_part(given.part, given.n_parts, false, &share, error));
-    return given.linear != nullptr ? make_of_linear(*plan, given, share, error)
-                                   : make_of_source(*plan, given, *policy, share, error);
+    return given.linear != nullptr ? make_of_linear(*plan, given, error) : make_of_source(*plan, given, *policy, error);
 }

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <string_view>
 
 namespace halyard {
 
@@ -32,29 +34,37 @@ halyard_status read_struct(const Struct *in, const char *name, Struct *out, haly
     return HALYARD_OK;
 }
 
+/// What an element of an array, or a field of it, is called in sentences.
+struct ElementName {
+    char text[40];
+    ElementName(const char *array, int index, const char *field = "") noexcept {
+        std::snprintf(text, sizeof(text), "%s[%d]%s", array, index, field);
+    }
+};
+
 /// A row of a table of checks: if the field is wrong, the sentence is "NAME.FIELD is PARTS…", and the status MISMATCH
 /// if none is given.
 struct FieldCheck {
     bool is_wrong;
     halyard_status status;
-    const char *field;
+    std::string_view field;
     Part parts[5];
 
     template <typename... Parts>
-    FieldCheck(bool wrong, halyard_status fails, const char *of, const Parts &...says) noexcept
+    FieldCheck(bool wrong, halyard_status fails, std::string_view of, const Parts &...says) noexcept
         : is_wrong(wrong), status(fails), field(of), parts{Part(says)...} {}
     template <typename... Parts>
-    FieldCheck(bool wrong, const char *of, const Parts &...says) noexcept
+    FieldCheck(bool wrong, std::string_view of, const Parts &...says) noexcept
         : FieldCheck(wrong, HALYARD_ERROR_MISMATCH, of, says...) {}
 };
 
 /// Fails by the first field that is wrong. name is that of the struct, or empty.
 template <std::size_t n>
-halyard_status check_fields(const char *name, const FieldCheck (&checks)[n], halyard_error *error) noexcept {
+halyard_status check_fields(std::string_view name, const FieldCheck (&checks)[n], halyard_error *error) noexcept {
     for (const FieldCheck &check : checks) {
         if (check.is_wrong) {
             const auto &[value, a, b, c, d] = check.parts;
-            return fail(error, check.status, name, *name == '\0' ? "" : ".", check.field, " is ", value, a, b, c, d);
+            return fail(error, check.status, name, name.empty() ? "" : ".", check.field, " is ", value, a, b, c, d);
         }
     }
     return HALYARD_OK;

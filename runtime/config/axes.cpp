@@ -52,9 +52,8 @@ void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, 
     auto counts = layer.scaling.counts("mrope_section");
     const auto name = layer.scaling.name_of("mrope_section");
     if (counts && model.known != nullptr && model.known->splits_pairs) {
-        refuse(name + " gives the two elements of a pair different axes in models of model_type " + quote(model.type) +
-                   ", which is not supported",
-               HALYARD_ERROR_UNSUPPORTED);
+        refuse_unsupported(name + " gives the two elements of a pair different axes in models of model_type " +
+                           quote(model.type) + ", which is not supported");
     }
     if (!counts) {
         if (about->axis_map == HALYARD_AXIS_MAP_NONE) {
@@ -79,9 +78,8 @@ void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, 
                " has " + std::to_string(n_pairs) + " pairs");
     }
     if (about->axis_map == HALYARD_AXIS_MAP_NONE) {
-        refuse(name + " is there, but in which order axes take their pairs in models of model_type " +
-                   quote(model.type) + " is not known here",
-               HALYARD_ERROR_UNSUPPORTED);
+        refuse_unsupported(name + " is there, but in which order axes take their pairs in models of model_type " +
+                           quote(model.type) + " is not known here");
     }
     for (std::int64_t axis = 1; axis < n_axes && about->axis_map == HALYARD_AXIS_MAP_INTERLEAVED; ++axis) {
         const auto count = (*counts)[static_cast<std::size_t>(axis)];

@@ -73,8 +73,8 @@ halyard_status make_frequencies(std::string_view text, const halyard_config_opti
     result->last_seq_len = std::min(result->last_seq_len, rope.longest_seq_len);
     if (rope.is_backward) {
         if (result->last_seq_len != max_tokens) {
-            refuse("a model that turns by -position is not supported with a scaling that changes with the context",
-                   HALYARD_ERROR_UNSUPPORTED);
+            refuse_unsupported(
+                "a model that turns by -position is not supported with a scaling that changes with the context");
         }
         turn_back(*result);
     }

@@ -205,6 +205,8 @@ std::optional<Value> make(const Json *field, const std::string &name,
 
 void refuse(const std::string &message, halyard_status status) { throw Failure(status, message); }
 
+void refuse_unsupported(const std::string &message) { refuse(message, HALYARD_ERROR_UNSUPPORTED); }
+
 void refuse_missing(const std::string &names) { refuse(names + " is missing"); }
 
 void refuse_contradiction(const std::string &name, const std::string &value, const std::string &other_name,

@@ -15,6 +15,7 @@ namespace halyard {
 /// Throws Failure.
 [[noreturn]] void refuse(const std::string &message, halyard_status status = HALYARD_ERROR_CONFIG);
 
+[[noreturn]] void refuse_unsupported(const std::string &message);
 [[noreturn]] void refuse_missing(const std::string &names);
 [[noreturn]] void refuse_contradiction(const std::string &name, const std::string &value, const std::string &other_name,
                                        const std::string &other_value);

@@ -21,8 +21,7 @@ void check_uses_rope(const JsonObject &config, const std::string &type, const Mo
         refuse(config.name_of("use_mem_rope") + " is not true, so model_type 'zamba2' has no RoPE");
     }
     if (config.flag("rotary_value").value_or(false)) {
-        refuse(config.name_of("rotary_value") + " is true, so v is turned too, which is not supported",
-               HALYARD_ERROR_UNSUPPORTED);
+        refuse_unsupported(config.name_of("rotary_value") + " is true, so v is turned too, which is not supported");
     }
     for (const char *key : {"alibi", "use_alibi", "position_encoding_2d"}) {
         if (config.flag(key).value_or(false)) {
@@ -46,8 +45,8 @@ void check_type(const JsonObject &config, const std::string &type) {
     if (const auto *const refusal = find_refusal(type)) {
         // Others' code of such a type may have it nevertheless.
         if (const auto claim = find_claim(config); !claim.empty() && refusal->status == HALYARD_ERROR_CONFIG) {
-            refuse(claim + ", but which RoPE models of model_type " + quote(type) + " have then is not known here",
-                   HALYARD_ERROR_UNSUPPORTED);
+            refuse_unsupported(claim + ", but which RoPE models of model_type " + quote(type) +
+                               " have then is not known here");
         }
         refuse("model_type is " + quote(type) + ", which " + refusal->why, refusal->status);
     }

@@ -86,8 +86,8 @@ void read_llama4(const JsonObject &config, halyard_frequencies_info *about) {
 /// Refuses what would scale q in another model.
 void check_other_scales(const Model &model, const JsonObject &scaling) {
     const auto refuse_scale = [&](const std::string &field) {
-        refuse(field + " speaks of a scale of q, which model_type " + quote(model.type) + " is not known to have",
-               HALYARD_ERROR_UNSUPPORTED);
+        refuse_unsupported(field + " speaks of a scale of q, which model_type " + quote(model.type) +
+                           " is not known to have");
     };
     if (const auto beta = scaling.number("llama_4_scaling_beta"); beta && *beta != 0.0) {
         refuse_scale(scaling.name_of("llama_4_scaling_beta"));
@@ -105,8 +105,7 @@ void read_query(const Model &model, const Layer &layer, halyard_frequencies_info
     about->has_unrotated_layers = has_unrotated_layers(model) ? 1 : 0;
     const auto rule = model.known != nullptr ? model.known->q_scale : QScale::none;
     if (model.config.has("llama_4_scaling")) {
-        refuse(model.config.name_of("llama_4_scaling") + " is not known here, and might change q",
-               HALYARD_ERROR_UNSUPPORTED);
+        refuse_unsupported(model.config.name_of("llama_4_scaling") + " is not known here, and might change q");
     }
     if (rule != QScale::ministral) {
         check_other_scales(model, layer.scaling);

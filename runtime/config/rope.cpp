@@ -116,9 +116,8 @@ private:
                 return;
             }
         }
-        refuse(scaling_.name_of(new_name ? "rope_type" : "type") + " is " + quote(name) +
-                   ", a method that is not known here",
-               HALYARD_ERROR_UNSUPPORTED);
+        refuse_unsupported(scaling_.name_of(new_name ? "rope_type" : "type") + " is " + quote(name) +
+                           ", a method that is not known here");
     }
 
     void read_widths() {
@@ -166,9 +165,8 @@ private:
         const auto scaled = config_.numbers("rope_scaling_layers");
         const auto n_layers = config_.count("num_hidden_layers");
         if (scaled && rope_.scaling.method != HALYARD_SCALING_DEFAULT && std::ssize(*scaled) != n_layers) {
-            refuse(config_.name_of("rope_scaling_layers") +
-                       " leaves layers without the scaling, which is not supported",
-                   HALYARD_ERROR_UNSUPPORTED);
+            refuse_unsupported(config_.name_of("rope_scaling_layers") +
+                               " leaves layers without the scaling, which is not supported");
         }
     }
 
@@ -214,8 +212,7 @@ private:
         auto &s = rope_.scaling;
         for (const char *key : {"attn_factor", "extrapolation_factor"}) {
             if (const auto value = scaling_.number(key); value && *value != 1.0) {
-                refuse(scaling_.name_of(key) + " is " + format_number(*value) + ", which is not supported",
-                       HALYARD_ERROR_UNSUPPORTED);
+                refuse_unsupported(scaling_.name_of(key) + " is " + format_number(*value) + ", which is not supported");
             }
         }
         const auto factor = read_factor(scaling_, "factor");
@@ -330,8 +327,7 @@ private:
     void end_at(std::int64_t n_tokens, const std::string &why) {
         rope_.longest_seq_len = std::min(rope_.longest_seq_len, n_tokens);
         if (rope_.scaling.seq_len > n_tokens) {
-            refuse(why + ", which is supported up to " + std::to_string(n_tokens) + " tokens only",
-                   HALYARD_ERROR_UNSUPPORTED);
+            refuse_unsupported(why + ", which is supported up to " + std::to_string(n_tokens) + " tokens only");
         }
     }
 
@@ -350,9 +346,8 @@ private:
         }
         if (!config_.flag("use_mla").value_or(true) && known_ != nullptr && known_->mla_dim != 0) {
             if (!has_word("deepseek_v2 deepseek_vl_v2", model_.type)) {
-                refuse(config_.name_of("use_mla") + " is false, which model_type " + quote(model_.type) +
-                           " is not known to have",
-                       HALYARD_ERROR_UNSUPPORTED);
+                refuse_unsupported(config_.name_of("use_mla") + " is false, which model_type " + quote(model_.type) +
+                                   " is not known to have");
             }
             rope_.about.pairing = rope_.about.out_pairing = HALYARD_PAIRING_HALF;  // its code is then Llama's
         }

@@ -8,7 +8,7 @@ Rope read_vision(const JsonObject &root) {
     const auto type = root.word("model_type").value_or("");
     const ModelType *known = find_model_type(type);
     if (known == nullptr || !known->has_vision) {
-        refuse("model_type is " + quote(type) + ", whose image encoder is not supported", HALYARD_ERROR_UNSUPPORTED);
+        refuse_unsupported("model_type is " + quote(type) + ", whose image encoder is not supported");
     }
     const auto vision = root.object("vision_config");
     if (!vision) {
@@ -36,8 +36,8 @@ Rope read_vision(const JsonObject &root) {
         rope.names.base = rope.keep(parameters->name_of("rope_theta"));
         const auto method = parameters->word("rope_type").value_or("axial");
         if (method != "axial" && method != "default") {
-            refuse(parameters->name_of("rope_type") + " is " + quote(method) + ", a method that is not known here",
-                   HALYARD_ERROR_UNSUPPORTED);
+            refuse_unsupported(parameters->name_of("rope_type") + " is " + quote(method) +
+                               ", a method that is not known here");
         }
     }
     rope.about.pairing = rope.about.out_pairing = HALYARD_PAIRING_HALF;

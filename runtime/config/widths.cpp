@@ -38,11 +38,10 @@ public:
         const double part = factor ? factor->value : model_.known != nullptr ? model_.known->partial_factor : 1.0;
         const auto product = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
         if (model_.known != nullptr && model_.known->turns_whole && stated_dim && !factor && *stated_dim != head_dim) {
-            refuse(config_.name_of("rotary_dim") + " is " + std::to_string(*stated_dim) +
-                       ", which the code of model_type " + quote(model_.type) +
-                       " does not read: without a partial_rotary_factor it turns the whole head of " +
-                       std::to_string(head_dim),
-                   HALYARD_ERROR_UNSUPPORTED);
+            refuse_unsupported(config_.name_of("rotary_dim") + " is " + std::to_string(*stated_dim) +
+                               ", which the code of model_type " + quote(model_.type) +
+                               " does not read: without a partial_rotary_factor it turns the whole head of " +
+                               std::to_string(head_dim));
         }
         if (stated_dim && factor && *stated_dim != product) {
             refuse_contradiction(config_.name_of("rotary_dim"), std::to_string(*stated_dim),
@@ -126,9 +125,8 @@ private:
                 continue;
             }
             if (result && *result != widths[i]) {
-                refuse(config_.name_of("per_layer_config") + " gives layers of type " + quote(layer_.type) +
-                           " heads of different widths",
-                       HALYARD_ERROR_UNSUPPORTED);
+                refuse_unsupported(config_.name_of("per_layer_config") + " gives layers of type " + quote(layer_.type) +
+                                   " heads of different widths");
             }
             result = widths[i];
         }

@@ -54,7 +54,7 @@ halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_d
     const auto pairing = to_pairing(rotates ? tensor.pairing : unread);
     const auto out_pairing = to_pairing(rotates ? tensor.out_pairing : unread);
     HALYARD_TRY(check_fields(
-        TensorName(index).text,
+        ElementName("tensors", index).text,
         {{tensor.dtype == 0, HALYARD_ERROR_UNKNOWN_VALUE, "dtype", "not set"},
          {!dtype, HALYARD_ERROR_UNKNOWN_VALUE, "dtype", tensor.dtype, ", which is no dtype"},
          {!out_dtype, HALYARD_ERROR_UNKNOWN_VALUE, "kv.out_dtype", kv.out_dtype, ", which is no dtype"},
@@ -104,7 +104,7 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
     HALYARD_TRY(check_given(given.tensors, "desc.tensors", error));
     bool rotates = false;
     for (int i = 0; i < given.n_tensors; i++) {
-        const TensorName name(i), of_kv(i, ".kv");
+        const ElementName name("tensors", i), of_kv("tensors", i, ".kv");
         halyard_tensor_desc &tensor = reading->tensors[i];
         halyard_kv_desc &kv = reading->kv[i];
         HALYARD_TRY(read_struct(&given.tensors[i], name.text, &tensor, error));

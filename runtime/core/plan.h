@@ -6,7 +6,6 @@
 #include "halyard/halyard_kv.h"
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 
 namespace halyard {
@@ -52,14 +51,6 @@ struct halyard_plan {
 };
 
 namespace halyard {
-
-/// What a tensor's description, or a struct that it points to, is called in sentences.
-struct TensorName {
-    char text[40];
-    explicit TensorName(int index, const char *field = "") noexcept {
-        std::snprintf(text, sizeof(text), "tensors[%d]%s", index, field);
-    }
-};
 
 /// The plain part of a description: fills in all of a plan but its kernels and kv, and `given` with a copy of the
 /// description in which defaults are set.

@@ -28,46 +28,34 @@ bool fits(const halyard_tensor &tensor, const Asked &asked) {
 }
 
 /// Says why a tensor does not fit.
-halyard_status fail_fit(const halyard_tensor &tensor, const char *name, int index, const Asked &asked,
-                        halyard_error *error) {
-    const auto refuse = [&](halyard_status status, const auto &...parts) {
-        return fail(error, status, name, "[", index, "].", parts...);
-    };
-    if (tensor.reserved != 0) {
-        return refuse(HALYARD_ERROR_UNKNOWN_VALUE, "reserved is ", tensor.reserved, ", but must be 0");
-    }
-    if (!to_dtype(tensor.dtype)) {
-        return refuse(HALYARD_ERROR_UNKNOWN_VALUE, "dtype is ", tensor.dtype, ", which is no dtype");
-    }
-    if (tensor.dtype != static_cast<std::int32_t>(asked.dtype)) {
-        return refuse(HALYARD_ERROR_MISMATCH, "dtype is ", name_of_dtype(tensor.dtype), ", but the plan's is ",
-                      name_of(asked.dtype));
-    }
-    if (tensor.device < HALYARD_CPU || tensor.device > HALYARD_CUDA) {
-        return refuse(HALYARD_ERROR_UNKNOWN_VALUE, "device is ", tensor.device, ", which is no device");
-    }
-    if (tensor.device != asked.device) {
-        const auto name_of_device = [](std::int32_t device) { return device == HALYARD_CPU ? "CPU" : "CUDA"; };
-        return refuse(HALYARD_ERROR_UNSUPPORTED, "device is HALYARD_", name_of_device(tensor.device), " (",
-                      tensor.device, "), but this call runs on HALYARD_", name_of_device(asked.device), " only");
-    }
-    for (int i = 0; i < 4; i++) {
-        if (tensor.shape[i] < 0) {
-            return refuse(HALYARD_ERROR_SHAPE, "shape[", i, "] is ", tensor.shape[i], ", but must not be negative");
-        }
-    }
-    if (tensor.shape[3] != asked.shape[3]) {
-        const bool is_record = asked.dtype == Dtype::uint8;
-        return refuse(HALYARD_ERROR_MISMATCH, "shape[3] is ", tensor.shape[3],
-                      is_record ? ", but a record of the plan's has " : ", but the plan's head_dim is ", asked.shape[3],
-                      is_record ? " bytes" : "");
-    }
-    int i = 0;
-    while (i < 2 && tensor.shape[i] == asked.shape[i]) {
-        i++;
-    }
-    return refuse(HALYARD_ERROR_SHAPE, "shape[", i, "] is ", tensor.shape[i], ", but must be ", asked.shape[i],
-                  " as in ", i < 2 ? "x[0]" : "its input");
+[[gnu::cold]] halyard_status fail_fit(const halyard_tensor &tensor, const char *array, int index, const Asked &asked,
+                                      halyard_error *error) {
+    const auto &is = tensor.shape, &must = asked.shape;
+    const bool is_on_cpu = tensor.device == HALYARD_CPU;
+    const bool is_record = asked.dtype == Dtype::uint8;
+    const char *const not_negative = ", but must not be negative";
+    return check_fields(
+        ElementName(array, index).text,
+        {{tensor.reserved != 0, HALYARD_ERROR_UNKNOWN_VALUE, "reserved", tensor.reserved, ", but must be 0"},
+         {!to_dtype(tensor.dtype), HALYARD_ERROR_UNKNOWN_VALUE, "dtype", tensor.dtype, ", which is no dtype"},
+         {tensor.dtype != static_cast<std::int32_t>(asked.dtype), "dtype", name_of_dtype(tensor.dtype),
+          ", but the plan's is ", name_of(asked.dtype)},
+         {!is_on_cpu && tensor.device != HALYARD_CUDA, HALYARD_ERROR_UNKNOWN_VALUE, "device", tensor.device,
+          ", which is no device"},
+         {tensor.device != asked.device, HALYARD_ERROR_UNSUPPORTED, "device",
+          is_on_cpu ? "HALYARD_CPU (0)" : "HALYARD_CUDA (1)", ", but this call runs on ",
+          is_on_cpu ? "HALYARD_CUDA only" : "HALYARD_CPU only"},
+         {is[0] < 0, HALYARD_ERROR_SHAPE, "shape[0]", is[0], not_negative},
+         {is[1] < 0, HALYARD_ERROR_SHAPE, "shape[1]", is[1], not_negative},
+         {is[2] < 0, HALYARD_ERROR_SHAPE, "shape[2]", is[2], not_negative},
+         {is[3] < 0, HALYARD_ERROR_SHAPE, "shape[3]", is[3], not_negative},
+         {is[3] != must[3], "shape[3]", is[3],
+          is_record ? ", but a record of the plan's has " : ", but the plan's head_dim is ", must[3],
+          is_record ? " bytes" : ""},
+         {is[0] != must[0], HALYARD_ERROR_SHAPE, "shape[0]", is[0], ", but must be ", must[0], " as in x[0]"},
+         {is[1] != must[1], HALYARD_ERROR_SHAPE, "shape[1]", is[1], ", but must be ", must[1], " as in x[0]"},
+         {is[2] != must[2], HALYARD_ERROR_SHAPE, "shape[2]", is[2], ", but must be ", must[2], " as in its input"}},
+        error);
 }
 
 /// Checks the sizes of all tensors that are read. Of one whose size is not set nothing else may be there to read.
@@ -75,8 +63,7 @@ halyard_status check_sizes(const halyard_plan &plan, const halyard_run_args &giv
     for (int i = 0; i < plan.n_tensors; i++) {
         const bool is_x = given.x[i].size != sizeof(halyard_tensor);
         if (is_x || (plan.tensors[i].writes_y && given.y[i].size != sizeof(halyard_tensor))) {
-            const char name[] = {is_x ? 'x' : 'y', '[', static_cast<char>('0' + i), ']', '\0'};
-            return fail_size(is_x ? given.x[i] : given.y[i], name, error);
+            return fail_size(is_x ? given.x[i] : given.y[i], ElementName(is_x ? "x" : "y", i).text, error);
         }
     }
     return HALYARD_OK;

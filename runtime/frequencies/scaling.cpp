@@ -29,175 +29,124 @@ constexpr double least = 0x1p-60;
 
 bool is_in_range(double value) noexcept { return value >= least && value <= greatest; }
 
-/// Checks a halyard_scaling and fills in the defaults. Every function returns HALYARD_OK or has written the error.
-class Check {
-public:
-    Check(halyard_scaling &scaling, const ScalingNames &names, halyard_error *error) noexcept
-        : s_(scaling), names_(names), error_(error) {}
+/// Checks what several methods read, and widths. A field that the method does not read may be anything.
+halyard_status check_common(const halyard_scaling &s, const ScalingNames &names, halyard_error *error) noexcept {
+    const bool is_dynamic = s.method == HALYARD_SCALING_DYNAMIC_NTK, is_longrope = s.method == HALYARD_SCALING_LONGROPE;
+    const bool reads_trained = s.method >= HALYARD_SCALING_DYNAMIC_NTK && s.method <= HALYARD_SCALING_LONGROPE;
+    const bool reads_longest = s.factor == 0.0 && (s.method == HALYARD_SCALING_YARN || is_longrope);
+    const auto is_count = [](std::int64_t n) { return n >= 1 && n <= max_tokens; };
+    const auto is_width = [](std::int64_t n, std::int64_t most) { return n >= 2 && n <= most && n % 2 == 0; };
+    const char *const must_be_count = ", but it must be in 1 to 2^53";
+    return check_fields(
+        "",
+        {{!is_width(s.rotary_dim, max_rotary_dim), HALYARD_ERROR_ROTARY_DIM, names.rotary_dim, s.rotary_dim,
+          ", but it must be even and in 2 to 2^20"},
+         {s.exponent_dim < 2 || s.exponent_dim > max_rotary_dim, HALYARD_ERROR_ROTARY_DIM, "scaling.exponent_dim",
+          s.exponent_dim, ", but it must be in 2 to 2^20"},
+         {s.method == HALYARD_SCALING_PROPORTIONAL && !is_width(s.rotated_dim, s.rotary_dim), HALYARD_ERROR_ROTARY_DIM,
+          names.rotated_dim, s.rotated_dim, ", but it must be even and in 2 to rotary_dim"},
+         {!(std::isfinite(s.base) && s.base > 0.0), HALYARD_ERROR_FREQUENCY, names.base, s.base,
+          ", but it must be finite and greater than 0"},
+         {s.attention_factor != 0.0 && !is_attention_factor(s.attention_factor), HALYARD_ERROR_FREQUENCY,
+          names.attention_factor, s.attention_factor, ", but it must be ", attention_factor_range},
+         {reads_trained && !is_count(s.original_max_position), HALYARD_ERROR_SHAPE, names.original_max_position,
+          s.original_max_position, must_be_count},
+         {reads_longest && !is_count(s.max_position), HALYARD_ERROR_SHAPE, names.max_position, s.max_position,
+          must_be_count},
+         {(is_dynamic || is_longrope) && (s.seq_len < 0 || s.seq_len > max_tokens), HALYARD_ERROR_SHAPE, names.seq_len,
+          s.seq_len, ", but it must be in 0 to 2^53"},
+         {(is_dynamic || s.method == HALYARD_SCALING_NTK) && s.rotary_dim < 4, HALYARD_ERROR_ROTARY_DIM,
+          names.rotary_dim, s.rotary_dim, ", but it must be at least 4 for an NTK-aware method"}},
+        error);
+}
 
-    halyard_status all() noexcept {
-        for (const auto part : {&Check::widths, &Check::numbers, &Check::tokens, &Check::method}) {
-            HALYARD_TRY((this->*part)());
+/// Fills in the factor, and checks it.
+halyard_status find_factor(halyard_scaling &s, const ScalingNames &names, halyard_error *error) noexcept {
+    const bool is_yarn = s.method == HALYARD_SCALING_YARN;
+    const bool divides = s.factor == 0.0 && (is_yarn || s.method == HALYARD_SCALING_LONGROPE);
+    if (divides) {
+        s.factor = static_cast<double>(s.max_position) / static_cast<double>(s.original_max_position);
+    } else if (s.factor == 0.0 && s.method == HALYARD_SCALING_PROPORTIONAL) {
+        s.factor = 1.0;
+    }
+    // A quotient below 1 has a meaning for LongRoPE: there is nothing to make up for.
+    return check_fields(
+        "",
+        {{divides && is_yarn && s.factor < 1.0, HALYARD_ERROR_SHAPE, names.max_position, s.max_position,
+          ", but it must be at least ", names.original_max_position, ", which is ", s.original_max_position},
+         {!divides && s.method != HALYARD_SCALING_DEFAULT && !(s.factor >= 1.0 && s.factor <= greatest),
+          HALYARD_ERROR_FREQUENCY, names.factor, s.factor, ", but it must be at least 1 and at most 2^60"}},
+        error);
+}
+
+halyard_status check_yarn(halyard_scaling &s, const ScalingNames &names, halyard_error *error) noexcept {
+    s.beta_fast = s.beta_fast == 0.0 ? 32.0 : s.beta_fast;
+    s.beta_slow = s.beta_slow == 0.0 ? 1.0 : s.beta_slow;
+    const char *const must_be_in_range = ", but it must be in 2^-60 to 2^60";
+    const char *const must_be_finite = ", but it must be finite and within 2^60";
+    HALYARD_TRY(check_fields(
+        "",
+        {{!(s.base > 1.0), HALYARD_ERROR_FREQUENCY, names.base, s.base, ", but it must be greater than 1 for YaRN"}},
+        error));
+    return check_fields(
+        names.whole(),
+        {{!is_in_range(s.beta_fast), HALYARD_ERROR_FREQUENCY, "beta_fast", s.beta_fast, must_be_in_range},
+         {!is_in_range(s.beta_slow), HALYARD_ERROR_FREQUENCY, "beta_slow", s.beta_slow, must_be_in_range},
+         {s.beta_fast < s.beta_slow, HALYARD_ERROR_FREQUENCY, "beta_fast", s.beta_fast,
+          ", but it must be at least beta_slow, which is ", s.beta_slow},
+         {!(std::fabs(s.mscale) <= greatest), HALYARD_ERROR_FREQUENCY, "mscale", s.mscale, must_be_finite},
+         {!(std::fabs(s.mscale_all_dim) <= greatest), HALYARD_ERROR_FREQUENCY, "mscale_all_dim", s.mscale_all_dim,
+          must_be_finite}},
+        error);
+}
+
+halyard_status check_llama3(const halyard_scaling &s, const ScalingNames &names, halyard_error *error) noexcept {
+    const bool is_ascending = s.high_freq_factor >= s.low_freq_factor && s.high_freq_factor <= greatest;
+    return check_fields(
+        names.whole(),
+        {{!is_in_range(s.low_freq_factor), HALYARD_ERROR_FREQUENCY, "low_freq_factor", s.low_freq_factor,
+          ", but it must be in 2^-60 to 2^60"},
+         {!is_ascending, HALYARD_ERROR_FREQUENCY, "high_freq_factor", s.high_freq_factor,
+          ", but it must be at least low_freq_factor, which is ", s.low_freq_factor, ", and at most 2^60"}},
+        error);
+}
+
+halyard_status check_longrope(const halyard_scaling &s, const ScalingNames &names, halyard_error *error) noexcept {
+    if (s.n_factors != s.rotary_dim / 2) {
+        return fail(error, HALYARD_ERROR_SHAPE, names.n_factors, " is ", s.n_factors, ", but ", names.rotary_dim,
+                    " is ", s.rotary_dim, ", which makes ", s.rotary_dim / 2, " pairs");
+    }
+    const std::pair<const char *, const double *> lists[] = {{"short_factor", s.short_factor},
+                                                             {"long_factor", s.long_factor}};
+    for (const auto &[field, values] : lists) {
+        if (values == nullptr) {
+            return fail(error, HALYARD_ERROR_NULL_POINTER, names.object, field, " is NULL");
         }
-        return HALYARD_OK;
-    }
-
-private:
-    halyard_status check(bool is_good, std::string_view name, double value, const char *must) const noexcept {
-        return is_good ? HALYARD_OK
-                       : fail(error_, HALYARD_ERROR_FREQUENCY, name, " is ", value, ", but it must be ", must);
-    }
-
-    /// The same for a field that every caller calls by the name that it has in halyard_scaling.
-    halyard_status check_field(bool is_good, const char *field, double value, const char *must) const noexcept {
-        return is_good ? HALYARD_OK
-                       : fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, field, " is ", value,
-                              ", but it must be ", must);
-    }
-
-    halyard_status check_width(bool is_good, std::string_view name, std::int64_t value,
-                               const char *must) const noexcept {
-        return is_good ? HALYARD_OK
-                       : fail(error_, HALYARD_ERROR_ROTARY_DIM, name, " is ", value, ", but it must be ", must);
-    }
-
-    halyard_status widths() noexcept {
-        s_.exponent_dim = s_.exponent_dim == 0 ? s_.rotary_dim : s_.exponent_dim;
-        s_.rotated_dim = s_.rotated_dim == 0 ? s_.rotary_dim : s_.rotated_dim;
-        HALYARD_TRY(check_width(s_.rotary_dim >= 2 && s_.rotary_dim <= max_rotary_dim && s_.rotary_dim % 2 == 0,
-                                names_.rotary_dim, s_.rotary_dim, "even and in 2 to 2^20"));
-        HALYARD_TRY(check_width(s_.exponent_dim >= 2 && s_.exponent_dim <= max_rotary_dim, "scaling.exponent_dim",
-                                s_.exponent_dim, "in 2 to 2^20"));
-        return check_width(s_.method != HALYARD_SCALING_PROPORTIONAL ||
-                               (s_.rotated_dim >= 2 && s_.rotated_dim <= s_.rotary_dim && s_.rotated_dim % 2 == 0),
-                           names_.rotated_dim, s_.rotated_dim, "even and in 2 to rotary_dim");
-    }
-
-    halyard_status numbers() noexcept {
-        HALYARD_TRY(check(std::isfinite(s_.base) && s_.base > 0.0, names_.base, s_.base, "finite and greater than 0"));
-        return check(s_.attention_factor == 0.0 || is_attention_factor(s_.attention_factor), names_.attention_factor,
-                     s_.attention_factor, attention_factor_range);
-    }
-
-    halyard_status tokens() noexcept {
-        const struct {
-            std::string_view name;
-            std::int64_t value;
-            bool is_read;
-        } counts[] = {
-            {names_.original_max_position, s_.original_max_position,
-             s_.method >= HALYARD_SCALING_DYNAMIC_NTK && s_.method <= HALYARD_SCALING_LONGROPE},
-            {names_.max_position, s_.max_position, s_.factor == 0.0 && divides_max_position()},
-        };
-        for (const auto &count : counts) {
-            if (count.is_read && (count.value < 1 || count.value > max_tokens)) {
-                return fail(error_, HALYARD_ERROR_SHAPE, count.name, " is ", count.value,
-                            ", but it must be in 1 to 2^53");
+        for (std::int64_t k = 0; k < s.n_factors; ++k) {
+            if (!is_in_range(values[k])) {
+                return fail(error, HALYARD_ERROR_FREQUENCY, names.object, field, "[", k, "] is ", values[k],
+                            ", but it must be in 2^-60 to 2^60");
             }
         }
-        const bool reads_seq_len = s_.method == HALYARD_SCALING_DYNAMIC_NTK || s_.method == HALYARD_SCALING_LONGROPE;
-        if (reads_seq_len && (s_.seq_len < 0 || s_.seq_len > max_tokens)) {
-            return fail(error_, HALYARD_ERROR_SHAPE, names_.seq_len, " is ", s_.seq_len,
-                        ", but it must be in 0 to 2^53");
-        }
-        return HALYARD_OK;
     }
+    return check_fields(
+        "",
+        {{s.factor > 1.0 && s.attention_factor == 0.0 && s.original_max_position == 1, HALYARD_ERROR_SHAPE,
+          names.original_max_position, 1, ", but attention_factor divides by its logarithm"}},
+        error);
+}
 
-    bool divides_max_position() const noexcept {
-        return s_.method == HALYARD_SCALING_YARN || s_.method == HALYARD_SCALING_LONGROPE;
-    }
-
-    halyard_status method() noexcept {
-        if (s_.method == HALYARD_SCALING_DEFAULT) {
-            return HALYARD_OK;
-        }
-        const bool is_ntk = s_.method == HALYARD_SCALING_NTK || s_.method == HALYARD_SCALING_DYNAMIC_NTK;
-        HALYARD_TRY(check_width(!is_ntk || s_.rotary_dim >= 4, names_.rotary_dim, s_.rotary_dim,
-                                "at least 4 for an NTK-aware method"));
-        HALYARD_TRY(factor());
-        switch (s_.method) {
-        case HALYARD_SCALING_YARN: return yarn();
-        case HALYARD_SCALING_LLAMA3: return llama3();
-        case HALYARD_SCALING_LONGROPE: return longrope();
-        default: return HALYARD_OK;
-        }
-    }
-
-    halyard_status factor() noexcept {
-        if (s_.factor == 0.0 && divides_max_position()) {
-            s_.factor = static_cast<double>(s_.max_position) / static_cast<double>(s_.original_max_position);
-            // LongRoPE has a meaning for this: there is nothing to make up for.
-            if (s_.factor < 1.0 && s_.method == HALYARD_SCALING_YARN) {
-                return fail(error_, HALYARD_ERROR_SHAPE, names_.max_position, " is ", s_.max_position,
-                            ", but it must be at least ", names_.original_max_position, ", which is ",
-                            s_.original_max_position);
-            }
-            return HALYARD_OK;
-        }
-        if (s_.factor == 0.0 && s_.method == HALYARD_SCALING_PROPORTIONAL) {
-            s_.factor = 1.0;
-        }
-        return check(s_.factor >= 1.0 && s_.factor <= greatest, names_.factor, s_.factor,
-                     "at least 1 and at most 2^60");
-    }
-
-    halyard_status yarn() noexcept {
-        s_.beta_fast = s_.beta_fast == 0.0 ? 32.0 : s_.beta_fast;
-        s_.beta_slow = s_.beta_slow == 0.0 ? 1.0 : s_.beta_slow;
-        HALYARD_TRY(check(s_.base > 1.0, names_.base, s_.base, "greater than 1 for YaRN"));
-        HALYARD_TRY(check_field(is_in_range(s_.beta_fast), "beta_fast", s_.beta_fast, "in 2^-60 to 2^60"));
-        HALYARD_TRY(check_field(is_in_range(s_.beta_slow), "beta_slow", s_.beta_slow, "in 2^-60 to 2^60"));
-        if (s_.beta_fast < s_.beta_slow) {
-            return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, "beta_fast is ", s_.beta_fast,
-                        ", but it must be at least ", names_.object, "beta_slow, which is ", s_.beta_slow);
-        }
-        HALYARD_TRY(check_field(std::fabs(s_.mscale) <= greatest, "mscale", s_.mscale, "finite and within 2^60"));
-        return check_field(std::fabs(s_.mscale_all_dim) <= greatest, "mscale_all_dim", s_.mscale_all_dim,
-                           "finite and within 2^60");
-    }
-
-    halyard_status llama3() noexcept {
-        HALYARD_TRY(check_field(is_in_range(s_.low_freq_factor), "low_freq_factor", s_.low_freq_factor,
-                                "in 2^-60 to 2^60"));
-        if (!(s_.high_freq_factor >= s_.low_freq_factor && s_.high_freq_factor <= greatest)) {
-            return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, "high_freq_factor is ", s_.high_freq_factor,
-                        ", but it must be at least ", names_.object, "low_freq_factor, which is ", s_.low_freq_factor,
-                        ", and at most 2^60");
-        }
-        return HALYARD_OK;
-    }
-
-    halyard_status longrope() noexcept {
-        if (s_.n_factors != s_.rotary_dim / 2) {
-            return fail(error_, HALYARD_ERROR_SHAPE, names_.n_factors, " is ", s_.n_factors, ", but ",
-                        names_.rotary_dim, " is ", s_.rotary_dim, ", which makes ", s_.rotary_dim / 2, " pairs");
-        }
-        const struct {
-            const char *field;
-            const double *values;
-        } lists[] = {{"short_factor", s_.short_factor}, {"long_factor", s_.long_factor}};
-        for (const auto &list : lists) {
-            if (list.values == nullptr) {
-                return fail(error_, HALYARD_ERROR_NULL_POINTER, names_.object, list.field, " is NULL");
-            }
-            for (std::int64_t k = 0; k < s_.n_factors; ++k) {
-                if (!is_in_range(list.values[k])) {
-                    return fail(error_, HALYARD_ERROR_FREQUENCY, names_.object, list.field, "[", k, "] is ",
-                                list.values[k], ", but it must be in 2^-60 to 2^60");
-                }
-            }
-        }
-        if (s_.factor > 1.0 && s_.attention_factor == 0.0 && s_.original_max_position == 1) {
-            return fail(error_, HALYARD_ERROR_SHAPE, names_.original_max_position,
-                        " is 1, but attention_factor divides by its logarithm");
-        }
-        return HALYARD_OK;
-    }
-
-    halyard_scaling &s_;
-    const ScalingNames &names_;
-    halyard_error *error_;
-};
+/// Checks a halyard_scaling and fills in the defaults.
+halyard_status complete(halyard_scaling &s, const ScalingNames &names, halyard_error *error) noexcept {
+    s.exponent_dim = s.exponent_dim == 0 ? s.rotary_dim : s.exponent_dim;
+    s.rotated_dim = s.rotated_dim == 0 ? s.rotary_dim : s.rotated_dim;
+    HALYARD_TRY(check_common(s, names, error));
+    HALYARD_TRY(find_factor(s, names, error));
+    return s.method == HALYARD_SCALING_YARN       ? check_yarn(s, names, error)
+           : s.method == HALYARD_SCALING_LLAMA3   ? check_llama3(s, names, error)
+           : s.method == HALYARD_SCALING_LONGROPE ? check_longrope(s, names, error)
+                                                  : HALYARD_OK;
+}
 
 // ---- Formulas ------------------------------------------------------------------------------------------------
 
@@ -323,30 +272,26 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
     if (method == nullptr) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "scaling.method is ", scaling.method, ", but there are 0 to 7");
     }
-    if (scaling.no_truncate < 0 || scaling.no_truncate > 1 || scaling.reserved != 0) {
-        const bool is_reserved = scaling.reserved != 0;
-        return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "scaling.", is_reserved ? "reserved" : "no_truncate", " is ",
-                    is_reserved ? scaling.reserved : scaling.no_truncate, ", but it must be 0",
-                    is_reserved ? "" : " or 1");
-    }
-    halyard_scaling complete = scaling;
-    HALYARD_TRY(Check(complete, names, error).all());
-    const Formula formula(complete);
+    HALYARD_TRY(check_choice("scaling", "no_truncate", scaling.no_truncate, 1, error));
+    HALYARD_TRY(check_choice("scaling", "reserved", scaling.reserved, 0, error));
+    halyard_scaling all = scaling;
+    HALYARD_TRY(complete(all, names, error));
+    const Formula formula(all);
     const double attention_factor = formula.attention_factor();
     if (!is_attention_factor(attention_factor)) {
         return fail(error, HALYARD_ERROR_FREQUENCY, names.factor, ", ", names.object, "mscale and ", names.object,
                     "mscale_all_dim make an attention_factor of ", attention_factor, ", but it must be ",
                     attention_factor_range);
     }
-    const std::int64_t n_pairs = complete.rotary_dim / 2;
+    const std::int64_t n_pairs = all.rotary_dim / 2;
     auto result = allocate_frequencies(n_pairs, method);
-    if (result == nullptr || !keep_origin(*result, complete)) {
+    if (result == nullptr || !keep_origin(*result, all)) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for ", n_pairs, " inverse frequencies");
     }
     result->attention_factor = attention_factor;
-    result->about.base = complete.base;
-    result->about.original_max_position = complete.original_max_position;
-    result->about.max_position = complete.max_position;
+    result->about.base = all.base;
+    result->about.original_max_position = all.original_max_position;
+    result->about.max_position = all.max_position;
     for (std::int64_t k = 0; k < n_pairs; ++k) {
         // The logarithm first, to stay within the range of precise_exp2; 2^1000 is beyond what a factor could make up.
         DoubleDouble inv_freq = {HUGE_VAL, 0.0};
@@ -354,8 +299,8 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
             inv_freq = formula.inv_freq(k);
         }
         if (!(inv_freq.hi <= max_inv_freq)) {
-            return fail(error, HALYARD_ERROR_FREQUENCY, names.base, " is ", complete.base, ": with a rotary_dim of ",
-                        complete.rotary_dim, ", inv_freq[", k, "] exceeds 2^20");
+            return fail(error, HALYARD_ERROR_FREQUENCY, names.base, " is ", all.base, ": with a rotary_dim of ",
+                        all.rotary_dim, ", inv_freq[", k, "] exceeds 2^20");
         }
         set_inv_freq(*result, k, inv_freq);
     }

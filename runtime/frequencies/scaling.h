@@ -23,6 +23,8 @@ struct ScalingNames {
     std::string_view seq_len = "scaling.seq_len";
     std::string_view n_factors = "scaling.n_factors";
     std::string_view object = "scaling.";  // stands before the names of all other fields
+
+    std::string_view whole() const noexcept { return object.substr(0, object.rfind('.')); }
 };
 
 /// Checks a whole halyard_scaling and makes its frequencies.

@@ -1,6 +1,6 @@
 // A call of a plan with stages: its memory and all values that are read are checked before the walk of its tokens and
 // heads through the steps of their tensors writes anything.
-#include "kv/rerotate.h"
+#include "kv/block.h"
 
 #include <algorithm>
 #include <bit>

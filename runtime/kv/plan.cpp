@@ -26,7 +26,7 @@ halyard_status check_stages(const halyard_tensor_desc &tensor, const halyard_kv_
     const auto are_set = [](bool has) { return has ? " is set" : " is NULL"; };
     const auto of_records = ": uint8 is for records";
     return check_fields(
-        TensorName(index).text,
+        ElementName("tensors", index).text,
         {{rerotates && kv.out_dtype != tensor.dtype, "kv.out_dtype", name_of(desc.out_dtype),
           ", but a plan that rerotates keeps the dtype, ", name_of(desc.dtype)},
          {rerotates && tensor.out_pairing != tensor.pairing, "out_pairing", tensor.out_pairing,
@@ -75,13 +75,14 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
                    {rerotates ? kv.groups : kv.from_groups, ".kv.from_groups", out->from_groups, desc.in_dim}};
     for (const auto &[given, field, groups, last_dim] : records) {
         if (given != nullptr) {
-            HALYARD_TRY(read_groups(given, TensorName(index, field).text, desc.head_dim, &groups.emplace(), error));
+            HALYARD_TRY(
+                read_groups(given, ElementName("tensors", index, field).text, desc.head_dim, &groups.emplace(), error));
             last_dim = groups->record_bytes;
             out->most_heads = std::min(out->most_heads, block_groups / groups->n_groups);
         }
     }
     if (kv.norm != nullptr) {
-        const TensorName name(index, ".kv.norm");
+        const ElementName name("tensors", index, ".kv.norm");
         HALYARD_TRY(read_norm(kv.norm, name.text, desc.head_dim, &out->norm.emplace(), error));
         HALYARD_TRY(check_fields(name.text,
                                  {{kv.from_groups != nullptr && out->norm->rounding != 0, "rounding",
@@ -89,11 +90,11 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
                                  error));
     }
     if (kv.scale != nullptr) {
-        const TensorName name(index, ".kv.scale");
+        const ElementName name("tensors", index, ".kv.scale");
         HALYARD_TRY(read_scale(kv.scale, name.text, desc.out_dtype, &out->scale.emplace(), error));
     }
     if (kv.cache != nullptr) {
-        const TensorName name(index, ".kv.cache");
+        const ElementName name("tensors", index, ".kv.cache");
         HALYARD_TRY(read_cache(kv.cache, name.text, desc.out_dim, &out->cache.emplace(), error));
         std::int64_t stride = 0;
         if (out->groups && (!out->cache->is_linear(desc.out_dim, &stride) || (stride != 1 && desc.out_dim > 1))) {

@@ -1,11 +1,9 @@
 #include "kv/program.h"
 
 #include "base/versioned.h"
-#include "kv/rerotate.h"
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
 #include <cstring>
 
 namespace halyard {
@@ -226,10 +224,9 @@ halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv
     for (int i = 0; i < plan.n_tensors && kv->stages != nullptr; i++) {
         const halyard_stages &stages = kv->stages[i];
         if (stages.size != sizeof(stages) || stages.reserved != 0) {
-            char name[32];
-            std::snprintf(name, sizeof(name), "args.kv.stages[%d]", i);
-            HALYARD_TRY(check_struct(&stages, name, error));
-            return check_choice(name, "reserved", stages.reserved, 0, error);
+            const ElementName name("args.kv.stages", i);
+            HALYARD_TRY(check_struct(&stages, name.text, error));
+            return check_choice(name.text, "reserved", stages.reserved, 0, error);
         }
     }
     HALYARD_TRY(kv->slots == nullptr ? HALYARD_OK : check_struct(kv->slots, "args.kv.slots", error));

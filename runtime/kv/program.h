@@ -79,6 +79,10 @@ KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noex
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept;
 
+/// Checks by which sources and positions the keys of a run move, and the positions' form. (rerotate.cpp)
+halyard_status bind_moves(const Program &program, const halyard_run_args &args, KvProgram *out,
+                          halyard_error *error) noexcept;
+
 /// Fills in how a tensor is rotated without blocks: from x to y, or to a cache, or to dense words.
 void bind_direct(const Program &program, int index, bool to_words, ProgramTensor *out) noexcept;
 

@@ -1,6 +1,5 @@
-#include "kv/rerotate.h"
-
 #include "base/versioned.h"
+#include "kv/block.h"
 
 #include <array>
 

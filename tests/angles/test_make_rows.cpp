@@ -1,5 +1,5 @@
 // halyard_make_rows: angles that are linear in positions which need not be integers, against mpmath's and in every form
-// of positions; parts; and runs with rows that were made. test_row_errors.cpp has the bad arguments.
+// of positions; and runs with rows that were made. test_row_errors.cpp has the bad arguments.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
@@ -61,22 +61,6 @@ TEST_CASE("linear angles: cos and sin are within 1.2e-7 of mpmath's on every tar
 
 namespace {
 
-/// Makes rows part by part, each of which writes floats of its own: all of them together.
-std::vector<float> make_in_parts(std::int64_t n_floats, std::int32_t n_parts, const auto &make) {
-    std::vector<float> rows(static_cast<std::size_t>(n_floats), NAN);
-    std::int64_t n_written = 0;
-    for (std::int32_t part = 0; part < n_parts; part++) {
-        std::vector<float> mine(rows.size(), NAN);
-        make(mine.data(), n_floats, halyard::part_of_run{part, n_parts});
-        for (std::size_t i = 0; i < rows.size(); i++) {
-            n_written += std::isnan(mine[i]) ? 0 : 1;
-            rows[i] = std::isnan(mine[i]) ? rows[i] : mine[i];
-        }
-    }
-    CHECK(n_written == n_floats);
-    return rows;
-}
-
 /// Numbers at an odd address.
 template <typename Real>
 class OddNumbers {
@@ -99,7 +83,7 @@ private:
     std::vector<char> bytes_;
 };
 
-/// Rows of angles whose positions have any order, with gaps, backwards or shared, made in parts.
+/// Rows of angles whose positions have any order, with gaps, backwards or shared.
 template <typename Real>
 void check_random(oracle::Random &random) {
     constexpr std::int64_t pairs[] = {1, 7, 64, 128, 129, 300};
@@ -123,11 +107,9 @@ void check_random(oracle::Random &random) {
         std::tie(strides[0], strides[1], strides[2]);
     linear.attention_factor = random.one_of({0.0, 1.0, 1.3});
     const double factor = linear.attention_factor == 0 ? 1 : linear.attention_factor;
-    const auto n_parts = static_cast<std::int32_t>(random.in(1, 5));
-    CAPTURE(n_axes, n_batch, n_tokens, n_pairs, n_parts);
-    const auto rows = make_in_parts(n_batch * n_tokens * 2 * n_pairs, n_parts, [&](auto *mine, auto n, auto part) {
-        halyard::make_rows(plan_on(2 * n_pairs, nullptr), linear, n_batch, n_tokens, mine, n, part);
-    });
+    CAPTURE(n_axes, n_batch, n_tokens, n_pairs);
+    std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * 2 * n_pairs));
+    halyard::make_rows(plan_on(2 * n_pairs, nullptr), linear, n_batch, n_tokens, rows.data(), std::ssize(rows));
     int n_wrong = 0;
     for (std::int64_t i = 0; i < n_batch * n_tokens * n_pairs; i++) {
         const std::int64_t row = i / n_pairs, k = i % n_pairs;
@@ -147,30 +129,10 @@ void check_random(oracle::Random &random) {
 
 }  // namespace
 
-TEST_CASE("linear angles: cos and sin are within 1.2e-7 of long double's, in any form and in parts", "[angles]") {
+TEST_CASE("linear angles: cos and sin are within 1.2e-7 of long double's, in any form", "[angles]") {
     oracle::Random random(Catch::getSeed());
     for (int trial = 0; trial < 60; trial++) {
         random.one_in(2) ? check_random<float>(random) : check_random<double>(random);
-    }
-}
-
-TEST_CASE("make_rows: parts are the whole to the bit, each writing rows of its own", "[angles][property]") {
-    oracle::Random random(Catch::getSeed());
-    for (int trial = 0; trial < 40; ++trial) {
-        constexpr std::int64_t dims[] = {2, 10, 128, 4102};
-        const std::int64_t rotary_dim = random.one_of(dims), n_batch = random.in(1, 3), n_tokens = random.in(1, 40);
-        const auto n_parts = static_cast<std::int32_t>(random.one_in(5) ? 200 : random.in(2, 6));
-        CAPTURE(rotary_dim, n_batch, n_tokens, n_parts);
-        const auto frequencies = halyard::frequencies::from_base(10000, rotary_dim);
-        const auto angles = random.one_in(2) ? halyard::angle_source::phase(frequencies)
-                                             : halyard::angle_source::table(frequencies, -100, 201);
-        std::vector<std::int64_t> values(static_cast<std::size_t>(n_batch * n_tokens));
-        std::ranges::generate(values, [&] { return random.in(-100, 100); });
-        const auto at = positions_of(values, n_batch);
-        CHECK(make_in_parts(n_batch * n_tokens * rotary_dim, n_parts, [&](auto *mine, auto n, auto part) {
-                  halyard::make_rows(plan_for(rotary_dim), angles, &at, n_batch, n_tokens, mine, n,
-                                     halyard::bad_position::error, part);
-              }) == rows_of(angles, &at, n_batch, n_tokens));
     }
 }
 

@@ -1,6 +1,5 @@
 // halyard_make_rows: bad arguments, of an angle source and of angles that are linear in positions. Each mistake has its
-// own status and a sentence that names the argument and its value, for the whole and for each part, and nothing is
-// written.
+// own status and a sentence that names the argument and its value, and nothing is written.
 #include "checks/make_sources.h"
 #include "every_field.h"
 
@@ -33,14 +32,8 @@ struct ValidRows {
 
     Table calls{[this](halyard_status status, const Words &words) {
                     const auto before = rows;
-                    const bool has_parts = args.part == 0 && args.n_parts == 0;
-                    for (std::int32_t part = -1; part < (has_parts ? 3 : 0); part++) {
-                        auto some = args;
-                        some.part = part < 0 ? args.part : part;
-                        some.n_parts = part < 0 ? args.n_parts : 3;
-                        check_refused(status, words, [&](auto *e) { return halyard_make_rows(plan, &some, e); });
-                        CHECK(rows == before);
-                    }
+                    check_refused(status, words, [&](auto *e) { return halyard_make_rows(plan, &args, e); });
+                    CHECK(rows == before);
                 },
                 [this] {
                     CHECK(halyard_make_rows(plan, &args, nullptr) == HALYARD_OK);
@@ -69,8 +62,6 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
     s.calls.refuse({
         {HALYARD_ERROR_MISMATCH, {"angles has a rotary_dim of 8, but the plan's is 4"}, {{s.plan, narrow.get()}}},
         {HALYARD_ERROR_MISMATCH, {"angles has rows by_token"}, {{args.angles, by_token.get()}}},
-        {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{args.part, 1}}},
-        {HALYARD_ERROR_SHAPE, {"args.part is 3", "0 to 2"}, {{args.part, 3}, {args.n_parts, 3}}},
         {HALYARD_ERROR_SHAPE, {"n_floats is 47, but the rows need 48"}, {{args.n_floats, 47}}},
         {HALYARD_ERROR_MISMATCH,
          {"positions is NULL, but each of 3 sequences has one token"},
@@ -184,7 +175,7 @@ TEST_CASE("linear angles: arguments are checked before the first write", "[angle
     }
 }
 
-TEST_CASE("linear angles: numbers are checked before the first write, by every part", "[angles][errors]") {
+TEST_CASE("linear angles: numbers are checked before the first write", "[angles][errors]") {
     ValidRows s;
     s.use_linear();
     auto &at = s.reals;

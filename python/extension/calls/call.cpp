@@ -17,6 +17,7 @@ std::string Tensors::name_tensors(std::string sentence) const {
     for (std::size_t i = 0; i < n; ++i) {
         const auto number = "[" + std::to_string(i) + "]";
         replace("tensors" + number + ".", operands[i].name() + "'s ");
+        replace("tensors" + number, operands[i].name());
         replace("stages" + number + ".", operands[i].name() + "'s ");
         replace("x" + number, operands[i].name());
         replace("y" + number, "out of " + operands[i].name());

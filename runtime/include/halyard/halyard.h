@@ -496,8 +496,6 @@ typedef struct halyard_rows_args {
     int64_t n_tokens;                   /* >= 0, of each batch row */
     float *rows;                        /* the caller's, aligned to its floats; may be NULL where there are no tokens */
     int64_t n_floats;                   /* the capacity of rows, >= n_batch * n_tokens * rotary_dim, else SHAPE */
-    int32_t part;                       /* as in halyard_run_args: each part writes the rows of some of the tokens */
-    int32_t n_parts;
     const halyard_linear_angles *linear; /* NULL: the rows are those of angles. Else angles and positions are NULL and
                                            bad_position is 0 (else MISMATCH) */
 } halyard_rows_args;

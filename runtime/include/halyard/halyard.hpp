@@ -642,28 +642,26 @@ namespace detail {
 
 /// Makes rows of whatever args says they are made from.
 inline void make_rows(const plan &made, halyard_rows_args args, std::int64_t n_batch, std::int64_t n_tokens,
-                      float *rows, std::int64_t n_floats, part_of_run part) {
+                      float *rows, std::int64_t n_floats) {
     args.n_batch = n_batch;
     args.n_tokens = n_tokens;
     args.rows = rows;
     args.n_floats = n_floats;
-    args.part = part.part;
-    args.n_parts = part.n_parts;
     call(halyard_make_rows, made.get(), &args);
 }
 
 }  // namespace detail
 
 /// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
-/// n_floats: angle_source::given_by_token reads them. positions may be NULL. A part of it writes some tokens' rows.
+/// n_floats: angle_source::given_by_token reads them. positions may be NULL.
 inline void make_rows(const plan &made, const angle_source &angles, const halyard_positions *positions,
                       std::int64_t n_batch, std::int64_t n_tokens, float *rows, std::int64_t n_floats,
-                      bad_position policy = bad_position::error, part_of_run part = {}) {
+                      bad_position policy = bad_position::error) {
     auto args = make_struct<halyard_rows_args>();
     args.bad_position = static_cast<std::int32_t>(policy);
     args.angles = angles.get();
     args.positions = positions;
-    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats, part);
+    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats);
 }
 
 /// Angles that are linear in positions, [n_axes, batch, tokens] dense, which need not be integers: see
@@ -685,10 +683,10 @@ halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch,
 
 /// make_rows of linear angles.
 inline void make_rows(const plan &made, const halyard_linear_angles &linear, std::int64_t n_batch,
-                      std::int64_t n_tokens, float *rows, std::int64_t n_floats, part_of_run part = {}) {
+                      std::int64_t n_tokens, float *rows, std::int64_t n_floats) {
     auto args = make_struct<halyard_rows_args>();
     args.linear = &linear;
-    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats, part);
+    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats);
 }
 
 /// Every target, best first; the last is the portable reference.
