@@ -1,6 +1,6 @@
 // The default config of every model type of transformers with RoPE, as python/tests/models/test_model_types.py compared
-// it with the type's own code, and the page that lists them; configs for every RoPE class of vLLM, as
-// test_vllm_classes.py beside it did.
+// it with the type's own code, and the page that lists them; configs for every RoPE class of vLLM 0.32, with what these
+// classes made of them.
 #include "config/read_config.h"
 
 #include <cmath>

@@ -25,7 +25,7 @@ transformers = pytest.importorskip("transformers")
 if int(transformers.__version__.split(".", maxsplit=1)[0]) < 5:
     pytest.skip("transformers is older than 5", allow_module_level=True)
 
-from facts import compare_held, compare_turns, describe, facts_of, read, write_rows  # noqa: E402
+import halyard  # noqa: E402
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: E402
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES  # noqa: E402
 
@@ -68,6 +68,41 @@ PARTS = ("text_config", "thinker_config", "vlm_config")
 
 TYPES = sorted(CONFIG_MAPPING.keys())
 VERSION = tuple(int(number) for number in transformers.__version__.split(".")[:2])
+
+
+def read(text, layer_type=None):
+    """Frequencies, or the words of the refusal."""
+    try:
+        return halyard.Frequencies._wrap(halyard._core.Frequencies.from_config(text.encode(), 0, layer_type)), ""
+    except halyard.Error as error:
+        return None, str(error)
+
+
+def describe(f):
+    pairing = f.pairing if f.pairing == f.out_pairing else f"{f.pairing}, writes {f.out_pairing}"
+    axes = "" if f.axis_map is None else f", axes {f.axis_map[0]}:" + ",".join(map(str, f.axis_map[1]))
+    return f"{pairing} {f.rotary_dim} of {f.head_dim}, base {f.base:g}, {f.method}{axes}"
+
+
+def facts_of(f, inv_freq=None):
+    """With the first, middle and last of a package's own inverse frequencies, if they are given."""
+    names = ("pairing", "out_pairing", "head_dim", "rotary_dim", "base", "method", "attention_factor")
+    facts = {name: getattr(f, name) for name in names} | {"axis_map": f.axis_map and [f.axis_map[0], *f.axis_map[1]]}
+    if inv_freq is not None:
+        facts["inv_freq"] = [float(f"{float(inv_freq[i]):.9g}") for i in (0, len(inv_freq) // 2, -1)]
+    return facts
+
+
+def compare_held(frequencies, inv_freq, factor):
+    """What is wrong with what Halyard read, or None."""
+    own = torch.tensor(frequencies.inv_freq, dtype=torch.float64)
+    if own.shape != inv_freq.shape:
+        return f"{len(own)} pairs, but {len(inv_freq)}"
+    if not torch.allclose(own.abs(), inv_freq, rtol=2e-6, atol=0):
+        return "inv_freq differs"
+    if abs(frequencies.attention_factor - factor) > 1e-6 * factor:
+        return f"attention_factor {frequencies.attention_factor}, but {factor}"
+    return None
 
 
 def case_of(model_type, layer_type, verdict, words, config=None, facts=None, **more):
@@ -244,7 +279,9 @@ def compare(frequencies, module, config, layer_type):
                                              (frequencies.head_dim, frequencies.rotary_dim))
     except Exception as error:  # noqa: BLE001: whatever the model's code raises
         return f"{type(error).__name__}: {error}"
-    return compare_turns(frequencies, positions, before, after, out_pairing=frequencies.out_pairing, layout="bhsd")
+    turned = halyard.rotate(*before, angles=halyard.AngleSource(frequencies), positions=positions.to(torch.int32),
+                            layout="bhsd")
+    return "q and k turn otherwise" if any((x - y).abs().max() > 1e-4 for x, y in zip(turned, after)) else None
 
 
 def keep(fields):
@@ -400,4 +437,6 @@ if __name__ == "__main__":
         row = {key: value for key, value in one.items() if value is not None and key not in kept}
         if one["verdict"] in ("right", "refused") and row not in written:
             written.append(row)
-    write_rows(DATA, written)
+    if "--write" in sys.argv:
+        lines = [json.dumps(row, sort_keys=True, allow_nan=False) for row in written]
+        DATA.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
