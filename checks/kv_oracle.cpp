@@ -1,13 +1,11 @@
 #include "checks/kv_oracle.h"
 
-#include "halyard/halyard.h"
-
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 namespace oracle {
+
+using cases::Call;
 
 namespace {
 
@@ -19,12 +17,18 @@ struct State {
     std::vector<long double> extra;   // the error of roundings to 16 bits
 };
 
-void norm(const KvPath &path, State &state) {
-    const KvNorm &norm = *path.norm;
-    const std::int64_t n_groups = norm.row ? 1 : path.n_heads;
-    const std::int64_t size = norm.row ? path.n_heads * path.head_dim : norm.size;
+void norm(const Call &call, int i, State &state) {
+    const halyard_norm_desc &norm = *call.kv[i].norm;
+    const bool is_layer = norm.kind == HALYARD_NORM_LAYER, is_after = norm.order == HALYARD_NORM_AFTER;
+    const std::int32_t dtype = call.dtype_of_stages(i), rounding = dtype != HALYARD_F32 ? norm.rounding : 0;
+    const long double added = norm.no_eps != 0 ? 0 : static_cast<float>(norm.eps == 0 ? 1e-6 : norm.eps);
+    const auto read = [&](const void *array, std::int64_t k) {
+        const std::int64_t offset = k * cases::bytes_of(norm.weight_dtype);
+        return cases::read_real(norm.weight_dtype, static_cast<const char *>(array) + offset);
+    };
+    const std::int64_t n_groups = norm.width == HALYARD_NORM_ROW ? 1 : call.x[i].shape[2], size = call.norm_size(i);
     for (std::int64_t group = 0; group < n_groups; group++) {
-        const auto first = static_cast<std::size_t>(group * path.head_dim + norm.offset);
+        const auto first = static_cast<std::size_t>(group * call.tensors[i].head_dim + norm.window_offset);
         const auto mean_of = [&](auto function) {
             long double sum = 0;
             for (std::size_t at = first; at < first + static_cast<std::size_t>(size); at++) {
@@ -32,31 +36,32 @@ void norm(const KvPath &path, State &state) {
             }
             return sum / static_cast<long double>(size);
         };
-        const long double mean = norm.layer ? mean_of([&](std::size_t at) { return state.value[at]; }) : 0.0L;
+        const long double mean = is_layer ? mean_of([&](std::size_t at) { return state.value[at]; }) : 0.0L;
         const auto square = [&](std::size_t at) { return (state.value[at] - mean) * (state.value[at] - mean); };
-        const long double r = 1 / std::sqrt(mean_of(square) + norm.eps);
+        const long double r = 1 / std::sqrt(mean_of(square) + added);
         // How far the rounded mean puts a normed value off before the weight, in units of 1 + |value|.
         const auto square_of_length = [&](std::size_t at) { return state.length[at] * state.length[at]; };
         const long double off_mean =
             (static_cast<long double>(size) / 32 + 7) * eps * r * std::sqrt(mean_of(square_of_length));
-        const long double d = !norm.layer ? 0.0L : norm.after && !(off_mean <= 0.25L) ? INFINITY : off_mean;
-        for (std::int64_t i = 0; i < size; i++) {
-            const auto at = first + static_cast<std::size_t>(i);
-            const auto of_weight = static_cast<std::size_t>((norm.per_head ? group * size : 0) + i);
-            const long double w = norm.weight.empty() ? 1.0L : norm.weight[of_weight];
-            const long double b = norm.bias.empty() ? 0.0L : norm.bias[of_weight];
+        const long double d = !is_layer ? 0.0L : is_after && !(off_mean <= 0.25L) ? INFINITY : off_mean;
+        for (std::int64_t e = 0; e < size; e++) {
+            const auto at = first + static_cast<std::size_t>(e);
+            const std::int64_t k = (norm.weight_per_head != 0 ? group * size : 0) + e;
+            const float weight = norm.weight_dtype != 0 ? read(call.stages[i].weight, k) : 1.0f;
+            const long double w = norm.unit_offset != 0 ? 1.0f + weight : weight;
+            const long double b = norm.has_bias != 0 ? read(call.stages[i].bias, k) : 0.0f;
             const long double normed = (state.value[at] - mean) * r, off = d * (1 + std::fabs(normed));
             state.extra[at] = (state.extra[at] * r + off) * std::fabs(w);
-            if (norm.rounds_before) {
-                state.extra[at] += half_ulp(path.dtype, std::fabs(normed) * (1 + 64 * eps) + off) * std::fabs(w);
+            if ((rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0) {
+                state.extra[at] += half_ulp(dtype, std::fabs(normed) * (1 + 64 * eps) + off) * std::fabs(w);
             }
-            const long double before = norm.layer && !norm.after ? 0.0L : state.length[at] * r;
-            state.length[at] = (before + (norm.layer ? std::fabs(normed) : 0.0L)) * std::fabs(w) + std::fabs(b);
+            const long double before = is_layer && !is_after ? 0.0L : state.length[at] * r;
+            state.length[at] = (before + (is_layer ? std::fabs(normed) : 0.0L)) * std::fabs(w) + std::fabs(b);
             state.value[at] = normed * w + b;
-            if (norm.rounds_after) {
+            if ((rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0) {
                 const long double magnitude = std::fabs(normed * w) + std::fabs(b);
                 state.extra[at] +=
-                    half_ulp(path.dtype, std::fabs(state.value[at]) + 64 * eps * magnitude + state.extra[at]);
+                    half_ulp(dtype, std::fabs(state.value[at]) + 64 * eps * magnitude + state.extra[at]);
             }
         }
     }
@@ -89,18 +94,19 @@ void transform(std::int64_t n, std::vector<long double> &values, std::vector<lon
     }
 }
 
-void rotate(const KvPath &path, const std::vector<long double> &cos, const std::vector<long double> &sin,
+void rotate(const Call &call, int i, const std::vector<long double> &cos, const std::vector<long double> &sin,
             State &state) {
     const State before = state;
-    const std::int64_t n_pairs = path.rotary_dim / 2;
-    for (std::int64_t head = 0; head < path.n_heads; head++) {
-        const auto at = [&](bool half, std::int64_t k, std::int64_t member) {
-            return static_cast<std::size_t>(head * path.head_dim + path.rotary_offset +
-                                            (half ? k + member * n_pairs : 2 * k + member));
+    const halyard_tensor_desc &desc = call.tensors[i];
+    const std::int64_t n_pairs = call.plan.rotary_dim / 2;
+    for (std::int64_t head = 0; head < call.x[i].shape[2]; head++) {
+        const auto at = [&](std::int32_t pairing, std::int64_t k, std::int64_t member) {
+            return static_cast<std::size_t>(head * desc.head_dim + desc.rotary_offset +
+                                            (pairing == HALYARD_PAIRING_HALF ? k + member * n_pairs : 2 * k + member));
         };
         for (std::int64_t k = 0; k < n_pairs; k++) {
-            const auto in0 = at(path.half_in, k, 0), in1 = at(path.half_in, k, 1);
-            const auto out0 = at(path.half_out, k, 0), out1 = at(path.half_out, k, 1);
+            const auto in0 = at(desc.pairing, k, 0), in1 = at(desc.pairing, k, 1);
+            const auto out0 = at(call.out_pairing(i), k, 0), out1 = at(call.out_pairing(i), k, 1);
             const long double c = cos[static_cast<std::size_t>(k)], s = sin[static_cast<std::size_t>(k)];
             const long double f = std::hypot(c, s);
             state.value[out0] = before.value[in0] * c - before.value[in1] * s;
@@ -113,53 +119,56 @@ void rotate(const KvPath &path, const std::vector<long double> &cos, const std::
 
 }  // namespace
 
-KvValues path_of_values(const KvPath &path, const std::vector<long double> &x, const std::vector<long double> &cos,
-                          const std::vector<long double> &sin) {
+KvValues path_of_values(const Call &call, int i, const cases::Head &token, const std::vector<long double> &x,
+                        const std::vector<long double> &cos, const std::vector<long double> &sin) {
+    const halyard_kv_desc &kv = call.kv[i];
+    const std::int64_t head_dim = call.tensors[i].head_dim, rotary_dim = kv.no_rotation == 0 ? call.plan.rotary_dim : 0;
     State state = {x, {}, std::vector<long double>(x.size(), 0.0L)};
     for (const long double v : state.value) {
         state.length.push_back(std::fabs(v));
     }
-    if (path.hadamard != 0 && path.undoes) {
-        for (std::size_t i = 0; i < x.size(); i++) {
-            state.extra[i] = eps / 2 * state.length[i];  // of a product with a scale
+    if (kv.hadamard != 0 && call.plan.rerotates != 0) {  // undone before keys turn
+        for (std::size_t e = 0; e < x.size(); e++) {
+            state.extra[e] = eps / 2 * state.length[e];  // of a product with a scale
         }
-        transform(path.hadamard, state.value, state.extra);
-        for (std::size_t i = 0; i < x.size(); i++) {
-            state.length[i] = std::fabs(state.value[i]);
+        transform(kv.hadamard, state.value, state.extra);
+        for (std::size_t e = 0; e < x.size(); e++) {
+            state.length[e] = std::fabs(state.value[e]);
         }
     }
-    if (path.norm && !path.norm->after) {
-        norm(path, state);
+    const bool norms_after = kv.norm != nullptr && kv.norm->order == HALYARD_NORM_AFTER;
+    if (kv.norm != nullptr && !norms_after) {
+        norm(call, i, state);
     }
-    if (path.rotary_dim > 0) {
-        rotate(path, cos, sin, state);
+    if (rotary_dim > 0) {
+        rotate(call, i, cos, sin, state);
     }
-    if (path.norm && path.norm->after) {
-        norm(path, state);
+    if (norms_after) {
+        norm(call, i, state);
     }
     KvValues result = {state.value, {}};
-    for (std::size_t i = 0; i < x.size(); i++) {
-        const std::int64_t in_window = static_cast<std::int64_t>(i) % path.head_dim - path.rotary_offset;
-        long double factor = in_window >= 0 && in_window < path.rotary_dim ? 2 : 0;
-        if (path.norm) {
-            const std::int64_t n = path.norm->row ? path.n_heads * path.head_dim : path.norm->size;
-            factor += 4 + (static_cast<long double>(n) / 16 + 5) / 2;
+    for (std::size_t e = 0; e < x.size(); e++) {
+        const std::int64_t head = static_cast<std::int64_t>(e) / head_dim;
+        const std::int64_t in_window = static_cast<std::int64_t>(e) % head_dim - call.tensors[i].rotary_offset;
+        long double factor = in_window >= 0 && in_window < rotary_dim ? 2 : 0;
+        if (kv.norm != nullptr) {
+            factor += 4 + (static_cast<long double>(call.norm_size(i)) / 16 + 5) / 2;
         }
         long double scale = 1, underflow = 0x1p-148L;
-        if (!path.position_scales.empty()) {
-            scale = path.position_scales[i / static_cast<std::size_t>(path.head_dim)];
+        if (kv.position_scales != 0) {
+            scale = cases::read_real(HALYARD_F32, place_of_position_scale(call, i, {token.batch, token.token, head}));
             factor += 0.5L;
             underflow *= 1 + std::fabs(scale);
         }
-        result.value[i] *= scale;
+        result.value[e] *= scale;
         // A longer pair may be infinite, whatever its members should be.
-        const bool is_bound = state.length[i] <= 0.999999L * std::numeric_limits<float>::max();
-        const long double bound = factor * eps * state.length[i] + state.extra[i] * (1 + 64 * eps);
+        const bool is_bound = state.length[e] <= 0.999999L * std::numeric_limits<float>::max();
+        const long double bound = factor * eps * state.length[e] + state.extra[e] * (1 + 64 * eps);
         result.bound.push_back(is_bound ? bound * std::fabs(scale) + underflow
                                         : std::numeric_limits<long double>::infinity());
     }
-    if (path.hadamard != 0) {
-        transform(path.hadamard, result.value, result.bound);
+    if (kv.hadamard != 0) {
+        transform(kv.hadamard, result.value, result.bound);
     }
     return result;
 }

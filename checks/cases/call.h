@@ -1,8 +1,8 @@
 // All that a call says, and where the elements lie that it describes: worked out from halyard.h alone.
 #pragma once
 
+#include "checks/oracle.h"
 #include "checks/record_oracle.h"
-#include "checks/kv_oracle.h"
 #include "checks/sized.h"
 
 #include <algorithm>
@@ -12,6 +12,8 @@
 #include <optional>
 
 namespace cases {
+
+inline std::int64_t or_else(std::int64_t value, std::int64_t other) { return value != 0 ? value : other; }
 
 /// A struct of the C ABI that knows its size, and is zero beside it.
 template <typename Struct>
@@ -87,6 +89,12 @@ struct Call : RunStructs {
     }
     std::int32_t out_pairing(int i) const {
         return tensors[i].out_pairing != 0 ? tensors[i].out_pairing : tensors[i].pairing;
+    }
+    /// How many elements are normed together.
+    std::int64_t norm_size(int i) const {
+        const halyard_norm_desc &norm = *kv[i].norm;
+        return norm.width == HALYARD_NORM_ROW ? x[i].shape[2] * tensors[i].head_dim
+                                              : or_else(norm.window_size, tensors[i].head_dim - norm.window_offset);
     }
     std::int64_t n_batch() const { return x[0].shape[0]; }
     std::int64_t n_tokens() const { return x[0].shape[1]; }
@@ -180,7 +188,6 @@ struct Array {
     }
 };
 
-inline std::int64_t or_else(std::int64_t value, std::int64_t other) { return value != 0 ? value : other; }
 inline std::int64_t bytes_of_number(std::int32_t type) { return type == HALYARD_INT64 ? 8 : 4; }
 
 inline Array array_of(const halyard_tensor &t) {

@@ -169,10 +169,7 @@ private:
         const std::int64_t heads = call_.x[i].shape[2], head_dim = call_.tensors[i].head_dim;
         if (kv.norm != nullptr && kv.norm->weight_dtype != 0) {
             const halyard_norm_desc &norm = *kv.norm;
-            const std::int64_t window = or_else(norm.window_size, head_dim - norm.window_offset);
-            stages.n_weights = norm.width == HALYARD_NORM_ROW ? heads * head_dim
-                               : norm.weight_per_head != 0    ? heads * window
-                                                              : window;
+            stages.n_weights = call_.norm_size(i) * (norm.weight_per_head != 0 ? heads : 1);
             const auto add = [&](const void *&array) {
                 const std::int64_t bytes = bytes_of(norm.weight_dtype);
                 Extent extent(bytes, stages.n_weights);
@@ -314,6 +311,9 @@ private:
                                                 extent_of_group_scales(call_, i, true)))) {
             return;  // a fuzzer has it, with no memory behind it
         }
+        // Norms are of numbers near 0 and far from it.
+        const float size = std::ldexp(4.0f, static_cast<int>(contents_.one_in(3) ? contents_.in(-12, 8) : 0));
+        const float around = contents_.one_in(3) ? contents_.one_of({1.0f, -100.0f, 1000.0f}) : 0.0f;
         for_each_head(call_, i, [&](const Head &at) {
             if (place_of_input(call_, i, at, 0) == nullptr || drawn_.has_bad_slot(at.batch, at.token)) {
                 return;
@@ -329,7 +329,7 @@ private:
             for (std::int64_t d = 0; d < call_.tensors[i].head_dim; d++) {
                 char *const element = place_of_input(call_, i, at, d);
                 if (dtype <= HALYARD_BF16 && drawn_.are_numbers) {
-                    write_real(dtype, element, 4 * static_cast<float>(contents_.unit()));
+                    write_real(dtype, element, around + size * static_cast<float>(contents_.unit()));
                 } else if (dtype <= HALYARD_BF16) {
                     oracle::write_word(dtype, element, oracle::random_word(contents_, dtype, values_));
                 } else {

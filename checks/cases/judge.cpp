@@ -1,5 +1,6 @@
 // What is right of all that a case's run has left.
 #include "checks/fields.h"
+#include "checks/kv_oracle.h"
 #include "checks/model.h"
 #include "checks/require.h"
 #include "checks/cases/case.h"
@@ -155,47 +156,6 @@ private:
 
     // ---- Bounds ----
 
-    oracle::KvPath path_of(int i) const {
-        const halyard_tensor_desc &desc = call_.tensors[i];
-        const halyard_kv_desc &kv = call_.kv[i];
-        oracle::KvPath path;
-        path.dtype = call_.dtype_of_stages(i);
-        path.n_heads = call_.x[i].shape[2];
-        path.head_dim = desc.head_dim;
-        path.rotary_dim = kv.no_rotation != 0 ? 0 : call_.plan.rotary_dim;
-        path.rotary_offset = desc.rotary_offset;
-        path.half_in = desc.pairing == HALYARD_PAIRING_HALF;
-        path.half_out = call_.out_pairing(i) == HALYARD_PAIRING_HALF;
-        path.hadamard = kv.hadamard;
-        path.undoes = call_.plan.rerotates != 0;
-        if (kv.norm == nullptr) {
-            return path;
-        }
-        const halyard_norm_desc &described = *kv.norm;
-        oracle::KvNorm &norm = path.norm.emplace();
-        norm.row = described.width == HALYARD_NORM_ROW;
-        norm.after = described.order == HALYARD_NORM_AFTER;
-        norm.rounds_before = (described.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 && path.dtype != HALYARD_F32;
-        norm.rounds_after = (described.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 && path.dtype != HALYARD_F32;
-        norm.eps = described.no_eps != 0 ? 0 : static_cast<float>(described.eps == 0 ? 1e-6 : described.eps);
-        norm.offset = described.window_offset;
-        norm.size = or_else(described.window_size, desc.head_dim - norm.offset);
-        norm.layer = described.kind == HALYARD_NORM_LAYER;
-        norm.per_head = described.weight_per_head != 0;
-        const std::int32_t dtype = described.weight_dtype;
-        for (std::int64_t k = 0; dtype != 0 && k < call_.stages[i].n_weights; k++) {
-            const auto read = [&](const void *array) {
-                return read_real(dtype, static_cast<const char *>(array) + k * bytes_of(dtype));
-            };
-            const float w = read(call_.stages[i].weight);
-            norm.weight.push_back(described.unit_offset != 0 ? 1.0f + w : w);
-            if (described.has_bias != 0) {
-                norm.bias.push_back(read(call_.stages[i].bias));
-            }
-        }
-        return path;
-    }
-
     /// What a token's heads of the input held before the run.
     std::vector<long double> read_token(int i, std::int64_t b, std::int64_t t) const {
         std::vector<long double> token;
@@ -225,27 +185,25 @@ private:
     }
 
     void check_bounds(int i, std::int64_t b, std::int64_t t) const {
-        oracle::KvPath path = path_of(i);
-        for (std::int64_t head = 0; call_.kv[i].position_scales != 0 && head < path.n_heads; head++) {
-            path.position_scales.push_back(read_real(HALYARD_F32, place_of_position_scale(call_, i, {b, t, head})));
-        }
         std::vector<long double> cos, sin;
-        for (std::int64_t pair = 0; pair < path.rotary_dim / 2; pair++) {
+        for (std::int64_t pair = 0; call_.kv[i].no_rotation == 0 && pair < call_.plan.rotary_dim / 2; pair++) {
             const Angles::CosSin turn = drawn_.angles.at(call_, b, t, pair);
             cos.push_back(turn.cos);
             sin.push_back(turn.sin);
         }
-        const oracle::KvValues values = oracle::path_of_values(path, read_token(i, b, t), cos, sin);
-        for (std::int64_t head = 0; head < path.n_heads; head++) {
+        const oracle::KvValues values =
+            oracle::path_of_values(call_, i, {b, t, 0}, read_token(i, b, t), cos, sin);
+        const std::int64_t head_dim = call_.tensors[i].head_dim;
+        for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
             const Head at = {b, t, head};
-            const long double *const value = values.value.data() + head * path.head_dim;
-            const long double *const bound = values.bound.data() + head * path.head_dim;
+            const long double *const value = values.value.data() + head * head_dim;
+            const long double *const bound = values.bound.data() + head * head_dim;
             const std::optional<float> scale = scale_in(after_, i, at);
             if (call_.is_dynamic(i)) {
-                check_scale(i, at, {value, value + path.head_dim}, *std::max_element(bound, bound + path.head_dim),
+                check_scale(i, at, {value, value + head_dim}, *std::max_element(bound, bound + head_dim),
                             *scale);
             }
-            for (std::int64_t d = 0; d < path.head_dim; d++) {
+            for (std::int64_t d = 0; d < head_dim; d++) {
                 const char *const place = memory_.in(after_, place_of_output(call_, i, at, d));
                 const std::uint32_t word = oracle::read_word(call_.out_dtype(i), place);
                 if (!oracle::may_be_stored(call_.out_dtype(i), word, value[d], bound[d], scale)) {

@@ -1,6 +1,6 @@
 // Every kernel of the list against the model, bit by bit and within the memory that it is given: rotations each in a
-// test case of the kernel's name. test_conversions.cpp has the roundings of each dtype, test_norms.cpp and
-// test_row_kernels.cpp how far the model's norms and rows are off.
+// test case of the kernel's name. test_conversions.cpp has the roundings of each dtype, test_row_kernels.cpp how far the
+// model's rows are off.
 #include "kernels/kernel_checker.h"
 
 #include <catch2/catch_get_random_seed.hpp>
