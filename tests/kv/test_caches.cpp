@@ -1,52 +1,15 @@
-// Caches: who keeps a slot, and what descriptions are accepted. Random calls (test_kv_path.cpp) see that runs store
-// each element where the description of any engine's layout says, and write nothing else.
+// What descriptions of caches are accepted. Random calls (test_kv_path.cpp) see that runs store each element where the
+// description of any engine's layout says, write nothing else, and keep the later of two tokens in one slot.
 #include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 #include <numeric>
-#include <thread>
 
 namespace {
 
 using namespace cases;
-
-}  // namespace
-
-TEST_CASE("caches: of two tokens in one slot the later one is kept, whatever the threads", "[kv][threads]") {
-    oracle::Random random(Catch::getSeed());
-    for (int round = 0; round < 3; round++) {
-        Choice choice = Choice::of_rotations();
-        choice.level[of_layout] = nhd;
-        choice.level[of_policy] = HALYARD_SLOTS_RANGE_ONLY;
-        choice.level[of_slots] = round % 2;
-        choice.level[of_scale] = round;
-        choice.level[of_values] = 0;
-        choice.n_tensors = 1;
-        choice.shape = {1, 120, 8};  // worth several threads
-        choice.head_dim = 256;
-        choice.rotary_dim = 64;
-        Draw draw(random);
-        Case drawn(draw, choice);
-        REQUIRE(fault_of_ways(drawn) == "");
-        const Images expected = run(drawn, nullptr, Way::whole);
-        drawn.memory.restore(drawn.before);
-        const halyard::plan plan(drawn.call.plan);
-        std::vector<std::jthread> threads;
-        for (std::int32_t part = 0; part < 5; part++) {
-            threads.emplace_back([&, args = drawn.call.args, part]() mutable {
-                args.part = part;
-                args.n_parts = 5;
-                halyard_run(plan.get(), &args, nullptr);
-            });
-        }
-        threads.clear();
-        CHECK(drawn.difference(expected, drawn.memory.image()) == "");
-    }
-}
-
-namespace {
 
 /// Any cache, small and mostly refused; or one whose tiles lie one behind the other, the last of which heads and blocks
 /// cut off.
