@@ -1,6 +1,6 @@
 // What is right of all that a case's run has left.
 #include "checks/fields.h"
-#include "checks/kv_oracle.h"
+#include "checks/cases/kv_oracle.h"
 #include "checks/model.h"
 #include "checks/require.h"
 #include "checks/cases/case.h"

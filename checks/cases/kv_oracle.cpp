@@ -1,4 +1,4 @@
-#include "checks/kv_oracle.h"
+#include "checks/cases/kv_oracle.h"
 
 #include <cmath>
 #include <numeric>
