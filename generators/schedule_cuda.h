@@ -8,8 +8,8 @@
 
 namespace halyard {
 
-/// Has a thread load eight words by two accesses of 128 bits, before it does anything else: of halves one member of four
-/// pairs at once, of neighbours both of two.
+/// Has a thread load eight words by two accesses of 128 bits, before it does anything else: of halves one member of
+/// four pairs at once, of neighbours both of two.
 inline void load_by_quads(Halide::Func y, Halide::Func loaded, bool has_halves) {
     using Halide::Var;
     const Var element = loaded.args()[0], member = loaded.args()[1], quad("quad"), in_quad("in_quad");

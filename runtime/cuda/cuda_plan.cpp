@@ -76,8 +76,8 @@ struct Scratch {
     LaunchPositions position_0;
 };
 
-/// The rotations that a plan may need, and copies: of one head at position 0, where it is aligned. How heads lie, which is
-/// never walked, decides how wide copies are.
+/// The rotations that a plan may need, and copies: of one head at position 0, where it is aligned. How heads lie, which
+/// is never walked, decides how wide copies are.
 int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
     return in_turn(std::int64_t{2} * plan.checks.n_tensors, [&](std::int64_t i) {
         const bool in_place = i % 2 != 0;
@@ -85,8 +85,9 @@ int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Sc
         if (in_place && desc.pairing != desc.out_pairing) {
             return 0;
         }
-        DevicePiece piece = {{&desc, scratch.memory, moved(scratch.memory, in_place ? 0 : 128), {0, 16, 1}, {0, 16, 1}, 1},
-                             in_place, std::min<std::int64_t>(plan.checks.rotary_dim, 16), 0, 1, scratch.position_0};
+        const Address y = moved(scratch.memory, in_place ? 0 : 128);
+        DevicePiece piece = {{&desc, scratch.memory, y, {0, 16, 1}, {0, 16, 1}, 1}, in_place,
+                             std::min<std::int64_t>(plan.checks.rotary_dim, 16), 0, 1, scratch.position_0};
         piece.n_columns = piece.rotary_dim / 2;
         int status = 0;
         for (const CudaKernel &kernel : cuda_kernels()) {

@@ -49,8 +49,8 @@ private:
     bool is_pushed_;
 };
 
-/// Asks the driver about memory, with the queue's context current in this thread until the end of this object: switching
-/// for each question would take more driver calls than the questions.
+/// Asks the driver about memory, with the queue's context current in this thread until the end of this object:
+/// switching for each question would take more driver calls than the questions.
 class MemoryQueries {
 public:
     explicit MemoryQueries(const halyard_cuda_queue &queue) noexcept;

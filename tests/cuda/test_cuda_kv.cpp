@@ -20,7 +20,8 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
         CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
     });
     const auto refuse = [&](const std::string &what, const std::vector<Set> &changes) {
-        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {"tensors[0].kv." + what + ", which no kernel of a device takes"}, changes);
+        const std::string sentence = "tensors[0].kv." + what + ", which no kernel of a device takes";
+        plans.refuse(HALYARD_ERROR_UNSUPPORTED, {sentence}, changes);
     };
     plans.refuse({{HALYARD_ERROR_UNSUPPORTED,
                    {"rerotates is 1, but on a device this version moves no keys from position to position"},
