@@ -270,8 +270,4 @@ TEST_CASE("scaling: bad arguments of any method", "[scaling][errors]") {
         list.back() = value;
         refuse({longrope}, range, "long_factor[63]", &S::long_factor, {list.data()});
     }
-    const auto good = describe(yarn);
-    halyard_frequencies *out = nullptr;
-    CHECK(halyard_create_frequencies_from_scaling(nullptr, &out, nullptr) == null);
-    CHECK(halyard_create_frequencies_from_scaling(&good, nullptr, nullptr) == null);
 }
