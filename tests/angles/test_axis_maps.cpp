@@ -59,21 +59,3 @@ TEST_CASE("axis maps: golden mrope, by configs, on every source and target", "[a
     }
     CHECK(n_apart > 20);  // equal positions would hide every mistake
 }
-
-TEST_CASE("axis maps: text has one position on all axes, which positions may leave out", "[axes]") {
-    const std::int32_t text[] = {3, 4, 5};
-    const auto plain = halyard::positions(text, {1, 3});
-    const auto qwen = read_good(read_fixture("qwen2-vl-7b")).frequencies,
-               base = halyard::frequencies::from_base(1e6, 128);
-    for (const std::int32_t kind : {HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
-        const halyard::angle_source source(qwen, halyard::describe_angles(kind, 0, 100)),
-            none(base, halyard::describe_angles(kind, 0, 100));
-        CHECK((source.get()->axes.n_axes == 3 && none.get()->axes.n_axes == 1));
-        for (const std::int64_t n_axes : {0, 1, 3}) {
-            auto one = plain;
-            one.n_axes = n_axes;
-            one.stride_axis = n_axes == 3 ? 0 : INT64_MAX;
-            CHECK(rows_of(source, &one, 1, 3) == rows_of(none, &plain, 1, 3));
-        }
-    }
-}
