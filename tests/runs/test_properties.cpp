@@ -49,18 +49,3 @@ TEST_CASE("rotations: of bf16, with steps of any parity", "[property]") {
         check_everywhere(choice, Catch::getSeed() + static_cast<std::uint64_t>(round));
     }
 }
-
-TEST_CASE("rotations: large enough to be shared, by tokens or by heads", "[property][threads]") {
-    for (int dtype = 0; dtype < 3; dtype++) {
-        for (const auto &shape : {std::array<std::int64_t, 3>{1, 130, 31}, {1, 3, 1024}}) {
-            Choice choice = Choice::of_rotations();
-            choice.level[of_dtype] = dtype;
-            choice.n_tensors = 1;
-            choice.shape = shape;
-            choice.rotary_dim = 128;
-            choice.rotary_offset = 1;
-            choice.head_dim = 130;
-            check_everywhere(choice, Catch::getSeed() + static_cast<std::uint64_t>(dtype));
-        }
-    }
-}
