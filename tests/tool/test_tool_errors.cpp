@@ -146,8 +146,6 @@ TEST_CASE("tool: what is said names the argument and its value", "[tool]") {
          {"angles --config gemma-3-4b.json --positions 0:3 -o y.npy", "", "layer_type"},
          {"frequencies --inv-freq ", "missing.npy", "missing.npy"},
          // Of what the library says.
-         values("--rotary-dim", "10", "10 elements from there are not inside a head_dim of 8"),
-         values("--rotary-offset", "9223372036854775807", "rotary_offset is 9223372036854775807"),
          values("--target", "nothing", "target is \"nothing\", which is none of x86"),
          values("--in-place --out-pairing", "interleaved", "y[0].data shares elements with x[0].data"),
          {"explain --head-dim ", "7", "rotary_dim is 7"},
