@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 namespace halyard {
 
@@ -19,10 +20,11 @@ halyard_status read_scale(const halyard_scale_desc *scale, const char *name, Dty
     HALYARD_TRY(check_choice(name, "reserved", given.reserved, 0, error));
     out->dynamic = given.kind == HALYARD_SCALE_DYNAMIC;
     out->by_head = given.per == HALYARD_SCALE_PER_HEAD;
+    const std::string_view kv(name, std::string_view(name).rfind('.'));  // which has out_dtype, too
     return check_fields(
         name,
         {{out->dynamic && given.per != 0, "per", given.per, ", but dynamic scales are per token and head, which is 0"},
-         {out->dynamic && !is_8_bit(out_dtype), "kind", "dynamic", ", but out_dtype is ", name_of(out_dtype),
+         {out->dynamic && !is_8_bit(out_dtype), "kind", "dynamic, but ", kv, ".out_dtype is ", name_of(out_dtype),
           ": dynamic scales are for e4m3, e5m2 and int8"}},
         error);
 }
