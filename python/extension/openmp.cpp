@@ -1,6 +1,7 @@
 #include "tokens.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <atomic>
 #include <map>
@@ -40,12 +41,26 @@ std::int32_t parallel_for(void *, std::int64_t n_tasks, Task task, void *data) {
     return 0;
 }
 
+/// Those that the process has loaded so far, which is quicker to tell than that a symbol is not there.
+std::uint64_t count_loaded_libraries() {
+    std::uint64_t n = 0;
+    const auto read_first = [](dl_phdr_info *info, std::size_t, void *out) {
+        *static_cast<std::uint64_t *>(out) = info->dlpi_adds;
+        return 1;
+    };
+    dl_iterate_phdr(read_first, &n);
+    return n;
+}
+
 }  // namespace
 
 std::int32_t count_openmp_threads() {
-    static const auto most = find<int (*)()>("omp_get_max_threads");
-    static const bool works = most != nullptr && find<Parallel>("GOMP_parallel") != nullptr;
-    return works ? most() : 1;
+    static std::atomic<int (*)()> most{nullptr};
+    static std::atomic<std::uint64_t> n_loaded{0};  // when it was last looked for: PyTorch may be imported later
+    if (const auto n = most == nullptr ? count_loaded_libraries() : n_loaded.load(); n_loaded.exchange(n) != n) {
+        most = find<Parallel>("GOMP_parallel") != nullptr ? find<int (*)()>("omp_get_max_threads") : nullptr;
+    }
+    return most != nullptr ? most.load()() : 1;
 }
 
 const halyard_executor *find_openmp_executor() {

@@ -11,7 +11,8 @@ namespace halyard::python {
 namespace {
 
 bool is_number(nb::handle argument) {
-    return PyLong_Check(argument.ptr()) || (PyIndex_Check(argument.ptr()) && !nb::hasattr(argument, "__dlpack__"));
+    const bool is_index = PyIndex_Check(argument.ptr()) && !PyBool_Check(argument.ptr());
+    return is_index && (PyLong_Check(argument.ptr()) || !nb::hasattr(argument, "__dlpack__"));
 }
 
 /// The number of the first token; throws `status` where it is no int64.

@@ -234,6 +234,8 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
                     "tokens are (0, if they start at position 0)")
     _refuse_tangents_in_graphs()
     how = describe(angles, layout=layout, **options) if options or layout != "bshd" else angles._key
+    if isinstance(positions, bool) or not isinstance(positions, (int, torch.SymInt, Tensor, type(None))):
+        raise TypeError(f"positions is a {type(positions).__name__}, not a tensor or an int")
     start = positions if isinstance(positions, (int, torch.SymInt)) else 0
     given = positions if isinstance(positions, Tensor) else None
     if k is None:

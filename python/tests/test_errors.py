@@ -86,7 +86,8 @@ BAD = [
     (dict(cache=SHARED, out=X), "out and cache are given"),
 ]
 NO_ARRAYS = [  # which raise TypeError
-    (dict(q=None), "q is a NoneType"), (dict(angles=None), "angles"), (dict(positions=[0, 1]), "positions is a list"),
+    (dict(q=None), "q is a NoneType"), (dict(angles=None), "angles"),
+    (dict(positions=[0, 1]), "positions is a list"), (dict(positions=True), "positions is a bool"),
     (dict(norm=zeros(DIM)), "norm is a ndarray, not a halyard.Norm"), (dict(norm=1.0), "norm is a float"),
     (dict(position_scales=2.0), "position_scales of q is a float"), (dict(scale="1"), "scale of q is a str"),
     (dict(groups=3), "groups"),

@@ -87,8 +87,8 @@ class OnDevice(torch.Tensor):
 def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch):
     """Tensors of a CUDA device are described at each call, and go to the same place; here the CPU stands for one."""
     monkeypatch.setattr(halyard.torch, "turn_on_cuda", halyard._core.rotate)
-    (q, k), how = draw(rng, dtype, 3, 1), halyard.torch.describe(angles, rotary_offset=2, threads=1)
-    back = halyard.torch.describe(angles, rotary_offset=2, threads=1, inverse=True)
+    (q, k), how = draw(rng, dtype, 3, 1), halyard.torch.describe(angles, rotary_offset=2)
+    back = halyard.torch.describe(angles, rotary_offset=2, inverse=True)
     for positions in (AT,), (None, 3):
         told = [Tensor(x.clone(), rotary_offset=2) for x in (q, k)]
         expected = halyard.rotate(*told, angles=angles, positions=positions[-1])
@@ -156,7 +156,7 @@ def test_given_rows(rng):
 
 def test_many_threads(rng, angles):
     """Each with shapes of its own, so that runs are bound and found at the same time."""
-    (q,), how = draw(rng, torch.float32, 40), halyard.torch.describe(angles, threads=1)
+    (q,), how = draw(rng, torch.float32, 40), halyard.torch.describe(angles)
     expected = halyard.rotate(q, angles=angles, positions=0)
 
     def work(seed):
@@ -273,6 +273,7 @@ def test_bad_input(rng, angles):
             (Exception, "float64", lambda: torch.compile(turn, fullgraph=True, backend="eager")(q.double())),
             (halyard.Error, "no_grad", lambda: ops.rotate_(q, how)),
             (halyard.Error, "no_grad", lambda: ops.rotate_qk_(q, k, how)),
+            *((TypeError, "positions is a", functools.partial(turn, q, positions=bad)) for bad in (True, [0, 1])),
             *((TypeError, "angles", functools.partial(make, angles=None))
               for make in (halyard.torch.describe, functools.partial(rotate, q)))):
         with pytest.raises(raised, match=words):
