@@ -27,19 +27,6 @@ constexpr std::pair<const char *, std::int64_t halyard_cache_desc::*> numbers_of
 /// A stride of a cache within a block, where 0 means that there is one step.
 std::int64_t stride_within(const Array &array, int dim) { return array.size(dim) > 1 ? array.stride(dim) : 0; }
 
-/// A tensor whose batch rows, tokens, heads and elements are these dimensions of an array; -1: it has none.
-halyard_tensor view_of(const Array &array, const std::array<int, 4> &dims) {
-    auto result = make_struct<halyard_tensor>();
-    result.dtype = array.dtype();
-    result.device = array.device() == Array::on_cpu ? HALYARD_CPU : HALYARD_CUDA;
-    result.data = array.data();
-    for (std::size_t i = 0; i < dims.size(); ++i) {
-        result.shape[i] = dims[i] < 0 ? 1 : array.size(dims[i]);
-        result.strides[i] = dims[i] < 0 ? 0 : array.stride(dims[i]);
-    }
-    return result;
-}
-
 }  // namespace
 
 halyard_tensor HeadOrder::view(const Array &array) const {
@@ -48,42 +35,37 @@ halyard_tensor HeadOrder::view(const Array &array) const {
         array.refuse_shape(heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
                                        : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]");
     }
-    return view_of(array, {n - 4, heads_first ? n - 2 : n - 3, heads_first ? n - 3 : n - 2, n - 1});
+    auto result = make_struct<halyard_tensor>();
+    result.dtype = array.dtype();
+    result.device = array.device() == Array::on_cpu ? HALYARD_CPU : HALYARD_CUDA;
+    result.data = array.data();
+    const int dims[] = {n - 4, heads_first ? n - 2 : n - 3, heads_first ? n - 3 : n - 2, n - 1};  // -1: no batch
+    for (std::size_t i = 0; i < std::size(dims); ++i) {
+        result.shape[i] = dims[i] < 0 ? 1 : array.size(dims[i]);
+        result.strides[i] = dims[i] < 0 ? 0 : array.stride(dims[i]);
+    }
+    return result;
 }
-
-namespace {
-
-/// A stage of halyard.Tensor: what it is called there, and what reads it.
-struct StageOfTensor {
-    const char *name;
-    void (Operand::*read)(nb::handle value);
-};
-
-}  // namespace
 
 void Operand::read_stages(nb::handle tensor) {
     // In this order, because records say how wide a head is, and a cache where scales go.
-    static constexpr StageOfTensor all[] = {{"rotary_offset", &Operand::read_rotary_offset},
-                                            {"from_groups", &Operand::read_from_groups},
-                                            {"dtype", &Operand::read_dtype},
-                                            {"groups", &Operand::read_groups},
-                                            {"cache", &Operand::read_cache},
-                                            {"groups", &Operand::read_group_scales},
-                                            {"norm", &Operand::read_norm},
-                                            {"position_scales", &Operand::read_position_scales},
-                                            {"hadamard", &Operand::read_hadamard},
-                                            {"scale", &Operand::read_scale}};
+    static constexpr std::pair<const char *, void (Operand::*)(nb::handle)> all[] = {
+        {"rotary_offset", &Operand::read_rotary_offset}, {"from_groups", &Operand::read_from_groups},
+        {"dtype", &Operand::read_dtype},                 {"groups", &Operand::read_groups},
+        {"cache", &Operand::read_cache},                 {"groups", &Operand::read_group_scales},
+        {"norm", &Operand::read_norm},                   {"position_scales", &Operand::read_position_scales},
+        {"hadamard", &Operand::read_hadamard},           {"scale", &Operand::read_scale}};
     static const auto *const names = [] {
         auto *const made = new std::vector<nb::object>;
-        for (const auto &stage : all) {
-            made->push_back(nb::steal(PyUnicode_InternFromString(stage.name)));
+        for (const auto &[name, _] : all) {
+            made->push_back(nb::steal(PyUnicode_InternFromString(name)));
         }
         return made;
     }();
     for (std::size_t i = 0; i < std::size(all) && !tensor.is_none(); ++i) {
         const auto value = nb::getattr(tensor, (*names)[i]);
         if (!value.is_none()) {
-            (this->*all[i].read)(value);
+            (this->*all[i].second)(value);
         }
     }
 }

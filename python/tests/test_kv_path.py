@@ -165,8 +165,3 @@ def test_dynamic_scales(angles, rng):
     rotate(Tensor(x[0], cache=cache, scale=halyard.DynamicScale(scales)), angles=angles, positions=0, slots=SLOTS)
     check(cache[SLOTS[STORED]], scales[SLOTS[STORED]], y[0, STORED])
     assert np.count_nonzero(scales != -1) == 4 * HEADS
-
-
-def test_v_takes_no_rotation(angles, qkv):
-    v = rotate(*qkv[:2], Tensor(qkv[2], dtype="bf16"), angles=angles, positions=5)[2]
-    assert np.array_equal(v, qkv[2].astype(ml_dtypes.bfloat16))
