@@ -79,22 +79,6 @@ def said(monkeypatch):
     return said
 
 
-@pytest.mark.parametrize("version", ["0.31.2", "0.33.0", "1.32.0", "dev"])
-def test_another_version(monkeypatch, said, version):
-    import vllm
-    monkeypatch.setattr(vllm, "__version__", version)
-    assert said() == [
-        f"Halyard does nothing: vLLM is {version}, and the plug-in knows those from 0.32 on and before 0.33"]
-
-
-def test_versions_that_are_known(monkeypatch):
-    import vllm
-    from halyard.vllm import why_not
-    for version in "0.32.0", "0.32.1+cpu", vllm.__version__:
-        monkeypatch.setattr(vllm, "__version__", version)
-        assert why_not("fused") is None
-
-
 def test_another_platform(monkeypatch, said):
     from vllm.platforms import current_platform
     monkeypatch.setattr(type(current_platform), "is_cpu", lambda self: False)
@@ -103,7 +87,7 @@ def test_another_platform(monkeypatch, said):
 
 
 def test_no_vllm(monkeypatch, said):
-    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", None)
     sentence, = said()
     assert "vLLM cannot be imported" in sentence
 
@@ -113,6 +97,23 @@ def test_a_vllm_of_other_parts(monkeypatch, said):
     monkeypatch.setitem(fused.KNOWN, "LlamaAttention", "llama_that_is_not_there")
     sentence, = said()
     assert "not as the plug-in knows it" in sentence and "llama_that_is_not_there" in sentence
+
+
+def test_a_vllm_of_other_code(monkeypatch, fused):
+    from vllm.model_executor.models.llama import LlamaAttention
+    layout = fused._LAYOUTS["vec"]
+    fused._compare([LlamaAttention])
+    for words, change, *changed in (
+            ("LlamaAttention.forward differs in attn, gate", monkeypatch.setattr, LlamaAttention, "forward",
+             lambda self: (self.gate, self.qkv_proj.split, self.q_size, self.kv_size, self.rotary_emb, self.o_proj)),
+            ("cpu_attention_with_kv_cache takes query", monkeypatch.setattr, fused._custom_ops,
+             "cpu_attention_with_kv_cache", lambda query: None),
+            ("its caches for vec have another layout", monkeypatch.setitem, fused._LAYOUTS, "vec",
+             lambda b, d: layout(b, d)[::-1])):
+        change(*changed)
+        with pytest.raises(ImportError, match=words):
+            fused._compare([LlamaAttention])
+        monkeypatch.undo()
 
 
 LEFT = {

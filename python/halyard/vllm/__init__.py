@@ -12,14 +12,12 @@ What cannot be done is said in one sentence of vLLM's log, and then vLLM goes on
 import collections
 import logging
 import os
-import re
 
 from .._convert import convert
 from .._core import Error
 
 MODES = ("off", "fused")
 DEFAULT = "fused"
-VERSIONS = ((0, 32), (0, 33))  # of vLLM: from the first on, and before the second
 
 logger = logging.getLogger("vllm.halyard")  # vLLM's own settings reach it there
 
@@ -46,15 +44,9 @@ def why_not(mode: str) -> str | None:
     if mode not in MODES:
         return f'HALYARD_VLLM is "{mode}", which is none of: {", ".join(MODES)}'
     try:
-        import vllm
         from vllm.platforms import current_platform
     except ImportError as error:
         return f"vLLM cannot be imported ({error}), which the plug-in is for"
-    version = getattr(vllm, "__version__", "unknown")
-    found = re.match(r"(\d+)\.(\d+)", version)
-    if found is None or not VERSIONS[0] <= (int(found[1]), int(found[2])) < VERSIONS[1]:
-        first, end = (".".join(map(str, bound)) for bound in VERSIONS)
-        return f"vLLM is {version}, and the plug-in knows those from {first} on and before {end}"
     if not current_platform.is_cpu():
         return f"vLLM runs on {current_platform.device_type}, and the plug-in is for CPUs"
     import torch

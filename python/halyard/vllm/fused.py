@@ -1,10 +1,14 @@
 """Attention layers whose norms, rotation, store and attention are one operator."""
 
+import functools
 import importlib
+import inspect
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from vllm import _custom_ops
 from vllm.config import get_current_vllm_config
 from vllm.model_executor.layers.attention.attention import get_attention_context
 from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
@@ -20,10 +24,17 @@ from .angles import pairing_of, source_of
 
 Tensor = torch.Tensor
 
-# Classes whose forward is known: q, k and v from qkv_proj, norms of each head where there are any, rotary_emb, attn and
-# o_proj. A class that inherits one of these and has a forward of its own keeps it.
+# Classes whose forward is known, with their files: q, k and v from qkv_proj, norms of each head where there are any,
+# rotary_emb, attn and o_proj. A class that inherits one of these and has a forward of its own keeps it.
 KNOWN = {"LlamaAttention": "llama", "MistralAttention": "mistral", "Qwen2Attention": "qwen2", "Qwen3Attention": "qwen3",
          "Gemma3Attention": "gemma3"}
+# What these forwards, and what else is replaced or called, use by name: all of them, and what some do besides. A vLLM
+# whose code uses other names may compute something else.
+_USED = set("qkv_proj split q_size kv_size rotary_emb attn o_proj".split())
+_USED_BY_SOME = set("view shape flatten unflatten num_heads num_kv_heads head_dim qk_norm q_norm k_norm "
+                    "do_llama_4_scaling _get_llama_4_attn_scale to dtype".split())
+_ATTENTION = ("query key_cache value_cache output query_start_loc seq_lens scale causal alibi_slopes sliding_window "
+              "block_table softcap scheduler_metadata s_aux dynamic_causal k_scale v_scale kv_cache_dtype").split()
 # Where an element of a block lies, by what vLLM calls the instruction set: (of k, of v), for b slots of heads of d.
 _LAYOUTS = {
     "vec": lambda b, d: (dict(stride_token=1, tile_elements=1, stride_tile_elements=b), dict(stride_token=d)),
@@ -172,6 +183,7 @@ def _replace(kind: Any) -> None:
         if isinstance(impl, HalyardAttentionImpl):
             impl.is_known = True
 
+    @functools.wraps(stock_forward)
     def forward(self: Any, positions: Tensor, hidden_states: Tensor, **others: Any) -> Tensor:
         if not self.halyard:
             return stock_forward(self, positions, hidden_states, **others)
@@ -184,11 +196,34 @@ def _replace(kind: Any) -> None:
     kind.__init__, kind.forward = init, forward
 
 
+def _compare(kinds: list[Any]) -> None:
+    """Raises ImportError where what is replaced or called is not what this was written for: its names, and the layouts
+    of caches."""
+    for kind in kinds:
+        names = set(inspect.unwrap(kind.__dict__["forward"]).__code__.co_names)
+        if odd := (_USED - names) | (names - _USED - _USED_BY_SOME):
+            raise ImportError(f"{kind.__name__}.forward differs in {', '.join(sorted(odd))}")
+    if (names := [*inspect.signature(_custom_ops.cpu_attention_with_kv_cache).parameters]) != _ATTENTION:
+        raise ImportError(f"cpu_attention_with_kv_cache takes {', '.join(names)}")
+    qkv, slots = torch.arange(3 * 6 * 64).remainder(251).view(3, 6, 64).bfloat16(), torch.tensor([40, 5, 33])
+    table = torch.tensor([[1.0, 0.0]]).repeat_interleave(32, 1).bfloat16()  # turns nothing
+    module = SimpleNamespace(num_heads=2, num_kv_heads=2, head_dim=64,
+                             rotary_emb=SimpleNamespace(cos_sin_cache=table, is_neox_style=True))
+    for isa in ("vec", "vec16", *["amx"] * torch.cpu._is_amx_tile_supported()):
+        ours, theirs = torch.zeros(2, 2, 2, 32, 2 * 64).bfloat16()
+        q, k, v = qkv.chunk(3, 1)
+        KvPath(module, ours, isa).run(qkv.view(3, -1), 0 * slots, slots, torch.empty_like(q).view(3, -1))
+        _custom_ops.cpu_attn_reshape_and_cache(k, v, *theirs.view(2, 2, 64, 64).chunk(2, 2), slots, isa)
+        if not torch.equal(ours, theirs):
+            raise ImportError(f"its caches for {isa} have another layout")
+
+
 def install() -> None:
     kinds = [getattr(importlib.import_module(f"vllm.model_executor.models.{file}"), name)
              for name, file in KNOWN.items()]
     if hasattr(kinds[0], "halyard"):
         return
+    _compare(kinds)
     register_backend(AttentionBackendEnum.CPU_ATTN, f"{__name__}.{HalyardAttentionBackend.__qualname__}")
     for kind in kinds:
         _replace(kind)
