@@ -112,17 +112,19 @@ std::string hook() {
         return "ggml has no CPU backend, so nothing is replaced";
     }
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);
-    // What lies behind the version in a table, and in graphs and tensors, is known of this version only.
-    if (reg->api_version != GGML_BACKEND_API_VERSION || std::strcmp(ggml_version(), HALYARD_GGML_VERSION) != 0) {
-        return std::string("this library was built for ggml " HALYARD_GGML_VERSION ", and this is ggml ") +
-               ggml_version() + " with backend API " + std::to_string(reg->api_version) + ", so nothing is replaced";
-    }
     if (hooks().init_backend != nullptr) {
         return {};
     }
     std::string why_not = find_kernels();
     if (!why_not.empty()) {
         return why_not;
+    }
+    // Its tables have a version of their own. Graphs and tensors have none, so these are tried.
+    const std::string differs =
+        reg->api_version == GGML_BACKEND_API_VERSION ? find_difference(device) : "the tables of backends";
+    if (!differs.empty()) {
+        return std::string("ggml ") + ggml_version() + " differs from the one that this library was built for in " +
+               differs + ", so nothing is replaced";
     }
     hooks().init_backend = device->iface.init_backend;
     hooks().get_proc_address = reg->iface.get_proc_address;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace halyard_ggml {
@@ -37,6 +38,10 @@ private:
     std::vector<std::unique_ptr<Replacements>> known_;  // the latest last
     Counts counts_;                                     // of those that are not known any more
 };
+
+/// In what the ggml that is loaded differs from the one that this was compiled for, or nothing: names, structs, and what a
+/// small graph computes with and without Halyard. Throws std::bad_alloc.
+std::string find_difference(ggml_backend_dev_t device);
 
 /// Writes a line to ggml's log.
 void log_line(ggml_log_level level, const char *text);
