@@ -1,4 +1,4 @@
-"""Breaks the runtime on purpose, to see which tests notice: mutate.py [conditions|values] [FILE...] [--seed N] [--count N]
+"""Breaks the runtime on purpose, to see which tests notice: mutate.py [conditions|values|kernels] [FILE...] [--seed N] [--count N]
 
 conditions (the default) breaks each check, one at a time. A check is a condition that is returned, chooses between an
 error and none, or whose branch fails or leaves early. It is broken by never holding ("deleted") and by holding just
@@ -8,6 +8,9 @@ prints what notices first, and fails where no test notices and EQUIVALENT does n
 values makes --count mutants by RULES, at most one in a function. --seed says which. No choice depends on where code
 stands, so most mutants outlive moves. Every test that reaches a mutant is tried. Those that notice it go to
 build/mutations/values.tsv, and in the end it prints what each test is good for.
+
+kernels breaks some values of the generators' arithmetic in the same way (a tenth of --count), and emits the kernels for
+CPUs anew with each.
 
 All mutants of a kind are in one build, in build/mutations, where HALYARD_MUTANT says which is broken. One is tried by
 the tests that reach it with nothing broken. FILE restricts what is tried, but changes no choice: it is a file or folder
@@ -34,6 +37,7 @@ CMAKE = ROOT / ".deps/venv/bin/cmake"
 # Headers first: their checks keep their numbers, by which all is built, while sources change.
 FILES = sorted((str(path.relative_to(ROOT)) for path in ROOT.glob("runtime/**/*.*") if path.suffix in (".cpp", ".h")
                 and not path.is_relative_to(ROOT / "runtime/include")), key=lambda name: (name.endswith(".cpp"), name))
+ARITHMETIC = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("generators/arithmetic/*.h"))
 # The programs that are to notice what is broken, and their cases as Catch2 names them. One of them has none.
 PROGRAMS = {
     "halyard_test_allocations": None,
@@ -183,7 +187,7 @@ def write(mutants):
         for i, (begin, end, new) in enumerate(mutant.edits):
             edits[mutant.file].append((begin, end, number * (-1) ** i, new.replace("ID", str(number))))
     sources = {}
-    for file in FILES:
+    for file in FILES if edits.keys() <= set(FILES) else ARITHMETIC:
         text, parts, at = read(file)[0], [], 0
         for begin, end, _, new in sorted(edits[file]):
             parts += [text[at:begin], new]
@@ -319,14 +323,14 @@ def find_values(file):
 class Values:
     """The mutants that a seed chooses of all that compile: of each function one, in the functions of least rank."""
 
-    def __init__(self, seed, count):
+    def __init__(self, seed, count, files):
         def rank(*words):
             """As good as a random number, and always the same for these words."""
             return hashlib.sha256(repr((seed, *words)).encode()).digest()
 
         self.count = count
         functions = collections.defaultdict(list)
-        for value in itertools.chain(*map(find_values, FILES)):
+        for value in itertools.chain(*map(find_values, files)):
             functions[value.function, value.file].append(value)
         self.functions = [sorted(functions[one], key=lambda value: (rank(one[0], value.how), rank(one[0], value.text)))
                           for one in sorted(functions, key=lambda one: (rank(one[0]), one))]
@@ -349,11 +353,17 @@ class Values:
 def try_values(builds, files, pool, tests):
     """Writes which tests notice each mutant, and prints what that says of the tests."""
     noticed, tried = {}, collections.Counter()  # the tests by mutant; with how many mutants a test was tried
-    with (builds.root.parent / "values.tsv").open("w") as table:
+    with builds.root.with_suffix(".tsv").open("w") as table:
         for number, mutant in builds.mutants.items():
             if mutant.file not in files:
                 continue
-            reaching = [test for test in tests if test.reaches[number]]
+            if builds.emits:
+                for manifest in (builds.host / "kernels").glob("kernels_*.json"):
+                    manifest.unlink()  # so that all are emitted anew
+                if builds.make(builds.programs, HALYARD_MUTANT=str(number)):
+                    print(f"{mutant}\tnot emitted", flush=True)
+                    continue
+            reaching = [test for test in tests if builds.emits or test.reaches[number]]
             failed = pool.map(lambda test: builds.notices(test, HALYARD_MUTANT=str(number)), reaching)
             noticed[mutant] = [test for test, fails in zip(reaching, failed) if fails]
             tried.update(reaching)
@@ -379,12 +389,14 @@ class Builds:
     def __init__(self, kind, values):
         self.root = ROOT / "build/mutations" / kind
         self.host = self.root / "build/host"
+        self.emits = kind == "kernels"
+        self.programs = {name: PROGRAMS[name] for name in (["halyard_tests"] if self.emits else PROGRAMS)}
         while True:
             self.mutants = values.chosen() if values else all_conditions()
             assert max(self.mutants) < MOST_MUTANTS
             self.copy(write(self.mutants))
             # What does not compile shows before the tests are compiled.
-            said = self.make(["halyard_tool"]) or self.make(PROGRAMS)
+            said = self.make(["halyard_generator" if self.emits else "halyard_tool"]) or self.make(self.programs)
             if not said:
                 return
             if not values or not values.refuse(said):
@@ -403,17 +415,18 @@ class Builds:
             if not path.exists() or path.read_bytes() != content:
                 path.write_bytes(content)
 
-    def make(self, targets):
+    def make(self, targets, **variables):
         """Builds targets. Returns what was said if that fails, else nothing."""
         if not (self.host / "build.ninja").exists():
             (self.root / ".deps").unlink(missing_ok=True)
             (self.root / ".deps").symlink_to(ROOT / ".deps")
-            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF",
-                       f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]  # whose kernels have no mutants
+            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF",  # the host build's kernels have no mutants
+                       "-DHALYARD_BUILD_CUDA=OFF" if self.emits else f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]
             subprocess.run(command, cwd=self.root, stdout=sys.stderr, check=True)
         print("building", *targets, file=sys.stderr)
         command = [CMAKE, "--build", self.host, "--target", *targets, "--", "-k", "0"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env={**os.environ, **variables})
         return done.stdout if done.returncode != 0 else ""
 
     def notices(self, test, **variables):
@@ -438,7 +451,7 @@ class Builds:
     def find_tests(self, pool):
         """All tests. Those that take longest are first, so that no CPU waits for the last."""
         found = []
-        for program, cases in PROGRAMS.items():
+        for program, cases in self.programs.items():
             command = [self.host / "bin" / program, cases, "--list-tests", "--reporter", "xml"]
             listed = subprocess.check_output(command, text=True) if cases else "<Name></Name><Tags></Tags>"
             found += [Test(program, html.unescape(name), tags) for name, tags in
@@ -448,16 +461,20 @@ class Builds:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", metavar="[conditions|values] FILE")
+    parser.add_argument("what", nargs="*", metavar="[conditions|values|kernels] FILE")
     parser.add_argument("--seed", type=int, default=20261121, help="of values [%(default)s]")
     parser.add_argument("--count", type=int, default=100, help="of values [%(default)s]")
     options = parser.parse_args()
-    kind = options.what.pop(0) if options.what[:1] in (["conditions"], ["values"]) else "conditions"
+    kind = options.what.pop(0) if options.what[:1] in (["conditions"], ["values"], ["kernels"]) else "conditions"
     for name in options.what:
         if not any(file.startswith(f"runtime/{name}") for file in FILES):
             sys.exit(f"mutate.py: {name} is none of {', '.join(FILES)}")
     files = [file for file in FILES if file.startswith(tuple(f"runtime/{name}" for name in options.what or [""]))]
-    builds = Builds(kind, Values(options.seed, options.count) if kind == "values" else None)
+    values = Values(options.seed, options.count, FILES) if kind == "values" else None
+    if kind == "kernels":
+        files = ARITHMETIC
+        values = Values(options.seed, options.count // 10, files)
+    builds = Builds(kind, values)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         tests = builds.find_tests(pool)
         if kind == "conditions":
