@@ -427,6 +427,32 @@ def test_types_are_read_as_their_code_works_or_refused_by_name(first):
     assert not wrong, "\n".join(f"{case['model_type']}, {case['layer_type']}: {case['words']}" for case in wrong)
 
 
+# Where the code of a type multiplies q by something that depends on position. A type that comes to these has to be read
+# by config/query.cpp, or refused.
+MULTIPLIES = re.compile(r"(query|\bq)\w*\s*(=\s*\(*\s*(query|q)\w*)?\s*\*=?\s*\(?(get_llama_4_attn_scale|attn_scales\b"
+                        r"|attention_scaling\b|tau\b)|log1?p?\(\s*\(?\(?(position|effective_n|kwargs\[\"position_ids)"
+                        r"|log_pos = \(position_ids")
+REFUSED = {"inkling_text", "inkling2_text", "inkling2_loop_text", "mistral_large4", "mistral_large4_text"}
+READ = {"llama4_text", "ministral3", "mistral4", "beam"}
+
+
+def test_every_type_that_scales_q_is_read_or_refused():
+    found = {}
+    for model_type in TYPES:
+        try:
+            config = default_config(model_type)
+        except Exception:  # noqa: BLE001: whatever a config's class raises
+            continue
+        is_text = config is not None and "vision" not in config.model_type and not hasattr(config, "text_config")
+        if is_text and MULTIPLIES.search(modeling_module(config)[1]):
+            found[model_type] = config
+    others = {name for name in found.keys() - READ - REFUSED if not re.search(r"audio|assistant|vision", name)}
+    assert not others and READ - {"beam"} <= found.keys()
+    for model_type in found.keys() & REFUSED:
+        with pytest.raises(halyard.Error):
+            halyard.Frequencies.from_config(found[model_type])
+
+
 if __name__ == "__main__":
     written = []
     for one in (case for name in TYPES for case in cases_of(name)):
