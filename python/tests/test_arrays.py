@@ -56,6 +56,8 @@ def test_torch_and_jax(rng, angles, library, dtype):
     assert heads_first.shape == (2, 4, 3, DIM) and (heads_first.swapaxes(1, 2) == y).all()
     eight, k = halyard.rotate(Tensor(x, dtype="e4m3"), x[:, :, :1], angles=angles, positions=0)
     assert eight.dtype == source.float8_e4m3fn and type(eight) is type(k) is kind
+    records = (halyard.convert(each, groups="vllm_int8") for each in (x, wide))
+    assert all(type(made) is kind and np.array_equal(made, wanted) for made, wanted in zip(*records))
     if library == "torch":
         assert halyard.rotate(x, angles=angles, positions=5, in_place=True) is x and (x == y).all()
     else:

@@ -1,5 +1,5 @@
-"""Records of groups: views, scales apart, moves, other libraries, bad input. Those in caches are in test_kv_path.py; which
-bytes they hold is for C++'s tests."""
+"""Records of groups: views, scales apart, moves, bad input. Caches are in test_kv_path.py; which bytes they hold is for
+C++'s tests."""
 
 import re
 
@@ -87,15 +87,6 @@ def test_scales_apart(rng, angles, preset, dtype, of_groups):
                 assert not np.delete(flat, SLOTS[SLOTS >= 0], 0).any()
             halyard.rerotate(Tensor(moved[0], groups=Groups(preset, moved[1])), angles=angles, **MOVE)
             halyard.rerotate(stored, angles=angles, slots=SLOTS, **MOVE)
-
-
-def test_torch_and_jax(keys):
-    """Records and scales that are made are PyTorch's for its own tensors, and NumPy's for JAX's."""
-    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax.numpy")
-    expected = halyard.convert(keys, groups="vllm_int8")
-    for given, kind in (torch.from_numpy(keys), torch.Tensor), (jax.asarray(keys), np.ndarray):
-        for made, wanted in zip(halyard.convert(given, groups="vllm_int8"), expected):
-            assert type(made) is kind and np.array_equal(np.asarray(made), wanted)
 
 
 X, U8 = np.zeros((2, 1, 64), np.float32), np.zeros((2, 1, 68), np.uint8)
