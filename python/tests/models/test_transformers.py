@@ -207,10 +207,3 @@ def test_models_that_turn_by_other_frequencies_now_are_refused(name):
             held = next(key for key in rotary._buffers if key.endswith("inv_freq") and "original" not in key)
             rotary._buffers[held] = change(rotary._buffers[held]).to(dtype)
             refused(model, "RotaryEmbedding of .* (holds other frequencies|does not turn)")
-
-
-def test_forward_mode_of_a_patched_model_is_refused(ids):
-    model = patch(small_models.make("llama"))
-    embedded = model.get_input_embeddings()(ids).detach()
-    with pytest.raises(halyard.Error, match="forward-mode"):
-        torch.func.jvp(lambda x: model(inputs_embeds=x).logits, (embedded,), (torch.ones_like(embedded),))
