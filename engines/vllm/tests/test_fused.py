@@ -39,16 +39,10 @@ def test_f32(pair, model):
     check(*pair(model, "float32"), models.prompts(5, 120), 1e-4)
 
 
-def test_f16(pair):
-    check(*pair("llama", "float16"), models.prompts(5, 120), 0)
-
-
-def test_heads_that_are_turned_in_part(pair):
-    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
-    check(*pair("llama", more={"rope_parameters": rope}), models.prompts(5, 120), 0)
-
-
-def test_a_scaled_model(pair):
-    rope = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 256}
-    check(*pair("llama", more={"rope_parameters": rope}), models.prompts(5, 120), 0)
+@pytest.mark.parametrize("dtype, rope", [
+    ("float16", {}), (None, {"partial_rotary_factor": 0.5}),
+    (None, {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 256})], ids=["float16", "partial", "llama3"])
+def test_other_rotations(pair, dtype, rope):
+    rope = {"rope_type": "default", "rope_theta": 1e4, **rope}
+    check(*pair("llama", dtype, more={"rope_parameters": rope}), models.prompts(5, 120), 0)
