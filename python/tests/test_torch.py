@@ -190,10 +190,13 @@ WAYS = {  # by forward mode, and by torch.func
     "dual": dual, "dual, no_grad": lambda f, x: dual(f, x, mode=torch.no_grad),
     "dual, gradient": lambda f, x: dual(f, x, True),
     "dual, compiled": lambda f, x: (g := compiled(f), g(x), dual(g, x)),  # a graph from before there was a tangent
-    "jvp": lambda f, x: func.jvp(f, (x,), (x,)),
+    "jvp": lambda f, x: func.jvp(f, (x,), (x,)), "jacfwd": lambda f, x: func.jacfwd(f)(x),
+    "linearize": lambda f, x: func.linearize(f, x),
     "jvp, compiled": lambda f, x: compiled(lambda y: func.jvp(f, (y,), (x,))[1])(x),
     "jvp of vmap": lambda f, x: func.jvp(torch.vmap(f), (x[None],), (x[None],)),
     "grad": lambda f, x: func.grad(lambda y: f(y).sum())(x), "jacrev": lambda f, x: func.jacrev(f)(x),
+    "hessian": lambda f, x: func.hessian(f)(x),
+    "vmap of grad": lambda f, x: torch.vmap(func.grad(lambda y: f(y).sum()))(x[None]),
     "grad, compiled": lambda f, x: compiled(func.grad(lambda y: f(y).sum()))(x)}
 
 
@@ -204,14 +207,16 @@ def test_other_derivatives_are_refused(angles, name):
         pytest.skip("fails within the compiler")
     x, at = torch.ones(1, 1, DIM), dict(angles=angles, positions=torch.tensor([1]))
 
-    def in_place(q):
-        y = q.clone()
+    def bare(name, q):
+        """An operator itself, and its last tensor."""
+        given = (y := q.clone(),) if "_qk" not in name else (x.clone(), y := q.clone())
         with torch.set_grad_enabled(y.requires_grad):
-            ops.rotate_(y, halyard.torch.describe(angles), at["positions"])
-        return y
+            made = getattr(ops, name)(*given, halyard.torch.describe(angles), at["positions"])
+        return y if made is None else made[-1] if isinstance(made, tuple) else made
 
     lines = "(?s)" if "compiled" in name else ""  # where PyTorch puts words of its own around the sentence
-    for f in (lambda q: rotate(q, **at), lambda q: rotate(x, q, **at)[1], lambda q: halyard.rotate(q, **at), in_place):
+    for f in (lambda q: rotate(q, **at), lambda q: rotate(x, q, **at)[1], lambda q: halyard.rotate(q, **at),
+              *(functools.partial(bare, op) for op in ("rotate", "rotate_qk", "rotate_", "rotate_qk_"))):
         with pytest.raises((halyard.Error, RuntimeError), match=lines + r"\A.*(tangent|gradient|DLPack|out=).*\Z"):
             pytest.fail(f"{name} gives {WAYS[name](f, x)}")
     torch._dynamo.reset()  # else it runs what it gave up to compile, and asks for graphs of what lies within operators
