@@ -2,10 +2,11 @@
 #pragma once
 
 #include "angles/angle_source.h"
+#include "checks/oracle.h"
 #include "checks/sized.h"
-#include "frequencies/frequencies.h"
 #include "core/kernels.h"
 #include "core/rows.h"
+#include "frequencies/frequencies.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,6 +18,13 @@
 
 inline constexpr std::int32_t least_position = std::numeric_limits<std::int32_t>::min();
 inline constexpr std::int32_t greatest_position = std::numeric_limits<std::int32_t>::max();
+
+/// A position of any size, often an end of the range.
+inline std::int32_t random_position(oracle::Random &random) {
+    static constexpr std::int32_t special[] = {0, 1, -1, 2, least_position, least_position + 1, greatest_position};
+    return random.one_in(3) ? random.one_of(special)
+                            : static_cast<std::int32_t>(static_cast<std::int64_t>(random.bits()) >> random.in(32, 62));
+}
 
 /// Attention factors for tests of rounding: below, at, just above and far above a power of two.
 inline constexpr double attention_factors[] = {1.0, 0.7071, 1.0001, 1.2079, 1.3, 1.9};

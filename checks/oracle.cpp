@@ -161,12 +161,6 @@ long double greatest(std::int32_t dtype) { return format_of(dtype).greatest; }
 
 long double overflow_threshold(std::int32_t dtype) { return greatest(dtype) + half_ulp(dtype, greatest(dtype)); }
 
-Pair<float> rotate(Pair<float> x, float cos, float sin) {
-    // This file is compiled without contraction, so each operation rounds.
-    const float minus_cross0 = x.x1 * sin, cross1 = x.x0 * sin;
-    return {std::fma(x.x0, cos, -minus_cross0), std::fma(x.x1, cos, cross1)};
-}
-
 Pair<long double> rotate_exactly(Pair<long double> x, long double cos, long double sin) {
     return {x.x0 * cos - x.x1 * sin, x.x1 * cos + x.x0 * sin};
 }

@@ -34,10 +34,6 @@ struct Pair {
     T x0, x1;
 };
 
-/// Rotates in f32, with cos and sin from the row, by one fused multiply-add for each output. For the inverse the caller
-/// negates sin.
-Pair<float> rotate(Pair<float> x, float cos, float sin);
-
 /// Rotates in long double: exact but for its last bit.
 Pair<long double> rotate_exactly(Pair<long double> x, long double cos, long double sin);
 

@@ -1,9 +1,9 @@
 // The memory of a case: regions between pages that nothing may touch, which hold arrays one behind the other.
 #pragma once
 
+#include "checks/cases/call.h"
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
-#include "checks/cases/call.h"
 
 #include <memory>
 #include <vector>
@@ -44,6 +44,7 @@ public:
     void place(oracle::Random &random) {
         for (Region &region : regions_) {
             region.size = round_up(region.size, region.step);
+            region.is_low = random.one_in(4);
             region.memory =
                 std::make_unique<GuardedMemory>(static_cast<std::size_t>(region.size) / GuardedMemory::page + 1);
             for (char *at = region.begin(); at < region.end(); at += 8) {
@@ -103,9 +104,10 @@ public:
 private:
     struct Region {
         std::int64_t step = 1, size = 0;
+        bool is_low = false;  // or at the upper end of its pages
         std::unique_ptr<GuardedMemory> memory;
-        char *begin() const { return end() - size; }
-        char *end() const { return memory->end(); }
+        char *begin() const { return is_low ? memory->begin() : memory->end() - size; }
+        char *end() const { return begin() + size; }
     };
     /// A pointer of a case, and where it is to lead: so many bytes into a region.
     struct Pointer {

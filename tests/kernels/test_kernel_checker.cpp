@@ -47,27 +47,22 @@ struct Call : Arguments {
     }
 };
 
-/// Rotates once more, by `turn`, and rounds as `narrow` likes.
-template <std::int32_t dtype, auto turn, auto narrow>
+/// Rotates once more, and rounds as `narrow` likes; and both products, unless one is fused.
+template <std::int32_t dtype, auto narrow, bool fuses = true>
 void rotate_by(Call &r) {
     r.for_each_element([&](std::int64_t k, std::int64_t member, std::int64_t head, std::int64_t token) {
         const std::int64_t bytes = oracle::element_bytes(dtype),
                            row = reinterpret_cast<std::int32_t *>(r.rows->host)[token];
         const auto read = [&](int of_pair) {
-            return oracle::widen(dtype, oracle::read_word(dtype, element(r.x, bytes, k, of_pair, head, token)));
+            return cases::read_real(dtype, element(r.x, bytes, k, of_pair, head, token));
         };
         const auto of_row = [&](Buffer all) { return halyard::read_word<float>(element(all, 4, k, row)); };
-        const auto turned = turn({read(0), read(1)}, of_row(r.cos), r.numbers[0] != 0 ? -of_row(r.sin) : of_row(r.sin));
+        const float sin = (r.numbers[0] != 0) == (member == 0) ? of_row(r.sin) : -of_row(r.sin);
+        const float self = member == 0 ? read(0) : read(1), cross = (member == 0 ? read(1) : read(0)) * sin;
         oracle::write_word(dtype, element(r.y, bytes, k, member, head, token),
-                           narrow(member == 0 ? turned.x0 : turned.x1));
+                           narrow(fuses ? std::fma(self, of_row(r.cos), cross) : self * of_row(r.cos) + cross));
     });
 }
-
-/// Rounds both products of each output.
-constexpr auto by_products = [](oracle::Pair<float> x, float cos, float sin) {
-    const float self0 = x.x0 * cos, self1 = x.x1 * cos, cross0 = x.x1 * sin, cross1 = x.x0 * sin;
-    return oracle::Pair<float>{self0 - cross0, self1 + cross1};
-};
 
 template <std::int32_t dtype>
 constexpr auto to_nearest = [](float value) { return oracle::narrow(dtype, value); };
@@ -132,14 +127,12 @@ const struct Broken {
     {"is an ulp off in one output", "rotate_strided_f32_in_place", nullptr,
      [](Call &c) { value(c.y, 0) = std::nextafter(value(c.y, 0), 2 * value(c.y, 0)); }},
     {"does nothing", rotate, [](Call &c) { c.y->dim[0].extent = 0; }},
-    {"rounds twice", rotate, nullptr, rotate_by<HALYARD_F32, by_products, to_nearest<HALYARD_F32>>},
-    {"cuts f16 off", "rotate_strided_f16", nullptr, rotate_by<HALYARD_F16, oracle::rotate, cut_off<HALYARD_F16>>},
-    {"cuts bf16 off", "rotate_strided_bf16", nullptr, rotate_by<HALYARD_BF16, oracle::rotate, cut_off<HALYARD_BF16>>},
-    {"rounds ties of bf16 up", "rotate_strided_bf16", nullptr, rotate_by<HALYARD_BF16, oracle::rotate, ties_up>},
-    {"flushes denormals of f16", "rotate_strided_f16", nullptr,
-     rotate_by<HALYARD_F16, oracle::rotate, without_denormals>},
-    {"takes f16 for bf16", "rotate_strided_f16", nullptr,
-     rotate_by<HALYARD_BF16, oracle::rotate, to_nearest<HALYARD_BF16>>},
+    {"rounds twice", rotate, nullptr, rotate_by<HALYARD_F32, to_nearest<HALYARD_F32>, false>},
+    {"cuts f16 off", "rotate_strided_f16", nullptr, rotate_by<HALYARD_F16, cut_off<HALYARD_F16>>},
+    {"cuts bf16 off", "rotate_strided_bf16", nullptr, rotate_by<HALYARD_BF16, cut_off<HALYARD_BF16>>},
+    {"rounds ties of bf16 up", "rotate_strided_bf16", nullptr, rotate_by<HALYARD_BF16, ties_up>},
+    {"flushes denormals of f16", "rotate_strided_f16", nullptr, rotate_by<HALYARD_F16, without_denormals>},
+    {"takes f16 for bf16", "rotate_strided_f16", nullptr, rotate_by<HALYARD_BF16, to_nearest<HALYARD_BF16>>},
     {"reads one past the end", neighbours, nullptr, [](Call &c) { read(c.past(c.x)); }, crashes},
     {"reads one before the start", neighbours, nullptr, [](Call &c) { read(c.x->host - 1); }, crashes},
     {"reads a row past the last", neighbours, nullptr,

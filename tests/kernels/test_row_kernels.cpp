@@ -1,5 +1,5 @@
 // How far rows of cos and sin are off, on one target: test_kernels.cpp shows that all have the same bits.
-#include "kernels/kernel_calls.h"
+#include "checks/make_sources.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
@@ -35,7 +35,7 @@ struct Greatest {
 }  // namespace
 
 TEST_CASE("row errors: phase at any position and near the borders of octants, and tables", "[rows]") {
-    Random random(Catch::getSeed());
+    oracle::Random random(Catch::getSeed());
     Greatest greatest;
     for (int round = 0; round < 64; round++) {
         const bool is_near = round % 4 != 0;  // of few positions, and all pairs near a border at 1 and -1
