@@ -1,14 +1,12 @@
 // Which runs store non-temporally, past the caches, and that this changes no bit.
 #include "checks/sized.h"
-#include "core/program.h"
+#include "core/plan.h"
 #include "halyard/halyard_kv.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <cstring>
 #include <random>
 #include <utility>
 #include <vector>
@@ -18,154 +16,121 @@ namespace {
 using halyard::Kernel;
 using halyard::Place;
 
-constexpr std::int64_t head_dim = 64, n_heads = 16, head_bytes = head_dim * 4;
-constexpr std::int64_t n_large_tokens = (std::int64_t(32) << 20) / (n_heads * head_bytes);
+constexpr std::int64_t head_dim = 64, n_heads = 16, row = n_heads * head_dim, mib = 1 << 20;
+constexpr std::int64_t n_large_tokens = 8 * mib / (row * 4);
 
-/// A run of f32 that is described and bound, but not made.
+/// A bound run of f32 that is called elsewhere than where it was bound.
 struct Request {
     halyard::pairing pairing = halyard::pairing::half;
     std::int64_t n_tokens = n_large_tokens, rotary_dim = head_dim, offset = 0, n_tensors = 1;
-    std::int64_t stride_head = head_dim, stride_token = n_heads * head_dim;
-    std::int64_t n_in_place = 0;  // how many of the first tensors are in place
-    std::int32_t non_temporal_mib = 32;
-
-    halyard::plan_desc describe() const {
-        const auto tensor = halyard::describe_tensor(halyard::dtype::f32, head_dim, pairing, offset);
-        return {rotary_dim, std::vector<halyard_tensor_desc>(static_cast<std::size_t>(n_tensors), tensor)};
-    }
-
-    /// The kernel for large outputs that a plan takes here, or another one where there is none.
-    Kernel large() const {
-        return halyard::plan(describe()).get()->tensors[0].kernel(Place::non_temporal, halyard::Layout::even);
-    }
-
-    /// Whether all outputs that are not in place will be stored non-temporally, on cache lines; else none will.
-    bool is_non_temporal() const {
-        const halyard::plan plan(describe());
-        Kernel kernel = large();
-        kernel.non_temporal_mib = non_temporal_mib;
-        std::vector<halyard_tensor> x, y;
-        for (std::int64_t i = 0; i < n_tensors; i++) {
-            auto &kernels = const_cast<halyard_plan &>(*plan.get()).tensors[i].kernels;
-            std::fill_n(kernels[static_cast<int>(Place::non_temporal)], halyard::n_layouts, &kernel);
-            static char places[2];  // whose addresses tell which tensors are in place
-            y.push_back(halyard::tensor(places, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim}));
-            y.back().strides[1] = stride_token;
-            y.back().strides[2] = stride_head;
-            x.push_back(y.back());
-            x.back().data = places + (i < n_in_place ? 0 : 1);
-        }
-        const auto angles =
-            halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens + 1);
-        auto args = sized<halyard_run_args>();
-        args.angles = angles.get();
-        args.x = x.data();
-        args.y = y.data();
-        halyard::Program program;
-        REQUIRE(halyard::bind(plan.get(), &args, HALYARD_CPU, &program, nullptr) == HALYARD_OK);
-        const auto n = std::count_if(program.tensors, program.tensors + n_tensors,
-                                     [](const auto &tensor) { return tensor.large != nullptr; });
-        REQUIRE((n == 0 || n == n_tensors - n_in_place));
-        return n > 0;
-    }
+    std::int64_t stride_head = head_dim, stride_token = row;
+    std::int64_t n_in_place = 0;        // how many of the first tensors are in place
+    std::int64_t misaligned_by = 0;     // floats
+    std::int32_t non_temporal_mib = 8;  // from how much output on the kernel for large outputs is taken
+    bool is_last_plain = false;         // the last tensor is a KV stage that only stores
 };
 
-/// Counts the calls of a plan's kernel for large outputs.
-std::atomic<int> n_large;
+/// Counts the heads that a plan's kernel for large outputs writes.
+std::atomic<std::int64_t> n_large;
 halyard_rotate_kernel *counted = nullptr;
 int count_call(halyard_buffer *rows, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sign, halyard_buffer *x,
                halyard_buffer *y) {
-    n_large++;
+    n_large += y->dim[2].extent * y->dim[3].extent;
     return counted(rows, cos, sin, sign, x, y);
+}
+
+/// What a run leaves in the memory of its outputs, which held random numbers. Three threads share it.
+std::vector<float> run(const Request &request) {
+    static const std::vector<float> random = [] {
+        std::vector<float> floats(static_cast<std::size_t>(20 * mib / 4));
+        std::minstd_rand next(3);
+        std::generate(floats.begin(), floats.end(), [&] { return static_cast<float>(next()) * 0x1p-31f - 0.5f; });
+        return floats;
+    }();
+    auto kv = halyard::make_struct<halyard_kv_desc>();
+    kv.no_rotation = 1;
+    std::vector tensors(static_cast<std::size_t>(request.n_tensors),
+                        halyard::describe_tensor(halyard::dtype::f32, head_dim, request.pairing, request.offset));
+    tensors.back().kv = request.is_last_plain ? &kv : nullptr;
+    const halyard::plan plan(halyard::plan_desc(request.rotary_dim, tensors));
+    Kernel large = plan.get()->tensors[0].kernel(Place::non_temporal, halyard::Layout::even);
+    if (large.place != Place::non_temporal) {
+        SKIP("this machine runs no non-temporal kernel");
+    }
+    large.non_temporal_mib = request.non_temporal_mib;
+    counted = std::exchange(large.function, count_call);
+    for (auto &tensor : const_cast<halyard_plan &>(*plan.get()).tensors) {
+        std::fill_n(tensor.kernels[static_cast<int>(Place::non_temporal)], halyard::n_layouts, &large);
+    }
+    std::vector<float> memory(random.size() + 16);
+    float *const line = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
+    std::copy(random.begin(), random.end(), line);
+    std::vector<halyard_tensor> x, y;
+    std::vector<const void *> from;
+    std::vector<void *> to;
+    for (std::int64_t i = 0; i < request.n_tensors; i++) {
+        float *const first = line + i * (request.n_tokens * request.stride_token);
+        y.push_back(halyard::tensor(first, halyard::dtype::f32, {1, request.n_tokens, n_heads, head_dim}));
+        y.back().strides[1] = request.stride_token;
+        y.back().strides[2] = request.stride_head;
+        x.push_back(y.back());
+        to.push_back(first + request.misaligned_by);
+        from.push_back(i < request.n_in_place ? to.back() : random.data());
+        x.back().data = i < request.n_in_place ? first : const_cast<float *>(random.data());
+    }
+    const auto angles = halyard::angle_source::table(halyard::frequencies::from_base(10000.0, request.rotary_dim), 0,
+                                                     request.n_tokens + 1);
+    halyard::pool threads(3);
+    halyard::run_options options;
+    options.executor = threads.executor();
+    const halyard::bound_run bound(plan, angles, x, y, options);
+    auto args = sized<halyard_bound_run_args>();
+    args.n_tensors = static_cast<std::int32_t>(request.n_tensors);
+    args.x = from.data();
+    args.y = to.data();
+    n_large = 0;
+    REQUIRE(halyard_run_bound(bound.get(), &args, nullptr) == HALYARD_OK);
+    return {line, line + random.size()};
 }
 
 }  // namespace
 
-TEST_CASE("non-temporal: large outputs on whole cache lines, and no others", "[non-temporal]") {
-    if (Request{}.large().place != Place::non_temporal) {
-        SKIP("this machine runs no non-temporal kernel");
-    }
+TEST_CASE("non-temporal: large outputs on whole cache lines and no others, with the bits of others", "[non-temporal]") {
     constexpr auto interleaved = halyard::pairing::interleaved;
-    constexpr std::int64_t half = n_large_tokens / 2, row = n_heads * head_dim;
-    const struct {
-        Request request;
-        bool is_non_temporal;
-    } rows[] = {
-        {{}, true},
-        {{.pairing = interleaved}, true},
-        {{.n_tokens = n_large_tokens - 1}, false},
-        {{.n_tokens = half, .n_tensors = 2}, true},
-        {{.n_tokens = half - 1, .n_tensors = 2}, false},
-        {{.n_in_place = 1}, false},
-        {{.n_tensors = 2, .n_in_place = 1}, true},
+    constexpr std::int64_t half = n_large_tokens / 2;
+    const std::pair<Request, int> rows[] = {
+        // and how many of its tensors are stored non-temporally
+        {{}, 1},
+        {{.pairing = interleaved}, 1},
+        {{.n_tokens = n_large_tokens - 1}, 0},
+        {{.n_tokens = half, .n_tensors = 2}, 2},
+        {{.n_tokens = half - 1, .n_tensors = 2}, 0},
+        {{.n_in_place = 1}, 0},
+        {{.n_tensors = 2, .n_in_place = 1}, 1},
+        {{.n_tensors = 2, .is_last_plain = true}, 1},
         // Gaps do not count as output, and may be of any length.
-        {{.n_tokens = half, .stride_token = 4 * row}, false},
-        {{.stride_head = head_dim + 16, .stride_token = 2 * row}, true},
-        {{.stride_head = head_dim + 8, .stride_token = 2 * row}, false},
-        {{.stride_token = row + 8}, false},
-        // The window, and the second half of one in half pairing, must begin on a cache line.
-        {{.rotary_dim = 32, .offset = 16}, true},
-        {{.rotary_dim = 32, .offset = 8}, false},
-        {{.rotary_dim = 48}, false},
-        {{.pairing = interleaved, .rotary_dim = 48}, true},
+        {{.n_tokens = half, .stride_token = 4 * row}, 0},
+        {{.stride_head = head_dim + 16, .stride_token = 2 * row}, 1},
+        {{.stride_head = head_dim + 8, .stride_token = 2 * row}, 0},
+        {{.stride_token = row + 8}, 0},
+        // The window, and the second half of one in half pairing, must begin on a cache line; and so must the output.
+        {{.rotary_dim = 32, .offset = 16}, 1},
+        {{.rotary_dim = 32, .offset = 8}, 0},
+        {{.rotary_dim = 48}, 0},
+        {{.pairing = interleaved, .rotary_dim = 48}, 1},
+        {{.misaligned_by = 1}, 0},
+        {{.pairing = interleaved, .misaligned_by = 8}, 0},
         // A kernel says from how much output on.
-        {{.n_tokens = half / 2, .non_temporal_mib = 8}, true},
-        {{.n_tokens = half / 2 - 1, .non_temporal_mib = 8}, false},
-        {{.n_tokens = 2 * n_large_tokens, .non_temporal_mib = 64}, true},
-        {{.n_tokens = 2 * n_large_tokens - 1, .non_temporal_mib = 64}, false},
+        {{.n_tokens = 2 * n_large_tokens, .non_temporal_mib = 16}, 1},
+        {{.n_tokens = 2 * n_large_tokens - 1, .non_temporal_mib = 16}, 0},
     };
-    for (const auto &row_of_table : rows) {
-        CAPTURE(&row_of_table - rows);
-        CHECK(row_of_table.request.is_non_temporal() == row_of_table.is_non_temporal);
+    for (const auto &each : rows) {
+        CAPTURE(&each - rows);
+        Request request = each.first;
+        const std::vector<float> result = run(request);
+        CHECK(n_large == each.second * request.n_tokens * n_heads);
+        request.non_temporal_mib = 1 << 20;
+        CHECK((result == run(request)));
+        CHECK(n_large == 0);
     }
-}
-
-TEST_CASE("non-temporal: the same bits as by way of the caches, by a bound run at any address", "[non-temporal]") {
-    constexpr std::int64_t n_tokens = n_large_tokens + 3;
-    constexpr auto n_floats = static_cast<std::size_t>(n_tokens * n_heads * head_dim);
-    std::vector<float> x(n_floats), memory(n_floats + 32), expected(n_floats);
-    std::minstd_rand random(3);
-    std::generate(x.begin(), x.end(), [&] { return static_cast<float>(random()) * 0x1p-31f - 0.5f; });
-    const auto view = [](float *data) {
-        return halyard::tensor(data, halyard::dtype::f32, {1, n_tokens, n_heads, head_dim});
-    };
-    float *const line = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64 / 4;
-    halyard::pool threads(3);
-    halyard::run_options options;
-    options.executor = threads.executor();
-    for (const auto pairing : {halyard::pairing::half, halyard::pairing::interleaved}) {
-        for (const auto &[rotary_dim, offset] : {std::pair(head_dim, 0L), {32L, 0L}, {32L, 16L}}) {
-            const Request request = {.pairing = pairing, .rotary_dim = rotary_dim, .offset = offset};
-            const auto source =
-                halyard::angle_source::table(halyard::frequencies::from_base(10000.0, rotary_dim), 0, n_tokens + 1);
-            auto desc = request.describe();
-            desc.target = "reference";
-            halyard::run(halyard::plan(desc), source, view(x.data()), view(expected.data()), options);
-            const halyard::plan plan(request.describe());
-            Kernel large = request.large();
-            const bool has_large = large.place == Place::non_temporal;
-            counted = std::exchange(large.function, count_call);
-            auto &kernels = const_cast<halyard_plan &>(*plan.get()).tensors[0].kernels;
-            std::fill_n(kernels[static_cast<int>(Place::non_temporal)], halyard::n_layouts, &large);
-            const halyard::bound_run bound(plan, source, view(x.data()), view(line), options);
-            for (const int misaligned_by : {0, 1, 8}) {  // floats; only on a cache line it bypasses the caches
-                std::fill(memory.begin(), memory.end(), NAN);
-                n_large = 0;
-                bound({x.data()}, {line + misaligned_by});
-                CAPTURE(static_cast<int>(pairing), rotary_dim, offset, misaligned_by);
-                CHECK((n_large > 0) == (has_large && misaligned_by == 0));
-                CHECK(std::memcmp(expected.data(), line + misaligned_by, n_floats * sizeof(float)) == 0);
-            }
-        }
-    }
-    // KV stages beside it store by way of the caches.
-    auto desc = Request{.n_tensors = 2}.describe();
-    auto kv = halyard::make_struct<halyard_kv_desc>();
-    kv.no_rotation = 1;
-    desc.tensors[1].kv = &kv;
-    const halyard_tensor from[] = {view(x.data()), view(x.data())}, to[] = {view(expected.data()), view(line)};
-    halyard::run(halyard::plan(desc),
-                 halyard::angle_source::table(halyard::frequencies::from_base(10000.0, head_dim), 0, n_tokens + 1),
-                 from, to, options);
-    CHECK(std::memcmp(x.data(), line, n_floats * sizeof(float)) == 0);
 }
