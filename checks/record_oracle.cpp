@@ -108,7 +108,7 @@ Quantiser quantiser_of(const Record &record, const float *group) {
 std::uint32_t quantise(const Record &record, const Quantiser &by, float v) {
     const bool is_zero = std::isnan(v) || by.r == 0;
     const float p = is_zero ? 0.0f : v * by.r;
-    if (record.element == Record::Element::e4m3) {
+    if (record.element == e4m3) {
         return narrow(HALYARD_E4M3, p);
     }
     float q = record.is_away ? std::round(p) : std::nearbyint(p);
@@ -122,17 +122,10 @@ std::uint32_t quantise(const Record &record, const Quantiser &by, float v) {
 }
 
 /// The byte of a group that element i lies in, and how far up.
-struct BitPlace {
-    std::int64_t byte;
-    int shift;
-};
-
-BitPlace place_of(const Record &record, std::int64_t i) {
-    if (record.element != Record::Element::uint4) {
-        return {i, 0};
-    }
-    return record.rule == Record::Rule::range ? BitPlace{i / 2, i % 2 == 0 ? 4 : 0}
-                                              : BitPlace{i % (record.group / 2), i < record.group / 2 ? 0 : 4};
+std::pair<std::int64_t, int> place_of(const Record &record, std::int64_t i) {
+    return record.element != uint4 ? std::pair(i, 0)
+           : record.rule == range  ? std::pair(i / 2, i % 2 == 0 ? 4 : 0)
+                                   : std::pair(i % (record.group / 2), i < record.group / 2 ? 0 : 4);
 }
 
 /// Where a group's scale lies.
@@ -141,19 +134,14 @@ Byte *scale_of(const Record &record, Byte *bytes, Byte *scales, std::int64_t gro
     return (record.scales_apart ? scales : bytes) + record.scale_offset + group * record.scale_stride;
 }
 
-float read_scale(const Record &record, const unsigned char *at) {
-    if (record.scale >= Record::Scale::power_up) {
-        return *at == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, *at - 127);
+float read_scale(const Record &record, const char *at) {
+    if (record.scale >= power_up) {
+        const std::uint32_t exponent = read_word(HALYARD_UINT8, at);
+        return exponent == 255 ? std::numeric_limits<float>::quiet_NaN()
+                               : std::ldexp(1.0f, static_cast<int>(exponent) - 127);
     }
     const std::int32_t dtype = record.scale == Record::Scale::f32 ? HALYARD_F32 : HALYARD_F16;
     return widen(dtype, read_word(dtype, at));
-}
-
-float read_element(const Record &record, const BitPlace &at, const unsigned char *data) {
-    const int word = data[at.byte] >> at.shift & (record.element == Record::Element::uint4 ? 15 : 255);
-    return record.element == Record::Element::int8   ? static_cast<std::int8_t>(word)
-           : record.element == Record::Element::e4m3 ? widen(HALYARD_E4M3, static_cast<std::uint32_t>(word))
-                                                     : static_cast<float>(word);
 }
 
 }  // namespace
@@ -174,9 +162,6 @@ Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
         record.raw_offset += record.dense_scales();
     }
     record.bytes = record.raw_offset + 2 * (head_dim - record.n_grouped);
-    record.scale_strides[0] = desc.scales_stride_block;
-    record.scale_strides[1] = desc.scales_stride_token;
-    record.scale_strides[2] = desc.scales_stride_head;
     return record;
 }
 
@@ -196,7 +181,7 @@ std::vector<Place> places_of(const Record &record) {
     return places;
 }
 
-void encode(const Record &record, const float *head, unsigned char *bytes, unsigned char *scales) {
+void encode(const Record &record, const float *head, char *bytes, char *scales) {
     const auto n_scale = static_cast<std::size_t>(record.scale_bytes());
     for (std::int64_t g = 0; g < record.n_groups(); g++) {
         const float *const group = head + g * record.group;
@@ -205,11 +190,11 @@ void encode(const Record &record, const float *head, unsigned char *bytes, unsig
         if (record.rule == Record::Rule::range) {
             std::memcpy(bytes + record.zero_offset, &by.zero.word, n_scale);
         }
-        unsigned char *const data = bytes + record.data_offset + g * record.data_stride;
-        std::fill_n(data, record.data_bytes(), static_cast<unsigned char>(0));
+        char *const data = bytes + record.data_offset + g * record.data_stride;
+        std::fill_n(data, record.data_bytes(), '\0');
         for (std::int64_t i = 0; i < record.group; i++) {
-            const BitPlace at = place_of(record, i);
-            data[at.byte] = static_cast<unsigned char>(data[at.byte] | quantise(record, by, group[i]) << at.shift);
+            const auto [byte, shift] = place_of(record, i);
+            data[byte] = static_cast<char>(data[byte] | quantise(record, by, group[i]) << shift);
         }
     }
     for (std::int64_t i = record.n_grouped; i < record.head_dim; i++) {
@@ -217,19 +202,23 @@ void encode(const Record &record, const float *head, unsigned char *bytes, unsig
     }
 }
 
-std::vector<float> decode(const Record &record, const unsigned char *bytes, const unsigned char *scales) {
+std::vector<float> decode(const Record &record, const char *bytes, const char *scales) {
     std::vector<float> head;
     for (std::int64_t g = 0; g < record.n_groups(); g++) {
         const float s = read_scale(record, scale_of(record, bytes, scales, g));
         const float z = record.rule == Record::Rule::range ? read_scale(record, bytes + record.zero_offset) : 8.0f;
-        const unsigned char *const data = bytes + record.data_offset + g * record.data_stride;
+        const char *const data = bytes + record.data_offset + g * record.data_stride;
+        constexpr std::int32_t dtypes[] = {HALYARD_INT8, HALYARD_UINT8, HALYARD_UINT8, HALYARD_E4M3};
         for (std::int64_t i = 0; i < record.group; i++) {
-            const float q = read_element(record, place_of(record, i), data);
+            const auto [byte, shift] = place_of(record, i);
+            const std::uint32_t word =
+                read_word(HALYARD_UINT8, data + byte) >> shift & (record.element == uint4 ? 15 : 255);
+            const float q = widen(dtypes[static_cast<int>(record.element)], word);
             head.push_back((record.rule == Record::Rule::largest ? q : q - z) * s);
         }
     }
     for (std::int64_t i = record.n_grouped; i < record.head_dim; i++) {
-        const unsigned char *const at = bytes + record.raw_offset + 2 * (i - record.n_grouped);
+        const char *const at = bytes + record.raw_offset + 2 * (i - record.n_grouped);
         head.push_back(widen(HALYARD_BF16, read_word(HALYARD_BF16, at)));
     }
     return head;

@@ -25,8 +25,6 @@ struct Record {
     std::int64_t data_offset = 0, data_stride = 0, scale_offset = 0, scale_stride = 0, zero_offset = 0;
     std::int64_t raw_offset = 0;  // of elements in no group, as bf16
     bool scales_apart = false;
-    /// Of scales that lie apart: from block or batch row to the next, from token or slot, from head; all 0: dense.
-    std::int64_t scale_strides[3] = {};
 
     std::int64_t n_groups() const { return n_grouped / group; }
     std::int64_t data_bytes() const { return element == Element::uint4 ? group / 2 : group; }
@@ -46,9 +44,9 @@ struct Place {
 std::vector<Place> places_of(const Record &record);
 
 /// Writes the places of one head's record.
-void encode(const Record &record, const float *head, unsigned char *bytes, unsigned char *scales);
+void encode(const Record &record, const float *head, char *bytes, char *scales);
 
 /// What the elements of a record are read as.
-std::vector<float> decode(const Record &record, const unsigned char *bytes, const unsigned char *scales);
+std::vector<float> decode(const Record &record, const char *bytes, const char *scales);
 
 }  // namespace oracle

@@ -91,7 +91,6 @@ struct Angles {
     const halyard::angle_source &source() const { return sources_[0]; }
     /// NULL where that is the same.
     const halyard_angle_source *get_from() const { return from == other ? sources_[1].get() : nullptr; }
-    const halyard::frequencies &frequencies() const { return frequencies_[0]; }
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
     bool is_covered(std::int64_t position) const { return position >= first && position <= last; }
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
@@ -114,10 +113,7 @@ struct Angles {
     }
 
     /// cos and sin of a token's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
-    struct CosSin {
-        long double cos, sin;
-    };
-    CosSin at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {
+    ExactCosSin at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {
         const auto k = static_cast<std::size_t>(pair);
         const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(0, pair), batch, token));
         const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;

@@ -313,14 +313,6 @@ inline char *place_of_scale(const Call &call, int i, const Head &at) {
     return scales_out_of(call, i).at(
         {has_cache ? 0 : at.batch, has_cache ? slot_of(call, at.batch, at.token) : at.token, at.head});
 }
-/// The static scale of a head, if there is one.
-inline std::optional<float> scale_of(const Call &call, int i, const Head &at) {
-    if (call.kv[i].scale == nullptr || call.is_dynamic(i)) {
-        return std::nullopt;
-    }
-    return call.stages[i].scales[call.scales[i].per == HALYARD_SCALE_PER_HEAD ? at.head : 0];
-}
-
 inline Array position_scales_of(const Call &call, int i) {
     const std::int64_t *strides = call.stages[i].stride_position_scales, *shape = call.x[i].shape;
     return {
@@ -337,9 +329,12 @@ struct GroupScales : Array {
 
     GroupScales(const Call &call, int i, bool is_input) {
         const oracle::Record record = call.record_of(i, is_input);
+        const halyard_groups_desc &groups = *call.groups_of(i, is_input);
         const bool is_from = is_input && call.plan.rerotates == 0;
         const halyard_cache_desc *const cache = is_from ? nullptr : call.kv[i].cache;
-        const std::int64_t *given = record.scale_strides, *shape = call.x[i].shape;
+        const std::int64_t *const shape = call.x[i].shape;
+        const std::int64_t given[] = {groups.scales_stride_block, groups.scales_stride_token,
+                                      groups.scales_stride_head};
         block = cache != nullptr ? std::max<std::int64_t>(or_else(cache->block_size, cache->n_slots), 1) : 0;
         const std::int64_t tokens = cache != nullptr ? block : shape[1];
         const std::int64_t head = record.dense_scales(), token = times(shape[2], head);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "checks/cases/angles.h"
-#include "checks/cases/cache_layouts.h"
 
 namespace cases {
 

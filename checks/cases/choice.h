@@ -21,6 +21,21 @@ enum Factor {
 };
 using Levels = std::array<int, n_factors>;
 
+/// The layouts of caches that engines have.
+enum CacheLayout {
+    no_cache,
+    rows,          // [slots, H, D]
+    nhd,           // [pages, bs, H, D]
+    hnd,           // [pages, H, bs, D]
+    transposed_k,  // [pages, H, D, bs]
+    amx_k,         // [pages, H, bs / 16, D / 2, 16, 2], the last of elements
+    amx_v,         // [pages, H, D / 16, bs / 2, 16, 2], the last of tokens
+    x_split,       // [pages, H, D / x, bs, x]
+    x_split_v,     // [pages, H, bs / xv, D, xv]
+    packed_v,      // [pages, H, bs, 2 D], of which it is the first half
+    n_layouts_of_caches
+};
+
 /// How many levels a factor has: on a CPU, of keys that move there, and on a device.
 struct FactorLevels {
     Factor factor;
@@ -37,7 +52,7 @@ inline constexpr FactorLevels all_factors[n_factors] = {
     {of_order, 2, 1, 1},
     {of_rounding, 4, 1, 1},
     {of_scale, 4, 4, 1, true},     // static by HALYARD_SCALE_PER_…, dynamic
-    {of_layout, 10, 10, 4, true},  // CacheLayout
+    {of_layout, n_layouts_of_caches, n_layouts_of_caches, 4, true},
     {of_slots, 3, 3, 2},           // int32, int64, ranges
     {of_policy, 2, 1, 2},
     {of_window, 2, 2, 2},  // the whole head, half of it

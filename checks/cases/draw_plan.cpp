@@ -2,6 +2,8 @@
 #include "checks/cases/case.h"
 #include "cuda/cuda_kernels.h"
 
+#include <tuple>
+
 namespace cases {
 
 namespace {
@@ -259,6 +261,30 @@ private:
             cache.stride_block *= -1;
             cache.stride_head *= -1;
         }
+    }
+
+    static void describe_layout(int layout, std::int64_t n_pages, std::int64_t bs, std::int64_t H, std::int64_t D,
+                                halyard_cache_desc &cache) {
+        const std::int64_t x = D % 128 == 0 ? 64 : 8;  // few, or so many that kernels write them where they belong
+        const std::int64_t xv = 8, width = layout == packed_v ? 2 * D : D;
+        cache.n_slots = n_pages * bs;
+        cache.block_size = layout == rows ? 0 : bs;
+        cache.stride_block = layout == rows ? 12345 : H * bs * width;  // of rows there is one block
+        cache.stride_head = layout <= nhd ? D : bs * width;
+        using Six = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+        const Six tiles[] = {{},
+                             {0, 0, H * D, 0, 0, 0},
+                             {0, 0, H * D, 0, 0, 0},
+                             {0, 0, D, 0, 0, 0},
+                             {bs, 0, 1, 1, bs, 0},
+                             {16, 16 * D, 2, 2, 32, 1},
+                             {2, 32, 1, 16, 16 * bs, 2},
+                             {0, 0, x, x, bs * x, 0},
+                             {xv, D * xv, 1, 0, 0, xv},
+                             {0, 0, 2 * D, 0, 0, 0}};
+        static_assert(std::size(tiles) == n_layouts_of_caches);
+        std::tie(cache.tile_tokens, cache.stride_tile_tokens, cache.stride_token, cache.tile_elements,
+                 cache.stride_tile_elements, cache.stride_element) = tiles[layout];
     }
 
     /// Whether a tensor takes the other half of the rows that the one before has packed.

@@ -358,8 +358,7 @@ private:
         }
         char *const bytes = place_of_input(call_, i, at, 0);
         char *const scales = record.scales_apart ? place_of_group_scales(call_, i, at, true) : nullptr;
-        oracle::encode(record, head.data(), reinterpret_cast<unsigned char *>(bytes),
-                       reinterpret_cast<unsigned char *>(scales));
+        oracle::encode(record, head.data(), bytes, scales);
         for (std::int64_t g = 0; !drawn_.are_numbers && g < record.n_groups(); g++) {
             char *const data = bytes + record.data_offset + g * record.data_stride;
             std::generate(data, data + record.data_bytes(), [&] { return static_cast<char>(contents_.bits()); });

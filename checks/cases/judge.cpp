@@ -1,9 +1,9 @@
 // What is right of all that a case's run has left.
-#include "checks/fields.h"
+#include "checks/cases/case.h"
 #include "checks/cases/kv_oracle.h"
+#include "checks/fields.h"
 #include "checks/model.h"
 #include "checks/require.h"
-#include "checks/cases/case.h"
 
 #include <cmath>
 #include <limits>
@@ -13,15 +13,11 @@ namespace cases {
 
 namespace {
 
-struct Fault {
-    std::string what;
-};
-
 [[noreturn]] void fail(int i, const Head &at, std::int64_t d, const auto &...what) {
     std::ostringstream text;
     text << "tensor " << i << " [" << at.batch << ", " << at.token << ", " << at.head << ", " << d << "]: ";
     (text << ... << what);
-    throw Fault{text.str()};
+    throw std::runtime_error(text.str());
 }
 
 /// Whether long double has fewer digits than its type says: valgrind computes it as double, which is no oracle.
@@ -50,15 +46,11 @@ public:
     /// Whether nothing was written but outputs and scratch.
     void check_rest() const {
         Images expected = drawn_.before;
-        const auto take = [&](const char *at, std::int64_t bytes) {
-            std::copy_n(memory_.in(after_, at), bytes, memory_.in(expected, at));
-        };
-        for_each_output(call_, [&](const char *at, std::int32_t dtype) { take(at, bytes_of(dtype)); });
-        if (call_.scratch() != nullptr) {
-            take(static_cast<const char *>(call_.scratch()), call_.scratch_bytes());
-        }
-        if (expected != after_) {
-            throw Fault{"what is no output was written"};
+        for_each_output(call_, [&](const char *at, std::int32_t dtype) {
+            std::copy_n(memory_.in(after_, at), bytes_of(dtype), memory_.in(expected, at));
+        });
+        if (const std::string what = drawn_.difference(expected, after_); !what.empty()) {
+            throw std::runtime_error(what);
         }
     }
 
@@ -80,9 +72,15 @@ private:
 
     /// The scale of a head, if there is one.
     std::optional<float> scale_in(const Images &images, int i, const Head &at) const {
-        return call_.is_dynamic(i) ? read_real(HALYARD_F32, memory_.in(images, place_of_scale(call_, i, at)))
-                                   : scale_of(call_, i, at);
+        if (call_.is_dynamic(i)) {
+            return read_real(HALYARD_F32, memory_.in(images, place_of_scale(call_, i, at)));
+        }
+        const halyard_scale_desc *const scale = call_.kv[i].scale;
+        return scale == nullptr
+                   ? std::nullopt
+                   : std::optional(call_.stages[i].scales[scale->per == HALYARD_SCALE_PER_HEAD ? at.head : 0]);
     }
+
     // ---- Records ----
 
     /// A plan of a tensor whose records are left as f32.
@@ -123,7 +121,7 @@ private:
         run.args.executor = nullptr;
         WatchedError error;
         if (halyard_run(plan_of_floats_.get(), &run.args, &error.error) != HALYARD_OK) {
-            throw Fault{std::string("what a run takes for records, it does not for floats: ") + error.error.message};
+            throw std::runtime_error(std::string("taken for records, but not for floats: ") + error.error.message);
         }
         return floats;
     }
@@ -132,19 +130,16 @@ private:
         const oracle::Record record = call_.record_of(i, false);
         memory_.restore(drawn_.before);
         const std::vector<float> floats = floats_of(i, b, t);
-        std::vector<unsigned char> bytes(static_cast<std::size_t>(record.bytes)),
-            scales(static_cast<std::size_t>(record.dense_scales()));
         for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
             const Head at = {b, t, head};
-            oracle::encode(record, floats.data() + head * record.head_dim, bytes.data(), scales.data());
+            char *const bytes = place_of_output(call_, i, at, 0);
+            char *const scales = record.scales_apart ? place_of_group_scales(call_, i, at, false) : nullptr;
+            oracle::encode(record, floats.data() + head * record.head_dim, bytes, scales);
             for (const oracle::Place &place : places_of(record)) {
-                char *const base =
-                    place.is_apart ? place_of_group_scales(call_, i, at, false) : place_of_output(call_, i, at, 0);
-                const char *const is = memory_.in(after_, base + place.offset);
-                const unsigned char *const should_be = (place.is_apart ? scales : bytes).data() + place.offset;
+                char *const first = (place.is_apart ? scales : bytes) + place.offset;
                 for (std::int64_t byte = 0; byte < place.bytes; byte += bytes_of(place.dtype)) {
-                    const std::uint32_t word = oracle::read_word(place.dtype, is + byte),
-                                        wanted = oracle::read_word(place.dtype, should_be + byte);
+                    const std::uint32_t word = oracle::read_word(place.dtype, memory_.in(after_, first + byte)),
+                                        wanted = oracle::read_word(place.dtype, first + byte);
                     if (!are_equal(place.dtype, word, wanted)) {
                         fail(i, at, place.offset + byte, std::hex, "the byte of its ",
                              place.is_apart ? "scales" : "record", " is ", word, ", not ", wanted);
@@ -169,9 +164,7 @@ private:
                 const char *const scales = record.scales_apart
                                                ? memory_.in(drawn_.before, place_of_group_scales(call_, i, at, true))
                                                : nullptr;
-                const std::vector<float> values =
-                    oracle::decode(record, reinterpret_cast<const unsigned char *>(place(0)),
-                                   reinterpret_cast<const unsigned char *>(scales));
+                const std::vector<float> values = oracle::decode(record, place(0), scales);
                 token.insert(token.end(), values.begin(), values.end());
                 continue;
             }
@@ -187,12 +180,11 @@ private:
     void check_bounds(int i, std::int64_t b, std::int64_t t) const {
         std::vector<long double> cos, sin;
         for (std::int64_t pair = 0; call_.kv[i].no_rotation == 0 && pair < call_.plan.rotary_dim / 2; pair++) {
-            const Angles::CosSin turn = drawn_.angles.at(call_, b, t, pair);
+            const ExactCosSin turn = drawn_.angles.at(call_, b, t, pair);
             cos.push_back(turn.cos);
             sin.push_back(turn.sin);
         }
-        const oracle::KvValues values =
-            oracle::path_of_values(call_, i, {b, t, 0}, read_token(i, b, t), cos, sin);
+        const oracle::KvValues values = oracle::path_of_values(call_, i, {b, t, 0}, read_token(i, b, t), cos, sin);
         const std::int64_t head_dim = call_.tensors[i].head_dim;
         for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
             const Head at = {b, t, head};
@@ -200,8 +192,7 @@ private:
             const long double *const bound = values.bound.data() + head * head_dim;
             const std::optional<float> scale = scale_in(after_, i, at);
             if (call_.is_dynamic(i)) {
-                check_scale(i, at, {value, value + head_dim}, *std::max_element(bound, bound + head_dim),
-                            *scale);
+                check_scale(i, at, {value, value + head_dim}, *std::max_element(bound, bound + head_dim), *scale);
             }
             for (std::int64_t d = 0; d < head_dim; d++) {
                 const char *const place = memory_.in(after_, place_of_output(call_, i, at, d));
@@ -239,8 +230,8 @@ std::string Case::fault(const Images &after) const {
         }
         judge.check_rest();
         return "";
-    } catch (const Fault &fault) {
-        return fault.what + text();
+    } catch (const std::runtime_error &fault) {
+        return fault.what() + text();
     }
 }
 

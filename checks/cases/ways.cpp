@@ -71,16 +71,7 @@ Images run_by(const halyard::plan &plan, Case &drawn, Way way, std::int32_t n_pa
     return drawn.memory.image();
 }
 
-}  // namespace
-
-Images run(Case &drawn, const char *target, Way way, std::int32_t n_parts) {
-    halyard_plan_desc desc = drawn.call.plan;
-    desc.target = target;
-    return run_by(halyard::plan(desc), drawn, way, n_parts);
-}
-
-Images run_model(Case &drawn) { return run_by(model::make_plan(drawn.call.plan), drawn, Way::whole, 1); }
-
+/// What runs of one token each leave.
 Images run_each_token(Case &drawn) {
     drawn.memory.restore(drawn.before);
     const halyard::plan plan(drawn.call.plan);
@@ -94,6 +85,16 @@ Images run_each_token(Case &drawn) {
     }
     return drawn.memory.image();
 }
+
+}  // namespace
+
+Images run(Case &drawn, const char *target, Way way, std::int32_t n_parts) {
+    halyard_plan_desc desc = drawn.call.plan;
+    desc.target = target;
+    return run_by(halyard::plan(desc), drawn, way, n_parts);
+}
+
+Images run_model(Case &drawn) { return run_by(model::make_plan(drawn.call.plan), drawn, Way::whole, 1); }
 
 std::vector<const char *> targets_of(const Call &call) {
     return halyard::plan(call.plan).get()->kv != nullptr ? stage_targets_here() : targets_here();

@@ -1,9 +1,9 @@
 // The ways in which a case's run can be made, on every target, which all give the same bits.
 #pragma once
 
-#include "checks/require.h"
 #include "checks/cases/bound_pointers.h"
 #include "checks/cases/case.h"
+#include "checks/require.h"
 
 namespace cases {
 
@@ -18,9 +18,6 @@ Images run(Case &drawn, const char *target, Way way, std::int32_t n_parts = 3);
 
 /// The same by the model, whose bits all targets have.
 Images run_model(Case &drawn);
-
-/// The same of runs of one token each: to the same bits.
-Images run_each_token(Case &drawn);
 
 /// The targets of this machine that can make a run: the reference has no stages beside the rotation.
 std::vector<const char *> targets_of(const Call &call);
