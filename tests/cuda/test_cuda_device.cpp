@@ -1,8 +1,5 @@
-// What only a CUDA device can show: runs that are captured in a graph and replayed with other positions, and threads
-// that run at once on streams of their own.
+// What only a CUDA device can show: runs that are captured in a graph and replayed with other positions.
 #include "tests/cuda/working_run.h"
-
-#include <thread>
 
 namespace {
 
@@ -41,26 +38,4 @@ TEST_CASE("cuda device: a captured run replays with other positions", "[cuda]") 
     }
     call_driver("cuGraphExecDestroy", executable);
     call_driver("cuGraphDestroy", graph);
-}
-
-TEST_CASE("cuda device: threads rotate at once, each on its own stream", "[cuda]") {
-    std::array<Working, 4> runs;
-    std::vector<std::vector<char>> expected;
-    const halyard::cuda::CurrentContext current(runs[0].queue.context);
-    for (std::size_t i = 0; i < runs.size(); i++) {
-        expected.push_back(rotated_alone(runs[i], static_cast<std::int32_t>(i * 20)));
-        runs[i].to.write(runs[i].before);
-        REQUIRE(call_driver("cuStreamCreate", &runs[i].args.stream, 1u) == 0);
-    }
-    {
-        std::vector<std::jthread> threads;
-        for (const Working &each : runs) {
-            threads.emplace_back([&each] { each.run(); });
-        }
-    }
-    for (std::size_t i = 0; i < runs.size(); i++) {
-        REQUIRE(call_driver("cuStreamSynchronize", runs[i].args.stream) == 0);
-        CHECK((runs[i].to.read() == expected[i]));
-        call_driver("cuStreamDestroy_v2", runs[i].args.stream);
-    }
 }
