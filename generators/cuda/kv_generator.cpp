@@ -355,10 +355,8 @@ private:
         std::vector<Func> of_warps = {loaded, elements, sums}, of_threads = {rotated, packed};
         std::vector<Func> by_elements = {elements, sums, normed, rotated};
         std::vector<Func> by_accesses = {loaded, elements, normed, weights, rotated, packed};
-        for (Func each : joined) {
-            of_warps.push_back(each);
-            by_elements.push_back(each);
-        }
+        of_warps.insert(of_warps.end(), joined.begin(), joined.end());
+        by_elements.insert(by_elements.end(), joined.begin(), joined.end());
         if (rounded.defined()) {
             of_threads.push_back(rounded);
             by_accesses.push_back(rounded);

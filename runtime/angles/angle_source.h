@@ -49,43 +49,46 @@ struct DeleteRows {
     void operator()(float *rows) const noexcept { ::operator delete(rows, row_alignment); }
 };
 
-}  // namespace halyard
-
-/// Where cos and sin come from, and which positions it covers.
-struct halyard_angle_source {
-    halyard::AngleKind kind = halyard::AngleKind::table;
+/// Where cos and sin come from, and which positions it covers: all but the memory that a source owns.
+struct AngleShape {
+    AngleKind kind = AngleKind::table;
     std::int64_t rotary_dim = 0;
     std::int64_t first = 0;   // the positions that are covered,
     std::int64_t last = 0;    // both included
     std::uint64_t bytes = 0;  // that the source owns
-    halyard::PairAxes axes;
 
     // table and given: rows in memory
-    halyard::Dtype rows_dtype = halyard::Dtype::f32;
+    Dtype rows_dtype = Dtype::f32;
     std::int64_t n_rows = 0;        // below 2^31
     std::int32_t identity_row = 0;  // the row of position 0; a table always has one, after its other rows if need be
     std::int64_t stride_row = 0;    // in elements
     const void *cos_rows = nullptr;
     const void *sin_rows = nullptr;
-    halyard::MemoryRange cos_memory = {0, 0};  // what the rows span
-    halyard::MemoryRange sin_memory = {0, 0};
-    std::unique_ptr<float[], halyard::DeleteRows> owned_rows;
+    MemoryRange cos_memory = {0, 0};  // what the rows span
+    MemoryRange sin_memory = {0, 0};
 
-    // phase, and all others but given whose reference is exact, since keys move by them: frequencies in 2^-64 turns,
-    // their upper and lower words; attention_factor, also in two floats.
-    std::unique_ptr<std::uint32_t[]> turns_high, turns_low;
     double attention_factor = 1.0;
-    float scale_high = 1.0f, scale_low = 0.0f;
+    float scale_high = 1.0f, scale_low = 0.0f;  // attention_factor in two floats
 
-    halyard::Reference reference = halyard::Reference::exact;
+    Reference reference = Reference::exact;
     bool is_direct = false;  // kernels can read the rows where they lie
     bool by_token = false;   // given: the rows are those of a run's tokens, in order,
     bool is_shared = false;  // or those of each of its batch rows
 
     /// Whether each position has a row in memory.
-    bool has_rows() const noexcept { return kind == halyard::AngleKind::table || kind == halyard::AngleKind::given; }
+    bool has_rows() const noexcept { return kind == AngleKind::table || kind == AngleKind::given; }
 
     bool covers(std::int64_t position) const noexcept { return position >= first && position <= last; }
+};
+
+}  // namespace halyard
+
+struct halyard_angle_source : halyard::AngleShape {
+    halyard::PairAxes axes;
+    std::unique_ptr<float[], halyard::DeleteRows> owned_rows;
+    // phase, and all others but given whose reference is exact, since keys move by them: frequencies in 2^-64 turns,
+    // their upper and lower words.
+    std::unique_ptr<std::uint32_t[]> turns_high, turns_low;
 };
 
 namespace halyard {

@@ -14,21 +14,12 @@ namespace {
 
 /// Says what a copy on a device has of its source, but for memory of its own.
 void describe(const halyard_angle_source &source, DeviceAngles &out) {
-    halyard_angle_source &shape = out.source;
-    shape.kind = source.kind;
-    shape.rotary_dim = source.rotary_dim;
-    shape.first = source.first;
-    shape.last = source.last;
-    shape.axes.n_axes = source.axes.n_axes;
-    shape.n_rows = source.n_rows;
-    shape.identity_row = source.identity_row;
-    shape.stride_row = source.stride_row;
-    shape.rows_dtype = source.rows_dtype;
-    shape.scale_high = source.scale_high;
-    shape.scale_low = source.scale_low;
-    if (source.kind == AngleKind::given) {  // addresses that outputs must not meet
-        shape.cos_memory = source.cos_memory;
-        shape.sin_memory = source.sin_memory;
+    AngleShape &shape = out.source;
+    shape = source;
+    out.source.axes.n_axes = source.axes.n_axes;
+    shape.is_direct = false;  // for no kernel of the CPU
+    if (source.kind != AngleKind::given) {
+        shape.cos_memory = shape.sin_memory = {0, 0};  // the CPU's, which outputs cannot meet
     }
     out.form = source.kind == AngleKind::phase    ? AngleForm::phase
                : source.rows_dtype == Dtype::f16  ? AngleForm::rows_f16

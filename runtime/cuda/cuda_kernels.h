@@ -36,7 +36,7 @@ struct CudaKernel {
     }
 };
 
-/// All of them: some kernel takes any layout.
+/// All of them, those with wider accesses first. The last ones take any layout.
 std::span<const CudaKernel> cuda_kernels() noexcept;
 
 /// The kernels that do not rotate.

@@ -328,23 +328,19 @@ int enqueue_checks(const CudaRun &run, Call &call) {
 /// Refuses memory that no kernel of the plan can take as it lies.
 halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
     const bool is_kv = run.program.plan->kv != nullptr;
+    const auto check = [&](const char *reason, const auto &...what) {
+        return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, what..., " ", reason);
+    };
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
-        const char *const reason = run.program.tensors[i].n_heads == 0 ? ""
-                                   : is_kv                             ? why_not(kv_piece_of(run, i, 0))
-                                                                       : why_not(piece_of(run, i));
-        if (reason[0] != '\0') {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensor ", i, " ", reason);
+        if (run.program.tensors[i].n_heads != 0) {
+            HALYARD_TRY(check(is_kv ? why_not(kv_piece_of(run, i, 0)) : why_not(piece_of(run, i)), "tensor ", i));
         }
     }
     // Of all tokens that a launch may take.
     const std::int64_t n_tokens = split(run.program.positions, true).n_tokens;
-    const char *const of_positions = why_not(run.positions(0), n_tokens, run.launch.angles->source.axes.n_axes);
-    if (of_positions[0] != '\0') {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "positions ", of_positions);
-    }
+    HALYARD_TRY(check(why_not(run.positions(0), n_tokens, run.launch.angles->source.axes.n_axes), "positions"));
     const std::int64_t n_slots = is_kv ? kv_block_of(run).n_tokens : 0;
-    const char *const of_slots = run.kv.slots.is_given ? why_not(run.slots(0), n_slots, 1) : "";
-    return of_slots[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, "slots ", of_slots);
+    return check(run.kv.slots.is_given ? why_not(run.slots(0), n_slots, 1) : "", "slots");
 }
 
 }  // namespace

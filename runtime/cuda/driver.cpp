@@ -11,9 +11,8 @@ namespace halyard::cuda {
 
 namespace {
 
-using CudaAddress = unsigned long long;
-
-/// The functions of the driver API that are called here, and the first of them that is missing.
+/// The functions of the driver API that are called here, and the first of them that is missing. The driver's addresses
+/// have 64 bits, as pointers do.
 struct Cuda {
     void *library = find_driver_library();
     const char *missing = nullptr;
@@ -41,11 +40,11 @@ struct Cuda {
     Function<void *> push{*this, "cuCtxPushCurrent_v2"};
     Function<void **> pop{*this, "cuCtxPopCurrent_v2"};
     Function<int *> get_context_device{*this, "cuCtxGetDevice"};
-    Function<void *, int, CudaAddress> get_pointer_attribute{*this, "cuPointerGetAttribute"};
-    Function<CudaAddress *, std::size_t> allocate{*this, "cuMemAlloc_v2"};
-    Function<CudaAddress> release{*this, "cuMemFree_v2"};
-    Function<CudaAddress, const void *, std::size_t> copy_in{*this, "cuMemcpyHtoD_v2"};
-    Function<void *, CudaAddress, std::size_t> copy_out{*this, "cuMemcpyDtoH_v2"};
+    Function<void *, int, void *> get_pointer_attribute{*this, "cuPointerGetAttribute"};
+    Function<void **, std::size_t> allocate{*this, "cuMemAlloc_v2"};
+    Function<void *> release{*this, "cuMemFree_v2"};
+    Function<void *, const void *, std::size_t> copy_in{*this, "cuMemcpyHtoD_v2"};
+    Function<void *, void *, std::size_t> copy_out{*this, "cuMemcpyDtoH_v2"};
     Function<void *> synchronize{*this, "cuStreamSynchronize"};
     int capability = 0;
     char why_not[96] = {};
@@ -84,13 +83,6 @@ const Cuda &cuda() noexcept {
     return loaded;
 }
 
-CudaAddress address_of(void *memory) noexcept { return reinterpret_cast<std::uintptr_t>(memory); }
-
-halyard_status require_device(halyard_error *error) noexcept {
-    const char *const reason = why_no_cuda();
-    return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_NO_DEVICE, "CUDA can't be used: ", reason);
-}
-
 }  // namespace
 
 const char *why_no_cuda() noexcept { return cuda().why_not; }
@@ -107,7 +99,9 @@ halyard_status read_queue(const halyard_cuda_queue *queue, halyard_cuda_queue *o
     *out = {};
     HALYARD_TRY(read_struct(queue, "queue", out, error));
     HALYARD_TRY(check_device("queue.device", out->device, error));
-    HALYARD_TRY(require_device(error));
+    if (const char *const reason = why_no_cuda(); reason[0] != '\0') {
+        return fail(error, HALYARD_ERROR_NO_DEVICE, "CUDA can't be used: ", reason);
+    }
     if (out->context == nullptr) {
         void *current = nullptr;
         out->context = cuda().get_current(&current) == 0 ? current : nullptr;
@@ -130,28 +124,28 @@ CurrentContext::~CurrentContext() {
 
 void *allocate(const halyard_cuda_queue &queue, std::size_t n_bytes) noexcept {
     const CurrentContext current(queue.context);
-    CudaAddress address = 0;
-    return cuda().allocate(&address, n_bytes) == 0 ? reinterpret_cast<void *>(address) : nullptr;
+    void *memory = nullptr;
+    return cuda().allocate(&memory, n_bytes) == 0 ? memory : nullptr;
 }
 
 void release(const halyard_cuda_queue &queue, void *memory) noexcept {
     if (memory != nullptr) {
         const CurrentContext current(queue.context);
-        cuda().release(address_of(memory));
+        cuda().release(memory);
     }
 }
 
 int copy_in(const halyard_cuda_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept {
     const CurrentContext current(queue.context);
     // A copy of pageable memory may still be on its way, on the default stream, when the first call returns.
-    const int status = cuda().copy_in(address_of(memory), data, n_bytes);
+    const int status = cuda().copy_in(memory, data, n_bytes);
     return status != 0 ? status : cuda().synchronize(nullptr);
 }
 
 int copy_out(const halyard_cuda_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept {
     const CurrentContext current(queue.context);
     const int status = cuda().synchronize(queue.stream);
-    return status != 0 ? status : cuda().copy_out(data, address_of(memory), n_bytes);
+    return status != 0 ? status : cuda().copy_out(data, memory, n_bytes);
 }
 
 MemoryQueries::MemoryQueries(const halyard_cuda_queue &queue) noexcept : current_(queue.context) {
@@ -160,7 +154,7 @@ MemoryQueries::MemoryQueries(const halyard_cuda_queue &queue) noexcept : current
 
 MemoryInfo MemoryQueries::describe(void *memory) noexcept {
     int device = -1;
-    const bool is_known = cuda().get_pointer_attribute(&device, pointer_device, address_of(memory)) == 0;
+    const bool is_known = cuda().get_pointer_attribute(&device, pointer_device, memory) == 0;
     return {is_known, device_ >= 0 && device_ == device};
 }
 

@@ -54,8 +54,6 @@ void keep_message(void *context, const char *message) {
     }
 }
 
-void print_nothing(void *, const char *) {}
-
 void *load_library(const char *name) {
     return strstr(name, "cuda") != nullptr ? halyard::cuda::find_driver_library() : nullptr;
 }
@@ -67,20 +65,9 @@ int acquire_cuda(void *call, void **context, bool) {
     return 0;
 }
 
-int release_cuda(void *) { return 0; }
-
 int get_cuda_stream(void *call, void *, void **stream) {
     *stream = call != nullptr ? static_cast<Call *>(call)->stream : nullptr;
     return 0;
-}
-
-void install() {
-    halide_set_error_handler(keep_message);
-    halide_set_custom_print(print_nothing);
-    halide_set_custom_load_library(load_library);
-    halide_set_cuda_acquire_context(acquire_cuda);
-    halide_set_cuda_release_context(release_cuda);
-    halide_set_cuda_get_stream(get_cuda_stream);
 }
 
 }  // namespace
@@ -89,7 +76,14 @@ namespace halyard::cuda {
 
 void install_handlers() noexcept {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install);
+    pthread_once(&once, [] {
+        halide_set_error_handler(keep_message);
+        halide_set_custom_print([](void *, const char *) {});
+        halide_set_custom_load_library(load_library);
+        halide_set_cuda_acquire_context(acquire_cuda);
+        halide_set_cuda_release_context([](void *) { return 0; });
+        halide_set_cuda_get_stream(get_cuda_stream);
+    });
 }
 
 const void *cuda_interface() noexcept { return halide_cuda_device_interface(); }

@@ -4,6 +4,8 @@
 #include "cuda/arguments.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
 namespace halyard::cuda {
 
@@ -11,16 +13,14 @@ namespace halyard::cuda {
 
 namespace {
 
-struct Refusal {
-    bool holds;
-    const char *words;
-};
-
-/// The first that holds, or NULL.
-template <std::size_t n>
-const char *first_of(const Refusal (&refusals)[n]) {
-    const auto *const found = std::find_if(refusals, refusals + n, [](const Refusal &each) { return each.holds; });
-    return found == refusals + n ? nullptr : found->words;
+/// The words of the first that holds, or NULL.
+const char *first_of(std::initializer_list<std::pair<bool, const char *>> refusals) {
+    for (const auto &[holds, words] : refusals) {
+        if (holds) {
+            return words;
+        }
+    }
+    return nullptr;
 }
 
 }  // namespace

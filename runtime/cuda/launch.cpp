@@ -117,13 +117,8 @@ int launch_rotation(const CudaKernel &kernel, const Launch &launch, const Device
 int rotate_on_device(const Launch &launch, DevicePiece whole, Call &call) noexcept {
     whole.n_columns = whole.rotary_dim / 2;
     return in_parts(whole, [&](const DevicePiece &piece) {
-        const CudaKernel *widest = nullptr;  // some kernel takes any layout
-        for (const CudaKernel &kernel : cuda_kernels()) {
-            if (takes(kernel, piece) && (widest == nullptr || kernel.layout.bytes > widest->layout.bytes)) {
-                widest = &kernel;
-            }
-        }
-        return launch_rotation(*widest, launch, piece, call);
+        const auto taken = [&](const CudaKernel &kernel) { return takes(kernel, piece); };
+        return launch_rotation(*std::ranges::find_if(cuda_kernels(), taken), launch, piece, call);
     });
 }
 
