@@ -15,13 +15,14 @@ namespace halyard::cuda {
 namespace {
 
 /// The positions or slots of a batch row's tokens, on one axis.
-LaunchPositions numbers_of(const TokenNumbers &numbers, Address place, std::int64_t batch) {
+LaunchPositions numbers_of(const TokenNumbers &numbers, Address place, std::int64_t batch,
+                           std::int64_t stride_axis = 0) {
     return {moved(place, batch * numbers.stride_batch * numbers.element_bytes()),
             numbers.is_int64 ? 2 : 1,
             0,
             numbers.is_consecutive ? 1 : 0,
             numbers.stride_token,
-            0};
+            stride_axis};
 }
 
 /// A run's arguments once they are checked. Its addresses are those of the device.
@@ -38,10 +39,8 @@ struct CudaRun {
     /// The positions, and the slots, of a batch row's tokens.
     LaunchPositions positions(std::int64_t batch) const {
         const Positions &all = program.positions;
-        LaunchPositions its = numbers_of(
-            all, all.is_given ? address_of(pointers->all.positions) : counted_positions(*launch.angles), batch);
-        its.stride_axis = all.stride_axis;
-        return its;
+        const Address place = all.is_given ? address_of(pointers->all.positions) : counted_positions(*launch.angles);
+        return numbers_of(all, place, batch, all.stride_axis);
     }
     LaunchPositions slots(std::int64_t batch) const {
         return kv.slots.is_given ? numbers_of(kv.slots, address_of(arrays.slots), batch) : LaunchPositions{};

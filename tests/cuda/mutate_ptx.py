@@ -1,9 +1,9 @@
 """Breaks the CUDA kernels that ship on purpose, one statement at a time, and sees that their tests fail on the machine
-of checks/cuda: mutate_ptx.py BUILD [--seed N] [--only WORD] [--count N]
+of checks/cuda: mutate_ptx.py BUILD [--seed N] [--only WORD]
 
 Which statements are broken is drawn by a seed. Each mutant is loaded in the kernel's place by a test program of its own;
 one that runs for ten times as long as the kernel itself is caught, too. Fails where no test notices and EQUIVALENT does
-not say why. --only takes those whose kernel or rule has a word in its name; --count draws so many of all mutants.
+not say why. --only takes those whose kernel or rule has a word in its name.
 """
 
 import argparse
@@ -162,7 +162,6 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=20261121)
     parser.add_argument("--only", default="")
-    parser.add_argument("--count", type=int)
     given = parser.parse_args()
     print(f"seed {given.seed}")
     luck = random.Random(given.seed)
@@ -176,7 +175,6 @@ def main():
             first = {mutant[1]: mutant for mutant in all_of_it}.values()  # one of each rule comes before others
             mutants += sorted(all_of_it, key=lambda mutant: mutant not in first)[:count]
         mutants = [mutant for mutant in mutants if given.only in mutant[0] or given.only in mutant[1]]
-        mutants = luck.sample(mutants, min(given.count or len(mutants), len(mutants)))
         list(pool.map(runner.check, {mutant[0]: None for mutant in mutants}))
         for mutant, caught in zip(mutants, pool.map(runner.catch, mutants)):
             kernel, rule, at, before, after = mutant
