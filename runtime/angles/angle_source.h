@@ -34,12 +34,8 @@ enum class BadPosition : std::int32_t {
 
 /// The policy that a number of the C ABI stands for; none where there is no such policy.
 constexpr std::optional<BadPosition> to_bad_position(std::int32_t number) noexcept {
-    switch (const auto policy = static_cast<BadPosition>(number)) {
-    case BadPosition::error:
-    case BadPosition::clamp:
-    case BadPosition::identity: return policy;
-    }
-    return std::nullopt;
+    const bool exists = number >= HALYARD_BAD_POSITION_ERROR && number <= HALYARD_BAD_POSITION_IDENTITY;
+    return exists ? std::optional(BadPosition(number)) : std::nullopt;
 }
 
 /// Rows start on a cache line, so that no vector load of a row whose rotary_dim is a multiple of 16 straddles two.

@@ -23,17 +23,11 @@ struct LinearAngles {
 
     double position(std::int32_t axis, std::int64_t batch, std::int64_t token) const noexcept {
         const std::int64_t at = axis * stride_axis + batch * stride_batch + token * stride_token;
-        return is_f64 ? read<double>(positions, at) : read<float>(positions, at);
+        return is_f64 ? read_word<double>(positions, at) : read_word<float>(positions, at);
     }
 
     double entry(std::int32_t axis, std::int64_t pair) const noexcept {
-        return read<double>(matrix, axis * n_pairs + pair);
-    }
-
-private:
-    template <typename Real>
-    static Real read(const void *numbers, std::int64_t index) noexcept {
-        return read_word<Real>(static_cast<const char *>(numbers) + index * std::int64_t{sizeof(Real)});
+        return read_word<double>(matrix, axis * n_pairs + pair);
     }
 };
 

@@ -76,10 +76,6 @@ struct Lattice {
 
 Lattice lattice_of(const halyard_tensor &tensor) noexcept;
 
-inline bool find_memory_range(const Lattice &lattice, MemoryRange *out) noexcept {
-    return find_memory_range(lattice.data, lattice.shape, lattice.strides, lattice.element_bytes, out);
-}
-
 /// Whether all elements lie apart from each other. Conservative: it asks that, ordered by size, each stride steps over
 /// all that the smaller ones reach. They must have a memory range.
 bool elements_are_apart(const Lattice &lattice) noexcept;

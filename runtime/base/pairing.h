@@ -13,11 +13,8 @@ enum class Pairing : std::int32_t { half = HALYARD_PAIRING_HALF, interleaved = H
 
 /// The pairing that a number of the C ABI stands for; none where there is no such pairing.
 constexpr std::optional<Pairing> to_pairing(std::int32_t number) noexcept {
-    switch (const auto pairing = static_cast<Pairing>(number)) {
-    case Pairing::half:
-    case Pairing::interleaved: return pairing;
-    }
-    return std::nullopt;
+    const bool exists = number == HALYARD_PAIRING_HALF || number == HALYARD_PAIRING_INTERLEAVED;
+    return exists ? std::optional(Pairing(number)) : std::nullopt;
 }
 
 }  // namespace halyard

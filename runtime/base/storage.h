@@ -8,15 +8,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 namespace halyard {
 
-// Elements may lie at any address, so they are copied in and out.
+/// Word `index` of some. They may lie at any address, so they are copied in and out.
 template <typename Word>
-Word read_word(const char *at) {
+Word read_word(const void *words, std::int64_t index = 0) {
     Word word;
-    std::memcpy(&word, at, sizeof(word));
+    std::memcpy(&word, static_cast<const char *>(words) + index * std::int64_t{sizeof(word)}, sizeof(word));
     return word;
 }
 
@@ -128,8 +129,7 @@ struct Int8 {
     }
 };
 
-/// HALYARD_F32 and so on. A switch over dtypes has no default, so that the compiler names the places where a new one is
-/// missing.
+/// HALYARD_F32 and so on.
 enum class Dtype : std::int32_t {
     f32 = HALYARD_F32,
     f16 = HALYARD_F16,
@@ -144,19 +144,21 @@ inline constexpr std::int32_t n_dtypes = 6, n_input_dtypes = 3;  // of numbers
 /// The place of a dtype in arrays.
 constexpr std::size_t index_of(Dtype dtype) noexcept { return static_cast<std::size_t>(dtype) - 1; }
 
+/// What there is to say of each, in their order: its name in kernels' names, the bytes of an element, and of numbers
+/// of 8 bits the greatest finite one.
+struct DtypeRow {
+    const char *name;
+    std::int64_t bytes;
+    float greatest = 0.0f;
+};
+inline constexpr DtypeRow dtype_rows[] = {
+    {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"e4m3", 1, 448.0f}, {"e5m2", 1, 57344.0f}, {"int8", 1, 127.0f}, {"uint8", 1}};
+static_assert(std::size(dtype_rows) == index_of(Dtype::uint8) + 1, "a row for every dtype");
+
 /// The dtype that a number of the C ABI stands for; none where there is no such dtype.
 constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
-    // NOLINTNEXTLINE(*EnumCastOutOfRange): the underlying type is fixed, so any number is a value
-    switch (const auto dtype = static_cast<Dtype>(number)) {
-    case Dtype::f32:
-    case Dtype::f16:
-    case Dtype::bf16:
-    case Dtype::e4m3:
-    case Dtype::e5m2:
-    case Dtype::int8:
-    case Dtype::uint8: return dtype;
-    }
-    return std::nullopt;
+    const bool exists = number >= HALYARD_F32 && number <= HALYARD_UINT8;
+    return exists ? std::optional(Dtype(number)) : std::nullopt;
 }
 
 /// Whether just outputs have this dtype, and keys that rerotate.
@@ -165,19 +167,7 @@ constexpr bool is_8_bit(Dtype dtype) noexcept { return index_of(dtype) >= n_inpu
 /// Whether this is a dtype, and one of what is only read: rows of cos and sin, and weights.
 constexpr bool is_input_dtype(std::optional<Dtype> dtype) noexcept { return !is_8_bit(dtype.value_or(Dtype::uint8)); }
 
-/// As kernels' names call it.
-constexpr const char *name_of(Dtype dtype) noexcept {
-    switch (dtype) {
-    case Dtype::f32: return "f32";
-    case Dtype::f16: return "f16";
-    case Dtype::bf16: return "bf16";
-    case Dtype::e4m3: return "e4m3";
-    case Dtype::e5m2: return "e5m2";
-    case Dtype::int8: return "int8";
-    case Dtype::uint8: return "uint8";
-    }
-    return nullptr;
-}
+constexpr const char *name_of(Dtype dtype) noexcept { return dtype_rows[index_of(dtype)].name; }
 
 /// The same for a number of the C ABI that stands for a dtype.
 constexpr const char *name_of_dtype(std::int32_t number) noexcept {
@@ -185,26 +175,8 @@ constexpr const char *name_of_dtype(std::int32_t number) noexcept {
     return dtype ? name_of(*dtype) : "no dtype";
 }
 
-constexpr std::int64_t element_bytes(Dtype dtype) noexcept {
-    switch (dtype) {
-    case Dtype::f32: return sizeof(F32::Word);
-    case Dtype::f16: return sizeof(F16::Word);
-    case Dtype::bf16: return sizeof(BF16::Word);
-    case Dtype::e4m3: return sizeof(E4M3::Word);
-    case Dtype::e5m2: return sizeof(E5M2::Word);
-    case Dtype::int8: return sizeof(Int8::Word);
-    case Dtype::uint8: return 1;
-    }
-    return 0;
-}
+constexpr std::int64_t element_bytes(Dtype dtype) noexcept { return dtype_rows[index_of(dtype)].bytes; }
 
-/// Widens n words from element `first` of memory on.
-template <typename Storage>
-void widen_words(const void *words, std::int64_t first, std::int64_t n, float *out) noexcept {
-    const char *at = static_cast<const char *>(words) + first * std::int64_t{sizeof(typename Storage::Word)};
-    for (std::int64_t i = 0; i < n; i++, at += sizeof(typename Storage::Word)) {
-        out[i] = Storage::widen(read_word<typename Storage::Word>(at));
-    }
-}
+constexpr float greatest_of(Dtype dtype) noexcept { return dtype_rows[index_of(dtype)].greatest; }
 
 }  // namespace halyard

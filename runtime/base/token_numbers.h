@@ -3,11 +3,11 @@
 
 #include "base/error.h"
 #include "base/overlap.h"
+#include "base/storage.h"
 #include "base/versioned.h"
 #include "halyard/halyard.h"
 
 #include <cstdint>
-#include <cstring>
 
 namespace halyard {
 
@@ -28,15 +28,7 @@ struct TokenNumbers {
 
     /// Number `index` of the array, where is_given.
     std::int64_t read(const void *data, std::int64_t index) const noexcept {
-        std::int64_t number = 0;
-        if (is_int64) {
-            std::memcpy(&number, static_cast<const char *>(data) + index * 8, 8);
-        } else {
-            std::int32_t word = 0;
-            std::memcpy(&word, static_cast<const char *>(data) + index * 4, 4);
-            number = word;
-        }
-        return number;
+        return is_int64 ? read_word<std::int64_t>(data, index) : read_word<std::int32_t>(data, index);
     }
 
     /// A token as the caller counts it, for sentences: "batch b, token t".

@@ -32,19 +32,17 @@ struct PortableMath {
     static float to_float(std::int32_t i) noexcept { return static_cast<float>(i); }
 };
 
-/// Rotates a head by the row that begins at a byte. x and y are at the first pair, and may be one.
+/// Rotates a head by the row whose first number this is. x and y are at the first pair, and may be one.
 template <typename Storage>
 void rotate_head(const Side &in, const Side &out, std::uint32_t sin_sign, const char *x, char *y, const Rows &rows,
-                 std::int64_t first_byte) {
+                 std::int64_t first) {
     using Word = typename Storage::Word;
     constexpr std::int64_t bytes = sizeof(Word);
     for (std::int64_t k = 0; k < rows.n_pairs; k++) {
-        const std::int64_t at = first_byte + k * std::int64_t{sizeof(float)};
-        const auto cos = read_word<float>(reinterpret_cast<const char *>(rows.cos.host) + at);
-        const auto word = read_word<std::uint32_t>(reinterpret_cast<const char *>(rows.sin.host) + at);
-        const auto sin = std::bit_cast<float>(word ^ sin_sign);
-        const float x0 = Storage::widen(read_word<Word>(x + k * in.pair * bytes));
-        const float x1 = Storage::widen(read_word<Word>(x + (k * in.pair + in.member) * bytes));
+        const auto cos = read_word<float>(rows.cos.host, first + k);
+        const auto sin = std::bit_cast<float>(read_word<std::uint32_t>(rows.sin.host, first + k) ^ sin_sign);
+        const float x0 = Storage::widen(read_word<Word>(x, k * in.pair));
+        const float x1 = Storage::widen(read_word<Word>(x, k * in.pair + in.member));
         const Word y0 = Storage::narrow(std::fma(x0, cos, -(x1 * sin)));
         const Word y1 = Storage::narrow(std::fma(x1, cos, x0 * sin));
         std::memcpy(y + k * out.pair * bytes, &y0, sizeof(Word));
@@ -57,10 +55,9 @@ void rotate_head(const Side &in, const Side &out, std::uint32_t sin_sign, const 
 void rotate_reference(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor,
                       const Stretch &stretch, const Rows &rows) noexcept {
     const Side &in = tensor.in(), &out = tensor.y;
-    const std::int64_t stride_row = rows.dims[1].stride * std::int64_t{sizeof(float)};
     with_storage(desc.dtype, [&](auto storage) {
         for (std::int64_t token = 0; token < stretch.n_tokens; token++) {
-            const std::int64_t row = stretch.row_of_token[token] * stride_row;
+            const std::int64_t row = std::int64_t{stretch.row_of_token[token]} * rows.dims[1].stride;
             for (std::int64_t head = 0; head < stretch.n_heads; head++) {
                 const std::int64_t of_x = token * stretch.in_token + head * in.head + rows.first_pair * in.pair;
                 const std::int64_t of_y = token * stretch.out_token + head * out.head + rows.first_pair * out.pair;

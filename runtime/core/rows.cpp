@@ -69,7 +69,11 @@ void copy_rows(const halyard_angle_source &angles, const RowKernels &kernels, co
             if (dtype == Dtype::f32) {
                 std::memcpy(to, from, static_cast<std::size_t>(n_pairs) * sizeof(float));
             } else if (kernel == nullptr) {
-                with_storage(dtype, [&](auto storage) { widen_words<decltype(storage)>(from, 0, n_pairs, to); });
+                with_storage(dtype, [&](auto storage) {
+                    for (std::int64_t k = 0; k < n_pairs; k++) {
+                        to[k] = storage.widen(read_word<typename decltype(storage)::Word>(from, k));
+                    }
+                });
             } else {
                 Buffer x(from, n_pairs, 1, 0, n, n == 1 ? 0 : angles.stride_row);
                 Buffer y(to, n_pairs, 1, 0, n, n == 1 ? 0 : out.stride_token);

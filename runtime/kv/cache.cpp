@@ -19,30 +19,6 @@ std::int64_t reach_of(std::int64_t count, std::int64_t tile, std::int64_t stride
                     last_whole / tile * stride_tile + last_whole % tile * stride);
 }
 
-/// Checks the numbers of a description whose defaults are filled in, each by itself.
-halyard_status check_counts(const halyard_cache_desc &given, const char *name, halyard_error *error) {
-    struct Field {
-        const char *name;
-        std::int64_t value, least;
-    };
-    for (const Field &field :
-         {Field{"n_slots", given.n_slots, 1}, Field{"block_size", given.block_size, 1},
-          Field{"tile_tokens", given.tile_tokens, 1}, Field{"stride_tile_tokens", given.stride_tile_tokens, 0},
-          Field{"stride_token", given.stride_token, 0}, Field{"tile_elements", given.tile_elements, 1},
-          Field{"stride_tile_elements", given.stride_tile_elements, 0},
-          Field{"stride_element", given.stride_element, 0}}) {
-        if (field.value < field.least) {
-            return fail(error, HALYARD_ERROR_SHAPE, name, ".", field.name, " is ", field.value,
-                        ", but must be at least ", field.least);
-        }
-    }
-    if (given.n_slots % given.block_size != 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, ".n_slots is ", given.n_slots,
-                    ", but must be a multiple of block_size, ", given.block_size);
-    }
-    return HALYARD_OK;
-}
-
 }  // namespace
 
 Scatter CacheDesc::scatter(std::int64_t head_dim, std::int64_t element_bytes) const noexcept {
@@ -73,7 +49,21 @@ halyard_status read_cache(const halyard_cache_desc *cache, const char *name, std
     given.tile_tokens = given.tile_tokens == 0 ? given.block_size : given.tile_tokens;
     given.tile_elements = given.tile_elements == 0 ? head_dim : std::min(given.tile_elements, head_dim);
     given.stride_element = given.stride_element == 0 ? 1 : given.stride_element;
-    HALYARD_TRY(check_counts(given, name, error));
+    constexpr halyard_status shape = HALYARD_ERROR_SHAPE;
+    const char *const least = ", but must be at least ";
+    const bool is_whole = given.block_size < 1 || given.n_slots % given.block_size == 0;
+    HALYARD_TRY(check_fields(
+        name,
+        {{given.n_slots < 1, shape, "n_slots", given.n_slots, least, 1},
+         {given.block_size < 1, shape, "block_size", given.block_size, least, 1},
+         {given.tile_tokens < 1, shape, "tile_tokens", given.tile_tokens, least, 1},
+         {given.stride_tile_tokens < 0, shape, "stride_tile_tokens", given.stride_tile_tokens, least, 0},
+         {given.stride_token < 0, shape, "stride_token", given.stride_token, least, 0},
+         {given.tile_elements < 1, shape, "tile_elements", given.tile_elements, least, 1},
+         {given.stride_tile_elements < 0, shape, "stride_tile_elements", given.stride_tile_elements, least, 0},
+         {given.stride_element < 0, shape, "stride_element", given.stride_element, least, 0},
+         {!is_whole, shape, "n_slots", given.n_slots, ", but must be a multiple of block_size, ", given.block_size}},
+        error));
     const Lattice one_head = out->elements(nullptr, Dtype::f32, 1, head_dim);
     bool unused = false;
     if (!halyard::find_reach(one_head.shape, one_head.strides, 1, &out->of_one_head, &unused)) {

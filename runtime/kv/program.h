@@ -13,7 +13,7 @@ namespace halyard {
 
 /// An array that a tensor's stages read or write.
 struct BoundArray {
-    Lattice elements;  // without its address; not set of a cache (see CacheDesc::elements), weights and static scales
+    Lattice elements;  // without its address; not set of a cache, see CacheDesc::elements
     Reach reach;
 };
 

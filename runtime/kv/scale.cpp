@@ -53,7 +53,7 @@ void store_scale(char *at, float scale) {
 }
 
 float static_scale(const KvCall &call, int index, std::int64_t i) {
-    return read_word<float>(call.data(index, Array::scales) + i * std::int64_t{sizeof(float)});
+    return read_word<float>(call.data(index, Array::scales), i);
 }
 
 float position_scale(const KvCall &call, int index, std::int64_t batch, std::int64_t token, std::int64_t head) {

@@ -19,20 +19,6 @@ struct ScaleDesc {
     std::int64_t count(std::int64_t n_heads) const noexcept { return by_head ? n_heads : 1; }
 };
 
-/// The greatest finite number of an 8-bit dtype, for dynamic scales.
-constexpr float greatest_of(Dtype dtype) noexcept {
-    switch (dtype) {
-    case Dtype::e4m3: return 448.0f;
-    case Dtype::e5m2: return 57344.0f;
-    case Dtype::int8: return 127.0f;
-    case Dtype::f32:
-    case Dtype::f16:
-    case Dtype::bf16:
-    case Dtype::uint8: break;
-    }
-    return 0.0f;
-}
-
 /// `name` is what sentences call it.
 halyard_status read_scale(const halyard_scale_desc *scale, const char *name, Dtype out_dtype, ScaleDesc *out,
                           halyard_error *error) noexcept;
