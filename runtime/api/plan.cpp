@@ -64,9 +64,7 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
     }
     Text lines = {text, n_bytes};
     if (status != HALYARD_OK) {
-        lines.add("no kernel can be taken: ");
-        lines.add(reason.message);
-        lines.add("\n");
+        lines.add("no kernel can be taken: ", reason.message, "\n");
     }
     for (int i = 0; status == HALYARD_OK && i < plan.n_tensors; i++) {
         if (plan.tensors[i].is_plain()) {

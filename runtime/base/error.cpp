@@ -1,11 +1,13 @@
 #include "base/error.h"
 
+#include "base/text.h"
+
 #include <algorithm>
 #include <charconv>
 
 namespace halyard {
 
-void Sentence::add(const Part &part) noexcept {
+void Text::add_part(const Part &part) noexcept {
     char digits[32];
     char *const digits_end = digits + sizeof(digits);
     std::string_view text;
@@ -18,14 +20,21 @@ void Sentence::add(const Part &part) noexcept {
         text = text == "-nan" ? "nan" : text;  // a sign that nobody has written
         break;
     }
-    next_ = std::copy_n(text.begin(), std::min<std::ptrdiff_t>(std::ssize(text), end_ - next_), next_);
-    *next_ = '\0';
+    for (const char c : text) {
+        if (length < capacity - 1) {
+            data[length] = c;
+        }
+        length++;
+    }
+    if (capacity > 0) {
+        data[std::min(length, capacity - 1)] = '\0';
+    }
 }
 
 halyard_status fail_with(halyard_error *error, halyard_status status, std::initializer_list<Part> parts) noexcept {
     if (error != nullptr) {
         error->code = status;
-        Sentence sentence(error->message, sizeof(error->message));
+        Text sentence{error->message, sizeof(error->message)};
         for (const Part &part : parts) {
             sentence.add(part);
         }

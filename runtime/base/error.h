@@ -4,7 +4,6 @@
 #include "halyard/halyard.h"
 
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <new>
@@ -27,7 +26,7 @@ public:
     Part(Integer number) noexcept : kind_(Kind::natural), natural_(number) {}
 
 private:
-    friend class Sentence;
+    friend struct Text;
     enum class Kind { text, integer, natural, real } kind_ = Kind::text;
     union {
         std::string_view text_;
@@ -35,18 +34,6 @@ private:
         std::uint64_t natural_;
         double real_;
     };
-};
-
-/// One sentence in a buffer of fixed size: what does not fit is cut off.
-class Sentence {
-public:
-    Sentence(char *data, std::size_t n_bytes) noexcept : next_(data), end_(data + n_bytes - 1) { *data = '\0'; }
-
-    void add(const Part &part) noexcept;
-
-private:
-    char *next_;
-    char *const end_;  // where the zero byte is at the latest
 };
 
 /// See fail(). Cold, so that compilers keep sentences out of the way of calls that succeed: a call whose code comes

@@ -1,9 +1,8 @@
-// The text of an explanation, written into a buffer of the caller's.
+// Sentences and explanations, written into a buffer of fixed size.
 #pragma once
 
 #include "base/error.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -17,38 +16,34 @@ inline halyard_status check_text(const char *text, std::int64_t n_bytes, halyard
     return text == nullptr && n_bytes > 0 ? fail_null(error, "text") : HALYARD_OK;
 }
 
-/// Text that grows in a caller's buffer and goes on counting where that ends.
+/// Text that grows in a buffer, where a zero byte ends it, and goes on counting where that is full.
 struct Text {
     char *data;
     std::int64_t capacity;
     std::int64_t length = 0;
 
-    void add(const char *part) {
-        for (; *part != '\0'; part++, length++) {
-            if (length < capacity - 1) {
-                data[length] = *part;
-            }
-        }
+    template <typename... Parts>
+    void add(const Parts &...parts) noexcept {
+        (add_part(Part(parts)), ...);
     }
 
     /// Adds a line for a kernel whose schedule is not the default.
     void add_schedule(const char *schedule) {
         if (std::strcmp(schedule, "default") != 0) {
-            add("        its schedule is tuned for ");
-            add(schedule);
-            add("\n");
+            add("        its schedule is tuned for ", schedule, "\n");
         }
     }
 
-    /// Ends the text with a zero byte if the buffer has room for one, and writes the length of the whole text.
-    void end(std::int64_t *n_needed) {
-        if (capacity > 0) {
-            data[std::min(length, capacity - 1)] = '\0';
-        }
+    /// Ends a text that may be empty, and writes the length of the whole text.
+    void end(std::int64_t *n_needed) noexcept {
+        add("");
         if (n_needed != nullptr) {
             *n_needed = length;
         }
     }
+
+private:
+    void add_part(const Part &part) noexcept;
 };
 
 }  // namespace halyard

@@ -1,6 +1,7 @@
 // From a Hugging Face config.json to frequencies: finds the fields that matter, in each of the places where models keep
 // them, and hands the numbers to the scaling methods. What reads a config throws Failure; here it becomes a status.
 #include "base/error.h"
+#include "base/text.h"
 #include "base/versioned.h"
 #include "config/rope.h"
 #include "frequencies/scaling.h"
@@ -113,10 +114,7 @@ extern "C" halyard_status halyard_create_frequencies_from_config(const char *tex
         return fail(error, HALYARD_ERROR_SHAPE, "options.layer is ", *copy.layer, ", but layers count from 0");
     }
     char what[48];
-    Sentence sentence(what, sizeof(what));
-    sentence.add("a config of ");
-    sentence.add(n_bytes);
-    sentence.add(" bytes");
+    Text{what, sizeof(what)}.add("a config of ", n_bytes, " bytes");
     return guard(error, what, [&] {
         return make_frequencies({text, static_cast<std::size_t>(n_bytes)}, copy, out, error);
     });

@@ -174,14 +174,12 @@ void explain_task(Text &text, const Task &task, TargetSet allowed) noexcept {
             continue;  // no candidate, so explaining it would say nothing
         }
         const char *reason = why_not(kernel, task);
-        text.add(&kernel == &taken ? "  * " : "    ");
-        text.add(kernel.name);
-        text.add(": ");
-        text.add(&kernel == &taken                     ? "taken"
+        text.add(&kernel == &taken ? "  * " : "    ", kernel.name, ": ",
+                 &kernel == &taken                     ? "taken"
                  : reason != nullptr                   ? reason
                  : (allowed & bit(kernel.target)) == 0 ? why_not(kernel.target)
-                                                       : "comes after the one that is taken");
-        text.add("\n");
+                                                       : "comes after the one that is taken",
+                 "\n");
         text.add_schedule(kernel.schedule);
     }
 }
@@ -195,10 +193,8 @@ void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet a
             if (is_none || (place == Place::non_temporal && select(task, allowed).place != place)) {
                 continue;  // it cannot be, or is as for smaller outputs
             }
-            char heading[128];
-            std::snprintf(heading, sizeof(heading), "tensor %d, %s, %s heads:\n", index, words_for(place),
-                          layout == Layout::strided ? "strided" : "dense");
-            text.add(heading);
+            text.add("tensor ", index, ", ", words_for(place), ", ", layout == Layout::strided ? "strided" : "dense",
+                     " heads:\n");
             explain_task(text, task, allowed);
         }
     }

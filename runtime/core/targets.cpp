@@ -1,6 +1,7 @@
 #include "core/targets.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/versioned.h"
 #include "core/kernels.h"
 
@@ -56,10 +57,9 @@ halyard_status find_target(const char *name, const char *source, Target *found, 
         return HALYARD_OK;
     }
     char names[128];
-    Sentence list(names, sizeof(names));
+    Text list{names, sizeof(names)};
     for (const TargetWords &target : words) {
-        list.add(&target == words ? "" : ", ");
-        list.add(target.name);
+        list.add(&target == words ? "" : ", ", target.name);
     }
     return fail(error, HALYARD_ERROR_UNKNOWN_TARGET, source, " is \"", std::string_view(name).substr(0, 40),
                 "\", which is none of ", names);
@@ -133,7 +133,7 @@ halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info,
     value.name = words[index].name;
     value.isa = words[index].isa;
 
-    Sentence reason(value.reason, sizeof(value.reason));
+    Text reason{value.reason, sizeof(value.reason)};
     TargetSet allowed = 0;
     halyard_error environment_error = {sizeof(halyard_error), HALYARD_OK, ""};
     if (allowed_targets(nullptr, nullptr, &allowed, &environment_error) != HALYARD_OK) {
@@ -141,8 +141,7 @@ halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info,
     } else if ((allowed & bit(target)) == 0) {
         reason.add(why_not(target));
     } else if ((allowed & (bit(target) - 1)) != 0) {
-        reason.add(name_of(best_of(allowed)));
-        reason.add(" is better");
+        reason.add(name_of(best_of(allowed)), " is better");
     } else {
         value.active = 1;
     }

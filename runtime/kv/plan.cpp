@@ -2,8 +2,6 @@
 
 #include "base/versioned.h"
 
-#include <cstdio>
-
 #define HALYARD_STAGE_KERNEL(name, stage, dtype, target) extern "C" halyard_##stage##_kernel name;
 #include "built_kernels.inc"
 
@@ -295,14 +293,9 @@ halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPl
 void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv, int index, TargetSet allowed) noexcept {
     const TensorPlan &desc = plan.tensors[index];
     const Steps &steps = kv.tensors[index].steps[0][0];
-    char heading[32];
-    std::snprintf(heading, sizeof(heading), "tensor %d", index);
-    text.add(heading);
-    const char *separator = steps.in_blocks ? ", in blocks: " : ": ";
+    text.add("tensor ", index, steps.in_blocks ? ", in blocks" : "");
     for (int i = 0; i < steps.n; i++) {
-        text.add(separator);
-        text.add(steps.list[i].name);
-        separator = ", ";
+        text.add(i == 0 ? ": " : ", ", steps.list[i].name);
     }
     text.add("\n");
     if (!desc.rotates) {
