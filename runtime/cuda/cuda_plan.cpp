@@ -86,8 +86,12 @@ int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Sc
             return 0;
         }
         const Address y = moved(scratch.memory, in_place ? 0 : 128);
-        DevicePiece piece = {{&desc, scratch.memory, y, {0, 16, 1}, {0, 16, 1}, 1}, in_place,
-                             std::min<std::int64_t>(plan.checks.rotary_dim, 16), 0, 1, scratch.position_0};
+        DevicePiece piece = {{&desc, scratch.memory, y, {0, 16, 1}, {0, 16, 1}, 1},
+                             in_place,
+                             std::min<std::int64_t>(plan.checks.rotary_dim, 16),
+                             0,
+                             1,
+                             scratch.position_0};
         piece.n_columns = piece.rotary_dim / 2;
         int status = 0;
         for (const CudaKernel &kernel : cuda_kernels()) {
@@ -146,21 +150,15 @@ halyard_status load_kernels(const halyard_cuda_plan &plan, halyard_error *error)
                               call.message[0] != '\0' ? call.message : "the driver failed", " (", status, ")");
 }
 
-/// Adds parts of a line.
-template <typename... Parts>
-void add_line(Text &text, Parts... parts) {
-    (text.add(parts), ...);
-    text.add("\n");
-}
-
 /// The kernels that serve a tensor, in a line each.
 void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
     for (const CudaKernel &kernel : cuda_kernels()) {
         if (kernel.serves(tensor.dtype, tensor.pairing, tensor.out_pairing, in_place)) {
-            add_line(text, "  * ", kernel.name, ": taken ",
-                     kernel.layout == any_layout  ? "for any other layout"
+            text.add("  * ", kernel.name, ": taken ",
+                     kernel.layout == any_layout ? "for any other layout"
                      : kernel.layout.bytes == 16 ? "where memory, strides and halves are multiples of 16 bytes"
-                                                 : "where memory, strides and halves are multiples of 4 bytes");
+                                                 : "where memory, strides and halves are multiples of 4 bytes",
+                     "\n");
         }
     }
 }
@@ -169,7 +167,7 @@ void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
 void explain_kv(Text &text, const halyard_plan &plan, std::int32_t index) {
     for (const KvKernel &kernel : kv_kernels()) {
         const char *const reason = why_not(kernel, plan, index, compute_capability());
-        add_line(text, reason == nullptr ? "  * " : "    ", kernel.name, ": ", reason == nullptr ? "fits" : reason);
+        text.add(reason == nullptr ? "  * " : "    ", kernel.name, ": ", reason == nullptr ? "fits" : reason, "\n");
     }
 }
 
@@ -198,7 +196,7 @@ halyard_status halyard_get_cuda_target_info(int32_t device, halyard_target_info 
 }
 
 halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc *desc, char *text, int64_t n_bytes,
-                                        int64_t *n_needed, halyard_error *error) {
+                                         int64_t *n_needed, halyard_error *error) {
     HALYARD_TRY(check_error(error));
     HALYARD_TRY(check_device("device", device, error));
     HALYARD_TRY(check_text(text, n_bytes, error));
@@ -206,19 +204,18 @@ halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc
     HALYARD_TRY(read_cuda_desc(desc, &checked, error));
     Text lines = {text, n_bytes};
     if (const char *const reason = why_no_cuda(); reason[0] != '\0') {
-        add_line(lines, "no kernel can be taken on this machine: ", reason);
+        lines.add("no kernel can be taken on this machine: ", reason, "\n");
     }
     for (std::int32_t i = 0; i < checked.n_tensors; i++) {
         const TensorPlan &tensor = checked.tensors[i];
-        const char number[] = {static_cast<char>('0' + i), '\0'};
         if (checked.kv != nullptr) {
-            add_line(lines, "tensor ", number, ":");
+            lines.add("tensor ", i, ":\n");
             explain_kv(lines, checked, i);
             continue;
         }
         for (const bool in_place : {false, true}) {
             if (!in_place || tensor.pairing == tensor.out_pairing) {
-                add_line(lines, "tensor ", number, in_place ? ", in place:" : ", out of place:");
+                lines.add("tensor ", i, in_place ? ", in place:\n" : ", out of place:\n");
                 explain_tensor(lines, tensor, in_place);
             }
         }
@@ -228,8 +225,8 @@ halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc
 }
 
 halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *queue, const halyard_plan_desc *desc,
-                                       const halyard_cuda_angles *angles, halyard_cuda_plan **out,
-                                       halyard_error *error) {
+                                        const halyard_cuda_angles *angles, halyard_cuda_plan **out,
+                                        halyard_error *error) {
     HALYARD_TRY(check_error(error));
     HALYARD_TRY(check_given(out, "out", error));
     HALYARD_TRY(check_given(angles, "angles", error));
@@ -238,9 +235,8 @@ halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *queue, const h
     if (where.context != angles->queue.context) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles lie in another context than queue's");
     }
-    std::unique_ptr<halyard_cuda_plan, decltype(&halyard_destroy_cuda_plan)> plan(new (std::nothrow)
-                                                                                      halyard_cuda_plan{},
-                                                                                halyard_destroy_cuda_plan);
+    std::unique_ptr<halyard_cuda_plan, decltype(&halyard_destroy_cuda_plan)> plan(
+        new (std::nothrow) halyard_cuda_plan{}, halyard_destroy_cuda_plan);
     if (plan == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for a plan");
     }
