@@ -73,8 +73,6 @@ struct AngleShape {
 
     /// Whether each position has a row in memory.
     bool has_rows() const noexcept { return kind == AngleKind::table || kind == AngleKind::given; }
-
-    bool covers(std::int64_t position) const noexcept { return position >= first && position <= last; }
 };
 
 }  // namespace halyard

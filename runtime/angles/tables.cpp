@@ -64,12 +64,12 @@ bool find_rows_memory(halyard_angle_source &source) noexcept {
 halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_source &source,
                           halyard_error *error) noexcept {
     const std::int64_t n_covered = source.last - source.first + 1;
-    const std::int32_t row_of_zero = source.covers(0) ? static_cast<std::int32_t>(-source.first) : -1;
-    source.n_rows = row_of_zero >= 0 ? n_covered : n_covered + 1;
+    const bool covers_zero = source.first <= 0 && source.last >= 0;
+    source.n_rows = covers_zero ? n_covered : n_covered + 1;
     if (source.n_rows > max_rows) {
         return fail_rows(source.n_rows, error);
     }
-    source.identity_row = row_of_zero >= 0 ? row_of_zero : static_cast<std::int32_t>(n_covered);
+    source.identity_row = static_cast<std::int32_t>(covers_zero ? -source.first : n_covered);
     HALYARD_TRY(allocate_rows(source.n_rows, source.rotary_dim, &source.owned_rows, error));
     source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float);
     point_at_owned_rows(source);

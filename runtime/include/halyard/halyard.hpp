@@ -26,6 +26,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -306,9 +307,9 @@ inline halyard_angle_source_desc describe_angles(std::int32_t kind,
 
 /// The same with an axis map, which takes the place of that of the frequencies' config, and must outlive the
 /// description.
-inline halyard_angle_source_desc
-describe_angles(std::int32_t kind, const axis_map &map, std::int32_t first = std::numeric_limits<std::int32_t>::min(),
-                std::int64_t n_positions = all_positions) noexcept {
+inline halyard_angle_source_desc describe_angles(std::int32_t kind, const axis_map &map,
+                                                 std::int32_t first = std::numeric_limits<std::int32_t>::min(),
+                                                 std::int64_t n_positions = all_positions) noexcept {
     auto desc = describe_angles(kind, first, n_positions);
     desc.axis_map = map.kind;
     desc.axis_of_pair = map.axis_of_pair.data();
@@ -462,31 +463,25 @@ struct part_of_run {
     std::int32_t n_parts = 1;
 };
 
-/// Structs of the C ABI, one for each tensor of a plan and in its order: one, an array, a list, or a pointer with its
-/// count. They are looked at while it lives, and not copied.
-template <typename Struct>
-class array_of {
+/// The tensors of a plan in its order: one, an array of any kind, a list, or a pointer with its count. They are looked
+/// at while it lives, and not copied.
+class tensors {
 public:
-    array_of(const Struct &one) noexcept : data_(&one), size_(1) {}
-    array_of(const Struct *data, std::size_t size) noexcept : data_(data), size_(size) {}
-    template <std::size_t n>
-    array_of(const Struct (&array)[n]) noexcept : data_(array), size_(n) {}
-    template <std::size_t n>
-    array_of(const std::array<Struct, n> &array) noexcept : data_(array.data()), size_(n) {}
-    array_of(const std::vector<Struct> &list) noexcept : data_(list.data()), size_(list.size()) {}
-    array_of(std::initializer_list<Struct> list) noexcept : size_(list.size()) {
+    tensors(const halyard_tensor &one) noexcept : data_(&one), size_(1) {}
+    tensors(const halyard_tensor *data, std::size_t size) noexcept : data_(data), size_(size) {}
+    template <typename Array, typename = decltype(std::data(std::declval<const Array &>()))>
+    tensors(const Array &array) noexcept : data_(std::data(array)), size_(std::size(array)) {}
+    tensors(std::initializer_list<halyard_tensor> list) noexcept : size_(list.size()) {
         data_ = list.begin();  // as a parameter it lives no longer than the list
     }
 
-    const Struct *data() const noexcept { return data_; }
+    const halyard_tensor *data() const noexcept { return data_; }
     std::size_t size() const noexcept { return size_; }
 
 private:
-    const Struct *data_;
+    const halyard_tensor *data_;
     std::size_t size_;
 };
-
-using tensors = array_of<halyard_tensor>;
 
 /// How a run is done beside its plan, angles and tensors. What pointers name must live until the run.
 struct run_options {
