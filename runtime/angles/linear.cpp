@@ -127,11 +127,6 @@ halyard_status read_linear_angles(const halyard_linear_angles *linear, std::int6
 
 namespace {
 
-/// The first 26 bits of value.
-double truncate(double value) noexcept {
-    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0xffff'ffff'f800'0000u);
-}
-
 /// Added to a double below 2^51, this rounds it to an integer, which is in the low bits of the sum.
 constexpr double to_integer = 0x1.8p52;
 
@@ -143,7 +138,7 @@ LinearPairs::LinearPairs(const LinearAngles &angles, std::int64_t first, std::in
     for (std::int32_t axis = 0; axis < angles.n_axes; axis++) {
         for (std::int64_t k = 0; k < n_pairs; k++) {
             const DoubleDouble turns = turns_of_radian * angles.entry(axis, first + k);
-            upper_[axis][k] = truncate(turns.hi);
+            upper_[axis][k] = first_bits<26>(turns.hi);
             lower_[axis][k] = turns.hi - upper_[axis][k];
             rest_[axis][k] = turns.lo;
         }
@@ -158,7 +153,7 @@ void LinearPairs::find_turns(std::int64_t batch, std::int64_t token, std::uint32
     double sum[most] = {};
     for (std::int32_t axis = 0; axis < angles_.n_axes; axis++) {
         const double position = angles_.position(axis, batch, token);
-        const double above = truncate(position), below = position - above;
+        const double above = first_bits<26>(position), below = position - above;
         for (std::int64_t k = 0; k < n_pairs_; k++) {
             const double product = above * upper_[axis][k];
             const double fraction = product - ((product + to_integer) - to_integer);

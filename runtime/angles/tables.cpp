@@ -24,23 +24,16 @@ halyard_status allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim, std::
                                   n_bytes, " bytes)");
 }
 
-void point_at_owned_rows(halyard_angle_source &source) noexcept {
-    source.stride_row = source.rotary_dim;
-    source.cos_rows = source.owned_rows.get();
-    source.sin_rows = source.owned_rows.get() + source.rotary_dim / 2;
-    find_rows_memory(source);  // it was just allocated, so it is in the address space
-}
-
 /// transformers' LlamaRotaryEmbedding.forward: freqs = inv_freq @ position, cos = freqs.cos() * attention_scaling, all
 /// in float32.
-void make_hf_row(const halyard_frequencies &frequencies, const CosSinOfAngle &cos_sin, std::int32_t position,
-                 float *cos_row, float *sin_row) noexcept {
+void make_hf_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
+                 float *sin_row) noexcept {
     // attention_factor goes in before the one rounding: theirs rounds cos, which is itself not quite the nearest
     // float, and then the product, so that doing the same would now and then be 2 ulp from it.
     const double factor = static_cast<float>(frequencies.attention_factor);
     for (std::int64_t pair = 0; pair < frequencies.n_pairs; ++pair) {
         const auto inv_freq = static_cast<float>(frequencies.rounded_inv_freq.get()[pair]);
-        const CosSin value = cos_sin(static_cast<float>(position) * inv_freq, factor);
+        const CosSin value = cos_sin_of_angle(static_cast<float>(position) * inv_freq, factor);
         cos_row[pair] = value.cos;
         sin_row[pair] = value.sin;
     }
@@ -72,17 +65,15 @@ halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_
     source.identity_row = static_cast<std::int32_t>(covers_zero ? -source.first : n_covered);
     HALYARD_TRY(allocate_rows(source.n_rows, source.rotary_dim, &source.owned_rows, error));
     source.bytes = static_cast<std::uint64_t>(source.n_rows * source.rotary_dim) * sizeof(float);
-    point_at_owned_rows(source);
-    const CosSinOfAngle cos_sin;
+    source.stride_row = source.rotary_dim;
+    source.cos_rows = source.owned_rows.get();
+    source.sin_rows = source.owned_rows.get() + source.rotary_dim / 2;
+    find_rows_memory(source);  // it was just allocated, so it is in the address space
     for (std::int64_t row = 0; row < source.n_rows; ++row) {
         const auto position = static_cast<std::int32_t>(row >= n_covered ? 0 : source.first + row);
         float *const cos_row = source.owned_rows.get() + row * source.stride_row;
         float *const sin_row = cos_row + frequencies.n_pairs;
-        if (source.reference == Reference::exact) {
-            make_row(frequencies, position, cos_row, sin_row);
-        } else {
-            make_hf_row(frequencies, cos_sin, position, cos_row, sin_row);
-        }
+        (source.reference == Reference::exact ? make_row : make_hf_row)(frequencies, position, cos_row, sin_row);
     }
     return HALYARD_OK;
 }

@@ -101,12 +101,9 @@ bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
             axis.step = -step;
         }
         rest += axis.reach();
-        int at = n++;
-        for (; at > 0 && axes[at - 1].step < axis.step; at--) {
-            axes[at] = axes[at - 1];
-        }
-        axes[at] = axis;
+        axes[n++] = axis;
     }
+    std::sort(axes, axes + n, [](const Axis &one, const Axis &other) { return one.step > other.step; });
     // Equal steps add up to one axis; that keeps the search short for two views of one buffer.
     int merged = 0;
     for (int i = 0; i < n; i++) {

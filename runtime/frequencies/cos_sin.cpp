@@ -12,14 +12,6 @@
 #include <cstdint>
 
 namespace halyard {
-namespace {
-
-/// The first 21 bits of value.
-double truncate(double value) noexcept {
-    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & 0xffff'ffff'0000'0000u);
-}
-
-}  // namespace
 
 QuarterTurns to_quarter_turns(DoubleDouble inv_freq) noexcept {
     // 2/pi in three parts: an inverse frequency of 2^20 loses 20 bits to whole turns.
@@ -29,9 +21,9 @@ QuarterTurns to_quarter_turns(DoubleDouble inv_freq) noexcept {
     QuarterTurns result;
     result.value = two_sum(turns.hi - whole, turns.lo) + two_product(inv_freq.hi, middle) +
                    two_product(inv_freq.lo, high) + (inv_freq.hi * low + inv_freq.lo * middle);
-    result.high = truncate(result.value.hi);
+    result.high = first_bits<21>(result.value.hi);
     const double rest = result.value.hi - result.high;
-    result.middle = truncate(rest);
+    result.middle = first_bits<21>(rest);
     result.low = (rest - result.middle) + result.value.lo;
     return result;
 }
@@ -158,11 +150,11 @@ void make_row(const halyard_frequencies &frequencies, std::int32_t position, flo
     }
 }
 
-CosSin CosSinOfAngle::operator()(float angle, double factor) const noexcept {
-    // One radian times the angle.
+CosSin cos_sin_of_angle(float angle, double factor) noexcept {
+    static const QuarterTurns radian = to_quarter_turns({1.0, 0.0});
     CosSin value;
-    if (std::fabs(angle) > 0x1p31f || !try_cos_sin(radian_, factor, angle, &value)) {
-        value = precise_cos_sin({1.0, 0.0}, radian_.value, factor, angle);
+    if (std::fabs(angle) > 0x1p31f || !try_cos_sin(radian, factor, angle, &value)) {
+        value = precise_cos_sin({1.0, 0.0}, radian.value, factor, angle);
     }
     return value;
 }

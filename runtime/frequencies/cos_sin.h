@@ -35,17 +35,9 @@ CosSin precise_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair
 /// Writes float32(f cos theta) and float32(f sin theta), correctly rounded, for every pair at one position.
 void make_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row, float *sin_row) noexcept;
 
-/// cos and sin of float32 angles, |angle| < 2^60, correctly rounded: what a libm's cosf and sinf are within an ulp of.
-class CosSinOfAngle {
-public:
-    CosSinOfAngle() noexcept : radian_(to_quarter_turns({1.0, 0.0})) {}
-
-    /// float32(factor cos angle) and float32(factor sin angle), rounded once.
-    CosSin operator()(float angle, double factor) const noexcept;
-
-private:
-    QuarterTurns radian_;
-};
+/// float32(factor cos angle) and float32(factor sin angle), |angle| < 2^60, correctly rounded: what a libm's cosf and
+/// sinf are within an ulp of.
+CosSin cos_sin_of_angle(float angle, double factor) noexcept;
 
 /// Returns a frequency in 2^-64 turns per position, rounded to nearest and without whole turns.
 std::uint64_t turns_of(const halyard_frequencies &frequencies, std::int64_t pair) noexcept;

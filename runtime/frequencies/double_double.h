@@ -19,6 +19,12 @@ struct DoubleDouble {
     double lo = 0.0;
 };
 
+/// The first n of the 53 bits of a value.
+template <int n>
+double first_bits(double value) noexcept {
+    return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & ~std::uint64_t{0} << (53 - n));
+}
+
 /// a + b, exactly.
 inline DoubleDouble two_sum(double a, double b) noexcept {
     const double sum = a + b;
