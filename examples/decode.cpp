@@ -40,7 +40,7 @@ static void prefill(const halyard::plan &plan, const halyard::angle_source &angl
     std::iota(each.begin(), each.end(), 0);
     const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(keys->data()),
                                      halyard::stages_into(values->data())};
-    const auto slots = halyard::slots(each.data(), {1, n_tokens}, halyard::unchecked_slots);
+    const auto slots = halyard::unchecked_slots(each.data(), {1, n_tokens});
     const auto kv = halyard::kv_args(stages, &slots);
     halyard::run(plan, angles, qkv, qkv, halyard::run_options().with(kv));
 }
@@ -71,7 +71,7 @@ int main() {
                                   slice(packed.data(), 1, n_heads + n_kv_heads, n_kv_heads)};
     const halyard_stages stages[] = {halyard::stages(), halyard::stages_into(keys.data()),
                                      halyard::stages_into(values.data())};
-    const auto slots = halyard::slots(&slot, {1, 1}, halyard::unchecked_slots);
+    const auto slots = halyard::unchecked_slots(&slot, {1, 1});
     const auto kv = halyard::kv_args(stages, &slots);
     const halyard::bound_run rotate(plan, angles, qkv, qkv, halyard::run_options().with(kv));
     for (std::int32_t token = 0; token < n_tokens; ++token) {

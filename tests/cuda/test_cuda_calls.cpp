@@ -142,8 +142,7 @@ TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's st
     const halyard_stages stages[] = {halyard::stages(weights.data(), 128),
                                      halyard::stages(weights.data(), 128, k_cache.data()),
                                      halyard::stages_into(v_cache.data())};
-    const auto slots =
-        halyard::slots(static_cast<const std::int32_t *>(places.data()), {1, 8}, halyard::unchecked_slots);
+    const auto slots = halyard::unchecked_slots(static_cast<const std::int32_t *>(places.data()), {1, 8});
     const auto brought = halyard::kv_args(stages, &slots);
     const auto positions = positions_in(places, {1, 8});
     auto how = on_stream();

@@ -78,8 +78,7 @@ struct KvThere : Working {
     };
     cuda_test::Memory weights{queue, std::vector<char>(64 * 2 + 16)};
     cuda_test::Memory slots_memory{queue, std::vector<std::int32_t>{0, 1, 2, 3, 0, 0, 0, 0}};
-    halyard_slots slots =
-        halyard::slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, 4}, halyard::unchecked_slots);
+    halyard_slots slots = halyard::unchecked_slots(static_cast<const std::int32_t *>(slots_memory.data()), {1, 4});
     halyard_stages stages = halyard::stages(weights.data(), 64, to.data());
     float scale = 0.5f;
 

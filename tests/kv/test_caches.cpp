@@ -64,7 +64,7 @@ TEST_CASE("caches: whatever is accepted, elements lie apart", "[kv][errors]") {
         call.kv[0].no_rotation = 1;
         call.kv[0].cache = &cache;
         call.x[0] = halyard::tensor(nullptr, halyard::dtype::f32, {1, cache.n_slots, H, head_dim});
-        call.slots = halyard::slots(slots.data(), {1, cache.n_slots}, halyard::unchecked_slots);
+        call.slots = halyard::unchecked_slots(slots.data(), {1, cache.n_slots});
         call.brought.stages = call.stages;
         call.brought.slots = &call.slots;
         call.args.kv = &call.brought;

@@ -85,20 +85,16 @@ Struct make_struct() noexcept {
 
 namespace detail {
 
-inline void check(halyard_status status, const halyard_error &details) {
-    if (status != HALYARD_OK) {
+/// Calls a function of the C ABI, whose last parameter is where it tells what is wrong.
+template <typename Function, typename... Arguments>
+void call(Function *function, Arguments... arguments) {
+    auto details = make_struct<halyard_error>();
+    if (const halyard_status status = function(arguments..., &details); status != HALYARD_OK) {
         const char *name = halyard_status_name(status);
         HALYARD_THROW(error(status, details.message[0] != '\0' ? details.message
                                     : name != nullptr          ? name
                                                                : "unknown status"));
     }
-}
-
-/// Calls a function of the C ABI, whose last parameter is where it tells what is wrong.
-template <typename Function, typename... Arguments>
-void call(Function *function, Arguments... arguments) {
-    auto details = make_struct<halyard_error>();
-    check(function(arguments..., &details), details);
 }
 
 /// Calls a function of the C ABI that makes an object. The caller owns it.

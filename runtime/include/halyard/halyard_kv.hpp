@@ -9,7 +9,7 @@
 ///     k.kv = &kv;  // keep all of it until the plan is made
 ///     const halyard::plan plan(halyard::plan_desc(128, {k}));
 ///     const auto stages = halyard::stages(weight, 128, pages);
-///     const auto slots = halyard::slots(numbers, {batch, tokens}, halyard::unchecked_slots);
+///     const auto slots = halyard::unchecked_slots(numbers, {batch, tokens});
 ///     const auto brought = halyard::kv_args(&stages, &slots);
 ///     halyard::run(plan, angles, x, x, halyard::run_options().with(brought));
 #pragma once
@@ -99,12 +99,9 @@ halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, void *
     return result;
 }
 
-/// In the place of a scratch: tokens may have the same slot, and the last of them is kept.
-struct unchecked_slots_t {};
-inline constexpr unchecked_slots_t unchecked_slots{};
-
+/// The same without a check: tokens may have the same slot, and the last of them is kept.
 template <typename Index>
-halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, unchecked_slots_t) noexcept {
+halyard_slots unchecked_slots(const Index *data, std::array<std::int64_t, 2> shape) noexcept {
     auto result = slots(data, shape, nullptr, 0);
     result.policy = HALYARD_SLOTS_RANGE_ONLY;
     return result;
