@@ -18,46 +18,34 @@
 namespace nb = nanobind;
 
 namespace halyard::python {
-namespace {
-
-template <typename Struct>
-void append(std::string &key, const Struct &value) {
-    key.append(reinterpret_cast<const char *>(&value), sizeof(value));
-}
-
-template <typename Struct>
-void append_if(std::string &key, const Struct *value) {
-    key += value != nullptr ? '1' : '0';
-    if (value != nullptr) {
-        append(key, *value);
-    }
-}
-
-}  // namespace
 
 std::string key_of(const halyard_plan_desc &desc) {
     std::string key;
     key.reserve(512);
-    append(key, desc.direction);
-    append(key, desc.rotary_dim);
-    append(key, desc.rerotates);
+    const auto add = [&](const auto &value) { key.append(reinterpret_cast<const char *>(&value), sizeof(value)); };
+    const auto take = [&](const auto *&value) {  // or NULL
+        add(value != nullptr);
+        if (value != nullptr) {
+            add(*value);
+        }
+        value = nullptr;
+    };
+    add(desc.direction);
+    add(desc.rotary_dim);
+    add(desc.rerotates);
     key += desc.target != nullptr ? desc.target : "";
     key += '\0';
     for (std::int32_t i = 0; i < desc.n_tensors; ++i) {
         auto tensor = desc.tensors[i];
         auto kv = *tensor.kv;
-        append_if(key, kv.norm);
-        append_if(key, kv.scale);
-        append_if(key, kv.cache);
-        append_if(key, kv.groups);
-        append_if(key, kv.from_groups);
-        kv.norm = nullptr;
-        kv.scale = nullptr;
-        kv.cache = nullptr;
-        kv.groups = kv.from_groups = nullptr;
         tensor.kv = nullptr;
-        append(key, kv);
-        append(key, tensor);
+        take(kv.norm);
+        take(kv.scale);
+        take(kv.cache);
+        take(kv.groups);
+        take(kv.from_groups);
+        add(kv);
+        add(tensor);
     }
     return key;
 }
@@ -104,34 +92,21 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     return made;
 }
 
-void check_rows(const Array &rows, std::int64_t pairs) {
-    const int last = rows.n_dims() - 1;
-    if (last != 1 || (rows.size(last) > 1 && rows.stride(last) != 1) ||
-        (rows.size(last) != pairs && rows.size(last) != 2 * pairs)) {
-        rows.refuse_shape("[positions, rotary_dim / 2], or of rotary_dim, its last dimension dense");
-    }
-}
-
-/// Whether cos and sin are alike in shape, strides and dtype, which is one of rows.
-bool are_alike(const Array &cos, const Array &sin) {
-    bool alike = cos.n_dims() == sin.n_dims() && cos.dtype() == sin.dtype() && cos.dtype() != 0;
-    for (int i = 0; alike && i < cos.n_dims() - 1; ++i) {
-        alike = cos.size(i) == sin.size(i) && cos.stride(i) == sin.stride(i);
-    }
-    return alike;
-}
-
 std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t rotary_dim, bool by_token,
                                    const std::optional<AxisMap> &map) {
     auto made = std::make_unique<AngleSource>();
     const auto &of_cos = *(made->angles->cos = std::make_unique<Array>(cos, "cos"));
     const auto &of_sin = *(made->angles->sin = std::make_unique<Array>(sin, "sin"));
-    check_rows(of_cos, rotary_dim / 2);
-    check_rows(of_sin, rotary_dim / 2);
-    if (!are_alike(of_cos, of_sin)) {
-        refuse(HALYARD_ERROR_MISMATCH,
-               "cos is " + of_cos.kind_text() + " and sin is " + of_sin.kind_text() +
-                   ", but both have to have one shape, one stride, and one of float32, float16 and bfloat16");
+    for (const auto *rows : {&of_cos, &of_sin}) {
+        if (rows->n_dims() != 2 || (rows->size(1) > 1 && rows->stride(1) != 1) ||
+            (rows->size(1) != rotary_dim / 2 && rows->size(1) != rotary_dim)) {
+            rows->refuse_shape("[positions, rotary_dim / 2], or of rotary_dim, its last dimension dense");
+        }
+    }
+    if (of_cos.dtype() == 0 || of_cos.dtype() != of_sin.dtype() || of_cos.size(0) != of_sin.size(0) ||
+        of_cos.stride(0) != of_sin.stride(0)) {
+        refuse(HALYARD_ERROR_MISMATCH, "cos is ", of_cos.kind_text(), " and sin is ", of_sin.kind_text(),
+               ", but both have to have one shape, one stride, and one of float32, float16 and bfloat16");
     }
     const auto n_rows = of_cos.size(0), stride_row = n_rows > 1 ? of_cos.stride(0) : rotary_dim;
     auto desc = angle_source::describe_rows(of_cos.data(), of_sin.data(), static_cast<dtype>(of_cos.dtype()), n_rows,
@@ -144,36 +119,30 @@ std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t 
     return made;
 }
 
-/// An array of float32 or float64 as dense numbers of float64.
-std::vector<double> read_reals(const Array &array) {
+/// A matrix of float32 or float64 as dense numbers of float64.
+std::vector<double> read_reals(const Array &matrix) {
     std::vector<double> numbers;
-    const bool is_wide = array.is_float64();
-    for (std::int64_t i = 0; i < array.n_elements(); ++i) {
-        std::int64_t rest = i, at = 0;
-        for (int dim = array.n_dims() - 1; dim >= 0; --dim) {
-            at += rest % array.size(dim) * array.stride(dim);
-            rest /= array.size(dim);
-        }
-        numbers.push_back(is_wide ? static_cast<const double *>(array.data())[at]
-                                  : static_cast<const float *>(array.data())[at]);
+    for (std::int64_t i = 0; i < matrix.n_elements(); ++i) {
+        const auto at = i / matrix.size(1) * matrix.stride(0) + i % matrix.size(1) * matrix.stride(1);
+        numbers.push_back(matrix.holds<double>() ? static_cast<const double *>(matrix.data())[at]
+                                                 : double{static_cast<const float *>(matrix.data())[at]});
     }
     return numbers;
 }
 
 std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, double attention_factor) {
     const Array at(positions, "positions"), by(matrix, "matrix");
-    const auto is_real = [](const Array &array) { return array.is_float64() || array.dtype() == HALYARD_F32; };
+    const auto is_real = [](const Array &array) { return array.holds<double>() || array.holds<float>(); };
     const bool has_batch = at.n_dims() == 3;
     if (!is_real(at) || (at.n_dims() != 2 && !has_batch)) {
         at.refuse_kind("float32 or float64 [axes, tokens] or [axes, batch, tokens]");
     }
     if (!is_real(by) || by.n_dims() != 2 || by.size(0) != at.size(0)) {
-        by.refuse_kind("float32 or float64 [axes, pairs], with " + std::to_string(at.size(0)) +
-                       " axes as positions have");
+        by.refuse_kind(text("float32 or float64 [axes, pairs], with ", at.size(0), " axes as positions have"));
     }
     const auto numbers = read_reals(by);
     auto angles = make_struct<halyard_linear_angles>();
-    angles.type = at.is_float64() ? HALYARD_REAL64 : HALYARD_REAL32;
+    angles.type = at.holds<double>() ? HALYARD_REAL64 : HALYARD_REAL32;
     angles.n_axes = static_cast<std::int32_t>(std::min<std::int64_t>(at.size(0), std::numeric_limits<int>::max()));
     angles.positions = at.data();
     angles.stride_axis = at.stride(0);
@@ -182,9 +151,9 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
     angles.matrix = numbers.data();
     angles.attention_factor = attention_factor;
     if (numbers.empty() || at.n_elements() == 0 || attention_factor == 0) {
-        refuse(attention_factor == 0 ? HALYARD_ERROR_FREQUENCY : HALYARD_ERROR_SHAPE,
-               "positions are " + at.shape_text() + ", the matrix " + by.shape_text() + " and attention_factor " +
-                   std::to_string(attention_factor) + ", but none may be empty or 0");
+        refuse(attention_factor == 0 ? HALYARD_ERROR_FREQUENCY : HALYARD_ERROR_SHAPE, "positions are ", at.shape_text(),
+               ", the matrix ", by.shape_text(), " and attention_factor ", attention_factor,
+               ", but none may be empty or 0");
     }
     auto made = std::make_unique<AngleSource>();
     made->rotary_dim = 2 * by.size(1);
@@ -214,9 +183,9 @@ void add_angles(nb::module_ &module) {
         .def_ro("rotary_dim", &AngleSource::rotary_dim)
         .def_ro("by_token", &AngleSource::by_token)
         .def_ro("n_axes", &AngleSource::n_axes)
-        .def_prop_ro("pairing", [](const AngleSource &self) { return name_or_none(pairings, self.pairing); })
-        .def_prop_ro("out_pairing", [](const AngleSource &self) { return name_or_none(pairings, self.out_pairing); })
-        .def_prop_ro("kind", [](const AngleSource &self) { return name_in(angle_kinds, self.source().info().kind); })
+        .def_prop_ro("pairing", [](const AngleSource &self) { return name_of(pairings, self.pairing); })
+        .def_prop_ro("out_pairing", [](const AngleSource &self) { return name_of(pairings, self.out_pairing); })
+        .def_prop_ro("kind", [](const AngleSource &self) { return name_of(angle_kinds, self.source().info().kind); })
         .def_prop_ro("first", [](const AngleSource &self) { return self.source().info().first; })
         .def_prop_ro("last", [](const AngleSource &self) { return self.source().info().last; })
         .def_prop_ro("n_bytes", [](const AngleSource &self) { return self.source().info().bytes; });

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -19,8 +21,6 @@ struct Words {
                forward_mode = intern("torch.autograd.forward_ad"),
                version_keyword = nb::steal(Py_BuildValue("(s)", "max_version")),
                version = nb::steal(Py_BuildValue("(ii)", 1, 1));
-
-    static nb::object intern(const char *text) { return nb::steal(PyUnicode_InternFromString(text)); }
 };
 
 const Words &words() {
@@ -30,35 +30,30 @@ const Words &words() {
 
 /// What a type of arrays has: DLPack's exchange API or NULL, and what only tensors of PyTorch's are marked with.
 struct Kind {
-    PyTypeObject *type = nullptr;
+    nb::object type;
     const dlpack::ExchangeApi *exchange = nullptr;
     bool has_marks = false;
 
     Kind() = default;
-    explicit Kind(PyTypeObject *of) : type(of), has_marks(PyObject_HasAttr(object(), words().is_neg.ptr()) != 0) {
-        const auto capsule = nb::steal(PyObject_GetAttr(object(), words().exchange.ptr()));
-        if (capsule.is_valid()) {
+    explicit Kind(nb::handle of) : type(nb::borrow(of)), has_marks(nb::hasattr(of, words().is_neg)) {
+        const nb::object capsule = nb::getattr(of, words().exchange, nb::none());
+        if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") != 0) {
             void *const held = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
             exchange = static_cast<const dlpack::ExchangeApi *>(held);
         }
-        PyErr_Clear();
         while (exchange != nullptr && (exchange->version.major > 1 || exchange->tensor_from_object == nullptr)) {
             exchange = exchange->previous;
         }
     }
-    PyObject *object() const { return reinterpret_cast<PyObject *>(type); }
 };
 
-/// That of an object. Two types are remembered, and kept, because NumPy's and PyTorch's arrays come in turns.
+/// That of an object. Two types are remembered, because NumPy's and PyTorch's arrays come in turns.
 Kind kind_of(nb::handle object) {
-    static Kind latest, other;
-    PyTypeObject *type = Py_TYPE(object.ptr());
-    if (latest.type != type) {
+    static auto &[latest, other] = *new std::pair<Kind, Kind>;  // lives as long as the process
+    if (!latest.type.is(object.type())) {
         std::swap(latest, other);
-        if (latest.type != type) {
-            Py_XDECREF(latest.object());
-            latest = Kind(type);
-            Py_INCREF(latest.object());
+        if (!latest.type.is(object.type())) {
+            latest = Kind(object.type());
         }
     }
     return latest;
@@ -75,12 +70,6 @@ nb::object call_dlpack(nb::handle object) {
         capsule = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), words().dlpack.ptr(), nullptr));
     }
     return capsule;
-}
-
-/// A refusal in one sentence: PyTorch's go on with the calls that led there.
-std::string first_line(const nb::python_error &refusal) {
-    const std::string text = nb::str(refusal.value()).c_str();
-    return text.substr(0, text.find('\n'));
 }
 
 /// Why the memory of a tensor of PyTorch's is not what it computes with, or what Halyard makes of it would be lost to
@@ -105,8 +94,25 @@ const char *find_mark(nb::handle object) {
     return nullptr;
 }
 
-std::string name_of(std::int32_t device) {
-    return device == Array::on_cpu ? "the CPU" : "CUDA device " + std::to_string(device);
+std::string name_of(std::int32_t device) { return device == Array::on_cpu ? "the CPU" : text("CUDA device ", device); }
+
+/// A dtype as NumPy and PyTorch call it, and as the C ABI does: HALYARD_F32 … HALYARD_INT8, or 0.
+struct KnownDtype {
+    const char *name;
+    std::int32_t value;
+    dlpack::Dtype dtype;
+};
+constexpr KnownDtype known_dtypes[] = {{"float32", HALYARD_F32, {dlpack::float_code, 32, 1}},
+                                       {"float16", HALYARD_F16, {dlpack::float_code, 16, 1}},
+                                       {"bfloat16", HALYARD_BF16, {dlpack::bfloat_code, 16, 1}},
+                                       {"float8_e4m3fn", HALYARD_E4M3, {dlpack::e4m3fn_code, 8, 1}},
+                                       {"float8_e5m2", HALYARD_E5M2, {dlpack::e5m2_code, 8, 1}},
+                                       {"int8", HALYARD_INT8, {dlpack::int_code, 8, 1}}};
+
+const KnownDtype *find_known(const dlpack::Dtype &dtype) {
+    const auto *const found = std::find_if(std::begin(known_dtypes), std::end(known_dtypes),
+                                           [&](const KnownDtype &known) { return known.dtype == dtype; });
+    return found != std::end(known_dtypes) ? found : nullptr;
 }
 
 /// NumPy's arrays of ml_dtypes as arrays of plain words, which DLPack knows, and what their elements are. An invalid
@@ -125,48 +131,42 @@ nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
     return {};
 }
 
-const KnownDtype *find_known(const dlpack::Dtype &dtype) {
-    const auto *const found = std::find_if(std::begin(known_dtypes), std::end(known_dtypes),
-                                           [&](const KnownDtype &known) { return known.dtype == dtype; });
-    return found != std::end(known_dtypes) ? found : nullptr;
-}
-
 }  // namespace
 
 Array::Array(nb::handle object, std::string name, std::int32_t device, bool checks_marks)
     : name_(std::move(name)), owner_(nb::borrow(object)), device_(device) {
     const auto kind = kind_of(object);
     if (const char *const mark = kind.has_marks && checks_marks ? find_mark(object) : nullptr) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + mark);
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, mark);
     }
-    if ((exchange_ = kind.exchange) != nullptr) {
-        dlpack::Tensor tensor{};
-        if (exchange_->tensor_from_object(object.ptr(), &tensor) != 0) {
-            const nb::python_error refusal;
-            refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + first_line(refusal));
+    exchange_ = kind.exchange;
+    nb::object capsule;
+    if (exchange_ != nullptr) {
+        dlpack::Tensor tensor;
+        if (exchange_->tensor_from_object(object.ptr(), &tensor) == 0) {
+            read(tensor);
+            return;
         }
-        read(tensor);
-        return;
+    } else if (PyCapsule_CheckExact(object.ptr())) {
+        capsule = nb::borrow(object);
+    } else if (nb::hasattr(object, words().dlpack)) {
+        capsule = call_dlpack(object);
+    } else {
+        throw nb::type_error(
+            text(name_, " is a ", type_of(object), ", not an array with __dlpack__ (as numpy.asarray makes one)")
+                .c_str());
     }
-    if (PyCapsule_CheckExact(object.ptr())) {
-        read_capsule(object);
-        return;
-    }
-    if (PyObject_HasAttr(object.ptr(), words().dlpack.ptr()) == 0) {
-        const std::string sentence =
-            name_ + " is a " + type_of(object) + ", not an array with __dlpack__ (as numpy.asarray makes one)";
-        throw nb::type_error(sentence.c_str());
-    }
-    auto capsule = call_dlpack(object);
     if (capsule.is_valid()) {
         read_capsule(capsule);
         return;
     }
     const nb::python_error refusal;
     dlpack::Dtype dtype;
-    const auto viewed = view_as_words(object, dtype);
+    const auto viewed = exchange_ == nullptr ? view_as_words(object, dtype) : nb::object();
     if (!viewed.is_valid()) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " cannot be read by DLPack: " + first_line(refusal));
+        const std::string why = nb::str(refusal.value()).c_str();
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, " cannot be read by DLPack: ",
+               why.substr(0, why.find('\n')));  // PyTorch's go on with the calls that led there
     }
     capsule = call_dlpack(viewed);
     if (!capsule.is_valid()) {
@@ -176,44 +176,49 @@ Array::Array(nb::handle object, std::string name, std::int32_t device, bool chec
     dtype_ = dtype;
 }
 
-Array::~Array() {
-    if (managed_ != nullptr && managed_->deleter != nullptr) {
-        managed_->deleter(managed_);
+/// The tensor of a capsule of a name, whose memory is released by whoever renames it; NULL where it has another name.
+template <typename Managed>
+Managed *Array::take(nb::handle capsule, const char *used_name) {
+    const char *const name = used_name + std::string_view("used_").size();
+    if (PyCapsule_IsValid(capsule.ptr(), name) == 0) {
+        return nullptr;
     }
-    if (versioned_ != nullptr && versioned_->deleter != nullptr) {
-        versioned_->deleter(versioned_);
+    auto *const found = static_cast<Managed *>(PyCapsule_GetPointer(capsule.ptr(), name));
+    if constexpr (requires { found->version; }) {
+        if (found->version.major > 1) {
+            refuse(HALYARD_ERROR_UNSUPPORTED, name_, " comes by DLPack ", found->version.major,
+                   ", but only 1 is understood");
+        }
     }
+    PyCapsule_SetName(capsule.ptr(), used_name);
+    memory_ = {found, [](void *held) {
+                   auto *const managed = static_cast<Managed *>(held);
+                   if (managed->deleter != nullptr) {
+                       managed->deleter(managed);
+                   }
+               }};
+    return found;
 }
 
 void Array::read_capsule(nb::handle capsule) {
-    // A capsule that is read is renamed: its memory is released by whoever read it.
-    if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
-        auto *found =
-            static_cast<dlpack::VersionedManagedTensor *>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-        if (found->version.major > 1) {
-            refuse(HALYARD_ERROR_UNSUPPORTED,
-                   name_ + " comes by DLPack " + std::to_string(found->version.major) + ", but only 1 is understood");
-        }
-        PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned");
-        versioned_ = found;
+    if (const auto *found = take<dlpack::VersionedManagedTensor>(capsule, "used_dltensor_versioned")) {
         flags_ = found->flags;
         read(found->tensor);
-    } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
-        managed_ = static_cast<dlpack::ManagedTensor *>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
-        PyCapsule_SetName(capsule.ptr(), "used_dltensor");
-        read(managed_->tensor);
+    } else if (const auto *plain = take<dlpack::ManagedTensor>(capsule, "used_dltensor")) {
+        tells_flags_ = false;
+        read(plain->tensor);
     } else {
-        const char *found = PyCapsule_CheckExact(capsule.ptr()) ? PyCapsule_GetName(capsule.ptr()) : nullptr;
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " is no DLPack capsule that can be read: its name is \"" +
-                                              (found != nullptr ? found : "") + "\"");
+        const char *name = PyCapsule_CheckExact(capsule.ptr()) ? PyCapsule_GetName(capsule.ptr()) : nullptr;
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, " is no DLPack capsule that can be read: its name is \"",
+               name != nullptr ? name : "", "\"");
     }
 }
 
 void *Array::stream() const {
     void *found = nullptr;
     if (exchange_ == nullptr || exchange_->current_stream == nullptr) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " lies on " + name_of(device_) +
-                                              ", but its type has no __dlpack_c_exchange_api__ that tells a stream");
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, " lies on ", name_of(device_),
+               ", but its type has no __dlpack_c_exchange_api__ that tells a stream");
     }
     if (exchange_->current_stream(dlpack::cuda, device_, &found) != 0) {
         throw nb::python_error();
@@ -222,56 +227,37 @@ void *Array::stream() const {
 }
 
 void Array::read(const dlpack::Tensor &tensor) {
-    if (tensor.device != dlpack::cpu && tensor.device != dlpack::cuda_host && tensor.device != dlpack::cuda) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " lies on a device of DLPack's type " +
-                                              std::to_string(tensor.device) + ", which Halyard does not know");
+    const auto [kind, number] = tensor.device;
+    if (kind != dlpack::cpu && kind != dlpack::cuda_host && kind != dlpack::cuda) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, " lies on a device of DLPack's type ", kind,
+               ", which Halyard does not know");
     }
-    const std::int32_t found = tensor.device == dlpack::cuda ? tensor.device_id : on_cpu;
+    const std::int32_t found = kind == dlpack::cuda ? number : on_cpu;
     if (device_ != anywhere && found != device_) {
-        refuse(HALYARD_ERROR_UNSUPPORTED,
-               name_ + " lies on " + name_of(found) + ", but has to lie on " + name_of(device_));
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, " lies on ", name_of(found), ", but has to lie on ", name_of(device_));
     }
     if (found != on_cpu && !has_cuda()) {
-        refuse(HALYARD_ERROR_UNSUPPORTED,
-               name_ + " lies on " + name_of(found) + ", but this build of Halyard is for CPUs alone");
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, " lies on ", name_of(found),
+               ", but this build of Halyard is for CPUs alone");
     }
     device_ = found;
-    if (tensor.n_dims < 0 || tensor.n_dims > max_dims) {
-        refuse(HALYARD_ERROR_SHAPE, name_ + " has " + std::to_string(tensor.n_dims) + " dimensions, but at most " +
-                                        std::to_string(max_dims) + " are taken");
+    if (tensor.ndim < 0 || tensor.ndim > max_dims) {
+        refuse(HALYARD_ERROR_SHAPE, name_, " has ", tensor.ndim, " dimensions, but at most ", max_dims, " are taken");
     }
-    n_dims_ = tensor.n_dims;
+    n_dims_ = tensor.ndim;
     dtype_ = tensor.dtype;
-    std::int64_t stride = 1;
     for (int i = n_dims_; i-- > 0;) {
         const auto at = static_cast<std::size_t>(i);
         shape_[at] = tensor.shape[i];
-        strides_[at] = tensor.strides != nullptr ? tensor.strides[i] : stride;
-        stride *= shape_[at];
+        strides_[at] = tensor.strides != nullptr ? tensor.strides[i] : n_elements_;
+        is_dense_ = is_dense_ && (shape_[at] == 1 || strides_[at] == n_elements_);
+        n_elements_ *= shape_[at];
     }
+    is_dense_ = is_dense_ || n_elements_ == 0;
     data_ = tensor.data == nullptr ? nullptr : static_cast<char *>(tensor.data) + tensor.byte_offset;
-    if (data_ == nullptr && n_elements() > 0) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " has no memory");
+    if (data_ == nullptr && n_elements_ > 0) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, " has no memory");
     }
-}
-
-std::int64_t Array::n_elements() const {
-    std::int64_t n = 1;
-    for (int i = 0; i < n_dims_; ++i) {
-        n *= size(i);
-    }
-    return n;
-}
-
-bool Array::is_dense() const {
-    std::int64_t expected = 1;
-    for (int i = n_dims_; i-- > 0;) {
-        if (size(i) != 1 && stride(i) != expected) {
-            return n_elements() == 0;
-        }
-        expected *= size(i);
-    }
-    return true;
 }
 
 std::int32_t Array::dtype() const {
@@ -280,8 +266,8 @@ std::int32_t Array::dtype() const {
 }
 
 std::int32_t Array::index_type() const {
-    if (dtype_.code != dlpack::int_code || dtype_.lanes != 1 || (dtype_.bits != 32 && dtype_.bits != 64)) {
-        refuse(HALYARD_ERROR_MISMATCH, name_ + " holds " + dtype_name() + ", but has to hold int32 or int64");
+    if (!holds<std::int32_t>() && !holds<std::int64_t>()) {
+        refuse(HALYARD_ERROR_MISMATCH, name_, " holds ", dtype_name(), ", but has to hold int32 or int64");
     }
     return dtype_.bits == 32 ? HALYARD_INT32 : HALYARD_INT64;
 }
@@ -294,37 +280,35 @@ std::string Array::dtype_name() const {
         return "a dtype that Halyard does not know";
     }
     static constexpr const char *codes[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-    const std::string code =
-        dtype_.code < std::size(codes) ? codes[dtype_.code] : "dtype " + std::to_string(dtype_.code) + " of ";
-    return code + std::to_string(dtype_.bits);
+    const int code = dtype_.code, bits = dtype_.bits;
+    return code < int{std::size(codes)} ? text(codes[code], bits) : text("dtype ", code, " of ", bits);
 }
 
 std::string Array::shape_text() const {
-    std::string text = "[";
+    std::string sizes = "[";
     for (int i = 0; i < n_dims_; ++i) {
-        text += (i == 0 ? "" : ", ") + std::to_string(size(i));
+        sizes += text(i == 0 ? "" : ", ", size(i));
     }
-    return text + "]";
+    return sizes + "]";
 }
 
 void Array::refuse_shape(const std::string &wanted) const {
-    refuse(HALYARD_ERROR_SHAPE, name_ + " has the shape " + shape_text() + ", but has to be " + wanted);
+    refuse(HALYARD_ERROR_SHAPE, name_, " has the shape ", shape_text(), ", but has to be ", wanted);
 }
 
 void Array::refuse_kind(const std::string &wanted) const {
-    refuse(HALYARD_ERROR_SHAPE, name_ + " is " + dtype_name() + " " + shape_text() + ", but has to be " + wanted);
+    refuse(HALYARD_ERROR_SHAPE, name_, " is ", kind_text(), ", but has to be ", wanted);
 }
 
 void Array::require_writable() const {
     // JAX's arrays never change, but its capsules don't say so.
-    if (managed_ != nullptr && type_of(owner_).rfind("jaxlib", 0) == 0) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " is an array of JAX's, which cannot be an output");
-    }
-    if ((flags_ & dlpack::read_only) != 0) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " is read-only, and cannot be an output");
-    }
-    if ((flags_ & dlpack::is_copied) != 0) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_ + " comes as a copy by DLPack, and cannot be an output");
+    const bool is_jax = !tells_flags_ && type_of(owner_).starts_with("jaxlib");
+    if (is_jax || (flags_ & (dlpack::read_only | dlpack::is_copied)) != 0) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_,
+               is_jax                              ? " is an array of JAX's, which"
+               : (flags_ & dlpack::read_only) != 0 ? " is read-only, and"
+                                                   : " comes as a copy by DLPack, and",
+               " cannot be an output");
     }
 }
 

@@ -13,6 +13,6 @@ bool has_cuda();
 /// Enqueues a run on a stream of a device, whose context has to be the calling thread's current one. Of the arguments
 /// executor and parts are not looked at. Call it with the GIL held.
 void run_on_cuda(AngleSource &angles, const halyard_plan_desc &desc, std::int32_t device, void *stream,
-                const halyard_run_args &args);
+                 const halyard_run_args &args);
 
 }  // namespace halyard::python

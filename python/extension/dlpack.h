@@ -1,32 +1,17 @@
-// The structs of DLPack 1 (dmlc.github.io/dlpack), by which Python's array libraries hand memory to each other.
+// What nanobind does not declare of DLPack 1 (dmlc.github.io/dlpack), by which Python's array libraries hand memory to
+// each other.
 #pragma once
 
-#include <cstdint>
+#include <nanobind/ndarray.h>
 
 namespace halyard::python::dlpack {
+
+using Dtype = nanobind::dlpack::dtype;
+using Tensor = nanobind::dlpack::dltensor;
 
 enum : std::int32_t { cpu = 1, cuda = 2, cuda_host = 3 };  // the CPU reads the memory of the first and the last
 enum : std::uint8_t { int_code = 0, uint_code = 1, float_code = 2, bfloat_code = 4, e4m3fn_code = 10, e5m2_code = 12 };
 enum : std::uint64_t { read_only = 1, is_copied = 2 };  // flags
-
-struct Dtype {
-    std::uint8_t code;
-    std::uint8_t bits;
-    std::uint16_t lanes;
-
-    bool operator==(const Dtype &) const = default;
-};
-
-struct Tensor {
-    void *data;
-    std::int32_t device;
-    std::int32_t device_id;
-    std::int32_t n_dims;
-    Dtype dtype;
-    const std::int64_t *shape;
-    const std::int64_t *strides;  // in elements; NULL: dense
-    std::uint64_t byte_offset;
-};
 
 struct ManagedTensor {
     Tensor tensor;
@@ -35,8 +20,7 @@ struct ManagedTensor {
 };
 
 struct Version {
-    std::uint32_t major;
-    std::uint32_t minor;
+    std::uint32_t major, minor;
 };
 
 struct VersionedManagedTensor {

@@ -34,7 +34,7 @@ nb::object axis_map_of(const halyard_frequencies_info &info) {
         return nb::none();
     }
     return nb::make_tuple(
-        name_in(axis_maps, info.axis_map),
+        name_of(axis_maps, info.axis_map),
         nb::tuple(nb::cast(std::vector<std::int64_t>(info.axis_counts, info.axis_counts + info.n_axes))));
 }
 
@@ -56,8 +56,8 @@ nb::dict tell(const frequencies &self) {
     told["attention_factor"] = info.attention_factor;
     told["rotary_dim"] = info.rotary_dim;
     told["head_dim"] = known(info.head_dim);
-    told["pairing"] = name_or_none(pairings, info.pairing);
-    told["out_pairing"] = name_or_none(pairings, info.out_pairing);
+    told["pairing"] = name_of(pairings, info.pairing);
+    told["out_pairing"] = name_of(pairings, info.out_pairing);
     told["method"] = info.method;
     told["base"] = known(info.base);
     told["max_position"] = known(info.max_position);

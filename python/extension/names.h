@@ -5,78 +5,46 @@
 #include "refuse.h"
 
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 
 namespace halyard::python {
 
-struct Name {
-    const char *name;
-    std::int32_t value;
-};
+/// Names by their values, which stay as the C ABI has numbered them; NULL: none has this value in Python.
+using Names = std::span<const char *const>;
 
-inline constexpr Name pairings[] = {{"half", HALYARD_PAIRING_HALF}, {"interleaved", HALYARD_PAIRING_INTERLEAVED}};
-inline constexpr Name dtypes[] = {{"f32", HALYARD_F32},   {"f16", HALYARD_F16},   {"bf16", HALYARD_BF16},
-                                  {"e4m3", HALYARD_E4M3}, {"e5m2", HALYARD_E5M2}, {"int8", HALYARD_INT8}};
-inline constexpr Name angle_kinds[] = {{"auto", HALYARD_ANGLES_AUTO},
-                                       {"table", HALYARD_ANGLES_TABLE},
-                                       {"phase", HALYARD_ANGLES_PHASE},
-                                       {"given", HALYARD_ANGLES_GIVEN}};
-inline constexpr Name references[] = {{"exact", HALYARD_REFERENCE_EXACT}, {"hf_f32", HALYARD_REFERENCE_HF_F32}};
-inline constexpr Name axis_maps[] = {{"none", HALYARD_AXIS_MAP_NONE},
-                                     {"sections", HALYARD_AXIS_MAP_SECTIONS},
-                                     {"interleaved", HALYARD_AXIS_MAP_INTERLEAVED}};
-inline constexpr Name layouts[] = {{"bshd", 0}, {"bhsd", 1}};  // whether heads come first
-inline constexpr Name bad_positions[] = {{"error", HALYARD_BAD_POSITION_ERROR},
-                                         {"clamp", HALYARD_BAD_POSITION_CLAMP},
-                                         {"identity", HALYARD_BAD_POSITION_IDENTITY}};
-inline constexpr Name norm_kinds[] = {{"rms", HALYARD_NORM_RMS}, {"layer", HALYARD_NORM_LAYER}};
-inline constexpr Name norm_widths[] = {{"head", HALYARD_NORM_HEAD}, {"row", HALYARD_NORM_ROW}};
-inline constexpr Name norm_orders[] = {{"before", HALYARD_NORM_BEFORE}, {"after", HALYARD_NORM_AFTER}};
-inline constexpr Name norm_roundings[] = {{"none", 0},
-                                          {"before_weight", HALYARD_NORM_ROUND_BEFORE_WEIGHT},
-                                          {"after_weight", HALYARD_NORM_ROUND_AFTER_WEIGHT},
-                                          {"both", HALYARD_NORM_ROUND_BEFORE_WEIGHT | HALYARD_NORM_ROUND_AFTER_WEIGHT}};
-inline constexpr Name presets[] = {{"ggml_q8_0", HALYARD_GROUPS_GGML_Q8_0},
-                                   {"ggml_q8_0_neon", HALYARD_GROUPS_GGML_Q8_0_NEON},
-                                   {"ggml_q8_0_reference", HALYARD_GROUPS_GGML_Q8_0_REFERENCE},
-                                   {"ggml_q4_0", HALYARD_GROUPS_GGML_Q4_0},
-                                   {"vllm_int8", HALYARD_GROUPS_VLLM_INT8},
-                                   {"vllm_fp8", HALYARD_GROUPS_VLLM_FP8},
-                                   {"openvino_u8", HALYARD_GROUPS_OPENVINO_U8},
-                                   {"openvino_u4", HALYARD_GROUPS_OPENVINO_U4},
-                                   {"mla_v32", HALYARD_GROUPS_MLA_V32},
-                                   {"mla_v4", HALYARD_GROUPS_MLA_V4},
-                                   {"mla_v41", HALYARD_GROUPS_MLA_V41},
-                                   {"mx", HALYARD_GROUPS_MX}};
-inline constexpr Name slot_policies[] = {{"error", HALYARD_SLOTS_CHECK}, {"last", HALYARD_SLOTS_RANGE_ONLY}};
+inline constexpr const char *pairings[] = {nullptr, "half", "interleaved"};
+inline constexpr const char *dtypes[] = {nullptr, "f32", "f16", "bf16", "e4m3", "e5m2", "int8"};
+inline constexpr const char *angle_kinds[] = {"auto", "table", "given", "phase"};
+inline constexpr const char *references[] = {"exact", "hf_f32"};
+inline constexpr const char *axis_maps[] = {nullptr, "none", "sections", "interleaved"};
+inline constexpr const char *layouts[] = {"bshd", "bhsd"};      // whether heads come first
+inline constexpr const char *cache_layouts[] = {"nhd", "hnd"};  // likewise
+inline constexpr const char *bad_positions[] = {"error", "clamp", "identity"};
+inline constexpr const char *norm_kinds[] = {"rms", "layer"};
+inline constexpr const char *norm_widths[] = {"head", "row"};
+inline constexpr const char *norm_orders[] = {"before", "after"};
+inline constexpr const char *norm_roundings[] = {"none", "before_weight", "after_weight", "both"};
+inline constexpr const char *presets[] = {nullptr,       "ggml_q8_0", "ggml_q8_0_neon", "ggml_q8_0_reference",
+                                          "ggml_q4_0",   "vllm_int8", "vllm_fp8",       "openvino_u8",
+                                          "openvino_u4", "mla_v32",   "mla_v4",         "mla_v41",
+                                          "mx"};
+inline constexpr const char *slot_policies[] = {"error", "last"};
+static_assert(std::size(dtypes) == HALYARD_INT8 + 1 && std::size(presets) == HALYARD_GROUPS_MX + 1);
 
 /// The value of a name; throws HALYARD_ERROR_UNKNOWN_VALUE, naming the argument and the names that there are.
-inline std::int32_t value_of(std::span<const Name> names, const char *argument, std::string_view name) {
+inline std::int32_t value_of(Names names, std::string_view argument, std::string_view name) {
     std::string known;
-    for (const auto &row : names) {
-        if (name == row.name) {
-            return row.value;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        if (names[i] != nullptr && name == names[i]) {
+            return static_cast<std::int32_t>(i);
         }
-        known += (known.empty() ? "" : ", ") + std::string(row.name);
+        known.append(known.empty() || names[i] == nullptr ? "" : ", ").append(names[i] == nullptr ? "" : names[i]);
     }
-    refuse(HALYARD_ERROR_UNKNOWN_VALUE,
-           std::string(argument) + " is \"" + std::string(name.substr(0, 40)) + "\", which is none of: " + known);
+    refuse(HALYARD_ERROR_UNKNOWN_VALUE, argument, " is \"", name.substr(0, 40), "\", which is none of: ", known);
 }
 
-inline std::optional<std::string> name_or_none(std::span<const Name> names, std::int32_t value) {
-    for (const auto &row : names) {
-        if (value == row.value) {
-            return row.name;
-        }
-    }
-    return std::nullopt;
-}
-
-inline std::string name_in(std::span<const Name> names, std::int32_t value) {
-    return name_or_none(names, value).value_or("unknown");
-}
+/// NULL, which is None, where a value has no name.
+inline const char *name_of(Names names, std::int32_t value) { return names[static_cast<std::size_t>(value)]; }
 
 }  // namespace halyard::python

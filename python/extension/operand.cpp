@@ -29,17 +29,17 @@ std::int64_t stride_within(const Array &array, int dim) { return array.size(dim)
 
 }  // namespace
 
-halyard_tensor HeadOrder::view(const Array &array) const {
+halyard_tensor Operand::view(const Array &array) const {
     const int n = array.n_dims();
     if (n != 3 && n != 4) {
-        array.refuse_shape(heads_first ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
-                                       : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]");
+        array.refuse_shape(heads_first_ ? "[heads, tokens, head_dim] or [batch, heads, tokens, head_dim]"
+                                        : "[tokens, heads, head_dim] or [batch, tokens, heads, head_dim]");
     }
     auto result = make_struct<halyard_tensor>();
     result.dtype = array.dtype();
     result.device = array.device() == Array::on_cpu ? HALYARD_CPU : HALYARD_CUDA;
     result.data = array.data();
-    const int dims[] = {n - 4, heads_first ? n - 2 : n - 3, heads_first ? n - 3 : n - 2, n - 1};  // -1: no batch
+    const int dims[] = {n - 4, heads_first_ ? n - 2 : n - 3, heads_first_ ? n - 3 : n - 2, n - 1};  // -1: no batch
     for (std::size_t i = 0; i < std::size(dims); ++i) {
         result.shape[i] = dims[i] < 0 ? 1 : array.size(dims[i]);
         result.strides[i] = dims[i] < 0 ? 0 : array.stride(dims[i]);
@@ -49,30 +49,29 @@ halyard_tensor HeadOrder::view(const Array &array) const {
 
 void Operand::read_stages(nb::handle tensor) {
     // In this order, because records say how wide a head is, and a cache where scales go.
-    static constexpr std::pair<const char *, void (Operand::*)(nb::handle)> all[] = {
-        {"rotary_offset", &Operand::read_rotary_offset}, {"from_groups", &Operand::read_from_groups},
-        {"dtype", &Operand::read_dtype},                 {"groups", &Operand::read_groups},
-        {"cache", &Operand::read_cache},                 {"groups", &Operand::read_group_scales},
-        {"norm", &Operand::read_norm},                   {"position_scales", &Operand::read_position_scales},
-        {"hadamard", &Operand::read_hadamard},           {"scale", &Operand::read_scale}};
-    static const auto *const names = [] {
-        auto *const made = new std::vector<nb::object>;
-        for (const auto &[name, _] : all) {
-            made->push_back(nb::steal(PyUnicode_InternFromString(name)));
-        }
-        return made;
-    }();
-    for (std::size_t i = 0; i < std::size(all) && !tensor.is_none(); ++i) {
-        const auto value = nb::getattr(tensor, (*names)[i]);
+    using Read = void (Operand::*)(nb::handle);
+    static const auto &all =
+        *new std::vector<std::pair<nb::object, Read>>{{intern("rotary_offset"), &Operand::read_rotary_offset},
+                                                      {intern("from_groups"), &Operand::read_from_groups},
+                                                      {intern("dtype"), &Operand::read_dtype},
+                                                      {intern("groups"), &Operand::read_groups},
+                                                      {intern("cache"), &Operand::read_cache},
+                                                      {intern("groups"), &Operand::read_group_scales},
+                                                      {intern("norm"), &Operand::read_norm},
+                                                      {intern("position_scales"), &Operand::read_position_scales},
+                                                      {intern("hadamard"), &Operand::read_hadamard},
+                                                      {intern("scale"), &Operand::read_scale}};
+    for (std::size_t i = 0; i < all.size() && !tensor.is_none(); ++i) {
+        const auto value = nb::getattr(tensor, all[i].first);
         if (!value.is_none()) {
             (this->*all[i].second)(value);
         }
     }
 }
 
-void Operand::begin(nb::handle told, HeadOrder layout) {
+void Operand::begin(nb::handle told, bool heads_first) {
     name_ = nb::cast<std::string>(at(told, 0));
-    layout_ = layout;
+    heads_first_ = heads_first;
     desc = make_struct<halyard_tensor_desc>();
     kv = make_struct<halyard_kv_desc>();
     desc.kv = &kv;
@@ -83,20 +82,20 @@ void Operand::begin(nb::handle told, HeadOrder layout) {
 void Operand::read_array(nb::handle array, std::int32_t device) {
     input_.emplace(array, name_, device);
     device_ = input_->device();
-    x = layout_.view(*input_);
+    x = view(*input_);
     has_batch_ = input_->n_dims() == 4;
     desc.head_dim = x.shape[3];
 }
 
-void Operand::read(nb::handle told, HeadOrder layout, std::int32_t device) {
-    begin(told, layout);
+void Operand::read(nb::handle told, bool heads_first, std::int32_t device) {
+    begin(told, heads_first);
     read_array(at(told, 1), device);
     desc.dtype = input_->dtype();
     read_stages(at(told, 4));
     if (kv.from_groups == nullptr && desc.dtype != HALYARD_F32 && desc.dtype != HALYARD_F16 &&
         desc.dtype != HALYARD_BF16) {
-        refuse(HALYARD_ERROR_UNSUPPORTED,
-               name_ + " holds " + input_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, " holds ", input_->dtype_name(),
+               ", but has to hold float32, float16 or bfloat16");
     }
     if (kv.cache != nullptr) {
         y = x;
@@ -108,9 +107,7 @@ void Operand::read(nb::handle told, HeadOrder layout, std::int32_t device) {
     }
 }
 
-nb::object Operand::result() const {
-    return made_scales_.is_valid() ? nb::make_tuple(result_, made_scales_) : result_;
-}
+nb::object Operand::result() const { return made_scales_.is_valid() ? nb::make_tuple(result_, made_scales_) : result_; }
 
 /// An array like the input but for its dtype (NULL: the same) and the dimensions in the place of its last one (or
 /// None).
@@ -128,8 +125,8 @@ nb::object Operand::make_output() const {
                                      : make_like_input(dtype, nb::none());
 }
 
-void Operand::read_keys(nb::handle told, const halyard_slots *slots, HeadOrder layout) {
-    begin(told, layout);
+void Operand::read_keys(nb::handle told, const halyard_slots *slots, bool heads_first) {
+    begin(told, heads_first);
     const auto tensor = at(told, 4);
     if (slots == nullptr) {
         read_array(at(told, 1), Array::on_cpu);
@@ -178,29 +175,25 @@ void Operand::read_dtype(nb::handle dtype) { asked_dtype_ = cast<std::string>(dt
 std::int32_t Operand::dtype_of(const Array &array) const {
     if (kv.groups != nullptr) {
         if (asked_dtype_) {
-            refuse(HALYARD_ERROR_MISMATCH, name_of("dtype") + " is " + *asked_dtype_ + ", but " + name_of("groups") +
-                                               " make records of bytes");
+            refuse(HALYARD_ERROR_MISMATCH, name_of("dtype"), " is ", *asked_dtype_, ", but ", name_of("groups"),
+                   " make records of bytes");
         }
-        if (!array.is_uint8()) {
-            refuse(HALYARD_ERROR_MISMATCH,
-                   array.name() + " holds " + array.dtype_name() + ", but records are bytes, uint8");
+        if (!array.holds<std::uint8_t>()) {
+            refuse(HALYARD_ERROR_MISMATCH, array.name(), " holds ", array.dtype_name(),
+                   ", but records are bytes, uint8");
         }
         return HALYARD_UINT8;
     }
     const auto stored = array.dtype();
-    if (!asked_dtype_) {
-        if (stored == 0) {
-            refuse(HALYARD_ERROR_UNSUPPORTED,
-                   array.name() + " holds " + array.dtype_name() +
-                       ", which Halyard does not write; uint8 is written as what dtype says, e4m3 or e5m2");
-        }
-        return stored;
+    const auto wanted = asked_dtype_ ? value_of(dtypes, "dtype", *asked_dtype_) : stored;
+    if (wanted == 0) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, array.name(), " holds ", array.dtype_name(),
+               ", which Halyard does not write; uint8 is written as what dtype says, e4m3 or e5m2");
     }
-    const auto wanted = value_of(dtypes, "dtype", *asked_dtype_);
-    const bool as_bytes = array.is_uint8() && (wanted == HALYARD_E4M3 || wanted == HALYARD_E5M2);
+    const bool as_bytes = array.holds<std::uint8_t>() && (wanted == HALYARD_E4M3 || wanted == HALYARD_E5M2);
     if (stored != wanted && !as_bytes) {
-        refuse(HALYARD_ERROR_MISMATCH,
-               name_of("dtype") + " is " + *asked_dtype_ + ", but " + array.name() + " holds " + array.dtype_name());
+        refuse(HALYARD_ERROR_MISMATCH, name_of("dtype"), " is ", *asked_dtype_, ", but ", array.name(), " holds ",
+               array.dtype_name());
     }
     return wanted;
 }
@@ -209,30 +202,32 @@ void Operand::read_output(nb::handle object) {
     output_.emplace(object, name_of("out"), device_);
     output_->require_writable();
     if (output_->n_dims() != input_->n_dims()) {
-        refuse(HALYARD_ERROR_SHAPE, output_->name() + " has the shape " + output_->shape_text() + ", and " + name_ +
-                                        " has " + input_->shape_text());
+        refuse(HALYARD_ERROR_SHAPE, output_->name(), " has the shape ", output_->shape_text(), ", and ", name_, " has ",
+               input_->shape_text());
     }
-    y = layout_.view(*output_);
+    y = view(*output_);
     y.dtype = kv.out_dtype = dtype_of(*output_);
 }
 
 void Operand::read_norm(nb::handle norm) {
+    const auto word = [&](const char *name, Names names) {
+        return value_of(names, std::string(name) + " of a norm", cast<std::string>(norm.attr(name), name));
+    };
     norm_ = make_struct<halyard_norm_desc>();
-    norm_.kind = value_of(norm_kinds, "kind of a norm", cast<std::string>(norm.attr("kind"), "kind"));
-    norm_.width = value_of(norm_widths, "width of a norm", cast<std::string>(norm.attr("width"), "width"));
-    norm_.order = value_of(norm_orders, "order of a norm", cast<std::string>(norm.attr("order"), "order"));
-    norm_.rounding =
-        value_of(norm_roundings, "rounding of a norm", cast<std::string>(norm.attr("rounding"), "rounding"));
+    norm_.kind = word("kind", norm_kinds);
+    norm_.width = word("width", norm_widths);
+    norm_.order = word("order", norm_orders);
+    norm_.rounding = word("rounding", norm_roundings);
     norm_.unit_offset = cast<bool>(norm.attr("unit_offset"), "unit_offset") ? 1 : 0;
     norm_.eps = float_in(norm.attr("eps"), "eps");
     norm_.no_eps = norm_.eps == 0.0 ? 1 : 0;
     norm_.window_offset = cast<std::int64_t>(norm.attr("window_offset"), "window_offset");
     norm_.window_size = cast<std::int64_t>(norm.attr("window_size"), "window_size");
     kv.norm = &norm_;
-    const nb::object weight = norm.attr("weight");
+    const nb::object weight = norm.attr("weight"), bias = norm.attr("bias");
     if (weight.is_none()) {
-        if (!norm.attr("bias").is_none()) {
-            refuse(HALYARD_ERROR_MISMATCH, name_of("bias") + " is given, but there is no weight");
+        if (!bias.is_none()) {
+            refuse(HALYARD_ERROR_MISMATCH, name_of("bias"), " is given, but there is no weight");
         }
         return;
     }
@@ -242,26 +237,20 @@ void Operand::read_norm(nb::handle norm) {
     }
     norm_.weight_dtype = weight_->dtype();
     if (norm_.weight_dtype == 0) {
-        refuse(HALYARD_ERROR_UNSUPPORTED,
-               weight_->name() + " holds " + weight_->dtype_name() + ", but has to hold float32, float16 or bfloat16");
+        refuse(HALYARD_ERROR_UNSUPPORTED, weight_->name(), " holds ", weight_->dtype_name(),
+               ", but has to hold float32, float16 or bfloat16");
     }
     const bool is_by_head = weight_->n_dims() == 2 && weight_->size(0) == x.shape[2];
     norm_.weight_per_head = is_by_head && norm_.width == HALYARD_NORM_HEAD ? 1 : 0;
     stages.weight = weight_->data();
     stages.n_weights = weight_->n_elements();
-    has_stages = true;
-    read_bias(norm.attr("bias"));
-}
-
-void Operand::read_bias(nb::handle bias) {
     if (bias.is_none()) {
         return;
     }
     bias_.emplace(bias, name_of("bias"), device_);
-    if (!bias_->is_dense() || bias_->shape_text() != weight_->shape_text() || bias_->dtype() != weight_->dtype()) {
-        refuse(HALYARD_ERROR_SHAPE, bias_->name() + " holds " + bias_->dtype_name() + " of the shape " +
-                                        bias_->shape_text() + ", but has to be dense, and as the weight is: " +
-                                        weight_->dtype_name() + " of the shape " + weight_->shape_text());
+    if (!bias_->is_dense() || bias_->kind_text() != weight_->kind_text()) {
+        refuse(HALYARD_ERROR_SHAPE, bias_->name(), " is ", bias_->kind_text(),
+               ", but has to be dense, and as the weight is: ", weight_->kind_text());
     }
     norm_.has_bias = 1;
     stages.bias = bias_->data();
@@ -270,98 +259,81 @@ void Operand::read_bias(nb::handle bias) {
 void Operand::read_scale(nb::handle scale) {
     scale_ = make_struct<halyard_scale_desc>();
     kv.scale = &scale_;
-    has_stages = true;
-    if (nb::hasattr(scale, "scales_out")) {
-        scale_.kind = HALYARD_SCALE_DYNAMIC;
-        read_dynamic_scales(scale.attr("scales_out"));
-        return;
-    }
     if (PyFloat_Check(scale.ptr()) || PyLong_Check(scale.ptr())) {
         scale_value_ = static_cast<float>(float_in(scale, name_of("scale")));
         stages.scales = &scale_value_;
         stages.n_scales = 1;
         return;
     }
-    scales_.emplace(scale, name_of("scale"));
-    const bool is_one = scales_->n_elements() == 1;
-    const bool per_head = scales_->n_dims() == 1 && scales_->size(0) == x.shape[2];
-    if (scales_->dtype() != HALYARD_F32 || !scales_->is_dense() || (!is_one && !per_head)) {
-        scales_->refuse_kind("dense float32: one, or [heads]");
+    if (nb::hasattr(scale, "scales_out")) {
+        scale_.kind = HALYARD_SCALE_DYNAMIC;
+        const auto &array = scales_.emplace(scale.attr("scales_out"), name_of("scales_out"));
+        array.require_writable();
+        const auto rows = cache_ ? HeadRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]} : rows_of_views();
+        if (!array.holds<float>() || !rows.fit(array)) {
+            array.refuse_kind("float32 of " +
+                              (cache_ ? "[slots, heads]" : "the shape of " + name_ + " without head_dim"));
+        }
+        rows.set_strides(array, stages.stride_scales);
+        stages.scales_out = static_cast<float *>(array.data());
+        return;
+    }
+    const auto &array = scales_.emplace(scale, name_of("scale"));
+    const bool is_one = array.n_elements() == 1, per_head = array.n_dims() == 1 && array.size(0) == x.shape[2];
+    if (!array.holds<float>() || !array.is_dense() || (!is_one && !per_head)) {
+        array.refuse_kind("dense float32: one, or [heads]");
     }
     scale_.per = is_one ? HALYARD_SCALE_PER_TENSOR : HALYARD_SCALE_PER_HEAD;
-    stages.scales = static_cast<const float *>(scales_->data());
-    stages.n_scales = scales_->n_elements();
-}
-
-void Operand::read_dynamic_scales(nb::handle out) {
-    scales_.emplace(out, name_of("scales_out"));
-    scales_->require_writable();
-    const auto &array = *scales_;
-    const auto rows = cache_ ? HeadRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]} : rows_of_views();
-    if (array.dtype() != HALYARD_F32 || !rows.fit(array)) {
-        array.refuse_kind("float32 of " +
-                          (cache_ ? "[slots, heads]" : "the shape of " + name_ + " without head_dim"));
-    }
-    rows.set_strides(array, stages.stride_scales);
-    stages.scales_out = static_cast<float *>(array.data());
+    stages.scales = static_cast<const float *>(array.data());
+    stages.n_scales = array.n_elements();
 }
 
 void Operand::read_hadamard(nb::handle n) {
     const auto value = cast<std::int64_t>(n, name_of("hadamard"));
-    if (value < 0 || (value & (value - 1)) != 0 || value == 1 || (value != 0 && desc.head_dim % value != 0)) {
-        refuse(HALYARD_ERROR_SHAPE, name_of("hadamard") + " is " + std::to_string(value) +
-                                        ", but has to be 0 or a power of two that divides head_dim, " +
-                                        std::to_string(desc.head_dim));
+    if (value != 0 && (value < 2 || (value & (value - 1)) != 0 || desc.head_dim % value != 0)) {
+        refuse(HALYARD_ERROR_SHAPE, name_of("hadamard"), " is ", value,
+               ", but has to be 0 or a power of two that divides head_dim, ", desc.head_dim);
     }
     kv.hadamard = static_cast<std::int32_t>(value);
-    has_stages = has_stages || value != 0;
 }
 
 void Operand::read_groups(nb::handle groups) {
-    const nb::object preset = groups.attr("preset");
-    if (records_ != nullptr) {
-        desc.head_dim = find_head_dim(preset, *records_, name_of("groups"));
-    }
-    groups_ = Groups(preset, desc.head_dim, name_of("groups"));
+    groups_ = Groups(groups, name_of("groups"), desc.head_dim, records_);
+    desc.head_dim = groups_.head_dim;
     kv.groups = &groups_.desc;
 }
 
 void Operand::read_from_groups(nb::handle groups) {
-    const auto name = name_of("from_groups");
-    const nb::object preset = groups.attr("preset"), scales = groups.attr("scales");
-    desc.head_dim = find_head_dim(preset, *input_, name);
-    from_groups_ = Groups(preset, desc.head_dim, name);
+    from_groups_ = Groups(groups, name_of("from_groups"), 0, &*input_);
+    desc.head_dim = from_groups_.head_dim;
     kv.from_groups = &from_groups_.desc;
     desc.dtype = x.dtype = HALYARD_UINT8;
-    if (from_groups_.needs_scales(scales, name)) {
-        const auto &array = from_group_scales_.emplace(scales, "scales of " + name, device_);
-        stages.from_group_scales = python::read_group_scales(array, rows_of_views(), from_groups_,
-                                                             "the shape of " + name_ + " without its bytes");
-        has_stages = true;
+    if (from_groups_.needs_scales()) {
+        const auto &array = from_group_scales_.emplace(from_groups_.scales, "scales of " + from_groups_.name, device_);
+        stages.from_group_scales =
+            from_groups_.read_scales(array, rows_of_views(), "the shape of " + name_ + " without its bytes");
     }
 }
 
 HeadRows Operand::rows_of_views() const {
-    const int tokens = (has_batch_ ? 1 : 0) + (layout_.heads_first ? 1 : 0), heads = (has_batch_ ? 3 : 1) - tokens;
+    const int tokens = (has_batch_ ? 1 : 0) + (heads_first_ ? 1 : 0), heads = (has_batch_ ? 3 : 1) - tokens;
     return {has_batch_ ? 0 : -1, tokens, heads, x.shape[0], x.shape[1], x.shape[2]};
 }
 
-void Operand::read_group_scales(nb::handle groups) {
-    nb::object scales = groups.attr("scales");
-    if (scales.is_none() && !cache_ && groups_.info.scales_apart != 0 && records_ == nullptr) {
+void Operand::read_group_scales(nb::handle) {
+    if (groups_.scales.is_none() && !cache_ && groups_.info.scales_apart != 0 && records_ == nullptr) {
         const auto n_groups = groups_.info.n_groups;
         const nb::object tail = n_groups > 1 ? nb::make_tuple(n_groups) : nb::make_tuple();
-        scales = made_scales_ = make_like_input(groups_.has_powers() ? "uint8" : "f32", tail);
+        groups_.scales = made_scales_ = make_like_input(groups_.has_powers() ? "uint8" : "f32", tail);
     }
-    if (!groups_.needs_scales(scales, name_of("groups"))) {
+    if (!groups_.needs_scales()) {
         return;
     }
-    const auto &array = group_scales_.emplace(scales, "scales of " + name_of("groups"), device_);
+    const auto &array = group_scales_.emplace(groups_.scales, "scales of " + groups_.name, device_);
     array.require_writable();
-    has_stages = true;
     if (!cache_) {
-        stages.group_scales = python::read_group_scales(array, rows_of_views(), groups_,
-                                                        "the shape of " + name_ + " without head_dim");
+        stages.group_scales =
+            groups_.read_scales(array, rows_of_views(), "the shape of " + name_ + " without head_dim");
         return;
     }
     const auto block_size = cache_desc_.block_size != 0 ? cache_desc_.block_size : cache_desc_.n_slots;
@@ -369,8 +341,7 @@ void Operand::read_group_scales(nb::handle groups) {
     const auto n_pages = is_paged && block_size != 0 ? cache_desc_.n_slots / block_size : 1;
     const HeadRows rows = is_paged ? HeadRows{0, 1, 2, n_pages, block_size, x.shape[2]}
                                    : HeadRows{-1, 0, 1, 1, cache_desc_.n_slots, x.shape[2]};
-    stages.group_scales =
-        python::read_group_scales(array, rows, groups_, "[slots, heads] or [pages, slots of a page, heads]");
+    stages.group_scales = groups_.read_scales(array, rows, "[slots, heads] or [pages, slots of a page, heads]");
     if (!is_paged) {
         groups_.desc.scales_stride_block = detail::multiply(block_size, groups_.desc.scales_stride_token);
     }
@@ -380,16 +351,15 @@ void Operand::read_position_scales(nb::handle scales) {
     const auto &array = position_scales_.emplace(scales, name_of("position_scales"), device_);
     const int n = array.n_dims(), batch = has_batch_ && n > 1 ? 1 : 0;  // dimensions in front of tokens and heads
     const bool has_heads = n == batch + 2;
-    const int tokens = batch + (has_heads && layout_.heads_first ? 1 : 0), heads = 2 * batch + 1 - tokens;
+    const int tokens = batch + (has_heads && heads_first_ ? 1 : 0), heads = 2 * batch + 1 - tokens;
     const HeadRows rows{batch - 1, tokens, has_heads ? heads : -1, x.shape[0], x.shape[1], x.shape[2]};
-    if (array.dtype() != HALYARD_F32 || !rows.fit(array)) {
-        array.refuse_kind("float32 [tokens]" + std::string(has_batch_ ? ", [batch, tokens]" : "") +
-                          ", or of the shape of " + name_ + " without head_dim");
+    if (!array.holds<float>() || !rows.fit(array)) {
+        array.refuse_kind(text("float32 [tokens]", has_batch_ ? ", [batch, tokens]" : "", ", or of the shape of ",
+                               name_, " without head_dim"));
     }
     kv.position_scales = 1;
     stages.position_scales = static_cast<const float *>(array.data());
     rows.set_strides(array, stages.stride_position_scales);
-    has_stages = true;
 }
 
 void Operand::read_cache(nb::handle told) {
@@ -400,26 +370,21 @@ void Operand::read_cache(nb::handle told) {
     cache_desc_ = make_struct<halyard_cache_desc>();
     kv.cache = &cache_desc_;
     stages.cache = cache_->data();
-    has_stages = true;
     if (!PyUnicode_Check(layout.ptr())) {
         read_tiles(layout);
         return;
     }
-    const auto name = nb::cast<std::string>(layout);
+    const bool heads_first = value_of(cache_layouts, "cache_layout", nb::cast<std::string>(layout)) != 0;
     const auto &array = *cache_;
-    if (name != "nhd" && name != "hnd") {
-        refuse(HALYARD_ERROR_UNKNOWN_VALUE,
-               "cache_layout is \"" + name.substr(0, 40) + "\", which is none of: nhd, hnd");
-    }
-    const int n = array.n_dims(), heads = name == "hnd" && n == 4 ? 1 : n - 2, tokens = n == 3 ? 0 : 3 - heads;
+    const int n = array.n_dims(), heads = heads_first && n == 4 ? 1 : n - 2, tokens = n == 3 ? 0 : 3 - heads;
     if ((n != 3 && n != 4) || array.size(heads) != x.shape[2] || array.size(n - 1) != stored_width()) {
-        array.refuse_shape(std::string("[slots, heads, head_dim] or ") +
-                           (name == "hnd" ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]") +
-                           " with " + std::to_string(x.shape[2]) + " heads of " + std::to_string(stored_width()) +
-                           (kv.groups != nullptr ? ", the bytes of a record" : ""));
+        array.refuse_shape(text("[slots, heads, head_dim] or ",
+                                heads_first ? "[pages, heads, slots, head_dim]" : "[pages, slots, heads, head_dim]",
+                                " with ", x.shape[2], " heads of ", stored_width(),
+                                kv.groups != nullptr ? ", the bytes of a record" : ""));
     }
     if (array.size(n - 1) > 1 && array.stride(n - 1) == 0) {
-        refuse(HALYARD_ERROR_STRIDE, array.name() + " repeats one element, and cannot be written");
+        refuse(HALYARD_ERROR_STRIDE, array.name(), " repeats one element, and cannot be written");
     }
     cache_desc_.block_size = array.size(tokens);
     cache_desc_.n_slots = n == 4 ? detail::multiply(array.size(0), array.size(tokens)) : array.size(0);
@@ -442,15 +407,13 @@ void Operand::read_tiles(nb::handle layout) {
     set(all.stride_element, 1);
     for (const auto &[name, field] : numbers_of_tiles) {
         if (all.*field < 0 || all.*field > std::int64_t{1} << 48) {
-            refuse(HALYARD_ERROR_STRIDE,
-                   "cache_layout holds " + std::to_string(all.*field) + ", but its numbers have to be in 0 … 2^48");
+            refuse(HALYARD_ERROR_STRIDE, "cache_layout holds ", all.*field, ", but its numbers have to be in 0 … 2^48");
         }
     }
     if (!cache_->is_dense() || all.n_slots == 0 || all.block_size == 0 || all.tile_tokens == 0 ||
         all.tile_elements == 0) {
-        refuse(HALYARD_ERROR_SHAPE, "cache_layout takes a dense array and at least one slot, but " + cache_->name() +
-                                        " has the shape " + cache_->shape_text() + ", and n_slots is " +
-                                        std::to_string(all.n_slots));
+        refuse(HALYARD_ERROR_SHAPE, "cache_layout takes a dense array and at least one slot, but ", cache_->name(),
+               " has the shape ", cache_->shape_text(), ", and n_slots is ", all.n_slots);
     }
     const auto reach = [](std::int64_t steps, std::int64_t stride) {
         return steps > 1 ? static_cast<long double>(steps - 1) * static_cast<long double>(stride) : 0.0L;
@@ -462,9 +425,8 @@ void Operand::read_tiles(nb::handle layout) {
                       in_tiles(all.block_size, all.tile_tokens, all.stride_tile_tokens, all.stride_token) +
                       in_tiles(stored_width(), all.tile_elements, all.stride_tile_elements, all.stride_element);
     if (!(last < static_cast<long double>(cache_->n_elements()))) {
-        refuse(HALYARD_ERROR_SHAPE, "cache_layout reaches element " + std::to_string(static_cast<std::int64_t>(last)) +
-                                        " of " + cache_->name() + ", which has " +
-                                        std::to_string(cache_->n_elements()));
+        refuse(HALYARD_ERROR_SHAPE, "cache_layout reaches element ", static_cast<std::int64_t>(last), " of ",
+               cache_->name(), ", which has ", cache_->n_elements());
     }
 }
 

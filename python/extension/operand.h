@@ -9,15 +9,6 @@
 
 namespace halyard::python {
 
-/// The dimensions of a tensor or of what has one number for each of its heads. `heads_first`: BHSD, else BSHD; without
-/// a batch SHD or HSD.
-struct HeadOrder {
-    bool heads_first;
-
-    /// Tensors of 3 or 4 dimensions as the C ABI has them; throws for others.
-    halyard_tensor view(const Array &array) const;
-};
-
 /// The C ABI's structs of one tensor, and the arrays that they point into. It must stay where it is.
 class Operand {
 public:
@@ -27,11 +18,11 @@ public:
 
     /// Reads what _tensor.complete has made of a tensor: its name, it, where it goes or None for a new array or a
     /// cache, whether it is rotated, and the halyard.Tensor with its stages, or None. It has to lie on `device`, or
-    /// anywhere, and all else where it does.
-    void read(nanobind::handle told, HeadOrder layout, std::int32_t device);
+    /// anywhere, and all else where it does. `heads_first`: BHSD, else BSHD; without a batch HSD or SHD.
+    void read(nanobind::handle told, bool heads_first, std::int32_t device);
 
     /// Reads keys that move likewise. With slots they lie in the Tensor's cache.
-    void read_keys(nanobind::handle told, const halyard_slots *slots, HeadOrder layout);
+    void read_keys(nanobind::handle told, const halyard_slots *slots, bool heads_first);
 
     /// Lets go of the memory of x and y, where each call brings its own.
     void forget_tensors() {
@@ -52,10 +43,11 @@ public:
     halyard_tensor x{};
     halyard_tensor y{};
     halyard_stages stages{};
-    bool has_stages = false;  ///< whether the run brings anything for it
 
 private:
-    void begin(nanobind::handle told, HeadOrder layout);
+    void begin(nanobind::handle told, bool heads_first);
+    /// An array of 3 or 4 dimensions as the C ABI has it; throws for others.
+    halyard_tensor view(const Array &array) const;
     void read_array(nanobind::handle array, std::int32_t device);
     void read_stages(nanobind::handle tensor);
     void read_output(nanobind::handle y);
@@ -69,11 +61,9 @@ private:
     void read_cache(nanobind::handle cache);
     void read_tiles(nanobind::handle layout);
     void read_norm(nanobind::handle norm);
-    void read_bias(nanobind::handle bias);
     void read_position_scales(nanobind::handle scales);
     void read_hadamard(nanobind::handle n);
     void read_scale(nanobind::handle scale);
-    void read_dynamic_scales(nanobind::handle out);
     HeadRows rows_of_views() const;
     std::int32_t dtype_of(const Array &array) const;
     /// Of a head in a cache or an output, in elements or in bytes.
@@ -81,9 +71,8 @@ private:
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 
     std::string name_;
-    HeadOrder layout_{};
     std::int32_t device_ = Array::on_cpu;
-    bool has_batch_ = false;
+    bool heads_first_ = false, has_batch_ = false;
     nanobind::object result_, made_scales_;
     const Array *records_ = nullptr;  // keys that move, which tell with their groups what head_dim is
     std::optional<std::string> asked_dtype_;

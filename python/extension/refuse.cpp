@@ -5,8 +5,6 @@
 #include <nanobind/stl/string.h>
 
 #include <cmath>
-#include <exception>
-#include <string>
 #include <string_view>
 
 namespace nb = nanobind;
@@ -37,8 +35,8 @@ double float_in(nb::handle object, const std::string &name) {
     const auto value = cast<double>(object, name);
     const auto stored = static_cast<float>(value);
     if ((stored == 0.0f && value != 0.0) || (std::isinf(stored) && !std::isinf(value))) {
-        refuse(HALYARD_ERROR_SCALE, name + " is " + nb::cast<std::string>(nb::repr(object)) + ", but float32 has " +
-                                        (stored == 0.0f ? "no number so small" : "no number so large"));
+        refuse(HALYARD_ERROR_SCALE, name, " is ", nb::repr(object).c_str(), ", but float32 has no number so ",
+               stored == 0.0f ? "small" : "large");
     }
     return value;
 }

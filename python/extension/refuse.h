@@ -5,12 +5,24 @@
 #include <halyard/halyard_kv.hpp>
 #include <nanobind/nanobind.h>
 
+#include <sstream>
 #include <string>
 
 namespace halyard::python {
 
+/// A sentence of parts, each of which is a text or a number.
+template <typename... Parts>
+std::string text(const Parts &...parts) {
+    std::ostringstream sentence;
+    (sentence << ... << parts);
+    return sentence.str();
+}
+
 /// Throws halyard::error, which Python sees as halyard.Error.
-[[noreturn]] inline void refuse(halyard_status status, const std::string &message) { throw error(status, message); }
+template <typename... Parts>
+[[noreturn]] void refuse(halyard_status status, const Parts &...parts) {
+    throw error(status, text(parts...));
+}
 
 /// The name of an object's type, as "numpy.ndarray" or "list".
 std::string type_of(nanobind::handle object);
@@ -20,13 +32,16 @@ template <typename T, typename Text>
 T cast(nanobind::handle object, const Text &name) {
     T value{};
     if (!nanobind::try_cast(object, value)) {
-        throw nanobind::type_error((std::string(name) + " is a " + type_of(object)).c_str());
+        throw nanobind::type_error(text(name, " is a ", type_of(object)).c_str());
     }
     return value;
 }
 
 /// A number that a float32 is made of; throws for one that would become another one's: 0, or an infinity.
 double float_in(nanobind::handle object, const std::string &name);
+
+/// A name that is looked up at each call, made once.
+inline nanobind::object intern(const char *name) { return nanobind::steal(PyUnicode_InternFromString(name)); }
 
 /// The member i of a tuple. Those that come here have as many as are asked for.
 inline nanobind::handle at(nanobind::handle tuple, std::size_t i) {

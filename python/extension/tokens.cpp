@@ -7,27 +7,11 @@
 namespace nb = nanobind;
 
 namespace halyard::python {
-
 namespace {
 
 bool is_number(nb::handle argument) {
     const bool is_index = PyIndex_Check(argument.ptr()) && !PyBool_Check(argument.ptr());
     return is_index && (PyLong_Check(argument.ptr()) || !nb::hasattr(argument, "__dlpack__"));
-}
-
-/// The number of the first token; throws `status` where it is no int64.
-std::int64_t read_start(const char *name, nb::handle argument, halyard_status status, std::int32_t device) {
-    if (device != Array::on_cpu) {
-        refuse(HALYARD_ERROR_UNSUPPORTED,
-               std::string(name) + " is a number, but for tensors on a GPU it has to be an array there");
-    }
-    const auto index = nb::steal(PyNumber_Index(argument.ptr()));
-    int overflow = 0;
-    const auto start = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-    if (overflow != 0) {
-        refuse(status, std::string(name) + " is a start that is not an int64");
-    }
-    return start;
 }
 
 }  // namespace
@@ -36,7 +20,15 @@ template <typename Numbers>
 void Tokens::read(const char *name, nb::handle argument, std::int64_t n_axes, std::int32_t device,
                   halyard_status status, Numbers &out) {
     if (is_number(argument)) {
-        start_ = read_start(name, argument, status, device);
+        if (device != Array::on_cpu) {
+            refuse(HALYARD_ERROR_UNSUPPORTED, name,
+                   " is a number, but for tensors on a GPU it has to be an array there");
+        }
+        int overflow = 0;
+        start_ = PyLong_AsLongLongAndOverflow(nb::steal(PyNumber_Index(argument.ptr())).ptr(), &overflow);
+        if (overflow != 0) {
+            refuse(status, name, " is a start that is not an int64");
+        }
         out.type = HALYARD_INT64;
         out.consecutive = 1;
         out.data = &start_;
@@ -48,9 +40,9 @@ void Tokens::read(const char *name, nb::handle argument, std::int64_t n_axes, st
     out.data = array.data();
     const int own = n_axes > 1 && array.n_dims() != 1 ? 1 : 0, n = array.n_dims() - own;
     if ((n != 1 && n != 2) || (own == 1 && array.size(0) != n_axes)) {
-        const auto axes = n_axes > 1 ? std::to_string(n_axes) + ", " : "";
-        array.refuse_shape((n_axes > 1 ? "[tokens] where all axes are equal, [" : "[") + axes + "tokens], [" + axes +
-                           "batch, tokens] or [" + axes + "batch, 1]");
+        const auto axes = n_axes > 1 ? text(n_axes, ", ") : "";
+        array.refuse_shape(text(n_axes > 1 ? "[tokens] where all axes are equal, [" : "[", axes, "tokens], [", axes,
+                                "batch, tokens] or [", axes, "batch, 1]"));
     }
     out.shape[0] = n == 2 ? array.size(own) : 1;
     out.strides[0] = n == 2 ? array.stride(own) : 0;

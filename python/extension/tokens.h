@@ -50,8 +50,8 @@ private:
     std::vector<unsigned char> scratch_;
 };
 
-/// The pool of so many threads, which is kept for the next call; NULL for one thread; for 0 find_openmp_executor's. Call
-/// it with the GIL held.
+/// The pool of so many threads, which is kept for the next call; NULL for one thread; for 0 find_openmp_executor's.
+/// Call it with the GIL held.
 const halyard_executor *find_executor(std::int32_t n_threads);
 
 /// Of the process's OpenMP; 1 where there is none. It takes no GIL.

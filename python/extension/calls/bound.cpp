@@ -12,8 +12,8 @@ Bound::Place::Place(std::size_t from, const void *pointer, void *const *data)
 Bound::Bound(nb::handle described, const Origins &origins, void *const *data) {
     auto &angles = nb::cast<AngleSource &>(at(described, 0));
     angles_ = angles.angles;
-    call_ = std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3),
-                                   Options(at(described, 4)));
+    call_ =
+        std::make_unique<Call>(angles, at(described, 1), at(described, 2), at(described, 3), Options(at(described, 4)));
     auto &args = call_->args;
     if (args.positions == nullptr) {
         require_positions(angles, call_->tensors);

@@ -51,7 +51,8 @@ Call::Call(AngleSource &angles, nb::handle told, nb::handle positions, nb::handl
             refuse(HALYARD_ERROR_SHAPE, "there are more than 3 tensors");
         }
         auto &operand = tensors.operands[tensors.n];
-        operand.read(each, options.layout, tensors.n == 0 ? Array::anywhere : tensors.operands[0].input().device());
+        operand.read(each, options.heads_first,
+                     tensors.n == 0 ? Array::anywhere : tensors.operands[0].input().device());
         operand.desc.pairing = from;
         operand.desc.out_pairing = to;
         tensors.take();

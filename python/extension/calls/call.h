@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,7 +28,7 @@ struct Options {
     explicit Options(nb::handle tuple)
         : is_inverse(cast<bool>(at(tuple, 0), "inverse")), pairing(cast<Word>(at(tuple, 1), "pairing")),
           out_pairing(cast<Word>(at(tuple, 2), "out_pairing")),
-          layout{value_of(layouts, "layout", cast<std::string>(at(tuple, 3), "layout")) != 0},
+          heads_first(value_of(layouts, "layout", cast<std::string>(at(tuple, 3), "layout")) != 0),
           bad_position(cast<std::string>(at(tuple, 4), "bad_position")),
           duplicate_slots(cast<std::string>(at(tuple, 5), "duplicate_slots")),
           n_threads(cast<std::int32_t>(at(tuple, 6), "threads")), target(cast<Word>(at(tuple, 7), "target")) {}
@@ -44,7 +45,7 @@ struct Options {
     using Word = std::optional<const char *>;  // or None
     bool is_inverse;
     Word pairing, out_pairing;
-    HeadOrder layout;
+    bool heads_first;
     std::string bad_position, duplicate_slots;
     std::int32_t n_threads;
     Word target;
@@ -58,7 +59,6 @@ struct Tensors {
     std::array<halyard_stages, max_tensors> stages{};
     halyard_kv_args kv = make_struct<halyard_kv_args>();
     std::size_t n = 0;
-    bool have_stages = false;
 
     /// Takes what the next of the operands has read.
     void take() {
@@ -67,7 +67,6 @@ struct Tensors {
         x[n] = operand.x;
         y[n] = operand.y;
         stages[n] = operand.stages;
-        have_stages = have_stages || operand.has_stages;
         ++n;
     }
 
@@ -115,6 +114,10 @@ struct Tensors {
 
     /// What a run brings; NULL where it brings nothing.
     const halyard_kv_args *kv_args() {
+        const auto none = make_struct<halyard_stages>();
+        const bool have_stages = std::any_of(stages.begin(), stages.begin() + n, [&](const halyard_stages &each) {
+            return std::memcmp(&each, &none, sizeof none) != 0;
+        });
         kv.stages = have_stages ? stages.data() : nullptr;
         return have_stages || kv.slots != nullptr || kv.from_positions != nullptr ? &kv : nullptr;
     }

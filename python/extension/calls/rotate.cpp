@@ -19,7 +19,7 @@ void run_released(const plan &made, const halyard_run_args &args) {
 /// What tensors and positions that do not fit each other may mean instead.
 const char *guess_layout(const Options &options, const Tensors &tensors, const halyard_positions *positions) {
     const auto n_tokens = tensors.x[0].shape[1], n_heads = tensors.x[0].shape[2];
-    bool fits = !options.layout.heads_first && n_tokens != n_heads;
+    bool fits = !options.heads_first && n_tokens != n_heads;
     bool differs = positions != nullptr && positions->consecutive == 0 && positions->shape[1] != n_tokens;
     for (std::size_t i = 0; i < tensors.n; ++i) {
         fits = fits && tensors.x[i].shape[2] == n_heads;
@@ -68,7 +68,7 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle told, nb
     Tensors tensors;
     auto &keys = tensors.operands[0];
     tensors.kv.slots = read_slots.read(slots, options.duplicate_slots, 0);
-    keys.read_keys(told, tensors.kv.slots, options.layout);
+    keys.read_keys(told, tensors.kv.slots, options.heads_first);
     keys.desc.pairing = keys.desc.out_pairing = options.pairings(angles).second;
     tensors.take();
     read_slots.make_scratch(tensors.n_slots());
