@@ -236,7 +236,7 @@ void Array::read(const dlpack::Tensor &tensor) {
     if (device_ != anywhere && found != device_) {
         refuse(HALYARD_ERROR_UNSUPPORTED, name_, " lies on ", name_of(found), ", but has to lie on ", name_of(device_));
     }
-    if (found != on_cpu && !has_cuda()) {
+    if (found != on_cpu && !has_cuda) {
         refuse(HALYARD_ERROR_UNSUPPORTED, name_, " lies on ", name_of(found),
                ", but this build of Halyard is for CPUs alone");
     }

@@ -2,14 +2,11 @@
 
 #include "refuse.h"
 
-#ifdef HALYARD_PYTHON_CUDA
 #include <halyard/halyard_cuda.hpp>
 
 #include <map>
 #include <memory>
 #include <string>
-
-namespace nb = nanobind;
 
 namespace halyard::python {
 namespace {
@@ -34,8 +31,6 @@ OnDevice &find_device(AngleSource &source, std::int32_t device, const halyard_cu
 
 }  // namespace
 
-bool has_cuda() { return true; }
-
 void run_on_cuda(AngleSource &source, const halyard_plan_desc &desc, std::int32_t device, void *stream,
                 const halyard_run_args &args) {
     if (source.source().info().kind == HALYARD_ANGLES_GIVEN) {
@@ -56,17 +51,3 @@ void run_on_cuda(AngleSource &source, const halyard_plan_desc &desc, std::int32_
 }
 
 }  // namespace halyard::python
-
-#else
-
-namespace halyard::python {
-
-bool has_cuda() { return false; }
-
-void run_on_cuda(AngleSource &, const halyard_plan_desc &, std::int32_t, void *, const halyard_run_args &) {
-    refuse(HALYARD_ERROR_UNSUPPORTED, "this build of Halyard is for CPUs alone");
-}
-
-}  // namespace halyard::python
-
-#endif

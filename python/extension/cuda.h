@@ -7,8 +7,8 @@
 
 namespace halyard::python {
 
-/// Whether this build turns tensors on CUDA devices.
-bool has_cuda();
+/// Whether this build turns tensors on CUDA devices; else it lacks the function below.
+inline constexpr bool has_cuda = HALYARD_PYTHON_CUDA;
 
 /// Enqueues a run on a stream of a device, whose context has to be the calling thread's current one. Of the arguments
 /// executor and parts are not looked at. Call it with the GIL held.

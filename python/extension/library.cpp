@@ -51,7 +51,7 @@ std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std
 
 void add_library(nb::module_ &module) {
     module.attr("version") = halyard_version();
-    module.attr("has_cuda") = has_cuda();
+    module.attr("has_cuda") = has_cuda;
     module.def("targets", list_targets);
     module.def("explain", explain_rotation, nb::arg("dtypes"), nb::arg("pairings"), nb::arg("head_dim"),
                nb::arg("rotary_dim"), nb::arg("rotary_offset"), nb::arg("inverse"), nb::arg("targets"));

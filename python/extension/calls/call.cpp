@@ -15,7 +15,7 @@ std::string Tensors::name_tensors(std::string sentence) const {
     replace("args.", "");
     replace(" is NULL", " is None");
     for (std::size_t i = 0; i < n; ++i) {
-        const auto number = "[" + std::to_string(i) + "]";
+        const auto number = text("[", i, "]");
         replace("tensors" + number + ".", operands[i].name() + "'s ");
         replace("tensors" + number, operands[i].name());
         replace("stages" + number + ".", operands[i].name() + "'s ");
@@ -38,8 +38,8 @@ void require_positions(const AngleSource &angles, const Tensors &tensors) {
         std::any_of(tensors.descs.begin(), tensors.descs.begin() + static_cast<std::ptrdiff_t>(tensors.n),
                     [](const halyard_tensor_desc &desc) { return desc.kv->no_rotation == 0; });
     if (!why.empty() && rotates && !angles.by_token && !is_empty) {
-        refuse(HALYARD_ERROR_MISMATCH,
-               "positions is left out, but " + why + ": say where the tokens are (0, if they start at position 0)");
+        refuse(HALYARD_ERROR_MISMATCH, "positions is left out, but ", why,
+               ": say where the tokens are (0, if they start at position 0)");
     }
 }
 

@@ -39,18 +39,17 @@ nb::tuple rotate(AngleSource &angles, nb::handle told, nb::handle positions, nb:
             if (positions.is_none()) {
                 require_positions(angles, call.tensors);
             }
-            if (made == nullptr) {
-                run_on_cuda(angles, call.desc, call.device, call.tensors.operands[0].input().stream(), call.args);
-            } else {
+            if (made != nullptr) {
                 run_released(*made, call.args);
+            } else if constexpr (has_cuda) {
+                run_on_cuda(angles, call.desc, call.device, call.tensors.operands[0].input().stream(), call.args);
             }
         });
     } catch (const error &refusal) {
         if (refusal.status() != HALYARD_ERROR_SHAPE) {
             throw;
         }
-        refuse(refusal.status(),
-               refusal.what() + std::string(guess_layout(options, call.tensors, call.args.positions)));
+        refuse(refusal.status(), refusal.what(), guess_layout(options, call.tensors, call.args.positions));
     }
     nb::list results;
     for (std::size_t i = 0; i < call.tensors.n; ++i) {
