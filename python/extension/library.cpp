@@ -1,4 +1,4 @@
-// halyard._core: version, targets and explain.
+// The extension halyard._core: the C ABI as the package's Python calls it; here version, targets and explain.
 #include "cuda.h"
 #include "module.h"
 #include "names.h"
@@ -48,13 +48,19 @@ std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std
 }
 
 }  // namespace
+}  // namespace halyard::python
 
-void add_library(nb::module_ &module) {
+NB_MODULE(_core, module) {
+    using namespace halyard::python;
+    nb::set_leak_warnings(false);  // objects that outlive the interpreter, in caches of others', are no fault
     module.attr("version") = halyard_version();
     module.attr("has_cuda") = has_cuda;
     module.def("targets", list_targets);
     module.def("explain", explain_rotation, nb::arg("dtypes"), nb::arg("pairings"), nb::arg("head_dim"),
                nb::arg("rotary_dim"), nb::arg("rotary_offset"), nb::arg("inverse"), nb::arg("targets"));
+    add_error(module);
+    add_frequencies(module);
+    add_angles(module);
+    add_prepared(module);
+    add_rotate(module);
 }
-
-}  // namespace halyard::python

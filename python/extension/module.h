@@ -6,7 +6,6 @@
 namespace halyard::python {
 
 void add_error(nanobind::module_ &module);  ///< halyard.Error, as which halyard::error is raised
-void add_library(nanobind::module_ &module);
 void add_frequencies(nanobind::module_ &module);
 void add_angles(nanobind::module_ &module);
 void add_prepared(nanobind::module_ &module);

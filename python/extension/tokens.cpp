@@ -2,8 +2,6 @@
 
 #include "names.h"
 
-#include <map>
-
 namespace nb = nanobind;
 
 namespace halyard::python {
@@ -82,18 +80,6 @@ void Slots::make_scratch(std::int64_t n_slots) {
         slots_.scratch = scratch_.data();
         slots_.scratch_bytes = static_cast<std::int64_t>(scratch_.size());
     }
-}
-
-const halyard_executor *find_executor(std::int32_t n_threads) {
-    if (n_threads == 0 || n_threads == 1) {
-        return n_threads == 0 ? find_openmp_executor() : nullptr;
-    }
-    static auto *const pools = new std::map<std::int32_t, pool>;  // threads are not joined where the process ends
-    auto found = pools->find(n_threads);
-    if (found == pools->end()) {
-        found = pools->emplace(n_threads, pool(n_threads)).first;
-    }
-    return found->second.executor();
 }
 
 }  // namespace halyard::python

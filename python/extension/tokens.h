@@ -50,15 +50,12 @@ private:
     std::vector<unsigned char> scratch_;
 };
 
-/// The pool of so many threads, which is kept for the next call; NULL for one thread; for 0 find_openmp_executor's.
-/// Call it with the GIL held.
+/// The pool of so many threads, which is kept for the next call; NULL for one thread. For 0 those that the process's
+/// OpenMP has (PyTorch's, where that was loaded), for engines bind threads to cores; NULL where there is one or no
+/// OpenMP. Call it with the GIL held.
 const halyard_executor *find_executor(std::int32_t n_threads);
 
 /// Of the process's OpenMP; 1 where there is none. It takes no GIL.
 std::int32_t count_openmp_threads();
-
-/// The threads that the process's OpenMP has (PyTorch's, where that was loaded), or null where there is one or no
-/// OpenMP: for engines that bind threads to cores.
-const halyard_executor *find_openmp_executor();
 
 }  // namespace halyard::python

@@ -25,13 +25,10 @@ path holds; threads is not looked at.
 """
 
 from ._angles import AngleSource
-from ._convert import convert
+from ._calls import convert, prepare, rerotate, rotate
 from ._core import Error, version as __version__
 from ._frequencies import Frequencies, QScale
 from ._library import Target, explain, targets
-from ._prepare import prepare
-from ._rerotate import rerotate
-from ._rotate import rotate
 from ._tensor import Cache, CacheLayout, DynamicScale, Groups, Norm, Tensor
 
 __all__ = ["AngleSource", "Cache", "CacheLayout", "DynamicScale", "Error", "Frequencies", "Groups", "Norm", "QScale",

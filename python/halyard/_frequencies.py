@@ -1,15 +1,12 @@
 """Frequencies: what a model's RoPE turns by."""
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from . import _arrays, _core
-
-
-def _told(name: str, doc: str | None = None) -> Any:
-    return property(lambda self: self._facts[name], doc=doc)
 
 
 class QScale(NamedTuple):
@@ -27,11 +24,42 @@ class QScale(NamedTuple):
     layers: str
 
 
+@dataclasses.dataclass(frozen=True, init=False, eq=False, repr=False)
 class Frequencies:
-    """Inverse frequencies and attention_factor of a model, and what its config tells beside them. Never changes."""
+    """Inverse frequencies and attention_factor of a model, by from_base, from_list or from_config, and what its config
+    tells beside them. Never changes.
 
-    __slots__ = ("_facts", "_handle", "_recipe")
-    _facts: dict[str, Any]  # by the names of the properties
+    inv_freq: rotary_dim / 2 numbers in radians per position, correctly rounded.
+    head_dim: columns of the head that is rotated (of MLA its rotated slice alone), if a config tells.
+    pairing: "half" or "interleaved", as the model reads its heads, if a config tells.
+    out_pairing: as the model writes them: another one than pairing in DeepSeek-V3 and its kin.
+    method: "default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional".
+    base: what unscaled frequencies are powers of; None of a list.
+    max_position, original_max_position: in tokens: the context that the model is meant for, and that it was trained
+        with, if known.
+    first_seq_len, last_seq_len: in tokens: the shortest and the longest context that they are for; 2**53 where any is.
+        A length outside takes others (for_length).
+    axis_map: ("sections" or "interleaved", pairs of each axis) where positions have several, as in Qwen2-VL.
+    q_scale: what the model asks of q beside its angles, which no rotation does; None where that is nothing.
+    has_unrotated_layers: whether the attention of other layers than those that these are for turns neither q nor k
+        (Llama 4, SmolLM3, Cohere 2).
+    """
+
+    inv_freq: tuple[float, ...]
+    attention_factor: float
+    rotary_dim: int
+    head_dim: int | None
+    pairing: str | None
+    out_pairing: str | None
+    method: str
+    base: float | None
+    max_position: int | None
+    original_max_position: int | None
+    first_seq_len: int
+    last_seq_len: int
+    axis_map: tuple[str, tuple[int, ...]] | None
+    q_scale: QScale | None
+    has_unrotated_layers: bool
     _handle: _core.Frequencies
     _recipe: tuple[Any, ...]  # what they were made from
 
@@ -40,8 +68,10 @@ class Frequencies:
 
     @classmethod
     def _wrap(cls, core: _core.Frequencies, *recipe: Any) -> "Frequencies":
+        told = core.tell()
+        told["q_scale"] = told["q_scale"] and QScale(*told["q_scale"])
         self = object.__new__(cls)
-        self._facts, self._handle, self._recipe = core.tell(), core, recipe
+        self.__dict__.update(told, _handle=core, _recipe=recipe)
         return self
 
     @classmethod
@@ -95,37 +125,6 @@ class Frequencies:
         Qwen's use_dynamic_ntk beyond its seq_length, or dual chunks beyond the first.
         """
         return self._wrap(self._handle.for_length(seq_len), self._recipe, int(seq_len))
-
-    first_seq_len: int = _told("first_seq_len", "In tokens: the shortest context that they are for. A length outside "
-                              "first_seq_len … last_seq_len takes others (for_length).")
-    last_seq_len: int = _told("last_seq_len", "In tokens: the longest context that they are for; 2**53 where any is.")
-    inv_freq: tuple[float, ...] = _told(
-        "inv_freq", "rotary_dim / 2 numbers in radians per position, correctly rounded.")
-    attention_factor: float = _told("attention_factor")
-    rotary_dim: int = _told("rotary_dim")
-    head_dim: int | None = _told(
-        "head_dim", "Columns of the head that is rotated (of MLA its rotated slice alone), if a config tells.")
-    pairing: str | None = _told("pairing", '"half" or "interleaved", as the model reads its heads, if a config tells.')
-    out_pairing: str | None = _told(
-        "out_pairing", "As the model writes them: another one than pairing in DeepSeek-V3 and its kin.")
-    method: str = _told(
-        "method", '"default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional".')
-    base: float | None = _told("base", "What unscaled frequencies are powers of; None of a list.")
-    original_max_position: int | None = _told(
-        "original_max_position", "In tokens: the context that the model was trained with, if known.")
-    max_position: int | None = _told("max_position", "In tokens: the context that the model is meant for, if known.")
-    axis_map: tuple[str, tuple[int, ...]] | None = _told(
-        "axis_map", '("sections" or "interleaved", pairs of each axis) where positions have several, as in Qwen2-VL.')
-
-    has_unrotated_layers: bool = _told(
-        "has_unrotated_layers", "Whether the attention of other layers than those that these are for turns neither q "
-        "nor k (Llama 4, SmolLM3, Cohere 2).")
-
-    @property
-    def q_scale(self) -> QScale | None:
-        """What the model asks of q beside its angles, which no rotation does; None where that is nothing."""
-        values = self._facts["q_scale"]
-        return None if values is None else QScale(*values)
 
     def position_scales(self, positions: Any) -> Any:
         """What q is multiplied by at these positions, as rotate's position_scales: q_scale, rounded to float32.

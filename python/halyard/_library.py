@@ -6,18 +6,18 @@ from . import _core
 
 
 class Target(NamedTuple):
-    """A kernel target, such as x86_avx2."""
+    """A kernel target, such as x86_avx2.
+
+    isa: what it requires, in words. supported: by this machine. reason: why it is not active; empty where it is.
+    active: whether calls that name no target take it; the environment (HALYARD_TARGET, HALYARD_MAX_TARGET) applies.
+    """
 
     name: str
     isa: str
-    """what it requires, in words"""
     built: bool
     supported: bool
-    """by this machine"""
     active: bool
-    """whether calls that name no target take it; the environment (HALYARD_TARGET, HALYARD_MAX_TARGET) applies"""
     reason: str
-    """why it is not active; empty where it is"""
 
 
 def targets() -> list[Target]:

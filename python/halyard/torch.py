@@ -28,8 +28,8 @@ from torch.autograd import forward_ad
 
 from . import _core
 from ._angles import AngleSource, find
+from ._calls import turn_on_cuda
 from ._core import Error
-from ._rotate import turn_on_cuda
 from ._tensor import Options, require_source
 from ._tensor import Tensor as Stages
 

@@ -13,7 +13,7 @@ import collections
 import logging
 import os
 
-from .._convert import convert
+from .._calls import convert
 from .._core import Error
 
 MODES = ("off", "fused")

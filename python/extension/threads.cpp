@@ -63,15 +63,19 @@ std::int32_t count_openmp_threads() {
     return most != nullptr ? most.load()() : 1;
 }
 
-const halyard_executor *find_openmp_executor() {
-    const auto n_threads = count_openmp_threads();
-    if (n_threads < 2) {
+const halyard_executor *find_executor(std::int32_t n_threads) {
+    if (n_threads != 0 && n_threads != 1) {
+        static auto &pools = *new std::map<std::int32_t, pool>;  // threads are not joined where the process ends
+        return pools.try_emplace(n_threads, n_threads).first->second.executor();
+    }
+    const auto n_openmp = n_threads == 0 ? count_openmp_threads() : 1;
+    if (n_openmp < 2) {
         return nullptr;
     }
-    static auto *const executors = new std::map<std::int32_t, halyard_executor>;
-    auto &executor = (*executors)[n_threads];
+    static auto &executors = *new std::map<std::int32_t, halyard_executor>;
+    auto &executor = executors[n_openmp];
     executor.size = sizeof executor;
-    executor.n_threads = n_threads < 1024 ? n_threads : 1024;
+    executor.n_threads = n_openmp < 1024 ? n_openmp : 1024;
     executor.parallel_for = parallel_for;
     return &executor;
 }
