@@ -15,8 +15,15 @@ bool is_number(nb::handle argument) {
 }  // namespace
 
 template <typename Numbers>
-void Tokens::read(const char *name, nb::handle argument, std::int64_t n_axes, std::int32_t device,
-                  halyard_status status, Numbers &out) {
+const Numbers *Tokens<Numbers>::read(const char *name, nb::handle argument, std::int64_t n_axes, std::int32_t device) {
+    constexpr bool are_positions = std::is_same_v<Numbers, halyard_positions>;
+    if (argument.is_none()) {
+        return nullptr;
+    }
+    numbers_ = make_struct<Numbers>();
+    if constexpr (are_positions) {
+        numbers_.n_axes = 1;  // which stands for all, if they are equal
+    }
     if (is_number(argument)) {
         if (device != Array::on_cpu) {
             refuse(HALYARD_ERROR_UNSUPPORTED, name,
@@ -25,60 +32,53 @@ void Tokens::read(const char *name, nb::handle argument, std::int64_t n_axes, st
         int overflow = 0;
         start_ = PyLong_AsLongLongAndOverflow(nb::steal(PyNumber_Index(argument.ptr())).ptr(), &overflow);
         if (overflow != 0) {
-            refuse(status, name, " is a start that is not an int64");
+            refuse(are_positions ? HALYARD_ERROR_POSITION : HALYARD_ERROR_SLOT, name,
+                   " is a start that is not an int64");
         }
-        out.type = HALYARD_INT64;
-        out.consecutive = 1;
-        out.data = &start_;
-        out.shape[0] = out.shape[1] = 1;
-        return;
+        numbers_.type = HALYARD_INT64;
+        numbers_.consecutive = 1;
+        numbers_.data = &start_;
+        numbers_.shape[0] = numbers_.shape[1] = 1;
+        return &numbers_;
     }
     const auto &array = array_.emplace(argument, name, device);
-    out.type = array.index_type();
-    out.data = array.data();
+    numbers_.type = array.index_type();
+    numbers_.data = array.data();
     const int own = n_axes > 1 && array.n_dims() != 1 ? 1 : 0, n = array.n_dims() - own;
     if ((n != 1 && n != 2) || (own == 1 && array.size(0) != n_axes)) {
         const auto axes = n_axes > 1 ? text(n_axes, ", ") : "";
         array.refuse_shape(text(n_axes > 1 ? "[tokens] where all axes are equal, [" : "[", axes, "tokens], [", axes,
                                 "batch, tokens] or [", axes, "batch, 1]"));
     }
-    out.shape[0] = n == 2 ? array.size(own) : 1;
-    out.strides[0] = n == 2 ? array.stride(own) : 0;
-    out.shape[1] = array.size(own + n - 1);
-    out.strides[1] = array.stride(own + n - 1);
-    out.consecutive = n == 2 && out.shape[1] == 1 ? 1 : 0;
+    if constexpr (are_positions) {
+        numbers_.n_axes = own == 1 ? n_axes : 1;
+        numbers_.stride_axis = own == 1 ? array.stride(0) : 0;
+    }
+    numbers_.shape[0] = n == 2 ? array.size(own) : 1;
+    numbers_.strides[0] = n == 2 ? array.stride(own) : 0;
+    numbers_.shape[1] = array.size(own + n - 1);
+    numbers_.strides[1] = array.stride(own + n - 1);
+    numbers_.consecutive = n == 2 && numbers_.shape[1] == 1 ? 1 : 0;
+    return &numbers_;
 }
 
-const halyard_positions *Positions::read(const char *name, nb::handle argument, std::int64_t n_axes,
-                                         std::int32_t device) {
-    if (argument.is_none()) {
-        return nullptr;
-    }
-    positions_ = make_struct<halyard_positions>();
-    Tokens::read(name, argument, n_axes, device, HALYARD_ERROR_POSITION, positions_);
-    const bool has_axes = n_axes > 1 && array_ && array_->n_dims() != 1;  // else all are equal
-    positions_.n_axes = has_axes ? n_axes : 1;
-    positions_.stride_axis = has_axes ? array_->stride(0) : 0;
-    return &positions_;
-}
+template class Tokens<halyard_positions>;
 
 const halyard_slots *Slots::read(nb::handle argument, const std::string &duplicates, std::int64_t n_slots,
                                  std::int32_t device) {
-    if (argument.is_none()) {
-        return nullptr;
+    const auto *const slots = Tokens::read("slots", argument, 1, device);
+    if (slots != nullptr) {
+        numbers_.policy = value_of(slot_policies, "duplicate_slots", duplicates);
+        make_scratch(n_slots);
     }
-    slots_ = make_struct<halyard_slots>();
-    slots_.policy = value_of(slot_policies, "duplicate_slots", duplicates);
-    Tokens::read("slots", argument, 1, device, HALYARD_ERROR_SLOT, slots_);
-    make_scratch(n_slots);
-    return &slots_;
+    return slots;
 }
 
 void Slots::make_scratch(std::int64_t n_slots) {
-    if (slots_.policy == HALYARD_SLOTS_CHECK) {
+    if (numbers_.policy == HALYARD_SLOTS_CHECK) {
         scratch_.resize(static_cast<std::size_t>(n_slots / 8 + 1));
-        slots_.scratch = scratch_.data();
-        slots_.scratch_bytes = static_cast<std::int64_t>(scratch_.size());
+        numbers_.scratch = scratch_.data();
+        numbers_.scratch_bytes = static_cast<std::int64_t>(scratch_.size());
     }
 }
 

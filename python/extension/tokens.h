@@ -10,35 +10,28 @@
 
 namespace halyard::python {
 
-/// What positions and slots are read from.
+/// halyard_positions or halyard_slots, and what they point into.
+template <typename Numbers>
 class Tokens {
-protected:
+public:
     /// Reads the number of the first token, or an array [tokens], [batch, tokens] or [batch, 1] behind a dimension of
-    /// axes, if there are several that differ, into halyard_positions or halyard_slots. `status` is of a start that is
-    /// no int64.
-    template <typename Numbers>
-    void read(const char *name, nanobind::handle argument, std::int64_t n_axes, std::int32_t device,
-              halyard_status status, Numbers &out);
+    /// axes, if there are several that differ. NULL where the argument is None. `name` is what messages call it. An
+    /// array has to lie on `device`.
+    const Numbers *read(const char *name, nanobind::handle argument, std::int64_t n_axes,
+                        std::int32_t device = Array::on_cpu);
 
+protected:
+    Numbers numbers_{};
     std::optional<Array> array_;
     std::int64_t start_ = 0;
 };
 
-/// Positions as the C ABI has them, and what they point into.
-class Positions : Tokens {
-public:
-    /// NULL where the argument is None. `name` is what messages call it. An array has to lie on `device`.
-    const halyard_positions *read(const char *name, nanobind::handle argument, std::int64_t n_axes,
-                                  std::int32_t device = Array::on_cpu);
+using Positions = Tokens<halyard_positions>;
 
-private:
-    halyard_positions positions_{};
-};
-
-/// Slots as the C ABI has them, what they point into, and the scratch in which doubled ones are found.
-class Slots : Tokens {
+/// Slots with the scratch in which doubled ones are found.
+class Slots : Tokens<halyard_slots> {
 public:
-    /// NULL where the argument is None. n_slots is that of the smallest cache. An array has to lie on `device`.
+    /// n_slots is that of the smallest cache.
     const halyard_slots *read(nanobind::handle argument, const std::string &duplicates, std::int64_t n_slots,
                               std::int32_t device = Array::on_cpu);
 
@@ -46,7 +39,6 @@ public:
     void make_scratch(std::int64_t n_slots);
 
 private:
-    halyard_slots slots_{};
     std::vector<unsigned char> scratch_;
 };
 

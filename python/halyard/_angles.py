@@ -30,17 +30,6 @@ def _mapped(axis_map: tuple[str, Sequence[int]] | None) -> tuple[str, list[int]]
     return None if axis_map is None else (axis_map[0], list(axis_map[1]))
 
 
-def _make(frequencies: Frequencies, *how: Any) -> tuple[_core.AngleSource, str]:
-    """A source, and its key: the same in every process. Sources that are alike are one while any of them lives."""
-    *before, axis_map = how
-    mapped = _mapped(axis_map)
-    key = hashlib.blake2b(repr((frequencies._recipe, before, mapped)).encode(), digest_size=16).hexdigest()
-    made = _known.get(key)
-    if made is None:
-        made = _known.setdefault(key, _core.AngleSource.make(frequencies._handle, *before, mapped))
-    return made, key
-
-
 def _told(name: str, doc: str | None = None) -> Any:
     """A property: what the extension's source has under this name."""
     return property(operator.attrgetter(f"_handle.{name}"), doc=doc)
@@ -66,7 +55,13 @@ class AngleSource:
                  axis_map: tuple[str, Sequence[int]] | None = None) -> None:
         if not isinstance(frequencies, Frequencies):
             raise TypeError(f"frequencies is a {type(frequencies).__name__}, not a halyard.Frequencies")
-        self._handle, self._key = _make(frequencies, kind, first, n_positions, reference, axis_map)
+        # The key is the same in every process. Sources that are alike are one while any of them lives.
+        how = kind, first, n_positions, reference, _mapped(axis_map)
+        self._key = hashlib.blake2b(repr((frequencies._recipe, how)).encode(), digest_size=16).hexdigest()
+        made = _known.get(self._key)
+        if made is None:
+            made = _known.setdefault(self._key, _core.AngleSource.make(frequencies._handle, *how))
+        self._handle = made
 
     @classmethod
     def given(cls, cos: Any, sin: Any, *, rotary_dim: int | None = None, by_token: bool = False,
@@ -81,10 +76,8 @@ class AngleSource:
             [axes, tokens, rotary_dim / 2] of some tokens are such a table, too, once their first two dimensions are
             one: token t has the positions t, tokens + t, 2 * tokens + t …
         """
-        self = object.__new__(cls)
         dim = 2 * int(cos.shape[-1]) if rotary_dim is None else rotary_dim
-        self._wrap(_core.AngleSource.given(cos, sin, dim, by_token, _mapped(axis_map)))
-        return self
+        return cls._wrap(_core.AngleSource.given(cos, sin, dim, by_token, _mapped(axis_map)))
 
     @classmethod
     def linear(cls, positions: Any, matrix: Any, *, attention_factor: float = 1.0) -> "AngleSource":
@@ -97,14 +90,15 @@ class AngleSource:
 
         cos and sin are within 1.2e-7 * attention_factor of those of the exact sum, for angles up to 2**31.
         """
-        self = object.__new__(cls)
-        self._wrap(_core.AngleSource.linear(positions, matrix, attention_factor))
-        return self
+        return cls._wrap(_core.AngleSource.linear(positions, matrix, attention_factor))
 
-    def _wrap(self, core: _core.AngleSource) -> None:
+    @classmethod
+    def _wrap(cls, core: _core.AngleSource) -> "AngleSource":
         """For sources over memory of a process, which have a key that no other one has in any."""
+        self = object.__new__(cls)
         self._handle, self._key = core, f"{core.kind} {_process} {next(_numbers)}"
         _known[self._key] = core
+        return self
 
     kind: str = _told("kind", '"table", "phase" or "given": never "auto".')
     rotary_dim: int = _told("rotary_dim")

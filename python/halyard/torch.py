@@ -99,30 +99,18 @@ def _rotate_qk(q: Tensor, k: Tensor, how: str, positions: Tensor | None = None, 
     return out, k_out
 
 
-def _rotate_in_place(q: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> None:
-    _turn(how, start, q, None, None, None, positions)
-
-
-def _rotate_qk_in_place(q: Tensor, k: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> None:
-    _turn(how, start, q, k, None, None, positions)
-
-
 _WHERE = "str how, Tensor? positions=None, SymInt start=0"
 _OPERATORS: dict[str, tuple[str, Any]] = {
     "rotate": (f"(Tensor q, {_WHERE}) -> Tensor", _rotate),
-    "rotate_": (f"(Tensor(a!) q, {_WHERE}) -> ()", _rotate_in_place),
+    "rotate_": (f"(Tensor(a!) q, {_WHERE}) -> ()",
+                lambda q, how, positions=None, start=0: _turn(how, start, q, None, None, None, positions)),
     "rotate_qk": (f"(Tensor q, Tensor k, {_WHERE}) -> (Tensor, Tensor)", _rotate_qk),
-    "rotate_qk_": (f"(Tensor(a!) q, Tensor(b!) k, {_WHERE}) -> ()", _rotate_qk_in_place),
+    "rotate_qk_": (f"(Tensor(a!) q, Tensor(b!) k, {_WHERE}) -> ()",
+                   lambda q, k, how, positions=None, start=0: _turn(how, start, q, k, None, None, positions)),
 }
 
 _NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd): "
                 "take backward() or torch.autograd.grad")
-
-
-def _refuse_tangents_in_graphs() -> None:
-    """What is read here guards graphs; whether a tensor has a tangent is seen outside of them."""
-    if torch.compiler.is_compiling() and forward_ad._current_level >= 0:
-        raise Error(_NO_TANGENTS)
 
 
 def _refuse_derivatives(*values: Any) -> None:
@@ -232,7 +220,9 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
             and not angles._handle.by_token):
         raise Error(f"positions is left out, but q has {'a batch' if q.dim() == 4 else 'one token'}: say where the "
                     "tokens are (0, if they start at position 0)")
-    _refuse_tangents_in_graphs()
+    # What is read here guards graphs; whether a tensor has a tangent is seen outside of them.
+    if torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+        raise Error(_NO_TANGENTS)
     how = describe(angles, layout=layout, **options) if options or layout != "bshd" else angles._key
     if isinstance(positions, bool) or not isinstance(positions, (int, torch.SymInt, Tensor, type(None))):
         raise TypeError(f"positions is a {type(positions).__name__}, not a tensor or an int")

@@ -14,6 +14,7 @@ these types; a patched one rounds each result once.
 """
 
 import copy
+import dataclasses
 import functools
 import inspect
 import sys
@@ -34,22 +35,23 @@ _Module = Any  # a rotary embedding: a torch.nn.Module with more members than it
 _EPS = 2.0 ** -23
 
 
+@dataclasses.dataclass(eq=False)
 class _Source:
     """The angles of a layer type, which travel through the model in the place of sin."""
 
-    def __init__(self, angles: AngleSource, frequencies: Frequencies, layouts: dict[str, str]) -> None:
-        self.angles = angles
-        self.layouts = layouts
-        self.n_axes = angles.n_axes
-        self.pairing = frequencies.pairing
-        self.out_pairing = frequencies.out_pairing
+    angles: AngleSource
+    frequencies: Frequencies
+    layouts: dict[str, str]
+
+    def __post_init__(self) -> None:
+        self.n_axes = self.angles.n_axes  # which torch.compile reads
 
     def __getitem__(self, _: Any) -> "_Source":
         return self  # where a model goes on with some of its tokens
 
     def rotate(self, q: torch.Tensor, k: torch.Tensor | None, positions: torch.Tensor, layout: str) -> Any:
-        return _torch.rotate(q, k, angles=self.angles, positions=positions, pairing=self.pairing,
-                             out_pairing=self.out_pairing, layout=layout)
+        return _torch.rotate(q, k, angles=self.angles, positions=positions, pairing=self.frequencies.pairing,
+                             out_pairing=self.frequencies.out_pairing, layout=layout)
 
 
 class _Turns(NamedTuple):

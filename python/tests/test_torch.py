@@ -99,7 +99,7 @@ def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch
         assert equal(ops.rotate_qk(q, k, how, *positions), expected)
         assert torch.equal(ops.rotate(k, how, *positions), expected[1])
         if on_cuda:
-            halyard.torch._rotate_qk_in_place(q.as_subclass(OnDevice), k, how, *positions)
+            halyard.torch._OPERATORS["rotate_qk_"][1](q.as_subclass(OnDevice), k, how, *positions)
         else:
             assert ops.rotate_qk_(q, k, how, *positions) is None
         assert equal((q, k), expected)

@@ -17,10 +17,9 @@ from vllm.v1.attention.backend import AttentionType
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
 from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_backend
 
-from .. import Cache, CacheLayout, Norm, prepare
+from .. import AngleSource, Cache, CacheLayout, Norm, prepare
 from .. import Tensor as Heads
 from . import counts, left, say_once
-from .angles import pairing_of, source_of
 
 Tensor = torch.Tensor
 
@@ -63,8 +62,18 @@ class KvPath:
             Heads(module.num_heads, norm=q_norm),
             Heads(module.num_kv_heads, norm=k_norm, cache=Cache(elements, k_layout)),
             Heads(module.num_kv_heads, cache=Cache(elements[block_size * head_dim:], v_layout)),
-            head_dim=head_dim, angles=source_of(module.rotary_emb), pairing=pairing_of(module.rotary_emb),
-            duplicate_slots="last")
+            head_dim=head_dim, angles=_source_of(module.rotary_emb),
+            pairing="half" if module.rotary_emb.is_neox_style else "interleaved", duplicate_slots="last")
+
+
+def _source_of(rotary: Any) -> AngleSource:
+    """Of a rotary layer, by its table: rows [cos, sin] of rotary_dim numbers, one for each position."""
+    table = rotary.cos_sin_cache
+    held = rotary.__dict__.get("_halyard_source")
+    if held is None or held[0] is not table:  # vLLM makes a new table where q has another dtype
+        held = rotary.__dict__["_halyard_source"] = table, AngleSource.given(*table.chunk(2, dim=-1))
+    source: AngleSource = held[1]
+    return source
 
 
 def _norm_of(module: Any) -> Norm | None:
