@@ -9,14 +9,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <limits>
-#include <optional>
-#include <utility>
-#include <vector>
-
-namespace nb = nanobind;
-
 namespace halyard::python {
 
 std::string key_of(const halyard_plan_desc &desc) {

@@ -4,10 +4,6 @@
 #include "array.h"
 #include "refuse.h"
 
-#include <cstdint>
-#include <memory>
-#include <string>
-
 namespace halyard::python {
 
 constexpr std::size_t max_plans = 256;  // of a source: a model has a few, and a stream of shapes must not fill memory

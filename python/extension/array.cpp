@@ -4,12 +4,8 @@
 
 #include <nanobind/stl/string.h>
 
-#include <algorithm>
 #include <iterator>
 #include <string_view>
-#include <utility>
-
-namespace nb = nanobind;
 
 namespace halyard::python {
 namespace {

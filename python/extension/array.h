@@ -1,16 +1,50 @@
 // Arrays of any library that speaks DLPack, read without a copy.
 #pragma once
 
-#include "dlpack.h"
 #include "refuse.h"
 
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
+#include <nanobind/ndarray.h>
 
 namespace halyard::python {
+namespace dlpack {  // what nanobind does not declare of DLPack 1 (dmlc.github.io/dlpack)
+
+using Dtype = nb::dlpack::dtype;
+using Tensor = nb::dlpack::dltensor;
+
+enum : std::int32_t { cpu = 1, cuda = 2, cuda_host = 3 };  // the CPU reads the memory of the first and the last
+enum : std::uint8_t { int_code = 0, uint_code = 1, float_code = 2, bfloat_code = 4, e4m3fn_code = 10, e5m2_code = 12 };
+enum : std::uint64_t { read_only = 1, is_copied = 2 };  // flags
+
+struct ManagedTensor {
+    Tensor tensor;
+    void *context;
+    void (*deleter)(ManagedTensor *);
+};
+
+struct Version {
+    std::uint32_t major, minor;
+};
+
+struct VersionedManagedTensor {
+    Version version;
+    void *context;
+    void (*deleter)(VersionedManagedTensor *);
+    std::uint64_t flags;
+    Tensor tensor;
+};
+
+/// What a type's __dlpack_c_exchange_api__ points to (DLPack 1.2): tensors without a capsule and a call of Python's.
+struct ExchangeApi {
+    Version version;
+    const ExchangeApi *previous;
+    void (*allocate)();
+    void (*managed_from_object)();
+    void (*managed_to_object)();
+    int (*tensor_from_object)(void *object, Tensor *out);  // 0, or Python's error is set; the object keeps the memory
+    int (*current_stream)(std::int32_t device, std::int32_t device_id, void **out);  // 0, or Python's error is set
+};
+
+}  // namespace dlpack
 
 constexpr int max_dims = 6;
 
@@ -25,10 +59,10 @@ public:
     /// `name` is what messages call it. Takes what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch,
     /// JAX), a DLPack capsule, which is used up, and NumPy's arrays of ml_dtypes. Throws TypeError for what is no
     /// array, and halyard::error for other devices than the one that is named, gradients and too many dimensions.
-    Array(nanobind::handle object, std::string name, std::int32_t device = on_cpu, bool checks_marks = true);
+    Array(nb::handle object, std::string name, std::int32_t device = on_cpu, bool checks_marks = true);
 
     const std::string &name() const { return name_; }
-    const nanobind::object &owner() const { return owner_; }
+    const nb::object &owner() const { return owner_; }
     void *data() const { return data_; }
     /// on_cpu, or the number of a CUDA device.
     std::int32_t device() const { return device_; }
@@ -46,7 +80,7 @@ public:
     std::int32_t index_type() const;
     template <typename T>
     bool holds() const {
-        return dtype_ == nanobind::dtype<T>();
+        return dtype_ == nb::dtype<T>();
     }
     std::string dtype_name() const;
     std::string shape_text() const;
@@ -65,12 +99,12 @@ public:
 
 private:
     void read(const dlpack::Tensor &tensor);
-    void read_capsule(nanobind::handle capsule);
+    void read_capsule(nb::handle capsule);
     template <typename Managed>
-    Managed *take(nanobind::handle capsule, const char *used_name);
+    Managed *take(nb::handle capsule, const char *used_name);
 
     std::string name_;
-    nanobind::object owner_;
+    nb::object owner_;
     std::unique_ptr<void, void (*)(void *)> memory_{nullptr, nullptr};  // a capsule's
     const dlpack::ExchangeApi *exchange_ = nullptr;
     std::int32_t device_;  // where it has to lie, then where it does

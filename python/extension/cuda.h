@@ -3,8 +3,6 @@
 
 #include "angles.h"
 
-#include <cstdint>
-
 namespace halyard::python {
 
 /// Whether this build turns tensors on CUDA devices; else it lacks the function below.

@@ -8,13 +8,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
-namespace nb = nanobind;
-
 namespace halyard::python {
 namespace {
 

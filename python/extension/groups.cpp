@@ -4,8 +4,6 @@
 
 #include <nanobind/stl/string.h>
 
-namespace nb = nanobind;
-
 namespace halyard::python {
 
 Groups::Groups(nb::handle told, std::string of, std::int64_t n_elements, const Array *records)

@@ -3,9 +3,6 @@
 
 #include "array.h"
 
-#include <cstdint>
-#include <string>
-
 namespace halyard::python {
 
 /// Numbers of heads: which dimensions of an array are those of blocks or batch rows, tokens and heads, and how long
@@ -23,7 +20,7 @@ struct HeadRows {
 /// The groups of a tensor, and what their records are for heads of head_dim.
 struct Groups {
     std::string name;  ///< which messages call them
-    nanobind::object scales;
+    nb::object scales;
     std::int64_t head_dim = 0;
     halyard_groups_desc desc{};
     halyard_groups_info info{};
@@ -31,7 +28,7 @@ struct Groups {
     Groups() = default;
     /// Reads a halyard.Groups, for heads of so many elements or, if records are given, of as many as those have whose
     /// records are their last dimension; throws where there are none, and what the library says.
-    Groups(nanobind::handle told, std::string of, std::int64_t n_elements, const Array *records);
+    Groups(nb::handle told, std::string of, std::int64_t n_elements, const Array *records);
 
     /// Whether scales lie apart from the records; throws unless they are given just then.
     bool needs_scales() const;

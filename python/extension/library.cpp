@@ -7,13 +7,6 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <utility>
-
-namespace nb = nanobind;
-
 namespace halyard::python {
 namespace {
 

@@ -4,7 +4,6 @@
 #include "halyard/halyard_kv.h"
 #include "refuse.h"
 
-#include <cstdint>
 #include <span>
 #include <string_view>
 

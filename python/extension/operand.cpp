@@ -4,10 +4,6 @@
 
 #include <nanobind/stl/string.h>
 
-#include <utility>
-
-namespace nb = nanobind;
-
 namespace halyard::python {
 namespace {
 

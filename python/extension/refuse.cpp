@@ -7,8 +7,6 @@
 #include <cmath>
 #include <string_view>
 
-namespace nb = nanobind;
-
 namespace halyard::python {
 namespace {
 

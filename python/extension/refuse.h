@@ -6,9 +6,10 @@
 #include <nanobind/nanobind.h>
 
 #include <sstream>
-#include <string>
 
 namespace halyard::python {
+
+namespace nb = nanobind;
 
 /// A sentence of parts, each of which is a text or a number.
 template <typename... Parts>
@@ -25,26 +26,26 @@ template <typename... Parts>
 }
 
 /// The name of an object's type, as "numpy.ndarray" or "list".
-std::string type_of(nanobind::handle object);
+std::string type_of(nb::handle object);
 
 /// An object as a number or a word; throws TypeError for what is none.
 template <typename T, typename Text>
-T cast(nanobind::handle object, const Text &name) {
+T cast(nb::handle object, const Text &name) {
     T value{};
-    if (!nanobind::try_cast(object, value)) {
-        throw nanobind::type_error(text(name, " is a ", type_of(object)).c_str());
+    if (!nb::try_cast(object, value)) {
+        throw nb::type_error(text(name, " is a ", type_of(object)).c_str());
     }
     return value;
 }
 
 /// A number that a float32 is made of; throws for one that would become another one's: 0, or an infinity.
-double float_in(nanobind::handle object, const std::string &name);
+double float_in(nb::handle object, const std::string &name);
 
 /// A name that is looked up at each call, made once.
-inline nanobind::object intern(const char *name) { return nanobind::steal(PyUnicode_InternFromString(name)); }
+inline nb::object intern(const char *name) { return nb::steal(PyUnicode_InternFromString(name)); }
 
 /// The member i of a tuple. Those that come here have as many as are asked for.
-inline nanobind::handle at(nanobind::handle tuple, std::size_t i) {
+inline nb::handle at(nb::handle tuple, std::size_t i) {
     return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
 }
 

@@ -2,8 +2,6 @@
 
 #include "names.h"
 
-namespace nb = nanobind;
-
 namespace halyard::python {
 namespace {
 

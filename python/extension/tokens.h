@@ -3,11 +3,6 @@
 
 #include "array.h"
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 namespace halyard::python {
 
 /// halyard_positions or halyard_slots, and what they point into.
@@ -17,7 +12,7 @@ public:
     /// Reads the number of the first token, or an array [tokens], [batch, tokens] or [batch, 1] behind a dimension of
     /// axes, if there are several that differ. NULL where the argument is None. `name` is what messages call it. An
     /// array has to lie on `device`.
-    const Numbers *read(const char *name, nanobind::handle argument, std::int64_t n_axes,
+    const Numbers *read(const char *name, nb::handle argument, std::int64_t n_axes,
                         std::int32_t device = Array::on_cpu);
 
 protected:
@@ -32,7 +27,7 @@ using Positions = Tokens<halyard_positions>;
 class Slots : Tokens<halyard_slots> {
 public:
     /// n_slots is that of the smallest cache.
-    const halyard_slots *read(nanobind::handle argument, const std::string &duplicates, std::int64_t n_slots,
+    const halyard_slots *read(nb::handle argument, const std::string &duplicates, std::int64_t n_slots,
                               std::int32_t device = Array::on_cpu);
 
     /// Where the smallest cache is known later: once that is so.

@@ -1,7 +1,5 @@
 #include "calls/call.h"
 
-#include <utility>
-
 namespace halyard::python {
 
 std::string Tensors::name_tensors(std::string sentence) const {

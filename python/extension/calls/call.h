@@ -9,17 +9,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
-#include <algorithm>
-#include <array>
 #include <cstring>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace halyard::python {
-
-namespace nb = nanobind;
 
 constexpr std::size_t max_tensors = 3;  // q, k and v
 

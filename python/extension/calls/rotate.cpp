@@ -5,8 +5,6 @@
 
 #include <nanobind/stl/string.h>
 
-namespace nb = nanobind;
-
 namespace halyard::python {
 namespace {
 
