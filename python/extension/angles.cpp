@@ -48,11 +48,9 @@ using AxisMap = std::pair<std::string, std::vector<std::int64_t>>;
 
 /// Returns how many axes positions have.
 std::int64_t set_axes(const AxisMap &map, halyard_angle_source_desc &desc) {
-    const axis_map axes{value_of(axis_maps, "axis_map", map.first), map.second, {}};
-    const auto mapped = describe_angles(desc.kind, axes, desc.first, desc.n_positions);
-    desc.axis_map = mapped.axis_map;
-    desc.n_axes = mapped.n_axes;
-    std::copy(std::begin(mapped.axis_counts), std::end(mapped.axis_counts), desc.axis_counts);
+    desc.axis_map = value_of(axis_maps, "axis_map", map.first);
+    desc.n_axes = static_cast<std::int32_t>(map.second.size());  // too many are refused
+    std::copy_n(map.second.begin(), std::min<std::size_t>(map.second.size(), HALYARD_MAX_AXES), desc.axis_counts);
     return desc.n_axes == 0 ? 1 : desc.n_axes;
 }
 
@@ -70,10 +68,7 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     }
     desc.reference = value_of(references, "reference", reference);
     auto made = std::make_unique<AngleSource>();
-    made->n_axes = info.n_axes == 0 ? 1 : info.n_axes;
-    if (map) {
-        made->n_axes = set_axes(*map, desc);
-    }
+    made->n_axes = map ? set_axes(*map, desc) : info.n_axes == 0 ? 1 : info.n_axes;
     {
         nb::gil_scoped_release release;  // a table takes seconds
         made->angles->source = angle_source(from, desc);

@@ -77,9 +77,8 @@ struct Tensors {
     std::int64_t n_slots() const {
         std::int64_t least = 0;
         for (std::size_t i = 0; i < n; ++i) {
-            if (descs[i].kv->cache != nullptr) {
-                least = least == 0 ? descs[i].kv->cache->n_slots : std::min(least, descs[i].kv->cache->n_slots);
-            }
+            const auto *const cache = descs[i].kv->cache;
+            least = cache != nullptr && (least == 0 || cache->n_slots < least) ? cache->n_slots : least;
         }
         return least;
     }
