@@ -5,8 +5,6 @@
 #include <halyard/halyard_cuda.hpp>
 
 #include <map>
-#include <memory>
-#include <string>
 
 namespace halyard::python {
 namespace {
@@ -21,14 +19,6 @@ struct OnDevice {
 
 using OnDevices = std::map<std::int32_t, OnDevice>;
 
-OnDevice &find_device(AngleSource &source, std::int32_t device, const halyard_cuda_queue &queue) {
-    if (source.on_devices == nullptr) {
-        source.on_devices = std::make_shared<OnDevices>();
-    }
-    auto &devices = *static_cast<OnDevices *>(source.on_devices.get());
-    return devices.try_emplace(device, queue, source.source()).first->second;
-}
-
 }  // namespace
 
 void run_on_cuda(AngleSource &source, const halyard_plan_desc &desc, std::int32_t device, void *stream,
@@ -37,7 +27,11 @@ void run_on_cuda(AngleSource &source, const halyard_plan_desc &desc, std::int32_
         refuse(HALYARD_ERROR_UNSUPPORTED, "angles are given, which serve tensors on a CPU only");
     }
     const auto queue = describe_queue(HALYARD_CUDA, nullptr, stream);
-    auto &own = find_device(source, device, queue);
+    if (source.on_devices == nullptr) {
+        source.on_devices = std::make_shared<OnDevices>();
+    }
+    auto &devices = *static_cast<OnDevices *>(source.on_devices.get());
+    auto &own = devices.try_emplace(device, queue, source.source()).first->second;
     const auto made = own.plans.find(key_of(desc), [&] { return cuda_plan(queue, desc, own.angles); });
     auto on_cuda = make_struct<halyard_cuda_run_args>();
     on_cuda.bad_position = args.bad_position;

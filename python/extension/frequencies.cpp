@@ -15,29 +15,10 @@ frequencies from_list(const std::vector<double> &inv_freq, double attention_fact
     return frequencies::from_list(inv_freq.data(), static_cast<std::int64_t>(inv_freq.size()), attention_factor);
 }
 
-frequencies from_config(nb::bytes text, std::int64_t seq_len, const std::optional<std::string> &layer_type,
+frequencies from_config(nb::bytes text, std::int64_t seq_len, std::optional<const char *> layer_type,
                         const std::optional<std::int64_t> &layer) {
     return frequencies::from_config(text.c_str(), static_cast<std::int64_t>(text.size()), seq_len,
-                                    layer_type ? layer_type->c_str() : nullptr, layer ? &*layer : nullptr);
-}
-
-/// The axis map as (name, counts), or None where there is one axis.
-nb::object axis_map_of(const halyard_frequencies_info &info) {
-    if (info.axis_map != HALYARD_AXIS_MAP_SECTIONS && info.axis_map != HALYARD_AXIS_MAP_INTERLEAVED) {
-        return nb::none();
-    }
-    return nb::make_tuple(
-        name_of(axis_maps, info.axis_map),
-        nb::tuple(nb::cast(std::vector<std::int64_t>(info.axis_counts, info.axis_counts + info.n_axes))));
-}
-
-/// What q is scaled by as (rule, scale, length, shift, layers), or None.
-nb::object q_scale_of(const halyard_frequencies_info &info) {
-    if (info.q_scale_rule == HALYARD_Q_SCALE_NONE) {
-        return nb::none();
-    }
-    return nb::make_tuple(info.q_scale_rule == HALYARD_Q_SCALE_LOG ? "log" : "power", info.q_scale, info.q_scale_length,
-                          info.q_scale_shift, info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated");
+                                    layer_type.value_or(nullptr), layer ? &*layer : nullptr);
 }
 
 /// All that frequencies tell, by the names of halyard.Frequencies; None for what is not known.
@@ -57,9 +38,18 @@ nb::dict tell(const frequencies &self) {
     told["original_max_position"] = known(info.original_max_position);
     told["first_seq_len"] = info.first_seq_len;
     told["last_seq_len"] = info.last_seq_len;
-    told["axis_map"] = axis_map_of(info);
-    told["q_scale"] = q_scale_of(info);
     told["has_unrotated_layers"] = info.has_unrotated_layers != 0;
+    told["axis_map"] = nb::none();
+    told["q_scale"] = nb::none();  // or (rule, scale, length, shift, layers)
+    if (info.axis_map == HALYARD_AXIS_MAP_SECTIONS || info.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
+        const std::vector<std::int64_t> counts(info.axis_counts, info.axis_counts + info.n_axes);
+        told["axis_map"] = nb::make_tuple(name_of(axis_maps, info.axis_map), nb::tuple(nb::cast(counts)));
+    }
+    if (info.q_scale_rule != HALYARD_Q_SCALE_NONE) {
+        told["q_scale"] = nb::make_tuple(info.q_scale_rule == HALYARD_Q_SCALE_LOG ? "log" : "power", info.q_scale,
+                                         info.q_scale_length, info.q_scale_shift,
+                                         info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated");
+    }
     return told;
 }
 
