@@ -45,18 +45,17 @@ halyard_tensor Operand::view(const Array &array) const {
 
 void Operand::read_stages(nb::handle tensor) {
     // In this order, because records say how wide a head is, and a cache where scales go.
-    using Read = void (Operand::*)(nb::handle);
-    static const auto &all =
-        *new std::vector<std::pair<nb::object, Read>>{{intern("rotary_offset"), &Operand::read_rotary_offset},
-                                                      {intern("from_groups"), &Operand::read_from_groups},
-                                                      {intern("dtype"), &Operand::read_dtype},
-                                                      {intern("groups"), &Operand::read_groups},
-                                                      {intern("cache"), &Operand::read_cache},
-                                                      {intern("groups"), &Operand::read_group_scales},
-                                                      {intern("norm"), &Operand::read_norm},
-                                                      {intern("position_scales"), &Operand::read_position_scales},
-                                                      {intern("hadamard"), &Operand::read_hadamard},
-                                                      {intern("scale"), &Operand::read_scale}};
+    using Stage = std::pair<nb::object, void (Operand::*)(nb::handle)>;
+    static const auto &all = *new std::vector<Stage>{{intern("rotary_offset"), &Operand::read_rotary_offset},
+                                                     {intern("from_groups"), &Operand::read_from_groups},
+                                                     {intern("dtype"), &Operand::read_dtype},
+                                                     {intern("groups"), &Operand::read_groups},
+                                                     {intern("cache"), &Operand::read_cache},
+                                                     {intern("groups"), &Operand::read_group_scales},
+                                                     {intern("norm"), &Operand::read_norm},
+                                                     {intern("position_scales"), &Operand::read_position_scales},
+                                                     {intern("hadamard"), &Operand::read_hadamard},
+                                                     {intern("scale"), &Operand::read_scale}};
     for (std::size_t i = 0; i < all.size() && !tensor.is_none(); ++i) {
         const auto value = nb::getattr(tensor, all[i].first);
         if (!value.is_none()) {

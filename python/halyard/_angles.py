@@ -26,10 +26,6 @@ def find(key: str) -> _core.AngleSource:
     return found
 
 
-def _mapped(axis_map: tuple[str, Sequence[int]] | None) -> tuple[str, list[int]] | None:
-    return None if axis_map is None else (axis_map[0], list(axis_map[1]))
-
-
 def _told(name: str, doc: str | None = None) -> Any:
     """A property: what the extension's source has under this name."""
     return property(operator.attrgetter(f"_handle.{name}"), doc=doc)
@@ -56,7 +52,7 @@ class AngleSource:
         if not isinstance(frequencies, Frequencies):
             raise TypeError(f"frequencies is a {type(frequencies).__name__}, not a halyard.Frequencies")
         # The key is the same in every process. Sources that are alike are one while any of them lives.
-        how = kind, first, n_positions, reference, _mapped(axis_map)
+        how = kind, first, n_positions, reference, axis_map and (axis_map[0], list(axis_map[1]))
         self._key = hashlib.blake2b(repr((frequencies._recipe, how)).encode(), digest_size=16).hexdigest()
         made = _known.get(self._key)
         if made is None:
@@ -77,7 +73,8 @@ class AngleSource:
             one: token t has the positions t, tokens + t, 2 * tokens + t …
         """
         dim = 2 * int(cos.shape[-1]) if rotary_dim is None else rotary_dim
-        return cls._wrap(_core.AngleSource.given(cos, sin, dim, by_token, _mapped(axis_map)))
+        return cls._wrap(_core.AngleSource.given(cos, sin, dim, by_token,
+                                               axis_map and (axis_map[0], list(axis_map[1]))))
 
     @classmethod
     def linear(cls, positions: Any, matrix: Any, *, attention_factor: float = 1.0) -> "AngleSource":

@@ -11,10 +11,7 @@ _LONG_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "
 
 def name_of_dtype(dtype: Any) -> Any:
     """A dtype's name, "f16" say, of a dtype of NumPy or PyTorch or of its name there; else what was given."""
-    if isinstance(dtype, type):
-        name = dtype.__name__
-    else:
-        name = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
+    name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
     return next((short for short, long in _LONG_NAMES.items() if name in (short, long)), name)
 
 

@@ -17,13 +17,13 @@ void run_released(const plan &made, const halyard_run_args &args) {
 /// What tensors and positions that do not fit each other may mean instead.
 const char *guess_layout(const Options &options, const Tensors &tensors, const halyard_positions *positions) {
     const auto n_tokens = tensors.x[0].shape[1], n_heads = tensors.x[0].shape[2];
-    bool fits = !options.heads_first && n_tokens != n_heads;
-    bool differs = positions != nullptr && positions->consecutive == 0 && positions->shape[1] != n_tokens;
+    const auto n_positions = positions != nullptr && positions->consecutive == 0 ? positions->shape[1] : -1;
+    bool fits = !options.heads_first && n_tokens != n_heads && (n_positions < 0 || n_positions == n_heads);
+    bool differs = n_positions >= 0 && n_positions != n_tokens;
     for (std::size_t i = 0; i < tensors.n; ++i) {
         fits = fits && tensors.x[i].shape[2] == n_heads;
         differs = differs || tensors.x[i].shape[1] != n_tokens;
     }
-    fits = fits && (positions == nullptr || positions->consecutive != 0 || positions->shape[1] == n_heads);
     return fits && differs ? "; if heads come before tokens, say layout=\"bhsd\"" : "";
 }
 

@@ -163,15 +163,12 @@ def _attend(qkv: Tensor, positions: Tensor, name: str, columns: int) -> Tensor:
     return attention.impl.attend(attention, qkv, positions, kv_cache, metadata, slots)
 
 
-def _attend_fake(qkv: Tensor, positions: Tensor, name: str, columns: int) -> Tensor:
-    return qkv.new_empty((qkv.shape[0], columns))
-
-
 _library = torch.library.Library("halyard", "FRAGMENT")
 _library.define("vllm_attend(Tensor qkv, Tensor positions, str name, int columns) -> Tensor",
                 tags=[torch.Tag.pt2_compliant_tag])
 _library.impl("vllm_attend", _attend, "CPU")
-torch.library.register_fake("halyard::vllm_attend", _attend_fake, lib=_library)
+torch.library.register_fake("halyard::vllm_attend",
+                            lambda qkv, positions, name, columns: qkv.new_empty((qkv.shape[0], columns)), lib=_library)
 
 
 def _replace(kind: Any) -> None:
