@@ -112,12 +112,10 @@ nb::object Operand::make_like_input(const char *dtype, nb::object tail) const {
 }
 
 nb::object Operand::make_output() const {
-    if (kv.groups != nullptr) {
-        return make_like_input("uint8", nb::make_tuple(stored_width()));
-    }
-    const char *const dtype = asked_dtype_ ? asked_dtype_->c_str() : nullptr;
-    return kv.from_groups != nullptr ? make_like_input(dtype != nullptr ? dtype : "f32", nb::make_tuple(desc.head_dim))
-                                     : make_like_input(dtype, nb::none());
+    const char *const otherwise = kv.groups != nullptr ? "uint8" : kv.from_groups != nullptr ? "f32" : nullptr;
+    const bool is_as_wide = kv.groups == nullptr && kv.from_groups == nullptr;
+    return make_like_input(asked_dtype_ && kv.groups == nullptr ? asked_dtype_->c_str() : otherwise,
+                           is_as_wide ? nb::none() : nb::object(nb::make_tuple(stored_width())));
 }
 
 void Operand::read_keys(nb::handle told, const halyard_slots *slots, bool heads_first) {
@@ -134,20 +132,20 @@ void Operand::read_keys(nb::handle told, const halyard_slots *slots, bool heads_
     if (!nb::getattr(tensor, "out").is_none()) {
         refuse(HALYARD_ERROR_UNSUPPORTED, "keys in slots move where they lie, so that out has to be None");
     }
-    const nb::object layout_of_cache = tensor.attr("cache").attr("layout");
+    const nb::object layout = tensor.attr("cache").attr("layout");
     const Array cache(at(told, 1), name_);
     const int n = cache.n_dims();
     x = make_struct<halyard_tensor>();
-    if (PyUnicode_Check(layout_of_cache.ptr())) {
+    if (PyUnicode_Check(layout.ptr())) {
         if (n != 3 && n != 4) {
             cache.refuse_shape("a cache");
         }
-        x.shape[2] = cache.size(n == 4 && nb::cast<std::string>(layout_of_cache) == "hnd" ? 1 : n - 2);
+        x.shape[2] = cache.size(n == 4 && nb::cast<std::string>(layout) == "hnd" ? 1 : n - 2);
         desc.head_dim = cache.size(n - 1);
         records_ = &cache;
     } else {
-        x.shape[2] = cast<std::int64_t>(layout_of_cache.attr("n_heads"), "n_heads");
-        desc.head_dim = cast<std::int64_t>(layout_of_cache.attr("head_dim"), "head_dim");
+        x.shape[2] = cast<std::int64_t>(layout.attr("n_heads"), "n_heads");
+        desc.head_dim = cast<std::int64_t>(layout.attr("head_dim"), "head_dim");
         if (x.shape[2] < 1 || desc.head_dim < 1) {
             refuse(HALYARD_ERROR_MISMATCH, "cache_layout has to say n_heads and head_dim of keys that move");
         }

@@ -32,9 +32,8 @@ void require_positions(const AngleSource &angles, const Tensors &tensors) {
                             : tensors.x[0].shape[1] == 1 ? first.name() + " has one token"
                                                          : "";
     const bool is_empty = tensors.x[0].shape[0] == 0 || tensors.x[0].shape[1] == 0;
-    const bool rotates =
-        std::any_of(tensors.descs.begin(), tensors.descs.begin() + static_cast<std::ptrdiff_t>(tensors.n),
-                    [](const halyard_tensor_desc &desc) { return desc.kv->no_rotation == 0; });
+    const bool rotates = std::any_of(tensors.descs.data(), tensors.descs.data() + tensors.n,
+                                     [](const halyard_tensor_desc &desc) { return desc.kv->no_rotation == 0; });
     if (!why.empty() && rotates && !angles.by_token && !is_empty) {
         refuse(HALYARD_ERROR_MISMATCH, "positions is left out, but ", why,
                ": say where the tokens are (0, if they start at position 0)");

@@ -106,7 +106,7 @@ struct Tensors {
     /// What a run brings; NULL where it brings nothing.
     const halyard_kv_args *kv_args() {
         const auto none = make_struct<halyard_stages>();
-        const bool have_stages = std::any_of(stages.begin(), stages.begin() + n, [&](const halyard_stages &each) {
+        const bool have_stages = std::any_of(stages.data(), stages.data() + n, [&](const halyard_stages &each) {
             return std::memcmp(&each, &none, sizeof none) != 0;
         });
         kv.stages = have_stages ? stages.data() : nullptr;
