@@ -47,11 +47,11 @@ std::vector<std::int64_t> find_usual_counts(const ModelType &known, std::int64_t
 
 void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, bool says_mrope,
                halyard_frequencies_info *about) {
-    about->axis_map = model.known != nullptr ? model.known->axis_map : HALYARD_AXIS_MAP_NONE;
+    about->axis_map = model.known->axis_map;
     check_order(model, layer.scaling, about->axis_map);
     auto counts = layer.scaling.counts("mrope_section");
     const auto name = layer.scaling.name_of("mrope_section");
-    if (counts && model.known != nullptr && model.known->splits_pairs) {
+    if (counts && model.known->splits_pairs) {
         refuse_unsupported(name + " gives the two elements of a pair different axes in models of model_type " +
                            quote(model.type) + ", which is not supported");
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <initializer_list>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,11 +9,21 @@
 namespace halyard {
 namespace {
 
-enum class Kind { anything, count, counts, flag, number, numbers, word, words };
+/// Throws where a known key's value is of the wrong type, even if nothing here reads it.
+using Check = void (*)(const JsonObject &object, const char *key);
+
+template <auto read>
+void check_by(const JsonObject &object, const char *key) {
+    (object.*read)(key);
+}
+constexpr Check as_anything = [](const JsonObject &, const char *) {}, as_flag = check_by<&JsonObject::flag>,
+                as_count = check_by<&JsonObject::count>, as_counts = check_by<&JsonObject::counts>,
+                as_number = check_by<&JsonObject::number>, as_numbers = check_by<&JsonObject::numbers>,
+                as_word = check_by<&JsonObject::word>, as_words = check_by<&JsonObject::words>;
 
 /// Keys whose values are of one kind.
 struct Keys {
-    Kind kind;
+    Check check;
     const char *names;  // apart by spaces
 };
 
@@ -22,27 +31,27 @@ struct Keys {
 // (Ministral 3), finetuned is of YaRN's first code and changes no frequency, and interleaved repeats
 // mrope_interleaved (Qwen3-Omni).
 constexpr Keys scaling_keys[] = {
-    {Kind::count, "max_position_embeddings original_max_position_embeddings"},
-    {Kind::counts, "mrope_section"},
-    {Kind::flag, "finetuned interleaved mrope_interleaved truncate"},
-    {Kind::number, "alpha attention_factor attn_factor base beta_fast beta_slow extrapolation_factor factor "
+    {as_count, "max_position_embeddings original_max_position_embeddings"},
+    {as_counts, "mrope_section"},
+    {as_flag, "finetuned interleaved mrope_interleaved truncate"},
+    {as_number, "alpha attention_factor attn_factor base beta_fast beta_slow extrapolation_factor factor "
                    "high_freq_factor llama_4_scaling_beta long_mscale low_freq_factor mscale mscale_all_dim "
                    "partial_rotary_factor rope_theta short_mscale"},
-    {Kind::numbers, "long_factor short_factor"},
-    {Kind::word, "rope_type type"},
+    {as_numbers, "long_factor short_factor"},
+    {as_word, "rope_type type"},
 };
 
 // At the top, where they are read whatever the model is. indexer_rope_interleave is about the q and k by which GLM-5
 // chooses keys, and so means nothing here.
 constexpr Keys top_keys[] = {
-    {Kind::anything, "rope_parameters rope_scaling rotary"},
-    {Kind::count, "no_rope_layer_interval rotary_dim"},
-    {Kind::flag,
+    {as_anything, "rope_parameters rope_scaling rotary"},
+    {as_count, "no_rope_layer_interval rotary_dim"},
+    {as_flag,
      "indexer_rope_interleave rope_interleave rope_interleaved rotary_emb_interleaved rotary_value use_rope "
      "use_rotary_pos_emb"},
-    {Kind::number, "partial_rotary_factor qk_rope_head_dim rope_pct rope_percent rope_ratio rope_theta "
+    {as_number, "partial_rotary_factor qk_rope_head_dim rope_pct rope_percent rope_ratio rope_theta "
                    "rotary_emb_base rotary_emb_fraction rotary_pct"},
-    {Kind::numbers, "no_rope_layers rope_scaling_layers"},
+    {as_numbers, "no_rope_layers rope_scaling_layers"},
 };
 
 // What rope_parameters may have an entry for: the layer_types of transformers with attention, and DeepSeek-V4's.
@@ -64,26 +73,11 @@ constexpr Meaningless meaningless[] = {
     {"use_rotary_embedding", "CLVP, which is refused"},
 };
 
-/// None where the key is none of them.
+/// NULL where the key is none of them.
 template <typename AllKeys>
-std::optional<Kind> find_kind(const AllKeys &all, std::string_view key) {
+Check find_check(const AllKeys &all, std::string_view key) {
     const auto found = std::ranges::find_if(all, [&](const Keys &keys) { return has_word(keys.names, key); });
-    return found != std::end(all) ? std::optional(found->kind) : std::nullopt;
-}
-
-/// Throws where a known key's value is of the wrong type, even if nothing here reads it.
-void check_type(const JsonObject &object, const std::string &key, Kind kind) {
-    const char *const name = key.c_str();
-    switch (kind) {
-    case Kind::anything: break;
-    case Kind::count: object.count(name); break;
-    case Kind::counts: object.counts(name); break;
-    case Kind::flag: object.flag(name); break;
-    case Kind::number: object.number(name); break;
-    case Kind::numbers: object.numbers(name); break;
-    case Kind::word: object.word(name); break;
-    case Kind::words: object.words(name); break;
-    }
+    return found != std::end(all) ? found->check : nullptr;
 }
 
 /// Whether the key has one of RoPE's words, as "layer_rope_theta" does, and "property" not.
@@ -125,13 +119,12 @@ bool is_nothing(const Json &value) {
 }
 
 /// Refuses the keys of RoPE inside a value of which nothing here is read, or this one key.
-void check_inside(const Json &value, const std::string &path, const char *known = nullptr) {
+void check_inside(const Json &value, const std::string &path, const char *known = "") {
     for (std::size_t i = 0; i < value.elements.size(); ++i) {
         check_inside(value.elements[i], path + "[" + std::to_string(i) + "]");
     }
     for (const auto &field : value.fields) {
-        const bool is_known = known != nullptr && field.key == known;
-        if (!is_nothing(field.value) && speaks_of_rope(field.key) && !is_known) {
+        if (!is_nothing(field.value) && speaks_of_rope(field.key) && field.key != known) {
             refuse_key(path + ".", field.key);
         }
         if (!is_other_part(field)) {
@@ -143,11 +136,11 @@ void check_inside(const Json &value, const std::string &path, const char *known 
 /// What rope_scaling or its like says of all layers, or of those of one kind.
 void check_scaling(const JsonObject &scaling) {
     for (const auto &[key, value] : scaling.value().fields) {
-        const auto kind = find_kind(scaling_keys, key);
-        if (value.kind != Json::Kind::null && !kind) {
+        if (const auto check = find_check(scaling_keys, key)) {
+            check(scaling, key.c_str());
+        } else if (value.kind != Json::Kind::null) {
             refuse_key(scaling.name_of(""), key);
         }
-        check_type(scaling, key, kind.value_or(Kind::anything));
     }
 }
 
@@ -155,7 +148,7 @@ void check_scaling(const JsonObject &scaling) {
 void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
     const auto &fields = scaling.value().fields;
     const auto is_entry = [](const Json::Field &field) {
-        return field.value.is_object() && !find_kind(scaling_keys, field.key);
+        return field.value.is_object() && !find_check(scaling_keys, field.key);
     };
     if (std::ranges::none_of(fields, is_entry)) {
         check_scaling(scaling);
@@ -169,7 +162,7 @@ void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
         }
         if (has_word(layer_types, key) || std::ranges::find(listed, key) != listed.end()) {
             check_scaling(JsonObject(value, name_of(scaling.name_of(""), key) + "."));
-        } else if (!find_kind(scaling_keys, key)) {
+        } else if (!find_check(scaling_keys, key)) {
             refuse_key(scaling.name_of(""), key);
         } else if (key != "rope_type" && key != "type" && key != "truncate") {
             refuse(name_of(scaling.name_of(""), key) +
@@ -191,21 +184,20 @@ void check_lengths(const JsonObject &config) {
     }
 }
 
-/// The kind of a key's value, where the model's code reads the key at the top.
-std::optional<Kind> find_kind(const Model &model, std::string_view key) {
+/// The check of a key's value, where the model's code reads the key at the top.
+Check find_check(const Model &model, std::string_view key) {
     const bool is_step = model.is_kind(Layers::step), is_modernbert = model.is_kind(Layers::modernbert);
     const auto is = [&](const char *name) { return name != nullptr && key == name; };
-    if (model.known != nullptr && is(model.known->base_list) &&
-        (key != "rope_theta" || model.config.is_list("rope_theta"))) {
-        return Kind::numbers;
+    if (is(model.known->base_list) && (key != "rope_theta" || model.config.is_list("rope_theta"))) {
+        return as_numbers;
     }
-    if ((model.known != nullptr && is(model.known->sliding_key)) || (is_modernbert && is("global_rope_theta"))) {
-        return Kind::number;
+    if (is(model.known->sliding_key) || (is_modernbert && is("global_rope_theta"))) {
+        return as_number;
     }
     if (is_step && (is("partial_rotary_factors") || is("yarn_only_types"))) {
-        return is("yarn_only_types") ? Kind::words : Kind::numbers;
+        return is("yarn_only_types") ? as_words : as_numbers;
     }
-    return model.type == "zamba2" && is("use_mem_rope") ? Kind::flag : find_kind(top_keys, key);
+    return model.type == "zamba2" && is("use_mem_rope") ? as_flag : find_check(top_keys, key);
 }
 
 void check_top(const JsonObject &config, const Model &model) {
@@ -213,18 +205,18 @@ void check_top(const JsonObject &config, const Model &model) {
     for (const auto &field : config.value().fields) {
         const auto &key = field.key;
         const auto &value = field.value;
-        const auto kind = find_kind(model, key);
-        const bool is_known = kind || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless);
+        const auto check = find_check(model, key);
+        const bool is_known = check || std::ranges::find(meaningless, key, &Meaningless::key) != std::end(meaningless);
         const bool is_part = &value == &model.config.value() ||
                              std::ranges::any_of(model.around, [&](const auto &one) { return &value == &one.value(); });
         if (!is_nothing(value) && speaks_of_rope(key) && !is_known) {
             refuse_key(path, key);
         }
-        check_type(config, key, kind.value_or(Kind::anything));
-        if (!kind && !is_part && !is_other_part(field)) {
-            const bool has_base =
-                model.known != nullptr && model.known->attention != nullptr && key == model.known->attention;
-            check_inside(value, name_of(path, key), has_base ? "rope_theta" : nullptr);
+        if (check) {
+            check(config, key.c_str());
+        } else if (!is_part && !is_other_part(field)) {
+            const bool has_base = model.known->attention != nullptr && key == model.known->attention;
+            check_inside(value, name_of(path, key), has_base ? "rope_theta" : "");
         }
     }
     for (const char *key : {"rope_scaling", "rope_parameters", "rotary"}) {
@@ -245,7 +237,7 @@ void check_around(const JsonObject &around, const Model &model) {
     }
     for (const auto &[key, outside] : around.value().fields) {
         const Json *const inside = config.value().find(key);
-        if (find_kind(model, key) && outside.kind != Json::Kind::null && (inside == nullptr || *inside != outside)) {
+        if (find_check(model, key) && outside.kind != Json::Kind::null && (inside == nullptr || *inside != outside)) {
             refuse(around.name_of(key.c_str()) + " is not what " + config.name_of(key.c_str()) +
                    " says, which is read");
         }

@@ -7,9 +7,9 @@ namespace halyard {
 namespace {
 
 /// Refuses configs that say that the model learns of positions in another way.
-void check_uses_rope(const JsonObject &config, const std::string &type, const ModelType *known) {
+void check_uses_rope(const JsonObject &config, const std::string &type, bool is_known) {
     // Some models with RoPE have inherited this field from BERT with its "absolute", and don't read it.
-    const bool needs_type = type == "granitemoehybrid" || type == "esm", reads_type = known == nullptr || needs_type;
+    const bool needs_type = type == "granitemoehybrid" || type == "esm", reads_type = !is_known || needs_type;
     const auto kind = config.word("position_embedding_type");
     if (reads_type && kind && *kind != "rope" && *kind != "rotary" && *kind != "default") {
         refuse(config.name_of("position_embedding_type") + " is " + quote(*kind) + ", so the model has no RoPE");
@@ -97,11 +97,12 @@ Model find_model(const JsonObject &root) {
     if (model.type == "musicflamingo" && model.around.empty()) {
         refuse_missing("text_config");  // what stands around it is about the audio
     }
-    model.known = find_model_type(model.type);
-    if (model.known == nullptr && !model.around.empty() && !model.config.has("model_type") && !model.type.empty()) {
+    if (const auto *const known = find_model_type(model.type)) {
+        model.known = known;
+    } else if (!model.around.empty() && !model.config.has("model_type") && !model.type.empty()) {
         refuse_missing(model.config.name_of("model_type"));  // which the whole's type does not tell
     }
-    check_uses_rope(model.config, model.type, model.known);
+    check_uses_rope(model.config, model.type, model.is_known());
     return model;
 }
 

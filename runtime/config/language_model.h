@@ -13,10 +13,11 @@ namespace halyard {
 struct Model {
     JsonObject config;
     std::string type;                     // "" where it is not stated
-    const ModelType *known = nullptr;     // NULL where the type is not known
+    const ModelType *known = &unknown_type;
     std::vector<JsonObject> around = {};  // the objects that the part is in, the whole first
 
-    bool is_kind(Layers kind) const { return known != nullptr && known->layers == kind; }
+    bool is_kind(Layers kind) const { return known->layers == kind; }
+    bool is_known() const { return known != &unknown_type; }
 };
 
 /// Refuses a config that lacks what the type's code has numbers of its own for.

@@ -23,10 +23,10 @@ class LayerChooser {
 public:
     LayerChooser(const Model &model, const AskedLayer &asked)
         : config_(model.config), type_(model.type), layer_type_(asked.type), number_(asked.number),
-          kind_(model.known ? model.known->layers : Layers::alike), scaling_(find_scaling()), listed_(find_types()),
+          kind_(model.known->layers), scaling_(find_scaling()), listed_(find_types()),
           n_layers_(config_.first_count({"num_hidden_layers", "n_layers", "n_layer", "num_layers"})) {
         if (number_) {
-            name_type(model.known != nullptr ? model.known->unrotated_each : 0);
+            name_type(model.known->unrotated_each);
         }
     }
 

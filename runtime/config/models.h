@@ -52,6 +52,9 @@ struct ModelType {
     bool yarn_is_longrope = false;      // early Phi-3 configs say "yarn"
 };
 
+/// Stands for all types that are not known here.
+inline constexpr ModelType unknown_type = {.names = "", .pairing = 0};
+
 /// Whether a list of words that are apart by spaces has this one.
 bool has_word(std::string_view list, std::string_view word) noexcept;
 

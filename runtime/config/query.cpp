@@ -38,7 +38,7 @@ bool has_unrotated_layers(const Model &model) {
     const auto &config = model.config;
     const Json *const listed = config.value().find("no_rope_layers");  // where 1 means a layer with RoPE
     const bool is_listed = listed != nullptr && !listed->elements.empty();
-    if (model.known != nullptr && model.known->unrotated_each != 0 && !is_listed) {
+    if (model.known->unrotated_each != 0 && !is_listed) {
         const auto each = config.count("no_rope_layer_interval").value_or(model.known->unrotated_each);
         return each <= config.count("num_hidden_layers").value_or(each);
     }
@@ -93,7 +93,7 @@ void check_other_scales(const Model &model, const JsonObject &scaling) {
         refuse_scale(scaling.name_of("llama_4_scaling_beta"));
     }
     for (const char *key : {"attn_temperature_tuning", "use_logn_attn"}) {
-        if (model.known == nullptr && is_on(model.config, key, false)) {
+        if (!model.is_known() && is_on(model.config, key, false)) {
             refuse_scale(model.config.name_of(key));
         }
     }
@@ -103,7 +103,7 @@ void check_other_scales(const Model &model, const JsonObject &scaling) {
 
 void read_query(const Model &model, const Layer &layer, halyard_frequencies_info *about) {
     about->has_unrotated_layers = has_unrotated_layers(model) ? 1 : 0;
-    const auto rule = model.known != nullptr ? model.known->q_scale : QScale::none;
+    const auto rule = model.known->q_scale;
     if (model.config.has("llama_4_scaling")) {
         refuse_unsupported(model.config.name_of("llama_4_scaling") + " is not known here, and might change q");
     }

@@ -28,7 +28,7 @@ Value require(std::optional<Value> value, const JsonObject &object, const char *
 class RopeReader {
 public:
     RopeReader(const Model &model, const Layer &layer, std::int64_t seq_len)
-        : model_(model), config_(model.config), known_(model.known), layer_(layer), scaling_(layer.scaling) {
+        : model_(model), config_(model.config), known_(*model.known), layer_(layer), scaling_(layer.scaling) {
         rope_.scaling.seq_len = seq_len;
         auto &names = rope_.names;
         names.object = rope_.keep(scaling_.name_of(""));
@@ -39,9 +39,7 @@ public:
     }
 
     Rope read() {
-        if (known_ != nullptr) {
-            check_needs(*known_, model_.type, config_, scaling_);
-        }
+        check_needs(known_, model_.type, config_, scaling_);
         read_method();
         read_widths();
         read_base();
@@ -52,7 +50,7 @@ public:
         read_axes(model_, layer_, rope_.scaling.rotary_dim, says_mrope_, &rope_.about);
         read_query(model_, layer_, &rope_.about);
         read_pairing();
-        rope_.is_backward = known_ != nullptr && known_->is_backward;
+        rope_.is_backward = known_.is_backward;
         return std::move(rope_);
     }
 
@@ -71,7 +69,7 @@ private:
             says_mrope_ = true;
             return "default";
         }
-        if (word == "su" || (word == "yarn" && known_ != nullptr && known_->yarn_is_longrope)) {
+        if (word == "su" || (word == "yarn" && known_.yarn_is_longrope)) {
             return "longrope";
         }
         return word;
@@ -132,12 +130,11 @@ private:
         Agreement agreement;
         agreement.add(scaling_, "rope_theta");
         agreement.add(scaling_, "base");  // InternLM's "rotary"
-        const char *const base_list = known_ != nullptr ? known_->base_list : nullptr;
-        const bool has_list = base_list != nullptr && !layer_.has_own_base && config_.is_list(base_list);
-        const bool is_local = known_ != nullptr && known_->sliding_key != nullptr && layer_.is_sliding();
+        const bool has_list = known_.base_list != nullptr && !layer_.has_own_base && config_.is_list(known_.base_list);
+        const bool is_local = known_.sliding_key != nullptr && layer_.is_sliding();
         if (!(layer_.has_own_base && agreement.stated())) {
             if (is_local) {
-                agreement.add(config_, known_->sliding_key);
+                agreement.add(config_, known_.sliding_key);
             } else if (model_.is_kind(Layers::modernbert)) {
                 agreement.add(config_, "global_rope_theta");
             } else if (!has_list && !model_.is_kind(Layers::gemma4)) {  // whose code does not read what stands outside
@@ -145,16 +142,16 @@ private:
                 agreement.add(config_, "rotary_emb_base");
                 agreement.add(config_, "rope_ratio", 10000.0);  // ChatGLM
             }
-            if (known_ != nullptr && known_->attention != nullptr) {
-                agreement.add(config_.object(known_->attention).value_or(JsonObject::empty("")), "rope_theta");
+            if (known_.attention != nullptr) {
+                agreement.add(config_.object(known_.attention).value_or(JsonObject::empty("")), "rope_theta");
             }
         }
-        const auto stated = has_list ? find_listed(config_, base_list, layer_) : agreement.stated();
-        if (!stated && known_ == nullptr) {
+        const auto stated = has_list ? find_listed(config_, known_.base_list, layer_) : agreement.stated();
+        if (!stated && !model_.is_known()) {
             refuse_missing(config_.name_of("rope_theta"));
         }
         const bool has_usual_local = (is_local || model_.is_kind(Layers::gemma4)) && layer_.is_sliding();
-        rope_.scaling.base = stated ? stated->value : has_usual_local ? 10000.0 : known_->base;
+        rope_.scaling.base = stated ? stated->value : has_usual_local ? 10000.0 : known_.base;
         rope_.names.base = rope_.keep(stated ? stated->name : config_.name_of("rope_theta"));
         rope_.about.base = rope_.scaling.base;
         check_scaled_layers();
@@ -332,19 +329,18 @@ private:
     }
 
     void read_pairing() {
-        rope_.about.pairing = known_ != nullptr ? known_->pairing : 0;
-        rope_.about.out_pairing =
-            known_ != nullptr && known_->out_pairing != 0 ? known_->out_pairing : rope_.about.pairing;
+        rope_.about.pairing = known_.pairing;
+        rope_.about.out_pairing = known_.out_pairing != 0 ? known_.out_pairing : known_.pairing;
         // DeepSeek-V3 and its kin: whether the weights are in interleaved order. It works in halves either way.
         const bool de_interleaves = rope_.about.pairing != rope_.about.out_pairing;
         if (de_interleaves && !config_.flag("rope_interleave").value_or(true)) {
             rope_.about.pairing = rope_.about.out_pairing;
         }
-        if (const auto interleaved = config_.flag("rotary_emb_interleaved"); interleaved && known_ == nullptr) {
+        if (const auto interleaved = config_.flag("rotary_emb_interleaved"); interleaved && !model_.is_known()) {
             rope_.about.pairing = *interleaved ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
             rope_.about.out_pairing = rope_.about.pairing;
         }
-        if (!config_.flag("use_mla").value_or(true) && known_ != nullptr && known_->mla_dim != 0) {
+        if (!config_.flag("use_mla").value_or(true) && known_.mla_dim != 0) {
             if (!has_word("deepseek_v2 deepseek_vl_v2", model_.type)) {
                 refuse_unsupported(config_.name_of("use_mla") + " is false, which model_type " + quote(model_.type) +
                                    " is not known to have");
@@ -353,7 +349,7 @@ private:
         }
         for (const char *key : {"rope_interleave", "rope_interleaved", "rotary_emb_interleaved"}) {
             const auto stated = config_.flag(key);
-            if (stated && known_ != nullptr && *stated != (rope_.about.pairing == HALYARD_PAIRING_INTERLEAVED)) {
+            if (stated && model_.is_known() && *stated != (rope_.about.pairing == HALYARD_PAIRING_INTERLEAVED)) {
                 refuse_contradiction(config_.name_of(key), *stated ? "true" : "false", "model_type",
                                      quote(model_.type));
             }
@@ -362,7 +358,7 @@ private:
 
     const Model &model_;
     const JsonObject &config_;
-    const ModelType *known_;
+    const ModelType &known_;
     const Layer &layer_;
     const JsonObject &scaling_;
     bool says_mrope_ = false;

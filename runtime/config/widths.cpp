@@ -11,8 +11,6 @@
 namespace halyard {
 namespace {
 
-using std::size_t;
-
 class WidthFinder {
 public:
     WidthFinder(const Model &model, const Layer &layer, bool is_proportional)
@@ -20,8 +18,8 @@ public:
 
     Widths find() const {
         if (config_.flag("use_mla").value_or(true)) {
-            const auto usual = model_.known != nullptr ? model_.known->mla_dim : 0;
-            if (const auto rotary_dim = config_.count("qk_rope_head_dim").value_or(usual); rotary_dim != 0) {
+            const auto rotary_dim = config_.count("qk_rope_head_dim").value_or(model_.known->mla_dim);
+            if (rotary_dim != 0) {
                 // MLA keeps the rotated columns apart. What else speaks of widths is about the whole head.
                 return {.head_dim = rotary_dim,
                         .rotary_dim = rotary_dim,
@@ -32,12 +30,12 @@ public:
         const auto head_dim = widths.head_dim = find_head_dim();
         const auto factor = find_partial_factor();
         auto stated_dim = config_.count("rotary_dim");
-        if (!stated_dim && !factor && model_.known != nullptr && model_.known->rotary_dim != 0) {
+        if (!stated_dim && !factor && model_.known->rotary_dim != 0) {
             stated_dim = model_.known->rotary_dim;
         }
-        const double part = factor ? factor->value : model_.known != nullptr ? model_.known->partial_factor : 1.0;
+        const double part = factor ? factor->value : model_.known->partial_factor;
         const auto product = static_cast<std::int64_t>(static_cast<double>(head_dim) * part);
-        if (model_.known != nullptr && model_.known->turns_whole && stated_dim && !factor && *stated_dim != head_dim) {
+        if (model_.known->turns_whole && stated_dim && !factor && *stated_dim != head_dim) {
             refuse_unsupported(config_.name_of("rotary_dim") + " is " + std::to_string(*stated_dim) +
                                ", which the code of model_type " + quote(model_.type) +
                                " does not read: without a partial_rotary_factor it turns the whole head of " +
@@ -84,9 +82,9 @@ private:
             return 2 * divide_hidden_size();  // of two hidden states at once, whatever the config says
         }
         const auto common = config_.common_count({"attention_head_dim", "head_dim", "kv_channels"});
-        const auto usual = common                                                   ? *common
-                           : model_.known != nullptr && model_.known->head_dim != 0 ? model_.known->head_dim
-                                                                                    : divide_hidden_size();
+        const auto usual = common                         ? *common
+                           : model_.known->head_dim != 0 ? model_.known->head_dim
+                                                          : divide_hidden_size();
         if (config_.has("per_layer_config")) {
             return find_own_head_dim(usual);
         }
@@ -111,7 +109,7 @@ private:
         for (const auto &[key, value] : own.value().fields) {
             const auto name = own.name_of("") + quote(key);
             // transformers fills numbers up with zeros, to as many digits as the last has.
-            size_t i = 0;
+            std::size_t i = 0;
             const auto end = std::from_chars(key.data(), key.data() + key.size(), i);
             if (end.ec != std::errc() || end.ptr != key.data() + key.size() || i >= types->size() || is_stated[i]) {
                 refuse(name + " is not the number of a layer, or that of another entry");
@@ -120,7 +118,7 @@ private:
             widths[i] = JsonObject(value, name + ".").count("head_dim").value_or(usual);
         }
         std::optional<std::int64_t> result;
-        for (size_t i = 0; i < types->size(); ++i) {
+        for (std::size_t i = 0; i < types->size(); ++i) {
             if ((*types)[i] != layer_.type) {
                 continue;
             }
