@@ -1,10 +1,9 @@
 #include "config/rope.h"
 
-#include "frequencies/frequencies.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -69,10 +68,7 @@ void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, 
     if (n_axes < 2 || n_axes > 4) {
         refuse(name + " has " + std::to_string(n_axes) + " numbers, but there must be 2 to 4");
     }
-    std::int64_t sum = 0;
-    for (const auto count : *counts) {
-        sum += std::min(count, max_rotary_dim);
-    }
+    const auto sum = std::accumulate(counts->begin(), counts->end(), std::int64_t{0});
     if (sum != n_pairs) {
         refuse(name + " sums to " + std::to_string(sum) + ", but a rotary_dim of " + std::to_string(rotary_dim) +
                " has " + std::to_string(n_pairs) + " pairs");
