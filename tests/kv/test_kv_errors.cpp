@@ -20,13 +20,6 @@ struct KvRun : ValidRun {
     halyard_cache_desc k_cache = halyard::describe_hnd_cache(n_slots / bs, bs, H, D);
     halyard_cache_desc v_cache = halyard::describe_nhd_cache(n_slots / bs, bs, H, D);
 
-    /// Makes k's norm that of a layer, with a bias.
-    void add_bias() {
-        norm.kind = HALYARD_NORM_LAYER;
-        norm.has_bias = 1;
-        stages[1].bias = at(910);
-    }
-
     KvRun() : ValidRun(3) {
         kv[1].norm = &norm;
         kv[1].scale = &fixed;
@@ -37,16 +30,6 @@ struct KvRun : ValidRun {
         kv[2].no_rotation = 1;
         kv[2].out_dtype = HALYARD_E4M3;
         store_with_dynamic_scales(2, v_cache);
-    }
-
-    /// Leaves one of the tensors, the first.
-    void keep(int i) {
-        tensors[0] = tensors[i];
-        kv[0] = kv[i];
-        tensors[0].kv = &kv[0];
-        stages[0] = stages[i];
-        x[0] = x[i];
-        plan.n_tensors = 1;
     }
 };
 
@@ -205,8 +188,10 @@ TEST_CASE("errors: kv path, stages that do not fit their run", "[errors][kv]") {
 
 TEST_CASE("errors: kv path, stages over other arguments", "[errors][kv]") {
     KvRun s;
-    s.add_bias();
     auto &stages = s.stages;
+    s.norm.kind = HALYARD_NORM_LAYER;
+    s.norm.has_bias = 1;
+    stages[1].bias = s.at(910);
     struct Overlap {
         Words words;
         Set wrong, right;  // which are next to each other
@@ -320,12 +305,15 @@ TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][k
                      {s.x[0].strides[3], stride}});
     }
     // Tokens without an end, in inputs and slots of stride 0.
-    s.keep(2);
+    s.plan.n_tensors = 1;
+    s.plan.tensors = &s.tensors[2];
+    s.args.x = &s.x[2];
+    s.brought.stages = &s.stages[2];
     std::vector<Set> endless;
     for (int i = 0; i < 2; i++) {
-        endless.insert(endless.end(), {{s.x[0].shape[i], std::int64_t{1} << 32},
+        endless.insert(endless.end(), {{s.x[2].shape[i], std::int64_t{1} << 32},
                                        {s.slots.shape[i], std::int64_t{1} << 32},
-                                       {s.x[0].strides[i], 0},
+                                       {s.x[2].strides[i], 0},
                                        {s.slots.strides[i], 0}});
     }
     runs.refuse(HALYARD_ERROR_OVERFLOW, {"slots.shape", text(std::int64_t{1} << 32)}, endless);

@@ -95,19 +95,11 @@ TEST_CASE("errors: runs, sizes and strides that leave the address space", "[erro
 TEST_CASE("errors: runs, outputs whose elements could meet", "[errors]") {
     RotationRun s;
     // Elements of lattices are told apart in test_overlap.cpp, by brute force.
-    for (const Strides &strides : {
-             Strides{0, 16, 8, 1},    // one batch row over the other
-             Strides{48, 16, 8, 0},   // one element over the other
-             Strides{48, 16, 7, 1},   // heads nested by one element
-             Strides{-47, 16, 8, 1},  // batch rows downwards, nested by one element
-             Strides{48, 16, 4, 2},   // heads that meet only across the members
-         }) {
-        Words words = {"y[0]"};
-        std::transform(strides.begin(), strides.end(), std::back_inserter(words), text);
-        s.runs.refuse(HALYARD_ERROR_STRIDE, words, {{s.y[0].strides, strides}});
-        s.runs.refuse(HALYARD_ERROR_STRIDE, words,
-                      {{s.x[0].data, s.y[0].data}, {s.x[0].strides, strides}, {s.y[0].strides, strides}});
-    }
+    const Strides nested = {48, 16, 7, 1};
+    const Words words = {"y[0]", "48", "16", "7"};
+    s.runs.refuse(HALYARD_ERROR_STRIDE, words, {{s.y[0].strides, nested}});
+    s.runs.refuse(HALYARD_ERROR_STRIDE, words,
+                  {{s.x[0].data, s.y[0].data}, {s.x[0].strides, nested}, {s.y[0].strides, nested}});
 }
 
 TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
@@ -116,10 +108,7 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     const auto refuse = [&](const std::string &output, const std::string &other, const std::vector<Set> &changes) {
         s.runs.refuse(HALYARD_ERROR_OVERLAP, {output, other}, changes);
     };
-    const int n_bytes = RotationRun::n_batch * RotationRun::n_tokens * RotationRun::n_heads[0] * RotationRun::D * 4;
-    for (const int bytes : {1, -1, 4, -4, 32, 64, n_bytes - 1}) {
-        refuse("y[0]", "x[0]", {{y[0].data, static_cast<char *>(x[0].data) + bytes}});
-    }
+    refuse("y[0]", "x[0]", {{y[0].data, static_cast<char *>(x[0].data) + 1}});
     refuse("y[0]", "x[1]", {{y[0].data, x[1].data}});
     refuse("y[1]", "x[0]", {{y[1].data, x[0].data}});
     refuse("y[1]", "y[0]", {{y[1].data, static_cast<float *>(y[0].data) + 95}});
@@ -172,14 +161,8 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
         nowhere.insert(nowhere.end(),
                        {{tensor->data, nullptr}, {tensor->strides, Strides{INT64_MAX, INT64_MIN, 0, 0}}});
     }
-    for (const auto &[batch, tokens, heads] : std::initializer_list<std::array<std::int64_t, 3>>{{0, 3, 2},
-                                                                                                 {2, 0, 2},
-                                                                                                 {2, 3, 0},
-                                                                                                 {0, 0, 0},
-                                                                                                 {0, most, most},
-                                                                                                 {most, 0, most},
-                                                                                                 {most, most, 0},
-                                                                                                 {1, 1LL << 40, 0}}) {
+    for (const auto &[batch, tokens, heads] : std::initializer_list<std::array<std::int64_t, 3>>{
+             {0, most, most}, {most, 0, most}, {most, most, 0}, {1, 1LL << 40, 0}}) {
         CAPTURE(batch, tokens, heads);
         auto all = nowhere;
         for (const auto &[d, size] : {std::pair(0, batch), {1, tokens}, {2, heads}}) {
