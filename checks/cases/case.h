@@ -61,7 +61,7 @@ struct Case {
 struct TokenRun : RunStructs {
     TokenRun(const Case &drawn, std::int64_t batch, std::int64_t token) : RunStructs(drawn.call) {
         const Call &call = drawn.call;
-        if (brought.slots != nullptr) {
+        if (brought.slots != nullptr && slots.data != nullptr) {  // nothing reads those of caches without heads
             slot_ = slot_of(call, batch, token);
             slots.data = &slot_;
             slots.type = HALYARD_INT64;
