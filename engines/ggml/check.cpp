@@ -3,8 +3,8 @@
 #include "graph.h"
 #include "replacements.h"
 
-#include <ggml-alloc.h>
 #include <ggml-backend-impl.h>
+#include <ggml-cpp.h>
 #include <ggml-impl.h>
 #include <ggml.h>
 
@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <numeric>
 #include <string>
@@ -22,10 +21,6 @@
 namespace halyard_ggml {
 
 namespace {
-
-using Context = std::unique_ptr<ggml_context, decltype(&ggml_free)>;
-using Backend = std::unique_ptr<ggml_backend, decltype(&ggml_backend_free)>;
-using Buffer = std::unique_ptr<ggml_backend_buffer, decltype(&ggml_backend_buffer_free)>;
 
 constexpr std::int64_t head_dim = 64, n_heads = 2, n_tokens = 64, n_elements = head_dim * n_heads * n_tokens;
 
@@ -64,7 +59,7 @@ std::string find_difference_of_names() {
 
 /// A layer's k of 64 tokens: norm, rotation of a part of each head, store. Every number of the rotation counts.
 std::string find_difference_of_graph(ggml_backend_t backend) {
-    const Context context(ggml_init({1 << 16, nullptr, true}), ggml_free);
+    const ggml_context_ptr context(ggml_init({1 << 16, nullptr, true}));
     ggml_context *const c = context.get();
     ggml_tensor *const x = ggml_new_tensor_3d(c, GGML_TYPE_F32, head_dim, n_heads, n_tokens);
     ggml_tensor *const weight = ggml_new_tensor_1d(c, GGML_TYPE_F32, head_dim);
@@ -81,7 +76,7 @@ std::string find_difference_of_graph(ggml_backend_t backend) {
         rotated->name != ggml_get_name(rotated)) {
         return "a graph";
     }
-    const Buffer buffer(ggml_backend_alloc_ctx_tensors(c, backend), ggml_backend_buffer_free);
+    const ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors(c, backend));
     if (buffer == nullptr) {
         throw std::bad_alloc();
     }
@@ -122,7 +117,7 @@ std::string find_difference(ggml_backend_dev_t device) {
     if (!differs.empty()) {
         return differs;
     }
-    const Backend backend(ggml_backend_dev_init(device, nullptr), ggml_backend_free);
+    const ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
     if (device->iface.get_name(device) != ggml_backend_dev_name(device) || backend == nullptr ||
         backend->iface.get_name(backend.get()) != ggml_backend_name(backend.get())) {
         return "a backend";

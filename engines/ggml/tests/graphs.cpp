@@ -6,6 +6,7 @@
 // Prints what fails, and exits with 1 then.
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
+#include <ggml-cpp.h>
 #include <ggml.h>
 
 #include <algorithm>
@@ -14,23 +15,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 namespace {
-
-struct Deleter {
-    void operator()(ggml_context *context) const { ggml_free(context); }
-    void operator()(ggml_backend_t backend) const { ggml_backend_free(backend); }
-    void operator()(ggml_backend_sched_t sched) const { ggml_backend_sched_free(sched); }
-    void operator()(ggml_backend_buffer_t buffer) const { ggml_backend_buffer_free(buffer); }
-};
-template <typename T>
-using Owned = std::unique_ptr<std::remove_pointer_t<T>, Deleter>;
 
 std::string last_log;
 std::atomic<int> n_failed = 0;
@@ -51,16 +41,14 @@ void keep_log(ggml_log_level level, const char *text, void * /*data*/) {
     }
 }
 
-Owned<ggml_backend_t> make_backend(int n_threads) {
+ggml_backend_ptr make_backend(int n_threads) {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    Owned<ggml_backend_t> backend(ggml_backend_dev_init(device, nullptr));
+    ggml_backend_ptr backend(ggml_backend_dev_init(device, nullptr));
     auto *set_n_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
         ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
     set_n_threads(backend.get(), n_threads);
     return backend;
 }
-
-Owned<ggml_context *> make_context() { return Owned<ggml_context *>(ggml_init({1 << 20, nullptr, true})); }
 
 /// Numbers in -1 … 1.
 std::vector<float> random_numbers(std::int64_t n, unsigned seed) {
@@ -73,9 +61,12 @@ std::vector<float> random_numbers(std::int64_t n, unsigned seed) {
     return values;
 }
 
-void fill(ggml_tensor *tensor, unsigned seed) {
-    const auto values = random_numbers(ggml_nelements(tensor), seed);
-    ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
+/// Does nothing where the graph has no use for the tensor.
+template <typename T>
+void set(ggml_tensor *tensor, const std::vector<T> &values) {
+    if (tensor->buffer != nullptr) {
+        ggml_backend_tensor_set(tensor, values.data(), 0, ggml_nbytes(tensor));
+    }
 }
 
 std::vector<char> bytes_of(const ggml_tensor *tensor) {
@@ -131,14 +122,14 @@ const std::vector<Layer> layers = {
 class Model {
 public:
     Model(const Layer &layer, int n_threads)
-        : layer_(layer), backend_(make_backend(n_threads)), fixed_(make_context()), context_(make_context()) {
+        : layer_(layer), backend_(make_backend(n_threads)) {
         for (ggml_tensor **cache : {&k_cache_, &v_cache_}) {
             *cache = ggml_new_tensor_2d(fixed_.get(), layer.type, layer.head_dim * n_kv_heads, n_slots);
         }
         weight_ = ggml_new_tensor_1d(fixed_.get(), GGML_TYPE_F32, layer.head_dim * n_heads);
         buffer_.reset(ggml_backend_alloc_ctx_tensors(fixed_.get(), backend_.get()));
         ggml_backend_buffer_clear(buffer_.get(), 0);
-        fill(weight_, 3);
+        set(weight_, random_numbers(ggml_nelements(weight_), 3));
         build();
         ggml_backend_t backends[] = {backend_.get()};
         for (auto *sched : {&sched_, &shift_sched_}) {
@@ -152,16 +143,13 @@ public:
 
     ggml_status store(unsigned seed, int first_slot, bool is_at_zero) {
         for (ggml_tensor *input : {x_, v_in_}) {
-            if (input->buffer == nullptr) {
-                continue;  // the graph has no use for it
-            }
             auto values = random_numbers(ggml_nelements(input), seed);
             // Heads of many magnitudes, and one of zeros.
             for (std::size_t i = 0; i < values.size(); ++i) {
                 const auto head = i / static_cast<std::size_t>(layer_.head_dim);
                 values[i] = head % 5 == 4 ? 0.0f : std::ldexp(values[i], static_cast<int>(head * 7 % 23) - 14);
             }
-            ggml_backend_tensor_set(input, values.data(), 0, ggml_nbytes(input));
+            set(input, values);
         }
         std::vector<std::int32_t> positions(static_cast<std::size_t>(layer_.n_tokens));
         std::vector<std::int64_t> slots(positions.size());
@@ -169,14 +157,15 @@ public:
             positions[t] = is_at_zero ? 0 : static_cast<std::int32_t>(5 * seed + t);
             slots[t] = first_slot + layer_.n_tokens - 1 - static_cast<int>(t);
         }
-        ggml_backend_tensor_set(positions_, positions.data(), 0, ggml_nbytes(positions_));
+        set(positions_, positions);
         if (slots32_ != nullptr) {
-            const std::vector<std::int32_t> narrow(slots.begin(), slots.end());
-            ggml_backend_tensor_set(slots32_, narrow.data(), 0, ggml_nbytes(slots32_));
+            set(slots32_, std::vector<std::int32_t>(slots.begin(), slots.end()));
         } else {
-            ggml_backend_tensor_set(slots_, slots.data(), 0, ggml_nbytes(slots_));
+            set(slots_, slots);
         }
-        set_hadamard(k_rot_, v_rot_);
+        for (ggml_tensor *rot : {k_rot_, v_rot_}) {
+            set_hadamard(rot);
+        }
         return compute(sched_.get(), graph_);
     }
 
@@ -185,8 +174,8 @@ public:
         for (int t = 0; t < n_slots; ++t) {
             shifts[static_cast<std::size_t>(t)] = by_zero || t % 4 == 0 ? 0 : 3 - t;
         }
-        ggml_backend_tensor_set(shifts_, shifts.data(), 0, ggml_nbytes(shifts_));
-        set_hadamard(shift_rot_, nullptr);
+        set(shifts_, shifts);
+        set_hadamard(shift_rot_);
         return compute(shift_sched_.get(), shift_graph_);
     }
 
@@ -210,19 +199,17 @@ private:
         return status;
     }
 
-    static void set_hadamard(ggml_tensor *a, ggml_tensor *b) {
-        for (ggml_tensor *rot : {a, b}) {
-            if (rot == nullptr || rot->buffer == nullptr) {
-                continue;
-            }
-            const auto n = static_cast<unsigned>(rot->ne[0]);
-            std::vector<float> values(n * n);
-            for (unsigned i = 0; i < n * n; ++i) {
-                const float sign = __builtin_popcount(i / n & i % n) % 2 == 0 ? 1.0f : -1.0f;
-                values[i] = sign / std::sqrt(static_cast<float>(n));
-            }
-            ggml_backend_tensor_set(rot, values.data(), 0, ggml_nbytes(rot));
+    static void set_hadamard(ggml_tensor *rot) {
+        if (rot == nullptr) {
+            return;
         }
+        const auto n = static_cast<unsigned>(rot->ne[0]);
+        std::vector<float> values(n * n);
+        for (unsigned i = 0; i < n * n; ++i) {
+            const float sign = __builtin_popcount(i / n & i % n) % 2 == 0 ? 1.0f : -1.0f;
+            values[i] = sign / std::sqrt(static_cast<float>(n));
+        }
+        set(rot, values);
     }
 
     ggml_tensor *input(ggml_tensor *tensor) {
@@ -340,10 +327,10 @@ private:
     }
 
     Layer layer_;
-    Owned<ggml_backend_t> backend_;
-    Owned<ggml_context *> fixed_, context_;
-    Owned<ggml_backend_buffer_t> buffer_;
-    Owned<ggml_backend_sched_t> sched_, shift_sched_;
+    ggml_backend_ptr backend_;
+    ggml_context_ptr fixed_{ggml_init({1 << 20, nullptr, true})}, context_{ggml_init({1 << 20, nullptr, true})};
+    ggml_backend_buffer_ptr buffer_;
+    ggml_backend_sched_ptr sched_, shift_sched_;
     ggml_cgraph *graph_ = nullptr, *shift_graph_ = nullptr;
     ggml_tensor *k_cache_ = nullptr, *v_cache_ = nullptr, *weight_ = nullptr;
     ggml_tensor *x_ = nullptr, *v_in_ = nullptr, *positions_ = nullptr, *slots_ = nullptr, *shifts_ = nullptr;
@@ -354,7 +341,7 @@ private:
 /// What a step leaves.
 struct Snapshot {
     std::vector<char> k, v;
-    std::vector<float> keys, q, out;
+    std::vector<float> keys, q, out;  // out: what is read between, if anything
 
     bool has_bits_of(const Snapshot &other) const { return k == other.k && v == other.v && q == other.q; }
 };
@@ -423,24 +410,24 @@ void compare(const Layer &layer, int step, const Snapshot &stock, const Snapshot
             }
         }
     }
-    for (std::size_t i = 0; i < stock.out.size(); ++i) {
-        expect(std::fabs(stock.out[i] - ours.out[i]) <= 1e-4f * static_cast<float>(1 << 8),
-               where + "what is read between is near");
-    }
-    for (std::size_t i = 0; i < stock.q.size(); ++i) {
-        expect(std::fabs(stock.q[i] - ours.q[i]) <= 1e-4f * static_cast<float>(1 << 8), where + "q is near");
-    }
+    const auto is_near = [](float a, float b) { return std::fabs(a - b) <= 1e-4f * static_cast<float>(1 << 8); };
+    expect(std::equal(stock.out.begin(), stock.out.end(), ours.out.begin(), is_near), where + "what is read is near");
+    expect(std::equal(stock.q.begin(), stock.q.end(), ours.q.begin(), is_near), where + "q is near");
+}
+
+template <typename Step>
+void expect_refusal(const Model &model, const char *word, Step &&step) {
+    const auto k = bytes_of(model.k_cache()), v = bytes_of(model.v_cache());
+    last_log.clear();
+    expect(step() == GGML_STATUS_FAILED && last_log.find(word) != std::string::npos, "a refusal says: " + last_log);
+    expect(bytes_of(model.k_cache()) == k && bytes_of(model.v_cache()) == v, "what is refused writes nothing");
 }
 
 void test_bad_slots(const Layer &layer, int n_threads) {
     Model model(layer, n_threads);
     expect(model.store(1, 5, false) == GGML_STATUS_SUCCESS, "good slots succeed");
-    const auto k = bytes_of(model.k_cache()), v = bytes_of(model.v_cache());
     for (const int slot : {n_slots, 1 << 30, -20}) {
-        last_log.clear();
-        expect(model.store(2, slot, false) == GGML_STATUS_FAILED, "a bad slot fails");
-        expect(last_log.find("slot") != std::string::npos, "a bad slot is told: " + last_log);
-        expect(bytes_of(model.k_cache()) == k && bytes_of(model.v_cache()) == v, "a bad slot writes nothing");
+        expect_refusal(model, "slot", [&] { return model.store(2, slot, false); });
     }
     expect(model.store(3, 6, false) == GGML_STATUS_SUCCESS, "good slots succeed after bad ones");
 }
@@ -449,14 +436,9 @@ void test_bad_slots(const Layer &layer, int n_threads) {
 void test_bad_keys(int n_threads) {
     Model model(layers[2], n_threads);
     expect(model.store(1, 5, false) == GGML_STATUS_SUCCESS, "good slots succeed");
-    auto k = bytes_of(model.k_cache());
     const std::uint16_t infinity = 0x7c00;
-    std::memcpy(k.data(), &infinity, sizeof(infinity));
-    ggml_backend_tensor_set(model.k_cache(), k.data(), 0, k.size());
-    last_log.clear();
-    expect(model.shift(false) == GGML_STATUS_FAILED, "a shift of an infinite scale fails");
-    expect(last_log.find("scale") != std::string::npos, "it is told: " + last_log);
-    expect(bytes_of(model.k_cache()) == k, "and writes nothing");
+    ggml_backend_tensor_set(model.k_cache(), &infinity, 0, sizeof(infinity));
+    expect_refusal(model, "scale", [&] { return model.shift(false); });
 }
 
 }  // namespace
@@ -481,10 +463,9 @@ int main(int argc, char **argv) {
     for (std::size_t i = 0; i < layers.size(); ++i) {
         const auto after = run(layers[i], n_threads);
         std::vector<std::vector<Snapshot>> others(4);  // of one thread, and of backends side by side
-        others[0] = run(layers[i], 1);
         std::vector<std::thread> threads;
-        for (std::size_t other = 1; other < others.size(); ++other) {
-            threads.emplace_back([&, other] { others[other] = run(layers[i], 2); });
+        for (auto &other : others) {
+            threads.emplace_back([&] { other = run(layers[i], &other == others.data() ? 1 : 2); });
         }
         for (auto &thread : threads) {
             thread.join();

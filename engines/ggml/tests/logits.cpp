@@ -10,7 +10,7 @@
 // for quantised keys, nor above 1e-7 where that is less or the model needs one of both. Exits with 3 where llama.cpp
 // makes no context of such settings, or gets NaN.
 #include <ggml-backend.h>
-#include <llama.h>
+#include <llama-cpp.h>
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -29,9 +28,6 @@
 namespace {
 
 constexpr int n_prompt = 150, n_second = 30, n_steps = 12, n_removed = 40, n_context = 512;
-
-using ModelPointer = std::unique_ptr<llama_model, decltype(&llama_model_free)>;
-using ContextPointer = std::unique_ptr<llama_context, decltype(&llama_free)>;
 
 [[noreturn]] void stop(const std::string &why) {
     std::fprintf(stderr, "logits: %s\n", why.c_str());
@@ -72,7 +68,7 @@ struct Settings {
 class Session {
 public:
     Session(llama_model *model, const Settings &settings)
-        : model_(model), context_(make_context(model, settings), llama_free) {}
+        : model_(model), context_(make_context(model, settings)) {}
 
     bool has_context() const { return context_ != nullptr; }
 
@@ -94,7 +90,6 @@ public:
         if (first_of_other >= 0) {
             add(tokens[0], first_of_other, 1 - sequence);
         }
-        n = batch.n_tokens;
         if (llama_model_has_encoder(model_) && llama_encode(context_.get(), batch) != 0) {
             stop("could not encode");
         }
@@ -103,7 +98,7 @@ public:
         }
         std::vector<float> result;
         const int n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(model_));
-        for (int i = 0; i < n; ++i) {
+        for (int i = 0; i < batch.n_tokens; ++i) {
             if (const float *logits = llama_get_logits_ith(context_.get(), i)) {
                 result.insert(result.end(), logits, logits + n_vocab);
             }
@@ -157,18 +152,17 @@ private:
     }
 
     llama_model *model_;
-    ContextPointer context_;
+    llama_context_ptr context_;
 };
 
-struct Logits {
-    std::vector<float> prompt, steps, restored, shifted;
-};
+/// Of the prompt, tokens one by one, those behind what was restored, and those behind a shift.
+using Logits = std::array<std::vector<float>, 4>;
 
 /// Nothing where llama.cpp makes no context of such settings.
 std::optional<Logits> run(const Settings &settings) {
     auto parameters = llama_model_default_params();
     parameters.n_gpu_layers = 0;
-    const ModelPointer model(llama_model_load_from_file(settings.path, parameters), llama_model_free);
+    const llama_model_ptr model(llama_model_load_from_file(settings.path, parameters));
     if (model == nullptr) {
         stop(std::string("could not load ") + settings.path);
     }
@@ -182,7 +176,8 @@ std::optional<Logits> run(const Settings &settings) {
         token = static_cast<llama_token>(random() % 120);
     }
     Logits result;
-    result.prompt = session.decode(tokens.data(), n_prompt, 0);
+    auto &[prompt, one_by_one, restored, shifted] = result;
+    prompt = session.decode(tokens.data(), n_prompt, 0);
     int n_done = 0;
     const auto steps = [&](int first, int first_of_other, std::vector<float> *out) {
         for (int i = 0; i < n_steps; ++i, ++n_done) {
@@ -195,13 +190,13 @@ std::optional<Logits> run(const Settings &settings) {
     if (has_other) {
         session.decode(&tokens[n_prompt - n_second], n_second, 0, 1);
     }
-    steps(n_prompt, has_other ? n_second : -1, &result.steps);
+    steps(n_prompt, has_other ? n_second : -1, &one_by_one);
     if (session.restore(0)) {
-        steps(n_prompt + n_steps, -1, &result.restored);
+        steps(n_prompt + n_steps, -1, &restored);
     }
     if (settings.shifts && session.shift(n_removed)) {
-        const int n_kept = (result.restored.empty() ? 1 : 2) * n_steps + n_prompt - n_removed;
-        steps(n_kept, has_other ? n_second + n_steps : -1, &result.shifted);
+        const int n_kept = (restored.empty() ? 1 : 2) * n_steps + n_prompt - n_removed;
+        steps(n_kept, has_other ? n_second + n_steps : -1, &shifted);
     }
     return result;
 }
@@ -220,12 +215,11 @@ double error(const std::vector<float> &a, const std::vector<float> &b) {
 }
 
 std::array<double, 4> errors(const std::optional<Logits> &one, const std::optional<Logits> &other) {
-    if (!one || !other) {
-        return {-1.0, -1.0, -1.0, -1.0};
+    std::array<double, 4> result = {-1.0, -1.0, -1.0, -1.0};
+    if (one && other) {
+        std::transform(one->begin(), one->end(), other->begin(), result.begin(), error);
     }
-    const Logits &a = *one, &b = *other;
-    return {error(a.prompt, b.prompt), error(a.steps, b.steps), error(a.restored, b.restored),
-            error(a.shifted, b.shifted)};
+    return result;
 }
 
 }  // namespace
@@ -236,19 +230,14 @@ int main(int argc, char **argv) {
     }
     const Settings settings(argv, argc == 7);
     const auto print_counts = [](ggml_log_level, const char *text, void *) {
-        if (std::strncmp(text, "halyard: ", 9) == 0) {
-            std::fputs(text, stdout);
-        }
+        std::fputs(std::strncmp(text, "halyard: ", 9) == 0 ? text : "", stdout);
     };
     llama_log_set(print_counts, nullptr);
     llama_backend_init();
     const auto before = run(settings);
-    if (!before) {
-        std::printf("llama.cpp makes no such context\n");
-        return 3;
-    }
-    if (std::any_of(before->prompt.begin(), before->prompt.end(), [](float logit) { return std::isnan(logit); })) {
-        std::printf("llama.cpp's own logits are NaN\n");
+    const auto is_nan = [](float logit) { return std::isnan(logit); };
+    if (!before || std::any_of(before->front().begin(), before->front().end(), is_nan)) {
+        std::printf("llama.cpp makes no such context, or its own logits are NaN\n");
         return 3;
     }
     double allowed = 1e-4, own = 0.0;
