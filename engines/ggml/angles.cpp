@@ -20,12 +20,6 @@ const float *factors_of(const Rope &rope) {
     return rope.factors == nullptr ? nullptr : static_cast<const float *>(rope.factors->data);
 }
 
-/// How much of YaRN's ramp a pair has: rope_yarn_ramp of ggml-cpu/ops.cpp. low and high are whole numbers.
-long double yarn_ramp(const float *low_and_high, int pair) {
-    const long double low = low_and_high[0], high = low_and_high[1];
-    return 1 - std::clamp((pair - low) / std::max<long double>(0.001f, high - low), 0.0L, 1.0L);
-}
-
 /// By what cos and sin are multiplied.
 double magnitude(const RopeParameters &p) {
     return p.attn_factor * (p.ext_factor == 0.0f ? 1.0 : 1.0 + 0.1 * std::log(1.0 / p.freq_scale));
@@ -33,13 +27,14 @@ double magnitude(const RopeParameters &p) {
 
 halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vector<float> &factors,
                                        const std::vector<PairAngle> &pairs) {
-    float low_and_high[2];
-    ggml_rope_yarn_corr_dims(p.n_dims, p.n_ctx_orig, p.freq_base, p.beta_fast, p.beta_slow, low_and_high);
+    float ends[2];  // of YaRN's ramp, whole numbers
+    ggml_rope_yarn_corr_dims(p.n_dims, p.n_ctx_orig, p.freq_base, p.beta_fast, p.beta_slow, ends);
+    const long double low = ends[0], width = std::max<long double>(0.001f, ends[1] - low);
     std::vector<double> inv_freq;
     for (std::size_t k = 0; k < pairs.size(); ++k) {
         long double ramp = 0;
-        if (p.ext_factor != 0.0f) {  // or its bounds may not be numbers
-            ramp = yarn_ramp(low_and_high, static_cast<int>(k)) * p.ext_factor;
+        if (p.ext_factor != 0.0f) {  // or its ends may not be numbers; rope_yarn_ramp of ggml-cpu/ops.cpp
+            ramp = p.ext_factor * (1 - std::clamp((static_cast<int>(k) - low) / width, 0.0L, 1.0L));
         }
         long double value = powl(p.freq_base, -2.0L * pairs[k].exponent / p.n_dims);
         value /= factors.empty() ? 1.0f : factors[k];
@@ -82,13 +77,9 @@ void AngleMaker::make_rows(const std::int32_t *positions, std::int64_t n_tokens,
     halyard::make_rows(*plan_, *source_, &where, 1, n_tokens, rows, n_tokens * 2 * n_pairs());
 }
 
-const halyard::angle_source *AngleMaker::source_of_moves(std::string *why_not) const {
+const halyard::angle_source *AngleMaker::source_of_moves() const {
     // A shift that multiplied keys by a magnitude would do so each time; Halyard's keeps what they have.
-    if (!(std::fabs(magnitude(parameters_) - 1.0) < 1e-6)) {
-        *why_not = "it multiplies keys by a factor";
-        return nullptr;
-    }
-    return source_.get();
+    return std::fabs(magnitude(parameters_) - 1.0) < 1e-6 ? source_.get() : nullptr;
 }
 
 TokenRows::TokenRows(std::shared_ptr<AngleMaker> made_by, std::int64_t tokens)
@@ -141,17 +132,13 @@ std::shared_ptr<AngleMaker> Angles::maker(const Rope &rope) {
     return makers_.back();
 }
 
-void Angles::make(const Rope &rope, TokenRows *rows) {
-    rows->maker->make_rows(static_cast<const std::int32_t *>(rope.positions->data), rows->n_tokens, rows->rows.data());
-    rows->positions = rope.positions->data;
-    rows->graph = graph_;
-}
-
-bool Angles::make_again(const Rope &rope, TokenRows *rows) {
+bool Angles::make(const Rope &rope, TokenRows *rows) {
     if (!rows->maker->serves(rope)) {
         return false;
     }
-    make(rope, rows);
+    rows->maker->make_rows(static_cast<const std::int32_t *>(rope.positions->data), rows->n_tokens, rows->rows.data());
+    rows->positions = rope.positions->data;
+    rows->graph = graph_;
     return true;
 }
 

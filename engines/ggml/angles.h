@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 namespace halyard_ggml {
@@ -26,8 +25,8 @@ public:
     /// Writes [n_tokens, 2, n_pairs]; positions are [n_axes, n_tokens].
     void make_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
 
-    /// What keys move by, or NULL and why they stay with ggml.
-    const halyard::angle_source *source_of_moves(std::string *why_not) const;
+    /// What keys move by, or NULL where that multiplies them by a factor.
+    const halyard::angle_source *source_of_moves() const;
 
     std::shared_ptr<Runs> moves;  // that were bound to this source
 
@@ -70,12 +69,10 @@ public:
     /// Runs that turn nothing.
     Runs &unrotated() { return *unrotated_; }
 
-    /// The same in another graph, for a node that these rows were made for. False where its factors have changed.
-    bool make_again(const Rope &rope, TokenRows *rows);
+    /// Makes the rows of a node in this graph. False where they are not of its factors.
+    bool make(const Rope &rope, TokenRows *rows);
 
 private:
-    void make(const Rope &rope, TokenRows *rows);
-
     std::uint64_t graph_ = 0;
     std::vector<std::shared_ptr<TokenRows>> rows_;
     std::vector<std::shared_ptr<AngleMaker>> makers_;  // the latest last

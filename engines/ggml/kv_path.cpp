@@ -45,39 +45,29 @@ bool has_rows_of(const ggml_tensor &norm, const ggml_tensor &heads) {
 }
 
 /// Adds RMS_NORM of heads or of whole tokens and, where it is there, MUL by weights.
-void find_norm(const ggml_cgraph *graph, int rope, std::int64_t rows_from, KvPath *path) {
+void find_norm(const ggml_cgraph *graph, int rope, KvPath *path) {
     int i = neighbour(graph, rope, -1);
-    const ggml_tensor *reader = nullptr;
-    ggml_tensor *mul = nullptr;
+    if (i < 0 || !is_result(graph, path->rope_node->src[0], i) || !is_passed_on(graph, i)) {
+        return;
+    }
+    ggml_tensor *norm = graph->nodes[i], *mul = nullptr;
     const ggml_tensor *weight = nullptr;
-    if (i >= 0 && graph->nodes[i]->op == GGML_OP_MUL) {
-        mul = graph->nodes[i];
-        const int before = neighbour(graph, i, -1);
-        if (!is_result(graph, path->rope_node->src[0], i) || !is_passed_on(graph, i) || before < 0) {
+    if (norm->op == GGML_OP_MUL) {
+        mul = norm;
+        i = neighbour(graph, i, -1);
+        if (i < 0 || !is_passed_on(graph, i)) {
             return;
         }
-        const bool norm_is_first = mul->src[0] == graph->nodes[before];
-        weight = mul->src[norm_is_first ? 1 : 0];
+        norm = graph->nodes[i];
+        weight = mul->src[mul->src[0] == norm ? 1 : 0];
         if (!is_f32_rows(*weight) || ggml_nelements(weight) != mul->ne[0] || weight->ne[0] != mul->ne[0] ||
-            weight == graph->nodes[before] || !is_f32_rows(*mul)) {
+            !is_f32_rows(*mul) || (mul->src[0] == norm) == (mul->src[1] == norm) || !ggml_are_same_shape(norm, mul)) {
             return;
         }
-        reader = mul;
-        i = before;
     }
-    if (i < 0) {
-        return;
-    }
-    ggml_tensor *norm = graph->nodes[i];
     const bool is_row = !ggml_are_same_shape(norm, path->rope.x);
-    if (is_row && path->rope.x->ne[2] < rows_from) {
-        return;
-    }
-    const bool is_read = reader == nullptr ? is_result(graph, path->rope_node->src[0], i)
-                                           : reader->src[0] == norm || reader->src[1] == norm;
-    if (norm->op != GGML_OP_RMS_NORM || !is_passed_on(graph, i) || !is_read ||
-        (reader != nullptr && !ggml_are_same_shape(norm, reader)) || (is_row && !has_rows_of(*norm, *path->rope.x)) ||
-        !is_f32_rows(*norm) || !is_f32_rows(*norm->src[0])) {
+    if (norm->op != GGML_OP_RMS_NORM || !is_f32_rows(*norm) || !is_f32_rows(*norm->src[0]) ||
+        (is_row && (path->rope.x->ne[2] < row_norm_from || !has_rows_of(*norm, *path->rope.x)))) {
         return;
     }
     path->norm_is_of_rows = is_row;
@@ -143,25 +133,20 @@ void PathFinder::find_cache(int last, KvPath *path) {
         return;
     }
     int i = last;
-    ggml_tensor *set_rows = nullptr;
-    while (set_rows == nullptr) {
+    do {
         i = neighbour(graph_, i, 1);
         if (i < 0 || i > last + max_distance) {
             return;
         }
-        ggml_tensor *node = graph_->nodes[i];
-        if (node->op == GGML_OP_SET_ROWS && is_result(graph_, node->src[0], last)) {
-            set_rows = node;
-        }
-    }
+    } while (graph_->nodes[i]->op != GGML_OP_SET_ROWS || !is_result(graph_, graph_->nodes[i]->src[0], last));
+    ggml_tensor *set_rows = graph_->nodes[i];
     const std::int64_t from = is_record_type(*set_rows) ? records_from : cache_from;
     if (path->heads->ne[2] < from || !stores_tokens(*set_rows, *path->heads)) {
         return;
     }
     const bool is_next = neighbour(graph_, last, 1) == i;
-    for (int between = last + 1; between < i; ++between) {
-        const ggml_tensor &node = *graph_->nodes[between];
-        if (is_computed(node) && touches(node, root_of(set_rows))) {
+    for (int between = neighbour(graph_, last, 1); between != i; between = neighbour(graph_, between, 1)) {
+        if (touches(*graph_->nodes[between], root_of(set_rows))) {
             return;
         }
     }
@@ -173,13 +158,11 @@ void PathFinder::find_cache(int last, KvPath *path) {
 }
 
 bool PathFinder::is_ready(const ggml_tensor *tensor) {
-    const auto found =
-        std::find_if(known_.begin(), known_.end(), [&](const auto &known) { return known.first == tensor; });
-    if (found != known_.end()) {
-        return found->second;
+    const auto [known, is_new] = known_.try_emplace(tensor);
+    if (is_new) {
+        known->second = is_input(graph_, tensor);
     }
-    known_.emplace_back(tensor, is_input(graph_, tensor));
-    return known_.back().second;
+    return known->second;
 }
 
 const char *PathFinder::find_rope(int i, Neighbours wanted, KvPath *path) {
@@ -195,7 +178,7 @@ const char *PathFinder::find_rope(int i, Neighbours wanted, KvPath *path) {
     }
     path->x = path->heads = path->rope.x;
     if (wanted.norm && path->x->ne[2] >= norm_from) {
-        find_norm(graph_, i, row_norm_from, path);
+        find_norm(graph_, i, path);
     }
     if (wanted.hadamard) {
         find_hadamard(graph_, i, path);

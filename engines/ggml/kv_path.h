@@ -4,7 +4,7 @@
 #include "rope.h"
 
 #include <cstdint>
-#include <utility>
+#include <map>
 #include <vector>
 
 struct ggml_cgraph;
@@ -70,7 +70,7 @@ private:
     void find_cache(int last, KvPath *path);
 
     const ggml_cgraph *graph_;
-    std::vector<std::pair<const ggml_tensor *, bool>> known_;  // what is_ready() has found
+    std::map<const ggml_tensor *, bool> known_;  // what is_ready() has found
 };
 
 }  // namespace halyard_ggml

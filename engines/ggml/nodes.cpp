@@ -4,6 +4,8 @@
 #include <ggml-impl.h>
 #include <ggml.h>
 
+#include <algorithm>
+
 namespace halyard_ggml {
 
 bool is_computed(const ggml_tensor &node) {
@@ -45,15 +47,8 @@ const ggml_tensor *root_of(const ggml_tensor *tensor) {
 }
 
 bool touches(const ggml_tensor &node, const ggml_tensor *root) {
-    if (root_of(&node) == root) {
-        return true;
-    }
-    for (const ggml_tensor *source : node.src) {
-        if (source != nullptr && root_of(source) == root) {
-            return true;
-        }
-    }
-    return false;
+    const auto is_in = [&](const ggml_tensor *tensor) { return tensor != nullptr && root_of(tensor) == root; };
+    return is_in(&node) || std::any_of(node.src, node.src + GGML_MAX_SRC, is_in);
 }
 
 std::int64_t hadamard_size(const ggml_tensor &node) {

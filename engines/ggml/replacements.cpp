@@ -115,15 +115,16 @@ void Replacements::use(const Rope &rope, const Call &call) {
     }
 }
 
-/// Makes a call in the place of a node, and the others of its KV path empty.
+/// Makes a call in the place of one of its KV path's nodes, and the others empty.
 void Replacements::put(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes,
                        ggml_tensor *call_node) {
     for (ggml_tensor *node : nodes) {
-        if (node != nullptr && node != call_node) {
-            edit(node, -1);
+        if (node != nullptr) {
+            const auto call_of_node = node == call_node ? static_cast<std::ptrdiff_t>(calls_.size()) : -1;
+            Edit &edit = edits_.emplace_back(Edit{node, node->op, {}, call_of_node});
+            std::memcpy(edit.parameters, node->op_params, sizeof(edit.parameters));
         }
     }
-    edit(call_node, static_cast<std::ptrdiff_t>(calls_.size()));
     call.error = &error_;
     calls_.push_back(std::move(call));
     ++counts_.replaced[what];
@@ -145,15 +146,9 @@ void Replacements::count_left(const ggml_cgraph *graph) {
     }
 }
 
-void Replacements::edit(ggml_tensor *node, std::ptrdiff_t call) {
-    Edit edit = {node, node->op, {}, call};
-    std::memcpy(edit.parameters, node->op_params, sizeof(edit.parameters));
-    edits_.push_back(edit);
-}
-
 bool Replacements::refresh(Angles &angles) {
     for (const Used &used : used_) {
-        if (used.rows == nullptr ? !used.maker->serves(used.rope) : !angles.make_again(used.rope, used.rows.get())) {
+        if (used.rows == nullptr ? !used.maker->serves(used.rope) : !angles.make(used.rope, used.rows.get())) {
             return false;
         }
     }

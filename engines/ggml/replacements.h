@@ -61,7 +61,6 @@ private:
     std::string take_path(Angles &angles, PathFinder &finder, int i, KvPath *path, Call *call);
     void use(const Rope &rope, const Call &call);
     void put(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes, ggml_tensor *call_node);
-    void edit(ggml_tensor *node, std::ptrdiff_t call);
     bool is_edited(const ggml_tensor *node) const;
     void count_left(const ggml_cgraph *graph);
 

@@ -6,25 +6,28 @@
 #include <ggml.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 
 namespace halyard_ggml {
 
 namespace {
 
-std::int32_t dtype_of(ggml_type type) {
+halyard::dtype dtype_of(ggml_type type) {
     switch (type) {
-    case GGML_TYPE_F16: return HALYARD_F16;
-    case GGML_TYPE_BF16: return HALYARD_BF16;
-    default: return HALYARD_F32;
+    case GGML_TYPE_F16: return halyard::dtype::f16;
+    case GGML_TYPE_BF16: return halyard::dtype::bf16;
+    default: return halyard::dtype::f32;
     }
 }
 
-void read_strides(const ggml_tensor &tensor, std::int64_t *strides) {
-    for (int i = 0; i < 3; ++i) {
-        strides[i] = static_cast<std::int64_t>(tensor.nb[3 - i] / ggml_type_size(tensor.type));
-    }
+std::array<std::int64_t, 4> shape_of(const ggml_tensor &tensor) {
+    return {tensor.ne[3], tensor.ne[2], tensor.ne[1], tensor.ne[0]};
+}
+
+/// In units of so many bytes; elements of a head are dense.
+std::array<std::int64_t, 4> strides_of(const ggml_tensor &tensor, std::size_t unit) {
+    const auto stride = [&](int i) { return static_cast<std::int64_t>(tensor.nb[i] / unit); };
+    return {stride(3), stride(2), stride(1), 1};
 }
 
 bool meet(const ggml_tensor &a, const ggml_tensor &b) {
@@ -54,20 +57,18 @@ std::int64_t record_size(ggml_type type, std::int64_t head_dim) {
 RunKey key_of(const KvPath &path) {
     const ggml_tensor &x = *path.x, &y = *path.last();
     RunKey key = {};
-    for (int i = 0; i < 4; ++i) {
-        key.shape[i] = path.heads->ne[3 - i];
-    }
-    read_strides(x, key.in);
+    key.shape = shape_of(*path.heads);
+    key.in = strides_of(x, ggml_type_size(x.type));
     if (path.norm_is_of_rows) {  // x has tokens as its rows, and no batch
         key.in[1] = key.in[2];
         key.in[2] = key.shape[3];
     }
+    key.rotary_dim = 2 * path.rope.n_pairs;
     key.offset = path.rope.offset;
     key.hadamard = path.hadamard_node == nullptr ? 0 : hadamard_size(*path.hadamard_node);
     key.in_dtype = dtype_of(x.type);
     key.groups = groups_of(y.type);
-    key.out_dtype = key.groups == 0 ? dtype_of(y.type) : HALYARD_UINT8;
-    key.is_rotated = path.rope_node != nullptr;
+    key.out_dtype = key.groups == 0 ? dtype_of(y.type) : halyard::dtype::uint8;
     key.is_half = path.rope.is_half;
     key.is_inverse = path.rope.is_inverse;
     key.has_norm = path.norm_node != nullptr;
@@ -75,18 +76,15 @@ RunKey key_of(const KvPath &path) {
     key.has_weight = path.weight != nullptr;
     key.eps = path.eps;
     if (path.set_rows_node == nullptr) {
+        key.out = strides_of(y, ggml_type_size(y.type));
         if (path.hadamard_node != nullptr) {  // which is dense
-            key.out[2] = key.shape[3];
-            key.out[1] = key.shape[2] * key.out[2];
-            key.out[0] = key.shape[1] * key.out[1];
-        } else {
-            read_strides(y, key.out);
+            key.out = {key.shape[1] * key.shape[2] * key.shape[3], key.shape[2] * key.shape[3], key.shape[3], 1};
         }
-        key.is_in_place = x.data == y.data && std::equal(key.in, key.in + 3, key.out);
+        key.is_in_place = x.data == y.data && key.in == key.out;
     } else {
         const ggml_tensor &slots = *y.src[1];
-        key.out[1] = static_cast<std::int64_t>(key.groups == 0 ? y.nb[1] / ggml_type_size(y.type) : y.nb[1]);
-        key.out[2] = record_size(y.type, key.shape[3]);
+        const std::size_t unit = key.groups == 0 ? ggml_type_size(y.type) : 1;
+        key.out = {0, static_cast<std::int64_t>(y.nb[1] / unit), record_size(y.type, key.shape[3]), 1};
         key.n_slots = y.ne[1];
         key.slot_type = slots.type == GGML_TYPE_I32 ? HALYARD_INT32 : HALYARD_INT64;
         key.stride_slot_numbers = static_cast<std::int64_t>(slots.nb[0] / ggml_type_size(slots.type));
@@ -97,31 +95,26 @@ RunKey key_of(const KvPath &path) {
 RunKey key_of(const Move &move) {
     const ggml_tensor &keys = *move.keys;
     RunKey key = {};
-    for (int i = 0; i < 4; ++i) {
-        key.shape[i] = keys.ne[3 - i];
-    }
-    for (int i = 0; i < 3; ++i) {
-        key.in[i] = key.out[i] = static_cast<std::int64_t>(keys.nb[3 - i]);
-    }
+    key.shape = shape_of(keys);
+    key.in = key.out = strides_of(keys, 1);
+    key.rotary_dim = 2 * move.rope.n_pairs;
     key.offset = move.rope.offset;
     key.hadamard = move.hadamard;
-    key.in_dtype = key.out_dtype = HALYARD_UINT8;
+    key.in_dtype = key.out_dtype = halyard::dtype::uint8;
     key.groups = groups_of(keys.type);
     key.is_half = move.rope.is_half;
-    key.is_rotated = key.is_in_place = key.is_move = true;
+    key.is_in_place = key.is_move = true;
     return key;
 }
 
-halyard::plan make_plan(const RunKey &key, std::int64_t rotary_dim) {
-    auto tensor =
-        halyard::describe_tensor(static_cast<halyard::dtype>(key.in_dtype), key.shape[3],
-                                 key.is_half ? halyard::pairing::half : halyard::pairing::interleaved, key.offset);
+halyard::plan make_plan(const RunKey &key) {
+    const auto pairing = key.is_half ? halyard::pairing::half : halyard::pairing::interleaved;
+    auto tensor = halyard::describe_tensor(key.in_dtype, key.shape[3], pairing, key.offset);
     auto kv = halyard::make_struct<halyard_kv_desc>();
-    kv.out_dtype = key.out_dtype;
-    kv.no_rotation = key.is_rotated ? 0 : 1;
+    kv.out_dtype = static_cast<std::int32_t>(key.out_dtype);
+    kv.no_rotation = key.rotary_dim == 0 ? 1 : 0;
     kv.hadamard = static_cast<std::int32_t>(key.hadamard);
-    auto groups = halyard::make_struct<halyard_groups_desc>();
-    groups.preset = key.groups;
+    const auto groups = halyard::describe_groups(key.groups);
     kv.groups = key.groups == 0 ? nullptr : &groups;
     auto norm = halyard::describe_norm(halyard::dtype::f32, key.eps);
     norm.weight_dtype = key.has_weight ? HALYARD_F32 : 0;
@@ -133,32 +126,27 @@ halyard::plan make_plan(const RunKey &key, std::int64_t rotary_dim) {
     cache.stride_token = key.out[1];
     kv.cache = key.n_slots == 0 ? nullptr : &cache;
     tensor.kv = &kv;
-    halyard::plan_desc desc(rotary_dim, {tensor},
-                            key.is_inverse ? halyard::direction::inverse : halyard::direction::forward);
+    const auto direction = key.is_inverse ? halyard::direction::inverse : halyard::direction::forward;
+    halyard::plan_desc desc(key.rotary_dim, {tensor}, direction);
     desc.rerotates = key.is_move;
     return halyard::plan(desc);
 }
 
 halyard::bound_run make_run(const KvPath &path, const RunKey &key, const halyard::angle_source &angles,
                             const halyard::plan &plan) {
-    const std::array<std::int64_t, 4> shape = {key.shape[0], key.shape[1], key.shape[2], key.shape[3]};
-    auto y_shape = shape;
+    auto y_shape = key.shape;
     y_shape[3] = record_size(path.last()->type, key.shape[3]);
-    const auto x = halyard::input_tensor(path.x->data, static_cast<halyard::dtype>(key.in_dtype), shape,
-                                         {key.in[0], key.in[1], key.in[2], 1});
-    const auto y = halyard::tensor(path.last()->data, static_cast<halyard::dtype>(key.out_dtype), y_shape,
-                                   {key.out[0], key.out[1], key.out[2], 1});
+    const auto x = halyard::input_tensor(path.x->data, key.in_dtype, key.shape, key.in);
+    const auto y = halyard::tensor(path.last()->data, key.out_dtype, y_shape, key.out);
     const auto stages =
         halyard::stages(key.has_weight ? path.weight->data : nullptr, key.has_weight ? ggml_nelements(path.weight) : 0,
                         key.n_slots == 0 ? nullptr : path.last()->data);
     auto kv = halyard::kv_args(&stages);
     auto slots = halyard::make_struct<halyard_slots>();
     if (key.n_slots != 0) {
+        const auto *numbers = static_cast<const std::int64_t *>(path.last()->src[1]->data);
+        slots = halyard::unchecked_slots(numbers, {1, key.shape[1]});
         slots.type = key.slot_type;
-        slots.policy = HALYARD_SLOTS_RANGE_ONLY;
-        slots.data = path.last()->src[1]->data;
-        slots.shape[0] = 1;
-        slots.shape[1] = key.shape[1];
         slots.strides[1] = key.stride_slot_numbers;
         kv.slots = &slots;
     }
@@ -172,10 +160,9 @@ constexpr std::int32_t zero = 0;
 
 halyard::bound_run make_move(const Move &move, const RunKey &key, const halyard::angle_source &angles,
                              const halyard::plan &plan) {
-    const std::array<std::int64_t, 4> shape = {key.shape[0], key.shape[1], key.shape[2],
-                                               record_size(move.keys->type, key.shape[3])};
-    const auto keys = halyard::tensor(move.keys->data, static_cast<halyard::dtype>(key.in_dtype), shape,
-                                      {key.in[0], key.in[1], key.in[2], 1});
+    auto shape = key.shape;
+    shape[3] = record_size(move.keys->type, key.shape[3]);
+    const auto keys = halyard::tensor(move.keys->data, key.in_dtype, shape, key.in);
     const auto to = halyard::positions(static_cast<const std::int32_t *>(move.rope.positions->data), {1, shape[1]});
     auto from = halyard::positions(&zero, {1, shape[1]});
     from.strides[0] = from.strides[1] = 0;
@@ -183,17 +170,20 @@ halyard::bound_run make_move(const Move &move, const RunKey &key, const halyard:
     return halyard::bound_run(plan, angles, keys, keys, halyard::run_options().at(to).with(kv));
 }
 
-/// run(plan) binds it.
+/// make_run(plan) binds it where it is new. Returns why not, or nothing.
 template <typename MakeRun>
-BoundRun make(const RunKey &key, std::int64_t rotary_dim, MakeRun &&run) {
-    BoundRun made;
-    try {
-        made.plan = make_plan(key, rotary_dim);
-        made.run = run(made.plan);
-    } catch (const halyard::error &error) {
-        made.why_not = error.what();
-    }
-    return made;
+std::string find_run(Runs &runs, const RunKey &key, MakeRun &&make_run, Call *call) {
+    call->bound = runs.find(key, [&] {
+        BoundRun made;
+        try {
+            made.plan = make_plan(key);
+            made.run = make_run(made.plan);
+        } catch (const halyard::error &error) {
+            made.why_not = error.what();
+        }
+        return made;
+    });
+    return call->bound->why_not;
 }
 
 }  // namespace
@@ -228,7 +218,7 @@ std::string bind(Angles &angles, const KvPath &path, Call *call) {
     }
     const halyard::angle_source none;
     const halyard::angle_source *source = &none;
-    if (key.is_rotated) {
+    if (key.rotary_dim != 0) {
         try {
             call->rows = angles.rows(path.rope);
         } catch (const halyard::error &error) {
@@ -237,19 +227,14 @@ std::string bind(Angles &angles, const KvPath &path, Call *call) {
         call->maker = call->rows->maker;
         source = &call->rows->source;
     }
-    const std::int64_t rotary_dim = key.is_rotated ? 2 * call->maker->n_pairs() : 0;
-    Runs &runs = key.is_rotated ? *call->rows->runs : angles.unrotated();
+    Runs &runs = key.rotary_dim != 0 ? *call->rows->runs : angles.unrotated();
     const auto run = [&](const halyard::plan &plan) { return make_run(path, key, *source, plan); };
-    call->bound = runs.find(key, [&] { return make(key, rotary_dim, run); });
-    if (!call->bound->run) {
-        return call->bound->why_not;
-    }
     call->x = path.x->data;
     call->y = has_cache ? nullptr : y.data;
     call->weight = path.weight == nullptr ? nullptr : path.weight->data;
     call->slots = has_cache ? y.src[1]->data : nullptr;
     call->cache = has_cache ? y.data : nullptr;
-    return {};
+    return find_run(runs, key, run, call);
 }
 
 std::string bind(Angles &angles, const Move &move, Call *call) {
@@ -258,20 +243,15 @@ std::string bind(Angles &angles, const Move &move, Call *call) {
     } catch (const halyard::error &error) {
         return error.what();
     }
-    std::string why;
-    const halyard::angle_source *source = call->maker->source_of_moves(&why);
+    const halyard::angle_source *source = call->maker->source_of_moves();
     if (source == nullptr) {
-        return why;
+        return "it multiplies keys by a factor";
     }
     const RunKey key = key_of(move);
     const auto run = [&](const halyard::plan &plan) { return make_move(move, key, *source, plan); };
-    call->bound = call->maker->moves->find(key, [&] { return make(key, 2 * call->maker->n_pairs(), run); });
-    if (!call->bound->run) {
-        return call->bound->why_not;
-    }
     call->x = call->y = move.keys->data;
     call->shifts = move.rope.positions->data;
-    return {};
+    return find_run(*call->maker->moves, key, run, call);
 }
 
 }  // namespace halyard_ggml

@@ -6,6 +6,7 @@
 
 #include <halyard/halyard_kv.hpp>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,16 +15,17 @@ namespace halyard_ggml {
 
 /// What a bound run depends on.
 struct RunKey {
-    std::int64_t shape[4];         // batch, tokens, heads, head_dim in elements of a head
-    std::int64_t in[3], out[3];    // strides, in elements, of batch, tokens, heads; of a cache 0, slot, 0
+    std::array<std::int64_t, 4> shape;    // batch, tokens, heads, head_dim in elements of a head
+    std::array<std::int64_t, 4> in, out;  // strides, in elements, of the same; of a cache's batch 0
+    std::int64_t rotary_dim;              // 0: nothing rotates
     std::int64_t offset, n_slots;  // 0 slots: there is no cache
     std::int64_t stride_slot_numbers;
     std::int64_t hadamard;  // n of the transform, or 0
-    std::int32_t in_dtype, out_dtype;
+    halyard::dtype in_dtype, out_dtype;
     std::int32_t groups;  // HALYARD_GROUPS_… of the output, or 0
     std::int32_t slot_type;
     float eps;
-    bool is_half, is_inverse, is_in_place, is_rotated, is_move, has_norm, norm_is_of_rows, has_weight;
+    bool is_half, is_inverse, is_in_place, is_move, has_norm, norm_is_of_rows, has_weight;
 
     bool operator==(const RunKey &) const = default;
 };
