@@ -90,41 +90,33 @@ void *get_proc_address(ggml_backend_reg_t reg, const char *name) {
     return reinterpret_cast<void *>(set_use_ref);
 }
 
-/// Whether Halyard finds kernels here, those of stages among them: a CPU or HALYARD_TARGET may leave it the reference
-/// alone, which is slower than ggml. Returns why not, or nothing.
-std::string find_kernels() {
-    try {
-        auto tensor = halyard::describe_tensor(halyard::dtype::f32, 2, halyard::pairing::half);
-        auto kv = halyard::make_struct<halyard_kv_desc>();
-        kv.hadamard = 2;
-        tensor.kv = &kv;
-        const halyard::plan plan(halyard::plan_desc(2, {tensor}));
-    } catch (const halyard::error &error) {
-        return std::string(error.what()) + ", so nothing is replaced";
-    }
-    return {};
+/// Throws where Halyard finds no kernels here, those of stages among them: a CPU or HALYARD_TARGET may leave it the
+/// reference alone, which is slower than ggml.
+void find_kernels() {
+    auto tensor = halyard::describe_tensor(halyard::dtype::f32, 2, halyard::pairing::half);
+    auto kv = halyard::make_struct<halyard_kv_desc>();
+    kv.hadamard = 2;
+    tensor.kv = &kv;
+    const halyard::plan plan(halyard::plan_desc(2, {tensor}));
 }
 
-/// Puts Halyard in. Returns why not, or nothing.
+/// Puts Halyard in. Returns why not, or nothing; or throws.
 std::string hook() {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     if (device == nullptr) {
-        return "ggml has no CPU backend, so nothing is replaced";
+        return "ggml has no CPU backend";
     }
     ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(device);
     if (hooks().init_backend != nullptr) {
         return {};
     }
-    std::string why_not = find_kernels();
-    if (!why_not.empty()) {
-        return why_not;
-    }
+    find_kernels();
     // Its tables have a version of their own. Graphs and tensors have none, so these are tried.
     const std::string differs =
         reg->api_version == GGML_BACKEND_API_VERSION ? find_difference(device) : "the tables of backends";
     if (!differs.empty()) {
         return std::string("ggml ") + ggml_version() + " differs from the one that this library was built for in " +
-               differs + ", so nothing is replaced";
+               differs;
     }
     hooks().init_backend = device->iface.init_backend;
     hooks().get_proc_address = reg->iface.get_proc_address;
@@ -146,14 +138,15 @@ ggml_backend_reg registration = {GGML_BACKEND_API_VERSION, {get_name, get_device
 }  // namespace halyard_ggml
 
 extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init() {
+    std::string why_not;
     try {
-        const std::string why_not = halyard_ggml::hook();
-        if (why_not.empty()) {
-            return &halyard_ggml::registration;
-        }
-        halyard_ggml::log_line(GGML_LOG_LEVEL_WARN, why_not.c_str());
+        why_not = halyard_ggml::hook();
     } catch (const std::exception &error) {
-        halyard_ggml::log_line(GGML_LOG_LEVEL_WARN, error.what());
+        why_not = error.what();
     }
+    if (why_not.empty()) {
+        return &halyard_ggml::registration;
+    }
+    halyard_ggml::log_line(GGML_LOG_LEVEL_WARN, why_not + ", so nothing is replaced");
     return nullptr;
 }

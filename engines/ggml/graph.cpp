@@ -18,12 +18,12 @@ constexpr std::size_t max_known = 8;
 
 }  // namespace
 
-void log_line(ggml_log_level level, const char *text) {
+void log_line(ggml_log_level level, const std::string &text) {
     ggml_log_callback callback = nullptr;
     void *context = nullptr;
     ggml_log_get(&callback, &context);
     if (callback != nullptr) {
-        callback(level, (std::string("halyard: ") + text + "\n").c_str(), context);
+        callback(level, ("halyard: " + text + "\n").c_str(), context);
     }
 }
 
@@ -77,7 +77,7 @@ void Computer::log_counts() {
             line += (line.empty() ? what : "; ") + std::to_string(n) + ' ' + kind;
         }
         if (!line.empty()) {
-            log_line(GGML_LOG_LEVEL_INFO, line.c_str());
+            log_line(GGML_LOG_LEVEL_INFO, line);
         }
     }
 }

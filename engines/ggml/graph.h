@@ -39,11 +39,11 @@ private:
     Counts counts_;                                     // of those that are not known any more
 };
 
-/// In what the ggml that is loaded differs from the one that this was compiled for, or nothing: names, structs, and what a
-/// small graph computes with and without Halyard. Throws std::bad_alloc.
+/// In what the ggml that is loaded differs from the one that this was compiled for, or nothing: names, structs, and
+/// what a small graph computes with and without Halyard. Throws std::bad_alloc.
 std::string find_difference(ggml_backend_dev_t device);
 
 /// Writes a line to ggml's log.
-void log_line(ggml_log_level level, const char *text);
+void log_line(ggml_log_level level, const std::string &text);
 
 }  // namespace halyard_ggml
