@@ -9,6 +9,7 @@ import test_fused
 import torch
 from test_fused import check
 
+
 @pytest.mark.parametrize("model", ["llama", "qwen2"])
 def test_caches_of_a_model(pair, model):
     theirs, ours = pair(model)
@@ -22,10 +23,14 @@ def test_caches_of_a_model(pair, model):
 N_Q, N_KV, HEAD_DIM, BLOCK = 4, 2, 64, 32
 
 
-def module_by(table):
-    """What a path reads of a model's layer."""
+def run_path(fused, table, isa, qkv, slots):
+    """(cache, q) of tokens at their indices as positions, whose cos and sin are the table's."""
     rotary = SimpleNamespace(cos_sin_cache=table, is_neox_style=True)
-    return SimpleNamespace(num_heads=N_Q, num_kv_heads=N_KV, head_dim=HEAD_DIM, rotary_emb=rotary)
+    module = SimpleNamespace(num_heads=N_Q, num_kv_heads=N_KV, head_dim=HEAD_DIM, rotary_emb=rotary)
+    cache = torch.zeros(32, N_KV, BLOCK, 2 * HEAD_DIM, dtype=qkv.dtype)
+    q = torch.empty(len(qkv), N_Q * HEAD_DIM, dtype=qkv.dtype)
+    fused.KvPath(module, cache, isa).run(qkv, torch.arange(len(qkv)), slots, q)
+    return cache, q
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
@@ -40,13 +45,12 @@ def test_layouts(fused, isa, dtype):
     qkv = torch.randn(n, (N_Q + 2 * N_KV) * HEAD_DIM, generator=random).to(dtype)
     slots = torch.randperm(6 * BLOCK, generator=random)[:n]
     slots[::9] = -1
-    caches = [torch.zeros(6, N_KV, BLOCK, 2 * HEAD_DIM, dtype=dtype) for _ in range(2)]
-    q = torch.empty(n, N_Q * HEAD_DIM, dtype=dtype)
-    fused.KvPath(module_by(table), caches[0], isa).run(qkv, torch.arange(n), slots, q)
-    k_cache, v_cache = caches[1].view(6, N_KV, 2 * BLOCK, HEAD_DIM).chunk(2, dim=2)
+    ours, q = run_path(fused, table, isa, qkv, slots)
+    theirs = torch.zeros_like(ours)
+    k_cache, v_cache = theirs.view(-1, N_KV, 2 * BLOCK, HEAD_DIM).chunk(2, dim=2)
     own_q, k, v = qkv.view(n, -1, HEAD_DIM).split((N_Q, N_KV, N_KV), dim=1)
     torch.ops._C.cpu_attn_reshape_and_cache(k, v, k_cache, v_cache, slots, isa, 1.0, 1.0, "auto")
-    assert torch.equal(caches[0], caches[1]) and torch.equal(q.view_as(own_q), own_q)
+    assert torch.equal(ours, theirs) and torch.equal(q.view_as(own_q), own_q)
 
 
 def test_openmps_threads(fused):
@@ -57,11 +61,9 @@ def test_openmps_threads(fused):
     results = []
     for n_threads in 1, 2:
         openmp.omp_set_num_threads(n_threads)
-        cache, q = torch.zeros(n // BLOCK, N_KV, BLOCK, 2 * HEAD_DIM), torch.empty(n, N_Q * HEAD_DIM)
-        fused.KvPath(module_by(table), cache, "vec").run(qkv, torch.arange(n), torch.arange(n), q)
-        results.append((cache, q))
+        results.append(run_path(fused, table, "vec", qkv, torch.arange(n)))
     openmp.omp_set_num_threads(1)
-    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+    assert all(map(torch.equal, *results))
 
 
 @pytest.mark.parametrize("model", ["llama", "gemma3_text"])

@@ -1,9 +1,9 @@
 """The plug-in as vLLM loads it, and what it says where it does nothing."""
 
 import json
-import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -58,45 +58,23 @@ def test_no_kernels(run):
     assert words.count("Halyard does nothing: ") == 1 and "but the target is reference" in words
 
 
-@pytest.fixture
-def said(monkeypatch):
-    """What register() says, and whether it did anything."""
+def test_what_is_said_of_other_surroundings(monkeypatch, fused):
     from halyard import vllm as plugin
-
-    def said():
+    from vllm.platforms import current_platform
+    for words, change, *changed in (
+            ("the plug-in is for CPUs", monkeypatch.setattr, type(current_platform), "is_cpu", lambda self: False),
+            ("vLLM cannot be imported", monkeypatch.setitem, sys.modules, "vllm.platforms", None),
+            ("not as the plug-in knows it .*llama_that_is_not_there", monkeypatch.setitem, fused.KNOWN,
+             "LlamaAttention", "llama_that_is_not_there")):
+        said = []
         monkeypatch.setenv("HALYARD_VLLM", "fused")
         monkeypatch.setattr(plugin, "_said", set())
-        records = []
-        handler = logging.Handler()
-        handler.emit = lambda record: records.append(record.getMessage())
-        plugin.logger.addHandler(handler)
-        try:
-            for _ in range(2):  # as vLLM may do
-                plugin.register()
-        finally:
-            plugin.logger.removeHandler(handler)
-        return records
-    return said
-
-
-def test_another_platform(monkeypatch, said):
-    from vllm.platforms import current_platform
-    monkeypatch.setattr(type(current_platform), "is_cpu", lambda self: False)
-    sentence, = said()
-    assert "the plug-in is for CPUs" in sentence
-
-
-def test_no_vllm(monkeypatch, said):
-    monkeypatch.setitem(sys.modules, "vllm.platforms", None)
-    sentence, = said()
-    assert "vLLM cannot be imported" in sentence
-
-
-def test_a_vllm_of_other_parts(monkeypatch, said):
-    from halyard.vllm import fused
-    monkeypatch.setitem(fused.KNOWN, "LlamaAttention", "llama_that_is_not_there")
-    sentence, = said()
-    assert "not as the plug-in knows it" in sentence and "llama_that_is_not_there" in sentence
+        monkeypatch.setattr(plugin.logger, "log", lambda level, sentence, said=said: said.append(sentence))
+        change(*changed)
+        for _ in range(2):  # as vLLM may do
+            plugin.register()
+        monkeypatch.undo()
+        assert len(said) == 1 and re.search(words, said[0])
 
 
 def test_a_vllm_of_other_code(monkeypatch, fused):
