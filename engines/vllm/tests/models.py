@@ -123,18 +123,6 @@ def caches_of(engine):
     return [cache.clone() for cache in runner_of(engine).kv_caches]
 
 
-def count_preemptions(engine):
-    """What tells how often a sequence was thrown out from now on."""
-    scheduler = engine.llm_engine.engine_core.engine_core.scheduler
-    counted, stock = [], scheduler._preempt_request
-
-    def preempt(*arguments, **others):
-        counted.append(None)
-        return stock(*arguments, **others)
-    scheduler._preempt_request = preempt
-    return lambda: len(counted)
-
-
 def main(folder, dtype, how):
     """Prints what a model generates, and what the plug-in that vLLM has loaded made of it."""
     import sys
