@@ -1,5 +1,3 @@
-import contextlib
-
 import models  # sets vLLM's environment before it is imported
 import pytest
 import torch
@@ -16,17 +14,6 @@ def fused():
 
 
 @pytest.fixture(scope="session")
-def stock(fused):
-    """While it lasts, layers that are made are vLLM's."""
-    @contextlib.contextmanager
-    def stock():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fused, "_why_not", lambda module: "a test compares with vLLM's")
-            yield
-    return stock
-
-
-@pytest.fixture(scope="session")
 def folder_of(tmp_path_factory):
     """The folder of a small model, made where it is asked for the first time."""
     made = {}
@@ -40,12 +27,13 @@ def folder_of(tmp_path_factory):
 
 
 @pytest.fixture
-def pair(fused, stock, folder_of):
+def pair(fused, folder_of, monkeypatch):
     """(vLLM's, ours): engines of one model."""
     def pair(model_type, dtype=None, more=None, **settings):
         folder = folder_of(model_type, **(more or {}))
         dtype = dtype or models.dtype_of(model_type)
-        with stock():
+        with monkeypatch.context() as patch:
+            patch.setattr(fused, "_why_not", lambda module: "a test compares with vLLM's")
             theirs = models.make_engine(folder, dtype, **settings)
         return theirs, models.make_engine(folder, dtype, **settings)
     return pair

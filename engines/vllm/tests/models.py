@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import sys
 
 os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind",
                   HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", VLLM_DO_NOT_TRACK="1")
@@ -125,7 +126,6 @@ def caches_of(engine):
 
 def main(folder, dtype, how):
     """Prints what a model generates, and what the plug-in that vLLM has loaded made of it."""
-    import sys
     engine = make_engine(folder, dtype, eager=how == "eager")
     generated = generate(engine, prompts(1, 5, 33, 200))
     plugin = sys.modules.get("halyard.vllm")
@@ -136,5 +136,4 @@ def main(folder, dtype, how):
 
 
 if __name__ == "__main__":
-    import sys
     main(*sys.argv[1:])
