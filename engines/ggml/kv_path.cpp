@@ -20,7 +20,7 @@ namespace {
 // gains at one. By 8 and 32 heads of 128, 48 MB being read between (Rocket Lake, one thread): ggml's SET_ROWS is as
 // fast up to 8 tokens, and from 32 on one call for both takes .6 to .9 of the time. A norm of whole tokens, which goes
 // through blocks, gains from 8 tokens on with 32 heads, and from 32 on with 8.
-constexpr std::int64_t norm_from = 2, row_norm_from = 16;    // of heads, and of whole tokens
+constexpr std::int64_t norm_from = 2, row_norm_from = 16;  // of heads, and of whole tokens
 constexpr std::int64_t cache_from = 64, records_from = 2;  // into caches of floats, and into quantised ones
 
 /// How far behind a node its SET_ROWS is looked for: a layer computes less between k's and v's.

@@ -93,8 +93,7 @@ void Replacements::add(Angles &angles, PathFinder &finder, int i) {
 bool Replacements::add_move(Angles &angles, PathFinder &finder, int i) {
     Move move;
     Call call;
-    if (!find_move(finder.graph(), i, &move) ||
-        (move.rope.factors != nullptr && !finder.is_ready(move.rope.factors))) {
+    if (!find_move(finder.graph(), i, &move) || (move.rope.factors != nullptr && !finder.is_ready(move.rope.factors))) {
         return false;
     }
     const std::string why = bind(angles, move, &call);

@@ -5,7 +5,6 @@
 
 #include <ggml.h>
 
-#include <algorithm>
 #include <cstddef>
 
 namespace halyard_ggml {

@@ -18,7 +18,7 @@ struct RunKey {
     std::array<std::int64_t, 4> shape;    // batch, tokens, heads, head_dim in elements of a head
     std::array<std::int64_t, 4> in, out;  // strides, in elements, of the same; of a cache's batch 0
     std::int64_t rotary_dim;              // 0: nothing rotates
-    std::int64_t offset, n_slots;  // 0 slots: there is no cache
+    std::int64_t offset, n_slots;         // 0 slots: there is no cache
     std::int64_t stride_slot_numbers;
     std::int64_t hadamard;  // n of the transform, or 0
     halyard::dtype in_dtype, out_dtype;

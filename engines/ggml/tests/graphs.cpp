@@ -121,8 +121,7 @@ const std::vector<Layer> layers = {
 
 class Model {
 public:
-    Model(const Layer &layer, int n_threads)
-        : layer_(layer), backend_(make_backend(n_threads)) {
+    Model(const Layer &layer, int n_threads) : layer_(layer), backend_(make_backend(n_threads)) {
         for (ggml_tensor **cache : {&k_cache_, &v_cache_}) {
             *cache = ggml_new_tensor_2d(fixed_.get(), layer.type, layer.head_dim * n_kv_heads, n_slots);
         }

@@ -67,8 +67,7 @@ struct Settings {
 
 class Session {
 public:
-    Session(llama_model *model, const Settings &settings)
-        : model_(model), context_(make_context(model, settings)) {}
+    Session(llama_model *model, const Settings &settings) : model_(model), context_(make_context(model, settings)) {}
 
     bool has_context() const { return context_ != nullptr; }
 

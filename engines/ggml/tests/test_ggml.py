@@ -120,7 +120,7 @@ class Tests:
         """The program never asks ggml to load backends, so a preloaded library does. Each architecture's logits are
         then compared with those of the same model saved and loaded: Halyard's with Halyard's."""
         preload = pathlib.Path(self.folder.name) / "libhalyard_ggml_load.so"
-        preload.symlink_to(pathlib.Path(self.library).with_name(preload.name))  # the list of what is preloaded is split at spaces
+        preload.symlink_to(pathlib.Path(self.library).with_name(preload.name))  # LD_PRELOAD is split at spaces
         for _ in range(3):  # a thread writes the program's log, and loses its end where the machine is busy
             status, output, report = self.run(self.llama_bin / "test-llama-archs", "--seed", "1", "-v", "4",
                                               loads=self.library, preload=str(preload))
