@@ -1,4 +1,5 @@
-"""Breaks the runtime on purpose, to see which tests notice: mutate.py [conditions|values|kernels] [FILE...] [--seed N] [--count N]
+"""Breaks code on purpose, to see which tests notice:
+    mutate.py [conditions|values|kernels] [FILE...] [--seed N] [--count N]
 
 conditions (the default) breaks each check, one at a time. A check is a condition that is returned, chooses between an
 error and none, or whose branch fails or leaves early. It is broken by never holding ("deleted") and by holding just
@@ -420,7 +421,7 @@ class Builds:
         if not (self.host / "build.ninja").exists():
             (self.root / ".deps").unlink(missing_ok=True)
             (self.root / ".deps").symlink_to(ROOT / ".deps")
-            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF",  # the host build's kernels have no mutants
+            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF",  # the host's kernels have no mutants
                        "-DHALYARD_BUILD_CUDA=OFF" if self.emits else f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]
             subprocess.run(command, cwd=self.root, stdout=sys.stderr, check=True)
         print("building", *targets, file=sys.stderr)

@@ -252,7 +252,8 @@ def emitted_twice(build):
     emit = [*PYTHON, build.source / "generators/emit/emit.py", "--generator", build.folder / "bin/halyard_generator",
             "--halide", build.HALYARD_HALIDE_VERSION, "--schedules", "none"]
     for triple, target, kernel, suffixes in [
-            ("x86-64-linux", "x86_avx512", "halyard_rows_phase", ".s .o"), ("arm-64-linux", "arm_neon", "halyard_rows_phase", ".s"),
+            ("x86-64-linux", "x86_avx512", "halyard_rows_phase", ".s .o"),
+            ("arm-64-linux", "arm_neon", "halyard_rows_phase", ".s"),
             ("x86-64-linux", "cuda_sm80", "halyard_rotate_half_f32", ".o .ptx")]:
         folders = [build.scratch / name for name in ("emitted once", "emitted again/elsewhere")]
         for folder in folders:
