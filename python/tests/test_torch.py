@@ -224,12 +224,8 @@ def test_other_derivatives_are_refused(angles):
 
 BAD_OPERANDS = [  # of an operator itself, and a part of the sentence
     (dict(how="nothing"), "alive"), (dict(how=lambda how: how + "|0"), "describe"),
-    (dict(how=lambda how: how.replace(how[:4], "0000")), "alive"), (dict(q=lambda q: q[0, 0]), "q has the shape"),
-    (dict(q=torch.Tensor.double), "float64"), (dict(q=lambda q: q[..., :DIM - 2]), "not inside a head"),
-    (dict(positions=torch.arange(4)), "positions"), (dict(positions=torch.zeros(5)), "positions"),
-    (dict(positions=torch.zeros(2, 5, 1).long()), "positions"), (dict(start=2**40), "position"),
-    (dict(q=lambda q: q[:, :1].expand(2, 5, 3, WIDTH)), "STRIDE|meet|element|share"),
-    (dict(k=lambda q: q), "share|overlap"), (dict(k=lambda q: q[:, :3].clone()), "shape")]
+    (dict(q=lambda q: q[0, 0]), "q has the shape"), (dict(positions=torch.zeros(5)), "positions"),
+    (dict(start=2**40), "position"), (dict(k=lambda q: q), "share|overlap")]
 
 
 @torch.no_grad()
@@ -250,11 +246,8 @@ def test_bad_input(rng, angles):
     (q, k), how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles)
     turn = functools.partial(rotate, angles=angles, positions=0)
     for raised, words, call in (
-            (halyard.Error, "positions", lambda: turn(q, positions=torch.zeros(5))),
             (halyard.Error, "layout", lambda: turn(q, layout="tbhd")),
-            (halyard.Error, "pairing", lambda: turn(q, pairing="neox")),
             (halyard.Error, "rotary_offset", lambda: turn(q, rotary_offset=WIDTH)),
-            (halyard.Error, "float64", lambda: turn(q.double())),
             (halyard.Error, "lie on cpu and meta", lambda: turn(q, positions=torch.arange(5, device="meta"))),
             (Exception, "float64", lambda: torch.compile(turn, fullgraph=True, backend="eager")(q.double())),
             (halyard.Error, "no_grad", lambda: ops.rotate_(q, how)),
