@@ -19,10 +19,9 @@ def test_arguments(rng, dtype):
     rows = (of(theta).astype(np.float32) for of in (np.cos, np.sin))
     right = 2 * halyard.rotate(x, angles=halyard.AngleSource.given(*rows, by_token=True))
     np.testing.assert_allclose(y, right, rtol=0, atol=5e-6)
-    gaps = np.repeat(positions, 2, axis=2)[..., ::2]
-    for others in gaps, np.asfortranarray(positions), positions[..., ::-1].copy()[..., ::-1]:
-        for by in matrix, np.asfortranarray(matrix), matrix[::-1].copy()[::-1]:
-            assert np.array_equal(halyard.rotate(x, angles=linear(others, by)), y / 2)
+    for others, by in (np.repeat(positions, 2, axis=2)[..., ::2], matrix[::-1].copy()[::-1]), map(np.asfortranarray, (
+            positions, matrix)):
+        assert np.array_equal(halyard.rotate(x, angles=linear(others, by)), y / 2)
     assert np.array_equal(halyard.rotate(x[1], angles=linear(positions[:, 1], matrix)), y[1] / 2)
     for shared in positions[:, 1], np.broadcast_to(positions[:, 1:], positions.shape):
         both = halyard.rotate(np.stack([x[1], x[1]]), None, x, angles=linear(shared, matrix), threads=2)
@@ -34,12 +33,11 @@ def test_refused():
     for bad, says in (((positions[0], matrix), "positions"), ((positions, matrix[0]), "matrix"),
                       ((positions.astype(int), matrix), "positions"), ((positions, matrix.astype(int)), "matrix"),
                       ((positions, np.ones((3, 8))), "2 axes"), ((positions[:, :0], matrix), "empty"),
-                      ((positions, matrix[:, :0]), "empty"), ((positions * 2.0 ** 40, matrix), r"2\^31")):
+                      ((positions, matrix[:, :0]), "empty")):
         with pytest.raises(halyard.Error, match=says):
             linear(*bad)
-    for factor in 0.0, -1.0:
-        with pytest.raises(halyard.Error, match="attention_factor"):
-            linear(positions, matrix, attention_factor=factor)
+    with pytest.raises(halyard.Error, match="attention_factor"):
+        linear(positions, matrix, attention_factor=0.0)
     with pytest.raises(TypeError):
         linear([1.0], matrix)
     x = np.ones((5, 3, 16), np.float32)
