@@ -134,10 +134,8 @@ def check_refusals(device, source, q):
             ("out of q lies on the CPU", Tensor(q, out=near), {}), ("k lies on the CPU", q, dict(k=near)),
             ("device 1", Tensor(q, out=OnDevice(q.shape, device=1, address=q.address)), {}),
             ("positions is a number", q, dict(positions=3)),
-            ("positions lies on the CPU", q, dict(positions=np.arange(9))),
             ("angles are given", q, dict(angles=AngleSource.given(rows, rows), positions=at)),
-            ("target", q, dict(target="x86_avx2")),
-            ("out of q", Tensor(q, out=OnDevice(q.shape, address=q.address + 4)), {})):
+            ("target", q, dict(target="x86_avx2"))):
         with pytest.raises(halyard.Error, match=sentence):
             halyard.rotate(x, **{"angles": source, "in_place": True, **more})
 
@@ -162,7 +160,7 @@ def check_results(device, source, rng):
     def draw(shape, dtype):
         return rng.standard_normal(shape).astype(dtype)
 
-    def compare(tensors, caches=3 * [None], weights=3 * [None], *, in_place=False, rotary_offset=0, on_both={}, **more):
+    def compare(tensors, caches=3 * [None], weights=3 * [None], *, in_place=False, on_both={}, **more):
         """Results of the device and of the CPU; on_both are arguments that are arrays."""
         def rotate(place):
             told, made = [], []
@@ -170,7 +168,7 @@ def check_results(device, source, rng):
                 x, cache, weight = (None if each is None else place(each) for each in (x, cache, weight))
                 out = None if cache is not None else x if in_place else place(np.zeros(x.shape, x.dtype))
                 norm = None if weight is None else Norm(weight, 1e-5)
-                told.append(Tensor(x, rotary_offset=rotary_offset, norm=norm, cache=cache, out=out))
+                told.append(Tensor(x, norm=norm, cache=cache, out=out))
                 made.append(cache if out is None else out)
             given = {name: place(x) for name, x in on_both.items()}
             halyard.rotate(*told, angles=source, **more, **given)
@@ -186,10 +184,6 @@ def check_results(device, source, rng):
             for positions in {}, given, dict(positions=np.full((1, 1), 77)):
                 compare([q, k], in_place=in_place, on_both=positions)
         compare([q], on_both=given, pairing="interleaved", inverse=True)
-        compare([draw((9, 4, 96), dtype)], on_both=given, rotary_offset=32)
-        # One token of each sequence.
-        compare([draw((9, 1, heads, DIM), dtype) for heads in (4, 2)], in_place=True,
-                on_both=dict(positions=given["positions"].astype(np.int32).reshape(9, 1)))
         stored = dict(given, slots=rng.permutation(16)[:9].astype(np.int32))
         stored["slots"][4] = -1
         weights = [rng.standard_normal(DIM).astype(dtype) for _ in range(2)]  # of what a device has a kernel for

@@ -63,7 +63,6 @@ def test_hadamard(angles, qkv):
     plain = rotate(*qkv, angles=angles)
     q, k, v = rotate(Tensor(qkv[0], hadamard=DIM), qkv[1], Tensor(qkv[2], hadamard=DIM), angles=angles)
     np.testing.assert_allclose(halyard.convert(q, hadamard=DIM), plain[0], atol=1e-5)
-    np.testing.assert_allclose(q.sum(-1), plain[0][..., 0] * np.sqrt(DIM), atol=2e-4)
     assert np.array_equal(k, plain[1]) and np.array_equal(v, halyard.convert(qkv[2], hadamard=DIM))
     here, there = (rotate(Tensor(qkv[1], hadamard=DIM), angles=angles, positions=at) for at in (0, 5))
     rerotate(Tensor(here, hadamard=DIM), angles=angles, from_positions=0, positions=5)

@@ -69,9 +69,8 @@ def test_what_is_refused(angles, packed):
     for arguments, kind, words in (
             ((x[:, :-1],), halyard.Error, "packed has the shape"), ((x[:, ::2],), halyard.Error, "dense"),
             ((x[0],), halyard.Error, "columns"), ((x, np.arange(3)), halyard.Error, "positions"),
-            ((x, np.arange(4.0)), halyard.Error, "positions"), ((None,), TypeError, "packed"),
-            ((x, None, np.arange(4)), halyard.Error, "slots"), ((x, None, None, x[:, :3]), halyard.Error, "out has"),
-            ((np.broadcast_to(x, x.shape),), halyard.Error, "read-only"), ((x.astype(int),), halyard.Error, "int64")):
+            ((None,), TypeError, "packed"), ((x, None, None, x[:, :3]), halyard.Error, "out has"),
+            ((np.broadcast_to(x, x.shape),), halyard.Error, "read-only")):
         before = x.copy()
         with pytest.raises(kind, match=words):
             prepared(*arguments)
