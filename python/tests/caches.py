@@ -1,8 +1,12 @@
-"""Small caches of each layout, and what lies in their slots."""
+"""Small caches of each layout, what lies in their slots, and tokens that are stored and move."""
+
+import numpy as np
 
 import halyard
 
 N_SLOTS, PAGE, TILE = 32, 8, 8
+SLOTS = np.array([9, 30, -1, 0, 17])
+FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
 # Of each layout the dimensions of slots, of heads and of elements.
 ORDERS = {"rows": (0, 1, 2), "nhd": (0, 1, 2, 3), "hnd": (0, 2, 1, 3), "tiled": (0, 3, 1, 2, 4)}
 

@@ -15,6 +15,12 @@ def rng():
     return np.random.default_rng(20261121)
 
 
+@pytest.fixture
+def keys(rng):
+    """Five tokens of two heads of 64."""
+    return rng.standard_normal((5, 2, 64)).astype(np.float32)
+
+
 @pytest.fixture(scope="session")
 def angles():
     """Exact ones at every position, for 64 columns."""

@@ -19,11 +19,6 @@ def zeros(*shape, dtype=np.float32):
     return np.zeros(shape, dtype)
 
 
-@pytest.fixture(scope="module")
-def angles():
-    return halyard.AngleSource(halyard.Frequencies.from_base(1e4, DIM), first=0, n_positions=100)
-
-
 # What is said of q, which is X if nothing else is, of k and of the call, and a part of the sentence that is raised. q
 # goes to a poisoned array if they say no more.
 BAD = [
@@ -114,8 +109,8 @@ def test_bad_input(angles, raised, given, sentence):
 
 
 def test_errors_have_a_status(angles):
-    with pytest.raises(ValueError, match="100") as caught:
-        halyard.rotate(X, angles=angles, positions=100)
+    with pytest.raises(ValueError, match="2147483648") as caught:
+        halyard.rotate(X, angles=angles, positions=2**31)
     assert isinstance(caught.value, halyard.Error) and caught.value.status == "HALYARD_ERROR_POSITION"
     with pytest.raises(TypeError, match="layout is a int"):
         halyard.Cache(X, 3)

@@ -6,12 +6,11 @@ import pytest
 
 import caches
 import halyard
+from caches import FROM, SLOTS, TO
 from halyard import Cache, Norm, Tensor, rerotate, rotate
 
 DIM, HEADS, TOKENS = 64, 3, 5
-SLOTS = np.array([9, 30, -1, 0, 17])
 STORED = SLOTS >= 0
-FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
 
 
 @pytest.fixture

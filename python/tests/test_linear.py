@@ -19,8 +19,8 @@ def test_arguments(rng, dtype):
     rows = (of(theta).astype(np.float32) for of in (np.cos, np.sin))
     right = 2 * halyard.rotate(x, angles=halyard.AngleSource.given(*rows, by_token=True))
     np.testing.assert_allclose(y, right, rtol=0, atol=5e-6)
-    for others, by in (np.repeat(positions, 2, axis=2)[..., ::2], matrix[::-1].copy()[::-1]), map(np.asfortranarray, (
-            positions, matrix)):
+    for others, by in ((np.repeat(positions, 2, axis=2)[..., ::2], matrix[::-1].copy()[::-1]),
+                       (np.asfortranarray(positions), np.asfortranarray(matrix))):
         assert np.array_equal(halyard.rotate(x, angles=linear(others, by)), y / 2)
     assert np.array_equal(halyard.rotate(x[1], angles=linear(positions[:, 1], matrix)), y[1] / 2)
     for shared in positions[:, 1], np.broadcast_to(positions[:, 1:], positions.shape):

@@ -6,15 +6,10 @@ import pytest
 
 import caches
 import halyard
+from caches import FROM, TO
 from halyard import AngleSource, Cache, Frequencies, Tensor
 
 DIM, HEADS, TOKENS = 64, 2, 5
-FROM, TO = np.array([7, 100, 3, 0, 131_071]), np.array([0, 90, 2**31 - 1, 5, 131_000])
-
-
-@pytest.fixture
-def keys(rng):
-    return rng.standard_normal((TOKENS, HEADS, DIM)).astype(np.float32)
 
 
 def test_arguments(angles, keys):

@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 import halyard
+from caches import FROM, SLOTS, TO
 from halyard import Groups, Tensor
 
 DIM, HEADS, TOKENS = 64, 2, 5
-SLOTS = np.array([9, 30, -1, 0, 17])
-MOVE = dict(from_positions=np.array([7, 100, 3, 0, 131_071]), positions=np.array([0, 90, 2**31 - 1, 5, 131_000]))
-
-
-@pytest.fixture
-def keys(rng):
-    return rng.standard_normal((TOKENS, HEADS, DIM)).astype(np.float32)
+MOVE = dict(from_positions=FROM, positions=TO)
 
 
 def test_rotations_go_to_records(angles, keys):
