@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import functools
-import re
 import subprocess
 import sys
 
