@@ -181,14 +181,14 @@ def line_of(text, at):
 
 
 def write(mutants):
-    """All sources with their mutants, by file. Compilers name the lines that a file itself has. Of edits at one place
+    """The sources that have mutants, by file. Compilers name the lines that a file itself has. Of edits at one place
     those are first that end there, the inner ones before the outer ones."""
     edits = collections.defaultdict(list)
     for number, mutant in mutants.items():
         for i, (begin, end, new) in enumerate(mutant.edits):
             edits[mutant.file].append((begin, end, number * (-1) ** i, new.replace("ID", str(number))))
     sources = {}
-    for file in FILES if edits.keys() <= set(FILES) else ARITHMETIC:
+    for file in edits:
         text, parts, at = read(file)[0], [], 0
         for begin, end, _, new in sorted(edits[file]):
             parts += [text[at:begin], new]
@@ -473,6 +473,8 @@ def main():
     files = [file for file in FILES if file.startswith(tuple(f"runtime/{name}" for name in options.what or [""]))]
     values = Values(options.seed, options.count, FILES) if kind == "values" else None
     if kind == "kernels":
+        if options.what:
+            parser.error("kernels takes no FILE")
         files = ARITHMETIC
         values = Values(options.seed, options.count // 10, files)
     builds = Builds(kind, values)
