@@ -432,7 +432,7 @@ private:
             }
             slot = draw_.one_in(are_ranges ? 4 : 9) ? -1 : slot;
             if (choice_.has_bad && draw_.one_in(choice_.on_device ? 4 : 40)) {
-                slot = draw_.one_in(2) ? -2 - draw_.in(0, 9) : n_slots + draw_.in(0, 99);
+                slot = draw_.one_in(2) ? -2 - draw_.in(0, 9) : n_slots + (draw_.one_in(2) ? 0 : draw_.in(1, 99));
             }
             used.push_back(slot);
             write_number(slots.type, place_of_number(slots, i / n_tokens_, i % n_tokens_), slot);

@@ -101,20 +101,19 @@ bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
             axis.step = -step;
         }
         rest += axis.reach();
-        axes[n++] = axis;
-    }
-    std::sort(axes, axes + n, [](const Axis &one, const Axis &other) { return one.step > other.step; });
-    // Equal steps add up to one axis; that keeps the search short for two views of one buffer.
-    int merged = 0;
-    for (int i = 0; i < n; i++) {
-        if (merged > 0 && axes[merged - 1].step == axes[i].step) {
-            axes[merged - 1].count += axes[i].count - 1;
+        // Long steps come first. Equal steps add up to one axis: that keeps the search short for two views of one
+        // buffer.
+        Axis *const at = std::find_if(axes, axes + n, [&](const Axis &other) { return other.step <= axis.step; });
+        if (at != axes + n && at->step == axis.step) {
+            at->count += count - 1;
         } else {
-            axes[merged++] = axes[i];
+            std::copy_backward(at, axes + n, axes + n + 1);
+            *at = axis;
+            n++;
         }
     }
     int budget = 1000;
-    return can_reach(axes, merged, rest, target, a.element_bytes, b.element_bytes, budget);
+    return can_reach(axes, n, rest, target, a.element_bytes, b.element_bytes, budget);
 }
 
 }  // namespace halyard

@@ -151,7 +151,7 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
                        "{'rope_theta': 1e4}}"),
          "{'base': 1e4}"},
         // Lengths that the config states. Qwen2.5's says max_position_embeddings 32768, factor 4.
-        {read_fixture("qwen-7b"), "{'first_seq_len': 0, 'last_seq_len': 8192}", nullptr, 8192},
+        {type("qwen", "'use_dynamic_ntk': true"), "{'first_seq_len': 0, 'last_seq_len': 8192}", nullptr, 8192},
         {phi3(), "{'first_seq_len': 0, 'last_seq_len': 4096}", nullptr, 4096},
         {phi3(), "{'first_seq_len': 4097, 'last_seq_len': 9007199254740992}", nullptr, 4097},
         {read_fixture("internlm2.5-7b"), "{'base': 1e6, 'original_max_position': 32768, 'max_position': 32768}"},

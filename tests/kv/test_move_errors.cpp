@@ -105,6 +105,8 @@ TEST_CASE("errors: moves, positions", "[errors][kv][moves]") {
         runs.refuse_each(HALYARD_ERROR_POSITION, {INT64_MIN, INT64_MAX},
                          {{name + std::string("[batch 0, token 2]"), padding}});
         runs.accept({{padding, INT64_MIN}, {s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}});
+        runs.refuse(HALYARD_ERROR_POSITION, {name + std::string("[batch 0, token 1]")},  // which has slot 0
+                    {{s.numbers(first)[1], INT64_MIN}, {s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}});
         // Batch row 1, which may share it, stores its token 2.
         runs.refuse(HALYARD_ERROR_POSITION, {name + std::string("[batch 1, token 2]")},
                     {{padding, INT64_MIN},
