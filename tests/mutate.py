@@ -44,7 +44,7 @@ PROGRAMS = {
     "halyard_test_allocations": None,
     "halyard_tests": "~[emulated]",
     "halyard_cuda_calls_tests": "*",
-    "halyard_cuda_tests": "~[cuda_sm80]",
+    "halyard_cuda_tests": "*",
 }
 # Checks of the tool are noticed by its tests. Those of the library must be noticed by its own, and no kernel makes any.
 OF_TOOL, OF_KERNELS = re.compile(r"\[(?:tool|npy)\]"), re.compile(r"\[(?:kernel|checker)\]")

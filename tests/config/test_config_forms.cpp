@@ -115,6 +115,12 @@ TEST_CASE("config: what is read of rarer forms", "[config]") {
     half["rope_interleave"] = false;
     check_facts({
         {llama("{'model_type': 'some-other-model'}"), "{'pairing': null}"},
+        {inside(llama("{'model_type': 'another'}"), "{'model_type': 'other'}"), "{'base': 5e5}"},
+        {inside(llama("{'model_type': null}"), "{'model_type': null}"), "{'base': 5e5}"},
+        {type("llama", "'rope_parameters': {'rope_theta': 1e4, 'partial_rotary_factor': 0.5}"), "{'rotary_dim': 64}"},
+        {type("llama", "'use_mla': false"), "{'pairing': 'half'}"},
+        {yarn("'attn_factor': 1"), "{'rotary_dim': 128}"},
+        {type("step3p5"), "{'base': 1e4}"},
         // Which order a model that is not known has in the end is not known either.
         {llama("{'model_type': 'other', 'rope_interleave': true}"), "{'pairing': null}"},
         {half, "{'pairing': 'half', 'out_pairing': 'half'}"},
@@ -236,6 +242,7 @@ TEST_CASE("config: the layer of a number", "[config]") {
         {differing, 3, 1e6},
         {read_fixture("llama-2-7b"), 31, 1e4},
         {type("smollm3"), 6, 2e6},
+        {type("cohere2"), 6, 1e4, sliding},
         {v4, 0, 1e4},
         {v4, 1, 16e4},
         {step, 45, 0, nullptr, "the model has 45"},
@@ -245,6 +252,8 @@ TEST_CASE("config: the layer of a number", "[config]") {
         {read_fixture("smollm3-3b"), 3, 0, nullptr, "layer 3 has no RoPE"},
         {type("smollm3"), 7, 0, nullptr, "layer 7 has no RoPE"},
         {type("cohere2"), 6, 0, nullptr, "layer_type is needed beside layer 6"},
+        {type("exaone4"), 6, 0, nullptr, "layer_type is needed beside layer 6"},
+        {type("llama4_text"), 6, 5e5},
         {type("cohere2", "'layer_types': ['sliding_attention', 'full_attention']"), 1, 0, nullptr, "have no RoPE"},
         {read_fixture("gemma-4-12b"), 48, 0, nullptr, "the model has 48"},
         {read_fixture("qwen2-vl-7b"), 0, 0, vision, "all layers of an image encoder are alike"},
