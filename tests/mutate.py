@@ -108,7 +108,12 @@ EQUIVALENT = {check: reason for reason, checks in {
     "takes another way, to the same bits": [
         "angle_source.h deleted: kind == halyard::AngleKind::given", "pair_axes.cpp deleted: desc.n_axes == 1",
         "path_run.cpp deleted: tensor.n_heads == 0", "path_run.cpp inverted: tensor.n_heads == 0",
-        "program.cpp deleted: !is_descending", "program.cpp deleted: !are_alike"],
+        "program.cpp deleted: !is_descending", "program.cpp deleted: !are_alike",
+        "call.cpp deleted: (stages.scale || stages.position_scales)",
+        "positions.cpp deleted: positions.is_consecutive && range.has(positions.at(data, batch, 0, axis)) && "
+        "range.has(positions.at(data, batch, positions.n_tokens - 1, axis))",
+        "call.cpp deleted: program.reads_rows && n <= max_block_tokens && program.n_tasks == 1 && share.count == 1 && "
+        "find_rows(row_input(program, given), 0, 0, n, row_of_token)"],
     "looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)": [
         "call.cpp deleted: slot >= 0"],
     "shows where a device or a target is missing, and all are here": [
@@ -117,7 +122,8 @@ EQUIVALENT = {check: reason for reason, checks in {
         r"driver.cpp deleted: reason[0] == '\0'", "driver.cpp deleted: require_device(error)"],
     "shows only where threads write at once (ThreadSanitizer may notice)": [
         "call.cpp deleted: slot / together % share.count == share.index",
-        "call.cpp inverted: slot / together % share.count == share.index", "cache.cpp deleted: slot >= slots.n_slots"],
+        "call.cpp inverted: slot / together % share.count == share.index", "cache.cpp deleted: slot >= slots.n_slots",
+        "cache.cpp deleted: first == token"],
     "joins heads that lie backwards too, which is as right": ["cuda_run.cpp deleted: step > 0"],
 }.items() for check in checks}
 

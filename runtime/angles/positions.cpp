@@ -10,10 +10,6 @@ namespace {
 
 halyard_status check_shape(const halyard_positions &given, std::int64_t n_batch, std::int64_t n_tokens,
                            std::int32_t n_axes, const char *name, halyard_error *error) {
-    if (given.shape[0] < 0 || given.shape[1] < 0) {
-        return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", given.shape[0], ", ", given.shape[1],
-                    "}, but neither may be negative");
-    }
     const std::int64_t n_columns = given.consecutive != 0 ? 1 : n_tokens;
     if ((given.shape[0] != 1 && given.shape[0] != n_batch) || given.shape[1] != n_columns) {
         return fail(error, HALYARD_ERROR_SHAPE, name, ".shape is {", given.shape[0], ", ", given.shape[1],

@@ -49,11 +49,11 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     if (shared != nullptr) {
         return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with ", shared);
     }
-    if (args.n_batch == 0 || args.n_tokens == 0) {
+    const std::int64_t n_pairs = angles.rotary_dim / 2, end = positions.count();
+    if (end == 0) {
         return HALYARD_OK;
     }
     HALYARD_TRY(check_positions(input, nullptr, error));
-    const std::int64_t n_pairs = angles.rotary_dim / 2, end = positions.count();
     const RowBlock block = row_block(angles.rotary_dim);
     for (std::int64_t at = 0; at < end; at += block.n_tokens) {
         for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {

@@ -99,7 +99,7 @@ Model find_model(const JsonObject &root) {
     }
     if (const auto *const known = find_model_type(model.type)) {
         model.known = known;
-    } else if (!model.around.empty() && !model.config.has("model_type") && !model.type.empty()) {
+    } else if (!model.config.has("model_type") && !model.type.empty()) {
         refuse_missing(model.config.name_of("model_type"));  // which the whole's type does not tell
     }
     check_uses_rope(model.config, model.type, model.is_known());

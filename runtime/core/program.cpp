@@ -227,7 +227,7 @@ void choose_large_kernels(Program &program) {
     for (int i = 0; n_mib >= std::uint64_t{least_non_temporal_mib} && i < plan.n_tensors; i++) {
         ProgramTensor &tensor = program.tensors[i];
         const TensorPlan &desc = plan.tensors[i];
-        if (tensor.n_heads == 0 || tensor.in_place || tensor.kernel == nullptr || tensor.kernel->function == nullptr) {
+        if (tensor.in_place || tensor.kernel == nullptr) {
             continue;
         }
         const Kernel &large = desc.kernel(Place::non_temporal, layout_of(tensor));

@@ -117,7 +117,6 @@ Stored find_stored(const Slots &slots, const void *data, const CacheDesc &cache,
 
 halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_slots,
                           Slots *out, halyard_error *error) noexcept {
-    HALYARD_TRY(check_struct(given, "args.kv.slots", error));
     HALYARD_TRY(read_form(*given, n_batch, n_tokens, "args.kv.slots", out, error));
     if (given->policy != HALYARD_SLOTS_CHECK && given->policy != HALYARD_SLOTS_RANGE_ONLY) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "args.kv.slots.policy is ", given->policy,
@@ -145,7 +144,7 @@ halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std:
         return fail(error, HALYARD_ERROR_NULL_POINTER, "args.kv.slots.scratch is NULL, but HALYARD_SLOTS_CHECK needs ",
                     out->scratch_bytes, " bytes");
     }
-    if (out->scratch_bytes != 0 && given->scratch_bytes < out->scratch_bytes) {
+    if (given->scratch_bytes < out->scratch_bytes) {
         return fail(error, HALYARD_ERROR_SHAPE, "args.kv.slots.scratch_bytes is ", given->scratch_bytes,
                     ", but must be at least ", out->scratch_bytes, " for ", n_slots, " slots");
     }

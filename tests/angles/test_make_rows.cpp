@@ -142,9 +142,9 @@ TEST_CASE("make_rows: rows by token serve only the shape that they were made for
     const auto of = [&](std::int64_t n_rows, bool is_shared) {
         return halyard::angle_source::given_by_token(rows.data(), n_rows, RotationRun::rotary_dim, is_shared);
     };
-    const auto five = of(5, false), six = of(6, false), one = of(1, true), three = of(3, true), by_batch = of(3, false);
+    const auto seven = of(7, false), six = of(6, false), one = of(1, true), three = of(3, true), by_batch = of(3, false);
     s.runs.refuse({
-        {HALYARD_ERROR_SHAPE, {"5 rows by_token", "2 x 3"}, {{s.args.angles, five.get()}}},
+        {HALYARD_ERROR_SHAPE, {"7 rows by_token", "2 x 3"}, {{s.args.angles, seven.get()}}},
         {HALYARD_ERROR_SHAPE, {"1 rows by_token that batch rows share", "2 x 3"}, {{s.args.angles, one.get()}}},
         {HALYARD_ERROR_SHAPE, {"3 rows by_token", "2 x 3"}, {{s.args.angles, by_batch.get()}}},
     });

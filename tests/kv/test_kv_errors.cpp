@@ -111,6 +111,7 @@ TEST_CASE("errors: kv path, slots of a run", "[errors][kv]") {
     const auto smaller = halyard::describe_nhd_cache(1, 4, KvRun::H, KvRun::D);  // of two caches counts
     runs.refuse({
         {HALYARD_ERROR_SHAPE, {}, {{slots.scratch_bytes, 0}}},
+        {HALYARD_ERROR_NULL_POINTER, {"slots.scratch is NULL", "needs 1 bytes"}, {{slots.scratch, nullptr}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 0, token 0] is 5", "-1 to 3"}, {{s.v_cache, smaller}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 1, token 2] is 0, as is slots[batch 0, token 1]"}, {{values[5], 0}}},
         {HALYARD_ERROR_MISMATCH, {"args.kv.slots is set"}, {{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}}},

@@ -93,6 +93,9 @@ TEST_CASE("errors: moves, positions", "[errors][kv][moves]") {
         {HALYARD_ERROR_SHAPE, {}, {{from.n_axes, 2}}},
         {HALYARD_ERROR_OVERLAP, {"stages[1].cache", "from_positions.data"}, {{from.data, s.at(1310)}}},
         {HALYARD_ERROR_OVERLAP, {"y[0]", "from_positions.data"}, {{from.data, s.at(90)}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"from_positions.data leaves"},
+         {{s.args.positions, nullptr}, {from.data, before_the_end_of_memory<const void *>(3)}}},
     });
     for (const auto &[name, first] : {std::pair("positions", 2200), std::pair("from_positions", 2300)}) {
         auto &position = s.numbers(first)[4];

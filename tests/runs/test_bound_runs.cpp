@@ -81,6 +81,7 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     void *const near_the_end = before_the_end_of_memory(100);
     b.calls.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{b.x[1], nullptr}}},
+        {HALYARD_ERROR_MISMATCH, {"args.kv is set"}, {{b.args.kv, &s.brought}}},
         {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{b.y[0], s.x[0].data}}},
         {HALYARD_ERROR_OVERFLOW, leaves, {{b.y[0], near_the_end}}},
         {HALYARD_ERROR_OVERFLOW, leaves, {{b.x[0], near_the_end}}},
@@ -100,13 +101,14 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
 
     // To bind takes the checks of halyard_run: ValidRun::runs has them. But positions are an example, and not read.
     Table::with({{position, 100}}, [&] { CHECK_NOTHROW(BoundRun(s)); });
-    s.args.n_parts = 2;
-    check_refused(HALYARD_ERROR_MISMATCH, {"args.n_parts is 2"}, [&](auto *error) {
+    const Table binding([&](halyard_status status, const Words &words) {
         halyard_bound_run *bound = nullptr;
-        const halyard_status status = halyard_bind_run(b.plan.get(), &s.args, &bound, error);
+        check_refused(status, words, [&](auto *e) { return halyard_bind_run(b.plan.get(), &s.args, &bound, e); });
         CHECK(bound == nullptr);
-        return status;
     });
+    binding.refuse({{HALYARD_ERROR_MISMATCH, {"args.n_parts is 2"}, {{s.args.n_parts, 2}}},
+                    {HALYARD_ERROR_SHAPE, {"args.part is 1"}, {{s.args.part, 1}}},
+                    {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{s.y[0].data, s.at(1)}}}});
 }
 
 TEST_CASE("errors: bound runs of other kinds", "[errors][bound]") {
@@ -123,6 +125,8 @@ TEST_CASE("errors: bound runs of other kinds", "[errors][bound]") {
     BoundRun in_place(s);
     in_place.calls.refuse({
         {HALYARD_ERROR_MISMATCH, {"args.y[1] is not args.x[1]", "in place"}, {{in_place.y[1], s.y[1].data}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.y[1] is NULL"}, {{in_place.y[1], nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{in_place.x[1], nullptr}}},
         {HALYARD_ERROR_OVERLAP, {"y[1]", "y[0]"}, {{in_place.x[1], in_place.y[0]}, {in_place.y[1], in_place.y[0]}}},
     });
     RotationRun backwards;

@@ -279,6 +279,8 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     check_words(halyard::explain(odd), {"* halyard_rotate_half_bf16"});
     odd.rotary_dim = 126;
     check_words(halyard::explain(odd), {"needs even offsets, strides and halves", "* halyard_rotate_strided_bf16"});
+    odd.tensors[0].dtype = HALYARD_F32;
+    check_words(halyard::explain(odd), {"* halyard_rotate_half_f32"});
 }
 
 TEST_CASE("dispatch: an explanation names a schedule that is not the default", "[dispatch]") {
