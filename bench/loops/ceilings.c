@@ -12,12 +12,18 @@
 #if defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #define STREAM(to, vector) _mm512_stream_si512((void *)(to), (__m512i)(vector))
+#define WIDEN(half) (floats) _mm512_cvtph_ps((__m256i)(half))
+#define NARROW(wide) (halves) _mm512_cvtps_ph((__m512)(wide), _MM_FROUND_TO_NEAREST_INT)
 #elif defined(__AVX2__)
 #define VECTOR_BYTES 32
 #define STREAM(to, vector) _mm256_stream_si256((void *)(to), (__m256i)(vector))
+#define WIDEN(half) (floats) _mm256_cvtph_ps((__m128i)(half))
+#define NARROW(wide) (halves) _mm256_cvtps_ph((__m256)(wide), _MM_FROUND_TO_NEAREST_INT)
 #else
 #define VECTOR_BYTES 16
 #define STREAM(to, vector) memcpy(to, &(vector), VECTOR_BYTES)
+#define WIDEN(half) __builtin_convertvector(half, floats)
+#define NARROW(wide) __builtin_convertvector(wide, halves)
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -41,8 +47,6 @@ ALWAYS_INLINE words keep(words x, floats factor) {
 
 ALWAYS_INLINE words times(words x, floats factor) { return (words)((floats)x * factor); }
 
-#if defined(__clang__) || __GNUC__ >= 13  // older ones convert one element after the other
-#define THROUGH_F16
 ALWAYS_INLINE words through_f16(words x, floats factor) {
     (void)factor;
     union {
@@ -50,13 +54,12 @@ ALWAYS_INLINE words through_f16(words x, floats factor) {
         halves part[2];
     } elements = {x};
     for (int i = 0; i < 2; i++) {
-        floats wide = __builtin_convertvector(elements.part[i], floats);
+        floats wide = WIDEN(elements.part[i]);
         KEEP(wide);
-        elements.part[i] = __builtin_convertvector(wide, halves);
+        elements.part[i] = NARROW(wide);
     }
     return elements.all;
 }
-#endif
 
 #ifdef __AVX512BF16__
 /// By an instruction that takes subnormals for zeros, which no kernel may use. A ceiling may, because it asks only what
@@ -153,8 +156,6 @@ CEILING(multiply_in_place, times)
 CEILING(convert_bf16, through_bf16)
 CEILING(convert_bf16_in_place, through_bf16)
 STREAMED(convert_and_stream_bf16, through_bf16)
-#ifdef THROUGH_F16
 CEILING(convert_f16, through_f16)
 CEILING(convert_f16_in_place, through_f16)
 STREAMED(convert_and_stream_f16, through_f16)
-#endif
