@@ -4,6 +4,7 @@
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <numeric>
 
@@ -81,7 +82,7 @@ TEST_CASE("groups: hard groups of every preset, on every target", "[kv][groups]"
 // A norm of whole heads, their rotation in half pairing and the store are one kernel, where a cache lets it.
 TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
     Random random = seeded();
-    constexpr int norms[] = {1, 2, 3, 6, 8, 10};  // the last three have no such kernel
+    constexpr int norms[] = {1, 2, 3, 4, 6, 8, 10};  // the last four have no such kernel
     Levels n_levels;
     n_levels.fill(1);
     n_levels[of_dtype] = 3;
@@ -89,23 +90,23 @@ TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
     n_levels[of_norm] = std::size(norms);
     n_levels[of_head_dim] = 7;
     n_levels[of_rounding] = 2;
+    int n_others = 0;
     for (const Levels &drawn : cover_pairs(random, n_levels)) {
-        Choice choice;
-        for (const Factor factor : {of_out_dtype, of_turn, of_order, of_scale, of_window, of_values}) {
-            choice.level[factor] = 0;
-        }
+        Choice choice = Choice::of_rotations();
+        choice.level[of_turn] = choice.level[of_order] = choice.level[of_window] = choice.level[of_values] = 0;
         for (const Factor factor : {of_dtype, of_layout, of_head_dim}) {
             choice.level[factor] = drawn[factor];
         }
         const int norm = choice.level[of_norm] = norms[drawn[of_norm]];
         choice.level[of_rounding] = drawn[of_rounding] == 0 ? 0 : 1 + norm % 3;  // by which it takes more than one
         check(choice, random);
-        if (norm == 1) {
+        if (norm == 1) {  // nor has it what differs in one of these, or makes records of others
+            static constexpr std::pair<Factor, int> others[] = {{of_order, 1}, {of_turn, 1}, {of_turn, 2},
+                                                                {of_turn, 3}, {of_window, 1}, {of_groups, 1}};
+            const auto [factor, level] = others[static_cast<std::size_t>(n_others++) % std::size(others)];
+            choice.level[factor] = level;
+            choice.level[of_from_groups] = factor == of_groups ? 1 : 0;
             choice.level[of_rounding] = 0;
-            choice.level[of_order] = 1;  // nor have norms after the rotation
-            check(choice, random);
-            choice.level[of_order] = choice.level[of_position_scales] = choice.level[of_hadamard] = 0;
-            choice.level[of_groups] = choice.level[of_from_groups] = 1;  // nor bytes of records that become others
             check(choice, random);
         }
     }
@@ -141,13 +142,17 @@ TEST_CASE("kv path: many heads, with weights of their own or of the row, or scal
 
 // Their bounds allow for roundings, and hold without them, too.
 TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
+    const int window = GENERATE(0, 1);  // a whole head has a kernel of its own where nothing is rounded
     std::vector<std::vector<Images>> results;
     for (int rounding = 0; rounding < 4; rounding++) {
         Choice choice = Choice::of_rotations();
         choice.level[of_norm] = 1;
         choice.level[of_dtype] = 2;  // bf16
         choice.level[of_rounding] = rounding;
-        choice.level[of_order] = choice.level[of_turn] = choice.level[of_values] = 0;  // a rotation of numbers follows
+        choice.level[of_window] = window;
+        for (const Factor factor : {of_order, of_turn, of_values, of_head_dim}) {  // a rotation of numbers follows
+            choice.level[factor] = 0;
+        }
         choice.shape = {1, 37, 8};
         Random random = seeded();
         results.emplace_back();
