@@ -110,10 +110,17 @@ EQUIVALENT = {check: reason for reason, checks in {
         "path_run.cpp deleted: tensor.n_heads == 0", "path_run.cpp inverted: tensor.n_heads == 0",
         "program.cpp deleted: !is_descending", "program.cpp deleted: !are_alike",
         "call.cpp deleted: (stages.scale || stages.position_scales)",
+        "call.cpp deleted: call.program.tensors[i].n_heads == 0", "plan.cpp deleted: !norm.layer",
+        "plan.cpp deleted: norm != nullptr", "plan.cpp inverted: norm != nullptr",
+        "plan.cpp deleted: desc.dtype == Dtype::f32",
         "positions.cpp deleted: positions.is_consecutive && range.has(positions.at(data, batch, 0, axis)) && "
         "range.has(positions.at(data, batch, positions.n_tokens - 1, axis))",
         "call.cpp deleted: program.reads_rows && n <= max_block_tokens && program.n_tasks == 1 && share.count == 1 && "
         "find_rows(row_input(program, given), 0, 0, n, row_of_token)"],
+    "shows where HALYARD_KV is OFF, the user may not read a file, or memory has more than 2^64 bytes": [
+        "none.cpp deleted: !plan->tensors[i].is_plain()", "none.cpp inverted: !plan->tensors[i].is_plain()",
+        "file.cpp deleted: file == nullptr",
+        "program.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
     "looks at what is not there, or not set, and makes nothing of it (UndefinedBehaviorSanitizer may notice)": [
         "call.cpp deleted: slot >= 0"],
     "shows where a device or a target is missing, and all are here": [

@@ -190,9 +190,6 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     for (unsigned left = to.stages.asked & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
         HALYARD_TRY(bind_array(to, Array(std::countr_zero(left)), error));
     }
-    if (desc.is_plain()) {
-        return HALYARD_OK;
-    }
     const bool x_is_scattered = desc.reads_x && tensor.in().element != 1;
     const bool y_is_scattered = desc.writes_y && tensor.y.element != 1;
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];

@@ -90,6 +90,11 @@ TEST_CASE("errors: kv path, dtypes, scales and caches of a plan", "[errors][kv]"
     });
     plans.accept_each({{{s.plan.rotary_dim, 0}, {s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
                        {{s.tensors[2].pairing, 99}}});  // of what is not rotated, not read
+    s.plan.target = "reference";
+    check_refused(HALYARD_ERROR_TARGET_UNSUPPORTED, {"tensors[1] has more stages"}, [&](auto *error) {
+        halyard_plan *plan = nullptr;
+        return halyard_create_plan(&s.plan, &plan, error);
+    });
 }
 
 TEST_CASE("errors: kv path, slots of a run", "[errors][kv]") {
@@ -173,6 +178,10 @@ TEST_CASE("errors: kv path, stages that do not fit their run", "[errors][kv]") {
         {HALYARD_ERROR_STRIDE, {"x[1] has 2 heads", "whose stride_head is 31"}, {{s.k_cache.stride_head, 31}}},
         {HALYARD_ERROR_STRIDE, {"stages[2].stride_scales is 0, 1, 1"}, {{s.stages[2].stride_scales[1], 1}}},
         {HALYARD_ERROR_OVERFLOW, {"stages[1].cache"}, {{k.cache, before_end(100)}}},
+        {HALYARD_ERROR_OVERFLOW, {"stages[1].cache"}, {{s.k_cache.stride_head, INT64_MAX / 2}}},
+        {HALYARD_ERROR_OVERFLOW,
+         {"stages[1].cache"},
+         {{s.x[1].shape[2], 5}, {s.k_cache.stride_head, INT64_MAX / 2 + 1}}},
         {HALYARD_ERROR_OVERFLOW, {"stages[1].weight"}, {{k.weight, before_end(30)}}},
         {HALYARD_ERROR_OVERFLOW, {"stages[1].bias"}, {{norm.kind, 1}, {norm.has_bias, 1}, {k.bias, before_end(30)}}},
         {HALYARD_ERROR_OVERFLOW,

@@ -204,6 +204,7 @@ TEST_CASE("errors: moves, bound", "[errors][kv][moves]") {
     BoundRun bound(s);
     bound.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_positions.data is NULL, but the run was bound with"},
                        {{bound.from_positions.data, nullptr}});
+    bound.calls.refuse(HALYARD_ERROR_STRUCT_SIZE, {"from_positions.size is 8"}, {{bound.from_positions.size, 8}});
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;
     s.args.positions = nullptr;

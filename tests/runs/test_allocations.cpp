@@ -118,9 +118,9 @@ void check_all_failures() {
     using halyard::frequencies;
     const auto of_base = frequencies::from_base(10000.0, 64);
     const double list[] = {1.0, 0.5};
-    const std::string config = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 2,
-        "max_position_embeddings": 4096, "rope_theta": 10000.0,
-        "rope_scaling": {"rope_type": "linear", "factor": 2.0}})";
+    const std::string config = R"({"model_type": "qwen2_vl", "hidden_size": 64, "num_attention_heads": 2,
+        "max_position_embeddings": 4096, "rope_theta": 10000.0, "vision_config": {"embed_dim": 64, "num_heads": 2},
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0, "mrope_section": [4, 6, 6]}})";
     auto scaling = sized<halyard_scaling>();
     scaling.method = HALYARD_SCALING_LONGROPE;
     scaling.base = 10000.0;
@@ -134,9 +134,13 @@ void check_all_failures() {
     check_failures<frequencies>("frequencies from a list", [&](auto... out) {
         return halyard_create_frequencies_from_list(list, 2, 1.0, out...);
     });
-    check_failures<frequencies>("frequencies from a config", [&](auto... out) {
-        return halyard_create_frequencies_from_config(config.data(), std::ssize(config), nullptr, out...);
-    });
+    auto options = sized<halyard_config_options>();
+    for (const char *const layer_type : {"vision", static_cast<const char *>(nullptr)}) {
+        options.layer_type = layer_type;
+        check_failures<frequencies>("frequencies from a config", [&](auto... out) {
+            return halyard_create_frequencies_from_config(config.data(), std::ssize(config), &options, out...);
+        });
+    }
     check_failures<frequencies>("frequencies from scaling",
                                 [&](auto... out) { return halyard_create_frequencies_from_scaling(&scaling, out...); });
     for (const auto &from : {frequencies::from_scaling(scaling), frequencies::from_list(list, 2)}) {
@@ -159,7 +163,15 @@ void check_all_failures() {
     const halyard::plan_desc description(64,
                                          {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     const auto desc = description.get();
-    check_failures<halyard::plan>("plan", [&](auto... out) { return halyard_create_plan(&desc, out...); });
+    auto kv = sized<halyard_kv_desc>();
+    for (const char *const name : {"a plan of stages", "a plan"}) {
+        kv.hadamard = kv.hadamard == 0 ? 64 : 0;
+        auto tensor = *desc.tensors;
+        tensor.kv = &kv;
+        auto its_desc = desc;
+        its_desc.tensors = &tensor;
+        check_failures<halyard::plan>(name, [&](auto... out) { return halyard_create_plan(&its_desc, out...); });
+    }
     const halyard::plan plan(description);
     std::vector<float> x(64);
     const halyard_tensor tensor = halyard::tensor(x.data(), halyard::dtype::f32, {1, 1, 1, 64});

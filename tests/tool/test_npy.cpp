@@ -146,6 +146,8 @@ TEST_CASE("npy: a malformed header is refused", "[npy]") {
           std::string("{'descr': '<f4, 'fortran_order': False}"), type + "'fortran_order': 0, 'shape': (2, 3)}",
           type + "'fortran_order': Falsehood, 'shape': (2, 3)}",
           std::string("{'descr': '<\\x664', 'fortran_order': False, 'shape': (2, 3)}"),
+          std::string("{'descr': '<f4\x1f', 'fortran_order': False, 'shape': (2, 3)}"),
+          std::string("{'descr': '<f4\x7f', 'fortran_order': False, 'shape': (2, 3)}"),
           std::string("{'descr': None, 'fortran_order': False, 'shape': (2, 3)}"), float_dictionary("(2, 3)") + '\0'}) {
         check_refused({{make_npy(dictionary, floats(6)), "header is malformed"}});
     }
