@@ -280,19 +280,6 @@ TEST_CASE("errors: kv path, scales by position", "[errors][kv]") {
                 {{s.kv[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
 }
 
-TEST_CASE("paths: bound runs take the scales by position of each call", "[kv][bound]") {
-    ScaledRun s;
-    BoundRun bound(s);
-    const auto before = s.arena;
-    bound.stages[0].position_scales = s.at(3100);
-    CHECK(bound() == HALYARD_OK);
-    const auto after = s.arena;
-    s.arena = before;
-    s.stages[0].position_scales = s.at(3100);
-    CHECK(halyard_run(bound.plan.get(), &s.args, nullptr) == HALYARD_OK);
-    CHECK(s.holds(after));
-}
-
 TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][kv]") {
     KvRun s;
     const Table &runs = s.runs;
