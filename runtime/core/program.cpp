@@ -340,7 +340,7 @@ halyard_status bind(const halyard_plan *plan, const halyard_run_args *args, std:
     HALYARD_TRY(check_args(*plan, *args, error));
     program->plan = plan;
     program->angles = plan->rotary_dim != 0 ? args->angles : nullptr;
-    program->bad_position = BadPosition(args->bad_position);
+    program->bad_position = to_bad_position(args->bad_position).value_or(BadPosition::error);
     program->reads_rows = false;
     program->executor.n_threads = 0;
     program->n_tasks = 1;
