@@ -225,11 +225,11 @@ bool slides(const JsonObject &config) {
 
 Layer choose_layer(const Model &model, const AskedLayer &asked) { return LayerChooser(model, asked).choose(); }
 
-std::optional<Stated> find_listed(const JsonObject &config, const char *key, const Layer &layer) {
-    const auto values = config.numbers(key);
+Stated find_listed(const JsonObject &config, const char *key, const Layer &layer) {
+    const auto values = config.numbers(key).value_or(std::vector<double>());
     std::optional<double> found;
-    for (std::size_t i = 0; values && i < values->size(); ++i) {
-        const double value = (*values)[i];
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const double value = values[i];
         if (!layer.has(i) || value == 0.0) {
             continue;
         }
@@ -239,10 +239,10 @@ std::optional<Stated> find_listed(const JsonObject &config, const char *key, con
         }
         found = value;
     }
-    if (values && !found) {
+    if (!found) {
         refuse_layer_type(config.name_of(key) + " has no number but 0 for these layers, so they have no RoPE");
     }
-    return found ? std::optional(Stated{config.name_of(key), *found}) : std::nullopt;
+    return {config.name_of(key), *found};
 }
 
 }  // namespace halyard

@@ -41,6 +41,6 @@ Layer choose_layer(const Model &model, const AskedLayer &asked);
 bool slides(const JsonObject &config);
 
 /// The one number that a list by layers has for these; zeros are layers without RoPE. Throws Failure.
-std::optional<Stated> find_listed(const JsonObject &config, const char *key, const Layer &layer);
+Stated find_listed(const JsonObject &config, const char *key, const Layer &layer);
 
 }  // namespace halyard

@@ -146,7 +146,8 @@ private:
                 agreement.add(config_.object(known_.attention).value_or(JsonObject::empty("")), "rope_theta");
             }
         }
-        const auto stated = has_list ? find_listed(config_, known_.base_list, layer_) : agreement.stated();
+        const auto stated =
+            has_list ? std::optional(find_listed(config_, known_.base_list, layer_)) : agreement.stated();
         if (!stated && !model_.is_known()) {
             refuse_missing(config_.name_of("rope_theta"));
         }

@@ -149,7 +149,7 @@ TEST_CASE("config: methods and models that are not known, or have no RoPE, are n
         {type("nanochat", "'max_position_embeddings': 2048, 'rope_scaling': {'type': 'dynamic', 'factor': 2}"),
          "-position"},
         {type("deepseek_v3", "'use_mla': false"), "use_mla is false"},
-        {type("vjepa2", "'rope_theta': 1e4"), "turns one pair by two angles"},
+        {type("vjepa2", "'use_rope': true"), "turns one pair by two angles"},
         {type("other"), "whose image encoder is not supported", vision},
         {llama("{'rope_scaling_layers': [0, 1]}"), "rope_scaling_layers leaves layers"},
         {type("unheard_of", "'rope_theta': 1e4, 'attn_temperature_tuning': true"), "attn_temperature_tuning"},
