@@ -126,12 +126,12 @@ EQUIVALENT = {check: reason for reason, checks in {
     "shows where a device or a target is missing, and all are here": [
         "targets.cpp deleted: (supported_targets() & bit(*found)) == 0",
         "targets.cpp deleted: (supported_targets() & bit(target)) == 0",
-        r"driver.cpp deleted: reason[0] == '\0'", "driver.cpp deleted: require_device(error)"],
+        r"driver.cpp deleted: reason[0] != '\0'", "driver.cpp deleted: require_device(error)"],
     "shows only where threads write at once (ThreadSanitizer may notice)": [
         "call.cpp deleted: slot / together % share.count == share.index",
         "call.cpp inverted: slot / together % share.count == share.index", "cache.cpp deleted: slot >= slots.n_slots",
         "cache.cpp deleted: first == token"],
-    "joins heads that lie backwards too, which is as right": ["cuda_run.cpp deleted: step > 0"],
+    "joins heads that lie backwards too, which is as right": ["cuda_run.cpp deleted: step(s, t) > 0"],
 }.items() for check in checks}
 
 

@@ -145,7 +145,7 @@ struct Block {
 
 /// Whether what each token has follows from batch row to batch row as from token to token.
 bool rows_follow(const TokenNumbers &tokens, std::int64_t stride_batch, std::int64_t stride_token) {
-    return tokens.n_batch == 1 || stride_batch == tokens.n_tokens * stride_token;
+    return stride_batch == tokens.n_tokens * stride_token;
 }
 
 bool slots_follow(const CudaRun &run) {

@@ -165,6 +165,77 @@ TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's st
     CHECK(std::ranges::all_of(calls, [&](const Call &call) { return harmless.contains(call.name); }));
 }
 
+TEST_CASE("cuda calls: heads of several tensors take one launch if they are alike and follow each other", "[cuda]") {
+    // q and k of [tokens 4, heads 2 + 2, 128], of which 64 are rotated in place, or all from one buffer to another.
+    const Memory from, to;
+    const auto angles = make_angles(64), all_angles = make_angles(128);
+    using Tensors = std::array<halyard_tensor, 2>;
+    using Change = std::function<void(halyard_tensor_desc &, Tensors &, Tensors &)>;
+    const auto n_launches = [&](bool in_place, const Change &change) {
+        halyard::plan_desc desc(in_place ? 64 : 128, {});
+        Tensors x, y;
+        for (std::size_t i = 0; i < 2; i++) {
+            desc.tensors.push_back(halyard::describe_tensor(bf16, 128, half));
+            x[i] = view(from.data(4096 + static_cast<std::int64_t>(i) * 512), bf16, {1, 4, 2, 128}, {0, 1024, 128, 1});
+            y[i] = x[i];
+            y[i].data = to.data(4096 + static_cast<std::int64_t>(i) * 512);
+        }
+        change(desc.tensors[1], x, y);
+        auto how = on_stream();
+        return launches_of(halyard::cuda_plan(queue_of(), desc, in_place ? angles : all_angles), x, in_place ? x : y,
+                           how).size();
+    };
+    const Change joined[] = {
+        [](auto &, auto &, auto &) {},
+        [](auto &, auto &x, auto &y) { x[1].shape[2] = y[1].shape[2] = 1, x[1].strides[2] = y[1].strides[2] = 7; },
+        [&](auto &, auto &x, auto &y) {  // the first is a single head
+            x[0].shape[2] = y[0].shape[2] = 1;
+            x[1].data = from.data(4096 + 256);
+            y[1].data = to.data(4096 + 256);
+        }};
+    const Change apart[] = {
+        [](auto &desc, auto &x, auto &y) { desc.dtype = x[1].dtype = y[1].dtype = HALYARD_F16; },
+        [](auto &desc, auto &, auto &) { desc.pairing = desc.out_pairing = HALYARD_PAIRING_INTERLEAVED; },
+        [](auto &, auto &x, auto &y) { x[1].strides[1] = y[1].strides[1] = 2048; },
+        [](auto &, auto &x, auto &y) { x[1].strides[2] = y[1].strides[2] = 256; },
+        [](auto &, auto &x, auto &y) {
+            x[1].shape[2] = y[1].shape[2] = 1;
+            x[1].strides[3] = y[1].strides[3] = 2;
+        },
+        [&](auto &, auto &x, auto &y) { x[1].data = from.data(4096 + 768), y[1].data = to.data(4096 + 768); }};
+    for (const bool in_place : {false, true}) {
+        for (const Change &change : joined) {
+            CHECK(n_launches(in_place, change) == 1);
+        }
+        for (const Change &change : apart) {
+            CHECK(n_launches(in_place, change) == 2);
+        }
+    }
+    CHECK(n_launches(true, [](auto &desc, auto &, auto &) { desc.rotary_offset = 32; }) == 2);
+    CHECK(n_launches(true, [](auto &desc, auto &x, auto &) { desc.head_dim = x[1].shape[3] = 64; }) == 2);
+    CHECK(n_launches(false, [](auto &desc, auto &, auto &) { desc.out_pairing = HALYARD_PAIRING_INTERLEAVED; }) == 2);
+    CHECK(n_launches(false, [&](auto &, auto &x, auto &) { x[1].data = from.data(4096 + 768); }) == 2);
+    CHECK(n_launches(false, [&](auto &, auto &, auto &y) { y[1].data = to.data(4096 + 768); }) == 2);
+    CHECK(n_launches(false, [&](auto &, auto &x, auto &y) {  // the second is in place
+              for (Tensors *const tensors : {&x, &y}) {
+                  (*tensors)[0].shape[1] = (*tensors)[1].shape[1] = (*tensors)[1].shape[2] = 1;
+              }
+              y[0].data = from.data(4096 + 512 - 2048);
+              y[0].strides[2] = 512;
+              y[1] = x[1];
+          }) == 2);
+    // So are batch rows that follow each other as their tokens do.
+    const Memory places;
+    const auto positions = positions_in(places, {2, 2});
+    auto how = on_stream();
+    how.positions = &positions;
+    for (const std::int64_t stride : {256, 512}) {
+        const std::vector<halyard_tensor> x = {view(from.data(), f32, {2, 2, 2, 64}, {stride, 128, 64, 1})};
+        const auto launches = launches_of(halyard::cuda_plan(queue_of(), describe(), angles), x, x, how);
+        CHECK(launches.size() == (stride == 256 ? 1 : 2));
+    }
+}
+
 TEST_CASE("cuda calls: what is empty takes no launch", "[cuda]") {
     Recorded w;
     w.args.error_word = static_cast<std::int32_t *>(w.word.data());

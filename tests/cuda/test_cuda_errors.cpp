@@ -103,6 +103,8 @@ TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
     CHECK(of_rows_at(halyard::dtype::f16, 2, 66) == HALYARD_OK);
     CHECK(of_rows_at(halyard::dtype::bf16, 1, 64) == HALYARD_ERROR_UNSUPPORTED);  // in the middle of an element
     CHECK(of_rows_at(halyard::dtype::f32, 0, 66) == HALYARD_ERROR_UNSUPPORTED);
+    const std::vector<float> here(10 * 64);
+    CHECK(of_angles(halyard::angle_source::given(here.data(), rows, 4, 64, 64)) == HALYARD_ERROR_MISMATCH);
     queue.stream = nullptr;
     CHECK(of_angles(w.source) == HALYARD_OK);
     CHECK(status_of([&] { cuda_plan(queue, some_plan, w.angles); }) == HALYARD_OK);
@@ -121,6 +123,11 @@ TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
         {HALYARD_ERROR_MISMATCH, HALYARD_ERROR_MISMATCH, [](auto &desc) { desc.max_target = "cuda_sm80"; }},
         {HALYARD_ERROR_MISMATCH, HALYARD_OK, [](auto &desc) { desc.rotary_dim = 32; }},  // than the angles'
         {HALYARD_ERROR_SHAPE, HALYARD_ERROR_SHAPE, [](auto &desc) { desc.tensors.resize(99, desc.tensors[0]); }},
+        {HALYARD_ERROR_UNSUPPORTED, HALYARD_ERROR_UNSUPPORTED,
+         [&](auto &desc) {
+             desc.tensors[0].kv = &kv;
+             desc.tensors[0].head_dim = 4096;  // longer than stages take
+         }},
         {HALYARD_OK, HALYARD_OK, [&](auto &desc) {  // rotates nothing, by any angles
              desc.rotary_dim = 32;
              desc.tensors[0].kv = &kv;

@@ -1,7 +1,7 @@
 // The KV path on a device: what is refused, and what random calls (test_cuda_kernels.cpp) do not come to.
 #include "tests/cuda/working_run.h"
 
-#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 TEST_CASE("cuda device: what no kernel of a device does is refused by the plan", "[cuda]") {
     const Working w;
@@ -55,6 +55,10 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     nhd.tile_tokens = 4;
     nhd.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
     halyard::cuda_plan(w.queue, halyard::plan_desc(64, {tensor}), w.angles);
+    tensor.dtype = HALYARD_F16;
+    kv.out_dtype = HALYARD_BF16;
+    CHECK_THROWS_WITH(halyard::cuda_plan(w.queue, halyard::plan_desc(64, {tensor}), w.angles),
+                      Catch::Matchers::ContainsSubstring("tensors[0] is taken by no kernel of the list"));
 }
 
 namespace {
@@ -106,12 +110,18 @@ struct NormAlone : KvThere::Desc {
 
 TEST_CASE("cuda device: what cannot be launched is refused, and nothing is written", "[cuda]") {
     KvThere w;
+    alignas(16) char here[1024] = {};
     constexpr std::int64_t far = std::int64_t{1} << 32;
     w.runs.refuse({
         {HALYARD_ERROR_UNSUPPORTED,
          {"args.kv.slots.policy is HALYARD_SLOTS_CHECK (0)"},
          {{w.slots.policy, HALYARD_SLOTS_CHECK}}},
         {HALYARD_ERROR_UNSUPPORTED, {"slots"}, {{w.slots.consecutive, 1}}},
+        {HALYARD_ERROR_SHAPE, {"slots.shape"}, {{w.slots.shape[1], 3}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"args.kv.slots.size is 8"}, {{w.slots.size, 8}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"stages.cache[0] is memory that", "does not know"}, {{w.stages.cache, &here[0]}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"stages.weight[0] is memory that"}, {{w.stages.weight, &here[0]}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"slots[0] is memory that"}, {{w.slots.data, &here[0]}}},
         {HALYARD_ERROR_SCALE, {"scales[0] is 0"}, {{w.scale, 0}}},
         {HALYARD_ERROR_NULL_POINTER, {"cache is NULL"}, {{w.stages.cache, nullptr}}},
         {HALYARD_ERROR_OVERLAP, {"cache", "x[0]"}, {{w.stages.cache, w.x.data}}},
