@@ -23,18 +23,16 @@ bool fits(const DevicePiece &piece) {
     if (piece.n_heads > most_blocks) {
         return false;
     }
-    double n_elements = 1.0, reach = 0.0;  // which may have more than 64 bits
     const std::int64_t columns = piece.rotary_dim != 0 ? piece.rotary_dim : piece.n_columns;
     for (const auto &[n, step] : {std::pair(columns, &Strides::element), {piece.n_heads, &Strides::head},
                                   {piece.n_tokens, &Strides::token}}) {
-        const auto count = static_cast<double>(n), stride = n > 1 ? static_cast<double>(longest(piece, step)) : 0.0;
-        if (count * stride > most_elements) {  // a kernel multiplies an extent by its stride
+        // A kernel multiplies an extent by its stride. This bounds indices and the number of elements, too, because no
+        // elements of y overlap. (The product may have more than 64 bits.)
+        if (n > 1 && static_cast<double>(n) * static_cast<double>(longest(piece, step)) > most_elements) {
             return false;
         }
-        n_elements *= count;
-        reach += (count - 1) * stride;
     }
-    return n_elements <= most_elements && reach <= most_elements;
+    return true;
 }
 
 /// Calls part(piece), or does both halves: of the tokens, or of a token's heads. why_not has refused what one head

@@ -287,6 +287,8 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     };
     const std::int64_t billion = (std::int64_t{1} << 30) - 64;
     CHECK(launches(w.plan, {1, 8, 2, 64}, {0, billion, 64, 1}).size() > 1);
+    CHECK(launches(w.plan, {1, 2, 2, 64}, {0, billion, 64, 1}).size() == 1);
+    CHECK(launches(w.plan, {1, 2, 2, 64}, {0, billion + 64, 64, 1}).size() == 2);
     CHECK(launches(w.plan, {1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() > 1);
     CHECK(launches(w.plan, {3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() > 1);
     // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head.
@@ -365,13 +367,13 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
 
 TEST_CASE("cuda calls: a launch that fails is told, and the last one of its run", "[cuda]") {
     Recorded w;
-    w.x = w.y = view(w.from.data(), f32, {3, 4, 2, 64}, {512, 128, 64, 1});
-    w.positions.shape[0] = 3;  // each batch row's are checked by a launch
+    w.x = w.y = view(w.from.data(), f32, {3, 4, 2, 64}, {std::int64_t{1} << 34, std::int64_t{1} << 30, 64, 1});
+    w.positions.shape[0] = 3;  // each batch row's are checked by a launch, and rotated by several
     w.positions.strides[0] = 6;
     w.args.positions = &w.positions;
     w.args.error_word = static_cast<std::int32_t *>(w.word.data());
     const std::size_t n_launches = w.launches().size();
-    CHECK(n_launches > 3);
+    CHECK(n_launches > 6);
     for (std::size_t n = 0; n < n_launches; n++) {
         fail_at("cuLaunchKernel", 719, static_cast<int>(n));
         CHECK(w.launches(HALYARD_ERROR_DEVICE).size() == n + 1);

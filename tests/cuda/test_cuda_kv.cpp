@@ -129,6 +129,7 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
          {"heads that are not dense"},
          {{w.x.strides, std::array<std::int64_t, 4>{0, 64, 64, 2}}}},
         {HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"do not begin on 16 bytes"}, {{w.x.data, w.from.data(8)}}},
         {HALYARD_ERROR_UNSUPPORTED, {"slots lie more than 2^31 words apart"}, {{w.slots.strides[1], far}}},
         {HALYARD_ERROR_UNSUPPORTED, {"positions lie more than 2^31 words apart"}, {{w.positions.strides[1], far}}},
     });
