@@ -60,7 +60,7 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
     MemoryRange written = {0, 0}, span = {0, 0};
     HALYARD_TRY(
         find_floats_out({out, n_floats, "out", "n_floats", "scales"}, {n_batch, n_tokens, 1}, &written, error));
-    if (!place(data, read.reach, &span)) {
+    if (!find_range(data, read.reach, &span)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "positions.data leaves the address space");
     }
     if (written.overlaps(span)) {

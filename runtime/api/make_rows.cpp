@@ -39,7 +39,7 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
                                error));
     HALYARD_TRY(read_memory(args, angles.rotary_dim, &written, error));
     const RowInput input = {&angles, &positions, args.positions == nullptr ? nullptr : args.positions->data, policy};
-    if (!place(input.position_data, positions.reach, &read)) {
+    if (!find_range(input.position_data, positions.reach, &read)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "positions.data leaves the address space");
     }
     const char *const shared = written.overlaps(angles.cos_memory) || written.overlaps(angles.sin_memory)

@@ -116,15 +116,15 @@ struct ArgumentSide {
 using Fields = LaunchFields<ArgumentSide>;
 
 inline void set_positions(Fields::Positions &to, const LaunchPositions &given, std::int64_t n_tokens,
-                          const Covered &covered) {
+                          const ValidRange &valid) {
     to.positions.begin_at(given.place)
         .add(given.n_words, 1)
         .add(n_tokens, given.stride_token * given.n_words)
-        .add(covered.n_axes, given.stride_axis * given.n_words);
+        .add(valid.n_axes, given.stride_axis * given.n_words);
     to.start = given.start;
     to.step = given.step;
-    to.first = covered.first;
-    to.last = covered.last;
+    to.first = valid.first;
+    to.last = valid.last;
 }
 
 /// Sets the slots of some tokens: those of a check, or of the KV path. Without slots a kernel loads others and ignores

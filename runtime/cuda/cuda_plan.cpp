@@ -79,7 +79,7 @@ struct Scratch {
 /// The rotations that a plan may need, and copies: of one head at position 0, where it is aligned. How heads lie, which
 /// is never walked, decides how wide copies are.
 int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    return in_turn(std::int64_t{2} * plan.checks.n_tensors, [&](std::int64_t i) {
+    return until_error(std::int64_t{2} * plan.checks.n_tensors, [&](std::int64_t i) {
         const bool in_place = i % 2 != 0;
         const TensorPlan &desc = plan.checks.tensors[i / 2];
         if (in_place && desc.pairing != desc.out_pairing) {
@@ -108,7 +108,7 @@ int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Sc
 /// The kernels of a plan with stages, each with one head that is not normed or rotated.
 int load_kv(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
     const KvTensor no_stages = {};
-    return in_turn(plan.n_launches, [&](std::int64_t i) {
+    return until_error(plan.n_launches, [&](std::int64_t i) {
         TensorPlan desc = plan.checks.tensors[plan.launches[i].tensors[0]];
         desc.rotates = false;
         KvPieces pieces = {};

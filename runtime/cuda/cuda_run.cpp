@@ -207,9 +207,9 @@ bool append(DevicePiece &to, const DevicePiece &next) {
 /// One launch for each batch row that needs its own, and the columns beside the window. `tensor` is the first of those
 /// whose heads a piece has.
 int enqueue_rotation(const CudaRun &run, const ProgramTensor &tensor, const DevicePiece &whole, Call &call) {
-    const Block block = split(run.program.positions, tensor.is_even);
+    const Block block = split(run.program.positions, tensor.one_stride);
     const TensorPlan &desc = *whole.desc;
-    return in_turn(block.n_batch, [&](std::int64_t batch) {
+    return until_error(block.n_batch, [&](std::int64_t batch) {
         DevicePiece piece = whole;
         piece.n_tokens = block.n_tokens;
         piece.positions = run.positions(batch);
@@ -278,7 +278,7 @@ Block kv_block_of(const CudaRun &run) {
 
 /// The tensors of a launch that have heads, for each batch row.
 int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, Call &call) {
-    return in_turn(block.n_batch, [&](std::int64_t batch) {
+    return until_error(block.n_batch, [&](std::int64_t batch) {
         KvPieces pieces = {};
         pieces.kernel = launch.kernel;
         for (int i = 0; i < launch.n_tensors; i++) {
@@ -308,17 +308,17 @@ int enqueue_checks(const CudaRun &run, Call &call) {
         const bool by_slot = stores_in_caches_only(run.program, run.kv);
         const Block block = split(positions, !by_slot || slots_follow(run));
         const std::int64_t n = by_slot ? block.n_batch : std::min(block.n_batch, positions.n_distinct());
-        status = in_turn(n, [&](std::int64_t batch) {
+        status = until_error(n, [&](std::int64_t batch) {
             return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{},
                                    block.n_tokens, positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION,
                                    word, call);
         });
     }
     if (status == 0 && word != 0 && slots.is_given) {
-        const Covered covered = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
+        const ValidRange valid = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
         const Block block = kv_block_of(run);
-        status = in_turn(block.n_batch, [&](std::int64_t batch) {
-            return check_on_device(run.slots(batch), {}, block.n_tokens, covered, HALYARD_ERROR_SLOT, word, call);
+        status = until_error(block.n_batch, [&](std::int64_t batch) {
+            return check_on_device(run.slots(batch), {}, block.n_tokens, valid, HALYARD_ERROR_SLOT, word, call);
         });
     }
     return status;

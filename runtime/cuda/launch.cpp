@@ -147,12 +147,12 @@ int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexce
 }
 
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
-                    const Covered &covered, std::int32_t code, Address word, Call &call) noexcept {
+                    const ValidRange &valid, std::int32_t code, Address word, Call &call) noexcept {
     View out(word, halide_type<std::int32_t>);
     out.add(1, 1);
     Arguments all;
     Fields::Check fields{all};
-    set_positions(fields.positions, positions, n_tokens, covered);
+    set_positions(fields.positions, positions, n_tokens, valid);
     fields.has_slots = slots.place != 0;
     set_slots(fields, slots, positions, n_tokens);
     fields.code = code;

@@ -58,7 +58,7 @@ struct DevicePiece : Heads {
 
 /// Calls part(i) for each i below n until one does not return 0; returns what the last one has returned.
 template <typename Part>
-int in_turn(std::int64_t n, const Part &part) {
+int until_error(std::int64_t n, const Part &part) {
     int status = 0;
     for (std::int64_t i = 0; i < n && status == 0; i++) {
         status = part(i);
@@ -86,11 +86,11 @@ int rotate_on_device(const Launch &launch, DevicePiece piece, Call &call) noexce
 int copy_on_device(DevicePiece piece, std::int64_t n_columns, Call &call) noexcept;
 
 /// The numbers that are valid: those from first to last.
-struct Covered {
+struct ValidRange {
     std::int32_t first, last, n_axes;
 };
 
-inline Covered positions_of_source(const DeviceAngles &angles) {
+inline ValidRange positions_of_source(const DeviceAngles &angles) {
     const halyard_angle_source &source = angles.source;
     return {static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last), source.axes.n_axes};
 }
@@ -98,7 +98,7 @@ inline Covered positions_of_source(const DeviceAngles &angles) {
 /// Sets a word to the code of an error if some position, or slot, is not covered: of all tokens or, where slots have a
 /// place, of those whose slot is not -1.
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
-                    const Covered &covered, std::int32_t code, Address word, Call &call) noexcept;
+                    const ValidRange &valid, std::int32_t code, Address word, Call &call) noexcept;
 
 /// Says in a few words why a piece cannot be enqueued; the string is empty where it can.
 const char *why_not(const DevicePiece &piece) noexcept;

@@ -28,7 +28,7 @@ Lattice elements_of(const KvCall &call, int index, Array array) {
 template <typename Add>
 [[gnu::always_inline]] inline void list_arrays(const KvCall &call, bool is_written, const Add &add) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        unsigned left = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].asked;
+        unsigned left = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].needed;
         for (left &= is_written ? written_arrays : ~written_arrays; left != 0; left &= left - 1) {
             const int array = std::countr_zero(left);
             add_memory(add, is_written, array_words[array].name, i, call.arrays.of_tensor[i][array],
@@ -63,16 +63,16 @@ void list_kv_memory(const KvCall &call, const Add &add) {
     for (int array = 0; array < n_arrays; array++) {
         brought |= unsigned{call.arrays.of_tensor[index][array] != nullptr} << array;
     }
-    return call.program.tensors[index].n_heads == 0 ? 0 : brought ^ call.kv_plan().tensors[index].asked;
+    return call.program.tensors[index].n_heads == 0 ? 0 : brought ^ call.kv_plan().tensors[index].needed;
 }
 
 /// Says what is wrong with the arrays of a tensor.
 [[gnu::cold]] halyard_status fail_arrays(const KvCall &call, unsigned wrong, int index, halyard_error *error) {
     const auto first = static_cast<Array>(std::countr_zero(wrong));
-    const bool is_needed = call.kv_plan().tensors[index].asks_for(first);
+    const bool is_needed = call.kv_plan().tensors[index].needs(first);
     return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH,
                 NameText(words_of(first).name, call.given.is_bound, index), is_needed ? " is NULL" : " is set",
-                ", but tensors[", index, is_needed ? "] has " : "] does not have ", words_of(first).asked_by);
+                ", but tensors[", index, is_needed ? "] has " : "] does not have ", words_of(first).needed_by);
 }
 
 /// Checks positions, but not of tokens that are stored nowhere: views write all tokens, caches those with a slot.
@@ -94,8 +94,8 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
         }
     }
     const auto list = [&](const auto &add) { list_kv_memory(call, add); };
-    const Look look = look_at<most_areas>(list);
-    if (look.is_missing) {
+    const SpanCheck spans = inspect_spans<most_areas>(list);
+    if (spans.any_missing) {
         return fail_missing(list, call.program, call.given, error);
     }
     for (int i = 0; i < call.plan().n_tensors; i++) {
@@ -104,7 +104,7 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
             HALYARD_TRY(check_read_scales(call, i, error));
         }
     }
-    return look.meets ? check_listed_elements<most_areas>(list, call.given.is_bound, error) : HALYARD_OK;
+    return spans.any_overlap ? check_listed_elements<most_areas>(list, call.given.is_bound, error) : HALYARD_OK;
 }
 
 // ---- The walk ------------------------------------------------------------------------------------------------------

@@ -47,17 +47,17 @@ halyard_status check_stages(const halyard_tensor_desc &tensor, const halyard_kv_
 }
 
 /// The arrays that a run has to bring for a tensor.
-std::uint8_t find_asked(const KvTensor &stages, bool rerotates) {
+std::uint8_t find_needed_arrays(const KvTensor &stages, bool rerotates) {
     unsigned arrays = 0;
-    const auto ask_if = [&](bool condition, Array array) { arrays |= unsigned{condition} << static_cast<int>(array); };
-    ask_if(stages.norm && stages.norm->weight, Array::weight);
-    ask_if(stages.norm && stages.norm->has_bias, Array::bias);
-    ask_if(stages.scale && !stages.scale->dynamic, Array::scales);
-    ask_if(stages.scale && stages.scale->dynamic, Array::scales_out);
-    ask_if(stages.cache.has_value(), Array::cache);
-    ask_if(stages.position_scales, Array::position_scales);
-    ask_if(stages.groups && stages.groups->scales_apart, Array::group_scales);
-    ask_if(stages.from_groups && stages.from_groups->scales_apart && !rerotates, Array::from_group_scales);
+    const auto need_if = [&](bool condition, Array array) { arrays |= unsigned{condition} << static_cast<int>(array); };
+    need_if(stages.norm && stages.norm->weight, Array::weight);
+    need_if(stages.norm && stages.norm->has_bias, Array::bias);
+    need_if(stages.scale && !stages.scale->dynamic, Array::scales);
+    need_if(stages.scale && stages.scale->dynamic, Array::scales_out);
+    need_if(stages.cache.has_value(), Array::cache);
+    need_if(stages.position_scales, Array::position_scales);
+    need_if(stages.groups && stages.groups->scales_apart, Array::group_scales);
+    need_if(stages.from_groups && stages.from_groups->scales_apart && !rerotates, Array::from_group_scales);
     return static_cast<std::uint8_t>(arrays);
 }
 
@@ -104,7 +104,7 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
     }
     out->position_scales = kv.position_scales != 0;
     out->hadamard = kv.hadamard;
-    out->asked = find_asked(*out, rerotates);
+    out->needed = find_needed_arrays(*out, rerotates);
     return HALYARD_OK;
 }
 

@@ -77,11 +77,11 @@ struct KvTensor {
     std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
     std::int64_t most_heads = block_heads;          // of a block: as many as there is room for their numbers
     std::optional<CacheDesc> cache;
-    std::uint8_t asked = 0;                  // a bit for each Array
+    std::uint8_t needed = 0;                 // a bit for each Array
     const Kernel *block_rotation = nullptr;  // of floats, in place if the pairings are one
     Steps steps[2][2];                       // [elements of x are scattered][those of y, or of the cache, are]
 
-    bool asks_for(Array array) const noexcept { return (asked >> static_cast<int>(array) & 1) != 0; }
+    bool needs(Array array) const noexcept { return (needed >> static_cast<int>(array) & 1) != 0; }
 };
 
 struct KvPlan {

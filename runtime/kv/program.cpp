@@ -149,8 +149,8 @@ halyard_status check_count(const Binding &to, const char *field, std::int64_t gi
 }
 
 /// Refuses strides of scales that nothing asks for.
-halyard_status check_unasked_strides(const Binding &to, halyard_error *error) {
-    const bool writes_scales = to.stages.asks_for(Array::scales_out);
+halyard_status check_unneeded_strides(const Binding &to, halyard_error *error) {
+    const bool writes_scales = to.stages.needs(Array::scales_out);
     for (int i = 0; i < 3; i++) {
         const std::int64_t stride = to.given.stride_scales[i], by_position = to.given.stride_position_scales[i];
         if (stride != 0 && (!writes_scales || (i == 0 && to.stages.cache))) {
@@ -181,13 +181,13 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     const ProgramTensor &tensor = to.program.tensors[to.index];
     const TensorPlan &desc = to.desc();
     HALYARD_TRY(check_records(to, args, error));
-    HALYARD_TRY(check_unasked_strides(to, error));
+    HALYARD_TRY(check_unneeded_strides(to, error));
     HALYARD_TRY(to.stages.cache ? bind_cache(to, *to.stages.cache, error) : HALYARD_OK);
-    const std::int64_t n_weights = to.stages.asks_for(Array::weight) ? to.stages.norm->n_weights(to.n_heads()) : 0;
-    const std::int64_t n_scales = to.stages.asks_for(Array::scales) ? to.stages.scale->count(to.n_heads()) : 0;
+    const std::int64_t n_weights = to.stages.needs(Array::weight) ? to.stages.norm->n_weights(to.n_heads()) : 0;
+    const std::int64_t n_scales = to.stages.needs(Array::scales) ? to.stages.scale->count(to.n_heads()) : 0;
     HALYARD_TRY(check_count(to, "n_weights", to.given.n_weights, n_weights, error));
     HALYARD_TRY(check_count(to, "n_scales", to.given.n_scales, n_scales, error));
-    for (unsigned left = to.stages.asked & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
+    for (unsigned left = to.stages.needed & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
         HALYARD_TRY(bind_array(to, Array(std::countr_zero(left)), error));
     }
     if (desc.is_plain()) {
@@ -205,12 +205,12 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
 
 [[gnu::cold]] halyard_status fail_no_stages(const KvTensor &stages, int index, const halyard_kv_args *kv,
                                             halyard_error *error) {
-    const Array first = stages.cache ? Array::cache : Array(std::countr_zero(stages.asked));
+    const Array first = stages.cache ? Array::cache : Array(std::countr_zero(stages.needed));
     return fail(error, HALYARD_ERROR_NULL_POINTER,
                 kv == nullptr                          ? "args.kv is NULL"
                 : stages.cache && kv->slots == nullptr ? "args.kv.stages and args.kv.slots are NULL"
                                                        : "args.kv.stages is NULL",
-                ", but tensors[", index, "] has ", words_of(first).asked_by);
+                ", but tensors[", index, "] has ", words_of(first).needed_by);
 }
 
 }  // namespace
@@ -262,7 +262,7 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
     for (int i = 0; i < program.plan->n_tensors; i++) {
         const KvTensor &stages = kv.tensors[i];
         const halyard_stages &given = given_kv.stages == nullptr ? no_stages : given_kv.stages[i];
-        if (given_kv.stages == nullptr && stages.asked != 0) {
+        if (given_kv.stages == nullptr && stages.needed != 0) {
             return fail_no_stages(stages, i, args.kv, error);
         }
         if (stages.cache) {

@@ -20,7 +20,7 @@ struct BoundArray {
 /// What the caller calls it, who asks for it, and where halyard_stages has its address.
 struct ArrayWords {
     ArgumentName name;
-    const char *asked_by;
+    const char *needed_by;
     std::size_t field;
 };
 inline constexpr ArrayWords array_words[n_arrays] = {

@@ -82,7 +82,7 @@ constexpr const char *has_to_be_usable = ", but it and its reciprocal must be po
 halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept {
     const KvTensor &stages = call.kv_plan().tensors[index];
     const std::int64_t n_static =
-        stages.asks_for(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
+        stages.needs(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
     for (std::int64_t i = 0; i < n_static; i++) {
         if (const float scale = static_scale(call, index, i); !is_scale(scale)) {
             return fail_scale(call, Array::scales, index, error, "[", i, "] is ", double(scale), has_to_be_usable);
@@ -111,7 +111,7 @@ halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *
     const auto &cache = call.kv_plan().tensors[index].cache;
     Block row = {};
     row.index = index;
-    for (; row.batch < tokens.n_batch && call.kv_plan().tensors[index].asks_for(Array::scales_out); row.batch++) {
+    for (; row.batch < tokens.n_batch && call.kv_plan().tensors[index].needs(Array::scales_out); row.batch++) {
         for (std::int64_t token = 0; token < tokens.n_tokens; token++) {
             const char *const scales = dynamic_scales_of(call, row, token);
             const std::int64_t stride = call.bound(index, Array::scales_out).elements.strides[2] * 4;

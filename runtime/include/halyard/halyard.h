@@ -186,8 +186,8 @@ enum {
      * give 1), else m(1), with m(x) = 0.1 x ln(s) + 1 (section 3.4). Reads factor (0: max_position / L),
      * original_max_position, beta_fast, beta_slow, no_truncate, mscale and mscale_all_dim. Needs base > 1. */
     HALYARD_SCALING_YARN = 4,
-    /* Llama 3.1 (github.com/meta-llama/llama-models, apply_scaling): inv_freq = t * ((1 - c) / s + c). n = L * t / (2 pi)
-     * is the number of turns in L tokens, and c = (n - low_freq_factor) / (high_freq_factor - low_freq_factor), clamped
+    /* Llama 3.1 (github.com/meta-llama/llama-models, apply_scaling): inv_freq = t * ((1 - c) / s + c). With n = L * t /
+     * (2 pi), the turns in L tokens, c = (n - low_freq_factor) / (high_freq_factor - low_freq_factor), clamped
      * to 0 … 1. If both factors are equal (Llama 4), c is 0 where n is below them, and 1 otherwise. Reads factor,
      * original_max_position, low_freq_factor and high_freq_factor. */
     HALYARD_SCALING_LLAMA3 = 5,
