@@ -16,8 +16,8 @@ namespace halyard {
 /// How kernels get cos and sin. none: a launch of the KV path that rotates nothing and reads neither.
 enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, phase, none };
 
-/// x, y and weights of the KV path are one-dimensional arrays of 32-bit words (weights: 16-bit): all device memory around
-/// an address. Kernels index them with 64 bits, so line_extent is arbitrary. Heads begin on quads, 16 bytes.
+/// x, y and weights of the KV path are one-dimensional arrays of 32-bit words (weights: 16-bit): all memory around an
+/// address. Kernels index them with 64 bits, so line_extent is arbitrary. Heads begin on quads, 16 bytes.
 inline constexpr int quad_bytes = 16, line_extent = (1 << 29) - 1;
 
 /// How many heads of a token a thread block of the KV path's kernels processes.
