@@ -14,8 +14,7 @@ namespace halyard {
 
 /// Processes all heads of all tensors of a launch. From load to store, a head is in the registers of four lanes of a
 /// warp: lane m has elements 4 m to 4 m + 3 of each 16, and so whole partial sums of a norm. The lanes join these sums
-/// by warp shuffles, in the order of halves_of_lanes. Angles of a token, and addresses and kinds of its heads, go
-/// through shared memory.
+/// by warp shuffles, in the order of halves_of_lanes. Angles, addresses and kinds go through shared memory.
 ///
 /// A kernel has one rotary window and one pairing. The input `kind` says if a tensor is normed, weighted and rotated.
 class KvPath : public Halide::Generator<KvPath> {

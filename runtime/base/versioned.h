@@ -42,8 +42,7 @@ struct ElementName {
     }
 };
 
-/// A row of a table of checks: if the field is wrong, the message is "NAME.FIELD is PARTS…". The status is MISMATCH if
-/// none is given.
+/// A row of a table of checks: if the field is wrong, the message is "NAME.FIELD is PARTS…". MISMATCH is the default.
 struct FieldCheck {
     bool is_wrong;
     halyard_status status;

@@ -41,8 +41,7 @@ constexpr Keys scaling_keys[] = {
     {as_word, "rope_type type"},
 };
 
-// Top-level keys that are read for any model. indexer_rope_interleave (of the q and k by which GLM-5 selects keys) has
-// no effect.
+// Top-level keys that are read for any model. indexer_rope_interleave (GLM-5) has no effect: its q and k select keys.
 constexpr Keys top_keys[] = {
     {as_anything, "rope_parameters rope_scaling rotary"},
     {as_count, "no_rope_layer_interval rotary_dim"},
@@ -171,8 +170,7 @@ void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
     }
 }
 
-/// Checks that lists by layer are not shorter than the number of layers. (Models that predict several tokens at once
-/// have longer ones.)
+/// Checks that lists by layer are not shorter than the number of layers. (Multi-token prediction needs longer ones.)
 void check_lengths(const JsonObject &config) {
     const auto n_layers = config.count("num_hidden_layers");
     for (const char *key : {"hybrid_layer_pattern", "layer_rope_theta", "layer_types", "no_rope_layers",
@@ -229,8 +227,7 @@ void check_top(const JsonObject &config, const Model &model) {
     }
 }
 
-/// Refuses a known key outside of the language model's object unless that object has the same value, since only that
-/// object is read.
+/// Refuses a known key outside of the language model's object unless that has the same value, for it alone is read.
 void check_around(const JsonObject &around, const Model &model) {
     const auto &config = model.config;
     const auto type = around.word("model_type");

@@ -305,8 +305,7 @@ private:
                config_.name_of(is_dynamic ? "use_dynamic_ntk" : "use_logn_attn") + " is true");
     }
 
-    /// Limits the context to one chunk of dual chunk attention (Qwen2.5-1M, arXiv:2402.17463), which restarts positions
-    /// in each chunk.
+    /// Limits the context to one chunk of dual chunk attention (Qwen2.5-1M, arXiv:2402.17463): each has own positions.
     void check_chunks() {
         const auto chunks = config_.object("dual_chunk_attention_config");
         if (!chunks) {

@@ -206,8 +206,7 @@ bool is_on_cache_lines(const TensorPlan &desc, const Side &y, std::int64_t rotar
 /// Sets `large` of tensors if the run's outputs together have the non_temporal_mib of a kernel. Such outputs would
 /// evict each other from the CPU's caches anyway, and a non-temporal store does not read the line that it overwrites.
 /// Time relative to normal stores (half pairing, f32, AVX2; Zen 4, 32 MiB of L3 cache, 2026-11): 0.72 for 4096 tokens
-/// of 40 heads of 128; if all output is read afterwards, 1.11 at 8 MiB, 0.89 at 16 MiB, 0.87 at 32 MiB, 0.76 at 128
-/// MiB.
+/// of 40 heads of 128; if all output is read afterwards, 1.11 at 8 MiB, 0.89 at 16, 0.87 at 32 and 0.76 at 128 MiB.
 void choose_large_kernels(Program &program) {
     const halyard_plan &plan = *program.plan;
     std::uint64_t written =
@@ -243,8 +242,7 @@ void choose_large_kernels(Program &program) {
 // ---- Angles and threads --------------------------------------------------------------------------------------------
 
 /// Checks, for a GIVEN source, that each token has a row. Rows by token fit one shape of run. Other rows are found by
-/// position: without positions all batch rows would read the same rows, which a caller with a row for each of [batch,
-/// 1] tokens does not mean.
+/// position: without positions all batch rows would read the same rows, which nobody with [batch, 1] tokens means.
 halyard_status bind_given_rows(const halyard_angle_source &angles, std::int64_t n_batch, std::int64_t n_tokens,
                                Program &program, halyard_error *error) {
     const bool has_positions = program.positions.is_given;

@@ -121,8 +121,8 @@ void for_each_part(const TensorPlan &desc, const ProgramTensor &tensor, const St
     }
 }
 
-/// Sets the dims of one side of such a part, whose tokens are `token` elements apart: strides as set_view set them,
-/// with the extents of the part.
+/// Sets the dims of one side of such a part, whose tokens are `token` elements apart: set_view's strides, the part's
+/// extents.
 void set_part(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part, std::int64_t token,
               halyard_dimension (&dims)[4]) noexcept;
 

@@ -163,8 +163,7 @@ void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
     }
 }
 
-/// Appends a line for each kernel of the KV path: "fits", or why it does not serve a tensor. (Whether memory is aligned
-/// is checked in each run.)
+/// Appends a line for each kernel of the KV path: "fits", or why it does not serve a tensor. (Runs check alignment.)
 void explain_kv(Text &text, const halyard_plan &plan, std::int32_t index) {
     for (const KvKernel &kernel : kv_kernels()) {
         const char *const reason = why_not(kernel, plan, index, compute_capability());

@@ -138,8 +138,7 @@ halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_r
 
 // ---- Launches ------------------------------------------------------------------------------------------------------
 
-/// How many launches a run takes, one for each batch row, and the tokens of each. Batch rows are joined to one launch
-/// if they are evenly spaced.
+/// How many launches a run takes, one for each batch row, and the tokens of each. Evenly spaced batch rows are joined.
 struct Block {
     std::int64_t n_batch, n_tokens;
 };

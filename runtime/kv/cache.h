@@ -1,5 +1,5 @@
-// KV caches: a cache's description, the addresses of a slot's elements, the slots of a run, and which of a run's tokens
-// are evenly spaced in a cache.
+// KV caches: a cache's description, the addresses of a slot's elements, the slots of a run, and its evenly spaced
+// tokens.
 #pragma once
 
 #include "base/overlap.h"

@@ -94,8 +94,7 @@ void place_in_view(const KvCall &call, const Block &block, bool is_output, const
     function(PlacedPart{block.extents(call.desc(block).head_dim), 0, 0, 0, false, block.strides, there});
 }
 
-/// Calls function(part) for all elements of a block in the memory that it is read from or written to: a view, or, for
-/// tokens with slots, a cache.
+/// Calls function(part) for all elements of a block in the view, or (tokens with slots only) in the cache.
 template <typename Function>
 void for_each_placed(const KvCall &call, const Block &block, bool is_output, const Function &function) {
     if (!call.stages(block).cache || (!is_output && call.desc(block).reads_x)) {

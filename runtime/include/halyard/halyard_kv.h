@@ -211,8 +211,7 @@ HALYARD_API halyard_status halyard_get_groups_info(int32_t preset, int64_t head_
 /* A tensor's stages beside the rotation, in the order of Stages above; fields that a later version adds come last. A
  * pointer that is NULL means that the tensor does not have that stage. Read during the call only.
  * Errors that halyard_create_plan returns for it: SHAPE (a cache, hadamard, records), WINDOW (of a norm), SCALE (eps),
- * STRIDE and OVERFLOW (a cache), MISMATCH (fields that contradict each other, or rerotates), UNSUPPORTED (long heads).
- * */
+ * STRIDE and OVERFLOW (a cache), MISMATCH (fields that contradict each other, or rerotates), UNSUPPORTED (head_dim). */
 struct halyard_kv_desc {
     uint32_t size;
     int32_t no_rotation;     /* 1: the tensor takes every stage but the rotation, as v does; its pairings and

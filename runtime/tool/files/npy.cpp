@@ -59,8 +59,7 @@ private:
         }
     }
 
-    /// Reads the next token into token_: a punctuation mark, a word or number, or a string without its closing quote;
-    /// empty at the end.
+    /// Reads the next token into token_: a punctuation mark, a word or number, or a string; empty at the end.
     std::string_view take() {
         const std::string_view taken = token_;
         rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\n\r\f"), rest_.size()));
