@@ -8,7 +8,7 @@
  *     y0 = f * (x0 cos theta - x1 sin theta)        y1 = f * (x0 sin theta + x1 cos theta)
  *
  * The inverse rotates by -theta and also scales by f. Elements outside the window are copied (out of place) or left
- * alone (in place). Two pairings say where the members of pair k lie, counted from the window's start:
+ * alone (in place). There are two pairings, which differ in the elements of pair k, counted from the window's start:
  *
  *     half         (k, k + rotary_dim/2)    a0 a1 a2 a3 b0 b1 b2 b3    NeoX, Llama in Hugging Face layout
  *     interleaved  (2k, 2k + 1)             a0 b0 a1 b1 a2 b2 a3 b3    GPT-J, Llama in Meta layout
@@ -332,7 +332,7 @@ HALYARD_API halyard_status halyard_create_frequencies_for_length(const halyard_f
                                                                  int64_t seq_len, halyard_frequencies **out,
                                                                  halyard_error *error);
 
-/* NULL is allowed. Sources made from the frequencies stay valid. */
+/* Destroys frequencies. NULL is allowed. Sources made from the frequencies stay valid. */
 HALYARD_API void halyard_destroy_frequencies(halyard_frequencies *frequencies);
 
 /* ---- Positions ------------------------------------------------------------------------------------------- */
@@ -417,7 +417,7 @@ typedef struct halyard_angle_source_info {
 HALYARD_API halyard_status halyard_get_angle_source_info(const halyard_angle_source *source,
                                                          halyard_angle_source_info *info, halyard_error *error);
 
-/* NULL is allowed. */
+/* Destroys an angle source. NULL is allowed. */
 HALYARD_API void halyard_destroy_angle_source(halyard_angle_source *source);
 
 /* ---- Plans ----------------------------------------------------------------------------------------------- */
@@ -428,7 +428,7 @@ enum { HALYARD_MAX_TENSORS = 4 };
 typedef struct halyard_kv_desc halyard_kv_desc;
 typedef struct halyard_kv_args halyard_kv_args;
 
-/* The fixed part of one tensor that a plan rotates: q, say, or k. */
+/* One tensor that a plan rotates (q, say, or k): what is the same in all runs. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
     int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of input and output. (8 bits: see kv) */
@@ -466,7 +466,7 @@ HALYARD_API halyard_status halyard_create_plan(const halyard_plan_desc *desc, ha
 /* The name of the target that the plan resolved to; a static string. NULL when plan is NULL. */
 HALYARD_API const char *halyard_get_plan_target(const halyard_plan *plan);
 
-/* NULL is allowed. */
+/* Destroys a plan. NULL is allowed. */
 HALYARD_API void halyard_destroy_plan(halyard_plan *plan);
 
 /* Angles that are linear in positions which need not be integers, as models of images, video and audio have them
@@ -541,7 +541,7 @@ typedef struct halyard_run_args {
     const halyard_angle_source *angles;  /* its rotary_dim must be the plan's; may be NULL where no tensor is rotated,
                                             and then neither it nor positions are read */
     const halyard_positions *positions;  /* NULL: 0, 1, 2, … in every batch row */
-    const halyard_tensor *x;             /* the plan's n_tensors inputs, all with one batch and one tokens */
+    const halyard_tensor *x;             /* the plan's n_tensors inputs, with equal batch sizes and numbers of tokens */
     const halyard_tensor *y;             /* outputs with the inputs' shapes and dtypes. In place: with the same data,
                                             strides and pairing as the input, too */
     int32_t n_tensors;                   /* how many tensors x and y hold: as many as the plan, else SHAPE [as many] */
@@ -601,7 +601,7 @@ typedef struct halyard_bound_run_args {
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 
-/* NULL is allowed. */
+/* Destroys a bound run. NULL is allowed. */
 HALYARD_API void halyard_destroy_bound_run(halyard_bound_run *bound);
 
 /* ---- Threads --------------------------------------------------------------------------------------------- */

@@ -85,7 +85,7 @@ HALYARD_API halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *qu
                                                    const halyard_cuda_angles *angles, halyard_cuda_plan **out,
                                                    halyard_error *error);
 
-/* NULL is allowed. */
+/* Destroys a plan. NULL is allowed. */
 HALYARD_API void halyard_destroy_cuda_plan(halyard_cuda_plan *plan);
 
 typedef struct halyard_cuda_run_args {
