@@ -1,4 +1,4 @@
-// Numbers of groups become the elements of records, a byte each, and those become numbers.
+// Quantises floats of groups to the elements of records, a byte each, and converts elements back to floats.
 #include "arithmetic/angles.h"
 #include "arithmetic/norm.h"
 #include "arithmetic/storage.h"
@@ -6,19 +6,19 @@
 
 namespace halyard {
 
-/// Halves go away from zero if .5, less its last place, is added before the rest is cut off: were it .5, the number
-/// below .5 would become 1.
+/// The float next below .5, with the sign of v. Adding it and truncating rounds to nearest, halves away from zero.
+/// (With .5, the float next below .5 would become 1.)
 inline Expr almost_half(const Expr &v) {
     return reinterpret<float>(reinterpret<uint32_t>(v) & sign_bit | Expr(0x3effffffu));
 }
 
-/// Floats of groups, which stand in the place of heads, to integers or floats of 8 bits, with a reciprocal scale and a
-/// zero point for each group.
+/// Quantises floats to integers or floats of 8 bits, with a reciprocal scale and a zero point for each group. Heads
+/// count groups.
 class Quantise : public Halide::Generator<Quantise> {
 public:
     GeneratorParam<Dtype> dtype{"dtype", Dtype::int8, dtypes_of_caches};
 
-    Input<int32_t> mode{"mode"};  // of integers, as all up to x
+    Input<int32_t> mode{"mode"};  // see halyard_quantise_kernel; mode, low and high are for int8 only
     Input<float> low{"low"};
     Input<float> high{"high"};
     Input<Buffer<float, 3>> x{"x"};     // [element, head, token]
@@ -27,7 +27,7 @@ public:
     Output<Buffer<uint8_t, 3>> y{"y"};  // [element, head, token]
 
     void generate() {
-        // A NaN counts as 0, and so does all of a group whose r is 0.
+        // A NaN counts as 0, and so do all elements of a group whose r is 0.
         const Expr by = r(h, t), kept = select(Halide::strict_float(by == 0.0f), Expr(0u), Expr(0xffffffffu));
         const Expr v = reinterpret<float>(reinterpret<uint32_t>(x(e, h, t)) & kept);
         const Expr counted = select(Halide::strict_float(v == v), v, 0.0f);
@@ -42,7 +42,7 @@ public:
             in_vectors(Halide::Func(y).specialize(mode == known));
         }
         in_vectors(Halide::Func(y));
-        // In registers: a vector of more of them is compared as a whole and chosen from in parts, which takes longer.
+        // Vectors of one register, because LLVM is slower at comparing a larger one whole and selecting in parts.
         q.compute_at(y, vectors);
         q.specialize(has_vectors()).vectorize(e, natural_vector_size<float>()).unroll(e);
     }
@@ -52,7 +52,7 @@ private:
     Halide::Func q{"q"};
 
     /// The result is in the low byte. Adding 1.5 * 2^23 leaves the rounded number in the low bits. Such sums are
-    /// clamped as integers, since numbers of any size keep their order, and nothing is NaN.
+    /// clamped as integers, because they order as the numbers do, however large, and none is NaN.
     Expr to_integer(const Expr &v, const Expr &by, const Expr &product) const {
         const auto rounded = [](const Expr &t) { return reinterpret<int32_t>(Halide::strict_float(t + 0x1.8p23f)); };
         const Expr cut =
@@ -70,20 +70,20 @@ private:
                 .vectorize(e);
         }
         stage.specialize(has_vectors()).split(e, vectors, e, lanes, Halide::TailStrategy::ShiftInwards).vectorize(e);
-        // Heads in the innermost loop: of one head's elements where r is 0, LLVM would make a call to memset.
+        // The innermost loop is over heads, or else LLVM would call memset for the elements of a head whose r is 0.
         stage.split(h, h, vectors, 1).reorder(vectors, h, e, t);
     }
 
     Expr has_vectors() const { return y.dim(0).extent() >= lanes; }
 };
 
-/// Elements in a group of ggml's q8_0, which llama.cpp's caches have most often. Records of it are written and read in
-/// one step: integers of 8 bits with an f16 scale for each group.
+/// Elements in a group of ggml's q8_0, llama.cpp's most common quantised cache. One kernel writes, and one reads, its
+/// records: integers of 8 bits with an f16 scale for each group.
 inline constexpr int q8_group = 32;
-inline constexpr int most_groups = 256;  // of a call
+inline constexpr int most_groups = 256;  // in one call
 
-/// Floats to groups with scales of their own, the largest magnitude / 127, where all is finite. Groups are reduced 16
-/// at a time: the numbers of one would be waited for.
+/// Quantises finite floats to groups, each with a scale: its largest magnitude / 127. Groups are reduced 16 at a time,
+/// because the latency of a single group's division would dominate.
 class StoreGroups : public Halide::Generator<StoreGroups> {
 public:
     Input<int32_t> reciprocal{"reciprocal"};        // 0 … 2, see halyard_store_groups_kernel
@@ -91,14 +91,14 @@ public:
     Input<Buffer<float, 2>> x{"x"};                 // [element, group of any head]
     Output<Buffer<uint8_t, 3>> y{"y"};              // [element, group, head]
     Output<Buffer<uint16_t, 2>> scales{"scales"};   // [group, head]
-    Output<Buffer<int32_t, 0>> largest{"largest"};  // the bits of the largest magnitude, or of a NaN's
+    Output<Buffer<int32_t, 0>> largest{"largest"};  // the bits of the largest magnitude; a NaN's are larger than any
 
     void generate() {
         number(g) = numbers_of(largest_of_group());
         const Expr n_groups = x.dim(1).extent(), at = g + h * y.dim(1).extent();
         const Expr product = Halide::strict_float(x(e, at) * number(at)[1]);
         const Expr rounded = reinterpret<int32_t>(Halide::strict_float(away_or_not(product) + 0x1.8p23f));
-        // The largest one's reciprocal leaves nothing to clamp.
+        // With 127 / largest magnitude no integer exceeds 127, so nothing is clamped.
         y(e, g, h) = select(is_usual(), cast<uint8_t>(rounded),
                             cast<uint8_t>(Halide::saturating_cast<int8_t>(rounded - 0x4b400000)));
         scales(g, h) = number(at)[0];
@@ -117,14 +117,14 @@ private:
     Var e{"e"}, g{"g"}, h{"h"};
     Halide::Func number{"number"}, in_lanes{"in_lanes"};
     Halide::RDom lane{0, lanes, "lane"};
-    static constexpr int by_scale = 1, by_largest = 2;  // reciprocals
+    static constexpr int by_scale = 1, by_largest = 2;  // values of reciprocal
     std::vector<Halide::Func> halves;
 
     Expr is_usual() const { return reciprocal == by_largest && away == 0; }
 
     Expr magnitude(const Expr &element) const { return reinterpret<int32_t>(x(element, g)) & 0x7fffffff; }
 
-    /// Magnitudes are compared as integers, among which NaN is the largest.
+    /// The bits of a group's largest magnitude. Magnitudes are compared as integers, among which NaNs are the largest.
     Expr largest_of_group() {
         Halide::Func from("halves_16");
         from(e, g) = Halide::max(magnitude(e), magnitude(e + lanes));
@@ -138,7 +138,7 @@ private:
         return Halide::max(Halide::max(from(0, g), from(2, g)), Halide::max(from(1, g), from(3, g)));
     }
 
-    /// The scale as it is stored, its reciprocal and what both are made of.
+    /// From the bits of a group's largest magnitude: the scale as stored, the factor of elements, and the bits.
     Tuple numbers_of(const Expr &bits) const {
         const Expr most = reinterpret<float>(bits), scale = Halide::strict_float(most / 127.0f);
         const Expr word = reinterpret<uint16_t>(narrow(target, Dtype::f16, scale));
@@ -150,7 +150,7 @@ private:
         return Tuple(word, select(is_finite, quotient, 0.0f), bits);
     }
 
-    /// The nearest integer, halves away from zero; or v itself, of which a sum makes the nearest even one.
+    /// If away is 1, v rounded to nearest, halves away from zero; else v, which a later sum rounds to nearest even.
     Expr away_or_not(const Expr &v) const {
         return select(away == 1, Halide::trunc(Halide::strict_float(v + almost_half(v))), v);
     }
@@ -175,14 +175,14 @@ private:
         in_vectors(Halide::Func(y));
         scales.specialize(four).unroll(g);
         number.compute_root().store_in(Halide::MemoryType::Stack).bound_storage(g, most_groups);
-        // Where the reciprocal is known, it does not wait for the scale.
+        // In the usual case the factor is computed from the largest magnitude, without waiting for the scale.
         const Expr n_groups = x.dim(1).extent();
         number.specialize(is_usual() && n_groups >= lanes).vectorize(g, lanes, TailStrategy::ShiftInwards);
         for (const int n : {lanes, 4}) {
             number.specialize(n_groups >= n).vectorize(g, n, TailStrategy::ShiftInwards);
         }
-        // The halves of one group stay in registers. The last ones are written out and read across groups, after all
-        // are written: a load of several stores that are on their way waits for the last (.55 to .75 of the time).
+        // Partial maxima of a group stay in registers. The last four are stored, and loaded across groups only after
+        // all groups have stored theirs, since a load that spans several recent stores stalls (.55 to .75 of the time).
         Halide::Func last = halves.back();
         last.compute_root().bound_storage(g, most_groups);
         for (std::size_t i = 0; i < halves.size(); i++) {
@@ -196,7 +196,7 @@ private:
     }
 };
 
-/// The reverse.
+/// Converts such groups back to floats.
 class LoadGroups : public Halide::Generator<LoadGroups> {
 public:
     Input<Buffer<int8_t, 3>> x{"x"};              // [element, group, head]

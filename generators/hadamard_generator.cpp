@@ -1,5 +1,5 @@
 // The orthonormal Hadamard transform (Sylvester's) of blocks of n = 64, 128, 256, … elements: all are multiplied by
-// 1 / sqrt(n), and then u and v that lie 1, 2, 4, … apart become u + v and u - v. That is ggml's order, to the bit.
+// 1 / sqrt(n), and then u and v that are 1, 2, 4, … apart become u + v and u - v: ggml's order, to the bit.
 #include "arithmetic/angles.h"
 #include "schedule.h"
 
@@ -8,7 +8,7 @@
 
 namespace halyard {
 
-/// All distances up to 32, of blocks of 64 elements, which stay in registers.
+/// The steps of distances 1 to 32, on blocks of 64 elements, which stay in registers.
 class Hadamard : public Halide::Generator<Hadamard> {
 public:
     Input<float> scale{"scale"};      // 1 / sqrt(n)
@@ -18,7 +18,7 @@ public:
     void generate() {
         Func from("scaled");
         from(e, b) = Halide::strict_float(x(e, b) * scale);
-        // 1, which LLVM must not know: it would take sums and differences apart again.
+        // Always 1, but LLVM must not know that, or it would split the fma into sums and differences again.
         const Expr one = select(scale > 0.0f, 1.0f, -1.0f);
         std::vector<Func> steps;
         if (has_masks(target)) {
@@ -38,8 +38,8 @@ public:
         y(e, b) = from(e, b);
         begin_at_zero(x, y);
 
-        // Products are kept where there are registers for them and for the first sums: with AVX-512 a block of 128
-        // takes 13 ns, not 19, with AVX2 51 and not 34 (Intel, family 6 model 167).
+        // The products are computed once (compute_at) only with AVX-512, which has enough registers: a block of 128
+        // then takes 13 ns, not 19. With AVX2 it would take 51 ns, not 34 (Intel, family 6 model 167).
         y.bound(e, 0, n).vectorize(e, lanes).unroll(e);
         for (Func step : steps) {
             step.compute_at(y, b).bound(e, 0, n).store_in(Halide::MemoryType::Stack).vectorize(e, lanes).unroll(e);
@@ -51,7 +51,7 @@ private:
     Var e{"e"}, b{"b"};
 };
 
-/// One distance: in whole vectors, but for the shortest distances, which no cache that we know has.
+/// The step of one more distance, in whole vectors. (Shorter distances, which no known engine needs, are slower.)
 class Butterfly : public Halide::Generator<Butterfly> {
 public:
     Input<Buffer<float, 3>> x{"x"};   // [element, u or v, pair of blocks]

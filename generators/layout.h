@@ -1,4 +1,4 @@
-// How x and y lie in memory: the strides of a pairing, and the elements of a pair.
+// The memory layout of x and y: the strides that a pairing has, and how the elements of a pair are written.
 #pragma once
 
 #include "arithmetic/angles.h"
@@ -8,7 +8,7 @@
 
 namespace halyard {
 
-/// How the members of a pair lie in a head: see halyard.h. Strided is any layout at all.
+/// Which elements of a head are a pair: see halyard.h. strided: any layout.
 enum class Pairing { half, interleaved, strided };
 
 inline const std::map<std::string, Pairing> pairings = {
@@ -16,17 +16,17 @@ inline const std::map<std::string, Pairing> pairings = {
 
 /// The order in which a kernel writes its results.
 enum class Order {
-    both_members,      // the elements of both members at once
-    member_by_member,  // elements in the order of memory, where members of pairs are neighbours
-    as_neighbours,     // likewise, but they come from halves that lie apart
-    both_in_word       // an element is a word that holds both members
+    both_members,      // first members, then second members
+    member_by_member,  // in the order of memory, in which the members of a pair are neighbours
+    as_neighbours,     // likewise, but in x the members are in different halves
+    both_in_word       // an element is a word that holds both members of a pair
 };
 
-/// What the shape and strides of a buffer [pair, member, head, token] have to be.
+/// Constraints on the shape and strides of a buffer [pair, member, head, token].
 struct Layout {
     Pairing pairing;
-    int width = 1;       // elements in each access of a GPU to one member, or to neighbours
-    int per_thread = 1;  // elements that one thread of a GPU takes in a step
+    int width = 1;       // GPU: elements in one access
+    int per_thread = 1;  // GPU: elements that a thread processes in a step
 
     template <typename AnyBuffer>
     void constrain(AnyBuffer &buffer, Order order, bool is_on_cuda) const {
@@ -37,9 +37,9 @@ struct Layout {
             buffer.dim(1).set_stride(1);
         } else if (pairing == Pairing::strided) {
             buffer.dim(0).set_stride(Halide::Expr());
-        }  // half: Halide takes 1 for the stride of dimension 0
+        }  // half: Halide's default stride of dimension 0 is 1
         if (is_on_cuda && width > 1) {
-            // What wide accesses need. Halide checks it when a kernel is called.
+            // Wide accesses need multiples. Halide checks this when a kernel is called.
             buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread * per_thread);
             for (int i = pairing == Pairing::half || order == Order::both_in_word ? 1 : 2; i < 4; i++) {
                 buffer.dim(i).set_stride(buffer.dim(i).stride() / width * width);

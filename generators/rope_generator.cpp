@@ -11,8 +11,8 @@
 
 namespace halyard {
 
-/// Makes interleaved f16 kernels convert before they shuffle. They read each vector twice: as it is, and with the
-/// members of its pairs swapped. Halide would convert both, but on x86 a conversion costs more than a shuffle.
+/// Makes interleaved f16 kernels convert to f32 before they shuffle. They read each vector twice: as it is, and with
+/// the members of its pairs swapped. Halide would convert both, but on x86 a conversion costs more than a shuffle.
 class ConvertFirst : public Halide::Internal::IRMutator {
     using IRMutator::visit;
 
@@ -27,15 +27,15 @@ class ConvertFirst : public Halide::Internal::IRMutator {
     }
 };
 
-/// Rotary position embedding: y is x with pair k of every head turned by its token's angle.
+/// Rotary position embedding: y is x with pair k of every head rotated by its token's angle.
 class Rope : public Halide::Generator<Rope> {
 public:
     GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};
-    GeneratorParam<bool> packed{"packed", false};  // words of two neighbours, of 16 bits each
+    GeneratorParam<bool> packed{"packed", false};  // a buffer's element is a word of two neighbouring 16-bit elements
     GeneratorParam<Pairing> pairing{"pairing", Pairing::half, pairings};
     GeneratorParam<Pairing> out_pairing{"out_pairing", Pairing::half, pairings};
     GeneratorParam<bool> in_place{"in_place", false};  // x is y, and the buffer x is not read
-    // The numbers of a CPU's schedule: see Steps in schedule.h.
+    // Parameters of a CPU's schedule: see Steps in schedule.h.
     GeneratorParam<int> elements_per_step{"elements_per_step", 16, 4, 128};
     GeneratorParam<int> elements_per_step_any{"elements_per_step_any", 16, 4, 128};
     GeneratorParam<int> elements_per_vector{"elements_per_vector", 16, 4, 128};
@@ -45,8 +45,8 @@ public:
     GeneratorParam<bool> round_by_test{"round_by_test", false};
     GeneratorParam<int> width{"width", 4, 1, 4};  // GPU: elements in an access
 
-    RowInputs rows;                            // row_of_token, cos_rows and sin_rows, but
-    std::unique_ptr<Fields::Angles> device;  // a GPU has these, sin_sign among them
+    RowInputs rows;                            // CPU: row_of_token, cos_rows and sin_rows
+    std::unique_ptr<Fields::Angles> device;  // GPU: positions and an angle source, sin_sign among them
     Input<uint32_t> *sin_sign;                 // 0; the inverse 0x80000000
     Input<Buffer<void>> *x;       // [pair, member, head, token]; packed: two pairs or two members in an element
     Output<Buffer<void>> y{"y"};  // likewise
@@ -67,7 +67,7 @@ public:
     }
 
     void generate() {
-        const Expr zero = *sin_sign & 0x7fffffff;  // which LLVM does not know
+        const Expr zero = *sin_sign & 0x7fffffff;  // always 0, but LLVM does not know that
         const bool by_member = order() == Order::member_by_member || order() == Order::as_neighbours;
         const Halide::RDom over = by_member ? Halide::RDom(0, 2, "over") : Halide::RDom();
         const Loops loops = loops_over(over, by_member);
@@ -88,18 +88,18 @@ public:
             const Halide::RVar m = over[0];
             write(m) = format.element({rotate_member(read(m)[0], read(1 - m)[0], cos_of(m), sin_of(m))});
         } else if (order() == Order::both_in_word) {
-            const Pair turned = rotate(target, {read(0)[0], read(0)[1]}, cos_of(0), sin_of(0));
-            write(0) = format.element({turned.x0, turned.x1});
+            const Pair rotated = rotate(target, {read(0)[0], read(0)[1]}, cos_of(0), sin_of(0));
+            write(0) = format.element({rotated.x0, rotated.x1});
         } else {  // all loads come before the stores, so that y may be x
             Members x = arranged(pairing, {read(0), read(1)});
             for (size_t i = 0; i < x[0].size(); i++) {
                 const int lane = static_cast<int>(i);
-                const Pair turned = rotate(target, {x[0][i], x[1][i]}, cos_of(lane), sin_of(lane));
-                x[0][i] = turned.x0;
-                x[1][i] = turned.x1;
+                const Pair rotated = rotate(target, {x[0][i], x[1][i]}, cos_of(lane), sin_of(lane));
+                x[0][i] = rotated.x0;
+                x[1][i] = rotated.x1;
             }
-            const Members turned = arranged(out_pairing, x);
-            const Expr first = format.element(turned[0]), second = format.element(turned[1]);
+            const Members rotated = arranged(out_pairing, x);
+            const Expr first = format.element(rotated[0]), second = format.element(rotated[1]);
             if (order() == Order::as_neighbours) {
                 write(over[0]) = select(over[0] == 0, first, second);
             } else {
@@ -117,7 +117,7 @@ public:
         if (order() == Order::member_by_member && dtype == Dtype::f16) {
             get_pipeline().add_custom_lowering_pass(new ConvertFirst);
         }
-        // ptxas takes 40 for some devices, and 32 are enough on sm_80 to sm_120.
+        // Without a limit ptxas uses 40 registers on some devices, but 32 are enough on sm_80 to sm_120.
         complete_device_code(get_pipeline(), get_target(),
                              {false, false, false, converts() && dtype == Dtype::f32 ? 32 : 0});
     }
@@ -125,8 +125,8 @@ public:
 private:
     Var k{"k"}, r{"r"}, h{"h"}, t{"t"}, lane{"lane"};
     std::optional<DeviceAngles> device_angles;
-    Func loaded{"loaded"};  // [element, member, head, token]: what a thread has of x, where pairings differ on CUDA
-    Func angle{"angle"};    // [lane, element, token] -> (cos, sin) of each lane's pair; interleaved: of each member
+    Func loaded{"loaded"};  // [element, member, head, token]: a thread's elements of x, if pairings differ on CUDA
+    Func angle{"angle"};    // [lane, element, token] -> (cos, sin) of each lane's pair; or of each member
 
     bool is_on_cuda() const { return get_target().has_gpu_feature(); }
     bool converts() const { return is_on_cuda() && Pairing(pairing) != Pairing(out_pairing); }
@@ -144,14 +144,14 @@ private:
     void define_angle(const Format &format, const Expr &zero) {
         const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
         const Angle row = is_on_cuda() ? device_angles->at(pair, t) : rows.at(pair, t);
-        const Expr cos = flip_sign(format.row_value(row.cos), zero);  // else LLVM copies cos by a call to memcpy
+        const Expr cos = flip_sign(format.row_value(row.cos), zero);  // keeps LLVM from calling memcpy for cos
         angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
     }
 
     /// Both members of some pairs: [member][lane].
     using Members = std::array<std::vector<Expr>, 2>;
 
-    /// The floats of two elements as members, or the reverse. Interleaved words are pairs.
+    /// Converts the floats of two elements to members, or back. (A word of an interleaved tensor is a pair.)
     Members arranged(Pairing of, const Members &floats) const {
         if (!packed || of != Pairing::interleaved) {
             return floats;
@@ -167,10 +167,10 @@ private:
         return {of, width, takes_neighbours ? width / 2 : width};
     }
 
-    /// The pairs in an element.
+    /// The number of pairs that an element has members of.
     int n_lanes() const { return packed && order() != Order::both_in_word ? 2 : 1; }
 
-    /// The sign bit to flip in sin: of the inverse, and of the first member in kernels that rotate members one by one.
+    /// The sign bit to flip in sin: set for the inverse, and flipped for first members if Order is member_by_member.
     Expr sin_sign_of(const Expr &member) const {
         const Expr sign = *sin_sign;
         return order() == Order::member_by_member ? sign ^ select(member == 0, sign_bit, Expr(0u)) : sign;
@@ -189,7 +189,7 @@ private:
         return {k, h, t, lane, by_member ? over[0] : Halide::RVar(), by_member, strided, n_lanes(), lanes_at_once};
     }
 
-    /// Whether vectors fill registers: at the known sizes, and at others if their steps do.
+    /// Whether bf16 rounds by_test, which is faster if vectors fill registers.
     Expr rounds_by_test(const Loops &loops) {
         Expr by_test = cast<bool>(steps().any >= steps().in_register);
         for (const int extent : known_extents(loops)) {

@@ -3,7 +3,7 @@
 
 namespace halyard {
 
-/// A row of cos and sin from a position and frequencies alone, without a table: see phase_angle.
+/// Makes rows of cos and sin from positions and frequencies, without a table: see phase_angle.
 class RowsPhase : public Halide::Generator<RowsPhase> {
 public:
     GeneratorParam<int> pairs_per_step{"pairs_per_step", 16, 4, 64};

@@ -1,4 +1,4 @@
-// What the schedules of all targets share.
+// Building blocks of all targets' schedules.
 #pragma once
 
 #include "Halide.h"
@@ -8,31 +8,31 @@
 
 namespace halyard {
 
-/// The dimensions of the algorithm.
+/// The dimensions of a rotation's algorithm.
 struct Loops {
     Halide::Var element, head, token, lane;
     Halide::RVar member;
-    bool by_member;  // y is written member by member, over the RVar; else both at once
-    bool gathered;   // neighbouring elements are not neighbours in memory
-    int n_lanes;     // pairs in an element
-    // Rows are read for both members as one vector. That takes NEON 1.14 times the cycles (modelled, Neoverse N1).
+    bool by_member;  // y is written member by member, over the RVar; else both members at once
+    bool gathered;   // strided: the elements of a vector are not contiguous in memory
+    int n_lanes;     // the number of pairs that an element has members of
+    // cos and sin of both members are read as one vector. (NEON: 1.14 times the cycles; modelled, Neoverse N1.)
     bool lanes_at_once;
 };
 
 struct Steps {
-    int fixed;        // elements in one step at the head sizes that are known when the kernel is built
-    int any;          // at all other sizes, where a step is one vector
+    int fixed;        // elements in one step, for the head sizes of known_pairs
+    int any;          // elements in one step for all other sizes; such a step is one vector
     int vector;       // elements in one vector of a fixed step
-    int heads;        // that are unrolled: one after the other, without a loop
-    bool hoist;       // a step's cos and sin are read once for all heads, instead of by each head
-    int in_register;  // elements whose floats fill a register
+    int heads;        // how many heads are unrolled
+    bool hoist;       // a step's cos and sin are read once for all heads, instead of once for each head
+    int in_register;  // how many elements' floats fill a register
 };
 
-/// Pairs in a head of 128, 64, 256, 80 and 96. A known size saves the loop over steps and the tail's handling, and
-/// keeps cos and sin in registers.
+/// The numbers of pairs in heads of 128, 64, 256, 80 and 96, for which kernels are specialised: that saves the loop
+/// over steps and the handling of a tail, and keeps cos and sin in registers.
 inline const std::vector<int> known_pairs = {64, 32, 128, 40, 48};
 
-/// The elements in such heads, for each of which there is a loop of its own. Gathered elements have none.
+/// The numbers of elements in such heads. Kernels of gathered elements are not specialised.
 inline std::vector<int> known_extents(const Loops &loops) {
     std::vector<int> extents;
     for (const int pairs : loops.gathered ? std::vector<int>() : known_pairs) {
@@ -54,8 +54,8 @@ inline int fit(int elements, int extent, const Steps &steps) {
 }
 
 /// The loops are tokens, then steps of elements, then heads. So all heads of a token share a step's cos and sin: in
-/// registers if the step is one vector, else in the first-level cache. If a whole head is one step, memory is read and
-/// written in order, which is faster for data that is larger than the second-level cache.
+/// registers if the step is one vector, else in the L1 cache. If a whole head is one step, memory is read and written
+/// in order, which is faster for data that is larger than the L2 cache.
 inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, int vector, int heads) {
     using namespace Halide;
     const Var outer("step"), inner("inner"), vectors("vectors"), next_heads("next_heads");
@@ -75,13 +75,13 @@ inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, i
         stage.split(inner, vectors, inner, vector, TailStrategy::GuardWithIf).unroll(vectors);
     }
     if (loops.gathered) {
-        stage.unroll(inner);  // assembling vectors element by element costs more than scalars: 99 ns a head against 36
+        stage.unroll(inner);  // scalars: assembling vectors element by element takes 99 ns a head instead of 36
     } else if (vector > 1) {
         stage.vectorize(inner);
     }
 }
 
-/// The rows of cos and sin that a step reads.
+/// Schedules the reads of a step's cos and sin.
 inline void read_rows_in_steps(Halide::Stage stage, const Loops &loops, int step) {
     if (loops.by_member) {
         stage.reorder(loops.lane, loops.element);
@@ -96,7 +96,7 @@ inline void read_rows_in_steps(Halide::Stage stage, const Loops &loops, int step
     }
 }
 
-/// The loops for heads of one size: where the condition holds, or if it is undefined, for all others.
+/// Schedules heads of one size: those for which is_size holds, or, if it is undefined, all that are left.
 inline void schedule_size(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps,
                           const Halide::Expr &is_size, int step, int vector) {
     const bool is_one = is_size.defined();
@@ -106,7 +106,7 @@ inline void schedule_size(Halide::Func y, Halide::Func angle, const Loops &loops
     }
 }
 
-/// Keeps the rows of one step beside the loop over heads, where they are hoisted.
+/// If rows are hoisted, computes the cos and sin of a step outside of the loop over heads.
 inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps) {
     using namespace Halide;
     if (!steps.hoist) {
@@ -115,7 +115,7 @@ inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, c
     angle.compute_at(y, Var("step")).store_in(MemoryType::Stack);
     int most = std::max(steps.fixed, steps.any);
     for (const int extent : known_extents(loops)) {
-        most = std::max(most, fit(steps.fixed, extent, steps));  // which may be the extent, if nothing divides it
+        most = std::max(most, fit(steps.fixed, extent, steps));  // fit() may return the whole extent
     }
     angle.bound_storage(loops.element, loops.gathered ? steps.any : most);
     if (loops.by_member) {
@@ -125,7 +125,7 @@ inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, c
     }
 }
 
-/// Rows of cos and sin: each vector of pairs is worked out once and stored twice.
+/// Schedules rows of cos and sin: each vector of pairs is computed once, and its cos and sin are stored.
 inline void make_rows_in_steps(Halide::Stage stage, const Halide::Var &pair, const Halide::Var &token, int step) {
     const Halide::Var outer("step"), inner("inner");
     stage.split(pair, outer, inner, step, Halide::TailStrategy::GuardWithIf).reorder(inner, outer, token);

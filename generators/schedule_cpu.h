@@ -1,5 +1,5 @@
-// The schedules of x86 and ARM, and the choice of a schedule by the family of the target. arithmetic/families.h has
-// what else depends on that.
+// The schedules of x86 and ARM, and the choice of a schedule by the target's family. arithmetic/families.h has all
+// other differences between families.
 #pragma once
 
 #include "schedule.h"
@@ -9,17 +9,17 @@
 
 namespace halyard {
 
-/// Measured on a Zen 4 (EPYC 9004, 2 cores, 3.67 GHz), 2026-11-21, ./run demo: one thread, 64 tokens x 40 heads x 128,
-/// in place, f32, as a fraction of an in-place multiply's speed. With AVX-512 half .95 and interleaved .92; with AVX2
-/// half .95 and interleaved .79, and at 4096 tokens .96 and .92, where steps of 16 reached .46 and .42.
+/// Speed as a fraction of an in-place multiply's (one thread, in place, f32, 40 heads of 128; Zen 4 EPYC 9004, 2 cores,
+/// 3.67 GHz, 2026-11-21, ./run demo):
+///     64 tokens      AVX-512: half .95, interleaved .92    AVX2: half .95, interleaved .79
+///     4096 tokens    AVX2: half .96, interleaved .92 (with steps of 16 elements .46 and .42)
 ///
-/// Modelled for ARM, not measured: no machine was at hand. Cycles per pair over those of a compiled C loop, mean and
-/// worst of 18 kernels: Cortex-A53 .46 .63, A55 .53 .73, Neoverse N1 .87 1.00, V2 .90 1.09; over those of loops that
-/// clang makes with SVE: N2 .96 1.13, V1 .94 1.20 (llvm-mca 19.1.7, 2026-11-21, ./run bench modelled). Proven right on
-/// an emulated Cortex-A53.
+/// For ARM cycles are modelled, not measured (llvm-mca 19.1.7, 2026-11-21, ./run bench modelled); results were tested
+/// on an emulated Cortex-A53. Cycles per pair relative to a compiled C loop, mean and worst of 18 kernels: Cortex-A53
+/// .46 .63, A55 .53 .73, Neoverse N1 .87 1.00, V2 .90 1.09; to C loops compiled for SVE: N2 .96 1.13, V1 .94 1.20.
 ///
-/// On x86 other sizes than the known ones have masked tails. NEON has no masks, so a guarded tail would be a branch for
-/// each lane: there sizes that are multiples of a vector are done in whole vectors, and all others element by element.
+/// On x86 sizes that are not in known_pairs have masked tails. NEON has no masks, so a guarded tail would be a branch
+/// for each lane: there sizes that are multiples of a vector go in whole vectors, and all others element by element.
 inline void schedule_cpu(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps, bool has_masks) {
     const Halide::Expr extent = y.output_buffer().dim(0).extent();
     for (const int known : known_extents(loops)) {
@@ -34,7 +34,7 @@ inline void schedule_cpu(Halide::Func y, Halide::Func angle, const Loops &loops,
     place_rows(y, angle, loops, steps);
 }
 
-/// Whether tails are masked. There are no other families.
+/// Whether tails are masked: on x86, but not on ARM, the only other family.
 inline bool masks_tails(const Halide::Target &target) {
     const bool is_x86 = target.arch == Halide::Target::X86;
     _halide_user_assert(is_x86 || target.arch == Halide::Target::ARM) << "No schedule for " << target.to_string();

@@ -1,6 +1,6 @@
-// On an H200 at .90 to 1.00 of a copy's speed in place, from 4,096 tokens on (bench/README.md). ptxas 13.5 gives the
-// kernels at most 48 registers on sm_80 to sm_120, no stack and no spills (2026-11-23, tests/cuda/check_ptx.py); all
-// accesses to x and y are as wide as their names say.
+// The schedule of rotations on CUDA. Speed on an H200, in place, from 4,096 tokens on: .90 to 1.00 of a copy's
+// (bench/README.md). With ptxas 13.5 kernels have at most 48 registers on sm_80 to sm_120, no stack and no spills, and
+// all accesses to x and y are as wide as the kernels' names say (2026-11-23, tests/cuda/check_ptx.py).
 #pragma once
 
 #include "cuda/device_angles.h"
@@ -8,8 +8,8 @@
 
 namespace halyard {
 
-/// Has a thread load eight words by two accesses of 128 bits, before it does anything else: of halves one member of
-/// four pairs at once, of neighbours both of two.
+/// Makes a thread load its eight words by two accesses of 128 bits before all else. An access has one member of four
+/// pairs (half pairing), or both members of two pairs (interleaved).
 inline void load_by_quads(Halide::Func y, Halide::Func loaded, bool has_halves) {
     using Halide::Var;
     const Var element = loaded.args()[0], member = loaded.args()[1], quad("quad"), in_quad("in_quad");
@@ -22,20 +22,20 @@ inline void load_by_quads(Halide::Func y, Halide::Func loaded, bool has_halves) 
     }
 }
 
-/// A block rotates some elements of some heads of one token. It computes their cos and sin once, in shared memory.
-/// per_thread: elements that a thread takes in one step, a wide access to each member, or 1. Threads lie side by side
-/// in a head, so that a warp's accesses are whole lines of 128 bytes.
+/// A thread block rotates elements of some heads of one token, and computes their cos and sin once, in shared memory.
+/// per_thread: elements that a thread processes in one step, a wide access to each member, or 1. Neighbouring threads
+/// access neighbouring elements of a head, so that a warp's accesses are whole lines of 128 bytes.
 inline void schedule_cuda(Halide::Func y, Halide::Func angle, const Loops &loops, int per_thread,
                          DeviceAngles &device_angles) {
     const int element_threads = per_thread > 1 ? 8 : 32, head_threads = 128 / element_threads;
-    // A thread takes some heads one after the other, with the same cos and sin. Where tokens are few it has one, so
-    // that one token spreads over the whole GPU.
+    // A thread processes several heads one after the other, with the same cos and sin; if tokens are few, only one
+    // head, so that a token spreads over the whole GPU.
     constexpr int few_tokens = 64, heads_per_thread = 4;
     using namespace Halide;
     const auto tail = TailStrategy::GuardWithIf;
     const Var inner("inner"), chunk("chunk"), chunks("chunks"), thread("thread"), head_thread("head_thread"),
         round("round"), heads("heads");
-    // The pure stage is undefined, and emits nothing, but without a GPU schedule Halide takes it for host code.
+    // The pure stage is undefined and emits no code, but without a GPU schedule Halide would make it host code.
     y.gpu_tile(loops.element, loops.head, chunks, heads, thread, head_thread, 1, 1);
 
     const Expr heads_of_thread = select(y.output_buffer().dim(3).extent() <= few_tokens, 1, heads_per_thread);
@@ -49,7 +49,7 @@ inline void schedule_cuda(Halide::Func y, Halide::Func angle, const Loops &loops
         update.allow_race_conditions();
         update.reorder(loops.member, inner, round, thread, head_thread, loops.token, heads, chunks);
         update.vectorize(loops.member);
-        if (per_thread == 4) {  // Halide 21 makes accesses of 128 bits just of four words
+        if (per_thread == 4) {  // Halide 21 makes 128-bit accesses of four words only
             update.split(inner, quad, inner, 2).unroll(quad);
         }
     } else {

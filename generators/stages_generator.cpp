@@ -1,5 +1,5 @@
-// What happens to a tensor's elements between their load and their store, beside the rotation. Each stage is a kernel,
-// and they are called one after the other on a block of floats in the first-level cache.
+// The stages of a tensor between load and store, beside the rotation. Each stage is a kernel; the runtime calls them
+// one after the other on a block of floats in the L1 cache.
 #include "arithmetic/angles.h"
 #include "arithmetic/norm.h"
 #include "arithmetic/storage.h"
@@ -12,12 +12,12 @@
 namespace halyard {
 
 // ---- The loops -----------------------------------------------------------------------------------------------------
-// The same for all families: vectors have 16 lanes, of which LLVM makes as many registers as a target needs. Measured
-// on a Zen 5 (AVX-512, 4.1 GHz), 2026-11-22: 32 heads of 128 in the first-level cache, ns a head: widen bf16 2.1, norm
-// f32 4.9, narrow to bf16 4.7, to e4m3 7.9; a copy by memcpy 3.3. A layer norm, which goes over a head three times and
-// not twice, takes 1.6 to 1.8 times as long as a norm (heads of 64, 80, 128, f32, AVX2 and AVX-512, 2026-11-23).
+// All families of targets have the same loops: vectors have 16 lanes, which LLVM splits into the target's registers.
+// Time of a head in ns, for 32 heads of 128 in the L1 cache (Zen 5, AVX-512, 4.1 GHz, 2026-11-22): widen bf16 2.1, norm
+// f32 4.9, narrow to bf16 4.7, narrow to e4m3 7.9; memcpy 3.3. A layer norm makes three passes over a head, not two,
+// and takes 1.6 to 1.8 times as long as a norm (heads of 64, 80, 128, f32, AVX2 and AVX-512, 2026-11-23).
 
-/// Heads that are filled by whole steps.
+/// The loop for heads that are a multiple of a step: unrolled vectors.
 inline void fill_in_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
                           const Halide::Var &element) {
     using namespace Halide;
@@ -30,16 +30,16 @@ inline void fill_in_steps(const Halide::Target &target, Halide::Stage stage, con
         .vectorize(inner);
 }
 
-/// Element by element. A last vector that does not fit is shifted inwards, over elements that are written already: so
-/// the output must not be the input.
+/// The loop of conversions. A last vector that does not fit is shifted inwards, over elements that are already written,
+/// so the output must not be the input.
 inline void convert_in_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
                              const Halide::Var &element) {
     fill_in_steps(target, stage, n_elements, element);
     stage.specialize(n_elements >= lanes).vectorize(element, lanes, Halide::TailStrategy::ShiftInwards);
 }
 
-/// Takes heads in groups. The last may be smaller: written out apart, it leaves .87 of the time for the others (norm
-/// f32), and twice the code.
+/// Loops over groups of `heads` heads. The last group may be smaller. With last_apart it has code of its own: twice the
+/// code, and .87 of the time (norm f32).
 inline void in_groups(Halide::Stage stage, const Halide::Var &head, const Halide::Var &group, const Halide::Var &one,
                       int heads, bool last_apart) {
     stage.split(head, group, one, heads, Halide::TailStrategy::GuardWithIf);
@@ -48,8 +48,8 @@ inline void in_groups(Halide::Stage stage, const Halide::Var &head, const Halide
 
 // ---- The stages ----------------------------------------------------------------------------------------------------
 
-/// The whole vectors of a head, and once or never, what is left of it: lane e of that is an element if the predicate
-/// holds.
+/// The whole vectors of a head (steps), and the remaining elements (rest, which has one iteration or none). In rest,
+/// lane e is an element only if the predicate holds.
 struct Vectors {
     Halide::RDom steps, rest;
     Expr element, element_of_rest;  // in lane e
@@ -61,24 +61,24 @@ struct Vectors {
     }
 };
 
-/// 0, which LLVM must not know: for heads without a whole vector it would make calls to memset.
+/// Always 0, but LLVM must not know that, or it would call memset for heads without a whole vector.
 inline Expr zero_of(const Expr &n_elements) { return cast<int32_t>(cast<uint32_t>(n_elements) >> 31); }
 
-/// What each head is reduced to: 16 lanes, which a tree joins to one. That has one order.
+/// A reduction of each head, in a fixed order: to 16 lanes, which a tree then joins to one number.
 class Reduction {
     using Func = Halide::Func;
     using Var = Halide::Var;
 
 public:
-    /// Heads that are reduced at once: 32 take .5 of the time of 8, since sums, roots and products of heads overlap.
+    /// Heads that are reduced together. 32 take half the time of 8, since latencies of heads' sums and roots overlap.
     static constexpr int heads_per_group = 32;
 
     Func in_lanes, kept;     // [lane, head, token]
-    std::vector<Func> tree;  // likewise; of the last one there is lane 0
+    std::vector<Func> tree;  // likewise; the last one has only lane 0
 
     explicit Reduction(const std::string &name) : in_lanes(name), kept(name + "s") {}
 
-    /// take(so far, element, head, token) is what a lane becomes by one more element, join what two lanes become.
+    /// take(so_far, element, head, token) is a lane's new value for one more element; join(a, b) joins two lanes.
     template <typename Value, typename Take, typename Join>
     Func define(const Value &none, const Expr &n_elements, Take take, Join join) {
         const Vectors vectors(n_elements, e);
@@ -95,10 +95,9 @@ public:
         return from;
     }
 
-    /// For a group of heads at once: were it for one head, LLVM would not store the vector, and reduce its halves apart
-    /// from the first element on. The elements behind the last whole vector join what is kept: a guarded store to
-    /// in_lanes would keep that in memory for all steps. Lanes without an element stay as they are; adding 0 would give
-    /// the same bits, since no partial sum is -0.
+    /// Computes `kept` for a group of heads at once. For a single head LLVM would keep the vector in registers and
+    /// reduce its halves separately from the first element on. Elements after the last whole vector go to `kept`,
+    /// because a guarded store to in_lanes would force that into memory for all steps. Other lanes do not change.
     void schedule_lanes(Func in, const Var &group, const Expr &n_elements) {
         in_lanes.compute_at(kept, h).vectorize(e, lanes);
         in_lanes.update().vectorize(e, lanes);
@@ -115,7 +114,7 @@ public:
         }
     }
 
-    /// Where nothing but the results is worked out of a head.
+    /// The schedule of kernels whose only output is the reduction.
     void schedule_alone(Func y, const Var &head, const Expr &n_elements) {
         in_groups(y.specialize(n_elements % lanes == 0), head, group, one, heads_per_group, false);
         in_groups(y, head, group, one, heads_per_group, false);
@@ -165,7 +164,7 @@ public:
         y(e, h, t) = narrow(target, dtype, Halide::strict_float(x(e, h, t) * r(e, h, t)));
         begin_at_zero(x, r, y);
         r.dim(0).set_stride(Expr());
-        for (const int stride : {0, 1}) {  // any other goes element by element
+        for (const int stride : {0, 1}) {  // other strides go element by element
             convert_in_steps(target, Halide::Func(y).specialize(r.dim(0).stride() == stride), y.dim(0).extent(), e);
         }
     }
@@ -174,7 +173,7 @@ private:
     Var e{"e"}, h{"h"}, t{"t"};
 };
 
-/// A number of each head, made of a sum over its elements.
+/// A number for each head, computed from a sum over its elements.
 class NumberOfHead {
     using Func = Halide::Func;
     using Var = Halide::Var;
@@ -184,7 +183,7 @@ public:
 
     Func number;  // [head, token]
 
-    /// add(sum, element, h, t) is what a partial sum becomes with one more element, finish(sum) the number.
+    /// add(sum, element, h, t) is a partial sum's new value for one more element; finish(sum) is the number.
     template <typename Add, typename Finish>
     void define(Add add, Finish finish, const Expr &n_elements, const Expr &n_heads) {
         total = sum.define(Expr(0.0f), n_elements, add,
@@ -193,7 +192,7 @@ public:
         number(h, t) = finish(total(0, Halide::min(h, n_heads - 1), t));
     }
 
-    /// For a group of heads of some tokens.
+    /// Computes the numbers of a group of heads of `tokens` tokens.
     void schedule(const Func &in, const Var &group, const Expr &n_elements, int tokens = 1) {
         sum.schedule_lanes(in, group, n_elements);
         sum.kept.bound_storage(t, tokens);
@@ -216,7 +215,7 @@ class Norm : public Halide::Generator<Norm> {
 public:
     GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};  // what values are rounded to, if they are
     GeneratorParam<bool> widens{"widens", false};              // x is of that dtype; else it is float
-    GeneratorParam<bool> centres{"centres", false};            // takes the mean off, and adds a bias
+    GeneratorParam<bool> centres{"centres", false};            // a layer norm: subtracts the mean, and adds a bias
 
     Input<Buffer<float, 2>> weight{"weight"};  // [element, head]
     Input<float> eps{"eps"};
@@ -254,7 +253,7 @@ public:
             mean.schedule(y, group, n_elements);
         }
         scale.schedule(y, group, n_elements);
-        // Layer norms round where torch does, or seldom.
+        // Specialised for each usual `rounding`; layer norms mostly round after the bias, as torch does, or never.
         Halide::Stage whole = y.specialize(n_elements % lanes == 0);
         for (int flags = centres ? HALYARD_NORM_ROUND_AFTER_WEIGHT : 0; flags < (dtype == Dtype::f32 ? 0 : 3);
              flags++) {
@@ -279,7 +278,7 @@ private:
 
     Dtype storage_of_x() const { return widens ? dtype : Dtype::f32; }
 
-    /// What a value is rounded to, unless there is no such flag: none at all, or only the other.
+    /// v rounded to dtype if this flag is set in `rounding`.
     Expr rounded(const Expr &v, int flag) const {
         constexpr int both = HALYARD_NORM_ROUND_BEFORE_WEIGHT | HALYARD_NORM_ROUND_AFTER_WEIGHT;
         const Expr is_unset = rounding == 0 || rounding == (both ^ flag);
@@ -293,8 +292,8 @@ private:
     }
 };
 
-/// A norm and a rotation of whole heads at once, in half pairing: the KV path's most usual stages, without a block
-/// between them. The same bits as those of widen_norm, rotate and narrow.
+/// A norm and a rotation of whole heads in one pass, in half pairing: the KV path's most common stages, without a block
+/// of floats between them. Gives the bits of widen_norm, rotate and narrow.
 class NormRotate : public Halide::Generator<NormRotate> {
 public:
     GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};
@@ -303,7 +302,7 @@ public:
     Input<float> eps{"eps"};
     RowInputs rows;
     Input<uint32_t> *sin_sign;    // 0; the inverse 0x80000000
-    Input<Buffer<void>> *x;       // [pair, member, head, token], pairs of whole vectors
+    Input<Buffer<void>> *x;       // [pair, member, head, token]; the number of pairs is a multiple of 16
     Output<Buffer<void>> y{"y"};  // likewise; x may be y: both members of a pair are read before they are written
 
     void configure() {
@@ -316,7 +315,7 @@ public:
 
     void generate() {
         const Expr n_pairs = y.dim(0).extent(), n_heads = y.dim(2).extent();
-        // Pairs are whole vectors, and the second members follow the first ones.
+        // First members are whole vectors, and second members follow them, so element i of member 0 covers the head.
         scale.define(
             [&](const Expr &sum, const Expr &element, const Var &head, const Var &token) {
                 return add_square(sum, widen(dtype, (*x)(element, 0, head, token)));
@@ -329,11 +328,11 @@ public:
         std::vector<Expr> x0 = normed(format, 0), x1 = normed(format, 1);
         for (int i = 0; i < n_joined(); i++) {
             const Angle row = rows.at(pair(i), t);
-            // No NaN but the canonical one and those of x, which have no lower half, gets here: see round_to_bf16.
+            // The only NaNs here are canonical ones and those of x, whose lower halves are zero: see round_to_bf16.
             const Expr sin = flip_sign(canonical_nan(row.sin), *sin_sign);
-            const Pair turned = rotate(target, {x0[i], x1[i]}, canonical_nan(row.cos), sin);
-            x0[i] = turned.x0;
-            x1[i] = turned.x1;
+            const Pair both = rotate(target, {x0[i], x1[i]}, canonical_nan(row.cos), sin);
+            x0[i] = both.x0;
+            x1[i] = both.x1;
         }
         rotated(k, h, t) = Tuple(format.element(x0), format.element(x1));
         const Expr joined = k / n_joined();
@@ -363,7 +362,7 @@ private:
     int n_joined() const { return in_words() ? 2 : 1; }
     Expr pair(int i) const { return k * n_joined() + i; }
 
-    /// Where words fill registers.
+    /// Whether bf16 rounds by_test, which is faster if words fill registers.
     Expr rounds_by_test() const {
         Expr fills = Halide::Internal::const_false();
         for (const int known : known_pairs) {
@@ -386,14 +385,14 @@ private:
         return floats;
     }
 
-    /// With two, the roots of few heads are waited for once, not twice: .85 of the time for 8 heads (AVX-512). Two
-    /// tokens' heads of f32 would not stay in the first-level cache.
+    /// With two tokens the latency of roots is paid once for both: .85 of the time for 8 heads (AVX-512). Two tokens'
+    /// heads of f32 would not stay in the L1 cache.
     int tokens_per_group() const { return dtype == Dtype::f32 ? 1 : 2; }
 
     /// A step's rows and weights are read once for all heads of a group.
     void rotate_in_groups(Halide::Stage stage, int n_pairs) {
         const Var outer("step"), inner("inner"), tokens("tokens"), token("token");
-        // Words of 48 pairs are better split by LLVM than taken in halves of AVX-512's registers.
+        // For heads of 48 pairs, one vector that LLVM splits is faster than vectors of half an AVX-512 register.
         const int rest = in_words() && has_masks(get_target()) ? n_pairs : lanes;
         const int in_vector = n_pairs % (2 * lanes) == 0 ? n_joined() * lanes : rest;
         in_groups(stage, h, group, one, Reduction::heads_per_group, false);
@@ -433,7 +432,7 @@ private:
     Reduction most{"most"};
 };
 
-/// The least and the greatest of the finite elements of each head, or 0.
+/// The minimum and the maximum of the finite elements of each head, or 0.
 class Range : public Halide::Generator<Range> {
 public:
     Input<Buffer<float, 3>> x{"x"};                                          // [element, head, token]
@@ -441,10 +440,10 @@ public:
 
     void generate() {
         const Expr n_elements = x.dim(0).extent();
-        Halide::Func of_head = ends.define(
+        Halide::Func of_head = min_max.define(
             Tuple(Expr(INFINITY), Expr(-INFINITY)), n_elements,
             [&](const Tuple &so_far, const Expr &element, const Var &head, const Var &token) {
-                // NaN where it is not finite: a comparison with it chooses the other.
+                // NaN if v is not finite. Comparisons with NaN are false, so they choose the other operand.
                 const Expr v = x(element, head, token), finite = fma(v, 0.0f, v);
                 return Tuple(lesser(finite, so_far[0]), greater(finite, so_far[1]));
             },
@@ -453,17 +452,17 @@ public:
         y(h, t) = Tuple(or_zero(found[0]), or_zero(found[1]));
         Halide::OutputImageParam least = Halide::Func(y).output_buffers()[0];  // Halide takes both for the same shape
         begin_at_zero(x, least);
-        ends.schedule_alone(y, h, n_elements);
+        min_max.schedule_alone(y, h, n_elements);
     }
 
 private:
     Var h{"h"}, t{"t"};
-    Reduction ends{"most"};
+    Reduction min_max{"most"};
 
     static Expr lesser(const Expr &a, const Expr &b) { return Halide::strict_float(select(a < b, a, b)); }
     static Expr greater(const Expr &a, const Expr &b) { return Halide::strict_float(select(a > b, a, b)); }
 
-    /// Zero without its sign, which depends on the order, and where nothing was finite.
+    /// v, but 0 for -0, whose sign would depend on the order, and 0 if no element was finite.
     static Expr or_zero(const Expr &v) {
         const Expr magnitude = reinterpret<uint32_t>(v) & 0x7fffffff;
         return select(magnitude - 1 < Expr(0x7f7fffffu), v, 0.0f);

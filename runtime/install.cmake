@@ -1,6 +1,6 @@
-# Says what cmake --install copies, in these components: runtime has the shared library and licences; development has
-# the headers, the static library, and the files for CMake and pkg-config; cuda has all of halyard::cuda, beside those two;
-# tools has the tool. The installed folder may be moved.
+# Defines what cmake --install copies, in these components: runtime has the shared library and licences; development has
+# the headers, the static library, and the files for CMake and pkg-config; cuda has all of halyard::cuda, and needs
+# these two; tools has the command-line tool. The installed folder may be moved.
 
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/halyard)

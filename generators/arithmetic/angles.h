@@ -10,7 +10,7 @@ namespace halyard {
 
 using Angle = CosAndSin<Expr>;
 
-/// The arithmetic of phase.h on expressions.
+/// The operations of phase.h on Halide expressions.
 struct ExprMath {
     using Float = Expr;
     using Word = Expr;
@@ -32,7 +32,7 @@ struct ExprMath {
 template <typename T>
 using Input = Halide::GeneratorInput<T>;
 
-/// Sets that indices of buffers begin at 0. That makes the strides of dimension 0 one, too.
+/// Sets the first index of all buffers' dimensions to 0. (The stride of dimension 0 is 1 by Halide's default.)
 template <typename... AnyBuffer>
 void begin_at_zero(AnyBuffer &...buffers) {
     const auto begin = [](auto &buffer) {
@@ -43,7 +43,7 @@ void begin_at_zero(AnyBuffer &...buffers) {
     (begin(buffers), ...);
 }
 
-/// The rows of cos and sin that a CPU's kernel reads, which were made or looked up for it.
+/// The rows of cos and sin that a CPU's kernel reads; the runtime has made or found them.
 class RowInputs {
 public:
     void add_to(Halide::Internal::GeneratorBase &generator) {

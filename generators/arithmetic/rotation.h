@@ -18,7 +18,7 @@ inline Expr fma(const Expr &a, const Expr &b, const Expr &c) {
                                         Halide::Internal::Call::PureExtern);
 }
 
-/// x with its sign turned where sign is 0x80000000. Unary minus would be wrong: x86 emits 0 - x, which loses -0.
+/// x with its sign flipped if sign is 0x80000000. Unary minus would be wrong: x86 emits 0 - x, which loses -0.
 inline Expr flip_sign(const Expr &x, const Expr &sign) { return reinterpret<float>(reinterpret<uint32_t>(x) ^ sign); }
 
 inline const Expr sign_bit = Expr(0x80000000u);
@@ -33,7 +33,7 @@ struct Pair {
     Expr x0, x1;
 };
 
-/// Both members.
+/// Rotates both members of a pair.
 inline Pair rotate(const Target &target, const Pair &x, const Expr &cos, const Expr &sin) {
     const Expr y1 = rotate_member(x.x1, x.x0, cos, sin);
     if (negates_sin_first(target)) {

@@ -1,4 +1,4 @@
-// How floats are stored, one to an element or two, as small pure functions of Expr.
+// Conversions between floats and stored elements, which hold one or two numbers, as small pure functions of Expr.
 #pragma once
 
 #include "arithmetic/rotation.h"
@@ -13,13 +13,13 @@ namespace halyard {
 
 inline const std::map<std::string, Dtype> dtypes = {{"f32", Dtype::f32}, {"f16", Dtype::f16}, {"bf16", Dtype::bf16}};
 
-/// And what only widen() and narrow() know.
+/// These, and the dtypes that only widen() and narrow() support.
 inline const std::map<std::string, Dtype> dtypes_of_caches = {{"f32", Dtype::f32},   {"f16", Dtype::f16},
                                                               {"bf16", Dtype::bf16}, {"e4m3", Dtype::e4m3},
                                                               {"e5m2", Dtype::e5m2}, {"int8", Dtype::int8}};
 
-/// The type of a buffer's element: one number, or packed two neighbouring ones of 16 bits, the lower address in the
-/// lower half. bf16 and floats of 8 bits are integers, and so are a GPU's f16, which its kernels mostly take by words.
+/// The type of a buffer's element: one number, or, if packed, two neighbouring 16-bit numbers, the one at the lower
+/// address in the lower half. bf16 and floats of 8 bits are integers to Halide, and so is f16 on GPUs.
 inline Halide::Type element_type(const Target &target, Dtype dtype, bool packed) {
     switch (dtype) {
     case Dtype::f32: return Halide::Float(32);
@@ -35,7 +35,7 @@ inline Halide::Type element_type(const Target &target, Dtype dtype, bool packed)
     return Halide::UInt(packed ? 32 : 16);
 }
 
-/// Whether the bits of a float are a NaN's.
+/// Whether the bits of a float are those of a NaN.
 inline Expr is_nan_bits(const Expr &bits) { return (bits & 0x7fffffff) > 0x7f800000; }
 
 /// x, or the canonical quiet NaN where x is any NaN.
@@ -43,42 +43,42 @@ inline Expr canonical_nan(const Expr &x) {
     return select(is_nan_bits(reinterpret<uint32_t>(x)), reinterpret<float>(Expr(0x7fc00000u)), x);
 }
 
-/// How to round to bf16.
+/// How round_bits_to_bf16 rounds.
 struct Rounding {
-    Expr by_test;   // which of two forms
+    Expr by_test;   // true: the form that tests for ties; false: the form that adds the last bit
     Expr last_bit;  // 0x10000: the last of the bits that are kept
 };
 
-/// `zero` must be 0 at run time but no constant. If LLVM knew the bit, it would shift before it masks: on NEON that is
-/// USHR, AND and ADD instead of AND and USRA, which take .88 to .90 of the cycles (llvm-mca's model of Neoverse N1).
+/// `zero` must be 0 at run time but not a constant. If LLVM knew last_bit, it would shift before it masks: on NEON that
+/// is USHR, AND and ADD instead of AND and USRA, which take .88 to .90 of the cycles (llvm-mca's model of Neoverse N1).
 inline Rounding rounding_of(const Target &target, const Expr &by_test, const Expr &zero) {
     const Expr last_bit(0x10000u);
     return {by_test, target.arch == Target::ARM ? last_bit ^ zero : last_bit};
 }
 
-/// Rounds to bf16, to nearest even: the result is the upper half of the bits, and the lower half is noise. A NaN whose
-/// lower half is full would overflow into zero. Both forms give the same bits. by_test is one operation shorter on ISAs
-/// with masks (AVX-512 .26 against .24 of the ceiling, AVX2 .17 against .21; Zen 4, 40 x 64 heads of 128, 2026-11). But
-/// masks are few: in vectors of half a register it took 1.3 times as long (Zen 5).
+/// Rounds to bf16, to nearest even: the result is the upper half of the bits; the lower half is meaningless. A NaN
+/// whose lower half is all ones would overflow into zero. Both forms give the same bits. by_test is one operation
+/// shorter on ISAs with masks (speed by_test and without, as a fraction of the ceiling: AVX-512 .26 and .24, AVX2 .17
+/// and .21; Zen 4, 40 x 64 heads of 128, 2026-11). In vectors of half a register it takes 1.3 times as long (Zen 5).
 inline Expr round_bits_to_bf16(const Expr &bits, const Rounding &rounding) {
     const Expr up = bits + 0x8000;
     const Expr tested = select((up & 0xffff) == 0, up & Expr(0xfffeffffu), up);
     return select(rounding.by_test, tested, bits + ((bits & rounding.last_bit) >> 16) + 0x7fff);
 }
 
-/// The same for a float. On CPUs no NaN with a full lower half gets here: x comes from bf16 data, whose lower halves
-/// are zero, and from rows with canonical NaNs. CUDA makes such NaNs.
+/// The same for a float. On CPUs x is never a NaN whose lower half is all ones: it is computed from bf16 data, whose
+/// lower halves are zero, and from rows with canonical NaNs. On CUDA arithmetic produces such NaNs.
 inline Expr round_to_bf16(const Target &target, const Expr &x, const Rounding &rounding) {
     return round_bits_to_bf16(reinterpret<uint32_t>(target.has_gpu_feature() ? canonical_nan(x) : x), rounding);
 }
 
-/// The f16 of a word of 16 bits as a float.
+/// The f16 with these 16 bits, as a float.
 inline Expr widen_f16(const Expr &word) { return cast<float>(reinterpret(Halide::Float(16), word)); }
 
-/// The f16 in the lower half of a word.
+/// The f16 in the lower half of a word, as a float.
 inline Expr f16_bits_to_f32(const Expr &word) { return widen_f16(cast<uint16_t>(word & 0xffff)); }
 
-/// The reverse, to nearest even; the upper half is zero.
+/// A float as an f16 (to nearest even) in the lower half of a word, whose upper half is zero.
 inline Expr f32_to_f16_bits(const Expr &x) { return cast<uint32_t>(reinterpret<uint16_t>(cast(Halide::Float(16), x))); }
 
 /// The one or two floats of an element.
@@ -95,7 +95,7 @@ inline std::vector<Expr> unpack(Dtype dtype, const Expr &element) {
     return floats;
 }
 
-/// The reverse.
+/// The element that holds one or two floats.
 inline Expr pack(const Target &target, Dtype dtype, const Halide::Type &type, const Rounding &rounding,
                  const std::vector<Expr> &floats) {
     if (type.is_float()) {
@@ -111,8 +111,8 @@ inline Expr pack(const Target &target, Dtype dtype, const Halide::Type &type, co
 }
 
 // ---- Any float to any dtype ----------------------------------------------------------------------------------------
-// Unlike pack(), these take every bit pattern. They clamp as integers, because min and max of floats treat NaN
-// differently on each target.
+// Unlike pack(), these convert every bit pattern correctly. They clamp as integers, because min and max of floats treat
+// NaN differently on each target.
 
 /// Whether x is a NaN.
 inline Expr is_any_nan(const Target &target, const Expr &x) {
@@ -121,7 +121,7 @@ inline Expr is_any_nan(const Target &target, const Expr &x) {
 
 /// Rounds to nearest even; larger numbers become the largest. Adding a power of two (the anchor) whose last place is
 /// the format's makes the FPU round; below the normal numbers the anchor stays the same. The low byte of the sum,
-/// corrected by the exponent's offset, is the result. Other bytes are noise.
+/// corrected by the exponent's offset, is the result. Other bytes are meaningless.
 template <int fraction_bits, int bias, uint8_t largest, uint8_t nan>
 Expr to_small_float(SmallFloat<fraction_bits, bias, largest, nan>, const Target &target, const Expr &x,
                     bool may_be_nan) {
@@ -148,16 +148,16 @@ inline Expr to_int8(const Target &target, const Expr &x) {
     return cast<int8_t>(select(is_any_nan(target, x), 0, Halide::min(rounded, 127)));
 }
 
-/// Bits whose upper half is x rounded to bf16; the lower half is noise. The NaN is not 0x7fc0: LLVM (Halide 21) makes
-/// vectors of that constant by an FNEG of 16-bit floats, which ARMv8.0 lacks.
+/// Bits whose upper half is x rounded to bf16; the lower half is meaningless. A NaN becomes 0x7fff and not 0x7fc0,
+/// because LLVM (Halide 21) would make vectors of that constant by an FNEG of 16-bit floats, which ARMv8.0 lacks.
 inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
     const Rounding rounding = {cast<bool>(Expr(target.has_feature(Target::AVX512))), Expr(0x10000u)};
     return select(is_any_nan(target, x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
 }
 
-/// An element of one number as a float. E5M2 is the upper half of an f16. E4M3 has one fraction bit more and one
-/// exponent bit less: shifted to its place in an f16 it is 1/256 of its value, denormals too. It has no infinity, and
-/// one NaN.
+/// Converts an element of one number to a float. E5M2 is the upper half of an f16. E4M3 has one more fraction bit and
+/// one exponent bit less: its bits, shifted into an f16's, are 1/256 of its value, also for denormals. It has no
+/// infinities, and one NaN.
 inline Expr widen(Dtype dtype, const Expr &element) {
     switch (dtype) {
     case Dtype::f16: return widen_f16(reinterpret<uint16_t>(element));
@@ -174,7 +174,8 @@ inline Expr widen(Dtype dtype, const Expr &element) {
     return unpack(dtype, element)[0];
 }
 
-/// x as an element of one number: to nearest even, NaN stays NaN. Floats of 8 bits take less time if x is never NaN.
+/// Converts x to an element of one number: to nearest even; NaN stays NaN. Pass may_be_nan = false to save the test for
+/// NaN in conversions to floats of 8 bits.
 inline Expr narrow(const Target &target, Dtype dtype, const Expr &x, bool may_be_nan = true) {
     switch (dtype) {
     case Dtype::f32: break;
@@ -193,7 +194,7 @@ inline Expr round_to(const Target &target, Dtype dtype, const Expr &x) {
                                 : widen(dtype, narrow(target, dtype, x));
 }
 
-/// How x and y are stored.
+/// The storage of x and y, and conversions from and to it.
 struct Format {
     Target target;
     Dtype dtype;
@@ -204,7 +205,7 @@ struct Format {
     std::vector<Expr> floats(const Expr &element) const { return unpack(dtype, element); }
     Expr element(const std::vector<Expr> &floats) const { return pack(target, dtype, type(), rounding, floats); }
 
-    /// A value of the caller's rows. A NaN becomes one that survives the rounding to bf16.
+    /// A value of the caller's rows, whose NaNs are replaced by one that survives the rounding to bf16.
     Expr row_value(const Expr &value) const { return dtype == Dtype::bf16 ? canonical_nan(value) : value; }
 };
 

@@ -1,4 +1,4 @@
-// Where a GPU finds cos and sin: positions in memory, and an angle source of any kind.
+// How GPU kernels get cos and sin: from positions in device memory and an angle source of any kind.
 #pragma once
 
 #include "arithmetic/angles.h"
@@ -7,7 +7,7 @@
 
 namespace halyard {
 
-/// A token's number in an array [word, token, …]: of one word, or of two with the lower first.
+/// A token's position or slot, in an array [word, token, …] of one word (int32) or two (int64, the lower word first).
 template <typename Array, typename... Place>
 Expr number_at(const Array &array, const Place &...place) {
     const Expr last = unsafe_promise_clamped(array.dim(0).extent(), 1, 2) - 1;
@@ -16,7 +16,7 @@ Expr number_at(const Array &array, const Place &...place) {
     return select(last == 1, wide, cast<int64_t>(low));
 }
 
-/// Positions as a GPU finds them in memory, and which of them have angles: those from first to last.
+/// Positions in device memory, and the range first … last that the angle source covers.
 class DevicePositions {
 public:
     explicit DevicePositions(const Fields::Positions &given) : in(given) {}
@@ -28,18 +28,18 @@ public:
 
     /// The position of a token on an axis, in 64 bits.
     Expr at(const Expr &token, const Expr &axis) const {
-        // All positions beyond int32 are equally bad. The clamp keeps the sum below from wrapping.
+        // A position beyond int32 is bad, whatever its value, so it may be clamped to keep the sum below from wrapping.
         const Expr far = Halide::Internal::make_const(Halide::Int(64), int64_t(1) << 61);
         const Expr given = Halide::clamp(number_at(*in.positions, token, axis), -far, far);
         return given + *in.start + cast<int64_t>(token * *in.step);
     }
 
-    /// The nearest position from first to last.
+    /// The nearest position in first … last.
     Expr nearest(const Expr &position) const {
         return Halide::clamp(position, cast<int64_t>(*in.first), cast<int64_t>(*in.last));
     }
 
-    /// Whether a position has angles.
+    /// Whether the angle source covers a position.
     Expr covers(const Expr &position) const { return position == nearest(position); }
 
 private:
@@ -86,7 +86,7 @@ public:
 
     Expr is(AngleForm which) const { return *in.form == static_cast<int>(which); }
 
-    /// Has a Func whose values at() gave take one branch for each form, once its loops are scheduled.
+    /// Makes a Func whose values come from at() branch by form. Call it after its loops are scheduled.
     void branch(Halide::Func angle) const {
         for (const AngleForm form : {AngleForm::rows_f32, AngleForm::phase, AngleForm::rows_f16}) {
             angle.specialize(is(form));
@@ -96,7 +96,7 @@ public:
     Expr n_tokens() const { return positions.n_tokens(); }
     Expr has_one_axis() const { return positions.n_axes() == 1; }
 
-    /// Whether there are angles for all positions of a token.
+    /// Whether the angle source covers a token's positions on all axes.
     Expr cover(const Expr &token) const {
         Expr covered = Halide::Internal::const_true();
         for (int i = 0; i < HALYARD_MAX_AXES; i++) {
@@ -111,7 +111,7 @@ private:
 
     Expr position(const Expr &pair, const Expr &token) const {
         const Expr axis = unsafe_promise_clamped((*in.axis_of_pair)(pair), 0, positions.n_axes() - 1);
-        // A select whose values are not both worked out.
+        // if_then_else evaluates only one of its values, unlike select.
         return positions.at(token, Halide::Internal::Call::make(axis.type(), Halide::Internal::Call::if_then_else,
                                                                 {has_one_axis(), 0, axis},
                                                                 Halide::Internal::Call::PureIntrinsic));

@@ -1,11 +1,11 @@
-// What a GPU does besides rotating.
+// GPU kernels that do not rotate: checks and copies.
 #include "cuda/device_angles.h"
 
 #include <memory>
 
 namespace halyard {
 
-/// Stores a code in a word if an angle source does not cover a position. Otherwise the word is left alone.
+/// Stores an error code in a word if a position (or slot) is out of range; otherwise it does not write the word.
 class CheckPositions : public Halide::Generator<CheckPositions> {
 public:
     std::unique_ptr<Fields::Check> in;
@@ -17,7 +17,7 @@ public:
         const DevicePositions positions(in->positions);
         Halide::RDom over(0, positions.n_tokens(), 0, positions.n_axes(), 0, 1, "over");
         const Halide::RVar token = over.x;
-        // The last block's spare threads store nothing, but read: of the last token.
+        // Spare threads of the last thread block store nothing, but they read, so they read the last token's position.
         const Expr last = Halide::min(token, positions.n_tokens() - 1);
         const Expr is_stored = *in->has_slots == 0 || number_at(*in->slots, last) != -1;
         over.where(!positions.covers(positions.at(last, over.y)) && is_stored);
@@ -28,7 +28,7 @@ public:
 
         const Var one_block("one_block"), one_thread("one_thread");
         word.gpu_tile(i, one_block, one_thread, 1);
-        // Every thread that stores at all stores the same. A grid's first dimension holds any number of blocks.
+        // All threads that store, store the same code. A grid's first dimension can have any number of blocks.
         const Halide::RVar block("block"), thread("thread");
         word.update()
             .allow_race_conditions()

@@ -1,4 +1,4 @@
-// The fields of a launch as a generator's inputs.
+// The Side of LaunchFields for generators: each field is a generator's input.
 #pragma once
 
 #include "Halide.h"
@@ -14,7 +14,7 @@ namespace halyard {
 struct InputSide {
     using Owner = Halide::Internal::GeneratorBase;
 
-    /// An input is *field, as if the field were a pointer to it.
+    /// A field is used like a pointer to its input: *field.
     template <typename T>
     class Scalar {
     public:

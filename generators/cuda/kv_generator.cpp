@@ -1,4 +1,4 @@
-// The KV path on CUDA: heads are loaded, normed, rotated and stored, in a view or by slot in a cache, or any of these.
+// The KV path on CUDA: loads heads, norms and rotates them where asked to, and stores them to a view or a cache.
 #include "arithmetic/norm.h"
 #include "cuda/device_angles.h"
 #include "cuda/lowered.h"
@@ -12,12 +12,11 @@
 
 namespace halyard {
 
-/// Takes all heads of a token whose size and dtypes are those of the kernel. A head lies in the registers of a few
-/// lanes of a warp, from load to store: lane m has elements 4 m to 4 m + 3 of each 16, and with them whole partial sums
-/// of a norm. The lanes join those by warp shuffles, in the order of halves_of_lanes. What is said once of a token or a
-/// head goes through shared memory: angles, places and kinds.
+/// Processes all heads of all tensors of a launch. From load to store, a head is in the registers of four lanes of a
+/// warp: lane m has elements 4 m to 4 m + 3 of each 16, and so whole partial sums of a norm. The lanes join these sums
+/// by warp shuffles, in the order of halves_of_lanes. Angles, addresses and kinds go through shared memory.
 ///
-/// A kernel has one window and one pairing. Scalars say of each tensor whether it is normed, weighted and rotated.
+/// A kernel has one rotary window and one pairing. The input `kind` says if a tensor is normed, weighted and rotated.
 class KvPath : public Halide::Generator<KvPath> {
     using Func = Halide::Func;
     using Var = Halide::Var;
@@ -55,7 +54,7 @@ public:
         constrain_line(y);
         schedule_block();
         schedule_warp();
-        // One barrier, behind the last of what schedule_block() makes, serves all of that.
+        // One barrier, after the last Func that schedule_block() computes, is enough for all of them.
         get_pipeline().add_custom_lowering_pass(new lowered::DropBarriers(stored == Dtype::e4m3 ? 3 : 2));
         get_pipeline().add_custom_lowering_pass(new lowered::WideIndices({"weights", "x", "y"}));
         get_pipeline().add_custom_lowering_pass(new lowered::KeepWarpsTogether(*in->has_norms != 0));
@@ -64,29 +63,29 @@ public:
     }
 
 private:
-    static constexpr int wide = 4;  // elements of an access
+    static constexpr int wide = 4;  // elements in an access
     static constexpr int heads_in_block = kv_heads_in_block, tokens_in_block = 2;
-    static constexpr int n_lanes = lanes / wide;  // of a head
+    static constexpr int n_lanes = lanes / wide;  // of a warp, for each head
     static_assert(n_lanes * heads_in_block % 32 == 0, "a warp has one token");
 
-    /// What ptxas takes by itself, in steps of 8 (sm_80 to sm_120). Halide's runtime says 64 where nothing is said, and
-    /// then heads of more than 96 elements spill. Of 80 elements halves cross.
+    /// The registers that ptxas would use without a limit, in steps of 8 (sm_80 to sm_120). By default Halide's runtime
+    /// limits them to 64, and heads of more than 96 elements would spill. Heads of 80 need more: halves cross lanes.
     int most_registers() const {
         return head_dim == 64 ? 56 : head_dim == 96 ? 64 : head_dim <= 128 ? 80 : head_dim == 192 ? 128 : 160;
     }
 
     static int elements_in_word(Dtype of) { return of == Dtype::f32 ? 1 : of == Dtype::e4m3 ? 4 : 2; }
-    int in_words() const { return wide / elements_in_word(dtype); }  // of an access
+    int in_words() const { return wide / elements_in_word(dtype); }  // words in an access
     int out_words() const { return wide / elements_in_word(stored); }
     int weight_halves() const { return weight == Dtype::f32 ? 2 : 1; }
     int n_accesses() const { return head_dim / lanes; }
     bool has_halves() const { return pairing.value() == "half"; }
-    /// Whether halves are no multiple of 16 elements. The window is then the whole head.
+    /// Whether halves are not a multiple of 16 elements. The rotary window is then the whole head.
     bool crosses() const { return has_halves() && rotary_dim / 2 % lanes != 0; }
 
     // Head, token and pair; access of a lane, lane, word of an access, half of a word, element of an access.
     Var h{"h"}, t{"t"}, k{"k"}, j{"j"}, m{"m"}, w{"w"}, i{"i"}, e{"e"};
-    Expr token = t;  // one that there is
+    Expr token = t;  // t, clamped to existing tokens
     std::optional<DeviceAngles> device_angles;
     Func goal{"goal"}, angle{"angle"}, places{"places"}, kinds{"kinds"}, reciprocals{"scales"}, loaded{"loaded"},
         elements{"elements"}, sums{"sums"}, root{"root"}, weights{"weights_of"}, normed{"normed"}, offered{"offered"},
@@ -94,9 +93,9 @@ private:
     std::vector<Func> joined;
     RDom all, over, weighed, turned;
 
-    // ---- Where heads lie -------------------------------------------------------------------------------------------
+    // ---- Addresses of heads ----------------------------------------------------------------------------------------
 
-    /// A scalar of the tensor that a head belongs to.
+    /// The value of a per-tensor scalar for the tensor that a head belongs to.
     static_assert(HALYARD_MAX_TENSORS == 4);
     template <typename Scalar>
     Expr of(const InputSide::OfTensors<Scalar> &each, const Expr &head) const {
@@ -109,8 +108,8 @@ private:
                select(head < in->end[0], 0, head < in->end[1], in->end[0], head < in->end[2], in->end[1], in->end[2]);
     }
 
-    /// Where a head begins in x, in words, and its weight, in halves of a word: if it has none, the runtime names some
-    /// other. Heads beyond the last one repeat it. Unsigned, because bounds inference then knows nothing of them.
+    /// places: the offset of a head in x, in words, and of its weight, in 16-bit words (if it has none, the runtime
+    /// gives another readable address). Heads beyond the last repeat the last. Unsigned, to hide bounds.
     void define_places() {
         const Expr head = Halide::min(h, *in->n_heads - 1);
         const Expr quad = of(in->x_at, head) + cast<int64_t>(place_of(head)) * of(in->x_head, head) +
@@ -123,10 +122,10 @@ private:
     Expr place(int which) const { return Expr(places(h, t)[which]); }
     Expr is(int kind) const { return (kinds(h, t) & kind) != 0; }
 
-    /// Instead of a place: not stored. Places may be negative.
+    /// In place of an offset: the head is not stored. (Offsets may be negative.)
     const Expr nowhere = Halide::Internal::make_const(Halide::Int(64), INT64_MIN);
 
-    /// The quad that a head of a token begins with in y.
+    /// The offset of a head of a token in y, in quads; nowhere if it is not stored.
     Expr stored_at() const {
         const Expr slot = number_at(*in->slots, token);
         const Expr is_stored = slot >= 0 && slot < cast<int64_t>(*in->n_slots) &&
@@ -141,7 +140,7 @@ private:
         return select(size == 0, in_view, is_stored, in_cache, nowhere);
     }
 
-    /// An index of a line: a place of 64 bits, which WideIndices restores, and what comes behind it.
+    /// An index into x, y or weights: a 64-bit offset (cast to 32 bits here; WideIndices restores it) plus a small one.
     static Expr at(const Expr &place, const Expr &after) {
         return unsafe_promise_clamped(cast<int32_t>(place), 0, line_extent / 2) +
                unsafe_promise_clamped(after, 0, 1 << 20);
@@ -166,7 +165,7 @@ private:
         return dtype == Dtype::bf16 ? reinterpret<float>(up & Expr(0xffff0000u)) : f16_bits_to_f32(down);
     }
 
-    /// Lane m ^ bit of a head. Halide knows no bounds of that, and of (m + bit) % n it makes two shuffles.
+    /// Lane m ^ bit of a head. (Halide finds no bounds for m ^ bit, and would make two shuffles of (m + bit) % n.)
     static Expr neighbour(const Expr &m, int bit) {
         return Halide::clamp(m + bit - m / bit % 2 * (2 * bit), 0, n_lanes - 1);
     }
@@ -182,7 +181,7 @@ private:
         Func last = sums;
         std::vector<Expr> of_lane(wide);
         for (const int half : halves_of_lanes) {
-            if (half >= wide) {  // the other sums are in another lane
+            if (half >= wide) {  // the sums to be added are in another lane
                 Func next("joined_" + std::to_string(half));
                 next(e, m, h, t) =
                     Halide::strict_float(last(e, m, h, t) + last(e, neighbour(m, half / wide), h, t));
@@ -197,7 +196,7 @@ private:
 
         weights(w, j, m, h, t) =
             (*in->weights)(at(place(1), weight_halves() * wide * m + weight_halves() * lanes * j + w));
-        // Update stages rather than selects: a tensor without a norm takes a branch around them.
+        // Update stages instead of selects, so that a tensor without a norm branches around them.
         normed(e, j, m, h, t) = elements(e, j, m, h, t);
         over = RDom(0, wide, 0, n_accesses(), "over");
         over.where(is(Fields::Kv::is_normed));
@@ -234,24 +233,24 @@ private:
             Halide::Internal::substitute({{e.name(), Expr(turned.x)}, {j.name(), Expr(turned.y)}}, of_element);
     }
 
-    /// To which pair element e of access j of lane m belongs, and the pair's other member.
+    /// The pair of element e of access j of lane m, whether the element is its second member, and the other member.
     struct Member {
         Expr pair, is_second, other;
     };
-    /// Of halves: the other member is in the same lane.
+    /// Half pairing: the other member is in the same lane.
     Member half_member() const {
         const int first = rotary_offset / lanes, n = rotary_dim / lanes;
         return {((j - first) % (n / 2)) * lanes + wide * m + e, j - first >= n / 2,
                 normed(e, first + (j - first + n / 2) % n, m, h, t)};
     }
-    /// Of neighbours: it is in the same access.
+    /// Interleaved: the other member is in the same access.
     Member neighbouring_member() const {
         const int first = rotary_offset / lanes, n = rotary_dim / lanes;
         return {(Halide::clamp(j - first, 0, n - 1) * lanes + wide * m) / 2 + e / 2, e % 2 == 1,
                 normed(Halide::clamp(e + 1 - 2 * (e % 2), 0, wide - 1), j, m, h, t)};
     }
-    /// Of halves of 8 elements and some 16: it is in the lane that is 8 elements away. That lane offers what it is
-    /// asked for: of two accesses the one that its asker needs.
+    /// Half pairing with halves of 16 n + 8 elements: the other member is in the lane that is 8 elements away. That
+    /// lane offers, of two accesses, the one that this lane needs.
     Member crossed_member() {
         const int n = n_accesses(), in_half = head_dim / 2 / lanes;
         offered(e, j, m, h, t) = select(m < n_lanes / 2, normed(e, (j + in_half + 1) % n, m, h, t),
@@ -262,7 +261,7 @@ private:
                 crossed(e, j, m, h, t)};
     }
 
-    /// Two halves as a word. Of floats Halide 21 would make a sum of the first and a difference: these are integers.
+    /// Two 16-bit numbers as a word. They are integers: Halide 21 would add and subtract floats instead.
     Expr word_of(const Expr &which) const {
         return reinterpret<uint32_t>(
             Halide::Internal::Shuffle::make_concat({rounded(0, which, j, m, h, t), rounded(1, which, j, m, h, t)}));
@@ -275,12 +274,12 @@ private:
         const auto as_half = [](const Expr &v) { return reinterpret<uint16_t>(cast(Halide::Float(16), v)); };
         if (stored == Dtype::f32) {
             packed(w, j, m, h, t) = reinterpret<uint32_t>(rotated(w, j, m, h, t));
-        } else if (stored != Dtype::e4m3) {  // complete_ptx makes bf16 of it
+        } else if (stored != Dtype::e4m3) {  // complete_ptx changes the rounding to bf16, if stored is that
             rounded(i, w, j, m, h, t) = as_half(rotated(2 * w + i, j, m, h, t));
             packed(w, j, m, h, t) = word_of(w);
         } else if (by_sm89) {
-            // complete_ptx makes two e4m3 of it, in the lower half of a word. LLVM must not know that: it believes in
-            // pairs of f16.
+            // complete_ptx changes each conversion to a pair of f16 into one to two e4m3 in the lower half of a word.
+            // LLVM still takes them for pairs of f16, so an intrinsic must join the lower halves.
             rounded(i, w, j, m, h, t) = as_half(scaled(2 * w + i));
             packed(w, j, m, h, t) = Halide::Internal::Call::make(
                 Halide::UInt(32), "llvm.nvvm.prmt", {word_of(2 * w), word_of(2 * w + 1), Expr(0x5410u)},
@@ -295,7 +294,7 @@ private:
     }
 
     void define_store() {
-        // Unsigned as above.
+        // Unsigned, to hide bounds from bounds inference, as in define_places.
         const auto is_below = [](const Expr &n, const Expr &end) { return cast<uint32_t>(n) < cast<uint32_t>(end); };
         const auto n_blocks = [](const Expr &n, int in_block) { return (n + in_block - 1) / in_block; };
         all = RDom({{0, out_words()},
@@ -316,7 +315,7 @@ private:
 
     // ---- Schedule --------------------------------------------------------------------------------------------------
 
-    /// What the threads of a block make together, in shared memory.
+    /// Schedules the Funcs that a thread block computes together, in shared memory.
     void schedule_block() {
         using namespace Halide;
         const auto tail = TailStrategy::GuardWithIf;
@@ -326,7 +325,7 @@ private:
         Stage store = y.update().allow_race_conditions();
         store.vectorize(all[0]).unroll(all[1]).gpu_lanes(all[2]).gpu_threads(all[3], all[4]).gpu_blocks(all[5], all[6]);
 
-        // Halide makes these in the order of their names, as far as they need each other: angle and goal come first.
+        // Halide orders these by name where they do not depend on each other, so angle and goal come first.
         std::vector<Func> of_heads = {goal, places, kinds};
         if (stored == Dtype::e4m3) {
             of_heads.push_back(reciprocals);
@@ -346,7 +345,8 @@ private:
         device_angles->branch(angle);
     }
 
-    /// What a warp or a thread has in its registers. All loops are unrolled, but for words of one access.
+    /// Schedules the Funcs that a warp or a thread holds in registers. All loops are unrolled, except those over the
+    /// words of an access, which are vectorised.
     void schedule_warp() {
         const auto of_warp = [&](Func f) {
             f.compute_at(y, all[3]).store_in(Halide::MemoryType::Register).bound(m, 0, n_lanes).gpu_lanes(m);
@@ -362,7 +362,7 @@ private:
             by_accesses.push_back(rounded);
             rounded.bound(i, 0, 2).vectorize(i).bound(w, 0, wide / 2).unroll(w);
         }
-        std::vector<Func> &of_normed = crosses() ? of_warps : of_threads;  // lanes then look into each other's
+        std::vector<Func> &of_normed = crosses() ? of_warps : of_threads;  // lanes then read each other's
         of_normed.insert(of_normed.end(), {normed, root, weights});
         if (crosses()) {
             for (std::vector<Func> *const list : {&of_warps, &by_elements, &by_accesses}) {

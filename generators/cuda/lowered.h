@@ -1,4 +1,4 @@
-// What is done to a GPU's kernels once Halide has lowered them.
+// Passes over GPU kernels after Halide has lowered them.
 #pragma once
 
 #include "Halide.h"
@@ -14,7 +14,7 @@ namespace halyard::lowered {
 using namespace Halide::Internal;
 using Halide::Expr;
 
-/// The statements of a block, and of the blocks in it.
+/// The statements of a block, with nested blocks flattened.
 inline std::vector<Stmt> statements_of(const Stmt &stmt) {
     const auto *const block = stmt.as<Block>();
     if (block == nullptr) {
@@ -25,9 +25,9 @@ inline std::vector<Stmt> statements_of(const Stmt &stmt) {
     return all;
 }
 
-/// Makes indices of some buffers of 64 bits. Generators count in 32, of which Halide 21's warp shuffles want them to
-/// be, and say cast<int32_t>() of what has 64: that is what this takes away. Dense accesses are aligned to their whole
-/// width, which Halide 21 does not find out of such indices.
+/// Makes the indices of some buffers 64 bits wide. Generators write indices in 32 bits, which Halide 21's warp shuffles
+/// need, and cast 64-bit offsets to int32: this pass removes those casts. It also states that dense accesses are
+/// aligned to their whole width, which Halide 21 does not find out from such indices.
 class WideIndices : public IRMutator {
 public:
     explicit WideIndices(std::set<std::string> buffers) : buffers_(std::move(buffers)) {}
@@ -85,11 +85,11 @@ private:
     }
 };
 
-/// Warp shuffles need all threads of a warp, which has several heads of one token (thread_id_z). So what is done for
-/// some heads only and shuffles is done for all of them, under a condition `instead` that holds for a whole launch, and
-/// y alone is stored by head. Neighbours with one condition are joined: nothing behind the barriers stores what
-/// conditions load. And registers are allocated unconditionally, because Halide 21 hoists them out of what defines
-/// their condition.
+/// Warp shuffles need all threads of a warp, which has several heads of one token (thread_id_z). So a branch that
+/// shuffles and is taken for some heads only is taken for all heads, under the condition `instead`, which is the same
+/// for a whole launch; only stores to y keep their condition by head. Neighbouring branches with equal conditions are
+/// joined, since nothing after the barriers stores what conditions load. Registers are allocated unconditionally,
+/// because Halide 21 hoists their allocation above the definition of its condition.
 class KeepWarpsTogether : public IRMutator {
 public:
     explicit KeepWarpsTogether(Expr instead) : instead_(std::move(instead)) {}
@@ -98,7 +98,7 @@ private:
     using IRMutator::visit;
 
     Expr instead_;
-    std::set<std::string> varying_;  // within a warp
+    std::set<std::string> varying_;  // variables whose values differ within a warp
     std::vector<Expr> stored_if_;
 
     struct Finds : IRGraphVisitor {
@@ -178,8 +178,8 @@ private:
     }
 };
 
-/// Takes out the first barriers of a block: those behind Funcs that nothing reads before a later barrier. (The emulated
-/// driver of the tests notices where something does.)
+/// Removes the first n barriers of a thread block: those after Funcs that nothing reads before a later barrier. (The
+/// tests' emulated driver detects if something does.)
 class DropBarriers : public IRMutator {
 public:
     explicit DropBarriers(int n) : n_(n) {}

@@ -1,4 +1,4 @@
-// What is done to a CUDA kernel once it is PTX.
+// Changes to a CUDA kernel's PTX.
 #pragma once
 
 #include "Halide.h"
@@ -11,18 +11,18 @@
 
 namespace halyard {
 
-/// What a kernel has besides, for which Halide 21 has no word.
+/// Properties of a kernel that Halide 21 cannot express.
 struct DeviceCode {
-    bool loads_y = false;      // x, of which vectors are loaded, may be y: ld.global.nc is for what nobody writes
-    bool stores_bf16 = false;  // pairs that are rounded to f16 are rounded to bf16 instead
-    bool stores_e4m3 = false;  // and so are those that become two e4m3 in the lower half of a word; needs sm_89
-    int most_registers = 0;    // of a thread; 0: 64, which Halide's runtime tells the driver
+    bool loads_y = false;      // x may be y, so vectors of x must not be loaded by ld.global.nc, for read-only memory
+    bool stores_bf16 = false;  // change conversions of pairs to f16 into conversions to bf16
+    bool stores_e4m3 = false;  // change them into conversions to two e4m3 in the lower half of a word; needs sm_89
+    int most_registers = 0;    // of a thread; 0: 64, the default of Halide's runtime
 };
 
-/// PTX that says two things which Halide 21 leaves open:
-/// - Where shared memory is. Halide takes it from address 0 on, without declaring any. Since sm_90 the first KiB is the
-///   system's, and what a launch asks for begins behind it. So it is declared, and its address added to every other.
-/// - That products and sums are rounded. Without .rn ptxas may contract them, and the canonical form is lost.
+/// Returns PTX with two things that Halide 21 leaves open:
+/// - The address of shared memory. Halide uses addresses from 0 on, without declaring any. Since sm_90 the first KiB
+///   belongs to the system, and a launch's shared memory follows it. So this declares it, and adds its address to all.
+/// - The rounding of products and sums. Without .rn ptxas may contract them to fma, which changes bits.
 inline std::string complete_ptx(std::string ptx, const DeviceCode &code) {
     const auto replace = [&](const char *pattern, const char *by) {
         ptx = std::regex_replace(ptx, std::regex(pattern), by);
@@ -66,7 +66,7 @@ inline std::string complete_ptx(std::string ptx, const DeviceCode &code) {
     return complete.str();
 }
 
-/// Splits off the kernels, which Halide itself does right after its custom passes, and completes their PTX.
+/// Compiles the kernels to PTX, which Halide itself would do right after its custom passes, and completes the PTX.
 class CompletePtx : public Halide::Internal::IRMutator {
 public:
     CompletePtx(Halide::Target target, const DeviceCode &code) : target_(std::move(target)), code_(code) {}
@@ -85,7 +85,7 @@ private:
     DeviceCode code_;
     bool is_split_ = false;
 
-    /// Of the call that hands the PTX to the driver: (state, the text, which ends with a zero, and its size).
+    /// Replaces the PTX in the call that passes it to the driver: (state, zero-terminated text, its size).
     Halide::Expr visit(const Call *op) override {
         if (op->name != "halide_cuda_initialize_kernels") {
             return IRMutator::visit(op);
@@ -95,12 +95,12 @@ private:
         const int size = static_cast<int>(ptx.size()) + 1;
         Halide::Runtime::Buffer<uint8_t> text(size);
         std::copy_n(ptx.c_str(), size, text.begin());
-        *code.get() = std::move(text);  // whoever refers to the code refers to this
+        *code.get() = std::move(text);  // all references to the buffer now see the new text
         return Call::make(op->type, op->name, {op->args[0], op->args[1], size}, op->call_type);
     }
 };
 
-/// To be called last of what adds passes to a pipeline.
+/// Adds CompletePtx to a pipeline for CUDA. Call it after all other passes were added.
 inline void complete_device_code(Halide::Pipeline pipeline, const Halide::Target &target, const DeviceCode &code = {}) {
     if (target.has_feature(Halide::Target::CUDA)) {
         pipeline.add_custom_lowering_pass(new CompletePtx(target, code));

@@ -1,11 +1,11 @@
 """dist.py --version V --json FOLDER --destination FOLDER ...: writes source archives for ./run dist.
 
-halyard-V.tar.gz has the kernels of each --triple as assembly, so that building it takes a C++ compiler and CMake alone.
-There is also an archive for each --package, a folder that pack.py wrote, which has the library in place of assembly.
-The same files give the same bytes.
+halyard-V.tar.gz has the kernels of each --triple as assembly, so that building it needs only a C++ compiler and CMake.
+There is also an archive for each --package, a folder that pack.py wrote, with its library in place of assembly. The
+same files give the same bytes.
 
-Pages are those of the checkout without what only a checkout has: it lies between the comments "in a checkout" and "end",
-at the end of a line or on lines of their own. What others' code an archive holds is in halyard.cdx.json.
+Pages are the checkout's, without passages that are true in a checkout only: these are between the comments "in a
+checkout" and "end", at the end of a line or on lines of their own. halyard.cdx.json is the SBOM of the archive.
 """
 
 import argparse
@@ -22,9 +22,9 @@ import emit
 import read_kernels
 
 ROOT = pathlib.Path(__file__).parents[2]
-TIME = 315532800  # 1980, the oldest that a zip file could tell
+TIME = 315532800  # 1980, the earliest date of a zip file
 
-# What takes the place of the README's first lines that are for a checkout; the others are left out.
+# Replaces the README's first passage that is for a checkout; the others are left out.
 OPENING = """\
 This archive has the kernels emitted, so a C++20 compiler and CMake 3.25 build it, without Halide and Python:
 
@@ -52,7 +52,7 @@ def in_folder(name, files):
 
 
 def page(path):
-    """A page as an archive has it."""
+    """The text of a page for archives, as bytes."""
     text = path.read_text()
     lines = r"^<!-- in a checkout -->\n.*?^<!-- end -->\n"
     how = re.DOTALL | re.MULTILINE
@@ -64,23 +64,23 @@ def page(path):
 
 
 def sources(json_folder, version):
-    """All that is built but the kernels, and the pages about it."""
+    """All sources except the kernels, and the pages about them, by path in the archive."""
     names = ["CMakeLists.txt", "LICENSE", "LICENSES_OF_OTHERS", "CHANGELOG.md", "README.md", "SECURITY.md",
              "generators/CMakeLists.txt", "bench/llama-3-8b.svg"]
     files = {name: ROOT / name for name in names}
     files |= in_folder("generators", below(ROOT / "generators", r"\.(cmake|inc)$"))
     for name in "runtime", "examples", "engines":
         files |= in_folder(name, below(ROOT / name, r"^CMakeLists\.txt$|^[^.].*\.(c|cpp|h|hpp|inc|md|map|in|cmake|npy)$"))
-    files |= in_folder("tests/data/configs", below(ROOT / "tests/data/configs"))  # of which runtime/models.md tells
-    del files["engines/vllm/README.md"]  # of a plug-in in the Python package
+    files |= in_folder("tests/data/configs", below(ROOT / "tests/data/configs"))  # runtime/models.md names these
+    del files["engines/vllm/README.md"]  # it is about a plug-in in the Python package
     files |= in_folder("third_party/nlohmann", below(json_folder / "nlohmann", r"\.hpp$"))
     files["halyard.cdx.json"] = sbom.cyclone_dx(version, ["Halide", "JSON for Modern C++"])
     return {name: page(file) if name.endswith(".md") else file for name, file in files.items()}
 
 
 def kernels_as_assembly(triples, cuda, license_file):
-    """The kernels of triples, given with the folders that they are in; those of GPUs are objects, as Halide's runtime
-    is, which has no other form."""
+    """The files of kernels, for triples with the folders that they are in. GPU kernels are object files, as is Halide's
+    runtime, which has no other form."""
     listed = read_kernels.read()
     files = {"kernels/x86-64-linux/halide_runtime.o": cuda / "halide_runtime.o",
              f"third_party/halide/{license_file.name}": license_file}
@@ -93,14 +93,14 @@ def kernels_as_assembly(triples, cuda, license_file):
 
 
 def emitted(folder, target, suffix):
-    """What emit.py has left for a target, in one form, and the rows that the library's table includes."""
+    """A target's kernels as emit.py wrote them (.s or .o), and the rows that the library's table includes."""
     kernels = json.loads((folder / f"kernels_{target.name}.json").read_text())["kernels"]
     names = [kernel["name"] + suffix for kernel in kernels] + [f"kernel_rows_{target.name}.inc"]
     return {name: folder / name for name in names}
 
 
 def packed(folder):
-    """What pack.py has left, and the rows of what the library holds."""
+    """The files that pack.py wrote, and the rows of the kernels in its library."""
     listed = read_kernels.read()
     manifest = json.loads((folder / "manifest.json").read_text())
     files = below(folder)
@@ -112,7 +112,7 @@ def packed(folder):
 
 
 def write_archive(path, files):
-    """An archive with one folder of files, each given as a path or as bytes. It tells nobody's name and no time."""
+    """Writes an archive with one folder of files, each given as a path or as bytes, without user names and dates."""
     folder = path.name.removesuffix(".tar.gz")
     part = path.with_name(path.name + ".part")
     with (part.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, mtime=0) as packed,

@@ -1,21 +1,21 @@
 """emit.py --generator PROGRAM --halide VERSION --triple T --target NAME -o FOLDER [...]: emits a target's kernels.
 
-CMake runs this once for each target of kernels.inc, and once more for each other triple that is asked for. Flat in the
-folder it leaves
+CMake runs this once for each target of kernels.inc, and once more for each other triple that is asked for. Into the
+folder it writes
 
-  <kernel>.o .s .stmt          of each kernel: object, assembly (CPUs), and the loops as Halide has lowered them
-  <kernel>.ptx                 of each GPU kernel: what the driver compiles
+  <kernel>.o .s .stmt          for each kernel its object, assembly (CPUs), and the loops as Halide has lowered them
+  <kernel>.ptx                 for each GPU kernel the PTX, which the driver compiles
   kernel_rows_<target>.inc     a row for each kernel, which the library's table and the tests include
-  kernels_<target>.json        the manifest: of each kernel its name and place, the schedule that it was made with, and
-                               its files. It is written last.
-  joined/<target>.o            with --linker: the objects as one
+  kernels_<target>.json        the manifest: each kernel's name and place, the schedule that it was made with, and its
+                               files. It is written last.
+  joined/<target>.o            with --linker: all objects linked to one
 
 build/host/kernels holds this machine's kernels, build/host/emit/<triple> those of packages. A source archive of
 ./run dist holds kernels/<triple>/<kernel>.s (GPUs: .o) and kernels/<triple>/kernel_rows_<target>.inc beside them; a
-package of ./run emit has its library in place of the .s files, and rows for what the library holds. Both are built
-without this program.
+package of ./run emit has its library in place of the .s files, and rows for the kernels in the library. Building these
+does not need this program.
 
-A kernel that the folder's manifest shows to be made by the same generator in the same way is not emitted again.
+A kernel is not emitted again if the folder's manifest shows that the same generator made it with the same arguments.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Failed(Exception):
 
 @dataclasses.dataclass
 class Product:
-    """A kernel as it is emitted: with its default schedule, or with a CPU's."""
+    """A kernel with the schedule that it is emitted with: its default, or one tuned for a CPU."""
 
     kernel: read_kernels.Kernel
     parameters: dict[str, int]
@@ -68,20 +68,20 @@ class Product:
 
 
 class Emitter:
-    """Runs the generator. The compiler assembles what the generator cannot emit as an object."""
+    """Runs the generator. The compiler assembles non-temporal kernels, which the generator cannot emit as objects."""
 
     def __init__(self, generator, compiler=None):
         self.generator, self.compiler = generator, compiler
         self.digest = tuned_schedules.sha256(pathlib.Path(generator).read_bytes() + pathlib.Path(__file__).read_bytes())
 
     def key(self, kernel, triple, parameters):
-        """Two emissions with the same key give the same files."""
+        """A hash of all inputs of an emission: the same key means the same files."""
         made_of = [self.digest, self.compiler, kernel.target.halide(triple), kernel.name, kernel.generator,
                    kernel.generator_arguments(parameters), kernel.is_non_temporal]
         return tuned_schedules.sha256(json.dumps(made_of))
 
     def emit(self, kernel, triple, suffix, folder, parameters=None, outputs=None):
-        """Emits one kernel. Returns its files, of which the first is the one that decides whether it has changed."""
+        """Emits one kernel. Returns its files; the first one decides whether the kernel has changed."""
         name = kernel.name
         path = pathlib.Path(folder, name)
         files = {"assembly": ".s", "object": suffix, "stmt": ".stmt"}
@@ -106,7 +106,7 @@ class Emitter:
         return list(files.values())
 
     def default_sha256(self, kernel):
-        """The hash of what is emitted for the default on Linux."""
+        """The hash of the assembly that is emitted on Linux with the default schedule."""
         with tempfile.TemporaryDirectory() as folder:
             file, = self.emit(kernel, f"{kernel.target.processor}-linux", ".o", folder, outputs=["assembly"])
             return tuned_schedules.sha256(file.read_bytes())
@@ -120,11 +120,11 @@ def _run(name, command):
 
 
 def store_non_temporally(name, assembly):
-    """Makes a kernel's stores of whole vectors go past the caches, which Halide 21 cannot emit.
+    """Makes a kernel's stores of whole vectors non-temporal, which Halide 21 cannot emit. Returns the new assembly.
 
-    Stores to the stack stay as they are, and so do masked stores. VCVTPS2PH and VPMOVDW are split into a conversion,
-    whose operand nothing reads again, and a store. The fence orders the kernel's stores before whatever its caller does
-    next, such as telling another thread.
+    Stores to the stack and masked stores do not change. VCVTPS2PH and VPMOVDW, which convert and store, are split into
+    a conversion, whose operand nothing reads again, and a store. The fence orders the kernel's stores before later
+    stores of its caller, such as one that signals another thread.
     """
     text = re.sub(r"\((%r[sb]p)", r"{\1", assembly)  # keeps the stack out of the next two patterns
     text = re.sub(r"\tvmov(?:up[sd]|ap[sd]|dq[ua]\d*)\t(%[yz]mm\d+, [^\n{]*\))([ \t]*[\n#])", r"\tvmovntps\t\1\2", text)
@@ -138,7 +138,7 @@ def store_non_temporally(name, assembly):
 
 
 def read_schedules(name, is_for_others):
-    """The CPU whose schedules HALYARD_SCHEDULES means, and its entries by kernel."""
+    """The CPU that --schedules selects, "" for none, and its tuned schedules by kernel name."""
     cpu = {"none": "", "auto": "" if is_for_others else tuned_schedules.cpu_name()}.get(name, name)
     path = tuned_schedules.FOLDER / f"{cpu}.json"
     if cpu and path.exists():
@@ -149,12 +149,12 @@ def read_schedules(name, is_for_others):
 
 
 def rows_of(products):
-    """The rows of a target, for C++."""
+    """The rows of a target's kernels as the text of kernel_rows_<target>.inc."""
     return "".join(product.row() + "\n" for product in products if product.row())
 
 
 def read_manifest(path):
-    """The kernels of a manifest by name; none where there is no manifest."""
+    """The kernels of a manifest by name; empty if there is no manifest."""
     try:
         return {kernel["name"]: kernel for kernel in json.loads(path.read_text())["kernels"]}
     except (OSError, ValueError, KeyError):
@@ -175,7 +175,7 @@ def emit_target(options):
                if re.search(options.kernels, kernel.name) and (options.compiler or not kernel.is_non_temporal)]
 
     def find_product(kernel):
-        """With the schedule that a CPU has for it, or with its default."""
+        """The kernel with the CPU's tuned schedule, if that is usable, else with its default."""
         if kernel.parameters and kernel.name in schedules:
             try:
                 return Product(kernel, tuned_schedules.read_entry(
@@ -189,7 +189,7 @@ def emit_target(options):
     products = [find_product(kernel) for kernel in kernels]
     manifest = folder / f"kernels_{target.name}.json"
     earlier = read_manifest(manifest)
-    manifest.unlink(missing_ok=True)  # until all is done, so that nobody takes a part for the whole
+    manifest.unlink(missing_ok=True)  # until all is emitted, so that a partial folder is not taken for complete
 
     def make(product):
         k = product.kernel
@@ -206,7 +206,7 @@ def emit_target(options):
     files = {file for one in made for file in one["files"]}
     for path in folder.glob(f"halyard_*_{target.name}.*"):
         if path.name not in files:
-            path.unlink()  # of a kernel that is there no more
+            path.unlink()  # of a kernel that no longer exists
 
     if options.linker:
         joined = folder / "joined" / f"{target.name}.o"

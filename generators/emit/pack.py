@@ -1,7 +1,7 @@
-"""pack.py TRIPLE --objects FOLDER --destination FOLDER --version V: packs what emit.py left in a folder for ./run emit.
+"""pack.py TRIPLE --objects FOLDER --destination FOLDER --version V: packs kernels that emit.py wrote, for ./run emit.
 
-Checks the objects as a linker would look at them, and writes their library, header and manifest. The destination is
-either as before or whole.
+Checks formats, sections and symbols of the object files, and writes their library, header and manifest. If it fails,
+the destination is unchanged.
 """
 
 import argparse
@@ -35,11 +35,11 @@ extern "C" {{
 
 
 class Refused(Exception):
-    """What is wrong with the objects."""
+    """An error in the object files."""
 
 
 def llvm(tool, *arguments):
-    """What an LLVM tool prints. It is parsed here, so the tool has to be of the one version that was tried."""
+    """The output of an LLVM tool. It is parsed, so the tool must have the version whose output is known, 19."""
     program = shutil.which(f"llvm-{tool}-19")
     if program is None:
         raise Refused(f"llvm-{tool}-19 is not installed (Debian: llvm-19)")
@@ -55,9 +55,9 @@ def expect_equal(what, found, expected):
 
 
 def check_headers(triple, objects):
-    """Format, machine and system; no section is both writable and executable; on ELF, neither is the stack.
+    """Checks format, machine and system, and that no section (on ELF, nor the stack) is both writable and executable.
 
-    Returns the oldest version of Apple's systems that takes the objects, or None.
+    Returns the oldest version of Apple's systems that the objects run on; None for other systems.
     """
     text = llvm("readobj", "--file-headers", "--sections", "--macho-version-min", *objects)
     minimum_os = None
@@ -82,12 +82,12 @@ def symbols(*arguments):
 
 
 def check_symbols(triple, objects, prefix, kernels):
-    """Each object defines its kernel and Halide's two companions of it, and needs nothing."""
+    """Checks that each object defines its kernel and Halide's _argv and _metadata of it, and needs no symbol."""
     defined = symbols("--extern-only", "--defined-only", *objects)
     undefined = symbols("--undefined-only", *objects)
     if triple.format.startswith("COFF"):
-        # Objects share constants under names that are made of their bits. The C runtime defines _fltused, which marks
-        # that floats are used, and __chkstk, which touches the stack of a function that takes more than a page of it.
+        # Objects define constants under names made from their bits. The C runtime defines _fltused, which marks the use
+        # of floats, and __chkstk, which touches the stack of functions that use more than a page of it.
         defined = [name for name in defined if not re.fullmatch(r"__(real|xmm|ymm|zmm)@[0-9a-f]+", name)]
         undefined = [name for name in undefined if name not in ("_fltused", "__chkstk")]
     expect_equal("the symbols that the objects define", defined,
@@ -96,7 +96,7 @@ def check_symbols(triple, objects, prefix, kernels):
 
 
 def write_package(folder, emitted, listed, triple, version):
-    """Returns how many kernels it has. Those that store past the caches are for Halyard's own library."""
+    """Writes a package. Returns its number of kernels. (Non-temporal kernels are for Halyard's own library only.)"""
     manifests = [json.loads((emitted / f"kernels_{target.name}.json").read_text())
                  for target in listed.targets_of(triple.name)]
     made = [row for manifest in manifests for row in manifest["kernels"] if row["place"] != "non_temporal"]

@@ -24,36 +24,36 @@ CUDA_OPTIONS = "no_runtime-no_bounds_query-strict_float-user_context"
 
 
 class BadList(Exception):
-    """What is wrong with the list, and in which line."""
+    """An error in the list; the message names the line."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
     name: str
-    processor: str  # as Halide calls it; of a GPU the one that launches its kernels
+    processor: str  # Halide's name; for a GPU, the host's, which launches its kernels
     features: str
     isa: str  # what a machine must have
     is_cuda: bool = False
 
     def halide(self, triple):
-        """What a generator is told about the target: Halide's name of it."""
+        """Halide's target string, which a generator takes."""
         return f"{triple}-{self.features}-{CUDA_OPTIONS if self.is_cuda else CPU_OPTIONS}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Triple:
     name: str
-    format: str  # of its objects, as llvm-readobj prints it
-    suffix: str  # of its objects
+    format: str  # of object files, as llvm-readobj prints it
+    suffix: str  # of object files
     library: str
-    non_temporal: bool  # whether kernels that store past the caches are made
+    non_temporal: bool  # whether there are kernels with non-temporal stores
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
     name: str
-    loops: str  # numbers of the same loops are tuned together
-    limit: str | None  # another parameter, which this one never exceeds
+    loops: str  # parameters of the same loops are tuned together
+    limit: str | None  # another parameter, which this one must not exceed
     values: tuple[int, ...]
 
 
@@ -63,14 +63,14 @@ class Kernel:
     target: Target
     op: str  # rotate, rows_phase, a stage, kv_path, check_positions or copy
     generator: str
-    arguments: dict[str, str]  # what the generator is told besides the parameters
-    parameters: dict[str, int]  # the numbers of its schedule; a kernel that has none cannot be tuned
+    arguments: dict[str, str]  # the generator's arguments besides the parameters
+    parameters: dict[str, int]  # the default schedule; a kernel without parameters cannot be tuned
     place: str = "out_of_place"
     pairing: str | None = None
     out_pairing: str | None = None
     dtype: str | None = None
     packed: bool = False
-    bits: int = 0  # GPU: of an access; 0: any layout
+    bits: int = 0  # GPU: bits of an access; 0: any layout
 
     @property
     def is_non_temporal(self):
@@ -88,7 +88,7 @@ class KernelList:
     targets: dict[str, Target]  # best first, GPUs after CPUs
     triples: dict[str, Triple]
     parameters: dict[str, Parameter]
-    kernels: dict[str, Kernel]  # in the order in which the library looks through them
+    kernels: dict[str, Kernel]  # in the order in which the library tries them
 
     def targets_of(self, triple):
         """The CPU targets of a triple's processor, best first."""
@@ -98,13 +98,13 @@ class KernelList:
         return [t for t in self.targets.values() if t.is_cuda]
 
     def kernels_of(self, target, triple=None):
-        """A target's kernels, or those of them that are made for a triple."""
+        """A target's kernels; with a triple, only those that exist for it."""
         past_caches = triple is None or self.triples[triple].non_temporal
         return [k for k in self.kernels.values() if k.target.name == target and (past_caches or not k.is_non_temporal)]
 
 
 def read(path=LIST):
-    """The list. Raises BadList."""
+    """Reads the list. Raises BadList."""
     reader = _Reader(path)
     for macro, line, cells in _rows(path):
         reader.line = line
@@ -141,7 +141,7 @@ def _rows(path):
 
 
 class _Reader:
-    """Each method takes the cells of one macro's rows."""
+    """Collects the rows. Each method is named as a row's macro, in lower case, and takes the cells of such a row."""
 
     def __init__(self, path):
         self.path, self.line = path, 0
@@ -161,7 +161,7 @@ class _Reader:
         return known[found] if isinstance(known, dict) else found
 
     def _numbers(self, **cells):
-        """The parameters that a row gives, `_` left out. Each must be legal."""
+        """A row's parameters, without those that are `_`. Each must have a legal value."""
         numbers = {name: int(cell) for name, cell in cells.items() if cell != "_" and cell.isdecimal()}
         for name, cell in cells.items():
             parameter = self._one_of("a parameter", name, self.parameters)

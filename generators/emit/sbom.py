@@ -1,5 +1,5 @@
-"""sbom.py VERSION FILE NAME...: writes what others' code a release holds, as CycloneDX. The names, licences and pages are
-those of LICENSES_OF_OTHERS, the versions those that requirements.txt pins.
+"""sbom.py VERSION FILE NAME...: writes a release's SBOM, the third-party components in it, as CycloneDX. Names,
+licences and web pages come from LICENSES_OF_OTHERS, versions from requirements.txt.
 """
 
 import json
@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def components():
-    """The rows of LICENSES_OF_OTHERS, by name. What the distribution brings has no version of ours."""
+    """The rows of LICENSES_OF_OTHERS, by name. Packages of the distribution have no version, since it is not pinned."""
     pinned = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
     table = (ROOT / "LICENSES_OF_OTHERS").read_text().split("\n\n")[1]
     rows = {}
@@ -25,12 +25,12 @@ def components():
 
 
 def cyclone_dx(version, names):
-    """The bill of a release that holds these, as bytes. It tells no time, so that the same release has the same sbom."""
+    """The SBOM of a release with these components, as bytes. Without a date, so that it is always the same."""
     listed = components()
     whole = {"type": "library", "name": "halyard", "version": version, "licenses": [{"license": {"id": "MIT"}}]}
-    bill = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"component": whole},
+    sbom = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "metadata": {"component": whole},
             "components": [listed[name] for name in names]}
-    return (json.dumps(bill, indent=2) + "\n").encode()
+    return (json.dumps(sbom, indent=2) + "\n").encode()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Tuned schedules: numbers that ./run tune found on a CPU, in place of those of kernels.inc.
+"""Tuned schedules: parameters that ./run tune found on a CPU, in place of those of kernels.inc.
 
-schedules/<cpu>.json holds those of a CPU: {"cpu": {...}, "kernels": {name: {"parameters", "default_sha256", ...}}}.
-The entry of a kernel is used whole or not at all. It holds as long as the kernel's default does: `default_sha256` is
-the hash of what was emitted for the default when the schedule was measured.
+schedules/<cpu>.json has a CPU's schedules: {"cpu": {...}, "kernels": {name: {"parameters", "default_sha256", ...}}}.
+The entry of a kernel is used whole or not at all. It is valid until the kernel's default changes: `default_sha256` is
+the hash of the assembly that was emitted with the default schedule when the tuned one was measured.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "schedules"
 
 
 class Unusable(Exception):
-    """Why a schedule is not used."""
+    """The reason why a tuned schedule is not used."""
 
 
 def sha256(data):
@@ -22,7 +22,7 @@ def sha256(data):
 
 
 def load(path):
-    """The entries of a CPU's file by kernel. Raises Unusable."""
+    """The entries of a CPU's file by kernel name. Raises Unusable if the file is malformed."""
     try:
         kernels = json.loads(path.read_text())["kernels"]
         if all(isinstance(entry, dict) for entry in kernels.values()):
@@ -33,8 +33,8 @@ def load(path):
 
 
 def read_entry(entry, kernel, halide, list_of_kernels, find_default_sha256):
-    """The numbers that a kernel's entry holds. Raises Unusable. find_default_sha256 is called last: it emits the
-    default."""
+    """The parameters of a kernel's entry. Raises Unusable. find_default_sha256 is called last, since it emits the
+    kernel with its default schedule."""
     if entry.get("halide") != halide:
         raise Unusable(f"it was measured with another Halide than {halide}")
     parameters = entry.get("parameters")
@@ -53,7 +53,7 @@ def read_entry(entry, kernel, halide, list_of_kernels, find_default_sha256):
 
 
 def cpu_name(cpuinfo="/proc/cpuinfo"):
-    """This machine's CPU, as files are named for it: amd_25_17, arm_41_d0c. Nothing where that is not known."""
+    """The name of this machine's CPU in files' names: amd_25_17, arm_41_d0c. "" if it is not known."""
     try:
         text = pathlib.Path(cpuinfo).read_text()
     except OSError:

@@ -1,4 +1,4 @@
-// Makes angle sources, from frequencies or from the caller's own rows, and tells about them.
+// Makes angle sources, from frequencies or from the caller's own rows, and fills in their info.
 #include "angles/angle_source.h"
 #include "angles/tables.h"
 #include "base/error.h"
@@ -16,7 +16,7 @@ using namespace halyard;
 
 namespace {
 
-/// Takes the axis map of a description that names none from what a config told the frequencies (may be NULL).
+/// Sets the axis map of a description that has none to that of the frequencies' config; frequencies may be NULL.
 halyard_status set_default_axes(const halyard_frequencies *frequencies, halyard_angle_source_desc &desc,
                                 halyard_error *error) noexcept {
     if (desc.axis_map != 0) {
@@ -35,7 +35,7 @@ halyard_status set_default_axes(const halyard_frequencies *frequencies, halyard_
     return HALYARD_OK;
 }
 
-/// Finds the kind that AUTO stands for.
+/// The kind of source that is made: for AUTO, a table if it is small enough, else phase.
 AngleKind resolve_kind(const halyard_frequencies &frequencies, const halyard_angle_source_desc &desc) noexcept {
     if (desc.kind != HALYARD_ANGLES_AUTO) {
         return AngleKind(desc.kind);

@@ -14,7 +14,8 @@ namespace {
 
 constexpr double most_of_angle = 0x1p31, most_of_term = 0x1p40;
 
-/// Whether an angle may be had, which roundings must not refuse: terms and sums are off by less than 2^-9 together.
+/// Whether an angle is within bounds, with a margin: terms and sums have rounding errors of less than 2^-9 together,
+/// which must not lead to a refusal.
 bool is_angle(double angle) noexcept { return std::fabs(angle) <= most_of_angle + 1.0; }
 
 /// Checks the angles of one token.
@@ -74,7 +75,7 @@ halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_ba
 
 namespace {
 
-/// Reads all but the numbers, and where they lie.
+/// Checks the fields of a description except positions, and sets out, with the memory of the matrix.
 halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, halyard_error *error) noexcept {
     const double factor = given.attention_factor == 0.0 ? 1.0 : given.attention_factor;
     HALYARD_TRY(check_choice("linear", "reserved", given.reserved, 0, error));
@@ -127,7 +128,7 @@ halyard_status read_linear_angles(const halyard_linear_angles *linear, std::int6
 
 namespace {
 
-/// Added to a double below 2^51, this rounds it to an integer, which is in the low bits of the sum.
+/// Adding this to a double below 2^51 rounds it to an integer, held in the low bits of the sum.
 constexpr double to_integer = 0x1.8p52;
 
 }  // namespace
@@ -145,10 +146,10 @@ LinearPairs::LinearPairs(const LinearAngles &angles, std::int64_t first, std::in
     }
 }
 
-// A term is a position times an entry, each in an upper part of 26 bits and the rest. The product of the upper parts is
-// exact, and so is what is left of it without whole turns. The other products are below 2^12 turns, for terms up to
-// 2^40 rad, so that an axis is off by at most 2^-39 turns. The sum of four is below 2^15, and each addition to it off
-// by at most 2^-39, too. All of that is an eighth of 2^-33 turns, by which the last rounding may be off.
+// A term is a position times an entry, each split into an upper part of 26 bits and the rest. The product of the upper
+// parts is exact, and so is its fraction of a turn. The other products are below 2^12 turns, for terms up to 2^40 rad,
+// so the error of an axis is at most 2^-39 turns. The sum of four axes is below 2^15, and the error of each addition is
+// at most 2^-39, too. All these errors together are an eighth of that of the last rounding, 2^-33 turns.
 void LinearPairs::find_turns(std::int64_t batch, std::int64_t token, std::uint32_t *turns) const noexcept {
     double sum[most] = {};
     for (std::int32_t axis = 0; axis < angles_.n_axes; axis++) {

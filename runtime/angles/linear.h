@@ -1,5 +1,5 @@
 // Angles that are linear in positions which need not be integers: each is the sum, over the axes of positions, of the
-// position times an entry of a matrix. What is read of them, and by how much pairs turn.
+// position times an entry of a matrix. The caller's description, and the angles as fractions of a turn.
 #pragma once
 
 #include "base/overlap.h"
@@ -13,9 +13,9 @@ namespace halyard {
 /// The caller's description, checked.
 struct LinearAngles {
     const void *positions = nullptr;
-    bool is_f64 = false;  // the positions, else f32
+    bool is_f64 = false;  // type of positions; false: f32
     std::int32_t n_axes = 0;
-    std::int64_t stride_axis = 0, stride_batch = 0, stride_token = 0;  // in elements; 0 where there is one
+    std::int64_t stride_axis = 0, stride_batch = 0, stride_token = 0;  // in elements; 0 in dimensions of size 1
     const void *matrix = nullptr;
     std::int64_t n_pairs = 0;
     double attention_factor = 1.0;
@@ -31,28 +31,28 @@ struct LinearAngles {
     }
 };
 
-/// Reads a description for rows of rotary_dim, and checks all but its numbers.
+/// Checks a description for rows of rotary_dim, except the values of positions and matrix, and fills in *out.
 halyard_status read_linear_angles(const halyard_linear_angles *linear, std::int64_t rotary_dim, std::int64_t n_batch,
                                   std::int64_t n_tokens, LinearAngles *out, halyard_error *error) noexcept;
 
-/// Fails, naming the first bad one, unless all numbers are finite and all angles within bounds.
+/// Fails, naming the first bad value, unless positions and matrix are finite and all angles are within bounds.
 halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_batch, std::int64_t n_tokens,
                                    halyard_error *error) noexcept;
 
-/// Some of the pairs, as the turns of tokens are found from them.
+/// Computes the angles of some pairs.
 struct LinearPairs {
     static constexpr std::int64_t most = 128;
 
     /// Takes pairs first … first + n_pairs - 1, at most `most`.
     LinearPairs(const LinearAngles &angles, std::int64_t first, std::int64_t n_pairs) noexcept;
 
-    /// By how much the pairs of a token turn, in 2^-32 turns, less than 0.7 off. Whole turns are lost, as they may.
+    /// Sets turns[i] to the angle of a token's pair in 2^-32 turns, without whole turns; the error is below 0.7.
     void find_turns(std::int64_t batch, std::int64_t token, std::uint32_t *turns) const noexcept;
 
 private:
     const LinearAngles &angles_;
     const std::int64_t n_pairs_;
-    // Entries of the matrix in turns per position, in three parts, the upper one of 26 bits.
+    // Entries of the matrix in turns per position, each the sum of three parts; the upper one has 26 bits.
     double upper_[HALYARD_MAX_AXES][most], lower_[HALYARD_MAX_AXES][most], rest_[HALYARD_MAX_AXES][most];
 };
 

@@ -10,7 +10,7 @@ namespace halyard {
 
 namespace {
 
-/// Checks the counts of sections, or of axes that take pairs in turns.
+/// Checks axis_counts of HALYARD_AXIS_MAP_SECTIONS or _INTERLEAVED.
 halyard_status check_counts(const halyard_angle_source_desc &desc, std::int64_t n_pairs, halyard_error *error) {
     std::int64_t sum = 0;
     for (std::int32_t axis = 0; axis < desc.n_axes; ++axis) {
@@ -62,7 +62,7 @@ std::int32_t axis_of_pair(const halyard_angle_source_desc &desc, std::int64_t pa
     }
 }
 
-/// Finds the pairs of an axis, and lists them.
+/// Finds the span of an axis' pairs, and lists the pairs in own.
 PairAxes::Span find_span(const PairAxes &axes, std::int32_t axis, std::int64_t n_pairs, std::int32_t *own) {
     PairAxes::Span span = {n_pairs, 0, true, own, 0};
     for (std::int64_t pair = 0; pair < n_pairs; ++pair) {

@@ -1,10 +1,10 @@
-// The arithmetic by which cos and sin are made without a dense table. It is stated once, for the kernels (generators),
-// where a value is an expression of Halide, and for the portable reference, where it is a number. Both round alike.
+// The arithmetic of PHASE sources: cos and sin without a table. The generators of kernels instantiate it with Halide
+// expressions, and the portable reference with numbers. Both give the same bits.
 //
 // `Math` has the types Float (32 bits), Word (uint32) and Int (int32), whose integer operators wrap, and
 //   fma(a, b, c)         a * b + c, rounded once
 //   times(a, b), plus(a, b)   rounded, and never fused with another operation
-//   flip_sign(x, word)   x with the sign bit turned that is set in the word
+//   flip_sign(x, word)   x with its sign flipped if the sign bit of the word is set
 //   select(condition, a, b)
 //   upper_product(a, b)  the upper half of the 64-bit product of two words
 //   to_word(int), to_int(word), to_float(int)
@@ -24,12 +24,12 @@ typename Math::Float negate(const Math &math, const typename Math::Float &x) {
     return math.flip_sign(x, typename Math::Word(0x80000000u));
 }
 
-/// Fixed-point turns: cos and sin, times attention_factor, of a position and a frequency alone. A frequency is a
-/// fraction of a turn per position in 64 bits, so position times frequency wraps modulo one turn exactly, at any int32
-/// position. What is left of it in 32 bits is less than 1.5e-9 rad off.
-///   turns_high           2^32 is one turn per position,
-///   turns_low            and 2^64 with this below it
-///   scale_high, _low     attention_factor in two parts
+/// cos and sin, times attention_factor, of position times frequency. A frequency is a fraction of a full turn per
+/// position in 64 bits of fixed point, so the product wraps modulo one turn exactly, at any int32 position. Its upper
+/// 32 bits have an error of less than 1.5e-9 rad.
+///   turns_high           the upper 32 bits of the frequency in 2^-64 turns
+///   turns_low            its lower 32 bits
+///   scale_high, _low     attention_factor as the sum of two floats
 template <typename Math>
 CosAndSin<typename Math::Float> phase_angle(const Math &math, const typename Math::Int &position,
                                             const typename Math::Word &turns_high, const typename Math::Word &turns_low,
@@ -38,23 +38,23 @@ CosAndSin<typename Math::Float> phase_angle(const Math &math, const typename Mat
     using Float = typename Math::Float;
     using Word = typename Math::Word;
     using Int = typename Math::Int;
-    // The upper half of 64 bits, by a widening product of the lower words; a negative p is p + 2^32 there.
+    // The upper half of the 64-bit product. Unsigned, a negative position is p + 2^32, so turns_low is subtracted.
     const Word p = math.to_word(position);
     const Word carry = math.upper_product(turns_low, p);
     const Word turns = turns_high * p + carry - math.select(position < 0, turns_low, Word(0u));
 
-    // The nearest quarter turn, and what is left of it: an eighth of a turn or less, as float.
+    // The nearest quarter turn, and the rest as float: an eighth of a turn or less.
     const Word quarter = (turns + Word(0x20000000u)) >> 30;
     const Int rest = math.to_int(turns - (quarter << 30));
     const Float coarse = math.to_float(rest & ~63), fine = math.to_float(rest & 63);  // both exact in 24 bits
 
-    // z + tail is the angle in radians: 2 pi / 2^32 in two parts, products to twice float precision.
+    // z + tail is the rest in radians, to twice float precision; unit + unit_low is 2 pi / 2^32.
     const Float unit = 0x1.921fb6p-30f, unit_low = -0x1.777a5cp-55f;
     const Float z = math.times(coarse, unit);
     const Float tail = math.fma(fine, unit, math.fma(coarse, unit_low, math.fma(coarse, unit, negate(math, z))));
 
     // Minimax polynomials on an eighth of a turn (Remez; sin z = z + z^3 P, cos z = 1 - (z^2/2 - z^4 Q); within
-    // 2e-9 and 1e-10). Only the first term's rounding matters, so the others are kept apart from it.
+    // 2e-9 and 1e-10). Only the first term's rounding matters, so the others are added to it last.
     const Float w = math.times(z, z), half_w = math.times(w, 0.5f);
     const Float p_of_w = math.fma(w, math.fma(w, -1.94956359e-4f, 8.33197869e-3f), -1.66666508e-1f);
     const Float q_of_w = math.fma(w, math.fma(w, 2.44384515e-5f, -1.38873677e-3f), 4.16666456e-2f);
@@ -65,7 +65,7 @@ CosAndSin<typename Math::Float> phase_angle(const Math &math, const typename Mat
     const Float sin = math.fma(scale_high, z, math.fma(scale_high, sin_rest, scaled_low));
     const Float cos = math.plus(scale_high, math.fma(negate(math, scale_high), one_less_cos, scale_low));
 
-    // Turn by the quarters: swap in odd ones, and the signs of the quadrant.
+    // Add the quarter turns: odd ones swap cos and sin, and the quadrant sets the signs.
     const auto is_odd = (quarter & 1) != 0;
     const Word cos_sign = ((quarter + 1) & 2) << 30, sin_sign = (quarter & 2) << 30;
     return {math.flip_sign(math.select(is_odd, sin, cos), cos_sign),

@@ -1,4 +1,4 @@
-// halyard_make_position_scales: what models multiply q by at each position.
+// halyard_make_position_scales: the factors by which some models multiply q at each position.
 #include "angles/positions.h"
 #include "base/error.h"
 #include "base/floats_out.h"
@@ -11,7 +11,7 @@ using namespace halyard;
 
 namespace {
 
-/// A model's rule, in twice double precision.
+/// A model's q_scale_rule, computed in twice double precision.
 class Rule {
 public:
     explicit Rule(const halyard_frequencies_info &about) noexcept
@@ -24,7 +24,7 @@ public:
             return round_to_float(precise_exp2(log2 * about_.q_scale));
         }
         const std::int64_t n_lengths = shifted / about_.q_scale_length;
-        if (n_lengths != n_lengths_) {  // it changes seldom
+        if (n_lengths != n_lengths_) {  // neighbouring positions mostly share it
             n_lengths_ = n_lengths;
             scale_ = round_to_float(precise_log2(static_cast<double>(1 + n_lengths)) * ln_2 * about_.q_scale + 1.0);
         }
@@ -60,7 +60,7 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
     MemoryRange written = {0, 0}, span = {0, 0};
     HALYARD_TRY(
         find_floats_out({out, n_floats, "out", "n_floats", "scales"}, {n_batch, n_tokens, 1}, &written, error));
-    if (!place(data, read.reach, &span)) {
+    if (!find_range(data, read.reach, &span)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "positions.data leaves the address space");
     }
     if (written.overlaps(span)) {
@@ -78,7 +78,7 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
     Rule rule(about);
     for (std::int64_t i = 0; i < read.count(); ++i) {
         const std::int64_t position = read.at(data, i / read.n_tokens, i % read.n_tokens);
-        out[i] = rule.at(is_good(position) ? position : 0);  // else another thread is writing them
+        out[i] = rule.at(is_good(position) ? position : 0);  // bad only if another thread changes them now
     }
     return HALYARD_OK;
 }

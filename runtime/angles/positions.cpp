@@ -28,13 +28,13 @@ halyard_status check_shape(const halyard_positions &given, std::int64_t n_batch,
 halyard_status check_within(const PositionRange &range, const Positions &positions, const void *data,
                             std::int32_t n_axes, const TokenSet *tokens, const char *name,
                             halyard_error *error) noexcept {
-    // Of batch rows that share their positions, some may not have a token that others have.
+    // If batch rows share positions, checking one row is enough, unless only some rows' tokens are in the set.
     const std::int64_t n_rows =
         positions.stride_batch == 0 && tokens == nullptr ? std::min<std::int64_t>(positions.n_batch, 1)
                                                          : positions.n_batch;
     for (std::int32_t axis = 0; axis < n_axes; axis++) {
         for (std::int64_t batch = 0; batch < n_rows; batch++) {
-            // A range that holds both ends of consecutive positions holds them all.
+            // If both ends of consecutive positions are in the range, all are.
             if (positions.is_consecutive && range.has(positions.at(data, batch, 0, axis)) &&
                 range.has(positions.at(data, batch, positions.n_tokens - 1, axis))) {
                 continue;

@@ -28,8 +28,8 @@ halyard_status allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim, std::
 /// in float32.
 void make_hf_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
                  float *sin_row) noexcept {
-    // attention_factor goes in before the one rounding: theirs rounds cos, which is itself not quite the nearest
-    // float, and then the product, so that doing the same would now and then be 2 ulp from it.
+    // attention_factor is applied before the only rounding. transformers rounds cos, which its cosf has not rounded
+    // correctly, and then the product, so rounding twice here would sometimes be 2 ulp from transformers.
     const double factor = static_cast<float>(frequencies.attention_factor);
     for (std::int64_t pair = 0; pair < frequencies.n_pairs; ++pair) {
         const auto inv_freq = static_cast<float>(frequencies.rounded_inv_freq.get()[pair]);
@@ -68,7 +68,7 @@ halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_
     source.stride_row = source.rotary_dim;
     source.cos_rows = source.owned_rows.get();
     source.sin_rows = source.owned_rows.get() + source.rotary_dim / 2;
-    find_rows_memory(source);  // it was just allocated, so it is in the address space
+    find_rows_memory(source);  // cannot fail: the memory was just allocated
     for (std::int64_t row = 0; row < source.n_rows; ++row) {
         const auto position = static_cast<std::int32_t>(row >= n_covered ? 0 : source.first + row);
         float *const cos_row = source.owned_rows.get() + row * source.stride_row;

@@ -1,4 +1,4 @@
-// What angle sources are made of: tables, phases.
+// Makes the memory that angle sources own: tables of rows, and frequencies as fixed-point turns.
 #pragma once
 
 #include "angles/angle_source.h"
@@ -13,16 +13,16 @@ inline constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max(
 
 halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept;
 
-/// Sets the memory that the rows span. Returns false if they leave the address space.
+/// Sets cos_memory and sin_memory of a source. Returns false if the rows leave the address space.
 bool find_rows_memory(halyard_angle_source &source) noexcept;
 
-// Each of these fills in a source whose kind, rotary_dim and range are set.
+// Both fill in a source whose kind, rotary_dim and range of positions are set.
 
-/// Makes rows for the range.
+/// Makes a row for each position of the range, and one for position 0.
 halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_source &source,
                           halyard_error *error) noexcept;
 
-/// Stores the frequencies as fixed-point turns, beside what the source has already.
+/// Stores the frequencies as fixed-point turns, and attention_factor.
 halyard_status make_turns(const halyard_frequencies &frequencies, halyard_angle_source &source,
                           halyard_error *error) noexcept;
 

@@ -1,4 +1,4 @@
-// halyard_get_groups_info: what records are, so that a caller knows how much memory to bring.
+// halyard_get_groups_info: the layout of records, so that a caller can allocate them.
 #include "base/error.h"
 #include "base/versioned.h"
 #include "kv/plan.h"

@@ -15,7 +15,7 @@ using namespace halyard;
 
 namespace {
 
-/// Finds what the rows of a call span, and checks that there is room for them.
+/// Sets *out to the addresses of the rows that a call writes, and checks that there is room for them.
 halyard_status read_memory(const halyard_rows_args &args, std::int64_t rotary_dim, MemoryRange *out,
                            halyard_error *error) noexcept {
     const FloatsOut rows = {args.rows, args.n_floats, "args.rows", "args.n_floats", "rows"};
@@ -39,7 +39,7 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
                                error));
     HALYARD_TRY(read_memory(args, angles.rotary_dim, &written, error));
     const RowInput input = {&angles, &positions, args.positions == nullptr ? nullptr : args.positions->data, policy};
-    if (!place(input.position_data, positions.reach, &read)) {
+    if (!find_range(input.position_data, positions.reach, &read)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "positions.data leaves the address space");
     }
     const char *const shared = written.overlaps(angles.cos_memory) || written.overlaps(angles.sin_memory)
@@ -65,14 +65,14 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     return HALYARD_OK;
 }
 
-/// Makes the rows of linear angles for n tokens, counted through batch rows of tokens_in_batch: [token][cos,
-/// sin][pair].
+/// Writes the rows of linear angles, [token][cos, sin][pair], for n_tokens tokens of all batch rows, which have
+/// tokens_in_batch tokens each.
 void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std::int64_t tokens_in_batch,
                       std::int64_t n_tokens, float *rows) {
     const auto factor_high = static_cast<float>(linear.attention_factor);
     const auto factor_low = static_cast<float>(linear.attention_factor - static_cast<double>(factor_high));
     const std::int64_t stride = 2 * linear.n_pairs;
-    const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
+    const std::int32_t once = 1;  // at position 1 turns_low has no effect
     for (std::int64_t pair = 0; pair < linear.n_pairs; pair += LinearPairs::most) {
         const std::int64_t n = std::min(linear.n_pairs - pair, LinearPairs::most);
         const LinearPairs pairs(linear, pair, n);
@@ -85,7 +85,7 @@ void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std
     }
 }
 
-/// Makes the rows of linear angles.
+/// Checks linear angles, and makes their rows.
 halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args &args, halyard_error *error) noexcept {
     if (args.angles != nullptr || args.positions != nullptr || args.bad_position != 0) {
         const char *const name = args.angles != nullptr      ? "angles"

@@ -1,4 +1,4 @@
-// Plans: a description is read, and resolved to kernels.
+// Plans: checks a description and chooses kernels.
 #include "core/plan.h"
 #include "base/error.h"
 #include "base/versioned.h"
@@ -8,7 +8,7 @@ using namespace halyard;
 
 namespace {
 
-/// Reads a description with its stages.
+/// Checks a description with its stages, and fills in *plan, *given and *kv.
 halyard_status read(const halyard_plan_desc *desc, halyard_plan *plan, PlanReading *given, std::shared_ptr<KvPlan> *kv,
                     halyard_error *error) {
     HALYARD_TRY(read_plan(desc, plan, given, error));

@@ -8,7 +8,7 @@
 
 using namespace halyard;
 
-/// A program that the caller keeps.
+/// A program on the heap, which the caller owns.
 struct halyard_bound_run {
     Program program;
     std::unique_ptr<KvProgram> kv;  // NULL for plain rotations
@@ -16,7 +16,7 @@ struct halyard_bound_run {
 
 namespace {
 
-// Runs with stages are not inlined, because they would make the stack frames of their callers large.
+// Runs with stages are not inlined, because they would make the stack frames of plain rotations large.
 
 [[gnu::noinline]] halyard_status run_kv(const Program &program, const halyard_run_args &args, const Share &share,
                                         halyard_error *error) {
@@ -34,7 +34,7 @@ namespace {
     return call_kv(bound.program, *bound.kv, given, kv_pointers(*bound.program.plan, args.kv), share, error);
 }
 
-/// Which angles a bound call reads: those that it was bound with, or rows that lie elsewhere.
+/// Sets *out to the angles of a bound call: those that it was bound with, or another source of like given rows.
 halyard_status read_angles(const Program &program, const halyard_angle_source *given, const halyard_angle_source **out,
                            halyard_error *error) {
     *out = program.angles;

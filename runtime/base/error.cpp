@@ -17,7 +17,7 @@ void Text::add_part(const Part &part) noexcept {
     case Part::Kind::natural: text = {digits, std::to_chars(digits, digits_end, part.natural_).ptr}; break;
     case Part::Kind::real:
         text = {digits, std::to_chars(digits, digits_end, part.real_, std::chars_format::general, 6).ptr};
-        text = text == "-nan" ? "nan" : text;  // a sign that nobody has written
+        text = text == "-nan" ? "nan" : text;  // the sign of a NaN means nothing to a caller
         break;
     }
     for (const char c : text) {
@@ -34,9 +34,9 @@ void Text::add_part(const Part &part) noexcept {
 halyard_status fail_with(halyard_error *error, halyard_status status, std::initializer_list<Part> parts) noexcept {
     if (error != nullptr) {
         error->code = status;
-        Text sentence{error->message, sizeof(error->message)};
+        Text message{error->message, sizeof(error->message)};
         for (const Part &part : parts) {
-            sentence.add(part);
+            message.add(part);
         }
     }
     return status;

@@ -13,8 +13,8 @@
 
 namespace halyard {
 
-/// A part of a sentence: text, or a number, which is written as printf's %d and %g would. Small, so that the many calls
-/// of fail() are.
+/// A part of an error message: text, or a number, written as by printf's %d and %g. It is
+/// small, because the many calls of fail() have to be.
 class Part {
 public:
     Part(std::string_view text = {}) noexcept : text_(text) {}
@@ -36,19 +36,19 @@ private:
     };
 };
 
-/// See fail(). Cold, so that compilers keep sentences out of the way of calls that succeed: a call whose code comes
-/// from memory, as a model's weights have evicted it, takes as long as it has lines.
+/// See fail(). Cold, so that compilers keep the code of error messages apart from code that runs when a call succeeds:
+/// a model's weights evict code from the CPU's caches, so a call takes longer for each cache line of code it touches.
 [[gnu::cold]] halyard_status fail_with(halyard_error *error, halyard_status status,
                                        std::initializer_list<Part> parts) noexcept;
 
-/// Fills in *error, whose size is checked, with the parts in one sentence, unless error is NULL. Returns status.
+/// Writes status and a message of the parts to *error, unless error is NULL; its size was checked. Returns status.
 template <typename... Parts>
 halyard_status fail(halyard_error *error, halyard_status status, const Parts &...parts) noexcept {
     return fail_with(error, status, {Part(parts)...});
 }
 
-/// What every function of the C ABI asks first: whether `error` can hold a sentence. A caller that forgot its size
-/// would otherwise find out only when something else fails, and then read nothing.
+/// The first check of every function of the C ABI: whether `error` has its size set, so that it can hold a message. A
+/// caller that forgot to set it would otherwise notice only when something else fails, and get no message then.
 inline halyard_status check_error(const halyard_error *error) noexcept {
     return error == nullptr || error->size == sizeof(halyard_error) ? HALYARD_OK : HALYARD_ERROR_STRUCT_SIZE;
 }
@@ -56,13 +56,13 @@ inline halyard_status check_error(const halyard_error *error) noexcept {
 /// Fails with HALYARD_ERROR_NULL_POINTER naming the argument.
 [[gnu::cold]] halyard_status fail_null(halyard_error *error, const char *argument) noexcept;
 
-/// Checks that an argument is there.
+/// Checks that an argument is not NULL.
 template <typename Pointer>
 halyard_status check_given(Pointer argument, const char *name, halyard_error *error) noexcept {
     return argument != nullptr ? HALYARD_OK : fail_null(error, name);
 }
 
-/// Leaves a function with the status of a check that failed.
+/// Returns from the calling function with the status of a check, if that failed.
 #define HALYARD_TRY(check)                                                                                             \
     do {                                                                                                               \
         if (const halyard_status tried = (check); tried != HALYARD_OK) {                                               \
@@ -70,18 +70,18 @@ halyard_status check_given(Pointer argument, const char *name, halyard_error *er
         }                                                                                                              \
     } while (false)
 
-/// What code behind a guard throws in order to fail with a status and a sentence.
+/// The exception by which code inside guard() fails with a status and a message.
 class Failure : public std::runtime_error {
 public:
-    Failure(halyard_status status, const std::string &sentence) : std::runtime_error(sentence), status_(status) {}
+    Failure(halyard_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
     halyard_status status() const noexcept { return status_; }
 
 private:
     halyard_status status_;
 };
 
-/// Runs a function that may throw, at the edge of the C ABI, and turns what it throws into a status. `what` is what the
-/// function makes, as in "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it
+/// Runs a function that may throw, at the border of the C ABI, and converts its exceptions to a status. `what` is what
+/// the function makes, such as "a config of 5 bytes", for the message. halyard_run needs no guard, since nothing in it
 /// throws.
 template <typename Function>
 halyard_status guard(halyard_error *error, std::string_view what, const Function &function) noexcept {

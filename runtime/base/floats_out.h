@@ -1,4 +1,4 @@
-// Floats that a call writes for tokens into dense memory of the caller's.
+// The output of calls that write floats for each token into a dense array of the caller's.
 #pragma once
 
 #include "base/error.h"
@@ -8,15 +8,15 @@
 
 namespace halyard {
 
-/// Where they go, with room for n_floats, and what the caller calls it.
+/// The caller's array, which has room for n_floats, and the names of both arguments for messages.
 struct FloatsOut {
     const float *data;
     std::int64_t n_floats;
-    const char *data_name, *n_floats_name, *what;
+    const char *data_name, *n_floats_name, *what;  // what: the plural of what is written, as in "the rows need 5"
 };
 
-/// Finds what n_batch * n_tokens * n_each floats span, none of these numbers negative, and checks that there
-/// is room for them.
+/// Sets *span to the addresses of shape[0] * shape[1] * shape[2] floats (batch rows, tokens, floats of each; none
+/// negative), and checks that the array has room for them.
 inline halyard_status find_floats_out(const FloatsOut &out, const std::int64_t (&shape)[3], MemoryRange *span,
                                       halyard_error *error) noexcept {
     std::int64_t n_needed = 1;

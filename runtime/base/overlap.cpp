@@ -12,15 +12,16 @@ std::uint64_t magnitude(std::int64_t value) {
     return value < 0 ? ~static_cast<std::uint64_t>(value) + 1 : static_cast<std::uint64_t>(value);
 }
 
-/// One dimension of the differences between elements of two tensors: step * i for i in 0 … count - 1.
+/// One dimension of the differences between addresses of two lattices: step * i for i in 0 … count - 1.
 struct Axis {
     std::int64_t step = 0;   // in bytes, > 0
     std::int64_t count = 0;  // >= 2
     std::int64_t reach() const { return step * (count - 1); }
 };
 
-/// Whether some choice of one multiple for each axis sums up to more than target - before and less than target + after,
-/// the axes being in descending order of step. `budget` bounds the search; when it runs out the answer is yes.
+/// Whether one multiple from each axis can be chosen so that their sum is more than target - before and less than
+/// target + after. The axes are in descending order of step, and rest is the sum of their reaches. `budget` bounds the
+/// search; when it runs out the answer is yes.
 bool can_reach(const Axis *axes, int n_axes, std::int64_t rest, std::int64_t target, std::int64_t before,
                std::int64_t after, int &budget) {
     if (target <= -after || target >= rest + before) {
@@ -50,7 +51,7 @@ bool elements_are_apart(const Lattice &lattice) noexcept {
     int n = 0;
     for (int i = 0; i < Lattice::n_dims; i++) {
         if (lattice.shape[i] > 1) {
-            // Insertion by size: six dimensions at most.
+            // Insertion sort by stride, since there are six dimensions at most.
             const std::uint64_t stride = magnitude(lattice.strides[i]);
             int at = n++;
             for (; at > 0 && strides[at - 1] > stride; at--) {
@@ -80,9 +81,9 @@ Lattice lattice_of(const halyard_tensor &tensor) noexcept {
 
 bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
     constexpr int n_dims = Lattice::n_dims;
-    // Bytes meet where (a's element) - (b's element) is more than -a.element_bytes and less than b.element_bytes, so
-    // this asks which differences the two lattices of offsets can make. All steps are made positive by moving the
-    // starting points.
+    // An element of a and one of b share a byte if the difference of their addresses, a's minus b's, is more than
+    // -a.element_bytes and less than b.element_bytes. So the search is for such a difference. Negative steps are made
+    // positive by counting from the other end.
     Axis axes[2 * n_dims];
     int n = 0;
     std::int64_t target =
@@ -92,7 +93,7 @@ bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
         const Lattice &lattice = i < n_dims ? a : b;
         const std::int64_t count = lattice.shape[i % n_dims], stride = lattice.strides[i % n_dims];
         if (count < 2 || stride == 0) {
-            continue;  // never walked, so its stride may be anything
+            continue;  // all elements have one offset in this dimension
         }
         const std::int64_t step = (i < n_dims ? a.element_bytes : -b.element_bytes) * stride;
         Axis axis = {step, count};

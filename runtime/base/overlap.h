@@ -1,4 +1,4 @@
-// Tensors and caches as memory: which bytes they describe, and whether two of them share any.
+// Tensors and KV caches as memory: which bytes their elements occupy, and whether two of them share any.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -17,21 +17,21 @@ struct MemoryRange {
     bool overlaps(const MemoryRange &other) const noexcept { return begin < other.end && other.begin < end; }
 };
 
-/// How far an array reaches from its first element, in bytes. above is 0 where there is no array.
+/// How far an array extends below and above the address of its first element, in bytes. above is 0 for no array.
 struct Reach {
     std::uintptr_t below, above;
 
     std::uintptr_t n_bytes() const noexcept { return below + above; }
 };
 
-/// The reach of a strided array; false where no address space holds it. Sizes must be at least 1, strides are in
-/// elements, and those of dimensions of size 1 are not looked at. *is_descending becomes whether each stride steps over
-/// all that the later ones reach, so that all elements lie apart. (Inline for the cost of a run.)
+/// Sets *out to the reach of a strided array; returns false if no address space can hold it. Sizes must be at least 1.
+/// Strides are in elements; those of dimensions of size 1 are ignored. *is_descending becomes true if each stride is
+/// larger than the reach of all later dimensions, so that no two elements overlap. (Inline for the cost of a run.)
 template <int n_dims>
 [[gnu::always_inline]] inline bool find_reach(const std::int64_t (&shape)[n_dims],
                                               const std::int64_t (&strides)[n_dims], std::int64_t element_bytes,
                                               Reach *out, bool *is_descending) noexcept {
-    std::uintptr_t below = 0, above = 0;  // in elements; they may wrap, where the result is false
+    std::uintptr_t below = 0, above = 0;  // in elements; if they wrap, the result is false
     std::int64_t magnitudes = 0;
     bool overflows = false, descends = true;
     for (int i = n_dims - 1; i >= 0; i--) {
@@ -47,26 +47,26 @@ template <int n_dims>
     const auto bytes = static_cast<std::uintptr_t>(element_bytes);
     *out = {below * bytes, (above + 1) * bytes};
     *is_descending = descends;
-    return !overflows && magnitudes >> 57 == 0;  // so that sums of a few stay exact
+    return !overflows && magnitudes >> 57 == 0;  // so that sums of a few reaches cannot overflow
 }
 
-/// The addresses of an array whose first element is at data; false where they leave the address space.
-inline bool place(const void *data, const Reach &reach, MemoryRange *out) noexcept {
+/// Sets *out to the addresses of an array whose first element is at data; false if they leave the address space.
+inline bool find_range(const void *data, const Reach &reach, MemoryRange *out) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(data);
     *out = {address - reach.below, address + reach.above};
     return out->begin <= address && out->end >= address;
 }
 
-/// Both in one.
+/// find_reach and find_range in one call.
 template <int n_dims>
 bool find_memory_range(const void *data, const std::int64_t (&shape)[n_dims], const std::int64_t (&strides)[n_dims],
                        std::int64_t element_bytes, MemoryRange *out) noexcept {
     Reach reach = {0, 0};
     bool unused = false;
-    return find_reach(shape, strides, element_bytes, &reach, &unused) && place(data, reach, out);
+    return find_reach(shape, strides, element_bytes, &reach, &unused) && find_range(data, reach, out);
 }
 
-/// Elements in up to six dimensions, as those of tensors and of caches with tiles are. Sizes are at least 1.
+/// A strided array in up to six dimensions: a tensor, or a KV cache with tiles. Sizes are at least 1.
 struct Lattice {
     static constexpr int n_dims = 6;
     const void *data;
@@ -76,12 +76,12 @@ struct Lattice {
 
 Lattice lattice_of(const halyard_tensor &tensor) noexcept;
 
-/// Whether all elements lie apart from each other. Conservative: it asks that, ordered by size, each stride steps over
-/// all that the smaller ones reach. They must have a memory range.
+/// Whether no two elements overlap. Conservative: true only if, ordered by size, each stride is larger than the reach
+/// of all smaller ones. The lattice must fit into the address space.
 bool elements_are_apart(const Lattice &lattice) noexcept;
 
-/// Whether elements of two lattices may share a byte. Conservative, but exact for the layouts of the field (slices of
-/// one packed buffer, and transposes of such).
+/// Whether elements of two lattices may share a byte. Conservative, but exact for common layouts (slices of one packed
+/// buffer, and transposes of such slices).
 bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept;
 
 }  // namespace halyard

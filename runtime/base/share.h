@@ -1,4 +1,4 @@
-// A share of a call's work: a part that the caller's threads do, or a task of an executor.
+// How a call's work is divided: into parts for the caller's threads, or tasks for an executor. Each is a share.
 #pragma once
 
 #include "base/error.h"
@@ -12,32 +12,32 @@ struct Share {
     std::int64_t index, count;
 };
 
-/// Where a share of n things begins, the first shares being larger by one where they cannot be equal.
+/// The first of the n items that belong to a share. If shares cannot be equal, the first ones have one item more.
 constexpr std::int64_t first_of_share(std::int64_t n, const Share &share) noexcept {
     return share.count == 1 ? n * share.index : n / share.count * share.index + std::min(share.index, n % share.count);
 }
 
-/// Where it ends.
+/// One past the last of the n items that belong to a share.
 constexpr std::int64_t end_of_share(std::int64_t n, const Share &share) noexcept {
     return first_of_share(n, {share.index + 1, share.count});
 }
 
 inline constexpr Share all_heads = {0, 1};
 
-/// Tokens first … last - 1, and which of their heads.
+/// Tokens first … last - 1, and the share of their heads that is to be done.
 struct TokenShare {
     std::int64_t first, last;
     Share heads;
 };
 
-/// A share of n tokens and their heads. Whole tokens keep each row of angles with one thread, but few would be shared
-/// unevenly.
+/// Divides n tokens and their heads. A share has whole tokens, so that one thread reads each row of cos and sin. If
+/// there are too few tokens for equal shares, it has all tokens and a share of their heads.
 constexpr TokenShare share_of_tokens(std::int64_t n, const Share &share) noexcept {
     return n < 4 * share.count ? TokenShare{0, n, share}
                                : TokenShare{first_of_share(n, share), end_of_share(n, share), all_heads};
 }
 
-/// Checks a part of several.
+/// Checks part and n_parts of a call that is not whole.
 [[gnu::cold]] inline halyard_status check_part(std::int32_t part, std::int32_t n_parts, bool has_executor,
                                                halyard_error *error) noexcept {
     if (n_parts < 0 || n_parts > 1024) {
@@ -55,7 +55,8 @@ constexpr TokenShare share_of_tokens(std::int64_t n, const Share &share) noexcep
     return HALYARD_OK;
 }
 
-/// Reads which part of a call is to be done; 0 parts are one. An executor shares the call out itself.
+/// Reads part and n_parts (0 means 1) of a call into *out. A call with an executor must be whole, since the executor
+/// divides it.
 inline halyard_status read_part(std::int32_t part, std::int32_t n_parts, bool has_executor, Share *out,
                                 halyard_error *error) noexcept {
     *out = {part, n_parts == 0 ? 1 : n_parts};

@@ -1,5 +1,5 @@
-// The dtypes that tensors and rows are stored in. Elements are converted in portable integer arithmetic, to nearest
-// even and without losing a NaN.
+// The dtypes of tensors and of rows of cos and sin. Conversions use portable integer arithmetic, round to nearest even,
+// and keep NaNs.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -13,7 +13,7 @@
 
 namespace halyard {
 
-/// Word `index` of some. They may lie at any address, so they are copied in and out.
+/// Reads words[index]. Words may be misaligned, so they are copied.
 template <typename Word>
 Word read_word(const void *words, std::int64_t index = 0) {
     Word word;
@@ -33,7 +33,7 @@ struct BF16 {
     static Word narrow(float value) {
         const auto bits = std::bit_cast<std::uint32_t>(value);
         if ((bits & 0x7fffffffu) > 0x7f800000u) {
-            return Word(bits >> 16 | 0x40u);  // quiet, and not an infinity when the upper bits of the payload are zero
+            return Word(bits >> 16 | 0x40u);  // a quiet NaN, even if the payload's upper bits are zero
         }
         return Word((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
     }
@@ -63,7 +63,7 @@ struct F16 {
         if (magnitude >= 0x47800000u) {  // 2^16 and up
             return Word(sign | 0x7c00u);
         }
-        if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 leaves multiples of 2^-24 in the lower bits, rounded
+        if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 rounds to multiples of 2^-24, held in the lower bits
             const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
             return Word(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
         }
@@ -71,14 +71,14 @@ struct F16 {
     }
 };
 
-/// A float of 8 bits. It has no infinities: what is beyond the largest number becomes the largest.
+/// A float of 8 bits. It has no infinities: values beyond the largest number become the largest.
 template <int fraction_bits, int bias, std::uint8_t largest, std::uint8_t nan>
 struct SmallFloat {
     using Word = std::uint8_t;
     static float widen(Word word) {
         const std::uint32_t sign = std::uint32_t(word & 0x80u) << 24, magnitude = word & 0x7fu;
         const std::uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
-        if (magnitude > largest) {  // NaN, or an infinity of another library's
+        if (magnitude > largest) {  // a NaN, or an infinity that another library stored
             return std::bit_cast<float>(sign | 0x7f800000u | fraction << (23 - fraction_bits));
         }
         if (magnitude == fraction) {  // a denormal
@@ -96,7 +96,7 @@ struct SmallFloat {
             return Word(sign | nan);
         }
         std::uint32_t rounded = 0;
-        if (magnitude < std::uint32_t(127 + 1 - bias) << 23) {  // a sum that has the denormals' last place rounds there
+        if (magnitude < std::uint32_t(127 + 1 - bias) << 23) {  // denormal: adding the anchor rounds to its last place
             constexpr auto anchor = std::uint32_t(127 + 23 + 1 - bias - fraction_bits) << 23;
             const float shifted = std::bit_cast<float>(magnitude) + std::bit_cast<float>(anchor);
             rounded = std::bit_cast<std::uint32_t>(shifted) - anchor;
@@ -123,53 +123,51 @@ struct Int8 {
         if (magnitude >= 0x43000000u) {  // 128 and up
             return bits == magnitude ? Word{127} : Word{-128};
         }
-        const float shifted = value + 0x1.8p23f;  // rounds to an integer, which is in the lower bits
+        const float shifted = value + 0x1.8p23f;  // rounds to an integer, held in the lower bits
         const auto rounded = std::bit_cast<std::int32_t>(shifted) - 0x4b400000;
         return Word(rounded < 127 ? rounded : 127);
     }
 };
 
-/// HALYARD_F32 and so on.
 enum class Dtype : std::int32_t {
     f32 = HALYARD_F32,
     f16 = HALYARD_F16,
     bf16 = HALYARD_BF16,
-    e4m3 = HALYARD_E4M3,  // from here on for outputs, and keys that rerotate
+    e4m3 = HALYARD_E4M3,  // this and the following are for outputs, and for keys that are re-rotated
     e5m2 = HALYARD_E5M2,
     int8 = HALYARD_INT8,
-    uint8 = HALYARD_UINT8  // bytes of records, which are no numbers
+    uint8 = HALYARD_UINT8  // bytes of records, not numbers
 };
-inline constexpr std::int32_t n_dtypes = 6, n_input_dtypes = 3;  // of numbers
+inline constexpr std::int32_t n_dtypes = 6, n_input_dtypes = 3;  // without uint8
 
-/// The place of a dtype in arrays.
+/// The index of a dtype in arrays.
 constexpr std::size_t index_of(Dtype dtype) noexcept { return static_cast<std::size_t>(dtype) - 1; }
 
-/// What there is to say of each, in their order: its name in kernels' names, the bytes of an element, and of numbers
-/// of 8 bits the greatest finite one.
+/// The properties of each dtype, in the order of Dtype.
 struct DtypeRow {
-    const char *name;
+    const char *name;  // as in kernels' names
     std::int64_t bytes;
-    float greatest = 0.0f;
+    float greatest = 0.0f;  // the largest finite number, for numbers of 8 bits
 };
 inline constexpr DtypeRow dtype_rows[] = {
     {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"e4m3", 1, 448.0f}, {"e5m2", 1, 57344.0f}, {"int8", 1, 127.0f}, {"uint8", 1}};
 static_assert(std::size(dtype_rows) == index_of(Dtype::uint8) + 1, "a row for every dtype");
 
-/// The dtype that a number of the C ABI stands for; none where there is no such dtype.
+/// Converts a number of the C ABI; none if it is no dtype.
 constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
     const bool exists = number >= HALYARD_F32 && number <= HALYARD_UINT8;
     return exists ? std::optional(Dtype(number)) : std::nullopt;
 }
 
-/// Whether just outputs have this dtype, and keys that rerotate.
+/// Whether only outputs and re-rotated keys can have this dtype.
 constexpr bool is_8_bit(Dtype dtype) noexcept { return index_of(dtype) >= n_input_dtypes; }
 
-/// Whether this is a dtype, and one of what is only read: rows of cos and sin, and weights.
+/// Whether this is a dtype that rows of cos and sin, and weights, can have.
 constexpr bool is_input_dtype(std::optional<Dtype> dtype) noexcept { return !is_8_bit(dtype.value_or(Dtype::uint8)); }
 
 constexpr const char *name_of(Dtype dtype) noexcept { return dtype_rows[index_of(dtype)].name; }
 
-/// The same for a number of the C ABI that stands for a dtype.
+/// The same for a number of the C ABI.
 constexpr const char *name_of_dtype(std::int32_t number) noexcept {
     const std::optional<Dtype> dtype = to_dtype(number);
     return dtype ? name_of(*dtype) : "no dtype";

@@ -1,4 +1,4 @@
-// Sentences and explanations, written into a buffer of fixed size.
+// Error messages and explanations, written into a buffer of fixed size.
 #pragma once
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 
 namespace halyard {
 
-/// Refuses a buffer that cannot take a text.
+/// Checks the buffer of a caller that a text is written to.
 inline halyard_status check_text(const char *text, std::int64_t n_bytes, halyard_error *error) noexcept {
     if (n_bytes < 0) {
         return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is ", n_bytes, ", but must not be negative");
@@ -16,7 +16,8 @@ inline halyard_status check_text(const char *text, std::int64_t n_bytes, halyard
     return text == nullptr && n_bytes > 0 ? fail_null(error, "text") : HALYARD_OK;
 }
 
-/// Text that grows in a buffer, where a zero byte ends it, and goes on counting where that is full.
+/// Text that is appended to in a buffer of `capacity` bytes and always ends with a zero byte. When the buffer is full,
+/// further text is dropped, but length still counts it.
 struct Text {
     char *data;
     std::int64_t capacity;
@@ -34,7 +35,7 @@ struct Text {
         }
     }
 
-    /// Ends a text that may be empty, and writes the length of the whole text.
+    /// Writes the zero byte, also of an empty text, and *n_needed, the length of the whole text.
     void end(std::int64_t *n_needed) noexcept {
         add("");
         if (n_needed != nullptr) {

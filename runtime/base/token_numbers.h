@@ -1,4 +1,4 @@
-// A number for each token as callers store it, a position or a slot: any stride, any alignment, int32 or int64.
+// A caller's array with a number for each token, its position or slot: any strides, any alignment, int32 or int64.
 #pragma once
 
 #include "base/error.h"
@@ -11,27 +11,27 @@
 
 namespace halyard {
 
-/// Where the numbers lie: all but the address, which each call brings. Tokens are counted through all batch rows. Batch
-/// rows of one token each count as the tokens of one row, so that kernels can take many of them at once. (No
-/// initializers: a run would pay for them.)
+/// The shape and strides of such an array; each call passes its address. Tokens are counted through all batch rows.
+/// Batch rows of one token each are treated as the tokens of one row, so that kernels can take many of them at once.
+/// (No initializers: a run would pay for them.)
 struct TokenNumbers {
     std::int64_t n_batch, n_tokens;
-    bool one_token_rows;  // the tokens are the caller's batch rows
-    bool is_given;        // else there is no array
+    bool one_token_rows;  // each token is a batch row of the caller's
+    bool is_given;        // false: there is no array
     bool is_int64;
     bool is_consecutive;                      // the array holds the first number of each batch row
-    std::int64_t stride_batch, stride_token;  // in elements; 0 where there is one
+    std::int64_t stride_batch, stride_token;  // in elements; 0 for a dimension of size 1
     Reach reach;
 
     std::int64_t element_bytes() const noexcept { return is_int64 ? 8 : 4; }
     std::int64_t count() const noexcept { return n_batch * n_tokens; }
 
-    /// Number `index` of the array, where is_given.
+    /// Element `index` of the array, if is_given.
     std::int64_t read(const void *data, std::int64_t index) const noexcept {
         return is_int64 ? read_word<std::int64_t>(data, index) : read_word<std::int32_t>(data, index);
     }
 
-    /// A token as the caller counts it, for sentences: "batch b, token t".
+    /// A token's indices as the caller counts them, for error messages: "batch b, token t".
     struct Name {
         std::int64_t batch, token;
     };
@@ -39,8 +39,8 @@ struct TokenNumbers {
         return one_token_rows ? Name{token, batch} : Name{batch, token};
     }
 
-    /// Has batch rows of one token each counted as tokens of one row, whose numbers are not consecutive: each of the
-    /// caller's rows begins at a number of its own.
+    /// If batch rows have one token each, makes them the tokens of one row. Its numbers are not consecutive then,
+    /// because each of the caller's rows begins at a number of its own.
     void join_one_token_rows() noexcept {
         one_token_rows = n_tokens == 1;
         if (one_token_rows) {
@@ -53,8 +53,8 @@ struct TokenNumbers {
     }
 };
 
-/// Checks how positions or slots store their numbers for a call of n_batch rows of n_tokens, and sets that, but for the
-/// reach.
+/// Checks the type and fills in *out, except reach, from halyard_positions or halyard_slots for a call of n_batch rows
+/// of n_tokens tokens.
 template <typename Given>
 halyard_status read_form(const Given &given, std::int64_t n_batch, std::int64_t n_tokens, const char *name,
                          TokenNumbers *out, halyard_error *error) noexcept {
@@ -68,7 +68,7 @@ halyard_status read_form(const Given &given, std::int64_t n_batch, std::int64_t 
     out->is_given = true;
     out->is_int64 = given.type == HALYARD_INT64;
     out->is_consecutive = given.consecutive != 0;
-    // The stride of a dimension that has one element is never walked, and may be anything.
+    // The stride of a dimension of size 1 is never used, and may be anything.
     out->stride_batch = given.shape[0] > 1 ? given.strides[0] : 0;
     out->stride_token = given.shape[1] > 1 ? given.strides[1] : 0;
     return HALYARD_OK;

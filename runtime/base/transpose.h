@@ -1,4 +1,4 @@
-// Units of a few bytes, transposed in registers: tokens by elements become elements by tokens.
+// Transposes units of a few bytes (elements, or tiles of them) in registers: [token][unit] becomes [unit][token].
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace halyard {
 
-/// Where units lie: unit u of head h of token t is at data + u * unit + h * head + t * token bytes.
+/// Units with their strides in bytes: unit u of head h of token t is at data + u * unit + h * head + t * token.
 template <typename T>
 struct Units {
     T *data;
@@ -19,20 +19,20 @@ struct Units {
 
 namespace transposing {
 
-/// As many units as fill a register of 16 bytes.
+/// A register of 16 bytes, filled with n units.
 template <typename Word>
 struct Register {
     static constexpr std::size_t n = 16 / sizeof(Word);
     typedef Word Vector __attribute__((vector_size(16)));
 
-    /// Units of a and b in turns, from unit `first` of each on.
+    /// Interleaves units of a and b, from unit `first` of each on: a[first], b[first], a[first + 1], …
     template <std::size_t first, std::size_t... i>
     static Vector interleave(Vector a, Vector b, std::index_sequence<i...>) {
         return __builtin_shufflevector(a, b, (first + i / 2 + (i % 2) * n)...);
     }
 };
 
-/// n tokens of n units, which are dense in a token; the tokens of a unit become dense.
+/// Transposes n tokens of n units. `from` is dense within a token, `to` within a unit; token and unit are the strides.
 template <typename Word>
 void transpose_square(const char *from, std::int64_t token, char *to, std::int64_t unit) {
     using Of = Register<Word>;
@@ -53,7 +53,7 @@ void transpose_square(const char *from, std::int64_t token, char *to, std::int64
     }
 }
 
-/// Units of two tokens, which are dense in a token; the tokens of a unit, and units, become dense.
+/// Interleaves the units of two tokens. `from` is dense within a token; `to` is dense, [unit][token].
 template <typename Word>
 void interleave_two(std::int64_t n_units, const char *from, std::int64_t token, char *to) {
     using Of = Register<Word>;
@@ -97,12 +97,12 @@ void copy(std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens, Uni
 
 }  // namespace transposing
 
-/// Whether units of so many bytes can be copied.
+/// Whether copy_units can copy units of so many bytes.
 inline bool is_unit(std::int64_t bytes) {
     return bytes <= 16 && std::has_single_bit(static_cast<std::uint64_t>(bytes));
 }
 
-/// Copies units of so many bytes, in registers where that transposes them.
+/// Copies units of so many bytes; in registers where the copy is a transpose.
 inline void copy_units(std::int64_t bytes, std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens,
                        const Units<const char> &from, const Units<char> &to) {
     switch (bytes) {

@@ -1,5 +1,5 @@
-// How the C ABI's structs are read and filled in. Each begins with its size, so that a later version can tell what its
-// caller was compiled with. As yet each has one size.
+// Reads and fills in the C ABI's structs. Each begins with its size, so that a later version can tell which version its
+// caller was compiled with. So far each has one size.
 #pragma once
 
 #include "base/error.h"
@@ -12,21 +12,21 @@
 
 namespace halyard {
 
-/// Says that a caller's struct has another size than this library's. name is for the message.
+/// Fails because a caller's struct has another size than this library's. name is for the message.
 template <typename Struct>
 halyard_status fail_size(const Struct &in, const char *name, halyard_error *error) noexcept {
     return fail(error, HALYARD_ERROR_STRUCT_SIZE, name, ".size is ", in.size, in.size == 0 ? ", not set" : "",
                 ", but this library knows ", sizeof(Struct));
 }
 
-/// Whether a caller's struct is there and has this library's size: nothing else of it may be read before.
+/// Checks that a caller's struct is not NULL and has this library's size. Nothing else of it may be read before.
 template <typename Struct>
 halyard_status check_struct(const Struct *in, const char *name, halyard_error *error) noexcept {
     HALYARD_TRY(check_given(in, name, error));
     return in->size == sizeof(Struct) ? HALYARD_OK : fail_size(*in, name, error);
 }
 
-/// Copies a caller's struct.
+/// Checks and copies a caller's struct.
 template <typename Struct>
 halyard_status read_struct(const Struct *in, const char *name, Struct *out, halyard_error *error) noexcept {
     HALYARD_TRY(check_struct(in, name, error));
@@ -34,7 +34,7 @@ halyard_status read_struct(const Struct *in, const char *name, Struct *out, haly
     return HALYARD_OK;
 }
 
-/// What an element of an array, or a field of it, is called in sentences.
+/// The name of an array's element, or of a field of it, for error messages: "tensors[2].kv".
 struct ElementName {
     char text[40];
     ElementName(const char *array, int index, const char *field = "") noexcept {
@@ -42,8 +42,7 @@ struct ElementName {
     }
 };
 
-/// A row of a table of checks: if the field is wrong, the sentence is "NAME.FIELD is PARTS…", and the status MISMATCH
-/// if none is given.
+/// A row of a table of checks: if the field is wrong, the message is "NAME.FIELD is PARTS…". MISMATCH is the default.
 struct FieldCheck {
     bool is_wrong;
     halyard_status status;
@@ -58,7 +57,7 @@ struct FieldCheck {
         : FieldCheck(wrong, HALYARD_ERROR_MISMATCH, of, says...) {}
 };
 
-/// Fails by the first field that is wrong. name is that of the struct, or empty.
+/// Fails for the first field that is wrong. name is the struct's name, or empty.
 template <std::size_t n>
 halyard_status check_fields(std::string_view name, const FieldCheck (&checks)[n], halyard_error *error) noexcept {
     for (const FieldCheck &check : checks) {
@@ -70,7 +69,7 @@ halyard_status check_fields(std::string_view name, const FieldCheck (&checks)[n]
     return HALYARD_OK;
 }
 
-/// Checks a field of a struct that is one of 0 … last.
+/// Checks that a field of a struct is one of 0 … last.
 inline halyard_status check_choice(const char *name, const char *field, std::int32_t value, std::int32_t last,
                                    halyard_error *error) noexcept {
     return value >= 0 && value <= last
@@ -82,7 +81,7 @@ inline halyard_status check_choice(const char *name, const char *field, std::int
                       last == 0 ? Part("") : Part(last));
 }
 
-/// Fills in a caller's struct, but for its size.
+/// Copies value to a caller's struct, after checking that one's size.
 template <typename Struct>
 halyard_status write_struct(const Struct &value, const char *name, Struct *info, halyard_error *error) noexcept {
     HALYARD_TRY(check_struct(info, name, error));

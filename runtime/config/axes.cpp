@@ -10,7 +10,7 @@
 namespace halyard {
 namespace {
 
-/// Refuses what a config says of the axes' order, where the model's code does not do it. Qwen3-Omni says it twice.
+/// Refuses an order of axes in the config that the model's code does not have. (Qwen3-Omni has both keys.)
 void check_order(const Model &model, const JsonObject &scaling, std::int32_t axis_map) {
     for (const char *key : {"mrope_interleaved", "interleaved"}) {
         const auto stated = scaling.flag(key);
@@ -23,8 +23,8 @@ void check_order(const Model &model, const JsonObject &scaling, std::int32_t axi
     }
 }
 
-/// Where the config does not count, the model's code does. Interleaved axes take what there is of their pairs, and the
-/// first axis has all others.
+/// The numbers of pairs of each axis that the model's code has, for configs that do not state them. Interleaved axes
+/// take as many of their pairs as exist, and the first axis has all others.
 std::vector<std::int64_t> find_usual_counts(const ModelType &known, std::int64_t n_pairs) {
     if (known.n_equal_axes != 0) {
         return std::vector<std::int64_t>(static_cast<std::size_t>(known.n_equal_axes), n_pairs / known.n_equal_axes);

@@ -1,5 +1,5 @@
-// From a Hugging Face config.json to frequencies: finds the fields that matter, in each of the places where models keep
-// them, and hands the numbers to the scaling methods. What reads a config throws Failure; here it becomes a status.
+// From a Hugging Face config.json to frequencies: finds the fields that matter, in each of the objects where models
+// keep them, and passes the numbers to the scaling methods. Reading throws Failure, which becomes a status here.
 #include "base/error.h"
 #include "base/text.h"
 #include "base/versioned.h"
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t max_text = std::int64_t{1} << 30;
 
-/// Repeats the frequencies of one axis for the other.
+/// Returns the frequencies of an image encoder's first axis, followed by the same ones for the second axis.
 std::unique_ptr<halyard_frequencies> repeat(const halyard_frequencies &once) noexcept {
     auto twice = allocate_frequencies(2 * once.n_pairs, once.about.method);
     for (std::int64_t k = 0; twice != nullptr && k < twice->n_pairs; ++k) {
@@ -29,8 +29,8 @@ std::unique_ptr<halyard_frequencies> repeat(const halyard_frequencies &once) noe
     return twice;
 }
 
-/// Turns every pair the other way round.
-void turn_back(halyard_frequencies &frequencies) noexcept {
+/// Negates all frequencies, so that every pair rotates the other way.
+void negate_frequencies(halyard_frequencies &frequencies) noexcept {
     for (std::int64_t k = 0; k < frequencies.n_pairs; ++k) {
         const auto value = frequencies.inv_freq.get()[k];
         set_inv_freq(frequencies, k, {-value.hi, -value.lo});
@@ -39,7 +39,7 @@ void turn_back(halyard_frequencies &frequencies) noexcept {
 
 bool is_vision(const std::optional<std::string> &layer_type) { return layer_type == "vision"; }
 
-Rope read_text(std::string_view text, const AskedLayer &asked, std::int64_t seq_len) {
+Rope read_text(std::string_view text, const RequestedLayer &asked, std::int64_t seq_len) {
     const auto document = parse_json(text);
     const JsonObject root(document, "");
     if (is_vision(asked.type)) {
@@ -56,7 +56,7 @@ Rope read_text(std::string_view text, const AskedLayer &asked, std::int64_t seq_
 
 halyard_status make_frequencies(std::string_view text, const halyard_config_options &options, halyard_frequencies **out,
                                 halyard_error *error) {
-    AskedLayer asked;
+    RequestedLayer asked;
     if (options.layer_type != nullptr) {
         asked.type = options.layer_type;
     }
@@ -77,7 +77,7 @@ halyard_status make_frequencies(std::string_view text, const halyard_config_opti
             refuse_unsupported(
                 "a model that turns by -position is not supported with a scaling that changes with the context");
         }
-        turn_back(*result);
+        negate_frequencies(*result);
     }
     result = is_vision(asked.type) ? repeat(*result) : std::move(result);
     if (result == nullptr) {

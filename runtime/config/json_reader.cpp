@@ -2,8 +2,8 @@
 
 #include "base/error.h"
 
-// In an unnamed namespace, because a program that links libhalyard.a may hold the JSON library too, in any version and
-// compiled with other options: the linker would take one for the other.
+// In an unnamed namespace, because a program that links libhalyard.a may contain the JSON library, too, in any version
+// and compiled with other options, and the linker would merge the two.
 #define NLOHMANN_JSON_NAMESPACE_BEGIN                                                                                  \
     namespace {                                                                                                        \
     namespace nlohmann {
@@ -22,8 +22,8 @@
 namespace halyard {
 namespace {
 
-// Configs nest four deep or so. More than this is an attack or an accident, and a document that is nested a million
-// deep would be a million frames deep for whoever walks it.
+// Configs nest about four deep. More than this is an attack or an accident: recursion over a document that is nested a
+// million deep would need a million stack frames.
 constexpr std::size_t max_depth = 64;
 
 [[noreturn]] void refuse_at(std::string_view text, std::size_t offset, const char *what) {
@@ -38,7 +38,7 @@ constexpr std::size_t max_depth = 64;
            (is_begun ? "" : ": it has to be the text of a config.json, {...}, and not its path"));
 }
 
-/// Builds the value while it reads the text. Throws for what is wrong with it.
+/// Builds the value while the parser reads the text. Throws Failure if the text is wrong.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
 public:
     Builder(std::string_view text, Json &root) : text_(text), root_(root) {}
@@ -58,7 +58,7 @@ public:
         add(Json::Kind::string).text = value;
         return true;
     }
-    bool binary(binary_t &) override { return false; }  // no JSON text holds any
+    bool binary(binary_t &) override { return false; }  // JSON text has no binary values
 
     bool start_object(std::size_t) override { return open(Json::Kind::object); }
     bool key(string_t &name) override {
@@ -88,7 +88,8 @@ public:
     }
 
 private:
-    /// Where the next value belongs. What is open stays where it is, since nothing joins it until it is closed.
+    /// Adds the next value to the innermost open array or object, and returns it. (Pointers to open values stay valid,
+    /// since their parents get no other element until they are closed.)
     Json &add(Json::Kind kind) {
         Json *place = &root_;
         if (!open_.empty()) {
@@ -120,11 +121,11 @@ private:
     refuse(name + " is of type " + names[static_cast<int>(value.kind)] + ", but it must be " + must);
 }
 
-/// Stands before the words of quote_non_finite. No JSON writer leaves it in a string as it is.
+/// The prefix of the strings that quote_non_finite makes. No JSON writer leaves it unescaped in a string.
 constexpr char non_finite = '\x7f';
 
-/// Python writes Infinity, -Infinity and NaN, which JSON has no words for: they stand in configs where they do not
-/// concern RoPE. Makes strings of them that are as long, so that lines and columns stay.
+/// Python writes Infinity, -Infinity and NaN, which are not JSON; some configs have them in fields that do not concern
+/// RoPE. Replaces them by strings of the same length, so that lines and columns in messages stay right.
 std::string quote_non_finite(std::string_view text) {
     std::string result(text);
     for (std::size_t i = 0, in_string = 0; i < text.size(); ++i) {
@@ -155,7 +156,7 @@ double read_number(const std::string &name, const Json &value) {
     return value.number;
 }
 
-/// "max_position_embeddings": 4096.0 is a whole number too.
+/// Reads a whole number, which may be written as a real: "max_position_embeddings": 4096.0.
 std::int64_t read_count(const std::string &name, const Json &value) {
     const double number = read_number(name, value);
     if (!(number >= 1.0 && number <= 0x1p53) || number != std::floor(number)) {
@@ -194,7 +195,7 @@ auto read_all(const std::string &name, const Json &array) {
     return values;
 }
 
-/// What `read` makes of a field, if it is there.
+/// A field, converted by `read`; none if the object does not have it.
 template <typename Value>
 std::optional<Value> make(const Json *field, const std::string &name,
                           Value (*read)(const std::string &, const Json &)) {
@@ -233,7 +234,7 @@ std::string format_number(double value) {
 
 Json parse_json(std::string_view text) {
     if (const auto zero = text.find('\0'); zero != text.npos) {
-        refuse_at(text, zero, " holds a zero byte");  // which the parser would take for the end
+        refuse_at(text, zero, " holds a zero byte");  // where the parser would stop
     }
     Json root;
     Builder builder(text, root);
@@ -248,7 +249,7 @@ const Json *Json::find(std::string_view key) const {
     return found != fields.end() && found->key == key ? &found->value : nullptr;
 }
 
-// Written out, as is that of a field: clang 14 crashes at a type that holds itself and whose comparison is defaulted.
+// Written out, because clang 14 crashes at a defaulted comparison of a type that contains itself. So is Field's.
 bool Json::operator==(const Json &other) const {
     const auto all = [](const Json &value) {
         return std::tie(value.kind, value.flag, value.number, value.text, value.elements, value.fields);
@@ -320,7 +321,7 @@ void Agreement::add(const JsonObject &object, const char *key, double times) {
     if (!number) {
         return;
     }
-    const Stated stated = {object.name_of(key), *number * times};
+    const StatedNumber stated = {object.name_of(key), *number * times};
     if (stated_ && stated_->value != stated.value) {
         refuse_contradiction(stated.name, format_number(stated.value), stated_->name, format_number(stated_->value));
     }

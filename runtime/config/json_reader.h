@@ -1,4 +1,4 @@
-// JSON objects as the config reader sees them: every access checks the type, and every complaint names the field.
+// JSON objects for the config reader: every access checks the value's type, and every error message names the field.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -20,13 +20,13 @@ namespace halyard {
 [[noreturn]] void refuse_contradiction(const std::string &name, const std::string &value, const std::string &other_name,
                                        const std::string &other_value);
 
-/// A string out of a config as a message shows it: in quotes, not long, and nothing but printable ASCII.
+/// A string of a config for messages: in quotes, shortened, and of printable ASCII only.
 std::string quote(std::string_view text);
 
-/// A number as a message shows it.
+/// A number for messages.
 std::string format_number(double value);
 
-/// A JSON value. Unlike nlohmann::json's, its destructor needs no memory, and so cannot fail where memory has run out.
+/// A JSON value. Unlike nlohmann::json's, its destructor allocates nothing, so it cannot fail when memory runs out.
 struct Json {
     enum class Kind { null, boolean, number, string, array, object };
     struct Field;
@@ -40,7 +40,7 @@ struct Json {
 
     bool is_array() const { return kind == Kind::array; }
     bool is_object() const { return kind == Kind::object; }
-    /// NULL where there is no such field.
+    /// The value of a field; NULL if there is none.
     const Json *find(std::string_view key) const;
     bool operator==(const Json &other) const;
 };
@@ -52,19 +52,19 @@ struct Json::Field {
     bool operator==(const Field &other) const;
 };
 
-/// Throws Failure, naming line and column, unless the text is JSON, not nested deeply, without an object that has
-/// the same key twice.
+/// Parses JSON text. Throws Failure, naming line and column, if it is not JSON, is nested too deeply, or has an object
+/// with the same key twice.
 Json parse_json(std::string_view text);
 
-/// A JSON object and where it stands. null is the same as not there. The document must outlive it.
+/// A JSON object and its path in the document. A field of null counts as absent. The document must outlive it.
 class JsonObject {
 public:
     JsonObject(const Json &value, std::string path);
-    /// An object without fields, for where there is none.
+    /// An object without fields, in place of one that the config does not have.
     static JsonObject empty(std::string path);
 
     const Json &value() const { return *value_; }
-    /// The field as messages call it: "text_config.rope_theta".
+    /// A field's name for messages: "text_config.rope_theta".
     std::string name_of(const char *key) const { return path_ + key; }
     bool has(const char *key) const { return find(key) != nullptr; }
     bool is_list(const char *key) const { return has(key) && find(key)->is_array(); }
@@ -72,9 +72,9 @@ public:
     std::optional<double> number(const char *key) const;
     /// A whole number, at least 1 and at most 2^53.
     std::optional<std::int64_t> count(const char *key) const;
-    /// The first of several that is there; all that are must be whole numbers.
+    /// The first of several fields that is present. All that are present must be whole numbers.
     std::optional<std::int64_t> first_count(std::initializer_list<const char *> keys) const;
-    /// The one that several state. Throws Failure where they contradict each other.
+    /// The whole number that several fields agree on. Throws Failure if they contradict each other.
     std::optional<std::int64_t> common_count(std::initializer_list<const char *> keys) const;
     std::optional<bool> flag(const char *key) const;
     std::optional<std::string> word(const char *key) const;
@@ -91,19 +91,19 @@ private:
 };
 
 /// A number and the field that states it.
-struct Stated {
+struct StatedNumber {
     std::string name;
     double value;
 };
 
-/// The one number that several fields may state. Throws Failure where they contradict each other.
+/// Collects a number that several fields may state. Throws Failure if they contradict each other.
 class Agreement {
 public:
     void add(const JsonObject &object, const char *key, double times = 1.0);
-    const std::optional<Stated> &stated() const { return stated_; }
+    const std::optional<StatedNumber> &stated() const { return stated_; }
 
 private:
-    std::optional<Stated> stated_;
+    std::optional<StatedNumber> stated_;
 };
 
 }  // namespace halyard

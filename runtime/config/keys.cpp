@@ -9,7 +9,7 @@
 namespace halyard {
 namespace {
 
-/// Throws where a known key's value is of the wrong type, even if nothing here reads it.
+/// Checks the type of a known key's value, even if nothing else reads it. Throws Failure.
 using Check = void (*)(const JsonObject &object, const char *key);
 
 template <auto read>
@@ -21,15 +21,15 @@ constexpr Check as_anything = [](const JsonObject &, const char *) {}, as_flag =
                 as_number = check_by<&JsonObject::number>, as_numbers = check_by<&JsonObject::numbers>,
                 as_word = check_by<&JsonObject::word>, as_words = check_by<&JsonObject::words>;
 
-/// Keys whose values are of one kind.
+/// Keys whose values have one type.
 struct Keys {
     Check check;
-    const char *names;  // apart by spaces
+    const char *names;  // separated by spaces
 };
 
-// In rope_scaling and its like, whether of all layers or of one kind. max_position_embeddings repeats the config's
-// (Ministral 3), finetuned is of YaRN's first code and changes no frequency, and interleaved repeats
-// mrope_interleaved (Qwen3-Omni).
+// Keys of rope_scaling and rope_parameters, whether these are for all layers or for one layer type.
+// max_position_embeddings repeats the config's (Ministral 3), finetuned comes from YaRN's first code and changes no
+// frequency, and interleaved repeats mrope_interleaved (Qwen3-Omni).
 constexpr Keys scaling_keys[] = {
     {as_count, "max_position_embeddings original_max_position_embeddings"},
     {as_counts, "mrope_section"},
@@ -41,8 +41,7 @@ constexpr Keys scaling_keys[] = {
     {as_word, "rope_type type"},
 };
 
-// At the top, where they are read whatever the model is. indexer_rope_interleave is about the q and k by which GLM-5
-// chooses keys, and so means nothing here.
+// Top-level keys that are read for any model. indexer_rope_interleave (GLM-5) has no effect: its q and k select keys.
 constexpr Keys top_keys[] = {
     {as_anything, "rope_parameters rope_scaling rotary"},
     {as_count, "no_rope_layer_interval rotary_dim"},
@@ -54,7 +53,7 @@ constexpr Keys top_keys[] = {
     {as_numbers, "no_rope_layers rope_scaling_layers"},
 };
 
-// What rope_parameters may have an entry for: the layer_types of transformers with attention, and DeepSeek-V4's.
+// Layer types that rope_parameters may have an entry for: transformers' types with attention, and DeepSeek-V4's.
 constexpr char layer_types[] =
     "chunked_attention compress compressed_sparse_attention full_attention heavily_compressed_attention hybrid "
     "hybrid_sliding indexed_attention linear_attention main minimax_m3_sparse reference_sliding_attention "
@@ -65,7 +64,7 @@ struct Meaningless {
     const char *why;
 };
 
-// At the top, without a meaning for the frequencies.
+// Top-level keys that do not affect the frequencies.
 constexpr Meaningless meaningless[] = {
     {"compress_rope_theta", "DeepSeek-V4: rope_parameters states the base of each kind of layers"},
     {"original_rope", "ChatGLM: its code turns the same way whatever this says"},
@@ -73,14 +72,14 @@ constexpr Meaningless meaningless[] = {
     {"use_rotary_embedding", "CLVP, which is refused"},
 };
 
-/// NULL where the key is none of them.
+/// The check of a key's value; NULL if the key is none of these.
 template <typename AllKeys>
 Check find_check(const AllKeys &all, std::string_view key) {
     const auto found = std::ranges::find_if(all, [&](const Keys &keys) { return has_word(keys.names, key); });
     return found != std::end(all) ? found->check : nullptr;
 }
 
-/// Whether the key has one of RoPE's words, as "layer_rope_theta" does, and "property" not.
+/// Whether a key concerns RoPE by its words: "layer_rope_theta" does, "property" does not.
 bool speaks_of_rope(std::string_view key) {
     std::string name = "_";
     for (const char c : key) {
@@ -93,7 +92,7 @@ bool speaks_of_rope(std::string_view key) {
                                [&](const char *word) { return name.find(word) != name.npos; });
 }
 
-/// Whether the key has another part of a model, which has frequencies of its own.
+/// Whether a field is an object for another part of the model, which has frequencies of its own.
 bool is_other_part(const Json::Field &field) {
     const auto has = [&](const char *word) { return field.key.find(word) != field.key.npos; };
     return field.value.is_object() &&
@@ -103,13 +102,13 @@ bool is_other_part(const Json::Field &field) {
                                 has));
 }
 
-/// The key's name, which may hold anything.
+/// A key's name for messages. The key may contain any bytes.
 std::string name_of(const std::string &path, const std::string &key) {
     const auto quoted = quote(key);
     return path + (quoted.size() == key.size() + 2 ? quoted.substr(1, key.size()) : quoted);
 }
 
-/// null is the same as not there, and an empty list says nothing either.
+/// Whether a value counts as absent: null, or an empty list.
 bool is_nothing(const Json &value) {
     return value.kind == Json::Kind::null || (value.is_array() && value.elements.empty());
 }
@@ -118,7 +117,7 @@ bool is_nothing(const Json &value) {
     refuse(name_of(path, key) + " is not known here, and might change the rotation");
 }
 
-/// Refuses the keys of RoPE inside a value of which nothing here is read, or this one key.
+/// Refuses keys about RoPE anywhere inside a value that is not read, except the key `known`.
 void check_inside(const Json &value, const std::string &path, const char *known = "") {
     for (std::size_t i = 0; i < value.elements.size(); ++i) {
         check_inside(value.elements[i], path + "[" + std::to_string(i) + "]");
@@ -133,7 +132,7 @@ void check_inside(const Json &value, const std::string &path, const char *known 
     }
 }
 
-/// What rope_scaling or its like says of all layers, or of those of one kind.
+/// Checks the keys of rope_scaling or rope_parameters, or of their entry for one layer type.
 void check_scaling(const JsonObject &scaling) {
     for (const auto &[key, value] : scaling.value().fields) {
         if (const auto check = find_check(scaling_keys, key)) {
@@ -144,7 +143,7 @@ void check_scaling(const JsonObject &scaling) {
     }
 }
 
-/// rope_scaling or its like of the config. Objects inside are entries for kinds of layers.
+/// Checks rope_scaling or rope_parameters of the config. Objects inside are entries for layer types.
 void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
     const auto &fields = scaling.value().fields;
     const auto is_entry = [](const Json::Field &field) {
@@ -171,7 +170,7 @@ void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
     }
 }
 
-/// Lists by layers. Longer ones are published with models that predict several tokens at once.
+/// Checks that lists by layer are not shorter than the number of layers. (Multi-token prediction needs longer ones.)
 void check_lengths(const JsonObject &config) {
     const auto n_layers = config.count("num_hidden_layers");
     for (const char *key : {"hybrid_layer_pattern", "layer_rope_theta", "layer_types", "no_rope_layers",
@@ -184,7 +183,7 @@ void check_lengths(const JsonObject &config) {
     }
 }
 
-/// The check of a key's value, where the model's code reads the key at the top.
+/// The check of a top-level key's value, if the model's code reads the key.
 Check find_check(const Model &model, std::string_view key) {
     const bool is_step = model.is_kind(Layers::step), is_modernbert = model.is_kind(Layers::modernbert);
     const auto is = [&](const char *name) { return name != nullptr && key == name; };
@@ -228,12 +227,12 @@ void check_top(const JsonObject &config, const Model &model) {
     }
 }
 
-/// What is stated around the language model's part must stand in it too, since nothing else is read.
+/// Refuses a known key outside of the language model's object unless that has the same value, for it alone is read.
 void check_around(const JsonObject &around, const Model &model) {
     const auto &config = model.config;
     const auto type = around.word("model_type");
     if (type == "fuyu" || type == "musicflamingo") {
-        return;  // transformers 5.19 writes defaults there that nothing reads; there it is about the audio
+        return;  // fuyu: transformers 5.19 writes unused defaults there; musicflamingo: the key concerns the audio
     }
     for (const auto &[key, outside] : around.value().fields) {
         const Json *const inside = config.value().find(key);

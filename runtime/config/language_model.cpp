@@ -6,9 +6,9 @@
 namespace halyard {
 namespace {
 
-/// Refuses configs that say that the model learns of positions in another way.
+/// Refuses configs that state another kind of position encoding than RoPE.
 void check_uses_rope(const JsonObject &config, const std::string &type, bool is_known) {
-    // Some models with RoPE have inherited this field from BERT with its "absolute", and don't read it.
+    // Some models with RoPE have inherited this field from BERT, with the value "absolute", and don't read it.
     const bool needs_type = type == "granitemoehybrid" || type == "esm", reads_type = !is_known || needs_type;
     const auto kind = config.word("position_embedding_type");
     if (reads_type && kind && *kind != "rope" && *kind != "rotary" && *kind != "default") {
@@ -43,7 +43,7 @@ void check_uses_rope(const JsonObject &config, const std::string &type, bool is_
 
 void check_type(const JsonObject &config, const std::string &type) {
     if (const auto *const refusal = find_refusal(type)) {
-        // Others' code of such a type may have it nevertheless.
+        // A model of such a type that comes with code of its own may have RoPE nevertheless.
         if (const auto claim = find_claim(config); !claim.empty() && refusal->status == HALYARD_ERROR_CONFIG) {
             refuse_unsupported(claim + ", but which RoPE models of model_type " + quote(type) +
                                " have then is not known here");
@@ -95,12 +95,12 @@ Model find_model(const JsonObject &root) {
         check_type(inner, model.type);
     }
     if (model.type == "musicflamingo" && model.around.empty()) {
-        refuse_missing("text_config");  // what stands around it is about the audio
+        refuse_missing("text_config");  // the outer object's keys concern the audio
     }
     if (const auto *const known = find_model_type(model.type)) {
         model.known = known;
     } else if (!model.config.has("model_type") && !model.type.empty()) {
-        refuse_missing(model.config.name_of("model_type"));  // which the whole's type does not tell
+        refuse_missing(model.config.name_of("model_type"));  // the whole model's type does not determine this one
     }
     check_uses_rope(model.config, model.type, model.is_known());
     return model;

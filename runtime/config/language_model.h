@@ -1,4 +1,4 @@
-// Which language model a config is of.
+// Finds the language model that a config describes.
 #pragma once
 
 #include "config/json_reader.h"
@@ -12,28 +12,28 @@ namespace halyard {
 /// The language model's part of a config, and what is known about its type.
 struct Model {
     JsonObject config;
-    std::string type;                     // "" where it is not stated
+    std::string type;                     // "" if it is not stated
     const ModelType *known = &unknown_type;
-    std::vector<JsonObject> around = {};  // the objects that the part is in, the whole first
+    std::vector<JsonObject> around = {};  // the objects that contain the part, outermost first
 
     bool is_kind(Layers kind) const { return known->layers == kind; }
     bool is_known() const { return known != &unknown_type; }
 };
 
-/// Refuses a config that lacks what the type's code has numbers of its own for.
+/// Refuses a config that lacks a key for which the type's code has a default that Halyard does not know.
 void check_needs(const ModelType &known, const std::string &type, const JsonObject &config, const JsonObject &scaling);
 
-/// Throws Failure where the model has no RoPE, or one that is not supported.
+/// Finds the language model's part of a config. Throws Failure if the model has no RoPE, or one that is not supported.
 Model find_model(const JsonObject &root);
 
-// Keys that speak of positions (keys.cpp): each is understood, known to mean nothing here, or refused.
+// Checks of keys about RoPE (keys.cpp): each key is understood, known to have no effect, or refused.
 
-/// Throws Failure, naming the key, where one is not known: what it asks for would be left out without a word.
+/// Throws Failure, naming the key, if a key about RoPE is not known: ignoring it could give wrong frequencies silently.
 void check_keys(const Model &model);
-/// The same for an image encoder's part.
+/// The same for an image encoder's object.
 void check_vision_keys(const JsonObject &vision);
 
-/// "attn_config.rope is true", say, where the config says that the model has RoPE; "" where it does not.
+/// The config's statement that the model has RoPE, such as "attn_config.rope is true"; "" if there is none.
 std::string find_claim(const JsonObject &config);
 
 }  // namespace halyard

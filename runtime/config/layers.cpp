@@ -21,7 +21,7 @@ bool contains(const std::vector<std::string> &words, const std::string &word) {
 
 class LayerChooser {
 public:
-    LayerChooser(const Model &model, const AskedLayer &asked)
+    LayerChooser(const Model &model, const RequestedLayer &asked)
         : config_(model.config), type_(model.type), layer_type_(asked.type), number_(asked.number),
           kind_(model.known->layers), scaling_(find_scaling()), listed_(find_types()),
           n_layers_(config_.first_count({"num_hidden_layers", "n_layers", "n_layer", "num_layers"})) {
@@ -72,7 +72,7 @@ private:
         return config_.words("layer_types").value_or(types);
     }
 
-    /// Finds the type of the layer whose number is asked for, which must have RoPE.
+    /// Sets the layer type to that of the requested layer number. The layer must have RoPE.
     void name_type(std::int64_t unrotated_each) {
         const auto name = "layer " + std::to_string(*number_);
         const auto n = std::min(n_layers_.value_or(INT64_MAX), listed_.empty() ? INT64_MAX : std::ssize(listed_));
@@ -99,7 +99,7 @@ private:
         layer_type_ = type;
     }
 
-    /// rope_scaling or rope_parameters.
+    /// The config's rope_scaling or rope_parameters.
     std::optional<JsonObject> find_scaling() const {
         auto old_form = config_.object("rope_scaling");
         auto new_form = config_.object("rope_parameters");
@@ -120,13 +120,13 @@ private:
         return {type, is_scaled ? *scaling_ : JsonObject::empty("rope_scaling."), is_scaled};
     }
 
-    /// Refuses types of layers that rotate nothing: other kinds than attention, and those that a model exempts.
+    /// Refuses layer types without RoPE: those without attention, and those that the model exempts.
     void check_is_listed() const {
         if (!layer_type_) {
             return;
         }
         const auto &type = *layer_type_;
-        const bool is_sliding = slides(config_);
+        const bool is_sliding = has_sliding_window(config_);
         if ((type == "full_attention" &&
              (kind_ == Layers::not_full_attention || (kind_ == Layers::not_full_if_sliding && is_sliding))) ||
             (contains(listed_, type) && (type == "linear_attention" || type == "conv" || type == "mamba"))) {
@@ -134,7 +134,7 @@ private:
         }
     }
 
-    /// Chooses where the config has an entry for each layer type.
+    /// Chooses for a config that has an entry for each layer type.
     Layer choose_from_object() const {
         std::vector<std::string> names;
         const Json *first = nullptr;
@@ -155,7 +155,7 @@ private:
             type = type == "sliding_attention" ? "main" : "compress";
         }
         if (contains(names, type)) {
-            // Not by object(): a key may hold a zero, at which a C string ends.
+            // Not by object(), which takes a C string: a key may contain a zero byte.
             return {type, JsonObject(*all.find(type), scaling_->name_of(type.c_str()) + "."), true, true};
         }
         if (contains(listed_, type) || all.find(type) != nullptr) {
@@ -164,7 +164,7 @@ private:
         refuse_layer_type("layer_type is " + quote(type) + ", but the config knows " + join(names));
     }
 
-    /// Chooses where the model's type alone says that its layers are of two types, as in configs from before
+    /// Chooses for a model whose two layer types are known from its model_type only, as in configs from before
     /// rope_parameters had an entry for each.
     Layer choose_from_two() const {
         const std::vector<std::string> names = {"full_attention", "sliding_attention"};
@@ -219,13 +219,13 @@ bool Layer::has(std::size_t i) const {
                   : at < n_layers.value_or(at + 1) && (type.empty() || i >= types.size() || types[i] == type);
 }
 
-bool slides(const JsonObject &config) {
+bool has_sliding_window(const JsonObject &config) {
     return config.value().find("sliding_window") == nullptr || config.has("sliding_window");
 }
 
-Layer choose_layer(const Model &model, const AskedLayer &asked) { return LayerChooser(model, asked).choose(); }
+Layer choose_layer(const Model &model, const RequestedLayer &asked) { return LayerChooser(model, asked).choose(); }
 
-Stated find_listed(const JsonObject &config, const char *key, const Layer &layer) {
+StatedNumber find_listed(const JsonObject &config, const char *key, const Layer &layer) {
     const auto values = config.numbers(key).value_or(std::vector<double>());
     std::optional<double> found;
     for (std::size_t i = 0; i < values.size(); ++i) {

@@ -1,4 +1,4 @@
-// Which of a model's layers are meant, and which of the config's objects describes their RoPE.
+// Chooses the layers that a caller asks for, and the config's object that describes their RoPE.
 #pragma once
 
 #include "config/json_reader.h"
@@ -12,35 +12,35 @@
 
 namespace halyard {
 
-/// Whose frequencies are asked for.
-struct AskedLayer {
+/// The layers whose frequencies a caller asks for.
+struct RequestedLayer {
     std::optional<std::string> type;
     std::optional<std::int64_t> number;  // counted from 0
 };
 
-/// One kind of layers, or one layer.
+/// The layers of one type, or one layer.
 struct Layer {
-    std::string type;                     // "" where all layers are alike
-    JsonObject scaling;                   // how their RoPE is scaled: an empty object where the config does not say
-    bool is_scaled;                       // whether it says
-    bool has_own_base = false;            // the object is one of several, so a base beside them is not for these layers
-    std::vector<std::string> types = {};  // of the model's layers by their numbers, where they are listed
-    std::optional<std::int64_t> number = {};    // of the one layer that is meant
-    std::optional<std::int64_t> n_layers = {};  // of the model: what lists have behind these is not part of it
+    std::string type;                         // "" if all layers are alike
+    JsonObject scaling;                       // rope_scaling or rope_parameters of these layers; empty if there is none
+    bool is_scaled;                           // false: there is none
+    bool has_own_base = false;                // scaling is an entry for these layers, so a base outside is not theirs
+    std::vector<std::string> types = {};      // the types of all the model's layers by number, if they are listed
+    std::optional<std::int64_t> number = {};  // if one layer is requested
+    std::optional<std::int64_t> n_layers = {};  // of the model; further elements of lists by layer are ignored
 
     bool is_sliding() const { return type == "sliding_attention"; }
-    /// Whether the layer of this number is one of these.
+    /// Whether layer i of the model is one of these.
     bool has(std::size_t i) const;
 };
 
-/// The layers of one type, or the one of a number; without either, all layers, which must then be alike. Throws
-/// Failure.
-Layer choose_layer(const Model &model, const AskedLayer &asked);
+/// Chooses the layers of the requested type, or the layer of the requested number; without either, all layers, which
+/// must then be alike. Throws Failure.
+Layer choose_layer(const Model &model, const RequestedLayer &asked);
 
-/// Whether a model of EXAONE 4's kind has layers with a window. Its code has one unless the config says null.
-bool slides(const JsonObject &config);
+/// Whether a model like EXAONE 4 has layers with a sliding window: by default yes, unless the config has null.
+bool has_sliding_window(const JsonObject &config);
 
-/// The one number that a list by layers has for these; zeros are layers without RoPE. Throws Failure.
-Stated find_listed(const JsonObject &config, const char *key, const Layer &layer);
+/// The number that a list by layer has for all of these layers; zeros mean no RoPE. Throws Failure if they differ.
+StatedNumber find_listed(const JsonObject &config, const char *key, const Layer &layer);
 
 }  // namespace halyard

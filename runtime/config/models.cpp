@@ -1,4 +1,4 @@
-// The model types that configs may name: those that are read, and those that are refused.
+// The model types that are supported, and those that are refused.
 #include "config/models.h"
 
 namespace halyard {
@@ -15,10 +15,10 @@ constexpr ModelType model_types[] = {
 
 struct RefusedTypes {
     ModelRefusal refusal;
-    const char *names;  // apart by spaces
+    const char *names;  // separated by spaces
 };
 
-// Types without RoPE that are met most, so that the message can say so.
+// The most common model types without RoPE, so that the message can say so.
 constexpr RefusedTypes refused_types[] = {
     {{"has learned positions and no RoPE"},
      "albert bart bert big_bird biogpt camembert clip convbert ctrl deit distilbert electra ernie gpt2 gpt_bigcode "

@@ -6,7 +6,7 @@
 namespace halyard {
 namespace {
 
-/// Whether a field is true, or a number that is not 0, as Llama 4 has it too.
+/// Whether a field is true, or (as in Llama 4) a number other than 0; `otherwise` if it is absent.
 bool is_on(const JsonObject &config, const char *key, bool otherwise) {
     const Json *const value = config.has(key) ? config.value().find(key) : nullptr;
     if (value != nullptr && value->kind == Json::Kind::number) {
@@ -15,7 +15,7 @@ bool is_on(const JsonObject &config, const char *key, bool otherwise) {
     return config.flag(key).value_or(otherwise);
 }
 
-/// Whether the config lists layers of a type, or no layers at all, so that the model's own pattern holds.
+/// Whether the config lists layers of a type, or lists no layers, so that the model's own pattern applies.
 bool may_have_layers(const JsonObject &config, const std::string &type) {
     const auto listed = config.words("layer_types");
     return !listed || std::ranges::find(*listed, type) != listed->end();
@@ -25,7 +25,7 @@ bool has_zero(const JsonObject &config, const char *key) {
     return std::ranges::count(config.numbers(key).value_or(std::vector<double>()), 0.0) > 0;
 }
 
-/// Whether the config has null in the place of the RoPE of some layers.
+/// Whether the config has null as the rope_parameters of some layer types.
 bool has_layers_of_null(const JsonObject &config) {
     const auto all = config.object("rope_parameters");
     return all && std::ranges::any_of(all->value().fields, [&](const auto &field) {
@@ -42,14 +42,14 @@ bool has_unrotated_layers(const Model &model) {
         const auto each = config.count("no_rope_layer_interval").value_or(model.known->unrotated_each);
         return each <= config.count("num_hidden_layers").value_or(each);
     }
-    if (!is_listed &&
-        (model.is_kind(Layers::not_full_attention) || (model.is_kind(Layers::not_full_if_sliding) && slides(config)))) {
+    if (!is_listed && (model.is_kind(Layers::not_full_attention) ||
+                       (model.is_kind(Layers::not_full_if_sliding) && has_sliding_window(config)))) {
         return may_have_layers(config, "full_attention");
     }
     return has_zero(config, "no_rope_layers") || has_zero(config, "layer_rope_theta") || has_layers_of_null(config);
 }
 
-/// Sets a rule whose factor the object states under this key.
+/// Sets q_scale_rule and its numbers in *about; `scale` is stated by the object under this key.
 void set_rule(std::int32_t rule, std::int32_t layers, const JsonObject &object, const char *key, double scale,
               halyard_frequencies_info *about) {
     if (!(std::fabs(scale) <= 0x1p20)) {
@@ -61,7 +61,7 @@ void set_rule(std::int32_t rule, std::int32_t layers, const JsonObject &object, 
     about->q_scale_layers = layers;
 }
 
-/// Ministral 3 and Mistral 4, whose code has no defaults.
+/// Reads the rule of Ministral 3 and Mistral 4, whose code has no defaults.
 void read_ministral(const JsonObject &scaling, halyard_frequencies_info *about) {
     const auto beta = scaling.number("llama_4_scaling_beta");
     const auto length = scaling.count("original_max_position_embeddings");
@@ -73,7 +73,7 @@ void read_ministral(const JsonObject &scaling, halyard_frequencies_info *about) 
     about->q_scale_length = *length;
 }
 
-/// Llama 4 scales q by the place of its token in the sequence, counted from 1, where it has no RoPE.
+/// Reads the rule of Llama 4, which scales q by its token's position, counted from 1, in layers without RoPE.
 void read_llama4(const JsonObject &config, halyard_frequencies_info *about) {
     if (about->has_unrotated_layers != 0 && is_on(config, "attn_temperature_tuning", true)) {
         set_rule(HALYARD_Q_SCALE_LOG, HALYARD_LAYERS_UNROTATED, config, "attn_scale",
@@ -83,7 +83,7 @@ void read_llama4(const JsonObject &config, halyard_frequencies_info *about) {
     }
 }
 
-/// Refuses what would scale q in another model.
+/// Refuses keys that scale q in other models than this one.
 void check_other_scales(const Model &model, const JsonObject &scaling) {
     const auto refuse_scale = [&](const std::string &field) {
         refuse_unsupported(field + " speaks of a scale of q, which model_type " + quote(model.type) +

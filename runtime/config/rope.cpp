@@ -8,7 +8,7 @@
 namespace halyard {
 namespace {
 
-/// A factor that a config states. halyard_scaling takes 0 for one that is not stated, so 0 cannot be handed on.
+/// Reads a factor, and refuses 0, because a 0 in halyard_scaling would mean that the factor is not set.
 std::optional<double> read_factor(const JsonObject &object, const char *key) {
     const auto value = object.number(key);
     if (value == 0.0) {
@@ -58,7 +58,7 @@ private:
     std::optional<std::string> read_type(const char *key) {
         auto word = scaling_.word(key);
         if (word == "deepseek_yarn") {
-            // Its magnitude is YaRN's where both are stated, or neither.
+            // Its attention_factor is YaRN's if mscale and mscale_all_dim are both stated, or neither.
             const auto mscale = scaling_.number("mscale"), all = scaling_.number("mscale_all_dim");
             if (mscale.value_or(1.0) != 1.0 && all.value_or(0.0) == 0.0) {
                 refuse_missing(scaling_.name_of("mscale_all_dim") + ", which deepseek_yarn's mscale needs,");
@@ -91,10 +91,10 @@ private:
                 }
             }
             if ((model_.is_kind(Layers::gemma4) || model_.type == "lfm3") && scaling_.has("partial_rotary_factor")) {
-                refuse_missing(scaling_.name_of("rope_type"));  // these methods take a factor in two ways
+                refuse_missing(scaling_.name_of("rope_type"));  // methods differ in how they read this factor
             }
         }
-        // Gemma 4 needs no word in the config.
+        // Gemma 4's method need not be stated in the config.
         const auto name = stated.value_or(
             model_.is_kind(Layers::gemma4) && !layer_.is_scaled && !layer_.is_sliding() ? "proportional" : "default");
         const struct {
@@ -137,7 +137,7 @@ private:
                 agreement.add(config_, known_.sliding_key);
             } else if (model_.is_kind(Layers::modernbert)) {
                 agreement.add(config_, "global_rope_theta");
-            } else if (!has_list && !model_.is_kind(Layers::gemma4)) {  // whose code does not read what stands outside
+            } else if (!has_list && !model_.is_kind(Layers::gemma4)) {  // whose code ignores a base outside
                 agreement.add(config_, "rope_theta");
                 agreement.add(config_, "rotary_emb_base");
                 agreement.add(config_, "rope_ratio", 10000.0);  // ChatGLM
@@ -158,7 +158,7 @@ private:
         check_scaled_layers();
     }
 
-    /// Refuses a scaling that not all layers have.
+    /// Refuses a scaling that does not apply to all layers.
     void check_scaled_layers() {
         const auto scaled = config_.numbers("rope_scaling_layers");
         const auto n_layers = config_.count("num_hidden_layers");
@@ -189,7 +189,8 @@ private:
         if (s.method < HALYARD_SCALING_DYNAMIC_NTK || s.method > HALYARD_SCALING_LONGROPE) {
             return;
         }
-        // transformers counts from max_position_embeddings for the dynamic method, and falls back to it for the others.
+        // transformers uses max_position_embeddings as the original context: always for the dynamic method, and for
+        // others if none is stated.
         const bool is_dynamic = s.method == HALYARD_SCALING_DYNAMIC_NTK;
         const auto original = is_dynamic ? max_position : inside ? inside : outside ? outside : max_position;
         if (!original) {
@@ -223,7 +224,7 @@ private:
             rope_.names.factor = rope_.keep(scaling_.name_of("alpha"));
             break;
         case HALYARD_SCALING_DYNAMIC_NTK:
-            // InternLM's first models say "dynamic" and no factor; theirs is 1.
+            // InternLM's first models state "dynamic" and no factor: it is 1.
             s.factor = model_.type == "internlm" && !factor ? 1.0 : require(factor, scaling_, "factor");
             break;
         case HALYARD_SCALING_YARN: read_yarn(); break;
@@ -237,7 +238,7 @@ private:
         }
     }
 
-    /// Without a factor, the ratio of the two context lengths is it.
+    /// Requires both context lengths if no factor is stated, because their ratio is then the factor.
     void require_ratio() {
         if (rope_.scaling.factor == 0.0 && !(has_original_ && rope_.scaling.max_position != 0)) {
             refuse_missing(scaling_.name_of("factor"));
@@ -254,12 +255,12 @@ private:
         s.mscale_all_dim = scaling_.number("mscale_all_dim").value_or(0.0);
         auto truncate = scaling_.flag("truncate");
         if (!truncate && layer_.has_own_base) {
-            // Where there is an entry for each layer type, transformers looks for it beside them.
+            // If there is an entry for each layer type, transformers reads truncate beside these entries.
             const auto all = config_.object("rope_parameters");
             truncate = all ? all->flag("truncate") : std::nullopt;
         }
         s.no_truncate = truncate.value_or(true) ? 0 : 1;
-        // Some configs keep stating the context that the model was trained with (Qwen2.5's, by its model card).
+        // Some configs state the original context as max_position_embeddings (Qwen2.5).
         const double stretched = static_cast<double>(s.original_max_position) * s.factor;
         if (stretched > static_cast<double>(rope_.about.max_position) && stretched <= 0x1p53) {
             rope_.about.max_position = static_cast<std::int64_t>(stretched);
@@ -280,7 +281,7 @@ private:
         }
         s.n_factors = std::ssize(rope_.short_factor);
         rope_.names.n_factors = rope_.keep("the length of " + scaling_.name_of("short_factor"));
-        // Phi-3.5-MoE states two of them instead of one.
+        // Phi-3.5-MoE states two attention factors, for short and long contexts.
         const auto short_mscale = read_factor(scaling_, "short_mscale");
         const auto long_mscale = read_factor(scaling_, "long_mscale");
         if (short_mscale.has_value() != long_mscale.has_value()) {
@@ -295,8 +296,7 @@ private:
         }
     }
 
-    /// The first Qwen changes its base, and multiplies q, by rules of its own beyond the context that it was trained
-    /// with.
+    /// Limits the context of the first Qwen, which beyond it changes its base, and scales q, by rules of its own.
     void check_qwen() {
         const bool is_dynamic = config_.flag("use_dynamic_ntk").value_or(false);
         if (model_.type != "qwen" || !(is_dynamic || config_.flag("use_logn_attn").value_or(false))) {
@@ -306,7 +306,7 @@ private:
                config_.name_of(is_dynamic ? "use_dynamic_ntk" : "use_logn_attn") + " is true");
     }
 
-    /// Dual chunk attention (Qwen2.5-1M, arXiv:2402.17463) counts positions anew in each chunk.
+    /// Limits the context to one chunk of dual chunk attention (Qwen2.5-1M, arXiv:2402.17463): each has own positions.
     void check_chunks() {
         const auto chunks = config_.object("dual_chunk_attention_config");
         if (!chunks) {
@@ -321,7 +321,7 @@ private:
         end_at(chunk - local, config_.name_of("dual_chunk_attention_config") + " is there");
     }
 
-    /// Refuses longer sequences.
+    /// Refuses contexts of more than n_tokens tokens; `why` is for the message.
     void end_at(std::int64_t n_tokens, const std::string &why) {
         rope_.longest_seq_len = std::min(rope_.longest_seq_len, n_tokens);
         if (rope_.scaling.seq_len > n_tokens) {
@@ -332,7 +332,7 @@ private:
     void read_pairing() {
         rope_.about.pairing = known_.pairing;
         rope_.about.out_pairing = known_.out_pairing != 0 ? known_.out_pairing : known_.pairing;
-        // DeepSeek-V3 and its kin: whether the weights are in interleaved order. It works in halves either way.
+        // DeepSeek-V3 and related models: whether x is interleaved. The rotation's output has half pairing in any case.
         const bool de_interleaves = rope_.about.pairing != rope_.about.out_pairing;
         if (de_interleaves && !config_.flag("rope_interleave").value_or(true)) {
             rope_.about.pairing = rope_.about.out_pairing;

@@ -1,5 +1,5 @@
-// What a config says about the RoPE of one kind of layers: method, base, pairing and the method's numbers. Whatever is
-// missing, of the wrong type, contradictory or not supported is thrown as a Failure.
+// Reads the RoPE of one kind of layers from a config: method, base, pairing and the method's numbers. Throws Failure if
+// something is missing, of the wrong type, contradictory or not supported.
 #pragma once
 
 #include "config/layers.h"
@@ -15,13 +15,13 @@
 
 namespace halyard {
 
-/// What frequencies are made of. No number has been checked for its range: make_scaled_frequencies does that.
+/// What frequencies are made from. Numbers are not yet checked for their ranges: make_scaled_frequencies does that.
 struct Rope {
-    halyard_scaling scaling = {};  // but for the lists
+    halyard_scaling scaling = {};  // without short_factor and long_factor
     std::vector<double> short_factor, long_factor;
-    ScalingNames names;  // the config's own
+    ScalingNames names;  // the config's keys, for messages
     halyard_frequencies_info about = {};
-    bool is_backward = false;                                          // the model turns by -position
+    bool is_backward = false;                                          // the model rotates by -position
     double short_attention_factor = 0.0, long_attention_factor = 0.0;  // as in Origin
     std::int64_t longest_seq_len = max_tokens;
 
@@ -38,24 +38,24 @@ private:
 
 Rope read_rope(const Model &model, const Layer &layer, std::int64_t seq_len);
 
-/// How wide a head is, and how much of it is rotated (widths.cpp).
+/// The dimensions of a head and of its rotated part (widths.cpp).
 struct Widths {
     std::int64_t head_dim;
     std::int64_t rotary_dim;
-    std::int64_t rotated_dim = 0;  // of a proportional scaling
-    std::string rotary_dim_name;   // the field or the product that rotary_dim comes from
+    std::int64_t rotated_dim = 0;  // for HALYARD_SCALING_PROPORTIONAL
+    std::string rotary_dim_name;   // the key, or product of keys, that rotary_dim comes from
 };
 Widths find_widths(const Model &model, const Layer &layer, bool is_proportional);
 
-/// Fills in the axis map of *about: NONE unless the config or the model's type has one. says_mrope: the config names
-/// the method "mrope", and so must have one. (axes.cpp)
+/// Fills in the axis map of *about: NONE unless the config or the model's type has one. says_mrope: the config states
+/// the method "mrope", and so must have an axis map. (axes.cpp)
 void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, bool says_mrope,
                halyard_frequencies_info *about);
 
-/// Fills in what the model does to q beside turning it: q_scale and its like; and has_unrotated_layers. (query.cpp)
+/// Fills in the rule by which the model scales q (q_scale… of *about), and has_unrotated_layers. (query.cpp)
 void read_query(const Model &model, const Layer &layer, halyard_frequencies_info *about);
 
-/// The RoPE of one axis of a multimodal model's image encoder, which is the same for both (vision.cpp).
+/// Reads the RoPE of a multimodal model's image encoder, for one of its two axes, which are alike. (vision.cpp)
 Rope read_vision(const JsonObject &root);
 
 }  // namespace halyard

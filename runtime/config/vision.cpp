@@ -27,7 +27,7 @@ Rope read_vision(const JsonObject &root) {
                std::to_string(*n_heads) + " heads (num_heads) of a multiple of 4");
     }
     Rope rope;
-    // Half of a head's pairs turn by the row of a patch and half by its column, with the same frequencies.
+    // Half of a head's pairs rotate by the row of a patch and half by its column, with the same frequencies.
     rope.scaling.rotary_dim = *width / *n_heads / 2;
     rope.names.rotary_dim = rope.keep(vision->name_of(width_key) + " / num_heads / 2");
     rope.scaling.base = 10000.0;

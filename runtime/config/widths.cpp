@@ -20,7 +20,7 @@ public:
         if (config_.flag("use_mla").value_or(true)) {
             const auto rotary_dim = config_.count("qk_rope_head_dim").value_or(model_.known->mla_dim);
             if (rotary_dim != 0) {
-                // MLA keeps the rotated columns apart. What else speaks of widths is about the whole head.
+                // MLA has a separate rotated slice. Other keys about dimensions concern the whole head.
                 return {.head_dim = rotary_dim,
                         .rotary_dim = rotary_dim,
                         .rotary_dim_name = config_.name_of("qk_rope_head_dim")};
@@ -79,7 +79,7 @@ private:
 
     std::int64_t find_head_dim() const {
         if (model_.type == "zamba2") {
-            return 2 * divide_hidden_size();  // of two hidden states at once, whatever the config says
+            return 2 * divide_hidden_size();  // it concatenates two hidden states; the config's head_dim is ignored
         }
         const auto common = config_.common_count({"attention_head_dim", "head_dim", "kv_channels"});
         const auto usual = common                         ? *common
@@ -97,7 +97,7 @@ private:
         return usual;
     }
 
-    /// Looks into per_layer_config, which says by each layer's number where it differs from the rest.
+    /// Reads head_dim from per_layer_config, which has the layers, by number, that differ from the rest.
     std::int64_t find_own_head_dim(std::int64_t usual) const {
         const auto own = *config_.object("per_layer_config");
         const auto types = config_.words("layer_types");
@@ -108,7 +108,7 @@ private:
         std::vector<bool> is_stated(types->size());
         for (const auto &[key, value] : own.value().fields) {
             const auto name = own.name_of("") + quote(key);
-            // transformers fills numbers up with zeros, to as many digits as the last has.
+            // transformers pads layer numbers with zeros, to as many digits as the last one has.
             std::size_t i = 0;
             const auto end = std::from_chars(key.data(), key.data() + key.size(), i);
             if (end.ec != std::errc() || end.ptr != key.data() + key.size() || i >= types->size() || is_stated[i]) {
@@ -131,8 +131,8 @@ private:
         return result.value_or(usual);
     }
 
-    /// The part of a head that is rotated, where the config states it.
-    std::optional<Stated> find_partial_factor() const {
+    /// The fraction of a head that is rotated, if the config states it.
+    std::optional<StatedNumber> find_partial_factor() const {
         Agreement agreement;
         agreement.add(layer_.scaling, "partial_rotary_factor");
         if (!(layer_.has_own_base && agreement.stated())) {
@@ -152,12 +152,12 @@ private:
         return stated;
     }
 
-    /// A proportional scaling counts the whole head, and stops turning after part of its pairs.
-    std::int64_t find_rotated_dim(std::int64_t head_dim, const std::optional<Stated> &factor) const {
+    /// For HALYARD_SCALING_PROPORTIONAL rotary_dim is the whole head; rotated_dim is the part that really rotates.
+    std::int64_t find_rotated_dim(std::int64_t head_dim, const std::optional<StatedNumber> &factor) const {
         const bool is_unstated_gemma4 = model_.is_kind(Layers::gemma4) && !layer_.is_scaled;
         const double part = factor ? factor->value : is_unstated_gemma4 ? 0.25 : 1.0;
         const auto n_pairs = static_cast<std::int64_t>(std::floor(part * static_cast<double>(head_dim) / 2.0));
-        if (n_pairs == 0) {  // which halyard_scaling would take for all of them
+        if (n_pairs == 0) {  // a rotated_dim of 0 in halyard_scaling would mean the whole head
             refuse(layer_.scaling.name_of("partial_rotary_factor") + " is " + format_number(part) +
                    ", which leaves no pair to rotate");
         }

@@ -24,7 +24,7 @@ namespace {
     }
 }
 
-/// Rotates a share of a call that was checked.
+/// Rotates a share of the tokens of a call that was checked.
 [[gnu::noinline]] void rotate_share(const Program &program, const Pointers &given, const Share &share) {
     const TokenShare own = share_of_tokens(program.positions.count(), share);
     for_each_token_block(program, given, own.first, own.last, [&](const TokenBlock &tokens, Rows &rows) {
@@ -47,7 +47,7 @@ void rotate_heads(const Program &program, const Pointers &given, int index, cons
     const bool past_caches = tensor.large != nullptr && reinterpret_cast<std::uintptr_t>(given.y[index]) % 64 == 0;
     for (std::int64_t done = 0, n = 0; done < tokens.n_tokens && n_heads > 0; done += n) {
         const std::int64_t batch = (tokens.first + done) / in_row, token = (tokens.first + done) % in_row;
-        n = tensor.is_even ? tokens.n_tokens - done : std::min(tokens.n_tokens - done, in_row - token);
+        n = tensor.one_stride ? tokens.n_tokens - done : std::min(tokens.n_tokens - done, in_row - token);
         rotate(*program.plan, desc, tensor,
                {x + (batch * in.batch + token * in.token) * desc.bytes,
                 y + (batch * out.batch + token * out.token) * desc.bytes, tokens.row_of_token + done, n_heads, n,
@@ -58,8 +58,8 @@ void rotate_heads(const Program &program, const Pointers &given, int index, cons
 
 namespace {
 
-/// Checks the positions of a call whose memory was checked, and rotates everything or a share. (Not inlined: most small
-/// calls come by without it.)
+/// Checks the positions of a call whose memory was checked, and rotates everything or a share. (Not inlined, since most
+/// small calls do not need it.)
 [[gnu::noinline]] halyard_status rotate_shares(const Program &program, const Pointers &given, const Share &share,
                                                halyard_error *error) {
     HALYARD_TRY(check_positions(row_input(program, given), nullptr, error));
@@ -82,7 +82,7 @@ halyard_status call(const Program &program, const Pointers &given, const Share &
     std::int32_t row_of_token[max_block_tokens];
     if (program.reads_rows && n <= max_block_tokens && program.n_tasks == 1 && share.count == 1 &&
         find_rows(row_input(program, given), 0, 0, n, row_of_token)) {
-        Rows rows = rows_in_memory(*given.angles);  // one look at each position has checked it, too
+        Rows rows = rows_in_memory(*given.angles);  // find_rows has also checked all positions
         rotate_tensors(program, given, {0, n, row_of_token}, rows, all_heads);
         return HALYARD_OK;
     }

@@ -1,4 +1,4 @@
-// Does what a program says, with the pointers of one call.
+// Runs a program with the pointers of one call.
 #pragma once
 
 #include "core/memory.h"
@@ -12,27 +12,27 @@
 
 namespace halyard {
 
-/// Checks the memory and the positions, and rotates: everything, or a share.
+/// Checks the memory and the positions, and rotates everything or a share.
 halyard_status call(const Program &program, const Pointers &given, const Share &share, halyard_error *error) noexcept;
 
 inline RowInput row_input(const Program &program, const Pointers &given) noexcept {
     return {given.angles, &program.positions, given.positions, program.bad_position};
 }
 
-/// Rows where they lie in memory.
+/// The rows of a source that kernels can read where they are in memory.
 inline Rows rows_in_memory(const halyard_angle_source &angles) noexcept {
     return Rows(angles.cos_rows, angles.sin_rows, angles.n_rows, angles.stride_row, 0, angles.rotary_dim / 2);
 }
 
-/// Of rows that were made for tokens in order.
-inline constexpr auto row_after_row = [] {
+/// The row_of_token of rows that were made for tokens in order: 0, 1, 2, …
+inline constexpr auto rows_in_order = [] {
     std::array<std::int32_t, max_block_tokens> rows{};
     std::iota(rows.begin(), rows.end(), 0);
     return rows;
 }();
 
-/// Calls function(tokens, rows) for blocks of the tokens first … last - 1, whose positions were checked, with rows that
-/// are made: if there is no room for all pairs, several times for the same tokens.
+/// Makes rows for blocks of the tokens first … last - 1, whose positions were checked: calls function(tokens, rows). If
+/// there is no room for rows of all pairs, it calls function several times for the same tokens, with other pairs.
 template <typename Function>
 [[gnu::noinline]] void with_made_rows(const Program &program, const Pointers &given, std::int64_t first,
                                       std::int64_t last, const Function &function) {
@@ -45,12 +45,12 @@ template <typename Function>
             const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
             make_rows(row_input(program, given), program.plan->row_kernels, at, n_tokens, pair, n, {made, 2 * n, n});
             Rows rows(made, made + n, block.n_tokens, 2 * n, pair, n);
-            function(TokenBlock{at, n_tokens, row_after_row.data()}, rows);
+            function(TokenBlock{at, n_tokens, rows_in_order.data()}, rows);
         }
     }
 }
 
-/// The same with rows where they lie, or made.
+/// The same, but makes rows only if kernels cannot read those of the source where they are.
 template <typename Function>
 void for_each_token_block(const Program &program, const Pointers &given, std::int64_t first, std::int64_t last,
                           const Function &function) {
@@ -62,7 +62,7 @@ void for_each_token_block(const Program &program, const Pointers &given, std::in
     Rows rows = rows_in_memory(*given.angles);
     for (std::int64_t at = first; at < last; at += max_block_tokens) {
         const std::int64_t n = std::min(last - at, max_block_tokens);
-        find_rows(row_input(program, given), 0, at, n, row_of_token);  // all are found, see make_band
+        find_rows(row_input(program, given), 0, at, n, row_of_token);  // all have rows, see make_axis_rows
         function(TokenBlock{at, n, row_of_token}, rows);
     }
 }

@@ -10,7 +10,7 @@ namespace halyard {
 
 namespace {
 
-/// The features that targets ask for: whether this CPU and its operating system support them.
+/// The features that targets need: whether this CPU and its operating system support them.
 struct CpuFeatures {
     bool avx2 = false, avx512 = false, neon = false;
 };
@@ -23,7 +23,7 @@ struct Registers {
 
 Registers cpuid(unsigned leaf, unsigned subleaf = 0) {
     Registers r;
-    __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);  // leaves zeros where there is no such leaf
+    __get_cpuid_count(leaf, subleaf, &r.a, &r.b, &r.c, &r.d);  // zeros if there is no such leaf
     return r;
 }
 
@@ -69,7 +69,7 @@ CpuFeatures detect() { return {.neon = (getauxval(AT_HWCAP) & fp_asimd) == fp_as
 
 #elif defined(__aarch64__)
 
-CpuFeatures detect() { return {.neon = true}; }  // macOS, iOS and Windows run on no CPU without it
+CpuFeatures detect() { return {.neon = true}; }  // macOS, iOS and Windows need a CPU with NEON
 
 #else
 

@@ -30,7 +30,7 @@ static_assert(std::is_sorted(std::begin(table), std::end(table),
 static_assert(std::all_of(std::begin(table), std::end(table),
                           [](const Kernel &kernel) { return kernel.non_temporal_mib >= least_non_temporal_mib; }));
 
-/// Of the stages' kernels only those are taken here that widen.
+/// Takes a kernel of a stage if it is halyard_widen, which rows need; ignores all other stages.
 template <typename Function>
 constexpr void take_widen(RowKernels &kernels, Dtype dtype, std::string_view stage, Function *function) {
     if constexpr (std::is_same_v<Function, halyard_widen_kernel>) {

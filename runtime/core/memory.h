@@ -1,4 +1,4 @@
-// The one list of memory that a call reads and writes, and the check that nothing written shares elements with anything
+// The list of all memory that a call reads and writes, and the check that nothing written shares elements with anything
 // else. The KV path has the same check with a longer list.
 #pragma once
 
@@ -11,16 +11,16 @@
 
 namespace halyard {
 
-/// What a call brings.
+/// The pointers of one call. All else is in the program.
 struct Pointers {
-    const halyard_angle_source *angles;  // the program's, or like it; NULL if nothing is rotated
+    const halyard_angle_source *angles;  // the program's, or other given rows like it; NULL if nothing is rotated
     const void *positions;
     const void *const *x;  // [n_tensors]
-    void *const *y;        // likewise
-    bool is_bound;         // the arguments are those of halyard_run_bound, and have other names
+    void *const *y;        // [n_tensors]
+    bool is_bound;         // they are arguments of halyard_run_bound, which has other names for them
 };
 
-/// The pointers that are among the arguments of a run.
+/// The pointers among the arguments of halyard_run.
 struct RunPointers {
     const void *x[HALYARD_MAX_TENSORS];
     void *y[HALYARD_MAX_TENSORS];
@@ -38,10 +38,10 @@ struct RunPointers {
     RunPointers &operator=(const RunPointers &) = delete;
 };
 
-/// What the caller calls an argument; %d is the number of the tensor.
+/// The name of an argument in error messages, of halyard_run and of halyard_run_bound; %d is the number of the tensor.
 struct ArgumentName {
     const char *of_run, *of_bound_run = of_run;
-    bool is_optional = false;  // a call brings it if the run was bound with it
+    bool is_optional = false;  // NULL is right if the run was bound without it
 };
 inline constexpr ArgumentName x_name = {"x[%d].data", "args.x[%d]"}, y_name = {"y[%d].data", "args.y[%d]"},
                               positions_name = {"positions.data", "args.positions", true},
@@ -60,22 +60,22 @@ private:
     char text_[48];
 };
 
-/// The elements of x or y of a tensor.
+/// The elements of a tensor's x or y.
 Lattice elements_of(const Program &program, const Pointers &given, int index, bool is_y) noexcept;
 
-/// Adds memory that has to be there to a list: see list_memory.
+/// Adds an array that must not be NULL to a list of memory: see list_memory.
 template <typename Add, typename Elements>
 [[gnu::always_inline]] inline void add_memory(const Add &add, bool is_written, const ArgumentName &name, int tensor,
                                               const void *data, const Reach &reach, const Elements &elements) {
     MemoryRange span;
-    const bool is_there = place(data, reach, &span) && data != nullptr;
+    const bool is_there = find_range(data, reach, &span) && data != nullptr;
     add(is_written, name, tensor, data, is_there, span, elements);
 }
 
-/// Calls add(is_written, name, tensor, data, is_there, span, elements) for all memory of a plain call, for the KV path
-/// too: what is read first. is_there: data is as it has to be, and the array does not leave the address space.
-/// elements() tells those of what may have gaps; where it is NULL, the memory is all of its span. (Inline, so that the
-/// check of spans costs a few comparisons.)
+/// Lists the memory of x, y, positions and rows: calls add(is_written, name, tensor, data, is_there, span, elements)
+/// for each array, for those that are only read first. is_there: the pointer is NULL or not as it must be, and the
+/// array does not leave the address space. elements() returns the Lattice of an array that may have gaps; NULL in its
+/// place: the array fills its span. (Inline, so that the check of spans costs a few comparisons.)
 template <typename Add>
 [[gnu::always_inline]] inline void list_memory(const Program &program, const Pointers &given, const Add &add) {
     const int n_tensors = program.plan->n_tensors;
@@ -91,7 +91,7 @@ template <typename Add>
         MemoryRange span = {0, 0};
         bool is_there = (given.positions != nullptr) == is_given;
         if (is_given) {
-            is_there &= place(given.positions, program.positions.reach, &span);
+            is_there &= find_range(given.positions, program.positions.reach, &span);
         }
         add(false, positions_name, 0, given.positions, is_there, span, nullptr);
         add(false, cos_name, 0, nullptr, true, given.angles->cos_memory, nullptr);
@@ -101,22 +101,22 @@ template <typename Add>
         const ProgramTensor &tensor = program.tensors[i];
         if (tensor.lists_y) {
             MemoryRange span;
-            const bool is_there = place(given.y[i], tensor.y.reach, &span) && given.y[i] != nullptr &&
+            const bool is_there = find_range(given.y[i], tensor.y.reach, &span) && given.y[i] != nullptr &&
                                   (!tensor.in_place || given.x[i] == given.y[i]);
             add(true, y_name, i, given.y[i], is_there, span, [&] { return elements_of(program, given, i, true); });
         }
     }
 }
 
-/// What one look at a list finds.
-struct Look {
-    bool is_missing;  // something is not there, or leaves the address space
-    bool meets;       // the span of something written meets another
+/// The result of inspect_spans.
+struct SpanCheck {
+    bool any_missing;  // for some array is_there is false
+    bool any_overlap;  // the span of a written array overlaps another span
 };
 
-/// Looks at a list: `list` is called with a function as list_memory is.
+/// Inspects a list of memory. list(add) must call add for each array, as list_memory does.
 template <int most, typename List>
-[[gnu::always_inline]] inline Look look_at(const List &list) {
+[[gnu::always_inline]] inline SpanCheck inspect_spans(const List &list) {
     std::uintptr_t begins[most], ends[most];
     int n = 0;
     unsigned meets = 0, missing = 0;  // no branches, for the cost of a run
@@ -132,7 +132,7 @@ template <int most, typename List>
     return {missing != 0, meets != 0};
 }
 
-/// Memory of a call whose spans meet, with what its elements are.
+/// An array of a call's list of memory.
 struct Area {
     const ArgumentName *name;
     int tensor;
@@ -141,10 +141,10 @@ struct Area {
     Lattice elements;
 };
 
-/// Fails, naming the first two, if anything written shares elements with anything else. What is read comes first.
+/// Fails, naming both arrays, if a written array shares elements with another. Arrays only read come first in `areas`.
 halyard_status check_elements(const Area *areas, int n, bool is_bound, halyard_error *error) noexcept;
 
-/// The same for a list. (Not inlined: it is seldom needed.)
+/// The same for a list of memory. (Not inlined: it is needed only where spans overlap.)
 template <int most, typename List>
 [[gnu::noinline]] halyard_status check_listed_elements(const List &list, bool is_bound, halyard_error *error) {
     Area areas[most];
@@ -161,14 +161,14 @@ template <int most, typename List>
     return check_elements(areas, n, is_bound, error);
 }
 
-/// How many areas a plain call has at most.
+/// How many arrays list_memory lists at most.
 inline constexpr int most_plain_areas = 2 * HALYARD_MAX_TENSORS + 3;
 
-/// Says what is wrong with memory that is not there as it has to be. `name` is one of those of a list.
+/// Fails because is_there is false for an array: says why, naming it by `name`, as in the list of memory.
 [[gnu::cold]] halyard_status fail_memory(const Program &program, const Pointers &given, const ArgumentName &name,
                                          int tensor, const void *data, halyard_error *error) noexcept;
 
-/// Says what is wrong with the first such memory of a list.
+/// Fails for the first such array of a list of memory.
 template <typename List>
 [[gnu::cold]] halyard_status fail_missing(const List &list, const Program &program, const Pointers &given,
                                           halyard_error *error) {
@@ -182,18 +182,18 @@ template <typename List>
     return status;
 }
 
-/// Checks that pointers are there and in place as they were bound, that arrays do not leave the address space, and that
-/// nothing written by a plain call shares elements with anything else.
+/// Checks the memory of a plain call: that pointers are NULL and tensors in place just where they were so when the run
+/// was bound, that arrays fit the address space, and that nothing written shares elements with anything else.
 inline halyard_status check_memory(const Program &program, const Pointers &given, halyard_error *error) noexcept {
     if (program.is_empty) {
         return HALYARD_OK;
     }
     const auto list = [&](const auto &add) { list_memory(program, given, add); };
-    const Look look = look_at<most_plain_areas>(list);
-    if (look.is_missing) {
+    const SpanCheck spans = inspect_spans<most_plain_areas>(list);
+    if (spans.any_missing) {
         return fail_missing(list, program, given, error);
     }
-    return look.meets ? check_listed_elements<most_plain_areas>(list, given.is_bound, error) : HALYARD_OK;
+    return spans.any_overlap ? check_listed_elements<most_plain_areas>(list, given.is_bound, error) : HALYARD_OK;
 }
 
 }  // namespace halyard

@@ -24,11 +24,11 @@ StageSet stages_of(const halyard_plan_desc &plan, const halyard_tensor_desc &ten
     return set;
 }
 
-/// Fills in what a description leaves to the frequencies, which may be NULL, and to its own other fields.
+/// Fills in fields of a description that are 0, from the frequencies (which may be NULL) and from its other fields.
 void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyard_tensor_desc &tensor,
                   halyard_kv_desc &kv) {
     const bool from_frequencies = tensor.pairing == 0 && frequencies != nullptr;
-    if (from_frequencies) {  // keys that were rotated have the pairing that rotations write
+    if (from_frequencies) {  // cached keys have been rotated, so their pairing is that of a rotation's output
         tensor.pairing = rerotates ? frequencies->about.out_pairing : frequencies->about.pairing;
     }
     if (tensor.out_pairing == 0) {
@@ -132,7 +132,7 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
 }
 
 Task task_for(const TensorPlan &tensor, Dtype dtype, std::int64_t rotary_dim, Place place, Layout layout) noexcept {
-    // Kernels may read words of two elements. bind checks strides; the distance of a pair's members is known here.
+    // Kernels may read words of two elements. bind checks strides; the distance of a pair's members is checked here.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool keeps = layout == Layout::strided || (layout == Layout::even && even_halves);
     return {dtype, tensor.pairing, tensor.out_pairing, place, keeps ? layout : Layout::dense};
@@ -171,7 +171,7 @@ void explain_task(Text &text, const Task &task, TargetSet allowed) noexcept {
         const bool is_reference = kernel.function == nullptr;
         if (!is_reference &&
             (kernel.dtype != task.dtype || (kernel.place == Place::in_place) != (task.place == Place::in_place))) {
-            continue;  // no candidate, so explaining it would say nothing
+            continue;  // it can never serve such a tensor, so a line would tell the reader nothing
         }
         const char *reason = why_not(kernel, task);
         text.add(&kernel == &taken ? "  * " : "    ", kernel.name, ": ",
@@ -191,7 +191,7 @@ void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet a
             const Task task = task_for(tensor, tensor.dtype, plan.rotary_dim, place, layout);
             const bool is_none = place == Place::in_place && tensor.pairing != tensor.out_pairing;
             if (is_none || (place == Place::non_temporal && select(task, allowed).place != place)) {
-                continue;  // it cannot be, or is as for smaller outputs
+                continue;  // not possible, or the same kernels as for smaller outputs
             }
             text.add("tensor ", index, ", ", words_for(place), ", ", layout == Layout::strided ? "strided" : "dense",
                      " heads:\n");

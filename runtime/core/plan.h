@@ -13,12 +13,12 @@ namespace halyard {
 /// What the KV path does with the tensors of a plan: see kv/plan.h.
 struct KvPlan;
 
-/// What a tensor can be asked for beside being rotated from x to y.
+/// The stages of a tensor that make it not plain: anything but a rotation from x to y.
 enum class Stage { rerotation, no_rotation, conversion, norm, position_scales, hadamard, scale, groups, cache };
 using StageSet = std::uint32_t;
 constexpr StageSet bit(Stage stage) noexcept { return StageSet{1} << static_cast<int>(stage); }
 
-/// A tensor of a plan, with a kernel for each way in which the tensor of a run can lie.
+/// A tensor of a plan, with a kernel for each memory layout that the tensor of a run can have.
 struct TensorPlan {
     Dtype dtype, out_dtype;  // of x and y
     Pairing pairing, out_pairing;
@@ -27,10 +27,10 @@ struct TensorPlan {
     std::int64_t in_dim, out_dim;  // last dimensions of x and y: head_dim, or the bytes of a record
     bool rotates;
     StageSet stages;
-    bool reads_x, writes_y;  // else x only tells dtype and shape, or y is not looked at
+    bool reads_x, writes_y;  // false: only dtype and shape of x are read; y is ignored
     const Kernel *kernels[n_places][n_layouts];
 
-    /// Whether it is only rotated, from x to y. All others are done by the KV path.
+    /// Whether it is only rotated, from x to y. The KV path handles all others.
     bool is_plain() const noexcept { return stages == 0; }
 
     const Kernel &kernel(Place place, Layout layout) const noexcept {
@@ -52,26 +52,27 @@ struct halyard_plan {
 
 namespace halyard {
 
-/// The plain part of a description: fills in all of a plan but its kernels and kv, and `given` with a copy of the
-/// description in which defaults are set.
+/// A copy of a plan's description with its defaults filled in.
 struct PlanReading {
     halyard_plan_desc desc;
     halyard_tensor_desc tensors[HALYARD_MAX_TENSORS];
-    halyard_kv_desc kv[HALYARD_MAX_TENSORS];  // of tensors without: that they are rotated to their own dtype
+    halyard_kv_desc kv[HALYARD_MAX_TENSORS];  // without stages for tensors whose kv is NULL
 };
+
+/// Checks a description, except its stages, and fills in *out, except its kernels and kv, and *given.
 halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanReading *given,
                          halyard_error *error) noexcept;
 
-/// Chooses the kernels of plain tensors, and of rows.
+/// Chooses the kernels of plain tensors, and those that make rows of cos and sin.
 void choose_kernels(halyard_plan &plan, TargetSet allowed) noexcept;
 
-/// What a kernel has to serve that rotates a tensor of this dtype.
+/// What a kernel has to support to rotate a tensor in this dtype, place and layout.
 Task task_for(const TensorPlan &tensor, Dtype dtype, std::int64_t rotary_dim, Place place, Layout layout) noexcept;
 
-/// Tells each kernel that could serve a task, and why it was taken or not.
+/// Appends a line for each kernel that could serve a task, and why it is chosen or not.
 void explain_task(Text &text, const Task &task, TargetSet allowed) noexcept;
 
-/// The same for all ways in which a plain tensor can lie.
+/// The same for each place and layout that a plain tensor can have.
 void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet allowed) noexcept;
 
 }  // namespace halyard

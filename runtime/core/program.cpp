@@ -11,38 +11,38 @@ namespace halyard {
 
 namespace {
 
-// ---- Tensors: what they must be ------------------------------------------------------------------------------------
+// ---- Tensors: dtypes and shapes ------------------------------------------------------------------------------------
 
-/// What a tensor's plan and its partners ask of it.
-struct Asked {
+/// What a tensor must be, by its plan and by the run's other tensors.
+struct Expected {
     Dtype dtype;
     std::int32_t device;
     std::int64_t shape[4];
 };
 
-bool fits(const halyard_tensor &tensor, const Asked &asked) {
-    return tensor.dtype == static_cast<std::int32_t>(asked.dtype) && tensor.device == asked.device &&
-           tensor.reserved == 0 && tensor.shape[0] == asked.shape[0] && tensor.shape[1] == asked.shape[1] &&
-           tensor.shape[2] == asked.shape[2] && tensor.shape[3] == asked.shape[3] &&
-           (asked.shape[0] | asked.shape[1] | asked.shape[2]) >= 0;
+bool fits(const halyard_tensor &tensor, const Expected &expected) {
+    return tensor.dtype == static_cast<std::int32_t>(expected.dtype) && tensor.device == expected.device &&
+           tensor.reserved == 0 && tensor.shape[0] == expected.shape[0] && tensor.shape[1] == expected.shape[1] &&
+           tensor.shape[2] == expected.shape[2] && tensor.shape[3] == expected.shape[3] &&
+           (expected.shape[0] | expected.shape[1] | expected.shape[2]) >= 0;
 }
 
-/// Says why a tensor does not fit.
-[[gnu::cold]] halyard_status fail_fit(const halyard_tensor &tensor, const char *array, int index, const Asked &asked,
-                                      halyard_error *error) {
-    const auto &is = tensor.shape, &must = asked.shape;
+/// Fails, saying why a tensor is not as expected.
+[[gnu::cold]] halyard_status fail_unexpected(const halyard_tensor &tensor, const char *array, int index,
+                                             const Expected &expected, halyard_error *error) {
+    const auto &is = tensor.shape, &must = expected.shape;
     const bool is_on_cpu = tensor.device == HALYARD_CPU;
-    const bool is_record = asked.dtype == Dtype::uint8;
+    const bool is_record = expected.dtype == Dtype::uint8;
     const char *const not_negative = ", but must not be negative";
     return check_fields(
         ElementName(array, index).text,
         {{tensor.reserved != 0, HALYARD_ERROR_UNKNOWN_VALUE, "reserved", tensor.reserved, ", but must be 0"},
          {!to_dtype(tensor.dtype), HALYARD_ERROR_UNKNOWN_VALUE, "dtype", tensor.dtype, ", which is no dtype"},
-         {tensor.dtype != static_cast<std::int32_t>(asked.dtype), "dtype", name_of_dtype(tensor.dtype),
-          ", but the plan's is ", name_of(asked.dtype)},
+         {tensor.dtype != static_cast<std::int32_t>(expected.dtype), "dtype", name_of_dtype(tensor.dtype),
+          ", but the plan's is ", name_of(expected.dtype)},
          {!is_on_cpu && tensor.device != HALYARD_CUDA, HALYARD_ERROR_UNKNOWN_VALUE, "device", tensor.device,
           ", which is no device"},
-         {tensor.device != asked.device, HALYARD_ERROR_UNSUPPORTED, "device",
+         {tensor.device != expected.device, HALYARD_ERROR_UNSUPPORTED, "device",
           is_on_cpu ? "HALYARD_CPU (0)" : "HALYARD_CUDA (1)", ", but this call runs on ",
           is_on_cpu ? "HALYARD_CUDA only" : "HALYARD_CPU only"},
          {is[0] < 0, HALYARD_ERROR_SHAPE, "shape[0]", is[0], not_negative},
@@ -58,7 +58,7 @@ bool fits(const halyard_tensor &tensor, const Asked &asked) {
         error);
 }
 
-/// Checks the sizes of all tensors that are read. Of one whose size is not set nothing else may be there to read.
+/// Checks the `size` of all halyard_tensor structs that are read. Nothing else of a struct may be read before.
 halyard_status check_sizes(const halyard_plan &plan, const halyard_run_args &given, halyard_error *error) {
     for (int i = 0; i < plan.n_tensors; i++) {
         const bool is_x = given.x[i].size != sizeof(halyard_tensor);
@@ -69,15 +69,15 @@ halyard_status check_sizes(const halyard_plan &plan, const halyard_run_args &giv
     return HALYARD_OK;
 }
 
-// ---- Tensors: how they lie -----------------------------------------------------------------------------------------
+// ---- Tensors: strides ----------------------------------------------------------------------------------------------
 
 [[gnu::always_inline]] inline void set_strides(const halyard_tensor &tensor, Side &side) {
     const auto &shape = tensor.shape, &strides = tensor.strides;
     const std::int64_t batch = shape[0] > 1 ? strides[0] : 0;
-    side.batch = shape[1] == 1 ? 0 : batch;  // batch rows of one token are tokens of one row, see Positions
+    side.batch = shape[1] == 1 ? 0 : batch;  // batch rows of one token become tokens of one row, see TokenNumbers
     side.token = shape[1] == 1 ? batch : strides[1];
     side.head = shape[2] > 1 ? strides[2] : 0;
-    side.element = shape[3] > 1 ? strides[3] : 1;  // as if dense
+    side.element = shape[3] > 1 ? strides[3] : 1;  // one element counts as dense
 }
 
 halyard_status fail_reach(const halyard_tensor &tensor, const char *name, int index, halyard_error *error) {
@@ -87,7 +87,7 @@ halyard_status fail_reach(const halyard_tensor &tensor, const char *name, int in
                 strides[2], ", ", strides[3], "}");
 }
 
-bool lie_alike(const Side &a, const Side &b) {
+bool have_equal_strides(const Side &a, const Side &b) {
     return ((a.batch ^ b.batch) | (a.token ^ b.token) | (a.head ^ b.head) | (a.element ^ b.element)) == 0;
 }
 
@@ -97,27 +97,27 @@ Layout layout_of(const ProgramTensor &tensor) {
     return choose_layout(in.element, out.element, steps);
 }
 
-/// Chooses the kernel of a plain tensor, and fills in what it reads.
+/// Chooses the kernel of a plain tensor, and fills in the dims that it reads.
 [[gnu::always_inline]] inline void bind_kernel(const halyard_plan &plan, const TensorPlan &desc,
                                                const Positions &positions, ProgramTensor &tensor) {
     const std::int64_t n_pairs = plan.rotary_dim / 2;
-    const std::int64_t n_together = tensor.is_even ? positions.count() : positions.n_tokens;
+    const std::int64_t n_together = tensor.one_stride ? positions.count() : positions.n_tokens;
     tensor.kernel = &desc.kernel(tensor.in_place ? Place::in_place : Place::out_of_place, layout_of(tensor));
     set_view(*tensor.kernel, desc.out_pairing, n_pairs, tensor.n_heads, n_together, tensor.y);
     if (!tensor.in_place) {
         set_view(*tensor.kernel, desc.pairing, n_pairs, tensor.n_heads, n_together, tensor.x);
     }
-    tensor.is_one_call = tensor.is_even && n_together <= max_block_tokens && tensor.within_int32 &&
+    tensor.is_one_call = tensor.one_stride && n_together <= max_block_tokens && tensor.within_int32 &&
                          (tensor.in_place || desc.head_dim == plan.rotary_dim) && tensor.kernel->function != nullptr;
 }
 
-/// Fills in how the sides of a tensor lie.
+/// Fills in strides and reaches of a tensor's x and y, and whether it is in place.
 [[gnu::always_inline]] inline halyard_status bind_sides(const halyard_tensor &x, const halyard_tensor &y, int index,
                                                         const TensorPlan &desc, ProgramTensor &tensor,
                                                         halyard_error *error) {
     bool is_descending = false, unused = false, are_alike = false;
-    Reach reach_of_x = {0, 0}, reach_of_y = {0, 0};     // in registers: what was just stored would be slow to copy
-    tensor.in_place = !desc.reads_x && !desc.writes_y;  // the KV path reads what it writes
+    Reach reach_of_x = {0, 0}, reach_of_y = {0, 0};     // locals, since reading back a struct just stored would be slow
+    tensor.in_place = !desc.reads_x && !desc.writes_y;  // re-rotation in a cache, which is read and written
     if (desc.writes_y) {
         set_strides(y, tensor.y);
         if (!find_reach(y.shape, y.strides, desc.out_bytes, &reach_of_y, &is_descending)) {
@@ -132,7 +132,7 @@ Layout layout_of(const ProgramTensor &tensor) {
     }
     if (desc.reads_x) {
         set_strides(x, tensor.x);
-        are_alike = desc.writes_y && lie_alike(tensor.x, tensor.y) && desc.bytes == desc.out_bytes &&
+        are_alike = desc.writes_y && have_equal_strides(tensor.x, tensor.y) && desc.bytes == desc.out_bytes &&
                     desc.in_dim == desc.out_dim;
         reach_of_x = reach_of_y;
         if (!are_alike && !find_reach(x.shape, x.strides, desc.bytes, &reach_of_x, &unused)) {
@@ -154,21 +154,21 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
     const halyard_plan &plan = *program.plan;
     HALYARD_TRY(check_sizes(plan, given, error));
     const std::int64_t *const first = given.x[0].shape;
-    // Tokens are counted here as positions count them: batch rows of one token are tokens of one row.
+    // Batch rows of one token become tokens of one row, as in TokenNumbers.
     program.positions.n_batch = first[1] == 1 ? 1 : first[0];
     program.positions.n_tokens = first[1] == 1 ? first[0] : first[1];
     program.is_empty = true;
     for (int i = 0; i < plan.n_tensors; i++) {
         const TensorPlan &desc = plan.tensors[i];
         const halyard_tensor &x = given.x[i], &y = given.y[i];
-        Asked asked = {desc.dtype, device, {first[0], first[1], x.shape[2], desc.in_dim}};
-        if (!fits(x, asked)) {
-            return fail_fit(x, "x", i, asked, error);
+        Expected expected = {desc.dtype, device, {first[0], first[1], x.shape[2], desc.in_dim}};
+        if (!fits(x, expected)) {
+            return fail_unexpected(x, "x", i, expected, error);
         }
-        asked.dtype = desc.out_dtype;
-        asked.shape[3] = desc.out_dim;
-        if (desc.writes_y && !fits(y, asked)) {
-            return fail_fit(y, "y", i, asked, error);
+        expected.dtype = desc.out_dtype;
+        expected.shape[3] = desc.out_dim;
+        if (desc.writes_y && !fits(y, expected)) {
+            return fail_unexpected(y, "y", i, expected, error);
         }
         ProgramTensor &tensor = program.tensors[i];
         tensor.n_heads = first[0] != 0 && first[1] != 0 ? x.shape[2] : 0;
@@ -181,11 +181,11 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
         tensor.lists_x = desc.reads_x && !tensor.in_place;
         tensor.lists_y = desc.writes_y;
         tensor.kernel = tensor.large = nullptr;
-        tensor.is_one_call = tensor.is_even = false;
+        tensor.is_one_call = tensor.one_stride = false;
         if (desc.is_plain()) {
             const std::int64_t n_tokens = program.positions.n_tokens;
-            tensor.is_even = program.positions.n_batch == 1 || (tensor.x.batch == n_tokens * tensor.x.token &&
-                                                                tensor.y.batch == n_tokens * tensor.y.token);
+            tensor.one_stride = program.positions.n_batch == 1 || (tensor.x.batch == n_tokens * tensor.x.token &&
+                                                                   tensor.y.batch == n_tokens * tensor.y.token);
         }
         if (desc.is_plain() && device == HALYARD_CPU) {
             bind_kernel(plan, desc, program.positions, tensor);
@@ -196,17 +196,17 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
 
 // ---- Large outputs -------------------------------------------------------------------------------------------------
 
-/// Whether all heads and their halves begin on a cache line if y does: then a kernel stores whole lines.
+/// Whether all heads and their halves begin on a cache line if y does, so that a kernel stores whole lines.
 bool is_on_cache_lines(const TensorPlan &desc, const Side &y, std::int64_t rotary_dim) {
     const std::int64_t half = desc.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
     const std::int64_t steps = y.batch | y.token | y.head | half | (desc.rotary_offset * y.element);
     return (steps * desc.bytes & 63) == 0;
 }
 
-/// Has outputs stored non-temporally if together they are as large as a kernel says. Such outputs would evict each
-/// other from the caches anyway, and a non-temporal store does not read a line before it overwrites it. f32 4096 x 40 x
-/// 128 takes .72 of the time. With a reader of the whole output behind it, it takes 1.11 at 8 MiB, .89 at 16, .87 at 32
-/// and .76 at 128 (half, AVX2; Zen 4, 32 MiB of third-level cache, 2026-11).
+/// Sets `large` of tensors if the run's outputs together have the non_temporal_mib of a kernel. Such outputs would
+/// evict each other from the CPU's caches anyway, and a non-temporal store does not read the line that it overwrites.
+/// Time relative to normal stores (half pairing, f32, AVX2; Zen 4, 32 MiB of L3 cache, 2026-11): 0.72 for 4096 tokens
+/// of 40 heads of 128; if all output is read afterwards, 1.11 at 8 MiB, 0.89 at 16, 0.87 at 32 and 0.76 at 128 MiB.
 void choose_large_kernels(Program &program) {
     const halyard_plan &plan = *program.plan;
     std::uint64_t written =
@@ -241,9 +241,8 @@ void choose_large_kernels(Program &program) {
 
 // ---- Angles and threads --------------------------------------------------------------------------------------------
 
-/// Checks that it is clear which of the caller's rows a token reads. Rows by token belong to one shape of run. Others
-/// are found by position: without positions several batch rows would all read the same rows, which is not what a caller
-/// of rows for [batch, 1] tokens means.
+/// Checks, for a GIVEN source, that each token has a row. Rows by token fit one shape of run. Other rows are found by
+/// position: without positions all batch rows would read the same rows, which nobody with [batch, 1] tokens means.
 halyard_status bind_given_rows(const halyard_angle_source &angles, std::int64_t n_batch, std::int64_t n_tokens,
                                Program &program, halyard_error *error) {
     const bool has_positions = program.positions.is_given;
@@ -267,10 +266,9 @@ halyard_status bind_given_rows(const halyard_angle_source &angles, std::int64_t 
     return HALYARD_OK;
 }
 
-/// Below this much data for each thread, handing work over (2.5 us) costs more than it saves. Two threads of a spinning
-/// pool against one, in place, heads of 128 in the L2 cache: f32 0.78 times as fast with 128 KiB each and 1.12 times
-/// with 256 KiB, bf16 and f16 0.9 and 0.8 times with 16 KiB and 1.5 and 1.3 times with 64 KiB (Zen 4, x86_avx2,
-/// 2026-11).
+/// The least data for each thread; with less, handing work over (2.5 us) costs more than it saves. Speed of two threads
+/// of a spinning pool relative to one (in place, heads of 128, in the L2 cache; Zen 4, x86_avx2, 2026-11): f32 0.78
+/// with 128 KiB for each thread and 1.12 with 256 KiB; bf16 0.9 with 16 KiB and 1.5 with 64 KiB; f16 0.8 and 1.3.
 constexpr std::int64_t bytes_worth_a_thread(Dtype dtype) { return (dtype == Dtype::f32 ? 256 : 48) << 10; }
 
 halyard_status bind_executor(const halyard_executor *executor, Program &program, halyard_error *error) {
@@ -294,7 +292,7 @@ halyard_status bind_executor(const halyard_executor *executor, Program &program,
     return HALYARD_OK;
 }
 
-/// Checks the fields of args that are neither tensors nor positions.
+/// Checks the fields of args other than tensors and positions.
 halyard_status check_args(const halyard_plan &plan, const halyard_run_args &given, halyard_error *error) {
     const bool rotates = plan.rotary_dim != 0;
     if (rotates) {
@@ -317,7 +315,7 @@ halyard_status check_args(const halyard_plan &plan, const halyard_run_args &give
     return HALYARD_OK;
 }
 
-/// Reads the positions by which a run rotates.
+/// Reads the positions of a run that rotates, and decides whether kernels read the source's rows.
 halyard_status bind_angles(const halyard_run_args &given, Program &program, halyard_error *error) {
     const halyard_angle_source &angles = *given.angles;
     const std::int64_t n_batch = given.x->shape[0], n_tokens = given.x->shape[1];

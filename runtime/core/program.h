@@ -1,5 +1,5 @@
-// A run is bind and call. bind reads a plan, angles and shapes, checks all of them, and makes a program. call brings
-// the pointers, and does what the program says. halyard_run has its program on the stack, a bound run on the heap.
+// A run is bind, then call. bind reads a plan, angles and shapes, checks all of them, and makes a program. call takes
+// the program and pointers, and rotates. halyard_run has its program on the stack, a bound run on the heap.
 #pragma once
 
 #include "angles/angle_source.h"
@@ -11,26 +11,26 @@
 
 namespace halyard {
 
-/// x or y of a tensor: all but its address. Strides are in elements, and 0 where there is one.
+/// x or y of a tensor, without its address. Strides are in elements, and 0 in dimensions of size 1.
 struct Side {
     std::int64_t batch, token, head, element;
-    std::int64_t pair, member;  // from pair to pair, and from one member of a pair to the other
-    std::int64_t window;        // in bytes, from a head's first element to its first pair
+    std::int64_t pair, member;  // strides from pair to pair, and from one member of a pair to the other
+    std::int64_t window;        // offset in bytes of a head's first pair from its first element
     Reach reach;
     halyard_dimension dims[4];  // pairs, members, heads and tokens, as the kernel reads them
 };
 
-/// One tensor of a program. In place, no pairs and dims of x are set. Of a tensor that is not plain only n_heads,
-/// in_place, and the strides and reaches of the sides that it has are set.
+/// One tensor of a program. In place, pair, member and dims of x are not set. If the tensor is not plain, only n_heads,
+/// in_place, and the strides and reaches of x and y, where it has them, are set.
 struct ProgramTensor {
-    std::int64_t n_heads;  // 0 where the tensor has no elements; nothing else is set then
+    std::int64_t n_heads;  // 0 if the tensor has no elements; nothing else is set then
     bool in_place;
-    bool lists_x, lists_y;  // whether the memory of x and of y is looked at; in place, y is the same
-    bool is_even;           // all tokens, also those of different batch rows, follow each other with one stride
-    bool is_one_call;       // one call of kernel, with dims as they are here, does all tokens that a block can have
-    bool within_int32;      // a kernel's 32-bit offsets reach all of it
-    const Kernel *kernel;   // its function is NULL where the reference does it
-    const Kernel *large;    // NULL, or what serves as kernel where y begins on a cache line, with non-temporal stores
+    bool lists_x, lists_y;  // whether list_memory lists x and y; in place, only y, which is the same memory
+    bool one_stride;        // all tokens, through all batch rows, are one stride apart
+    bool is_one_call;       // one call of the kernel, with these dims, can rotate all tokens of a block
+    bool within_int32;      // a kernel's 32-bit offsets reach all elements
+    const Kernel *kernel;   // its function is NULL for the reference
+    const Kernel *large;    // NULL, or the kernel with non-temporal stores, to be used if y begins on a cache line
     Side x, y;
 
     const Side &in() const noexcept { return in_place ? y : x; }
@@ -39,17 +39,17 @@ struct ProgramTensor {
 struct Program {
     const halyard_plan *plan;
     const halyard_angle_source *angles;  // NULL if no tensor is rotated
-    Positions positions;                 // of the tokens that all tensors have
+    Positions positions;                 // one for each token; all tensors have the same tokens
     BadPosition bad_position;
     bool is_empty;              // no tensor has an element
-    bool reads_rows;            // kernels read the rows of angles where they lie; else rows are made
+    bool reads_rows;            // kernels read the rows of angles where they are in memory; else rows are made
     std::int64_t n_tasks;       // 1: the executor is not called
-    halyard_executor executor;  // n_threads is 0 where there is none
+    halyard_executor executor;  // n_threads is 0 if there is none
     ProgramTensor tensors[HALYARD_MAX_TENSORS];
 };
 
-/// Checks everything that is no pointer, and fills in the program. (args' pointers tell whether tensors are in place.)
-/// device: where the tensors must lie. Kernels are chosen for the CPU only.
+/// Checks all arguments except pointers, and fills in the program. (It compares data of x and y only to see whether a
+/// tensor is in place.) device: where the tensors' memory must be. Kernels are chosen for the CPU only.
 halyard_status bind(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Program *program,
                     halyard_error *error) noexcept;
 

@@ -1,4 +1,4 @@
-// The portable reference. It gives the same bits as every target. Compiled without contraction.
+// The portable reference. It gives the same bits as every target, so it is compiled without contraction to fma.
 #include "angles/phase.h"
 #include "core/rotate.h"
 
@@ -8,7 +8,7 @@ namespace halyard {
 
 namespace {
 
-/// The arithmetic of phase.h on numbers.
+/// The operations of phase.h on plain floats and integers. (Kernels have them on Halide's Exprs.)
 struct PortableMath {
     using Float = float;
     using Word = std::uint32_t;
@@ -32,7 +32,7 @@ struct PortableMath {
     static float to_float(std::int32_t i) noexcept { return static_cast<float>(i); }
 };
 
-/// Rotates a head by the row whose first number this is. x and y are at the first pair, and may be one.
+/// Rotates a head by the row that begins at float `first` of rows. x and y point to the first pair, and may be equal.
 template <typename Storage>
 void rotate_head(const Side &in, const Side &out, std::uint32_t sin_sign, const char *x, char *y, const Rows &rows,
                  std::int64_t first) {

@@ -15,8 +15,8 @@ namespace halyard {
 /// The largest offset that a generated kernel's 32-bit arithmetic can hold.
 inline constexpr std::int64_t max_offset = INT32_MAX;
 
-/// Sets a dimension as a kernel reads it. Kernels do not read min, which is always 0. Both numbers go in one store,
-/// because stores are what limits a call for a single head.
+/// Sets extent and stride of a dimension; kernels do not read min. One store writes both numbers, because stores limit
+/// the speed of a call for a single head.
 inline void set_dimension(halyard_dimension &dim, std::int64_t extent, std::int64_t stride) noexcept {
     const std::int32_t numbers[2] = {static_cast<std::int32_t>(extent), static_cast<std::int32_t>(stride)};
     const auto both = std::bit_cast<std::uint64_t>(numbers);
@@ -24,7 +24,7 @@ inline void set_dimension(halyard_dimension &dim, std::int64_t extent, std::int6
     std::memcpy(&dim.extent, &both, sizeof(both));
 }
 
-/// Sets a buffer as a kernel reads it. Kernels read only host and dim, and of a dimension only extent and stride.
+/// Sets host and dim of a buffer; kernels read nothing else of it.
 inline void set_buffer(halyard_buffer &buffer, const void *host, const halyard_dimension *dims) noexcept {
     buffer.host = static_cast<std::uint8_t *>(const_cast<void *>(host));
     buffer.dim = const_cast<halyard_dimension *>(dims);
@@ -33,7 +33,7 @@ inline void set_buffer(halyard_buffer &buffer, const void *host, const halyard_d
 /// Rows of cos and sin as kernels read them, for some pairs.
 struct Rows {
     halyard_buffer cos, sin;    // floats, at any address
-    halyard_dimension dims[2];  // of both: pairs, rows
+    halyard_dimension dims[2];  // of cos and sin: pairs, rows
     std::int64_t first_pair, n_pairs;
 
     Rows(const void *cos_rows, const void *sin_rows, std::int64_t n_rows, std::int64_t stride_row, std::int64_t first,
@@ -48,19 +48,19 @@ struct Rows {
     Rows &operator=(const Rows &) = delete;
 };
 
-/// The tokens whose rows are found or made at once.
+/// Tokens whose rows are found or made together.
 struct TokenBlock {
     std::int64_t first, n_tokens;      // counted through all batch rows
     const std::int32_t *row_of_token;  // [n_tokens]
 };
 
-/// x or y of a kernel's call: the first pair, and pairs, members, heads and tokens.
+/// x or y of a kernel's call: the address of the first pair, and the dimensions [pairs, members, heads, tokens].
 struct Operand {
     const void *data;
     const halyard_dimension *dims;
 };
 
-/// Calls a kernel. In place, x is not looked at.
+/// Calls a kernel. In place, x is ignored.
 inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows, const TokenBlock &block,
                         bool in_place, const Operand &x, const Operand &y) noexcept {
     halyard_buffer tokens, from, to;
@@ -74,13 +74,13 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
     kernel.function(&tokens, &rows.cos, &rows.sin, sin_sign, in_place ? &to : &from, &to);
 }
 
-/// Sets the strides between the pairs of a side, and what a kernel reads of it. (Inline for the cost of a run.)
+/// Sets pair, member and dims of a side, for this kernel and pairing. (Inline for the cost of a run.)
 [[gnu::always_inline]] inline void set_view(const Kernel &kernel, Pairing pairing, std::int64_t n_pairs,
                                             std::int64_t n_heads, std::int64_t n_tokens, Side &side) noexcept {
     const bool is_half = pairing == Pairing::half;
     side.pair = is_half ? side.element : 2 * side.element;
     side.member = is_half ? n_pairs * side.element : side.element;
-    // An element of a packed kernel is two of the tensor's, a whole pair if it is interleaved: strides are even.
+    // A packed kernel's element is two of the tensor's (a whole pair if interleaved), so strides are halved.
     const int halve = kernel.packed ? 1 : 0;
     const bool pair_in_word = kernel.packed && !is_half;
     set_dimension(side.dims[0], pair_in_word ? n_pairs : n_pairs >> halve, pair_in_word ? 1 : side.pair);
@@ -89,22 +89,22 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
     set_dimension(side.dims[3], n_tokens, side.token >> halve);
 }
 
-/// Some heads of tokens that follow each other with one stride.
+/// Some heads of tokens that are one stride apart.
 struct Stretch {
     const char *x;  // the first element of the first head of the first token
     char *y;
     const std::int32_t *row_of_token;  // [n_tokens]
     std::int64_t n_heads, n_tokens;
-    std::int64_t in_token, out_token;  // strides
+    std::int64_t in_token, out_token;  // strides between tokens
 };
 
-/// How much of a stretch one call's 32-bit offsets reach.
+/// How many heads and tokens of a stretch the 32-bit offsets of one kernel's call can reach.
 struct Limits {
     std::int64_t heads, tokens;  // 0: not even one head
 };
 Limits find_limits(const ProgramTensor &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept;
 
-/// Calls function(part) for the parts of a stretch that one call of a kernel reaches.
+/// Calls function(part) for parts of a stretch that are within the limits.
 template <typename Function>
 void for_each_part(const TensorPlan &desc, const ProgramTensor &tensor, const Stretch &stretch, const Limits &limits,
                    const Function &function) {
@@ -121,29 +121,29 @@ void for_each_part(const TensorPlan &desc, const ProgramTensor &tensor, const St
     }
 }
 
-/// What a kernel reads of one side of such a part, whose tokens are `token` elements apart: what set_view made, with
-/// other extents.
+/// Sets the dims of one side of such a part, whose tokens are `token` elements apart: set_view's strides, the part's
+/// extents.
 void set_part(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part, std::int64_t token,
               halyard_dimension (&dims)[4]) noexcept;
 
-/// Rotates a stretch, in several calls where one would reach too far, and copies what is beside the window. rows is
-/// NULL for a tensor that is not rotated but copied.
+/// Rotates a stretch, in several calls if it exceeds the limits of one, and copies the elements beside the window. rows
+/// is NULL for a tensor that is only copied.
 void rotate(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor, const Stretch &stretch,
             Rows *rows, bool past_caches) noexcept;
 
 // ---- The portable reference (reference.cpp): what kernels compute, in plain C++ with std::fma ---------------------
 
-/// Calls function(storage) with what converts elements of a dtype that rotates: F32{} and so on.
+/// Calls function(storage) with the converter of a dtype that can be rotated: F32{}, F16{} or BF16{}.
 template <typename Function>
 void with_storage(Dtype dtype, const Function &function) {
     dtype == Dtype::f32 ? function(F32{}) : dtype == Dtype::f16 ? function(F16{}) : function(BF16{});
 }
 
-/// Rotates a stretch in the canonical form of generators/arithmetic/rotation.h. Serves any strides.
+/// Rotates a stretch of any strides, with the arithmetic of generators/arithmetic/rotation.h.
 void rotate_reference(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor,
                       const Stretch &stretch, const Rows &rows) noexcept;
 
-/// The arithmetic of generators/rows_generator.cpp, for one row.
+/// Makes one row, with the arithmetic of generators/rows_generator.cpp.
 void phase_row_reference(std::int32_t position, const Phases &phases, std::int64_t n_pairs, float *cos_row,
                          float *sin_row) noexcept;
 

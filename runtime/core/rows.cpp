@@ -18,7 +18,7 @@ halyard_status check_positions(const RowInput &input, const TokenSet *tokens, ha
 
 namespace {
 
-/// A buffer as a kernel reads it. Strides of dimension 0 are always 1.
+/// A kernel's buffer of up to three dimensions. The stride of dimension 0 is always 1.
 struct Buffer {
     halyard_buffer header;
     halyard_dimension dims[3];
@@ -52,7 +52,7 @@ void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std:
 
 namespace {
 
-/// Copies rows that lie in memory, or widens them to float: as many at a time as follow each other.
+/// Copies rows of a source that has them in memory, and widens them to float, consecutive rows together.
 void copy_rows(const halyard_angle_source &angles, const RowKernels &kernels, const std::int32_t *row_of_token,
                std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) {
     const Dtype dtype = angles.rows_dtype;
@@ -83,20 +83,20 @@ void copy_rows(const halyard_angle_source &angles, const RowKernels &kernels, co
     }
 }
 
-/// Pairs that all read one axis.
+/// A range of pairs, and the axis whose positions they read.
 struct Band {
     std::int32_t axis;
     std::int64_t first_pair, n_pairs;
 };
 
-void make_band(const RowInput &input, const RowKernels &kernels, const Band &band, std::int64_t first, std::int64_t n,
-               const RowOutput &out) {
+void make_axis_rows(const RowInput &input, const RowKernels &kernels, const Band &band, std::int64_t first,
+                    std::int64_t n, const RowOutput &out) {
     const auto &[axis, first_pair, n_pairs] = band;
     if (n_pairs <= 0) {
         return;
     }
     std::int32_t found[max_block_tokens];
-    find_rows(input, axis, first, n, found);  // all were found before, or another thread is writing the positions
+    find_rows(input, axis, first, n, found);  // positions were checked; false only if another thread changes them now
     const halyard_angle_source &angles = *input.angles;
     if (angles.has_rows()) {
         copy_rows(angles, kernels, found, n, first_pair, n_pairs, out);
@@ -107,8 +107,8 @@ void make_band(const RowInput &input, const RowKernels &kernels, const Band &ban
     }
 }
 
-/// Copies an axis' own pairs from rows of n_pairs pairs, those of other axes among them.
-void take_own_pairs(const PairAxes::Span &span, std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
+/// Copies only the pairs that belong to an axis, from rows that were made for all pairs of a range.
+void copy_own_pairs(const PairAxes::Span &span, std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
                     const RowOutput &from, const RowOutput &to) {
     const std::int32_t *const begin = std::lower_bound(span.own, span.own + span.n_own, first_pair);
     const std::int32_t *const end = std::lower_bound(begin, span.own + span.n_own, first_pair + n_pairs);
@@ -133,7 +133,7 @@ void make_rows(const RowInput &input, const RowKernels &kernels, std::int64_t fi
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept {
     const PairAxes &axes = input.angles->axes;
     if (axes.n_axes == 1) {
-        make_band(input, kernels, {0, first_pair, n_pairs}, first, n, out);
+        make_axis_rows(input, kernels, {0, first_pair, n_pairs}, first, n, out);
         return;
     }
     for (std::int32_t axis = 0; axis < axes.n_axes; axis++) {
@@ -141,13 +141,13 @@ void make_rows(const RowInput &input, const RowKernels &kernels, std::int64_t fi
         const std::int64_t begin = std::max(span.first, first_pair);
         const std::int64_t n_here = std::min(span.last, first_pair + n_pairs) - begin;
         const RowOutput its = {out.data + begin - first_pair, out.stride_token, out.stride_sin};
-        if (span.comes_first) {  // pairs in between are written by axes that follow
-            make_band(input, kernels, {axis, begin, n_here}, first, n, its);
+        if (span.comes_first) {  // pairs of other axes within its span are overwritten by those axes
+            make_axis_rows(input, kernels, {axis, begin, n_here}, first, n, its);
         } else if (n_here > 0) {
             float made[made_floats];
             const RowOutput whole = {made, 2 * n_here, n_here};
-            make_band(input, kernels, {axis, begin, n_here}, first, n, whole);
-            take_own_pairs(span, n, begin, n_here, whole, its);
+            make_axis_rows(input, kernels, {axis, begin, n_here}, first, n, whole);
+            copy_own_pairs(span, n, begin, n_here, whole, its);
         }
     }
 }

@@ -10,14 +10,13 @@
 
 namespace halyard {
 
-/// Tokens that are looked at together at most: enough to make a kernel's call cheap, few enough for their rows to be on
-/// the stack.
+/// The most tokens of a block: enough to make a kernel's call cheap, few enough for arrays of them on the stack.
 inline constexpr std::int64_t max_block_tokens = 256;
 
-/// Room for made rows on the stack: 16 KiB, half a first-level cache, so that they are still cached when they are read.
+/// Room for made rows on the stack: 16 KiB, half an L1 cache, so that they are still cached when they are read.
 inline constexpr std::int64_t made_floats = 4096;
 
-/// What tells the rows of a call's tokens.
+/// What determines the rows of a call's tokens.
 struct RowInput {
     const halyard_angle_source *angles;
     const Positions *positions;
@@ -25,13 +24,13 @@ struct RowInput {
     BadPosition bad_position;
 };
 
-/// Finds the rows of tokens first … first + n - 1 on an axis: numbers of rows, or of a source of phases the positions
-/// that count. False where a position has none under the policy; it gets that of position 0 then.
+/// Fills found[i] for the tokens first … first + n - 1 on an axis, under the policy for bad positions: with the number
+/// of a row, or for PHASE with a position. Returns false if a bad position is an error; that token gets position 0.
 [[gnu::always_inline]] inline bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first,
                                              std::int64_t n, std::int32_t *found) noexcept {
     const halyard_angle_source &angles = *input.angles;
     const Positions &positions = *input.positions;
-    const std::int64_t origin = angles.has_rows() ? angles.first : 0;  // the position whose number is 0
+    const std::int64_t origin = angles.has_rows() ? angles.first : 0;  // the position of row 0
     std::int64_t batch = first < positions.n_tokens ? 0 : first / positions.n_tokens;
     std::int64_t token = first - batch * positions.n_tokens;
     bool all = true;
@@ -51,32 +50,32 @@ struct RowInput {
     return all;
 }
 
-/// Fails, naming the first bad position, unless every token of the set has a row under the policy. NULL: all tokens.
+/// Fails, naming the first bad position, if one is an error for a token of the set. NULL: all tokens.
 halyard_status check_positions(const RowInput &input, const TokenSet *tokens, halyard_error *error) noexcept;
 
-/// How many tokens and pairs of rows are made at once.
+/// How many tokens, and how many pairs of each row, are made at once, so that they fit in made_floats.
 struct RowBlock {
     std::int64_t n_tokens, n_pairs;
 };
 RowBlock row_block(std::int64_t rotary_dim) noexcept;
 
-/// Where rows go: cos of pair k of token t is at data[t * stride_token + k], sin is stride_sin further.
+/// Where rows are written: cos of pair k of token t to data[t * stride_token + k], its sin stride_sin floats later.
 struct RowOutput {
     float *data;
     std::int64_t stride_token, stride_sin;
 };
 
-/// Frequencies and attention_factor as a source of phases has them.
+/// Frequencies and attention_factor of a PHASE source, as halyard_rows_phase_kernel takes them.
 struct Phases {
     const std::uint32_t *turns_high, *turns_low;
     float scale_high, scale_low;
 };
 
-/// Makes the rows of n tokens from their positions and some pairs' frequencies.
+/// Makes the rows of n_tokens positions, for the pairs of `phases`.
 void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std::int32_t *positions,
                      std::int64_t n_tokens, std::int64_t n_pairs, const RowOutput &out) noexcept;
 
-/// Makes pairs first_pair … first_pair + n_pairs - 1 of the rows of n tokens, at most a RowBlock.
+/// Makes pairs first_pair … first_pair + n_pairs - 1 of the rows of tokens first … first + n - 1, at most a RowBlock.
 void make_rows(const RowInput &input, const RowKernels &kernels, std::int64_t first, std::int64_t n,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept;
 

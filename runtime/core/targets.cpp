@@ -35,7 +35,7 @@ TargetSet built_targets() {
     return built;
 }
 
-/// Finds a target by name and checks that it can be used. source says where the name came from.
+/// Finds a target by name and checks that it can be used. source says in error messages where the name came from.
 halyard_status find_target(const char *name, const char *source, Target *found, halyard_error *error) {
     for (std::int32_t i = 0; i < n_targets; i++) {
         if (std::strcmp(name, words[i].name) != 0) {
@@ -137,7 +137,7 @@ halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info,
     TargetSet allowed = 0;
     halyard_error environment_error = {sizeof(halyard_error), HALYARD_OK, ""};
     if (allowed_targets(nullptr, nullptr, &allowed, &environment_error) != HALYARD_OK) {
-        reason.add(environment_error.message);  // a plan would fail with this sentence
+        reason.add(environment_error.message);  // halyard_create_plan would fail with this message
     } else if ((allowed & bit(target)) == 0) {
         reason.add(why_not(target));
     } else if ((allowed & (bit(target) - 1)) != 0) {

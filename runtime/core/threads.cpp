@@ -4,7 +4,7 @@ namespace halyard {
 
 namespace {
 
-/// Whether a task exists and nobody has begun it. In place, a task done twice would rotate twice.
+/// Whether a task exists and has not been started yet: in place, a task that runs twice would rotate twice.
 bool may_start(SharedCall &shared, std::int64_t index) {
     const std::uint64_t bit = std::uint64_t(1) << (index & 63);
     return index >= 0 && index < shared.n_tasks && (shared.started[index / 64].fetch_or(bit) & bit) == 0;

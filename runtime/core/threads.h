@@ -1,4 +1,4 @@
-// Shares a call out to an executor.
+// Divides a call between the tasks of an executor.
 #pragma once
 
 #include "base/error.h"
@@ -9,7 +9,7 @@
 
 namespace halyard {
 
-/// The shares of a call, as tasks of an executor.
+/// A call that an executor runs: each task is a share of it.
 struct SharedCall {
     void (*function)(const void *context, const Share &share);
     const void *context;
@@ -18,7 +18,7 @@ struct SharedCall {
     std::atomic<std::int64_t> n_refused{0};
     std::atomic<std::uint64_t> started[1024 / 64] = {};  // a bit for each task; an executor has at most 1024 threads
 
-    /// Has the executor do all of them.
+    /// Runs all tasks on the executor. Fails if it fails or does not run each task once.
     halyard_status run(const halyard_executor &executor, halyard_error *error) noexcept;
 };
 

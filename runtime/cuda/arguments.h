@@ -1,4 +1,4 @@
-// The arguments of a kernel's call: their addresses, in the order of launch_fields.h. Arrays are Halide's buffers.
+// The arguments of a kernel's call: their addresses, in the order of launch_fields.h. Arrays are halide_buffer_t.
 #pragma once
 
 #include "core/kernel_abi.h"
@@ -9,7 +9,7 @@
 
 namespace halyard::cuda {
 
-/// halide_type_t: code, bits, and one lane.
+/// Halide's halide_type_t as a number: code, bits, and one lane.
 template <typename T>
 inline constexpr auto type_code = std::is_floating_point_v<T> ? 2u
                                   : std::is_unsigned_v<T>     ? 1u
@@ -17,14 +17,14 @@ inline constexpr auto type_code = std::is_floating_point_v<T> ? 2u
 template <typename T>
 inline constexpr std::uint32_t halide_type = type_code<T> | 8 * sizeof(T) << 8 | 1 << 16;
 
-/// What stays where it is, because its address is taken.
+/// A base of classes that cannot be copied or moved, because a list holds their addresses.
 struct Fixed {
     Fixed() = default;
     Fixed(const Fixed &) = delete;
     Fixed &operator=(const Fixed &) = delete;
 };
 
-/// A kernel's view of an array of at most four dimensions.
+/// The buffer by which a kernel gets an array of at most four dimensions.
 class View : Fixed {
 public:
     View(Address place, std::uint32_t type) : buffer_{}, dims_{} {
@@ -36,13 +36,13 @@ public:
         buffer_.dim = dims_;
     }
 
-    /// Sets where it begins. Its dimensions are still to be added.
+    /// Sets the address of its first element. Its dimensions are still to be added.
     View &begin_at(Address place) {
         buffer_.device = place;
         return *this;
     }
     View &add(std::int64_t extent, std::int64_t stride) {
-        // A stride that is not walked may be anything at all; a stride of 1 is what a kernel counts on.
+        // The caller's stride of a dimension of size 1 may be anything; but kernels rely on strides of 1.
         const bool is_walked = extent > 1 || stride == 1;
         dims_[buffer_.dimensions++] = {0, static_cast<std::int32_t>(extent),
                                        static_cast<std::int32_t>(is_walked ? stride : 0), 0};
@@ -55,14 +55,14 @@ private:
     halyard_dimension dims_[4];
 };
 
-/// Holds addresses. What they point to must live until the kernel is called.
+/// The list of addresses of a call's arguments, which must live until the kernel is called.
 class Arguments : Fixed {
 public:
-    /// The place of the next argument.
+    /// The list's entry for the next argument.
     void **next() { return &list_[n_++]; }
     void add(View &view) { *next() = view.get(); }
 
-    /// All of them, behind the call's context.
+    /// The whole list, with the call's context as its first argument.
     void **get(const Call &call) {
         context_ = &call;
         list_[0] = &context_;
@@ -75,7 +75,7 @@ private:
     int n_ = 1;
 };
 
-/// The Side of LaunchFields that is the arguments of a call.
+/// The Side of LaunchFields for the runtime: each field is an argument of a call.
 struct ArgumentSide {
     using Owner = Arguments;
 
@@ -116,19 +116,19 @@ struct ArgumentSide {
 using Fields = LaunchFields<ArgumentSide>;
 
 inline void set_positions(Fields::Positions &to, const LaunchPositions &given, std::int64_t n_tokens,
-                          const Covered &covered) {
+                          const ValidRange &valid) {
     to.positions.begin_at(given.place)
         .add(given.n_words, 1)
         .add(n_tokens, given.stride_token * given.n_words)
-        .add(covered.n_axes, given.stride_axis * given.n_words);
+        .add(valid.n_axes, given.stride_axis * given.n_words);
     to.start = given.start;
     to.step = given.step;
-    to.first = covered.first;
-    to.last = covered.last;
+    to.first = valid.first;
+    to.last = valid.last;
 }
 
-/// Sets the slots of some tokens: those of a check, or of the KV path. Without slots a kernel loads others and ignores
-/// them.
+/// Sets the slots of some tokens, for a check or for the KV path. A kernel loads slots even if there are none, and
+/// ignores them; then `others` gives it readable memory.
 template <typename AnyFields>
 void set_slots(AnyFields &to, const LaunchPositions &slots, const LaunchPositions &others, std::int64_t n_tokens) {
     const LaunchPositions &given = slots.place != 0 ? slots : others;
@@ -147,7 +147,7 @@ inline void set_angles(Fields::Angles &to, const Launch &launch, const LaunchPos
     const auto set_rows = [&](auto &rows, const void *memory) {
         rows.begin_at(address_of(memory)).add(n_pairs, 1).add(angles.n_rows, source.stride_row);
     };
-    set_rows(to.first_rows, angles.first_rows);  // a kernel reads rows either as floats or as halves
+    set_rows(to.first_rows, angles.first_rows);  // a kernel reads rows as floats or, as `form` says, as 16-bit words
     set_rows(to.second_rows, angles.second_rows);
     set_rows(to.first_halves, angles.first_rows);
     set_rows(to.second_halves, angles.second_rows);

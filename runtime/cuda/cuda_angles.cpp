@@ -12,14 +12,14 @@ namespace halyard::cuda {
 
 namespace {
 
-/// Says what a copy on a device has of its source, but for memory of its own.
+/// Fills in the properties of a device's copy of a source, without memory.
 void describe(const halyard_angle_source &source, DeviceAngles &out) {
     AngleShape &shape = out.source;
     shape = source;
     out.source.axes.n_axes = source.axes.n_axes;
-    shape.is_direct = false;  // for no kernel of the CPU
+    shape.is_direct = false;  // that is for kernels of the CPU
     if (source.kind != AngleKind::given) {
-        shape.cos_memory = shape.sin_memory = {0, 0};  // the CPU's, which outputs cannot meet
+        shape.cos_memory = shape.sin_memory = {0, 0};  // host memory, which a device's outputs cannot overlap
     }
     out.form = source.kind == AngleKind::phase    ? AngleForm::phase
                : source.rows_dtype == Dtype::f16  ? AngleForm::rows_f16
@@ -28,8 +28,7 @@ void describe(const halyard_angle_source &source, DeviceAngles &out) {
     out.n_rows = source.kind == AngleKind::phase ? 1 : source.n_rows;
 }
 
-/// Uploads the axis that each pair reads, with a zero after them, and the rows or frequencies that a source owns: all
-/// into one piece of memory.
+/// Uploads to one allocation: the axis of each pair, then a zero, then the rows or frequencies that a source owns.
 halyard_status upload(halyard_cuda_angles &angles, const halyard_angle_source &source, halyard_error *error) {
     const auto n_pairs = static_cast<std::size_t>(source.rotary_dim / 2), axes_bytes = (n_pairs + 1) * 4;
     std::unique_ptr<std::int32_t[]> axes(new (std::nothrow) std::int32_t[n_pairs + 1]());
@@ -50,9 +49,9 @@ halyard_status upload(halyard_cuda_angles &angles, const halyard_angle_source &s
                  {source.turns_low.get(), is_phase ? n_pairs * 4 : 0}};
     std::size_t begins[5] = {};
     for (int i = 0; i < 4; i++) {
-        begins[i + 1] = begins[i] + (parts[i].n_bytes + 63) / 64 * 64;  // each on a line of its own
+        begins[i + 1] = begins[i] + (parts[i].n_bytes + 63) / 64 * 64;  // each on 64 bytes
     }
-    begins[4] = std::max<std::size_t>(begins[4], 256 * sizeof(float));  // see launch_kv in kv_launch.cpp
+    begins[4] = std::max<std::size_t>(begins[4], 256 * sizeof(float));  // launch_kv reads it in place of weights
     DeviceAngles &device = angles.device;
     auto *const memory = static_cast<char *>(allocate(angles.queue, begins[4]));
     device.axis_of_pair = memory;
@@ -72,7 +71,7 @@ halyard_status upload(halyard_cuda_angles &angles, const halyard_angle_source &s
     return HALYARD_OK;
 }
 
-/// Takes a given array of rows, which must be on the queue's device.
+/// Sets *out to a caller's array of rows, after checking that it is on the queue's device.
 halyard_status use_rows(const halyard_cuda_angles &angles, const char *name, const void *rows, void **out,
                         halyard_error *error) {
     *out = const_cast<void *>(rows);
@@ -85,7 +84,7 @@ halyard_status use_rows(const halyard_cuda_angles &angles, const char *name, con
                : fail(error, HALYARD_ERROR_MISMATCH, "the source's ", name, "_rows is no memory of the queue's device");
 }
 
-/// Refuses sources that no kernel of a device reads.
+/// Refuses sources that no kernel of a device can read.
 halyard_status check_source(const halyard_angle_source &source, halyard_error *error) {
     if (source.by_token) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,

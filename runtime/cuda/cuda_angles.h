@@ -1,4 +1,4 @@
-// What an angle source holds, in a device's memory.
+// A copy of an angle source in a device's memory.
 #pragma once
 
 #include "angles/angle_source.h"
@@ -9,14 +9,14 @@
 
 namespace halyard::cuda {
 
-/// An angle source whose tables lie in device memory.
+/// An angle source whose rows or frequencies are in device memory.
 struct DeviceAngles {
     halyard_angle_source source;  // without memory of its own
     AngleForm form = AngleForm::rows_f32;
     // Rows of cos and of sin. PHASE: the upper and the lower words of the frequencies.
     void *first_rows = nullptr, *second_rows = nullptr;
     std::int64_t n_rows = 1;
-    // int32 [n_pairs], then a zero, for positions that are only counted. All that is uploaded follows.
+    // int32 [n_pairs], then a zero: see counted_positions. All else that is uploaded follows in the same allocation.
     void *axis_of_pair = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// The table of GPU kernels, and the choice of one.
+// The tables of GPU kernels, and which kernel serves which tensors.
 #pragma once
 
 #include "core/kernels.h"
@@ -7,14 +7,14 @@
 
 namespace halyard::cuda {
 
-/// A kernel takes the addresses of its arguments (arguments.h). The first is a Call (halide_runtime.h), which
-/// Halide's runtime passes to our handlers. A kernel returns 0 or a negative code.
+/// A kernel's function. It takes the addresses of its arguments (arguments.h). The first argument is a Call
+/// (halide_runtime.h), which Halide's runtime passes to our handlers. It returns 0 or a negative code.
 using KernelFunction = int (*)(void **arguments);
 
-/// What a GPU kernel serves.
+/// The pairings that a GPU kernel serves, and how it accesses memory.
 struct CudaLayout {
     std::optional<Pairing> pairing, out_pairing;  // none: any
-    std::int64_t bytes;                           // of an access, to which memory is aligned; 0: any layout
+    std::int64_t bytes;                           // of an access, and the alignment that it needs; 0: any layout
 
     bool operator==(const CudaLayout &) const = default;
 };
@@ -29,28 +29,28 @@ struct CudaKernel {
     bool in_place;
     KernelFunction function;
 
-    /// Whether it rotates such tensors, where they lie as it wants them.
-    bool serves(Dtype of, Pairing in, Pairing out, bool where) const noexcept {
-        return dtype == of && in_place == where &&
+    /// Whether it rotates tensors of this dtype and these pairings, in place or not, if they have its layout.
+    bool serves(Dtype of, Pairing in, Pairing out, bool is_in_place) const noexcept {
+        return dtype == of && in_place == is_in_place &&
                (layout == any_layout || (layout.pairing == in && layout.out_pairing == out));
     }
 };
 
-/// All of them, those with wider accesses first. The last ones take any layout.
+/// All rotation kernels, those with wider accesses first. The last ones serve any layout.
 std::span<const CudaKernel> cuda_kernels() noexcept;
 
 /// The kernels that do not rotate.
 struct CudaHelpers {
     KernelFunction check_positions;
-    KernelFunction copy_16, copy_32, copy_128;  // by bits of an element
+    KernelFunction copy_16, copy_32, copy_128;  // by bits of an access
 };
 
 const CudaHelpers &cuda_helpers() noexcept;
 
-/// A kernel of the KV path: HALYARD_CUDA_KV in generators/kernels.inc says what its fields mean.
+/// A kernel of the KV path. HALYARD_CUDA_KV in generators/kernels.inc documents the fields.
 struct KvKernel {
     const char *name;
-    int capability;  // of the devices that it runs on, at least: 80 is 8.0
+    int capability;  // the least compute capability of devices that it runs on: 80 is 8.0
     Dtype dtype, out_dtype;
     std::int64_t head_dim;
     Pairing pairing;
@@ -60,7 +60,7 @@ struct KvKernel {
     KernelFunction function;
 };
 
-/// All of them, those of newer devices first.
+/// All kernels of the KV path, those for newer devices first.
 std::span<const KvKernel> kv_kernels() noexcept;
 
 }  // namespace halyard::cuda

@@ -19,8 +19,8 @@ namespace halyard::cuda {
 
 namespace {
 
-/// All plans, linked. A context holds the modules of its kernels, and its last plan unloads them, because another
-/// context may get the same address. (Neither of these has a destructor: plans may outlive static objects.)
+/// The list of all plans. Halide keeps each context's loaded kernels. The context's last plan unloads them, because a
+/// later context may have the same address. (No destructors: plans may outlive static objects.)
 std::mutex plans_mutex;
 halyard_cuda_plan *first_plan = nullptr;
 
@@ -30,7 +30,7 @@ void add_to_plans(halyard_cuda_plan &plan) noexcept {
 }
 
 void remove_from_plans(const halyard_cuda_plan &plan) noexcept {
-    const std::lock_guard lock(plans_mutex);  // until all is unloaded: another thread may be about to load it again
+    const std::lock_guard lock(plans_mutex);  // until all is unloaded, since another thread may load it again
     bool is_last = true;
     for (halyard_cuda_plan **link = &first_plan; *link != nullptr;) {
         if (*link == &plan) {
@@ -46,7 +46,7 @@ void remove_from_plans(const halyard_cuda_plan &plan) noexcept {
     }
 }
 
-/// Reads a description, of which a device decides the target.
+/// Checks a description and fills in *out, for a device, which decides the target.
 halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, halyard_error *error) {
     PlanReading given;
     std::shared_ptr<KvPlan> kv;
@@ -69,17 +69,17 @@ halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, 
     return HALYARD_OK;
 }
 
-/// Memory for the first run of each kernel, which loads it.
+/// Device memory for a first run of each kernel, by which the driver loads it.
 struct Scratch {
     static constexpr std::size_t n_bytes = 4096;
     Address memory;
     LaunchPositions position_0;
 };
 
-/// The rotations that a plan may need, and copies: of one head at position 0, where it is aligned. How heads lie, which
-/// is never walked, decides how wide copies are.
+/// Runs each rotation and copy kernel that a plan may need, on one head at position 0. The stride between heads is
+/// never used but decides the width of copies: 16 is aligned and 17 is not.
 int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    return in_turn(std::int64_t{2} * plan.checks.n_tensors, [&](std::int64_t i) {
+    return until_error(std::int64_t{2} * plan.checks.n_tensors, [&](std::int64_t i) {
         const bool in_place = i % 2 != 0;
         const TensorPlan &desc = plan.checks.tensors[i / 2];
         if (in_place && desc.pairing != desc.out_pairing) {
@@ -105,10 +105,10 @@ int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Sc
     });
 }
 
-/// The kernels of a plan with stages, each with one head that is not normed or rotated.
+/// Runs each kernel of a plan with stages, on one head that is neither normed nor rotated.
 int load_kv(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
     const KvTensor no_stages = {};
-    return in_turn(plan.n_launches, [&](std::int64_t i) {
+    return until_error(plan.n_launches, [&](std::int64_t i) {
         TensorPlan desc = plan.checks.tensors[plan.launches[i].tensors[0]];
         desc.rotates = false;
         KvPieces pieces = {};
@@ -122,7 +122,7 @@ int load_kv(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &
     });
 }
 
-/// Runs every kernel that a plan may need once, on memory of its own, so that the driver compiles it now.
+/// Runs every kernel that a plan may need once, on scratch memory, so that the driver compiles it now.
 halyard_status load_kernels(const halyard_cuda_plan &plan, halyard_error *error) {
     const DeviceAngles &angles = plan.angles->device;
     void *const memory = allocate(plan.queue, Scratch::n_bytes);
@@ -150,7 +150,7 @@ halyard_status load_kernels(const halyard_cuda_plan &plan, halyard_error *error)
                               call.message[0] != '\0' ? call.message : "the driver failed", " (", status, ")");
 }
 
-/// The kernels that serve a tensor, in a line each.
+/// Appends a line for each kernel that serves a tensor.
 void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
     for (const CudaKernel &kernel : cuda_kernels()) {
         if (kernel.serves(tensor.dtype, tensor.pairing, tensor.out_pairing, in_place)) {
@@ -163,7 +163,7 @@ void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
     }
 }
 
-/// Each kernel of the KV path, and why it does not take a tensor. What it asks of memory is said when a run is checked.
+/// Appends a line for each kernel of the KV path: "fits", or why it does not serve a tensor. (Runs check alignment.)
 void explain_kv(Text &text, const halyard_plan &plan, std::int32_t index) {
     for (const KvKernel &kernel : kv_kernels()) {
         const char *const reason = why_not(kernel, plan, index, compute_capability());

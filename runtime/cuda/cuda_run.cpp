@@ -1,4 +1,4 @@
-// halyard_run_cuda: a run's arguments, checked as the CPU's are, the memory that they name, and what is launched.
+// halyard_run_cuda: checks a run's arguments as for the CPU, and that its memory is on the device; launches kernels.
 #include "base/error.h"
 #include "base/versioned.h"
 #include "core/memory.h"
@@ -14,7 +14,7 @@ namespace halyard::cuda {
 
 namespace {
 
-/// The positions or slots of a batch row's tokens, on one axis.
+/// The positions or slots of a batch row's tokens, as launches take them.
 LaunchPositions numbers_of(const TokenNumbers &numbers, Address place, std::int64_t batch,
                            std::int64_t stride_axis = 0) {
     return {moved(place, batch * numbers.stride_batch * numbers.element_bytes()),
@@ -25,7 +25,7 @@ LaunchPositions numbers_of(const TokenNumbers &numbers, Address place, std::int6
             stride_axis};
 }
 
-/// A run's arguments once they are checked. Its addresses are those of the device.
+/// A run's checked arguments. Addresses are of device memory.
 struct CudaRun {
     halyard_cuda_run_args given;
     Launch launch;
@@ -49,7 +49,7 @@ struct CudaRun {
 
 // ---- Arguments -----------------------------------------------------------------------------------------------------
 
-/// Refuses slots that just the CPU reads.
+/// Refuses forms of slots that only the CPU can read.
 halyard_status check_policy(const halyard_slots &slots, halyard_error *error) {
     if (slots.policy == HALYARD_SLOTS_CHECK) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
@@ -61,7 +61,7 @@ halyard_status check_policy(const halyard_slots &slots, halyard_error *error) {
                                          slots.consecutive, ", but a device reads every token's slot: it must be 0");
 }
 
-/// Reads a run of the CPU that has the same tensors, and the device's angles.
+/// Checks the arguments as those of a run on the CPU with the same tensors and the device's angles, and binds them.
 halyard_status read_as_on_cpu(const halyard_cuda_plan &plan, CudaRun &out, halyard_error *error) {
     const halyard_cuda_run_args &given = out.given;
     halyard_run_args checked = {};
@@ -77,13 +77,13 @@ halyard_status read_as_on_cpu(const halyard_cuda_plan &plan, CudaRun &out, halya
     HALYARD_TRY(bind(&plan.checks, &checked, HALYARD_CUDA, &out.program, error));
     HALYARD_TRY(bind_kv(out.program, checked, &out.kv, error));
     if (out.program.angles == nullptr) {
-        out.program.positions.is_consecutive = false;  // nothing looks at positions, so that batch rows may be joined
+        out.program.positions.is_consecutive = false;  // positions are not used, so batch rows may be joined
     }
     out.arrays = kv_pointers(plan.checks, given.kv);
     return check_kv_memory(out.program, out.kv, out.pointers.emplace(out.program, checked).all, out.arrays, error);
 }
 
-/// Checks that all memory is the plan's device's, as the driver knows it.
+/// Checks with the driver that all memory is on the plan's device.
 halyard_status check_device_memory(const halyard_cuda_plan &plan, const CudaRun &run, halyard_error *error) {
     MemoryQueries queries(plan.queue);
     const auto check = [&](const char *name, int index, const void *memory) -> halyard_status {
@@ -116,7 +116,7 @@ halyard_status check_device_memory(const halyard_cuda_plan &plan, const CudaRun 
     return check("error_word", 0, run.given.error_word);
 }
 
-/// Fills in *out or fails.
+/// Checks the arguments of a run and fills in *out.
 halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_run_args *args, CudaRun *out,
                             halyard_error *error) {
     HALYARD_TRY(read_struct(args, "args", &out->given, error));
@@ -138,12 +138,12 @@ halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_r
 
 // ---- Launches ------------------------------------------------------------------------------------------------------
 
-/// Launches, and the tokens that each takes. Batch rows are joined where they follow each other as tokens do.
+/// How many launches a run takes, one for each batch row, and the tokens of each. Evenly spaced batch rows are joined.
 struct Block {
     std::int64_t n_batch, n_tokens;
 };
 
-/// Whether what each token has follows from batch row to batch row as from token to token.
+/// Whether the last token of a batch row and the first of the next are stride_token apart, so that rows can be joined.
 bool rows_follow(const TokenNumbers &tokens, std::int64_t stride_batch, std::int64_t stride_token) {
     return stride_batch == tokens.n_tokens * stride_token;
 }
@@ -152,14 +152,14 @@ bool slots_follow(const CudaRun &run) {
     return rows_follow(run.program.positions, run.kv.slots.stride_batch, run.kv.slots.stride_token);
 }
 
-/// can_join: whether tensors, and what else tokens have beside positions, follow so.
+/// Splits a run into launches. can_join: whether tensors and slots allow rows to be joined; this checks positions.
 Block split(const Positions &positions, bool can_join) {
     can_join =
         can_join && !positions.is_consecutive && rows_follow(positions, positions.stride_batch, positions.stride_token);
     return can_join ? Block{1, positions.count()} : Block{positions.n_batch, positions.n_tokens};
 }
 
-/// The heads of a tensor in a batch row. One that goes to a cache has no y.
+/// The heads of a tensor in a batch row. If the output is a cache, y is not set.
 Heads heads_of(const CudaRun &run, int index, std::int64_t batch) {
     const ProgramTensor &tensor = run.program.tensors[index];
     const TensorPlan &desc = run.program.plan->tensors[index];
@@ -177,16 +177,15 @@ Heads heads_of(const CudaRun &run, int index, std::int64_t batch) {
 
 // ---- Rotations -----------------------------------------------------------------------------------------------------
 
-/// Whole heads of the first batch row. Tokens and positions are still to be set.
+/// A piece of whole heads of the first batch row. Its tokens and positions are still to be set.
 DevicePiece piece_of(const CudaRun &run, int index) {
     return {heads_of(run, index, 0), run.program.tensors[index].in_place, run.program.plan->rotary_dim, 0, 0, {}};
 }
 
-/// Adds the heads of another tensor if they are adjacent, as those of q and k of a packed QKV are. Returns whether they
-/// are.
+/// Appends another tensor's heads to a piece if they are adjacent, as in a packed QKV, and returns whether they are.
 bool append(DevicePiece &to, const DevicePiece &next) {
     const TensorPlan &a = *to.desc, &b = *next.desc;
-    const auto step = [&](const Strides &s, const Strides &t) {  // a single head has none to the next
+    const auto step = [&](const Strides &s, const Strides &t) {  // from head to head; a single head has no such stride
         return to.n_heads > 1 ? s.head : next.n_heads > 1 ? t.head : a.head_dim;
     };
     const auto follow = [&](const Strides &s, const Strides &t, Address first, Address second) {
@@ -204,12 +203,12 @@ bool append(DevicePiece &to, const DevicePiece &next) {
     return true;
 }
 
-/// One launch for each batch row that needs its own, and the columns beside the window. `tensor` is the first of those
-/// whose heads a piece has.
+/// Enqueues the rotation of a piece, and copies of the elements beside the window: one launch for each block of tokens.
+/// `tensor` is the first of the tensors whose heads the piece has.
 int enqueue_rotation(const CudaRun &run, const ProgramTensor &tensor, const DevicePiece &whole, Call &call) {
-    const Block block = split(run.program.positions, tensor.is_even);
+    const Block block = split(run.program.positions, tensor.one_stride);
     const TensorPlan &desc = *whole.desc;
-    return in_turn(block.n_batch, [&](std::int64_t batch) {
+    return until_error(block.n_batch, [&](std::int64_t batch) {
         DevicePiece piece = whole;
         piece.n_tokens = block.n_tokens;
         piece.positions = run.positions(batch);
@@ -262,7 +261,7 @@ KvPiece kv_piece_of(const CudaRun &run, int index, std::int64_t batch) {
     return piece;
 }
 
-/// Tokens that one launch can take, of all tensors.
+/// How the KV path's tokens are split into launches.
 Block kv_block_of(const CudaRun &run) {
     const Positions &positions = run.program.positions;
     bool can_join = !run.kv.slots.is_given || slots_follow(run);
@@ -276,9 +275,9 @@ Block kv_block_of(const CudaRun &run) {
     return split(positions, can_join);
 }
 
-/// The tensors of a launch that have heads, for each batch row.
+/// Enqueues a KvLaunch, without tensors that have no heads, for each batch row.
 int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, Call &call) {
-    return in_turn(block.n_batch, [&](std::int64_t batch) {
+    return until_error(block.n_batch, [&](std::int64_t batch) {
         KvPieces pieces = {};
         pieces.kernel = launch.kernel;
         for (int i = 0; i < launch.n_tensors; i++) {
@@ -297,34 +296,34 @@ int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, C
 
 // ---- Both ----------------------------------------------------------------------------------------------------------
 
-/// Checks that set the error word: if a position has no angles, and if a slot is out of range.
+/// Enqueues the checks that set the error word: of positions that the source does not cover, and of slots out of range.
 int enqueue_checks(const CudaRun &run, Call &call) {
     const Positions &positions = run.program.positions;
     const Slots &slots = run.kv.slots;
     const Address word = address_of(run.given.error_word);
     int status = 0;
     if (word != 0 && run.program.angles != nullptr && run.program.bad_position == BadPosition::error) {
-        // Positions do not depend on tensors. Those of tokens that are stored nowhere are not looked at.
+        // All tensors have the same positions. Those of tokens that are stored nowhere are not checked.
         const bool by_slot = stores_in_caches_only(run.program, run.kv);
         const Block block = split(positions, !by_slot || slots_follow(run));
         const std::int64_t n = by_slot ? block.n_batch : std::min(block.n_batch, positions.n_distinct());
-        status = in_turn(n, [&](std::int64_t batch) {
+        status = until_error(n, [&](std::int64_t batch) {
             return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{},
                                    block.n_tokens, positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION,
                                    word, call);
         });
     }
     if (status == 0 && word != 0 && slots.is_given) {
-        const Covered covered = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
+        const ValidRange valid = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
         const Block block = kv_block_of(run);
-        status = in_turn(block.n_batch, [&](std::int64_t batch) {
-            return check_on_device(run.slots(batch), {}, block.n_tokens, covered, HALYARD_ERROR_SLOT, word, call);
+        status = until_error(block.n_batch, [&](std::int64_t batch) {
+            return check_on_device(run.slots(batch), {}, block.n_tokens, valid, HALYARD_ERROR_SLOT, word, call);
         });
     }
     return status;
 }
 
-/// Refuses memory that no kernel of the plan can take as it lies.
+/// Refuses alignments and strides that no kernel of the plan supports.
 halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
     const bool is_kv = run.program.plan->kv != nullptr;
     const auto check = [&](const char *reason, const auto &...what) {
@@ -335,7 +334,7 @@ halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
             HALYARD_TRY(check(is_kv ? why_not(kv_piece_of(run, i, 0)) : why_not(piece_of(run, i)), "tensor ", i));
         }
     }
-    // Of all tokens that a launch may take.
+    // Positions and slots are checked for the most tokens that one launch may have.
     const std::int64_t n_tokens = split(run.program.positions, true).n_tokens;
     HALYARD_TRY(check(why_not(run.positions(0), n_tokens, run.launch.angles->source.axes.n_axes), "positions"));
     const std::int64_t n_slots = is_kv ? kv_block_of(run).n_tokens : 0;

@@ -11,8 +11,8 @@ namespace halyard::cuda {
 
 namespace {
 
-/// The functions of the driver API that are called here, and the first of them that is missing. The driver's addresses
-/// have 64 bits, as pointers do.
+/// The functions of the driver API that are called here, and the name of the first one that libcuda.so.1 lacks.
+/// CUdeviceptr has 64 bits, as pointers do.
 struct Cuda {
     void *library = find_driver_library();
     const char *missing = nullptr;
@@ -25,7 +25,7 @@ struct Cuda {
                   cuda.library == nullptr ? nullptr : dlsym(cuda.library, name))) {
             cuda.missing = call_ == nullptr && cuda.missing == nullptr ? name : cuda.missing;
         }
-        /// Returns 0, or an error.
+        /// Returns 0, or the driver's error code.
         int operator()(Parameters... given) const { return call_(given...); }
 
     private:
@@ -137,7 +137,7 @@ void release(const halyard_cuda_queue &queue, void *memory) noexcept {
 
 int copy_in(const halyard_cuda_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept {
     const CurrentContext current(queue.context);
-    // A copy of pageable memory may still be on its way, on the default stream, when the first call returns.
+    // A copy from pageable memory may still run on the default stream when cuMemcpyHtoD returns.
     const int status = cuda().copy_in(memory, data, n_bytes);
     return status != 0 ? status : cuda().synchronize(nullptr);
 }

@@ -1,5 +1,5 @@
-// The driver's own functions, found when they are first needed: whether there is a device, memory on it, and what is
-// known of a pointer. Launches don't come through here, since Halide's runtime makes them.
+// Calls of the CUDA driver, which is loaded when first needed: whether there is a device, memory on it, and properties
+// of a pointer. Halide's runtime calls the driver for launches, not this file.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -10,31 +10,31 @@
 
 namespace halyard::cuda {
 
-/// Says in a few words why CUDA cannot be used; the string is empty where it can. The answer is looked up once.
+/// Why CUDA cannot be used, in a few words; an empty string if it can. Determined once.
 const char *why_no_cuda() noexcept;
 
-/// The compute capability of the first device, 80 for 8.0; 0 where CUDA cannot be used.
+/// The compute capability of the first device, 80 for 8.0; 0 if CUDA cannot be used.
 int compute_capability() noexcept;
 
 /// Fails if a number is not HALYARD_CUDA. The message calls the argument `name`.
 halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept;
 
-/// Copies a queue, with its context. Fails if it is not valid or its device cannot be used.
+/// Copies a queue, with the current context if it has none. Fails if it is not valid or CUDA cannot be used.
 halyard_status read_queue(const halyard_cuda_queue *queue, halyard_cuda_queue *out, halyard_error *error) noexcept;
 
 /// Allocates device memory. NULL if the device has no memory left.
 void *allocate(const halyard_cuda_queue &queue, std::size_t n_bytes) noexcept;
 void release(const halyard_cuda_queue &queue, void *memory) noexcept;
 
-/// Copies to or from device memory, after all that was enqueued, and waits. Returns 0 or the driver's error, which an
-/// earlier launch may have caused.
+/// Copy to and from device memory, and wait; copy_out first waits for the queue's stream. Return 0 or the driver's
+/// error, which an earlier launch may have caused.
 int copy_in(const halyard_cuda_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept;
 int copy_out(const halyard_cuda_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept;
 
-/// What the driver can tell of memory that a caller hands over.
+/// What the driver knows about a pointer.
 struct MemoryInfo {
-    bool is_known;  // to the driver
-    bool is_of_device;
+    bool is_known;      // false: not CUDA memory
+    bool is_of_device;  // on the queue's device
 };
 
 /// Makes a context current in this thread for as long as it lives.
@@ -49,8 +49,8 @@ private:
     bool is_pushed_;
 };
 
-/// Asks the driver about memory, with the queue's context current in this thread until the end of this object:
-/// switching for each question would take more driver calls than the questions.
+/// Asks the driver about pointers, with the queue's context current in this thread for the life of this object, since
+/// switching contexts for each pointer would take more driver calls than the queries.
 class MemoryQueries {
 public:
     explicit MemoryQueries(const halyard_cuda_queue &queue) noexcept;

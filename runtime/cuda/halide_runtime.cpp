@@ -28,13 +28,13 @@ void halide_mutex_lock(struct halide_mutex *);
 void halide_mutex_unlock(struct halide_mutex *);
 }
 
-// Halide 21's cache of modules (src/runtime/gpu_context_common.h there), of which no header speaks.
+// Halide 21's hash table of loaded modules (its src/runtime/gpu_context_common.h), which no public header declares.
 struct ModuleCache {
     struct Place {
         void *context, *module;
         uintptr_t kernel, n_uses;
     };
-    static constexpr uintptr_t emptied = 1;  // in place of a kernel
+    static constexpr uintptr_t emptied = 1;  // `kernel` of a place whose module was removed
     uintptr_t mutex;
     int log2_places;
     Place *places;
@@ -49,7 +49,7 @@ using halyard::cuda::Call;
 
 void keep_message(void *context, const char *message) {
     auto *call = static_cast<Call *>(context);
-    if (call != nullptr && call->message[0] == '\0') {  // the first one tells the cause
+    if (call != nullptr && call->message[0] == '\0') {  // later messages are consequences of the first
         snprintf(call->message, sizeof(call->message), "%.*s", static_cast<int>(strcspn(message, "\n")), message);
     }
 }
@@ -58,7 +58,7 @@ void *load_library(const char *name) {
     return strstr(name, "cuda") != nullptr ? halyard::cuda::find_driver_library() : nullptr;
 }
 
-// At exit Halide asks for a context without a call, to release what it holds: there is none then.
+// At exit Halide asks for a context with a NULL call, to release modules; then it gets none.
 
 int acquire_cuda(void *call, void **context, bool) {
     *context = call != nullptr ? static_cast<Call *>(call)->context : nullptr;
@@ -90,8 +90,8 @@ const void *cuda_interface() noexcept { return halide_cuda_device_interface(); }
 
 void release_context(Call &call) noexcept {
     halide_device_release(&call, halide_cuda_device_interface());
-    // The next release would count places that this one has emptied as kernels, and once its count comes to 0 that way,
-    // Halide releases nothing: so they are not the context's any more.
+    // Workaround for Halide 21: its next release would count places that this one has emptied as kernels of the
+    // context, and when its count of kernels reaches 0 that way, it releases nothing more. So detach them.
     auto *const mutex = reinterpret_cast<halide_mutex *>(&modules.mutex);
     halide_mutex_lock(mutex);
     for (int i = 0; modules.places != nullptr && i < 1 << modules.log2_places; i++) {

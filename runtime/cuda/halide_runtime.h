@@ -1,28 +1,28 @@
-// What Halide's runtime asks of us while it launches a kernel: whose context and stream, and where its errors go.
+// Handlers that Halide's runtime calls while it launches a kernel: for the context and stream, and for its errors.
 #pragma once
 
 #include <cstdint>
 
 namespace halyard::cuda {
 
-/// One call's context, which kernels take and hand back to the handlers.
+/// The state of one call, which kernels take as their first argument and Halide passes on to the handlers.
 struct Call {
     void *context;      // CUcontext
     void *stream;       // CUstream
-    char message[200];  // what Halide or the driver says of a failure
+    char message[200];  // Halide's or the driver's first error message
 };
 
-/// Replaces Halide's handlers, which print and abort, by ours. Any thread may call it, any number of times.
+/// Replaces Halide's default handlers, which print and abort. Any thread may call it, any number of times.
 void install_handlers() noexcept;
 
-/// What halyard_buffer.device_interface has to be.
+/// The value of halyard_buffer.device_interface for CUDA memory.
 const void *cuda_interface() noexcept;
 
-/// Forgets the modules that were compiled for a context, and unloads them.
+/// Unloads all modules that Halide has loaded into a context.
 void release_context(Call &call) noexcept;
 
-/// Finds libcuda.so.1, which Halide alone would look for under the name that only a development package has. NULL where
-/// there is none. It is never closed.
+/// Opens libcuda.so.1; NULL if there is none. It is never closed. (Halide itself would look for libcuda.so, which only
+/// development packages have.)
 void *find_driver_library() noexcept;
 
 }  // namespace halyard::cuda

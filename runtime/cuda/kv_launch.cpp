@@ -13,7 +13,7 @@ namespace halyard::cuda {
 
 namespace {
 
-/// The words of the first that holds, or NULL.
+/// The words of the first pair whose bool is true; NULL if none is.
 const char *first_of(std::initializer_list<std::pair<bool, const char *>> refusals) {
     for (const auto &[holds, words] : refusals) {
         if (holds) {
@@ -103,15 +103,15 @@ halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLa
 
 namespace {
 
-/// The places that a launch counts from: those of its first tensor.
+/// The base addresses of a launch; its tensors' addresses are passed as offsets from these.
 struct Origins {
     Address x, y, weight;
 };
 
-/// From one place on 16 bytes to another.
+/// The distance between two addresses that are multiples of 16 bytes, in units of 16 bytes.
 std::int64_t quads(Address from, Address to) { return static_cast<std::int64_t>(to - from) / quad_bytes; }
 
-/// Sets the scalars of a tensor.
+/// Sets the scalar fields of a tensor.
 void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Origins &origins) {
     const TensorPlan &desc = *tensor.desc;
     const auto &norm = tensor.stages->norm;
@@ -135,7 +135,8 @@ void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Origins &ori
 }  // namespace
 
 int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept {
-    // A norm without weights loads weights all the same: if there are none, those of a head from where axes are.
+    // Kernels load weights even for a norm without weights, and ignore them. If no tensor has weights, they load as
+    // many from the memory of axis_of_pair, which is large enough.
     Origins origins = {pieces.tensors[0].x, pieces.tensors[0].y, address_of(launch.angles->axis_of_pair)};
     bool has_norms = false, rotates = false;
     for (int i = 0; i < pieces.n_tensors; i++) {

@@ -1,4 +1,4 @@
-// Launches of the KV path's kernels: tensors of one kernel, from load to store.
+// Launches of the KV path's kernels. A launch does all stages, from load to store, of its tensors.
 #pragma once
 
 #include "cuda/launch.h"
@@ -6,25 +6,25 @@
 
 namespace halyard::cuda {
 
-/// Which tensors of a plan go by one launch, and its kernel.
+/// A launch of a plan: its kernel, and the numbers of its tensors.
 struct KvLaunch {
     const KvKernel *kernel;
     int tensors[HALYARD_MAX_TENSORS];
     int n_tensors;
 };
 
-/// What is asked of a tensor in its kv that no kernel does, whatever the device; NULL if some kernel of the list may.
+/// Why no kernel can serve a tensor on any device, naming a field of its kv; NULL if some kernel may.
 const char *why_never(const halyard_plan &plan, int index) noexcept;
 
-/// Why a kernel does not take a tensor of a plan on a device of that compute capability (80: 8.0); NULL if it does.
+/// Why a kernel cannot serve a tensor of a plan on a device of this compute capability (80: 8.0); NULL if it can.
 const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index, int capability) noexcept;
 
-/// Shares the tensors of a plan out to kernels, as few as can be; returns the number of launches, or fails, naming a
-/// tensor that no kernel takes.
+/// Chooses kernels for the tensors of a plan, greedily to have few launches. Sets out and *n_launches, or fails, naming
+/// a tensor that no kernel serves.
 halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLaunch (&out)[HALYARD_MAX_TENSORS],
                                   int *n_launches, halyard_error *error) noexcept;
 
-/// One tensor of a launch. Where there is a cache, y is the first head of its slot 0, and out is not looked at.
+/// One tensor of a launch. If it has a cache, y is the address of slot 0, head 0 there, and `out` is ignored.
 struct KvPiece : Heads {
     const KvTensor *stages;
     Address weight;
@@ -37,15 +37,15 @@ struct KvPieces {
     KvPiece tensors[HALYARD_MAX_TENSORS];
     int n_tensors;
     std::int64_t n_tokens;
-    LaunchPositions positions, slots;  // without slots, those have no memory
+    LaunchPositions positions, slots;  // slots.place is 0 if there are none
     std::int64_t n_slots;
-    bool stores_bad;  // tokens whose positions have no angles are stored in caches, too
+    bool stores_bad;  // tokens with a bad position are stored in caches, too
 };
 
-/// Enqueues them. Returns 0 or what a kernel returned.
+/// Enqueues one launch. Returns 0 or the kernel's error.
 int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept;
 
-/// Why a tensor cannot be enqueued as it lies, in a few words; an empty string when it can.
+/// Why a tensor's alignment, strides or heads do not allow a launch, in a few words; an empty string if they do.
 const char *why_not(const KvPiece &tensor) noexcept;
 
 }  // namespace halyard::cuda

@@ -12,13 +12,13 @@ namespace {
 
 constexpr std::int64_t wide_bytes = 16;  // of an access of 128 bits
 
-/// The longest way from one element to the next, in x or y; and from one head, or one token.
+/// The larger magnitude of a stride (from element to element, head to head, or token to token) in x and y.
 std::int64_t longest(const DevicePiece &piece, std::int64_t Strides::*step) {
     return std::max(std::abs(piece.in.*step), std::abs(piece.out.*step));
 }
 
-/// Whether one launch can hold a piece: its indices, its numbers of elements, and a grid's dimensions. Each block has
-/// at least one head. Tokens lie along a grid's first dimension, which has no such limit.
+/// Whether one launch can do a piece: whether its indices and number of elements fit 31 bits, and its heads a grid's
+/// dimension. (A thread block has at least one head. Tokens are the first dimension, which has no such limit.)
 bool fits(const DevicePiece &piece) {
     if (piece.n_heads > most_blocks) {
         return false;
@@ -35,8 +35,8 @@ bool fits(const DevicePiece &piece) {
     return true;
 }
 
-/// Calls part(piece), or does both halves: of the tokens, or of a token's heads. why_not has refused what one head
-/// cannot be launched by.
+/// Calls part(piece) if one launch can do it, else splits it in two, by tokens or by a token's heads, and does both.
+/// One head always fits: why_not has refused others.
 template <typename Part>
 int in_parts(const DevicePiece &piece, const Part &part) {
     if (fits(piece)) {
@@ -59,8 +59,7 @@ int in_parts(const DevicePiece &piece, const Part &part) {
     return status != 0 ? status : in_parts(other, part);
 }
 
-/// Whether accesses of so many bytes are aligned: addresses, strides and as many elements as lie together are multiples
-/// of them.
+/// Whether addresses, strides, and `together`, a number of contiguous elements, are multiples of access_bytes.
 bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t access_bytes) {
     const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | together;
     const auto bytes = static_cast<std::uint64_t>(strides * piece.desc->bytes);
@@ -68,22 +67,22 @@ bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t ac
            (piece.x | piece.y | bytes) % static_cast<std::uint64_t>(access_bytes) == 0;
 }
 
-/// The type of what a kernel accesses: a float, a 16-bit element (any layout), or a word of two elements.
+/// The type of a kernel's buffers: float, 16-bit element (any layout), or word of two 16-bit elements.
 std::uint32_t type_of(const CudaKernel &kernel) {
     return kernel.dtype == Dtype::f32    ? halide_type<float>
            : kernel.layout == any_layout ? halide_type<std::uint16_t>
                                          : halide_type<std::uint32_t>;
 }
 
-/// A tensor as a rotation kernel sees it: [pair, member, head, token]. In a kernel that takes words of two, a word has
-/// two members, of one pair if it is interleaved, or of two.
+/// Adds a rotation kernel's dimensions [pair, member, head, token] of a tensor. If the kernel takes words of two
+/// elements, a word holds a pair (interleaved), or members of two pairs (half).
 void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const Strides &strides, std::uint32_t type) {
     const int halve = type == halide_type<std::uint32_t> ? 1 : 0;
     if (pairing == Pairing::half) {
         view.add(piece.n_columns >> halve, strides.element).add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
     } else if (halve != 0 && piece.desc->pairing == piece.desc->out_pairing) {
         view.add(piece.n_columns, 1).add(1, 4);  // a word is a pair
-    } else {                                     // of words: two pairs lie in two neighbours
+    } else {                                     // if the pairing changes: two pairs are in two neighbouring words
         view.add(piece.n_columns >> halve, 2 * strides.element).add(2, strides.element);
     }
     view.add(piece.n_heads, strides.head >> halve).add(piece.n_tokens, strides.token >> halve);
@@ -145,12 +144,12 @@ int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexce
 }
 
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
-                    const Covered &covered, std::int32_t code, Address word, Call &call) noexcept {
+                    const ValidRange &valid, std::int32_t code, Address word, Call &call) noexcept {
     View out(word, halide_type<std::int32_t>);
     out.add(1, 1);
     Arguments all;
     Fields::Check fields{all};
-    set_positions(fields.positions, positions, n_tokens, covered);
+    set_positions(fields.positions, positions, n_tokens, valid);
     fields.has_slots = slots.place != 0;
     set_slots(fields, slots, positions, n_tokens);
     fields.code = code;

@@ -1,5 +1,5 @@
-// Launches of kernels on pieces of tensors. A kernel reaches 2^31 - 1 elements and grids are limited, so a large piece
-// takes several launches. why_not refuses what no launch can reach.
+// Launches of rotations, copies and checks. A kernel can index 2^31 - 1 elements and grids are limited, so a large
+// piece of a tensor takes several launches. why_not refuses tensors that not even single heads can be launched for.
 #pragma once
 
 #include "core/program.h"
@@ -12,53 +12,53 @@ namespace halyard::cuda {
 inline constexpr std::int64_t most_blocks = 65535;        // CUDA's limit to a grid's second and third dimension
 inline constexpr std::int64_t most_elements = INT32_MAX;   // Halide's indices, extents and their product have 32 bits
 
-/// Where an array begins in device memory. 0: there is none.
+/// An address in device memory. 0: there is no array.
 using Address = std::uintptr_t;
 
 inline Address address_of(const void *memory) { return reinterpret_cast<Address>(memory); }
 inline Address moved(Address place, std::int64_t bytes) { return place + static_cast<Address>(bytes); }
 
-/// A zero in device memory: the position of every token where positions are counted from a start.
+/// The address of a zero in device memory, which is read where positions are not given; start and step are added to it.
 inline Address counted_positions(const DeviceAngles &angles) {
     return moved(address_of(angles.axis_of_pair), angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)});
 }
 
-/// A launch's positions, or slots, on the device.
+/// The positions or slots of a launch: those in device memory, plus start + step * (the token's number).
 struct LaunchPositions {
     Address place;
-    std::int32_t n_words;                    // 2: int64
-    std::int64_t start;                      // is added to every position,
-    std::int32_t step;                       // and this times the token's number
+    std::int32_t n_words;                    // 1: int32; 2: int64
+    std::int64_t start;
+    std::int32_t step;
     std::int64_t stride_token, stride_axis;  // in positions
 };
 
-/// How heads lie, in elements.
+/// Strides of a tensor, in elements.
 struct Strides {
     std::int64_t token, head, element;
 };
 
 inline Strides strides_of(const Side &side) { return {side.token, side.head, side.element}; }
 
-/// Some heads of each token: of one tensor, or of several that are adjacent.
+/// Some heads of each token, of one tensor or of several whose heads are adjacent.
 struct Heads {
     const TensorPlan *desc;
-    Address x, y;  // the first head of the first token
+    Address x, y;  // of the first head of the first token
     Strides in, out;
     std::int64_t n_heads;
 };
 
-/// Some heads of some tokens, and of each head some pairs that are rotated, or columns that are copied.
+/// Some heads of some tokens, and some columns (elements) of each head, which are rotated as pairs or copied.
 struct DevicePiece : Heads {
     bool in_place;
     std::int64_t rotary_dim;  // 0: columns are copied
-    std::int64_t n_columns;   // pairs or columns
+    std::int64_t n_columns;   // the number of pairs to rotate, or of columns to copy
     std::int64_t n_tokens;
     LaunchPositions positions;
 };
 
-/// Calls part(i) for each i below n until one does not return 0; returns what the last one has returned.
+/// Calls part(i) for i = 0 … n - 1 until one returns an error. Returns 0 or that error.
 template <typename Part>
-int in_turn(std::int64_t n, const Part &part) {
+int until_error(std::int64_t n, const Part &part) {
     int status = 0;
     for (std::int64_t i = 0; i < n && status == 0; i++) {
         status = part(i);
@@ -66,44 +66,44 @@ int in_turn(std::int64_t n, const Part &part) {
     return status;
 }
 
-/// What all launches of a run share.
+/// The arguments that all launches of a run share.
 struct Launch {
     const DeviceAngles *angles;
     std::uint32_t sin_sign;
     bool clamps;
 };
 
-/// Whether a kernel rotates a piece as it lies.
+/// Whether a kernel can rotate a piece with its alignment and strides.
 bool takes(const CudaKernel &kernel, const DevicePiece &piece) noexcept;
 
-/// Enqueues the rotation of a piece that one launch can hold. Like the next three, returns 0 or what a kernel returned.
+/// Enqueues the rotation of a piece that one launch can do. Like the next three, returns 0 or the kernel's error.
 int launch_rotation(const CudaKernel &kernel, const Launch &launch, const DevicePiece &piece, Call &call) noexcept;
 
-/// Enqueues the rotation of all pairs, in as many launches as it takes.
+/// Enqueues the rotation of all pairs of a piece, in as many launches as it needs.
 int rotate_on_device(const Launch &launch, DevicePiece piece, Call &call) noexcept;
 
-/// Enqueues a copy of some columns of every head from x to y.
+/// Enqueues a copy of the first n_columns elements of every head from x to y.
 int copy_on_device(DevicePiece piece, std::int64_t n_columns, Call &call) noexcept;
 
-/// The numbers that are valid: those from first to last.
-struct Covered {
+/// The valid positions or slots, first … last, on each of n_axes axes.
+struct ValidRange {
     std::int32_t first, last, n_axes;
 };
 
-inline Covered positions_of_source(const DeviceAngles &angles) {
+inline ValidRange positions_of_source(const DeviceAngles &angles) {
     const halyard_angle_source &source = angles.source;
     return {static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last), source.axes.n_axes};
 }
 
-/// Sets a word to the code of an error if some position, or slot, is not covered: of all tokens or, where slots have a
-/// place, of those whose slot is not -1.
+/// Enqueues a check that sets `word` to the error `code` if a position (or slot, passed as positions) is not valid. If
+/// slots.place is not 0, tokens with slot -1 are not checked.
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
-                    const Covered &covered, std::int32_t code, Address word, Call &call) noexcept;
+                    const ValidRange &valid, std::int32_t code, Address word, Call &call) noexcept;
 
-/// Says in a few words why a piece cannot be enqueued; the string is empty where it can.
+/// Why a piece cannot be enqueued, in a few words; an empty string if it can.
 const char *why_not(const DevicePiece &piece) noexcept;
 
-/// Likewise for the positions or slots of some tokens.
+/// The same for the positions or slots of some tokens.
 const char *why_not(const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) noexcept;
 
 }  // namespace halyard::cuda

@@ -1,8 +1,8 @@
 // cos and sin of position times frequency, correctly rounded to float32 at every int32 position.
 //
 // Ziv's strategy ("Fast evaluation of elementary mathematical functions with correctly rounded last bit", ACM TOMS 17,
-// 1991): work in plain double, which tells the nearest float but for about one entry in 2^23; settle those in
-// double-double. What comes out is the rounded true value, so it does not depend on platform, compiler or libm.
+// 1991): compute in plain double, whose error bound leaves the nearest float in doubt for about one entry in 2^23, and
+// compute only those in double-double. Results are correctly rounded, so they depend on no platform, compiler or libm.
 #include "frequencies/cos_sin.h"
 
 #include "frequencies/frequencies.h"
@@ -14,7 +14,7 @@
 namespace halyard {
 
 QuarterTurns to_quarter_turns(DoubleDouble inv_freq) noexcept {
-    // 2/pi in three parts: an inverse frequency of 2^20 loses 20 bits to whole turns.
+    // 2/pi in three parts, because an inverse frequency of 2^20 spends 20 bits on whole turns.
     constexpr double high = 0x1.45f306dc9c883p-1, middle = -0x1.6b01ec5417056p-55, low = -0x1.6447e493ad4cep-109;
     const DoubleDouble turns = two_product(inv_freq.hi, high);
     const double whole = 4.0 * std::nearbyint(turns.hi / 4.0);
@@ -34,29 +34,29 @@ double flip_sign(double value, std::uint64_t flip) noexcept {
     return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) ^ (flip << 63));
 }
 
-/// Rounds value where all of value +- error rounds to the same float. Minus zero becomes zero.
+/// Rounds value to *out (-0 to 0), and returns whether value - error and value + error round to the same float.
 bool try_round(double value, double error, float *out) noexcept {
     *out = static_cast<float>(value + error);
     return *out == static_cast<float>(value - error);
 }
 
-/// The fast path. Errors below are in units of 2^-53, relative unless said otherwise.
+/// The fast path. Error bounds in the comments are in units of 2^-53, relative unless stated otherwise.
 inline bool try_cos_sin(const QuarterTurns &frequency, double scale, double position, CosSin *out) noexcept {
-    // The whole quarter turns. Adding 1.5 * 2^52 rounds to an integer and leaves it in the low bits of the sum. The
-    // product may be a little off: then x is a little beyond a half.
+    // The whole quarter turns. Adding 1.5 * 2^52 rounds to an integer, held in the low bits of the sum. The product may
+    // have a rounding error, so |x| may slightly exceed a half.
     constexpr double to_integer = 0x1.8p52;
     const double product = position * frequency.value.hi;
     const double shifted = product + to_integer;
     const double whole = shifted - to_integer;
     const auto quadrant = std::bit_cast<std::uint64_t>(shifted);
 
-    // What is left of them. The first two products and the difference are exact, each sum costs 1, and the low part is
-    // off by up to 3 * 2^-94 of the product: it was rounded, its product was, and the last sum may cancel it.
+    // The fraction x of a quarter turn. The first two products and the difference are exact, and the error of each sum
+    // is 1. The error of the low part is up to 3 * 2^-94 of the product: low, its product and the last sum are rounded.
     const double x = ((position * frequency.high - whole) + position * frequency.middle) + position * frequency.low;
 
-    // Taylor series in y, |y| <= pi/4. y is off by 3.4: x by 2, the constant by 0.4, the product by 1. The error of sin
-    // is then 3.4 for y, 0.6 for the series, which adds a tenth, 1 for the last sum and 0.6 for what is cut off. That
-    // of cos is 2.7 for y, 2.1 for the series and 1 for the sum. With 1 for the scale, both stay below 7.
+    // Taylor series in y, |y| <= pi/4. Errors: y 3.4 (x 2, the constant 0.4, the product 1); sin 3.4 from y, 0.6 from
+    // the series (a tenth of sin), 1 from the last sum and 0.6 from truncation; cos 2.7 from y, 2.1 from the series and
+    // 1 from the sum. With 1 for the scale, both stay below 7.
     const double y = x * half_pi.hi;
     const double z = y * y;
     double sin_series = -1.0 / 1307674368000.0;
@@ -75,12 +75,12 @@ inline bool try_cos_sin(const QuarterTurns &frequency, double scale, double posi
     cos_series = cos_series * z + 1.0 / 24.0;
     cos_series = cos_series * z - 1.0 / 2.0;
 
-    // Quadrants are as good as random: look up instead of branching.
+    // Quadrants are unpredictable, so a table lookup is faster than a branch.
     const double by_parity[2] = {scale * (1.0 + z * cos_series), scale * (y + y * z * sin_series)};
     const double cos = flip_sign(by_parity[quadrant & 1], ((quadrant + 1) >> 1) & 1);
     const double sin = flip_sign(by_parity[~quadrant & 1], (quadrant >> 1) & 1);
 
-    // Twice the bound above, and pi/2 times 3 * 2^-94 rounded up for the low part.
+    // Twice the bound of 7 * 2^-53, and for the low part pi/2 times 3 * 2^-94, rounded up.
     constexpr double relative_error = 0x1p-49;
     const double absolute_error = std::fabs(product) * (scale * 0x1p-91);
     const bool cos_is_certain = try_round(cos, std::fabs(cos) * relative_error + absolute_error, &out->cos);
@@ -88,8 +88,8 @@ inline bool try_cos_sin(const QuarterTurns &frequency, double scale, double posi
     return cos_is_certain && sin_is_certain;
 }
 
-/// For |theta| < 2^-40, where f * position * inv_freq can be midway between two floats, or closer to it than
-/// double-double tells: a sum without rounding errors, to which the next term of the series gives the side.
+/// For |theta| < 2^-40, where f * position * inv_freq can be midway between two floats, or closer to the midpoint than
+/// double-double resolves. Sums f * theta without rounding errors; the next term of the series decides the side.
 CosSin small_cos_sin(DoubleDouble inv_freq, double scale, double position) noexcept {
     const DoubleDouble theta = two_product(position, inv_freq.hi);
     if (theta.hi == 0.0) {
@@ -113,7 +113,7 @@ bool try_cos_sin(const halyard_frequencies &frequencies, std::int64_t pair, std:
 
 namespace {
 
-/// The slow path; turns_per_position is inv_freq in quarter turns, less whole turns where positions are integers.
+/// The slow path. turns_per_position is inv_freq in quarter turns, without whole turns if positions are integers.
 CosSin precise_cos_sin(DoubleDouble inv_freq, DoubleDouble turns_per_position, double scale, double position) noexcept {
     if (std::fabs(position * inv_freq.hi) < 0x1p-40) {
         return small_cos_sin(inv_freq, scale, position);
@@ -160,7 +160,7 @@ CosSin cos_sin_of_angle(float angle, double factor) noexcept {
 }
 
 std::uint64_t turns_of(const halyard_frequencies &frequencies, std::int64_t pair) noexcept {
-    // In quarter turns, at most 2 in size: the upper 34 bits and sign exactly, then the rest with the low part.
+    // The value is in quarter turns, at most 2 in magnitude: its upper 34 bits and sign are exact, the rest is rounded.
     const DoubleDouble turns = frequencies.quarter_turns.get()[pair].value;
     const double upper = std::floor(turns.hi * 0x1p32);
     const double rest = (turns.hi * 0x1p32 - upper) * 0x1p30 + turns.lo * 0x1p62;

@@ -1,4 +1,4 @@
-// Arithmetic on unevaluated sums of two doubles: about 106 bits, from IEEE additions and fused multiply-adds alone.
+// Arithmetic on unevaluated sums of two doubles: about 106 bits, from IEEE operations and fused multiply-adds only.
 //
 // Nothing here calls a libm function that may round differently elsewhere (fma, frexp, ldexp and nearbyint are exact or
 // correctly rounded by definition), so every platform computes the same bits. The building blocks are Dekker's and
@@ -19,7 +19,7 @@ struct DoubleDouble {
     double lo = 0.0;
 };
 
-/// The first n of the 53 bits of a value.
+/// A value with only the first n of its 53 significant bits.
 template <int n>
 double first_bits(double value) noexcept {
     return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & ~std::uint64_t{0} << (53 - n));
@@ -33,7 +33,7 @@ inline DoubleDouble two_sum(double a, double b) noexcept {
     return {sum, (a - a_part) + (b - b_part)};
 }
 
-/// a + b, exactly, where |a| >= |b| or a is zero.
+/// a + b, exactly, if |a| >= |b| or a is zero.
 inline DoubleDouble fast_two_sum(double a, double b) noexcept {
     const double sum = a + b;
     return {sum, b - (sum - a)};
@@ -47,7 +47,7 @@ inline DoubleDouble two_product(double a, double b) noexcept {
 
 inline DoubleDouble operator-(DoubleDouble a) noexcept { return {-a.hi, -a.lo}; }
 
-// Relative error below 2^-104, whatever cancels.
+// Relative error below 2^-104, even where terms cancel.
 inline DoubleDouble operator+(DoubleDouble a, DoubleDouble b) noexcept {
     const DoubleDouble high = two_sum(a.hi, b.hi);
     const DoubleDouble low = two_sum(a.lo, b.lo);
@@ -89,7 +89,7 @@ inline DoubleDouble operator/(DoubleDouble a, DoubleDouble b) noexcept {
     return fast_two_sum(quotient, remainder.hi / b.hi);
 }
 
-/// The sum of up to 8 doubles: hi is a double next to it, and lo has exactly the sign of what hi leaves out.
+/// The sum of up to 8 doubles: hi is a double next to the sum, and lo has exactly the sign of sum - hi.
 inline DoubleDouble sum_exactly(std::initializer_list<double> terms) noexcept {
     double parts[8];  // Shewchuk's expansion: the exact sum, in parts that don't overlap, the largest last
     int n_parts = 0;
@@ -162,7 +162,7 @@ inline DoubleDoubleSinCos sin_cos_of_quarter_turns(DoubleDouble x) noexcept {
     return {angle * sin_series, cos_series};
 }
 
-/// The float nearest to value, rounded once (ties to even), where going through a double would round twice.
+/// The float nearest to value, rounded once (ties to even). (Converting by way of a double would round twice.)
 inline float round_to_float(DoubleDouble value) noexcept {
     // Rounding to odd: of the two doubles around hi + lo, the odd one can be neither a float nor midway between two,
     // so it rounds as the sum does (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).

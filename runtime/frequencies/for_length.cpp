@@ -10,7 +10,7 @@
 namespace halyard {
 namespace {
 
-/// Copies frequencies that no formula made. NULL when memory runs out.
+/// Copies frequencies that are a list, not computed by a formula. NULL when memory runs out.
 std::unique_ptr<halyard_frequencies> copy(const halyard_frequencies &from) noexcept {
     auto to = allocate_frequencies(from.n_pairs, from.about.method);
     if (to == nullptr) {
@@ -24,7 +24,8 @@ std::unique_ptr<halyard_frequencies> copy(const halyard_frequencies &from) noexc
     return to;
 }
 
-/// Makes the frequencies anew from what they were made from, which few methods make other ones of for another length.
+/// Makes frequencies for another context length by the formula and numbers of the first ones. (Most methods ignore the
+/// length and give equal frequencies.)
 halyard_status remake(const Origin &origin, std::int64_t seq_len, std::unique_ptr<halyard_frequencies> *out,
                       halyard_error *error) noexcept {
     halyard_scaling scaling = origin.scaling;

@@ -1,4 +1,4 @@
-// Inverse frequencies: how they are kept, and those that the caller lists. Those by a formula are in scaling.cpp.
+// Inverse frequencies: their storage, and frequencies from a caller's list. scaling.cpp computes them by formulas.
 #include "frequencies/frequencies.h"
 
 #include "base/error.h"
@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t max_pairs = max_rotary_dim / 2;
 
-/// Sets the context lengths that frequencies are for. Those of dynamic NTK stay, once made for a long context, while it
-/// is no longer than that and longer than the trained one, as in transformers' dynamic_frequency_update.
+/// Sets the context lengths for which frequencies are valid. Frequencies of dynamic NTK that were made for more than
+/// the trained context are valid from the trained length to that length, as in transformers' dynamic_frequency_update.
 void find_seq_lens(const halyard_scaling &scaling, halyard_frequencies &frequencies) noexcept {
     const std::int64_t trained = scaling.original_max_position;
     if (scaling.method != HALYARD_SCALING_DYNAMIC_NTK && scaling.method != HALYARD_SCALING_LONGROPE) {
@@ -75,8 +75,8 @@ bool keep_origin(halyard_frequencies &frequencies, const halyard_scaling &scalin
 }
 
 void set_inv_freq(halyard_frequencies &frequencies, std::int64_t pair, DoubleDouble inv_freq) noexcept {
-    // Below this, cos is just under 1 and sin rounds to zero with the sign of the angle, whatever the frequency (f is
-    // at most 2^60), and products could underflow. So use this instead: the results are the same.
+    // For any smaller frequency cos is just under 1, sin rounds to zero with the sign of the angle (f is at most 2^60),
+    // and products could underflow. So this frequency replaces smaller ones: the results are the same.
     constexpr double smallest = 0x1p-300;
     frequencies.rounded_inv_freq.get()[pair] = inv_freq.hi;
     if (inv_freq.hi != 0.0 && std::fabs(inv_freq.hi) < smallest) {

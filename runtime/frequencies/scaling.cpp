@@ -1,4 +1,4 @@
-// The scaling methods of halyard.h, in double-double throughout: their formulas and sources stand there.
+// The scaling methods, computed in double-double. halyard.h has their formulas and the papers that they come from.
 #include "frequencies/scaling.h"
 
 #include "base/error.h"
@@ -23,13 +23,13 @@ const char *name_of_method(std::int32_t method) noexcept {
 
 // ---- Checks --------------------------------------------------------------------------------------------------
 
-// These bounds lie far beyond any use, and keep every formula clear of overflow.
+// These bounds are far beyond any use, and no formula overflows within them.
 constexpr double greatest = 0x1p60;
 constexpr double least = 0x1p-60;
 
 bool is_in_range(double value) noexcept { return value >= least && value <= greatest; }
 
-/// Checks what several methods read, and widths. A field that the method does not read may be anything.
+/// Checks dimensions and the fields that several methods read. A field that the method does not read may be anything.
 halyard_status check_common(const halyard_scaling &s, const ScalingNames &names, halyard_error *error) noexcept {
     const bool is_dynamic = s.method == HALYARD_SCALING_DYNAMIC_NTK, is_longrope = s.method == HALYARD_SCALING_LONGROPE;
     const bool reads_trained = s.method >= HALYARD_SCALING_DYNAMIC_NTK && s.method <= HALYARD_SCALING_LONGROPE;
@@ -69,7 +69,7 @@ halyard_status find_factor(halyard_scaling &s, const ScalingNames &names, halyar
     } else if (s.factor == 0.0 && s.method == HALYARD_SCALING_PROPORTIONAL) {
         s.factor = 1.0;
     }
-    // A quotient below 1 has a meaning for LongRoPE: there is nothing to make up for.
+    // A quotient below 1 is allowed for LongRoPE: attention_factor is 1 then.
     return check_fields(
         "",
         {{divides && is_yarn && s.factor < 1.0, HALYARD_ERROR_SHAPE, names.max_position, s.max_position,
@@ -169,7 +169,7 @@ DoubleDouble floor_of(DoubleDouble value) noexcept {
     return {whole == value.hi && value.lo < 0.0 ? whole - 1.0 : whole, 0.0};
 }
 
-/// A checked halyard_scaling with what all its pairs share worked out.
+/// The formula of a checked halyard_scaling, with the numbers that all pairs share.
 class Formula {
 public:
     explicit Formula(const halyard_scaling &scaling) noexcept : s_(scaling), log2_base_(precise_log2(scaling.base)) {
@@ -235,7 +235,7 @@ private:
                      log2_of(stretch) * static_cast<double>(s_.exponent_dim) / static_cast<double>(s_.rotary_dim - 2);
     }
 
-    /// The real p where a pair makes so many turns in the trained context.
+    /// The real number p at which a pair makes `turns` full turns in the trained context.
     DoubleDouble find_pair(double turns) const noexcept {
         const auto trained = static_cast<double>(s_.original_max_position);
         const DoubleDouble ratio = DoubleDouble{trained, 0.0} / (half_pi * 4.0 * turns);
@@ -293,7 +293,7 @@ halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const Sca
     result->about.original_max_position = all.original_max_position;
     result->about.max_position = all.max_position;
     for (std::int64_t k = 0; k < n_pairs; ++k) {
-        // The logarithm first, to stay within the range of precise_exp2; 2^1000 is beyond what a factor could make up.
+        // precise_exp2 needs an exponent in range. Beyond 2^1000 no factor could bring inv_freq below its limit anyway.
         DoubleDouble inv_freq = {HUGE_VAL, 0.0};
         if (formula.log2_of_unscaled(k) < 1000.0) {
             inv_freq = formula.inv_freq(k);

@@ -1,5 +1,5 @@
-// Frequencies by scaling method. The C ABI and configs share it: every number is checked here, and only here, under the
-// name that the caller knows it by.
+// Frequencies by scaling method, for the C ABI and for configs. All numbers are checked here and nowhere else; messages
+// name them as the caller does.
 #pragma once
 
 #include "frequencies/frequencies.h"
@@ -11,7 +11,7 @@
 
 namespace halyard {
 
-/// The fields of halyard_scaling as error messages call them.
+/// The names of halyard_scaling's fields in error messages.
 struct ScalingNames {
     std::string_view base = "scaling.base";
     std::string_view rotary_dim = "scaling.rotary_dim";
@@ -22,12 +22,12 @@ struct ScalingNames {
     std::string_view max_position = "scaling.max_position";
     std::string_view seq_len = "scaling.seq_len";
     std::string_view n_factors = "scaling.n_factors";
-    std::string_view object = "scaling.";  // stands before the names of all other fields
+    std::string_view object = "scaling.";  // the prefix of all other fields' names
 
     std::string_view whole() const noexcept { return object.substr(0, object.rfind('.')); }
 };
 
-/// Checks a whole halyard_scaling and makes its frequencies.
+/// Checks a halyard_scaling and makes its frequencies.
 halyard_status make_scaled_frequencies(const halyard_scaling &scaling, const ScalingNames &names,
                                        std::unique_ptr<halyard_frequencies> *out, halyard_error *error) noexcept;
 

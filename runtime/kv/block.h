@@ -1,5 +1,5 @@
-// A block: some heads of some tokens on their way through a tensor's steps, in floats that stay in the first-level
-// cache.
+// A block: some heads of some tokens, as floats in a thread's workspace, on which a tensor's steps work one after the
+// other. It is small enough to stay in the L1 cache.
 #pragma once
 
 #include "core/call.h"
@@ -11,33 +11,33 @@ namespace halyard {
 /// A thread's memory for blocks.
 struct Workspace {
     alignas(64) float floats[block_floats];   // [token][head][head_dim], dense
-    alignas(64) float spare[block_floats];    // what a step needs beside them: windows, words, elements of groups
-    alignas(64) float numbers[block_heads];   // one for each head of each token, or those of groups
-    alignas(64) float weights[block_floats];  // a norm's, if they are no floats; in the second half its biases
-    std::int64_t weights_of = -1;             // the head from which on they are loaded
-    LongRow row;                              // of a norm of rows that are longer than a block
+    alignas(64) float spare[block_floats];    // scratch of a step: rotary windows, words, elements of groups
+    alignas(64) float numbers[block_heads];   // one for each head of each token, or scales and the like of groups
+    alignas(64) float weights[block_floats];  // a norm's weights widened to float; in the second half its biases
+    std::int64_t weights_of = -1;             // the first head whose weights these are
+    LongRow row;                              // for a norm of rows that are longer than a block
 };
 
 struct Block {
-    int index;                  // of the tensor
+    int index;                  // the tensor's
     std::int64_t batch, token;  // its first token; batch rows of one token count as one row
     std::int64_t head;          // its first head
     std::int64_t n_tokens, n_heads;
     Rows *rows;                        // NULL if nothing is rotated
-    const std::int32_t *row_of_token;  // likewise; [n_tokens]
-    Workspace *work;                   // NULL if it is not needed
-    ElementStrides strides;            // of floats
-    bool is_done;                      // the steps that are left are for a later pass: see LongRow
-    Elements<const float> factors;     // by which the elements are multiplied when they are stored
+    const std::int32_t *row_of_token;  // [n_tokens]; NULL likewise
+    Workspace *work;                   // NULL if no step needs it
+    ElementStrides strides;            // of work->floats
+    bool is_done;                      // skip the remaining steps: a later pass runs them, see LongRow
+    Elements<const float> factors;     // the store multiplies elements by them
 
-    /// Makes it some heads, whose floats are dense.
+    /// Sets head, n_heads and the strides of dense floats.
     void take_heads(std::int64_t first, std::int64_t n, std::int64_t head_dim) noexcept {
         head = first;
         n_heads = n;
         strides = {1, head_dim, n * head_dim};
     }
 
-    /// Calls function(i, token, head) for its heads, which i counts.
+    /// Calls function(i, token, head) for each head of each token, with i = 0, 1, 2, …
     template <typename Function>
     void for_each_head(const Function &function) const noexcept {
         for (std::int64_t t = 0, i = 0; t < n_tokens; t++) {
@@ -49,7 +49,7 @@ struct Block {
 
     Extents extents(std::int64_t n_elements) const noexcept { return {n_elements, n_heads, n_tokens}; }
     Elements<float> floats() const noexcept { return {work->floats, strides}; }
-    /// The first token, counted through all batch rows.
+    /// The index of its first token, counted through all batch rows.
     std::int64_t first(const KvCall &call) const noexcept;
 };
 
@@ -72,26 +72,26 @@ struct KvCall {
         return kv.slots.of_token(arrays.slots, block.first(*this) + token);
     }
 
-    /// An array that the run brings for a tensor, and where it begins.
+    /// An array that the run passes for a tensor, and its address.
     const BoundArray &bound(int index, Array array) const noexcept {
         return kv.tensors[index].arrays[static_cast<int>(array)];
     }
     char *data(int index, Array array) const noexcept { return arrays.of_tensor[index][static_cast<int>(array)]; }
 
-    /// Slot 0 of a tensor's cache, from the block's first head on.
+    /// The address of slot 0 of a tensor's cache, for the block's first head.
     char *cache_of(const Block &block) const noexcept {
         return data(block.index, Array::cache) + block.head * stages(block).cache->stride_head * desc(block).out_bytes;
     }
 
-    /// Where an element of it lies: of a batch row, token and head, or what stands in their place where tokens have
-    /// slots.
+    /// The address of an array's element for a batch row, token and head. With slots, `token` is the slot, or the slot
+    /// within block `batch` of a cache, as the array's lattice has it.
     char *place_of(int index, Array array, std::int64_t batch, std::int64_t token, std::int64_t head) const noexcept {
         const Lattice &of = bound(index, array).elements;
         return data(index, array) +
                (batch * of.strides[0] + token * of.strides[1] + head * of.strides[2]) * of.element_bytes;
     }
 
-    /// The first element of the block in x or y, which is no cache.
+    /// The address of the block's first element in x; in y, if the output is not a cache.
     const char *x(const Block &block) const noexcept {
         const Side &side = tensor(block).in();
         const void *const data = tensor(block).in_place ? given.y[block.index] : given.x[block.index];
@@ -111,8 +111,8 @@ inline std::int64_t Block::first(const KvCall &call) const noexcept {
     return batch * call.program.positions.n_tokens + token;
 }
 
-/// Calls function(stored) for the tokens of a block that have slots in its tensor's cache, which has all that lie
-/// evenly apart at once. `first` counts from the block's first token on.
+/// Calls function(stored) for the tokens of a block that have slots in its tensor's cache, for as many at once as are
+/// evenly spaced there. stored.first counts from the block's first token.
 template <typename Function>
 void for_each_stored(const KvCall &call, const Block &block, const Function &function) {
     const std::int64_t first = block.first(call);
@@ -128,8 +128,8 @@ void for_each_stored(const KvCall &call, const Block &block, const Function &fun
     }
 }
 
-/// Calls function(stretch) for the tokens of a block, from x to y: for all of them, or with a cache for those that are
-/// stored and lie evenly apart there.
+/// Calls function(stretch) for the tokens of a block: for all of them, from x to y, or, if the output is a cache, for
+/// tokens that have slots, as many at once as are evenly spaced there.
 template <typename Function>
 void for_each_stretch(const KvCall &call, const Block &block, const Function &function) {
     const TensorPlan &desc = call.desc(block);
@@ -140,7 +140,7 @@ void for_each_stretch(const KvCall &call, const Block &block, const Function &fu
                          tensor.in().token, tensor.y.token});
         return;
     }
-    const bool moves = call.kv.rerotates;  // keys are read where they are written
+    const bool moves = call.kv.rerotates;  // keys in a cache are rotated in place
     const char *const x = moves ? nullptr : call.x(block);
     const std::int64_t in_token = moves ? 0 : call.tensor(block).x.token;
     for_each_stored(call, block, [&](const Stored &stored) {
@@ -151,7 +151,7 @@ void for_each_stretch(const KvCall &call, const Block &block, const Function &fu
     });
 }
 
-/// A block whose words are made dense in the workspace, as the output of a stretch.
+/// The stretch from a block's x to dense words in its workspace.
 inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
     return {call.x(block),
             reinterpret_cast<char *>(block.work->spare),
@@ -162,16 +162,16 @@ inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
             block.n_heads * call.desc(block).head_dim};
 }
 
-/// How the elements of a block's output lie.
+/// Whether and how the elements of a head are scattered in a block's output.
 Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept;
 
-// ---- Re-rotation (rerotate.cpp): keys that were rotated for one position move to another ---------------------------
+// ---- Re-rotation (rerotate.cpp): keys that were rotated for one position are rotated to another --------------------
 
-/// Fails, naming the first bad one, unless the positions of all tokens that are moved have 32 bits.
+/// Fails, naming the first bad position, unless all positions that the tokens of the set have and get fit 32 bits.
 halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_error *error) noexcept;
 
-/// Calls walk(call, tokens, rows, heads) for blocks of the tokens first … last - 1, with the rows by which their keys
-/// turn.
+/// Calls walk(call, tokens, rows, heads) for blocks of the tokens first … last - 1, with rows of cos and sin of the
+/// angle between the position that each key has and the one that it gets.
 using WalkBlock = void(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads);
 void for_each_moved_block(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads,
                           WalkBlock *walk) noexcept;

@@ -10,10 +10,10 @@ namespace halyard {
 
 namespace {
 
-/// The greatest of (i / tile) * stride_tile + (i % tile) * stride for i in 0 … count - 1, with strides that are not
-/// negative, and inside the address space.
+/// The maximum of (i / tile) * stride_tile + (i % tile) * stride for i in 0 … count - 1. Strides are not negative, and
+/// the product of each with its count does not overflow.
 std::int64_t reach_of(std::int64_t count, std::int64_t tile, std::int64_t stride_tile, std::int64_t stride) {
-    // That is at the last index, or at the end of the last tile that is whole.
+    // It is at the last index, or at the end of the last whole tile.
     const std::int64_t last = count - 1, last_whole = std::max<std::int64_t>(count / tile * tile - 1, 0);
     return std::max(last / tile * stride_tile + last % tile * stride,
                     last_whole / tile * stride_tile + last_whole % tile * stride);
@@ -127,7 +127,7 @@ halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std:
         return fail(error, HALYARD_ERROR_SHAPE, "args.kv.slots.shape is {", given->shape[0], ", ", given->shape[1],
                     "}, but it must be {", shape[0], ", ", shape[1], "}");
     }
-    std::int64_t n_all = 0;  // with strides of 0, nothing else bounds it
+    std::int64_t n_all = 0;  // with strides of 0 no other check bounds it
     if (__builtin_mul_overflow(n_batch, n_tokens, &n_all)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "args.kv.slots.shape is {", n_batch, ", ", n_tokens,
                     "}, which are more than 2^63");
@@ -154,7 +154,7 @@ halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std:
 
 namespace {
 
-/// Says which two tokens have one slot: the second one, and the first before it.
+/// Fails, naming the two tokens that have one slot: `token`, and the first one before it.
 halyard_status fail_doubled(const Slots &slots, const void *data, std::int64_t token, halyard_error *error) {
     const std::int64_t slot = slots.of_token(data, token);
     std::int64_t first = 0;
@@ -184,14 +184,14 @@ halyard_status check_slots(const Slots &slots, const void *data, unsigned char *
                             "] is ", slot, ", but must be -1 to ", slots.n_slots - 1);
             }
             if (slot >= 0 && !slots.may_be_doubled) {
-                scratch[slot / 8] = 0;  // just the bytes that are looked at below
+                scratch[slot / 8] = 0;  // only the bytes that are read below
             }
         }
     }
     for (std::int64_t token = 0; token < slots.count() && !slots.may_be_doubled; token++) {
         const std::int64_t slot = slots.of_token(data, token);
         if (slot < 0) {
-            continue;  // -1; or another thread is writing the slots
+            continue;  // -1, or another thread changes the slots now
         }
         const auto bit = static_cast<unsigned char>(1u << slot % 8);
         if ((scratch[slot / 8] & bit) != 0) {

@@ -1,5 +1,5 @@
-// A call of a plan with stages: its memory and all values that are read are checked before the walk of its tokens and
-// heads through the steps of their tensors writes anything.
+// A call of a plan with stages. It first checks its memory and all values that it reads. Then it runs the steps of each
+// tensor on its tokens and heads, block by block.
 #include "kv/block.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ constexpr ArgumentName slots_name = {"args.kv.slots.data"}, scratch_name = {"arg
                        from_positions_name = {"args.kv.from_positions.data", "args.kv.from_positions.data", true};
 constexpr int most_areas = most_plain_areas + n_arrays * HALYARD_MAX_TENSORS + 3;
 
-/// The elements of an array, where it lies.
+/// The elements of an array, with its address.
 Lattice elements_of(const KvCall &call, int index, Array array) {
     const TensorPlan &desc = call.plan().tensors[index];
     const auto &cache = call.kv_plan().tensors[index].cache;
@@ -24,11 +24,11 @@ Lattice elements_of(const KvCall &call, int index, Array array) {
     return elements;
 }
 
-/// Lists the arrays of all stages that are written, or that are only read.
+/// Lists the arrays of all stages: those that are written, or those that are only read.
 template <typename Add>
 [[gnu::always_inline]] inline void list_arrays(const KvCall &call, bool is_written, const Add &add) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        unsigned left = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].asked;
+        unsigned left = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].needed;
         for (left &= is_written ? written_arrays : ~written_arrays; left != 0; left &= left - 1) {
             const int array = std::countr_zero(left);
             add_memory(add, is_written, array_words[array].name, i, call.arrays.of_tensor[i][array],
@@ -37,7 +37,7 @@ template <typename Add>
     }
 }
 
-/// All memory of a call, as list_memory lists it: what is read first.
+/// Lists all memory of a call as list_memory does, memory that is only read first.
 template <typename Add>
 void list_kv_memory(const KvCall &call, const Add &add) {
     const Slots &slots = call.kv.slots;
@@ -57,25 +57,25 @@ void list_kv_memory(const KvCall &call, const Add &add) {
     }
 }
 
-/// The arrays of a tensor that a call lacks or brings for nothing, a bit for each.
+/// The arrays of a tensor that are needed and NULL, or not needed and set, a bit for each.
 [[gnu::always_inline]] inline unsigned find_wrong_arrays(const KvCall &call, int index) {
-    unsigned brought = 0;
+    unsigned given = 0;
     for (int array = 0; array < n_arrays; array++) {
-        brought |= unsigned{call.arrays.of_tensor[index][array] != nullptr} << array;
+        given |= unsigned{call.arrays.of_tensor[index][array] != nullptr} << array;
     }
-    return call.program.tensors[index].n_heads == 0 ? 0 : brought ^ call.kv_plan().tensors[index].asked;
+    return call.program.tensors[index].n_heads == 0 ? 0 : given ^ call.kv_plan().tensors[index].needed;
 }
 
-/// Says what is wrong with the arrays of a tensor.
+/// Fails for the first of the wrong arrays of a tensor.
 [[gnu::cold]] halyard_status fail_arrays(const KvCall &call, unsigned wrong, int index, halyard_error *error) {
     const auto first = static_cast<Array>(std::countr_zero(wrong));
-    const bool is_needed = call.kv_plan().tensors[index].asks_for(first);
+    const bool is_needed = call.kv_plan().tensors[index].needs(first);
     return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH,
                 NameText(words_of(first).name, call.given.is_bound, index), is_needed ? " is NULL" : " is set",
-                ", but tensors[", index, is_needed ? "] has " : "] does not have ", words_of(first).asked_by);
+                ", but tensors[", index, is_needed ? "] has " : "] does not have ", words_of(first).needed_by);
 }
 
-/// Checks positions, but not of tokens that are stored nowhere: views write all tokens, caches those with a slot.
+/// Checks the positions of tokens that are written: all if an output is a view, else those with a slot.
 halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
     const auto is_written = [](const void *of, std::int64_t token) {
         const KvCall &its = *static_cast<const KvCall *>(of);
@@ -94,8 +94,8 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
         }
     }
     const auto list = [&](const auto &add) { list_kv_memory(call, add); };
-    const Look look = look_at<most_areas>(list);
-    if (look.is_missing) {
+    const SpanCheck spans = inspect_spans<most_areas>(list);
+    if (spans.any_missing) {
         return fail_missing(list, call.program, call.given, error);
     }
     for (int i = 0; i < call.plan().n_tensors; i++) {
@@ -104,7 +104,7 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
             HALYARD_TRY(check_read_scales(call, i, error));
         }
     }
-    return look.meets ? check_listed_elements<most_areas>(list, call.given.is_bound, error) : HALYARD_OK;
+    return spans.any_overlap ? check_listed_elements<most_areas>(list, call.given.is_bound, error) : HALYARD_OK;
 }
 
 // ---- The walk ------------------------------------------------------------------------------------------------------
@@ -126,33 +126,34 @@ struct BlockSize {
     std::int64_t n_heads, n_tokens;
 };
 
-/// Finds it for as many as `all` has. A norm of rows needs all heads.
+/// Chooses the block size for the heads and tokens of `all`. A norm of rows needs all heads.
 BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     const TensorPlan &desc = call.desc(all);
     const KvTensor &stages = call.stages(all);
     const bool norms_rows = stages.norm && stages.norm->row,
                is_scattered = scatter_of_output(call, all) != Scatter::none;
-    // Weights of heads may need as much room as the heads, and biases too.
+    // Weights, and biases, may take as much room as the heads of a block.
     const bool has_many_weights = stages.norm && stages.norm->layer && (norms_rows || stages.norm->per_head);
     const std::int64_t most_heads = std::clamp<std::int64_t>(
         (has_many_weights ? block_floats / 2 : block_floats) / desc.head_dim, 1, stages.most_heads);
     std::int64_t n_heads = std::min(all.n_heads, most_heads);
     if (is_scattered && !norms_rows) {
-        // Tokens lie side by side there, so that more of them make longer stores.
+        // In such caches the tokens of an element are contiguous, so more tokens in a block make longer stores.
         const std::int64_t n_tokens = std::min(line_bytes / desc.out_bytes, all.n_tokens);
         n_heads = std::clamp<std::int64_t>(most_heads / n_tokens, 1, n_heads);
     }
-    // The first-level cache holds what a step reads and writes, too.
+    // Blocks leave room in the L1 cache for the other memory that a step reads and writes.
     const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
-    const std::int64_t words_bytes = block_floats;  // of scattered outputs: a quarter of the memory for them
+    const std::int64_t words_bytes = block_floats;  // for scattered outputs: a quarter of Workspace::spare
     const std::int64_t n_tokens =
         std::min({n_floats / (n_heads * desc.head_dim), stages.most_heads / n_heads,
                   is_scattered ? words_bytes / (desc.head_dim * desc.out_bytes) : block_floats});
     return {n_heads, std::clamp<std::int64_t>(n_tokens, 1, all.n_tokens)};
 }
 
-/// Does all steps of some heads of some tokens, block by block: `block` becomes each of them. (Not inlined, because of
-/// the workspace: weights evict the stack from the cache, so small calls must not touch such frames.)
+/// Runs all steps on some heads of some tokens, block by block; `block` is set to one after the other. (Not inlined:
+/// the workspace makes a large stack frame. Model weights evict the stack from the CPU's caches, so small calls must
+/// not touch such frames.)
 [[gnu::noinline]] void walk_blocks(const KvCall &call, Block &block) {
     Workspace work;
     const BlockSize size = size_of_blocks(call, block);
@@ -166,7 +167,7 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     };
     const auto &norm = call.stages(block).norm;
     const bool has_long_rows = norm && norm->row && size.n_heads < n_heads;
-    // Tokens that take each step together; of a long row, the blocks of all heads are normed alike.
+    // A row that is longer than a block is normed in several passes over its blocks, so such tokens go one at a time.
     const std::int64_t n_tokens = block.n_tokens, n_together = has_long_rows ? 1 : n_tokens;
     block.work = &work;
     for (std::int64_t first = 0; first < n_tokens; first += n_together) {
@@ -186,7 +187,7 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     block.work = nullptr;
 }
 
-/// Does all steps of a share of the heads of one tensor, for tokens of one batch row after the other.
+/// Runs all steps on a share of the heads of one tensor, for the tokens of one batch row after the other.
 void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *rows, const Share &heads) {
     const Steps &steps = *call.kv.tensors[index].steps;
     const std::int64_t in_row = call.program.positions.n_tokens, n_heads = call.program.tensors[index].n_heads;
@@ -207,8 +208,8 @@ void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *
     }
 }
 
-// Heads that go through blocks have no more pairs than one block of rows holds. Longer ones are rotated without blocks,
-// some pairs after the other.
+// One block of rows holds all pairs of a head that is processed in blocks. Longer heads are rotated without blocks, in
+// several calls for different pairs.
 static_assert(max_head <= made_floats);
 
 void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads) {
@@ -225,7 +226,7 @@ void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, cons
     }
 }
 
-/// Does the tokens first … last - 1, whose positions were checked.
+/// Processes the tokens first … last - 1, whose positions were checked.
 void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) {
     if (call.plan().rotary_dim == 0) {
         walk_tensors(call, {first, last - first, nullptr}, nullptr, heads);
@@ -237,8 +238,8 @@ void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, cons
     }
 }
 
-/// Does the tokens whose slots belong to this task, so that of two tokens with one slot the later one is kept. Slots,
-/// and tokens without one, go to tasks in turn, some at a time so that calls stay long.
+/// Processes the tokens whose slots belong to this task, so that of two tokens with one slot the later one is kept.
+/// Slots (or, for tokens without one, tokens) go round robin to tasks in runs of `together`, to keep calls long.
 void walk_own_slots(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
     const std::int64_t together = std::clamp<std::int64_t>(n / share.count, 1, 16);
@@ -256,7 +257,7 @@ void walk_own_slots(const KvCall &call, const Share &share) {
     }
 }
 
-/// Does a share of a call that was checked.
+/// Processes a share of a call that was checked.
 [[gnu::noinline]] void walk_share(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
     TokenShare own = share_of_tokens(n, share);

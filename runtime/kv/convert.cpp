@@ -1,4 +1,4 @@
-// Loads and stores: elements of any dtype become floats of a block, and these become elements again.
+// Loads and stores: convert elements of any dtype to floats of a block, and back.
 #include "base/transpose.h"
 #include "kv/block.h"
 
@@ -39,17 +39,17 @@ Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept {
 
 namespace {
 
-/// Elements of a block that lie evenly apart in a view or a cache too: heads of some tokens. When heads are tiled,
+/// A part of a block whose elements are evenly spaced in a view or cache: heads of some tokens. When heads are tiled,
 /// dimension 1 counts the tiles of one head, not heads.
 struct PlacedPart {
     Extents extents;
-    std::int64_t token, head, offset;  // where they begin in the block, and in its dense elements
+    std::int64_t token, head, offset;  // its first token and head in the block, and the offset of its dense elements
     bool is_tiled;
-    ElementStrides dense;  // strides of these
-    Elements<char> there;  // where they are in the view or cache
+    ElementStrides dense;  // strides of the block's dense elements
+    Elements<char> there;  // the elements in the view or cache
 };
 
-/// Calls function(part) for the elements of tokens that are stored, in as few parts as it takes.
+/// Calls function(part) for the elements of tokens that are stored, in as few parts as possible.
 template <typename Function>
 void place_in_cache(const KvCall &call, const Block &block, const Stored &stored, const Function &function) {
     const TensorPlan &desc = call.desc(block);
@@ -85,7 +85,7 @@ void place_in_cache(const KvCall &call, const Block &block, const Stored &stored
     }
 }
 
-/// Calls function(part) for all elements of a block where they lie in its view x or y.
+/// Calls function(part) for all elements of a block, in its view x or y.
 template <typename Function>
 void place_in_view(const KvCall &call, const Block &block, bool is_output, const Function &function) {
     const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
@@ -94,8 +94,7 @@ void place_in_view(const KvCall &call, const Block &block, bool is_output, const
     function(PlacedPart{block.extents(call.desc(block).head_dim), 0, 0, 0, false, block.strides, there});
 }
 
-/// Calls function(part) for all elements of a block where they are read or written: in its view, or in a cache those
-/// that are stored.
+/// Calls function(part) for all elements of a block in the view, or (tokens with slots only) in the cache.
 template <typename Function>
 void for_each_placed(const KvCall &call, const Block &block, bool is_output, const Function &function) {
     if (!call.stages(block).cache || (!is_output && call.desc(block).reads_x)) {
@@ -105,10 +104,10 @@ void for_each_placed(const KvCall &call, const Block &block, bool is_output, con
     for_each_stored(call, block, [&](const Stored &stored) { place_in_cache(call, block, stored, function); });
 }
 
-/// The workspace's words: the block's elements, as dense as its floats.
+/// The workspace's words: the block's elements in the tensor's dtype, with the strides of its floats.
 char *words_of(const Block &block) { return reinterpret_cast<char *>(block.work->spare); }
 
-/// Copies units of so many elements of some bytes each. Strides are in elements.
+/// Copies units of `unit` elements of `bytes` bytes each. Strides are in elements.
 void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Elements<const char> &from,
           const Elements<char> &to) {
     const auto units = [&]<typename T>(const Elements<T> &of) {
@@ -121,7 +120,7 @@ void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Element
 
 void load(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
-    // A dense view is loaded without the walk, for the cost of a token.
+    // A dense view is loaded in one call, because PlacedParts would slow down a run of one token.
     if (const Side &in = call.tensor(block).in(); desc.reads_x && in.element == 1) {
         widen(call.kernels(), desc.dtype, block.extents(desc.head_dim), {call.x(block), {1, in.head, in.token}},
               block.floats());
@@ -143,7 +142,7 @@ void load(const KvCall &call, Block &block) noexcept {
             return;
         }
         char *const words = words_of(block);
-        if (at.token == 1) {  // then tokens are units, which are transposed in registers
+        if (at.token == 1) {  // tokens are contiguous: copied as units, they are transposed in registers
             copy(desc.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {data, {1, at.head, at.element}},
                  {words, {dense.token, dense.head, 1}});
         } else {
@@ -166,7 +165,7 @@ void store(const KvCall &call, Block &block) noexcept {
 void store_words(const KvCall &call, Block &block) noexcept {
     const std::int64_t bytes = call.desc(block).out_bytes;
     const bool has_units = scatter_of_output(call, block) == Scatter::tiles;
-    // Groups of tokens that have one shape and lie evenly apart themselves are copied together.
+    // Stretches of tokens (find_stored) of equal size that are evenly spaced themselves are copied together.
     std::int64_t n_groups = 1, group_stride = 0;
     const auto copy_part = [&](const PlacedPart &part) {
         const Extents &n = part.extents;
@@ -174,7 +173,7 @@ void store_words(const KvCall &call, Block &block) noexcept {
         // A whole tile is a unit, if it can be one.
         const bool by_tiles = has_units && part.is_tiled && n.n_elements == call.stages(block).cache->tile_elements;
         const char *const words = words_of(block) + part.offset * bytes;
-        // Groups stand in the place of heads, one of which is copied after the other: its groups are often neighbours.
+        // Heads are copied one by one, and stretches are their dimension 1: a head's stretches are often contiguous.
         for (std::int64_t h = 0; h < (by_tiles ? 1 : n.n_heads); h++) {
             copy(bytes, by_tiles ? n.n_elements : 1, {by_tiles ? n.n_heads : n.n_elements, n_groups, n.n_tokens},
                  {words + h * from.head * bytes,

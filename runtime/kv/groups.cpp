@@ -17,16 +17,16 @@ namespace halyard {
 
 namespace {
 
-/// A row of the table: HALYARD_GROUPS_….
+/// The format of a preset, HALYARD_GROUPS_….
 GroupsDesc preset_of(std::int32_t preset) {
     using enum GroupScale;
     using enum GroupRule;
     using enum Packing;
     constexpr Dtype int8 = Dtype::int8, uint8 = Dtype::uint8, e4m3 = Dtype::e4m3;
     constexpr bool in_record = false, apart = true, even = false, away = true, by_largest = true;
-    constexpr float mla_floor = 1e-4f / 448.0f;  // of the largest magnitude 1e-4
-    // Fields are in the order of GroupsDesc, and the last ones are left out where they have its defaults: element,
-    // scale, group, floor, data and its stride, scales and their stride, …
+    constexpr float mla_floor = 1e-4f / 448.0f;  // the scale of a group whose largest magnitude is 1e-4
+    // Fields have the order of GroupsDesc: element, scale, group, floor, data_offset, data_stride, scale_offset,
+    // scale_stride, … Trailing fields with their defaults are left out.
     static constexpr GroupsDesc presets[] = {
         {int8, f16, 32, 0, 2, 34, 0, 34, in_record, even, by_largest},                      // GGML_Q8_0
         {int8, f16, 32, 0, 2, 34, 0, 34},                                                   // …_NEON
@@ -100,18 +100,18 @@ namespace {
 constexpr std::int64_t numbers_of_groups = 6;
 static_assert(block_heads >= numbers_of_groups * block_groups && sizeof(Workspace::spare) >= 2 * block_floats);
 
-/// The numbers of some groups, and how they are stored.
-struct Numbers {
-    float *least, *most;  // of elements; most is the largest magnitude where that decides
+/// Arrays with a number for each group of a block. s, r and z are those of halyard_kv.h.
+struct GroupNumbers {
+    float *least, *most;  // minimum and maximum of elements; for GroupRule::largest, most is the largest magnitude
     float *s, *r, *z;
     char *words;  // scales as they are stored
 
-    explicit Numbers(const Block &block)
+    explicit GroupNumbers(const Block &block)
         : least(block.work->numbers), most(least + block_groups), s(most + block_groups), r(s + block_groups),
           z(r + block_groups), words(reinterpret_cast<char *>(z + block_groups)) {}
 };
 
-/// The scale of a group, as stored.
+/// Reads the scale of a group.
 float load_group_scale(const GroupsDesc &groups, const char *at) {
     if (!groups.is_power()) {
         return groups.scale == GroupScale::f32 ? read_word<float>(at) : F16::widen(read_word<std::uint16_t>(at));
@@ -121,9 +121,9 @@ float load_group_scale(const GroupsDesc &groups, const char *at) {
     return std::bit_cast<float>(byte == 0 ? tiniest : byte == 255 ? nan : byte << 23);
 }
 
-/// Finds s of each group, unrounded but finite. The loops are vectors of the compiler's where no sign is asked for.
+/// Finds s of each group, not yet rounded to its stored type. The compiler vectorises the loops, except the last one.
 void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
-                 const Elements<float> &heads, const Numbers &numbers) {
+                 const Elements<float> &heads, const GroupNumbers &numbers) {
     const std::int64_t n = extents.n_heads * extents.n_tokens;
     const float greatest = groups.greatest(),
                 floor = groups.floor, *const least = numbers.least, *const most = numbers.most;
@@ -145,7 +145,7 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
     }
     for (std::int64_t i = 0; i < n && !groups.has_zero(); i++) {
         float largest = -least[i] > most[i] ? least[i] : most[i];
-        if (-least[i] == most[i] && most[i] != 0.0f) {  // the first of equals tells the sign
+        if (-least[i] == most[i] && most[i] != 0.0f) {  // of elements v and -v the first has the sign
             const std::int64_t head = i / extents.n_heads, group = i - head * extents.n_heads;
             const float *element = heads.data + head * heads.strides.token + group * heads.strides.head;
             while (std::fabs(*element) != most[i]) {
@@ -157,8 +157,8 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
     }
 }
 
-/// The exponents of powers of two as E8M0: from s on, or as OCP says.
-void round_to_powers(const GroupsDesc &groups, std::int64_t n, const Numbers &numbers) {
+/// Rounds scales to powers of two (E8M0): s up, or as the OCP MX standard says.
+void round_to_powers(const GroupsDesc &groups, std::int64_t n, const GroupNumbers &numbers) {
     const bool up = groups.scale == GroupScale::power_up;
     constexpr int of_greatest = 8;  // the exponent of e4m3's 448
     for (std::int64_t i = 0; i < n; i++) {
@@ -172,9 +172,9 @@ void round_to_powers(const GroupsDesc &groups, std::int64_t n, const Numbers &nu
     }
 }
 
-/// Makes scales, as they are stored too, reciprocals and zero points of groups.
+/// Computes scales s and, as stored, words, factors r and zero points z of groups.
 void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
-                  const Elements<float> &heads, const Numbers &numbers) {
+                  const Elements<float> &heads, const GroupNumbers &numbers) {
     constexpr float finite = std::numeric_limits<float>::max();
     const std::int64_t n = extents.n_heads * extents.n_tokens;
     const float greatest = groups.greatest(), *const most = numbers.most;
@@ -201,25 +201,25 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
         r[i] = quotient - quotient == 0.0f ? quotient : 0.0f;
     }
     for (std::int64_t i = 0; i < n && groups.by_largest; i++) {
-        r[i] = s[i] == most[i] / greatest ? r[i] : 1.0f / s[i];  // of one that overflowed
+        r[i] = s[i] == most[i] / greatest ? r[i] : 1.0f / s[i];  // 1 / s where s has overflowed
     }
 }
 
 // ---- Elements ------------------------------------------------------------------------------------------------------
 
-/// The memory of a block's elements, one byte each, dense; and behind it that of elements of 4 bits, two in a byte.
+/// Workspace for a block's quantised elements, one byte each, dense; and after it for packed ones, two in a byte.
 unsigned char *elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
 unsigned char *packed_of(const GroupsDesc &groups, const Block &block) {
     return elements_of(block) + (groups.is_4_bit() ? block_floats : 0);
 }
 
-/// How integers are made of numbers, as halyard_quantise_kernel counts: fma(v, r, z), to nearest even; v r, halves away
-/// from zero; v r + z, each rounded to float, and then towards zero.
+/// How v becomes an integer, as halyard_quantise_kernel numbers it. even: fma(v, r, z), to nearest even. away: v r,
+/// halves away from zero. offset: v r + z, both operations rounded to float, and then towards zero.
 enum Mode : std::int32_t { even = 0, away = 1, offset = 2 };
 
-/// Makes the elements of groups, one byte each, dense.
+/// Quantises the elements of groups, to one byte each, dense.
 void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
-              const Elements<float> &heads, const Numbers &numbers, unsigned char *elements) {
+              const Elements<float> &heads, const GroupNumbers &numbers, unsigned char *elements) {
     const bool is_signed_largest = groups.rule == GroupRule::signed_largest;
     const Mode mode = is_signed_largest ? offset : groups.rounds_away ? away : even;
     const float low = is_signed_largest || groups.has_zero() ? 0.0f : -128.0f;
@@ -232,8 +232,8 @@ void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Exten
         .for_each_part([&](auto *...buffers) { kernels.quantise[index_of(dtype)](mode, low, high, buffers...); });
 }
 
-/// Calls function(byte, low, high) for each byte of n groups of 4 bits: the elements whose nibbles it holds. (Two
-/// loops, so that the compiler makes vectors of them.)
+/// Calls function(byte, low, high) for each byte of n groups of 4-bit elements, with the indices of the elements in its
+/// low and high nibble. (Two loops, so that the compiler vectorises them.)
 template <typename Function>
 void for_each_byte(const GroupsDesc &groups, std::int64_t n, const Function &function) {
     const std::int64_t half = groups.group / 2;
@@ -263,9 +263,9 @@ void unpack(const GroupsDesc &groups, std::int64_t n, const unsigned char *__res
     });
 }
 
-/// Makes floats of the elements of some heads: q s, or (q - z) s.
+/// Converts the quantised elements q of some heads to floats: q s, or (q - z) s.
 void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const unsigned char *elements,
-                const Numbers &numbers, std::int64_t n_heads, std::int64_t head_dim, float *heads) {
+                const GroupNumbers &numbers, std::int64_t n_heads, std::int64_t head_dim, float *heads) {
     const bool is_unsigned = groups.element == Dtype::uint8;
     if (!is_unsigned) {
         widen(kernels, groups.element, {groups.group, groups.n_groups, n_heads},
@@ -287,20 +287,19 @@ void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const uns
 
 // ---- Records -------------------------------------------------------------------------------------------------------
 
-/// The records of a block's heads of one token, of which the one of head h is `bytes` + h * stride_head.
+/// The records of one token, for the heads of a block: that of head h is at `bytes` + h * stride_head.
 struct TokenRecords {
-    char *bytes;  // NULL where the token has no slot
+    char *bytes;  // NULL if the token has no slot
     std::int64_t stride_head;
-    char *scales;  // of the first head, in the record or apart from it
+    char *scales;  // of the first head, in its record or outside
     std::int64_t scales_stride_head;
 };
 
-/// Those of the block's token `token` that are written, or that are read. Keys that move are read where they are
-/// written.
+/// The records of the block's token `token` that are written, or that are read. Re-rotation reads and writes the same.
 TokenRecords records_of(const KvCall &call, const Block &block, bool are_written, std::int64_t token) {
     const auto &cache = call.stages(block).cache;
     const bool are_kept = are_written || call.kv.rerotates;
-    std::int64_t batch = block.batch, at = block.token + token;  // or block of the cache, and place there
+    std::int64_t batch = block.batch, at = block.token + token;  // or block of the cache, and the slot in that block
     TokenRecords records = {};
     if (cache && are_kept) {
         const std::int64_t slot = call.slot_of(block, token);
@@ -323,7 +322,7 @@ TokenRecords records_of(const KvCall &call, const Block &block, bool are_written
     return records;
 }
 
-/// Calls function(i, record, scales) for head i of a block. A record is NULL where its token has no slot.
+/// Calls function(i, record, scales) for head i of a block, counted through its tokens. record is NULL without a slot.
 template <typename Function>
 void for_each_record(const KvCall &call, const Block &block, bool are_written, const Function &function) {
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
@@ -335,7 +334,7 @@ void for_each_record(const KvCall &call, const Block &block, bool are_written, c
     }
 }
 
-/// Copies n words of some bytes, between places that lie strides apart. Most have a size that is known.
+/// Copies n words of `bytes` bytes each. Strides are in bytes. Common sizes are compile-time constants, for speed.
 void copy_words(std::int64_t n, std::int64_t bytes, const void *from, std::int64_t from_stride, void *to,
                 std::int64_t to_stride) {
     const auto copy = [=](auto size) {
@@ -355,12 +354,12 @@ void copy_words(std::int64_t n, std::int64_t bytes, const void *from, std::int64
     }
 }
 
-/// Makes the groups of a block and stores them, but for tokens without a slot.
+/// Quantises the groups of a block and stores them, except for tokens without a slot.
 void store_groups(const KvCall &call, const Block &block) {
     const std::int64_t head_dim = call.desc(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).groups;
     const StageKernels &kernels = call.kernels();
-    const Numbers numbers(block);
+    const GroupNumbers numbers(block);
     const Extents extents = {groups.group, groups.n_groups, n_heads};
     const Elements<float> floats = {block.work->floats, {1, groups.group, head_dim}};
     unsigned char *const elements = elements_of(block), *const packed = packed_of(groups, block);
@@ -388,11 +387,11 @@ void store_groups(const KvCall &call, const Block &block) {
     });
 }
 
-/// Makes floats of a block's records; zeros of tokens without a slot.
+/// Converts a block's records to floats; zeros for tokens without a slot.
 void load_groups(const KvCall &call, const Block &block) {
     const std::int64_t head_dim = call.desc(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).from_groups;
-    const Numbers numbers(block);
+    const GroupNumbers numbers(block);
     unsigned char *const elements = elements_of(block), *const packed = packed_of(groups, block);
     const std::int64_t bytes = groups.data_bytes();
     for_each_record(call, block, false, [&](std::int64_t i, const char *record, const char *scales) {
@@ -420,16 +419,16 @@ void load_groups(const KvCall &call, const Block &block) {
     dequantise(call.kernels(), groups, elements, numbers, n_heads, head_dim, block.work->floats);
 }
 
-// ---- Records of ggml's q8_0, which most caches of llama.cpp have: kernels store and load them where they lie -------
+// ---- Records of ggml's q8_0, llama.cpp's most common: kernels store to and load from the records directly ----------
 
-/// Groups of 32 integers with an f16 scale each.
+/// Whether groups are 32 integers with an f16 scale.
 bool is_q8(const GroupsDesc &groups) { return groups.element == Dtype::int8 && groups.scale == GroupScale::f16; }
 
-/// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel counts.
+/// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel numbers it.
 enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 
 /// Calls function(elements, scales, floats) for the records of a block; floats of a token without a slot become zeros.
-/// False where scales, whose kernels count in units of 2 bytes, do not lie whole units apart.
+/// Returns false if the stride of scales is odd, since kernels count it in units of 2 bytes.
 template <typename Function>
 bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
                  const Function &function) {
@@ -455,8 +454,9 @@ bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const
     return true;
 }
 
-/// False where scales do not fit, or where a NaN, an infinity or a scale that overflows is among the groups of a block:
-/// then store_groups has to write all of it again. Both give the same bits where this says true.
+/// Stores a block's groups by kernels. Returns false if these cannot: if the stride of scales is odd, or if a group has
+/// a NaN, an infinity or a scale that overflows. Then store_groups must write the whole block again. If this returns
+/// true, both give the same bits.
 bool store_q8(const KvCall &call, const Block &block) {
     constexpr float overflow = 127.0f * 65504.0f;  // of the largest magnitude: from here on its scale overflows
     const GroupsDesc &groups = *call.stages(block).groups;
@@ -468,7 +468,7 @@ bool store_q8(const KvCall &call, const Block &block) {
         floats->dim[1].extent *= floats->dim[2].extent;  // of all heads, which are dense
         call.kernels().store_groups[index_of(Dtype::int8)](
             groups.by_largest ? of_largest : of_scale, groups.rounds_away ? 1 : 0, floats, elements, scales, &found);
-        is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // not of a NaN
+        is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // false for a NaN
     };
     return for_each_q8(call, block, true, groups, store) && is_finite;
 }
@@ -491,11 +491,11 @@ void load_records(const KvCall &call, Block &block) noexcept {
     }
 }
 
-// ---- Keys that move ------------------------------------------------------------------------------------------------
+// ---- Keys that are re-rotated --------------------------------------------------------------------------------------
 
 namespace {
 
-/// The first of a record's groups whose scale, or zero point, is not finite; n_groups where all are.
+/// The first of a record's groups whose scale or zero point is not finite; n_groups if all are.
 std::int64_t find_infinite(const GroupsDesc &groups, const char *record, const char *scales) {
     const auto first_of = [&](const char *at, auto exponent) {
         std::int64_t g = 0;
@@ -528,7 +528,7 @@ halyard_status check_moved_records(const KvCall &call, int index, halyard_error 
             if (record == nullptr || status != HALYARD_OK) {
                 return;
             }
-            // Memory is what it waits for, and records of a page lie one behind the other: .85 of the time of a shift.
+            // Memory latency dominates, and a page's records are contiguous: prefetching takes .85 of a shift's time.
             constexpr std::uintptr_t ahead = 4096, line = 64;
             for (std::uintptr_t at = ahead; at < ahead + groups.n_groups * groups.scale_stride; at += line) {
                 __builtin_prefetch(reinterpret_cast<const void *>(reinterpret_cast<std::uintptr_t>(scales) + at));

@@ -1,7 +1,7 @@
 // The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of a head: all are multiplied by 1 /
-// sqrt(n), and then u and v that lie 1, 2, 4, … apart become u + v and u - v. It is its own inverse. Each of the
-// log2(n) sums and the product round; together they are off by at most (log2(n) + 2) / 2 eps_f32 of the length of the n
-// elements, since a transform keeps the length of what an earlier one has rounded.
+// sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse. Each of
+// the log2(n) sums and the product rounds. Together their error is at most (log2(n) + 2) / 2 eps_f32 times the length
+// of the n elements, since later sums keep the length of earlier errors.
 #include "kv/block.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ void hadamard(const KvCall &call, Block &block) noexcept {
     const std::int64_t n = call.stages(block).hadamard;
     const std::int64_t n_elements = block.n_tokens * block.strides.token;  // blocks are dense
     const float scale = 1.0f / std::sqrt(static_cast<float>(n));
-    const bool is_short = n < n_in_kernel;  // as in no cache that we know
+    const bool is_short = n < n_in_kernel;  // no known engine has such a cache, so there is no kernel for it
     halyard_buffer x;
     halyard_dimension dims[3];
     set_buffer(x, block.work->floats, dims);

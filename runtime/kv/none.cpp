@@ -1,4 +1,4 @@
-// Stands for the KV path in a library that is built without it (HALYARD_KV=OFF): refuses what only that path does.
+// Replaces the KV path in a library that is built without it (HALYARD_KV=OFF): refuses plans and runs that need it.
 #include "kv/program.h"
 
 #include "base/error.h"
@@ -32,7 +32,7 @@ halyard_status read_preset(std::int32_t, const char *, std::int64_t, GroupsDesc 
     return fail_without(error, "records are asked for", "", "");
 }
 
-// Nothing comes here without such a plan.
+// The following are never called, since no plan with stages exists.
 
 halyard_status resolve_kv_plan(const halyard_plan &, TargetSet, KvPlan *, halyard_error *) noexcept {
     return HALYARD_OK;

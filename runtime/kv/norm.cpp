@@ -73,8 +73,8 @@ halyard_status read_norm(const halyard_norm_desc *norm, const char *name, std::i
 
 namespace {
 
-/// n weights or biases from number `first` on: where the caller has them if they are floats there, else in `room`,
-/// where they are made if `is_new`.
+/// Returns n weights or biases from number `first` on, as floats: in the caller's memory, if they are aligned floats
+/// there, else in `room`, to which they are converted only if `is_new`.
 const float *floats_of(const KvCall &call, const Block &block, Array array, std::int64_t first, std::int64_t n,
                        float *room, bool is_new) {
     const NormDesc &norm = *call.stages(block).norm;
@@ -85,7 +85,7 @@ const float *floats_of(const KvCall &call, const Block &block, Array array, std:
         return reinterpret_cast<const float *>(data) + first;
     }
     if (is_new && data == nullptr) {
-        std::fill_n(room, n, is_weight ? 1.0f : -0.0f);  // adding -0 changes not even a -0
+        std::fill_n(room, n, is_weight ? 1.0f : -0.0f);  // adding -0 changes no number, not even -0
     } else if (is_new) {
         widen(call.kernels(), *norm.weight, n, data + first * element_bytes(*norm.weight), room);
         for (std::int64_t i = 0; i < n && adds_one; i++) {
@@ -95,13 +95,13 @@ const float *floats_of(const KvCall &call, const Block &block, Array array, std:
     return room;
 }
 
-/// A norm's weights and biases for the heads of a block. bias is NULL of an RMS norm.
-struct Numbers {
+/// A norm's weights and biases for the heads of a block. bias is NULL for an RMS norm.
+struct Weights {
     const float *weight, *bias;
-    std::int64_t stride_head;  // 0 where heads share them
+    std::int64_t stride_head;  // 0 if heads share them
 };
 
-Numbers numbers_of(const KvCall &call, Block &block) {
+Weights load_weights(const KvCall &call, Block &block) {
     const NormDesc &norm = *call.stages(block).norm;
     Workspace &work = *block.work;
     const std::int64_t head = norm.row || norm.per_head ? block.head : 0, n = norm.n_weights(block.n_heads);
@@ -116,7 +116,7 @@ Numbers numbers_of(const KvCall &call, Block &block) {
 // ---- Norms ---------------------------------------------------------------------------------------------------------
 
 template <typename T>
-void call_norm(const KvCall &call, const Block &block, const Numbers &numbers, const Extents &extents,
+void call_norm(const KvCall &call, const Block &block, const Weights &weights, const Extents &extents,
                const Elements<T> &x, const Elements<float> &y) {
     const NormDesc &norm = *call.stages(block).norm;
     const StageKernels &kernels = call.kernels();
@@ -124,8 +124,8 @@ void call_norm(const KvCall &call, const Block &block, const Numbers &numbers, c
     const std::size_t rounds_to = norm.rounding == 0 ? 0 : index_of(dtype);
     const bool widens = sizeof(T) == 1 && dtype != Dtype::f32;
     halyard_norm_kernel *const rms = widens ? kernels.widen_norm[index_of(dtype)] : kernels.norm[rounds_to];
-    StageCall(extents, Elements<const float>{numbers.weight, {1, numbers.stride_head, 0}},
-              Elements<const float>{numbers.bias, {1, numbers.stride_head, 0}}, x, y)
+    StageCall(extents, Elements<const float>{weights.weight, {1, weights.stride_head, 0}},
+              Elements<const float>{weights.bias, {1, weights.stride_head, 0}}, x, y)
         .join(1, 2)
         .for_each_part([&](auto *w, auto *b, auto *v, auto *normed) {
             norm.layer ? kernels.layer_norm[rounds_to](w, norm.eps, norm.rounding, b, v, normed)
@@ -138,13 +138,13 @@ float rounded(Dtype dtype, float value) {
     return value;
 }
 
-/// Does a pass over a part of a row that is longer than a block, as kernels do it: partial sum i of 16 takes elements
-/// i, i + 16 and so on. (This file is compiled without contraction: nothing is fused but what std::fma fuses.)
+/// Does a pass over one block of a row that is longer than a block. The sums are those of kernels: partial sum i of 16
+/// takes elements i, i + 16 and so on. (This file is compiled without contraction, so only std::fma fuses.)
 void norm_part_of_row(const KvCall &call, Block &block) {
     const NormDesc &norm = *call.stages(block).norm;
     const Dtype dtype = call.desc(block).dtype;
     LongRow &row = block.work->row;
-    const Numbers numbers = row.pass == LongRow::apply ? numbers_of(call, block) : Numbers{};
+    const Weights weights = row.pass == LongRow::apply ? load_weights(call, block) : Weights{};
     block.is_done = row.pass != LongRow::apply;
     for (std::int64_t e = 0; e < block.n_heads * norm.size; e++) {
         float &element = block.work->floats[e], &sum = row.sums[row.n++ % 16];
@@ -152,8 +152,8 @@ void norm_part_of_row(const KvCall &call, Block &block) {
         if (row.pass == LongRow::apply) {
             v *= row.factor;
             v = (norm.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 ? rounded(dtype, v) : v;
-            v *= numbers.weight[e];
-            v = norm.layer ? v + numbers.bias[e] : v;
+            v *= weights.weight[e];
+            v = norm.layer ? v + weights.bias[e] : v;
             element = (norm.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 ? rounded(dtype, v) : v;
         } else {
             sum = row.pass == LongRow::find_mean ? sum + v : std::fma(v, v, sum);
@@ -188,19 +188,19 @@ void norm(const KvCall &call, Block &block) noexcept {
     }
     const Extents extents = norm.row ? Extents{block.n_heads * norm.size, 1, block.n_tokens} : block.extents(norm.size);
     const Elements<float> window = {block.work->floats + norm.offset, block.strides};
-    call_norm(call, block, numbers_of(call, block), extents, window, window);
+    call_norm(call, block, load_weights(call, block), extents, window, window);
 }
 
 void load_and_norm(const KvCall &call, Block &block) noexcept {
     const Side &in = call.tensor(block).in();
     const TensorPlan &desc = call.desc(block);
-    call_norm(call, block, numbers_of(call, block), block.extents(desc.head_dim),
+    call_norm(call, block, load_weights(call, block), block.extents(desc.head_dim),
               Elements<const char>{call.x(block), {in.element, in.head, in.token}, desc.bytes}, block.floats());
 }
 
 namespace {
 
-/// Norms and rotates tokens that lie evenly apart on both sides.
+/// Norms and rotates a stretch, in one or more calls of the kernel.
 void norm_and_rotate(const KvCall &call, const Block &block, const float *weight, const Stretch &stretch) {
     const ProgramTensor &direct = call.kv.tensors[block.index].direct;
     const TensorPlan &desc = call.desc(block);
@@ -227,8 +227,8 @@ void norm_and_rotate_to_output(const KvCall &call, const Block &block, const flo
     for_each_stretch(call, block, [&](const Stretch &stretch) { norm_and_rotate(call, block, weight, stretch); });
 }
 
-/// The same with weights that have to be widened. (Not inlined, because it would make the stack frame of its caller
-/// large. A model's weights evict the stack from the cache, so small calls must not touch such frames.)
+/// The same with weights that must be converted to floats. (Not inlined, because it would make the stack frame of its
+/// caller large. A model's weights evict the stack from the CPU's caches, so small calls must not touch such frames.)
 [[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
     alignas(64) float room[max_head];
     const std::int64_t n = call.stages(block).norm->size;
@@ -243,7 +243,7 @@ void norm_and_rotate(const KvCall &call, Block &block) noexcept {
 }
 
 void norm_and_rotate_to_words(const KvCall &call, Block &block) noexcept {
-    norm_and_rotate(call, block, numbers_of(call, block).weight, stretch_of_words(call, block));
+    norm_and_rotate(call, block, load_weights(call, block).weight, stretch_of_words(call, block));
 }
 
 }  // namespace halyard

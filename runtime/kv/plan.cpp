@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char *long_head = ", but stages beside the rotation work on heads of at most ";
 
-/// Refuses stages that contradict each other, a dtype or a plan that rerotates.
+/// Refuses stages that contradict each other, the tensor's dtypes, or a plan that rerotates.
 halyard_status check_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index, bool rerotates,
                             const TensorPlan &desc, halyard_error *error) {
     const bool writes_records = kv.groups != nullptr;
@@ -46,18 +46,18 @@ halyard_status check_stages(const halyard_tensor_desc &tensor, const halyard_kv_
         error);
 }
 
-/// The arrays that a run has to bring for a tensor.
-std::uint8_t find_asked(const KvTensor &stages, bool rerotates) {
+/// The arrays that a run must pass for a tensor, a bit for each Array.
+std::uint8_t find_needed_arrays(const KvTensor &stages, bool rerotates) {
     unsigned arrays = 0;
-    const auto ask_if = [&](bool condition, Array array) { arrays |= unsigned{condition} << static_cast<int>(array); };
-    ask_if(stages.norm && stages.norm->weight, Array::weight);
-    ask_if(stages.norm && stages.norm->has_bias, Array::bias);
-    ask_if(stages.scale && !stages.scale->dynamic, Array::scales);
-    ask_if(stages.scale && stages.scale->dynamic, Array::scales_out);
-    ask_if(stages.cache.has_value(), Array::cache);
-    ask_if(stages.position_scales, Array::position_scales);
-    ask_if(stages.groups && stages.groups->scales_apart, Array::group_scales);
-    ask_if(stages.from_groups && stages.from_groups->scales_apart && !rerotates, Array::from_group_scales);
+    const auto need_if = [&](bool condition, Array array) { arrays |= unsigned{condition} << static_cast<int>(array); };
+    need_if(stages.norm && stages.norm->weight, Array::weight);
+    need_if(stages.norm && stages.norm->has_bias, Array::bias);
+    need_if(stages.scale && !stages.scale->dynamic, Array::scales);
+    need_if(stages.scale && stages.scale->dynamic, Array::scales_out);
+    need_if(stages.cache.has_value(), Array::cache);
+    need_if(stages.position_scales, Array::position_scales);
+    need_if(stages.groups && stages.groups->scales_apart, Array::group_scales);
+    need_if(stages.from_groups && stages.from_groups->scales_apart && !rerotates, Array::from_group_scales);
     return static_cast<std::uint8_t>(arrays);
 }
 
@@ -104,19 +104,19 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
     }
     out->position_scales = kv.position_scales != 0;
     out->hadamard = kv.hadamard;
-    out->asked = find_asked(*out, rerotates);
+    out->needed = find_needed_arrays(*out, rerotates);
     return HALYARD_OK;
 }
 
 // ---- The steps -----------------------------------------------------------------------------------------------------
 
-/// Whether a tensor is only rotated or copied: what is stored has the dtype of what is loaded, which rotates.
+/// Whether a tensor is only rotated or copied, in a dtype that kernels can rotate without conversion.
 bool is_only_rotated(const TensorPlan &desc) {
     return (desc.stages & ~(bit(Stage::rerotation) | bit(Stage::no_rotation) | bit(Stage::cache))) == 0 &&
            !is_8_bit(desc.dtype);
 }
 
-/// Whether one kernel norms whole heads, rotates and stores them: pairs of whole vectors.
+/// Whether halyard_norm_rotate can do all of a tensor: norm whole heads, rotate and store them.
 bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &desc, const KvTensor &stages) {
     const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
     return norm != nullptr && (desc.stages & ~(bit(Stage::norm) | bit(Stage::cache))) == 0 && !norm->layer &&
@@ -125,17 +125,17 @@ bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &desc, con
            desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
 }
 
-/// Whether a step can load and norm at once: whole heads, as floats or by an RMS norm.
+/// Whether load_and_norm can do a tensor's norm: of whole heads, an RMS norm, or a layer norm of floats.
 bool is_loaded_and_normed(const TensorPlan &desc, const NormDesc &norm) {
     return !norm.after && !norm.row && norm.size == desc.head_dim && (!norm.layer || desc.dtype == Dtype::f32);
 }
 
-/// Which elements of a tensor are not neighbours: x's, and those of y or of the cache.
+/// Whether the elements of a head are not contiguous: in x, and in y or the cache.
 struct Scattered {
     bool x, y;
 };
 
-/// How one kernel does all but copies, if it can.
+/// Whether one kernel can do all stages of a tensor, and where it then writes.
 Steps::Direct find_direct(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered) {
     const TensorPlan &desc = plan.tensors[index];
     const KvTensor &stages = kv.tensors[index];
@@ -153,7 +153,7 @@ Steps::Direct find_direct(const halyard_plan &plan, const KvPlan &kv, int index,
                                                                      : Steps::Direct::no;
 }
 
-/// The stages of a tensor in the order in which they happen.
+/// The steps of a tensor, in the order in which they run.
 Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered) {
     const TensorPlan &desc = plan.tensors[index];
     const KvTensor &stages = kv.tensors[index];
@@ -183,22 +183,23 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Sc
     add_if(joins, "load and norm", load_and_norm);
     add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache", load);
     add_if(has_norm && !norms_after && !joins, "norm", norm);
-    add_if(stages.hadamard != 0 && kv.rerotates, "Hadamard", hadamard);  // it is its own inverse
+    add_if(stages.hadamard != 0 && kv.rerotates, "Hadamard", hadamard);  // undoes it: the transform is its own inverse
     add_if(desc.rotates, "rotate", rotate_block);
     add_if(norms_after, "norm", norm);
-    const bool is_multiplied = stages.scale || stages.groups || stages.hadamard != 0;  // by the scales of positions
+    // Later steps need the product, and may set factors of their own. Else the store multiplies.
+    const bool is_multiplied = stages.scale || stages.groups || stages.hadamard != 0;
     add_if(stages.position_scales, "scale by position",
            is_multiplied ? multiply_by_position_scales : take_position_scales);
     add_if(stages.hadamard != 0, "Hadamard", hadamard);
     add_if(stages.groups.has_value(), "store records", store_records);
-    const bool is_dynamic = stages.scale && stages.scale->dynamic;  // never of records
+    const bool is_dynamic = stages.scale && stages.scale->dynamic;
     add_if(is_dynamic, "make dynamic scales", make_dynamic_scales);
     add_if(stages.scale && !is_dynamic && !kv.rerotates, "scale", take_static_scales);
     add_if(!stages.groups, stages.cache ? "store in the cache" : "store", scattered.y ? store_scattered : store);
     return steps;
 }
 
-/// The kernel that rotates blocks of floats, whose heads follow each other.
+/// What the kernel that rotates blocks of floats has to support. Heads are contiguous in a block.
 Task block_task(const halyard_plan &plan, const TensorPlan &desc) {
     const bool converts = desc.pairing != desc.out_pairing;
     return task_for(desc, Dtype::f32, plan.rotary_dim, converts ? Place::out_of_place : Place::in_place,
@@ -209,7 +210,7 @@ Task block_task(const halyard_plan &plan, const TensorPlan &desc) {
 
 using enum Dtype;  // as the rows name them
 
-/// The kernels of one target, whose name is that of the reference where it has none.
+/// The kernels of one target. If it has none, `target` of the result is the reference.
 constexpr StageKernels kernels_of(Target target) {
     StageKernels kernels = {};
     kernels.target = Target::reference;

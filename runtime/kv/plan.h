@@ -1,4 +1,4 @@
-// What the KV path does with the tensors of a plan: each tensor's stages, as a list of steps.
+// The KV part of a plan: each tensor's stages, and the list of steps that do them.
 #pragma once
 
 #include "base/error.h"
@@ -17,45 +17,44 @@ namespace halyard {
 struct Block;
 struct KvCall;
 
-// ---- Steps: each does something to a block of heads and tokens, and stands in the file of its stage ----------------
+// ---- Steps: functions that work on a block of heads and tokens. Each is in the file of its stage -------------------
 
 using RunStep = void(const KvCall &call, Block &block) noexcept;
 
-// convert.cpp. Tokens that have no slot in the cache get zeros. Scattered elements are narrowed to dense words that are
-// copied then, because kernels that would write few elements each would be called too often.
+// convert.cpp. load fills tokens that have no slot in the cache with zeros. store_scattered narrows to dense words and
+// then copies these (store_words) to scattered elements, because calling a kernel for every few elements is too slow.
 RunStep load, store, store_scattered, store_words;
-// groups.cpp: the floats of a block from records, and to records but for tokens without a slot, which are loaded as
-// zeros.
+// groups.cpp. Convert records to floats and back. Tokens without a slot are loaded as zeros and not stored.
 RunStep load_records, store_records;
-// norm.cpp. A view is loaded and its heads are normed in one pass, which costs little more than the load alone. Whole
-// heads are normed and rotated by one kernel, from x to y or to a cache, or to words in the workspace.
+// norm.cpp. load_and_norm takes little more time than load. norm_and_rotate is one kernel for whole heads, from x to y
+// or to a cache; norm_and_rotate_to_words writes to words in the workspace.
 RunStep norm, load_and_norm, norm_and_rotate, norm_and_rotate_to_words;
-// rotation.cpp. What goes to the output or to words may also be a tensor that is not rotated.
+// rotation.cpp. rotate_to_output and rotate_to_words also copy tensors that are not rotated.
 RunStep rotate_block, rotate_to_output, rotate_to_words;
-// scale.cpp. Factors are what the store multiplies by. The block of a key that moves has not been multiplied by the
-// key's old dynamic scale, so that goes into the new one and into the factor.
+// scale.cpp. The first multiplies the block; the others set the factors by which the store multiplies. The block of a
+// key that is re-rotated has elements as stored: make_dynamic_scales takes the key's old dynamic scale into account.
 RunStep multiply_by_position_scales, take_position_scales, take_static_scales, make_dynamic_scales;
 RunStep hadamard;
 
-/// The longest head that goes through blocks, the elements of a thread's block, and the heads or groups of one.
+/// The longest head that is processed in blocks, and the most elements, heads and groups of a block.
 inline constexpr std::int64_t max_head = 2048, block_floats = 8192, block_heads = 2048, block_groups = 256;
 
 struct Step {
-    const char *name;  // for explanations
+    const char *name;  // for halyard_explain_plan
     RunStep *run;
 };
 
-/// The steps of a tensor, in the order in which they are done. One that is done in blocks needs a thread's workspace;
-/// else a step takes all tokens at once.
+/// The steps of a tensor, in the order in which they run: on one block after the other in a thread's workspace, or, if
+/// in_blocks is false, on all tokens at once.
 struct Steps {
     static constexpr int most = 8;  // load, norm, Hadamard, rotate, scale by position, Hadamard, scale, store
     Step list[most];
     int n = 0;
     bool in_blocks = false;
-    enum class Direct { no, to_output, to_words } direct = Direct::no;  // one kernel does all but copies
+    enum class Direct { no, to_output, to_words } direct = Direct::no;  // where one kernel that does all stages writes
 };
 
-/// The arrays that a run brings for a tensor's stages.
+/// The arrays that a run passes for a tensor's stages: pointers of halyard_stages.
 enum class Array : std::uint8_t {
     weight,
     bias,
@@ -71,40 +70,40 @@ inline constexpr int n_arrays = 8;
 /// The stages of one tensor.
 struct KvTensor {
     std::optional<NormDesc> norm;
-    bool position_scales = false;  // the run brings factors of its tokens
-    std::int64_t hadamard = 0;     // elements that are transformed together, or 0
+    bool position_scales = false;  // each token is multiplied by a factor
+    std::int64_t hadamard = 0;     // how many elements a transform has, or 0
     std::optional<ScaleDesc> scale;
-    std::optional<GroupsDesc> groups, from_groups;  // of records that are written, and read
-    std::int64_t most_heads = block_heads;          // of a block: as many as there is room for their numbers
+    std::optional<GroupsDesc> groups, from_groups;  // formats of records that are written, and read
+    std::int64_t most_heads = block_heads;          // of a block: there must be room for their groups' scales
     std::optional<CacheDesc> cache;
-    std::uint8_t asked = 0;                  // a bit for each Array
-    const Kernel *block_rotation = nullptr;  // of floats, in place if the pairings are one
-    Steps steps[2][2];                       // [elements of x are scattered][those of y, or of the cache, are]
+    std::uint8_t needed = 0;                 // the arrays that a run must pass, a bit for each Array
+    const Kernel *block_rotation = nullptr;  // rotates blocks of floats; in place if pairing and out_pairing are equal
+    Steps steps[2][2];                       // [elements of x are scattered][elements of y, or of the cache, are]
 
-    bool asks_for(Array array) const noexcept { return (asked >> static_cast<int>(array) & 1) != 0; }
+    bool needs(Array array) const noexcept { return (needed >> static_cast<int>(array) & 1) != 0; }
 };
 
 struct KvPlan {
-    bool rerotates = false;  // keys move from one position to another
+    bool rerotates = false;  // cached keys are rotated from one position to another
     const StageKernels *kernels = nullptr;
     KvTensor tensors[HALYARD_MAX_TENSORS];
 };
 
-/// The stages of a plan, which may be none.
+/// The KV part of a plan; one without any stages if the plan has none.
 inline const KvPlan &kv_of(const halyard_plan &plan) noexcept {
     static const KvPlan none = {};
     return plan.kv != nullptr ? *plan.kv : none;
 }
 
-/// Reads the stages of the tensors of a plan whose plain part was read, and sets what they change in that. *out stays
-/// NULL if all tensors are plain.
+/// Checks the stages of a plan that read_plan has filled in, and sets *out and the fields of *plan that stages change.
+/// *out stays NULL if all tensors are plain.
 halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::shared_ptr<KvPlan> *out,
                             halyard_error *error) noexcept;
 
-/// Chooses kernels and lists the steps. Fails if no allowed target has stages.
+/// Chooses kernels. Fails if no allowed target has kernels for stages.
 halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPlan *out, halyard_error *error) noexcept;
 
-/// Tells the steps of a tensor that is not plain.
+/// Appends a line with the steps of a tensor that is not plain, and the choice of its rotation kernel.
 void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv, int index, TargetSet allowed) noexcept;
 
 }  // namespace halyard

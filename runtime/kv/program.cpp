@@ -12,7 +12,7 @@ namespace {
 
 constexpr halyard_stages no_stages = {};
 
-/// What stages are bound by: the shape of a run and what the caller brings for one tensor.
+/// The inputs and the output of binding one tensor's stages.
 struct Binding {
     const Program &program;
     const KvTensor &stages;
@@ -24,7 +24,7 @@ struct Binding {
     std::int64_t n_heads() const { return program.tensors[index].n_heads; }
 };
 
-/// An array with the batch, tokens and heads of x. Strides of one are never walked.
+/// An array [batch, tokens, heads] with the sizes of x. Strides of dimensions of size 1 become 0.
 Lattice lattice_like_x(const Binding &to, std::int64_t element_bytes, const std::int64_t (&strides)[3]) {
     const Positions &of = to.program.positions;
     return {nullptr,
@@ -34,8 +34,8 @@ Lattice lattice_like_x(const Binding &to, std::int64_t element_bytes, const std:
              to.n_heads() > 1 ? strides[2] : 0, 0, 0, 0}};
 }
 
-/// Scales of groups that lie apart: of so many blocks or batch rows of so many slots or tokens. They lie as described,
-/// or dense.
+/// Scales of groups outside their records: [blocks, slots of a block, heads, groups, bytes] for a cache, else [batch
+/// rows, tokens, heads, groups, bytes]. Strides are the description's, or dense.
 Lattice lattice_of_scales(const Binding &to, const GroupsDesc &groups, bool is_in_cache) {
     Lattice scales = lattice_like_x(to, 1, groups.strides);
     auto &[n_blocks, n_tokens, n_heads, n_groups, n_bytes, last] = scales.shape;
@@ -52,7 +52,7 @@ Lattice lattice_of_scales(const Binding &to, const GroupsDesc &groups, bool is_i
     if (groups.are_dense()) {
         stride_head = n_groups * stride_group;
         stride_token = n_heads * stride_head;
-        // Beyond what an address can be, saturated: the reach says so.
+        // A product that overflows is saturated, so that find_reach refuses it.
         if (__builtin_mul_overflow(n_tokens, stride_token, &stride_block)) {
             stride_block = INT64_MAX;
         }
@@ -65,7 +65,7 @@ Lattice lattice_of_scales(const Binding &to, const GroupsDesc &groups, bool is_i
                 " leaves the address space");
 }
 
-/// Notes where an array lies, and checks that.
+/// Sets elements and reach of an array, and checks that it fits into the address space.
 halyard_status add_array(const Binding &to, Array array, const Lattice &elements, halyard_error *error) {
     BoundArray &bound = to.out.arrays[static_cast<int>(array)];
     bound.elements = elements;
@@ -75,7 +75,7 @@ halyard_status add_array(const Binding &to, Array array, const Lattice &elements
                : fail_reach(to, array, error);
 }
 
-/// The same for n numbers that lie one after the other.
+/// The same for a dense array of n numbers.
 halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::int64_t bytes, halyard_error *error) {
     BoundArray &bound = to.out.arrays[static_cast<int>(array)];
     bound.reach.below = 0;
@@ -86,7 +86,7 @@ halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::in
     return HALYARD_OK;
 }
 
-/// The same for scales that are written, of which no two may meet.
+/// The same for scales that are written, so that no two may overlap.
 halyard_status add_written(const Binding &to, Array array, const Lattice &elements, halyard_error *error) {
     HALYARD_TRY(add_array(to, array, elements, error));
     const std::int64_t(&strides)[3] = to.given.stride_scales;
@@ -110,7 +110,7 @@ halyard_status bind_cache(const Binding &to, const CacheDesc &cache, halyard_err
                       " and stride_block ", cache.stride_block);
 }
 
-/// Binds an array that a tensor's stages ask for, no cache.
+/// Binds an array that a tensor's stages need; not a cache, for which see bind_cache.
 halyard_status bind_array(const Binding &to, Array array, halyard_error *error) {
     const auto &cache = to.stages.cache;
     const auto &norm = to.stages.norm;
@@ -140,7 +140,7 @@ halyard_status bind_array(const Binding &to, Array array, halyard_error *error) 
     return HALYARD_OK;
 }
 
-/// Checks how many numbers a caller brings.
+/// Checks a count of numbers that the caller states.
 halyard_status check_count(const Binding &to, const char *field, std::int64_t given, std::int64_t needed,
                            halyard_error *error) {
     return given == needed ? HALYARD_OK
@@ -148,9 +148,9 @@ halyard_status check_count(const Binding &to, const char *field, std::int64_t gi
                                   ", but must be ", needed);
 }
 
-/// Refuses strides of scales that nothing asks for.
-halyard_status check_unasked_strides(const Binding &to, halyard_error *error) {
-    const bool writes_scales = to.stages.asks_for(Array::scales_out);
+/// Refuses strides of scales that no stage needs.
+halyard_status check_unneeded_strides(const Binding &to, halyard_error *error) {
+    const bool writes_scales = to.stages.needs(Array::scales_out);
     for (int i = 0; i < 3; i++) {
         const std::int64_t stride = to.given.stride_scales[i], by_position = to.given.stride_position_scales[i];
         if (stride != 0 && (!writes_scales || (i == 0 && to.stages.cache))) {
@@ -167,7 +167,7 @@ halyard_status check_unasked_strides(const Binding &to, halyard_error *error) {
     return HALYARD_OK;
 }
 
-/// The bytes of records lie one after the other.
+/// Checks that the bytes of records are contiguous.
 halyard_status check_records(const Binding &to, const halyard_run_args &args, halyard_error *error) {
     const bool reads = to.desc().reads_x && to.stages.from_groups, writes = to.desc().writes_y && to.stages.groups;
     const bool is_x = reads && args.x[to.index].strides[3] != 1;
@@ -181,19 +181,19 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     const ProgramTensor &tensor = to.program.tensors[to.index];
     const TensorPlan &desc = to.desc();
     HALYARD_TRY(check_records(to, args, error));
-    HALYARD_TRY(check_unasked_strides(to, error));
+    HALYARD_TRY(check_unneeded_strides(to, error));
     HALYARD_TRY(to.stages.cache ? bind_cache(to, *to.stages.cache, error) : HALYARD_OK);
-    const std::int64_t n_weights = to.stages.asks_for(Array::weight) ? to.stages.norm->n_weights(to.n_heads()) : 0;
-    const std::int64_t n_scales = to.stages.asks_for(Array::scales) ? to.stages.scale->count(to.n_heads()) : 0;
+    const std::int64_t n_weights = to.stages.needs(Array::weight) ? to.stages.norm->n_weights(to.n_heads()) : 0;
+    const std::int64_t n_scales = to.stages.needs(Array::scales) ? to.stages.scale->count(to.n_heads()) : 0;
     HALYARD_TRY(check_count(to, "n_weights", to.given.n_weights, n_weights, error));
     HALYARD_TRY(check_count(to, "n_scales", to.given.n_scales, n_scales, error));
-    for (unsigned left = to.stages.asked & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
+    for (unsigned left = to.stages.needed & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
         HALYARD_TRY(bind_array(to, Array(std::countr_zero(left)), error));
     }
     const bool x_is_scattered = desc.reads_x && tensor.in().element != 1;
     const bool y_is_scattered = desc.writes_y && tensor.y.element != 1;
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];
-    const bool has_kernels = desc.kernels[0][0] != nullptr;  // else the plan is a device's, which takes no steps
+    const bool has_kernels = desc.kernels[0][0] != nullptr;  // false: the plan is for a GPU, which runs no steps
     if (has_kernels && to.out.steps->direct != Steps::Direct::no) {
         bind_direct(to.program, to.index, to.out.steps->direct == Steps::Direct::to_words, &to.out.direct);
     }
@@ -202,12 +202,12 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
 
 [[gnu::cold]] halyard_status fail_no_stages(const KvTensor &stages, int index, const halyard_kv_args *kv,
                                             halyard_error *error) {
-    const Array first = stages.cache ? Array::cache : Array(std::countr_zero(stages.asked));
+    const Array first = stages.cache ? Array::cache : Array(std::countr_zero(stages.needed));
     return fail(error, HALYARD_ERROR_NULL_POINTER,
                 kv == nullptr                          ? "args.kv is NULL"
                 : stages.cache && kv->slots == nullptr ? "args.kv.stages and args.kv.slots are NULL"
                                                        : "args.kv.stages is NULL",
-                ", but tensors[", index, "] has ", words_of(first).asked_by);
+                ", but tensors[", index, "] has ", words_of(first).needed_by);
 }
 
 }  // namespace
@@ -259,7 +259,7 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
     for (int i = 0; i < program.plan->n_tensors; i++) {
         const KvTensor &stages = kv.tensors[i];
         const halyard_stages &given = given_kv.stages == nullptr ? no_stages : given_kv.stages[i];
-        if (given_kv.stages == nullptr && stages.asked != 0) {
+        if (given_kv.stages == nullptr && stages.needed != 0) {
             return fail_no_stages(stages, i, args.kv, error);
         }
         if (stages.cache) {

@@ -1,5 +1,4 @@
-// What a run of a plan with stages has beside its program: the arrays of the stages and the slots, all but their
-// addresses.
+// The KV part of a program: the strides and shapes of slots and of the stages' arrays, without their addresses.
 #pragma once
 
 #include "base/share.h"
@@ -13,14 +12,14 @@ namespace halyard {
 
 /// An array that a tensor's stages read or write.
 struct BoundArray {
-    Lattice elements;  // without its address; not set of a cache, see CacheDesc::elements
+    Lattice elements;  // without its address; not set for a cache, see CacheDesc::elements
     Reach reach;
 };
 
-/// What the caller calls it, who asks for it, and where halyard_stages has its address.
+/// An array's name in error messages, the stage that needs it, and the offset of its pointer in halyard_stages.
 struct ArrayWords {
     ArgumentName name;
-    const char *asked_by;
+    const char *needed_by;
     std::size_t field;
 };
 inline constexpr ArrayWords array_words[n_arrays] = {
@@ -43,58 +42,57 @@ inline constexpr unsigned written_arrays = 1u << static_cast<int>(Array::scales_
 
 struct KvTensorProgram {
     const Steps *steps;
-    BoundArray arrays[n_arrays];  // those that are asked for
-    ProgramTensor direct;  // the tensor as a kernel rotates it without blocks: from x to y, to a cache or to words
+    BoundArray arrays[n_arrays];  // only those that are needed are set
+    ProgramTensor direct;         // for Steps::direct: x, and y, cache or words as the kernel sees them
 };
 
 struct KvProgram {
-    Slots slots;  // not given where no token is stored in a cache
+    Slots slots;  // is_given is false if no token is stored in a cache
     bool rerotates;
-    const halyard_angle_source *from_angles;  // where keys come from; set only where the plan rerotates
+    const halyard_angle_source *from_angles;  // with which keys were rotated; set only if the plan rerotates
     Positions from_positions;
     KvTensorProgram tensors[HALYARD_MAX_TENSORS];
 };
 
-/// The pointers that a call brings for stages, by tensor and Array.
+/// The pointers of one call for its KV stages.
 struct KvPointers {
-    char *of_tensor[HALYARD_MAX_TENSORS][n_arrays];
+    char *of_tensor[HALYARD_MAX_TENSORS][n_arrays];  // by tensor and Array
     const void *slots;
     unsigned char *scratch;
     const void *from_positions;
 };
 
-/// What a run brings for the KV path; nothing where args.kv is NULL.
+/// args.kv, or empty arguments if it is NULL.
 inline const halyard_kv_args &kv_args_of(const halyard_run_args &args) noexcept {
     static constexpr halyard_kv_args none = {};
     return args.kv == nullptr ? none : *args.kv;
 }
 
-/// Checks the sizes of all structs that a run or a bound run brings. kv may be NULL.
+/// Checks the sizes of all structs in the KV arguments of a run or a bound run. kv may be NULL.
 halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv, halyard_error *error) noexcept;
 
-/// The pointers in them, once their sizes were checked.
+/// The pointers in KV arguments whose sizes were checked.
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noexcept;
 
-/// Checks a run's stages, slots and moves, all but pointers, for a program that was bound.
+/// Checks the KV arguments of a run, except pointers, and fills in *out. `program` is bound already.
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept;
 
-/// Checks by which sources and positions the keys of a run move, and the positions' form. (rerotate.cpp)
+/// Checks the angle sources of a re-rotation and the shape of from_positions, and sets them in *out. (rerotate.cpp)
 halyard_status bind_moves(const Program &program, const halyard_run_args &args, KvProgram *out,
                           halyard_error *error) noexcept;
 
-/// Fills in how a tensor is rotated without blocks: from x to y, or to a cache, or to dense words.
+/// Fills in KvTensorProgram::direct: from x to y, or to a cache, or to dense words in the workspace.
 void bind_direct(const Program &program, int index, bool to_words, ProgramTensor *out) noexcept;
 
-/// Whether a run writes tokens to caches only, so that those without a slot are written nowhere.
+/// Whether all of a run's outputs are caches, so that tokens without a slot are written nowhere.
 bool stores_in_caches_only(const Program &program, const KvProgram &kv) noexcept;
 
-/// Checks that all arrays are there, scales that are only read, and that nothing written shares elements with anything
-/// else.
+/// Checks a call's pointers, the scales that it only reads, and that what it writes shares no element with anything.
 halyard_status check_kv_memory(const Program &program, const KvProgram &kv, const Pointers &given,
                                const KvPointers &arrays, halyard_error *error) noexcept;
 
-/// Checks that and all other values, and does a call of a plan with stages, or a share of it.
+/// Checks the memory and all values (slots, positions, scales of cached keys), and runs the call, or a share of it.
 halyard_status call_kv(const Program &program, const KvProgram &kv, const Pointers &given, const KvPointers &arrays,
                        const Share &share, halyard_error *error) noexcept;
 

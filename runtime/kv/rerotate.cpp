@@ -7,7 +7,7 @@ namespace halyard {
 
 namespace {
 
-/// Fails unless keys can move by a source of the plan's rotary_dim. name is for the message.
+/// Fails unless an angle source has the plan's rotary_dim and the frequencies that re-rotation needs.
 halyard_status check_source_of_moves(const halyard_angle_source &source, const char *name, std::int64_t rotary_dim,
                                      halyard_error *error) {
     if (source.rotary_dim != rotary_dim) {
@@ -57,8 +57,9 @@ halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_e
 
 namespace {
 
-/// By how many positions a token's keys turn on each axis with the source that they go to and with that which they come
-/// from. With one source both are one difference, so that equal ones are seen.
+/// By how many positions a token's keys rotate on each axis: `to` with the frequencies of angles, `from` with those of
+/// from_angles. If both are one source, `to` is the difference of the positions and `from` 0, so that tokens that move
+/// equally far have equal Moves.
 struct Move {
     std::array<std::uint64_t, HALYARD_MAX_AXES> to{}, from{};
     bool operator==(const Move &) const = default;
@@ -80,29 +81,29 @@ Move move_of(const KvCall &call, std::int64_t at) {
     return move;
 }
 
-/// What some positions of a pair's axis come to, in 2^-64 turns.
+/// The angle by which a pair rotates for these positions, in 2^-64 of a full turn.
 std::uint64_t turns_of(const halyard_angle_source &source, const decltype(Move::to) &positions, std::int64_t pair) {
     const std::uint64_t turns = std::uint64_t{source.turns_high.get()[pair]} << 32 | source.turns_low.get()[pair];
     return turns * positions[std::size_t(source.axes.of(pair))];
 }
 
-/// Makes the row of a move. Whole turns are lost, as they may.
+/// Makes the row of cos and sin of a move. Angles wrap at whole turns, which do not change cos and sin.
 void make_row(const KvCall &call, const Move &move, std::int64_t first_pair, std::int64_t n_pairs, float *row) {
     const halyard_angle_source &to = *call.given.angles, &from = *call.kv.from_angles;
-    std::uint32_t turns[made_floats / 2];  // in 2^-32
+    std::uint32_t turns[made_floats / 2];  // in 2^-32 of a full turn
     for (std::int64_t i = 0; i < n_pairs; i++) {
         turns[i] = static_cast<std::uint32_t>(
             (turns_of(to, move.to, first_pair + i) + turns_of(from, move.from, first_pair + i)) >> 32);
     }
-    // attention_factor was applied before.
+    // The keys have been multiplied by the attention_factor of from_angles already.
     const double factor = &to == &from ? 1.0 : to.attention_factor / from.attention_factor;
     const auto high = static_cast<float>(factor), low = static_cast<float>(factor - static_cast<double>(high));
-    const std::int32_t once = 1;  // at position 1 the lower word of the turns adds nothing
+    const std::int32_t once = 1;  // at position 1 turns_low has no effect
     make_phase_rows({turns, turns, high, low}, call.plan().row_kernels, &once, 1, n_pairs, {row, 2 * n_pairs, n_pairs});
 }
 
-/// Makes the rows of as many of the tokens first … last - 1 as there is room for: [row][cos, sin][pairs], for n_pairs
-/// pairs from first_pair on. Tokens in a row that move alike share one. Returns how many tokens have a row now, at
+/// Makes rows [row][cos, sin][pairs], for n_pairs pairs from first_pair on, for as many of the tokens first … last - 1
+/// as there is room for. Consecutive tokens with equal moves share a row. Returns how many tokens have a row now, at
 /// least one and at most max_block_tokens.
 std::int64_t make_moved_rows(const KvCall &call, std::int64_t first, std::int64_t last, std::int64_t first_pair,
                              std::int64_t n_pairs, float *rows, std::int32_t *row_of_token) {

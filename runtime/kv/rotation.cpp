@@ -1,4 +1,4 @@
-// The rotation as a step: of a block of floats, or from x to y, to a cache or to words without a block.
+// The rotation as a step: on a block of floats, or without a block from x to y, to a cache or to words.
 #include "kv/block.h"
 
 #include <cstring>
@@ -15,7 +15,7 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
     out->in_place = tensor.in_place && !to_words;
     out->large = nullptr;
     out->within_int32 = tensor.within_int32 && !cache;
-    // What kernels read is made below. (A copy of all of it would cost a run some nanoseconds.)
+    // set_view below sets the other fields. (Copying the whole struct would cost a run some nanoseconds.)
     const auto copy_side = [](const Side &from, Side &to) {
         to.batch = from.batch;
         to.token = from.token;
@@ -33,7 +33,7 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
     } else if (cache) {
         cache->is_linear(desc.head_dim, &out->y.element);
         out->y.head = out->n_heads > 1 ? cache->stride_head : 0;
-        steps_of_tokens = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // any sum of these
+        steps_of_tokens = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // and sums of these
     } else {
         copy_side(tensor.y, out->y);
         steps_of_tokens = out->y.token | out->y.batch;
@@ -45,7 +45,7 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
     const Side &in = out->in_place ? out->y : out->x;
     const std::int64_t of_input = out->in_place ? 0 : in.batch | in.token | in.head;
     const Layout layout = choose_layout(in.element, out->y.element, of_input | steps_of_tokens | out->y.head);
-    static constexpr Kernel norms_too = {};  // those of norms, which read no words of two
+    static constexpr Kernel norms_too = {};  // stands for norm_rotate: not packed
     out->kernel =
         stages.norm ? &norms_too : &desc.kernel(out->in_place ? Place::in_place : Place::out_of_place, layout);
     const std::int64_t n_pairs = plan.rotary_dim / 2;
@@ -58,7 +58,7 @@ void bind_direct(const Program &program, int index, bool to_words, ProgramTensor
 void rotate_block(const KvCall &call, Block &block) noexcept {
     const TensorPlan &desc = call.desc(block);
     const std::int64_t rotary_dim = call.plan().rotary_dim;
-    const bool converts = desc.pairing != desc.out_pairing;  // then windows are rotated into `spare` and copied back
+    const bool converts = desc.pairing != desc.out_pairing;  // then windows are rotated into `spare`, and copied back
     const Kernel &kernel = *call.stages(block).block_rotation;
     Side in = {}, out = {};
     in.token = block.strides.token;

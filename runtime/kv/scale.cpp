@@ -20,7 +20,7 @@ halyard_status read_scale(const halyard_scale_desc *scale, const char *name, Dty
     HALYARD_TRY(check_choice(name, "reserved", given.reserved, 0, error));
     out->dynamic = given.kind == HALYARD_SCALE_DYNAMIC;
     out->by_head = given.per == HALYARD_SCALE_PER_HEAD;
-    const std::string_view kv(name, std::string_view(name).rfind('.'));  // which has out_dtype, too
+    const std::string_view kv(name, std::string_view(name).rfind('.'));  // "tensors[0].kv", which has out_dtype
     return check_fields(
         name,
         {{out->dynamic && given.per != 0, "per", given.per, ", but dynamic scales are per token and head, which is 0"},
@@ -33,7 +33,7 @@ halyard_status read_scale(const halyard_scale_desc *scale, const char *name, Dty
 
 namespace {
 
-/// Whether a scale can be used.
+/// Whether a scale and its reciprocal are positive and finite.
 bool is_scale(float scale) { return scale > 0.0f && scale - scale == 0.0f && 1.0f / scale <= 0x1.fffffep127f; }
 
 // Loads and stores of a dynamic scale in the caller's memory. They are atomic unless the scale is misaligned, because
@@ -60,7 +60,7 @@ float position_scale(const KvCall &call, int index, std::int64_t batch, std::int
     return read_word<float>(call.place_of(index, Array::position_scales, batch, token, head));
 }
 
-/// Where a token of a block has its dynamic scales; NULL where it has no slot.
+/// The address of a token's dynamic scales, from the block's first head on; NULL if the token has no slot.
 char *dynamic_scales_of(const KvCall &call, const Block &block, std::int64_t token) {
     const bool has_cache = call.stages(block).cache.has_value();
     const std::int64_t row = has_cache ? call.slot_of(block, token) : block.token + token;
@@ -68,7 +68,7 @@ char *dynamic_scales_of(const KvCall &call, const Block &block, std::int64_t tok
                    : call.place_of(block.index, Array::scales_out, has_cache ? 0 : block.batch, row, block.head);
 }
 
-/// Says what is wrong with a number of a tensor's array.
+/// Fails because of a number in a tensor's array.
 template <typename... Parts>
 [[gnu::cold]] halyard_status fail_scale(const KvCall &call, Array array, int index, halyard_error *error,
                                         const Parts &...parts) {
@@ -82,14 +82,14 @@ constexpr const char *has_to_be_usable = ", but it and its reciprocal must be po
 halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept {
     const KvTensor &stages = call.kv_plan().tensors[index];
     const std::int64_t n_static =
-        stages.asks_for(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
+        stages.needs(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
     for (std::int64_t i = 0; i < n_static; i++) {
         if (const float scale = static_scale(call, index, i); !is_scale(scale)) {
             return fail_scale(call, Array::scales, index, error, "[", i, "] is ", double(scale), has_to_be_usable);
         }
     }
     const Lattice &all = call.bound(index, Array::position_scales).elements;
-    const auto n = [&](int dim) {  // what a stride of 0 shares is looked at once
+    const auto n = [&](int dim) {  // a stride of 0 shares one scale, which is checked once
         return !stages.position_scales ? 0 : all.strides[dim] == 0 ? 1 : all.shape[dim];
     };
     for (std::int64_t batch = 0; batch < n(0); batch++) {
@@ -111,7 +111,7 @@ halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *
     const auto &cache = call.kv_plan().tensors[index].cache;
     Block row = {};
     row.index = index;
-    for (; row.batch < tokens.n_batch && call.kv_plan().tensors[index].asks_for(Array::scales_out); row.batch++) {
+    for (; row.batch < tokens.n_batch && call.kv_plan().tensors[index].needs(Array::scales_out); row.batch++) {
         for (std::int64_t token = 0; token < tokens.n_tokens; token++) {
             const char *const scales = dynamic_scales_of(call, row, token);
             const std::int64_t stride = call.bound(index, Array::scales_out).elements.strides[2] * 4;
@@ -165,7 +165,7 @@ void make_dynamic_scales(const KvCall &call, Block &block) noexcept {
         char *const scales = dynamic_scales_of(call, block, token);
         for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
             const float before = call.kv.rerotates && scales != nullptr ? load_scale(scales + head * stride) : 1.0f;
-            // The rotation may turn the longest pair into one element, for which no finite scale is large enough.
+            // The rotation may move a pair's length into one element, for which a finite scale may be too small.
             const float scale =
                 std::min(before * (*r / greatest_of(desc.out_dtype)), std::numeric_limits<float>::max());
             const float used = scale >= std::numeric_limits<float>::min() ? scale : 1.0f;  // below, it is not normal

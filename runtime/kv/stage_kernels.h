@@ -1,4 +1,4 @@
-// The kernels of the stages beside the rotation, and how they are called.
+// The kernels of the stages beside the rotation, and calls of them.
 #pragma once
 
 #include "base/storage.h"
@@ -15,9 +15,9 @@
 
 namespace halyard {
 
-/// A target's kernels: an array for each stage, with an entry for each dtype (index_of). Only these entries are NULL:
-/// widen_norm of f32 (norm serves it), largest, range, hadamard and butterfly of other dtypes than f32, quantise of
-/// others than e4m3 and int8, store_groups and load_groups of others than int8.
+/// A target's kernels: an array for each stage, with an entry for each dtype (index_of). These entries are NULL, and no
+/// others: widen_norm of f32 (norm does the same), largest, range, hadamard and butterfly of other dtypes than f32,
+/// quantise of others than e4m3 and int8, store_groups and load_groups of others than int8.
 struct StageKernels {
     Target target;
     halyard_widen_kernel *widen[n_dtypes];
@@ -35,35 +35,35 @@ struct StageKernels {
     halyard_butterfly_kernel *butterfly[n_input_dtypes];
 };
 
-/// The kernels of the best allowed target that has some; NULL if none has.
+/// The kernels of the best allowed target that has any; NULL if none has.
 const StageKernels *find_stage_kernels(TargetSet allowed) noexcept;
 
-/// Strides of whole heads, in elements of their own dtype.
+/// Strides, in elements of the array's own dtype.
 struct ElementStrides {
     std::int64_t element, head, token;
 };
 
-/// Some elements (a head, or a window of it) of some heads of some tokens. None is 0.
+/// The sizes of an array: some elements (a head, or a window of it) of some heads of some tokens. None is 0.
 struct Extents {
     std::int64_t n_elements, n_heads, n_tokens;
 };
 
-/// Where such elements lie: the first of the first head of the first token.
+/// An array of such sizes: the address of the first element of the first head of the first token, and its strides.
 template <typename T>
 struct Elements {
     T *data;
     ElementStrides strides;
-    std::int64_t bytes = sizeof(T);  // of an element; T is char where that depends on a dtype
-    int first_dim = 0;               // 1: of numbers of heads, of which kernels see no dimension of elements
+    std::int64_t bytes = sizeof(T);  // of an element; if that depends on a dtype, T is char
+    int first_dim = 0;               // 1: one number for each head, so that kernels get no dimension of elements
 };
 
-/// Numbers of heads that are dense.
+/// A dense array of one number for each head, [token][head].
 template <typename T>
 Elements<T> numbers_of_heads(T *numbers, std::int64_t n_heads) noexcept {
     return {numbers, {0, 1, n_heads}, sizeof(T), 1};
 }
 
-/// An operand of a kernel, and memory for what the kernel sees of it. (Not initialised: see set_buffer.)
+/// An operand of a kernel, with the buffer that is passed to the kernel. (Buffer and dims are set by for_each_part.)
 struct StageOperand {
     const void *data;
     std::int64_t bytes, strides[3];
@@ -78,7 +78,7 @@ struct StageOperand {
           first_dim(of.first_dim) {}
 };
 
-/// A call of a kernel with operands of one shape.
+/// A call of a kernel whose operands have the same extents.
 template <std::size_t n>
 struct StageCall {
     std::int64_t extents[3];  // of elements, heads and tokens
@@ -90,7 +90,7 @@ struct StageCall {
     StageCall(const StageCall &) = delete;
     StageCall &operator=(const StageCall &) = delete;
 
-    /// Joins two dimensions into one where all strides allow it, for longer loops and larger groups of heads.
+    /// Joins two dimensions into one if all strides allow it, for longer loops.
     StageCall &join(int inner, int outer) noexcept {
         bool fits = true;
         for (const StageOperand &operand : operands) {
@@ -104,8 +104,8 @@ struct StageCall {
     }
     StageCall &join_all() noexcept { return join(0, 1).join(extents[1] == 1 ? 0 : 1, 2); }
 
-    /// Calls function(buffers...) for all of it: once, or for one token or head after the other where 32-bit offsets do
-    /// not reach more. A head's elements are neighbours, so that they always do.
+    /// Calls function(buffers...) for all elements: once, or, if 32-bit offsets do not reach all, for one token or head
+    /// after the other. They always reach a head, whose elements are contiguous.
     template <typename Function>
     void for_each_part(const Function &function) noexcept {
         const std::int64_t n_tokens = fits() ? 1 : std::exchange(extents[2], 1);
@@ -134,7 +134,7 @@ private:
         for (const StageOperand &operand : operands) {
             std::int64_t sum = 0;
             for (int i = 0; i < 3; i++) {
-                sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand.strides[i]);  // one's may be any
+                sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand.strides[i]);  // of one element, any
             }
             all_fit = all_fit && sum <= max_offset;
         }
@@ -144,7 +144,7 @@ private:
 template <typename... T>
 StageCall(const Extents &, const Elements<T> &...) -> StageCall<sizeof...(T)>;
 
-/// The largest magnitude of the finite elements of each head, 0 where none is: [token][head], dense.
+/// Sets largest, dense [token][head], to the largest magnitude of each head's finite elements, 0 if there is none.
 inline void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<float> &block,
                          float *largest) noexcept {
     StageCall(extents, block, numbers_of_heads(largest, extents.n_heads)).join(1, 2).for_each_part(kernels.largest[0]);
@@ -152,15 +152,15 @@ inline void find_largest(const StageKernels &kernels, const Extents &extents, co
 
 // ---- Conversions (convert.cpp) --------------------------------------------------------------------------------------
 
-/// Makes floats of elements that are neighbours.
+/// Converts elements to floats. The elements of a head are contiguous.
 void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
            const Elements<float> &to) noexcept;
 
-/// y = x times r, rounded to a dtype. Elements of x and y are neighbours. Strides of r may be 0.
+/// y = x * r, rounded to a dtype. The elements of a head are contiguous in x and y. Strides of r may be 0.
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &x,
             const Elements<const float> &r, const Elements<char> &y) noexcept;
 
-/// The same of n numbers that lie one after the other.
+/// The same for n contiguous numbers; r is 1.
 void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char *from, float *to) noexcept;
 void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const float *from, char *to) noexcept;
 

@@ -1,6 +1,6 @@
-// The sub-commands. Each teaches `app` its options. Parsing, which ends by doing what the one that is given says,
-// throws a CLI::ParseError for wrong usage, and Refusal or halyard::error where the request can't be carried out:
-// before anything has been written.
+// The sub-commands. Each function adds a sub-command and its options to `app`. Parsing the command line runs the
+// sub-command. It throws CLI::ParseError for wrong usage, and Refusal or halyard::error if the request can't be carried
+// out, before anything has been written.
 #pragma once
 
 #include <CLI/CLI.hpp>

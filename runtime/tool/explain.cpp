@@ -1,4 +1,4 @@
-// halyard explain: which kernel a rotation takes, and why not another.
+// halyard explain: which kernel a rotation uses, and why it does not use the others.
 #include "tool/commands.h"
 #include "tool/files/file.h"
 #include "tool/options/rotation_options.h"

@@ -1,4 +1,4 @@
-// halyard frequencies: what the library makes of a base, a list or a config, as JSON.
+// halyard frequencies: prints the frequencies that the library makes from a base, a list or a config, as JSON.
 #include "tool/commands.h"
 #include "tool/files/file.h"
 #include "tool/options/frequency_options.h"
@@ -13,7 +13,7 @@
 namespace halyard::tool {
 namespace {
 
-/// null where it is not known: neither a base nor a list knows.
+/// The name of a pairing; null if it is not known, since only a config states it.
 nlohmann::ordered_json name_of_pairing(std::int32_t pairing) {
     if (pairing == 0) {
         return nullptr;
@@ -21,7 +21,7 @@ nlohmann::ordered_json name_of_pairing(std::int32_t pairing) {
     return pairing == HALYARD_PAIRING_HALF ? "half" : "interleaved";
 }
 
-/// As --axis-map takes it.
+/// An axis map in the form that --axis-map takes.
 std::string describe_axis_map(const halyard_frequencies_info &info) {
     std::string text = info.axis_map == HALYARD_AXIS_MAP_SECTIONS ? "sections" : "interleaved";
     for (std::int32_t axis = 0; axis < info.n_axes; ++axis) {
@@ -30,7 +30,7 @@ std::string describe_axis_map(const halyard_frequencies_info &info) {
     return text;
 }
 
-/// By what q is multiplied at each position, as halyard.h has it; null where there is no such rule.
+/// The rule by which q is multiplied at each position, as in halyard.h; null if there is none.
 nlohmann::ordered_json describe_q_scale(const halyard_frequencies_info &info) {
     if (info.q_scale_rule == HALYARD_Q_SCALE_NONE) {
         return nullptr;
@@ -51,7 +51,7 @@ void print_frequencies(const FrequencyOptions &options) {
     std::vector<double> inv_freq(info.inv_freq, info.inv_freq + info.rotary_dim / 2);
     double attention_factor = info.attention_factor;
     if (options.reference == HALYARD_REFERENCE_HF_F32) {
-        // Such a table is made of floats.
+        // Tables with this reference are made from inv_freq rounded to float.
         for (auto &frequency : inv_freq) {
             frequency = static_cast<float>(frequency);
         }
@@ -73,7 +73,7 @@ void print_frequencies(const FrequencyOptions &options) {
     if (info.axis_map != HALYARD_AXIS_MAP_NONE) {
         json["axis_map"] = describe_axis_map(info);
     }
-    // What they were made from, as far as it is known.
+    // What the frequencies were made from, as far as it is known.
     if (info.base != 0.0) {
         json["base"] = info.base;
     }

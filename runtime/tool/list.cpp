@@ -1,4 +1,4 @@
-// halyard list: the targets that there are, and which of them this machine can run.
+// halyard list: all targets, and which of them this machine can run.
 #include "tool/commands.h"
 #include "tool/files/file.h"
 
@@ -57,7 +57,7 @@ std::string format_table(const std::vector<halyard_target_info> &targets) {
     return text;
 }
 
-/// The library's targets, and what halyard::cuda has to say of its own. A device runs kernels of older ones, too.
+/// All targets, with halyard::cuda's info for CUDA targets. (A device also runs kernels for older devices.)
 std::vector<halyard_target_info> all_targets() {
     auto all = targets();
     if constexpr (HALYARD_TOOL_HAS_CUDA) {

@@ -19,17 +19,17 @@ namespace {
 constexpr int exit_refused = 1;
 constexpr int exit_wrong_usage = 2;
 
-/// One line on the standard error, whatever a file's name holds.
-void complain(std::string sentence) {
-    for (auto &c : sentence) {
+/// Prints a message to the standard error as one line, even if it has a file's name with control characters.
+void complain(std::string message) {
+    for (auto &c : message) {
         if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') {
             c = '?';
         }
     }
-    std::fprintf(stderr, "halyard: %s\n", sentence.c_str());
+    std::fprintf(stderr, "halyard: %s\n", message.c_str());
 }
 
-/// What is wrong with a command line. CLI11 does not name a command that it does not know.
+/// The error message for a wrong command line. (CLI11's own does not name a command that it does not know.)
 std::string explain_usage(const CLI::App &app, const CLI::ParseError &error, int argc, char **argv) {
     if (!app.get_subcommands().empty()) {
         return error.what();
@@ -70,7 +70,7 @@ int run_tool(int argc, char **argv) {
 int main(int argc, char **argv) {
     using namespace halyard::tool;
 #if defined(SIGXFSZ)
-    std::signal(SIGXFSZ, SIG_IGN);  // so that a file beyond the limit is an error of write, and gets cleaned up
+    std::signal(SIGXFSZ, SIG_IGN);  // so that a file beyond the limit is an error of fwrite, and cleaned up
 #endif
     try {
         return run_tool(argc, argv);

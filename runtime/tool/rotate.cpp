@@ -1,4 +1,4 @@
-// halyard rotate: X.npy → Y.npy. From top to bottom: options, files, the description, the run.
+// halyard rotate: X.npy → Y.npy. Members are in the order of what happens: options, files, the plan's description, run.
 #include "tool/commands.h"
 #include "tool/files/file.h"
 #include "tool/options/angle_options.h"
@@ -66,7 +66,7 @@ public:
     }
 
 private:
-    /// X's type; --dtype must agree where it is given.
+    /// X's type; if --dtype is given, it must agree.
     dtype find_type() const {
         for (const auto &each : dtypes) {
             if (x_.descr == each.descr && (given_type_ ? *given_type_ == each.value : each.value != dtype::bf16)) {
@@ -91,13 +91,13 @@ private:
         const auto second = x[x.size() - 3], third = x[x.size() - 2], head_dim = x.back();
         shape_ =
             heads_first_ ? std::array{n_batch, third, second, head_dim} : std::array{n_batch, second, third, head_dim};
-        if (x_.n_elements != 0) {  // else nothing will be addressed, and the other sizes may be anything
+        if (x_.n_elements != 0) {  // without elements no memory is accessed, so the other sizes may be anything
             strides_ = {second * third * head_dim, heads_first_ ? head_dim : third * head_dim,
                         heads_first_ ? third * head_dim : head_dim, 1};
         }
     }
 
-    /// The plan, with cos and sin of the caller's, or of just the positions that occur.
+    /// The plan's description, and the angle source: rows from the caller's file, or rows of the positions that occur.
     plan_desc describe() {
         const auto tensor = describe_tensor(type_, shape_[3]);
         positions_.read(shape_[1]);
@@ -112,7 +112,7 @@ private:
         return rotation_.describe(tensor, model.rotary_dim, &model);
     }
 
-    /// Rows of cos and sin from a file, one for each token.
+    /// Reads rows of cos and sin from a file, one for each token.
     void read_rows() {
         rows_ = read_npy(cos_sin_, {"<f4"});
         const auto n_pairs = rows_.shape.empty() ? 0 : rows_.shape.back();
@@ -160,13 +160,13 @@ private:
     RotationOptions rotation_;
     AngleOptions angles_;
     std::string cos_sin_;
-    std::optional<dtype> given_type_;  // none: as the file says
+    std::optional<dtype> given_type_;  // none: the file's
     bool heads_first_ = false, in_place_ = false;
     std::int64_t n_threads_ = 1;
 
     NpyArray x_;
     dtype type_{};
-    bool has_batch_ = false;                 // whether X has a dimension for it
+    bool has_batch_ = false;                 // whether X has a batch dimension
     std::array<std::int64_t, 4> shape_{};    // [batch, tokens, heads, head_dim]
     std::array<std::int64_t, 4> strides_{};  // of X and Y
     frequencies made_;

@@ -1,14 +1,14 @@
-/* Halyard: rotary position embedding (RoPE) kernels, compiled ahead of time. The C ABI. What lies between a projection
- * and a cache beside the rotation is in halyard_kv.h; devices are in halyard_cuda.h.
+/* Halyard: rotary position embedding (RoPE) kernels, compiled ahead of time. The C ABI. halyard_kv.h adds norms,
+ * quantisation and stores into KV caches to the rotation; halyard_cuda.h runs the same on CUDA devices.
  *
  * What it computes. A head vector of head_dim elements holds rotary_dim / 2 pairs (x0, x1) in a window
- * [rotary_offset, rotary_offset + rotary_dim). Pair k of the token at position p is turned by the angle
+ * [rotary_offset, rotary_offset + rotary_dim). Pair k of the token at position p rotates by the angle
  * theta = p * inv_freq[k] (RoFormer, arXiv:2104.09864, eq. 34), scaled by attention_factor f:
  *
  *     y0 = f * (x0 cos theta - x1 sin theta)        y1 = f * (x0 sin theta + x1 cos theta)
  *
- * The inverse turns by -theta and keeps f. Elements outside the window are copied (out of place) or left
- * alone (in place). Two pairings say where the members of pair k lie, counted from the window's start:
+ * The inverse rotates by -theta and also scales by f. Elements outside the window are copied (out of place) or left
+ * alone (in place). There are two pairings, which differ in the elements of pair k, counted from the window's start:
  *
  *     half         (k, k + rotary_dim/2)    a0 a1 a2 a3 b0 b1 b2 b3    NeoX, Llama in Hugging Face layout
  *     interleaved  (2k, 2k + 1)             a0 b0 a1 b1 a2 b2 a3 b3    GPT-J, Llama in Meta layout
@@ -23,22 +23,22 @@
  * Accuracy. With an exact source: |y - exact| <= 2 * 2^-23 * hypot(x0, x1) * f + 2^-149, plus half an ulp of f16 or
  * bf16 storage, for pairs with hypot(x0, x1) * f up to 0.999999 of the greatest finite number of the storage, in the
  * default floating-point environment. Above that a result may be infinite although the exact one is finite, because one
- * of the two products can overflow before the other is added. With given rows, f is hypot(cos, sin) of the row.
- * All targets give the same bits, for any number of threads and parts (any NaN equals any NaN).
+ * of the two products can overflow before the other is added. With HALYARD_ANGLES_GIVEN, f is hypot(cos, sin) of the
+ * row. All targets give the same bits, for any number of threads and parts (only a NaN's sign and payload may differ).
  *
- * Errors. Functions return HALYARD_OK (0) or a positive halyard_status, and write a sentence to `error` when it is
+ * Errors. Functions return HALYARD_OK (0) or a positive halyard_status, and write a message to `error` when it is
  * not NULL. On an error every out parameter is unchanged and no output tensor has been written, with two exceptions:
  * HALYARD_ERROR_EXECUTOR and HALYARD_ERROR_DEVICE come after the work began and leave outputs incomplete. The library
  * never prints, aborts or throws, and starts no thread unless halyard_create_pool is called.
  *
  * Ownership and threads. Objects are immutable after creation and may be used from any number of threads at once;
- * destroy an object only when no call uses it. The library keeps no pointer to a description, tensor or string after a
- * call, but to the rows of a given source.
+ * destroy an object only when no call uses it. After a call the library keeps no pointer to a description, tensor or
+ * string. Only the rows of a GIVEN angle source must stay.
  *
- * Structs start with `size`: set it to sizeof the struct. In an array set it in every element. The first one's size is
- * the distance from element to element. Later versions append fields, and will take structs of an earlier version's size:
- * the fields that these lack take their defaults. As yet each struct has one size, and any other is refused, 0 too.
- * A field's default is 0, or what stands in [brackets]: where the field is 0, that holds.
+ * Structs start with `size`: set it to sizeof the struct. In an array set it in every element: the size in the
+ * first element is the distance between elements. Later versions append fields, and will accept structs of an earlier
+ * version's size: missing fields take their defaults. So far each struct has one size; any other, 0 too, is an error.
+ * A field of 0 means its default, which its comment gives in [brackets]; without brackets the default is 0 itself.
  */
 #ifndef HALYARD_H
 #define HALYARD_H
@@ -68,13 +68,13 @@ typedef int32_t halyard_status;
 enum {
     HALYARD_OK = 0,
     HALYARD_ERROR_NULL_POINTER = 1,      /* a required pointer is NULL */
-    HALYARD_ERROR_STRUCT_SIZE = 2,       /* a struct's size is not set, or none of this library's */
+    HALYARD_ERROR_STRUCT_SIZE = 2,       /* a struct's size is not set, or not this library's */
     HALYARD_ERROR_UNKNOWN_VALUE = 3,     /* an enumeration holds a value that does not exist */
     HALYARD_ERROR_SHAPE = 4,             /* a negative size, a zero head_dim, or shapes that do not agree */
     HALYARD_ERROR_ROTARY_DIM = 5,        /* rotary_dim is odd, zero or negative */
     HALYARD_ERROR_WINDOW = 6,            /* [rotary_offset, rotary_offset + rotary_dim) is not inside the head */
     HALYARD_ERROR_OVERFLOW = 7,          /* sizes times strides leave the address space */
-    HALYARD_ERROR_STRIDE = 8,            /* elements of an output or a cache could meet */
+    HALYARD_ERROR_STRIDE = 8,            /* two elements of an output or a cache could have one address */
     HALYARD_ERROR_OVERLAP = 9,           /* an output shares elements with another argument, other than in place */
     HALYARD_ERROR_POSITION = 10,         /* a position that the angle source does not cover */
     HALYARD_ERROR_FREQUENCY = 11,        /* a base, factor, inverse frequency or the like that is out of range */
@@ -86,14 +86,14 @@ enum {
     HALYARD_ERROR_OUT_OF_MEMORY = 17,
     HALYARD_ERROR_MISMATCH = 18,         /* arguments that are valid alone contradict each other */
     HALYARD_ERROR_UNSUPPORTED = 19,      /* a valid request that this version cannot carry out */
-    HALYARD_ERROR_CONFIG = 20,           /* a config that isn't JSON, lacks a field, contradicts itself, has no RoPE */
-    HALYARD_ERROR_NO_DEVICE = 21,        /* no driver, or no device that it can use */
+    HALYARD_ERROR_CONFIG = 20,           /* a config that isn't JSON, lacks fields, contradicts itself or has no RoPE */
+    HALYARD_ERROR_NO_DEVICE = 21,        /* no CUDA driver, or no device that it can use */
     HALYARD_ERROR_DEVICE = 22,           /* a GPU's driver refused or failed */
-    HALYARD_ERROR_SLOT = 23,             /* a slot that the cache does not have, or that two tokens name */
+    HALYARD_ERROR_SLOT = 23,             /* a slot outside the cache, or one slot for two tokens */
     HALYARD_ERROR_SCALE = 24             /* a scale, or a norm's eps, that is out of range */
 };
 
-/* Caller-owned. A call that fails fills in the code and a sentence that names the argument and its value. A call that
+/* Where a call that fails reports it, with a code and a message that names the argument and its value. A call that
  * succeeds does not change it. If its size is not set, the call does nothing and returns HALYARD_ERROR_STRUCT_SIZE. */
 typedef struct halyard_error {
     uint32_t size;
@@ -101,29 +101,30 @@ typedef struct halyard_error {
     char message[256];
 } halyard_error;
 
-/* The name of a status, such as "HALYARD_ERROR_WINDOW"; NULL if the number is no status. A static string. */
+/* The name of a status, such as "HALYARD_ERROR_WINDOW"; NULL if the number is not a status. A static string. */
 HALYARD_API const char *halyard_status_name(halyard_status status);
 
 /* ---- Enumerations ---------------------------------------------------------------------------------------- */
 
 /* A dtype, a pairing or an axis map is never 0. A field that is 0 is not set, and its comment gives the default. */
-enum { HALYARD_F32 = 1, HALYARD_F16 = 2, HALYARD_BF16 = 3 };                /* storage; arithmetic is always f32 */
-enum { HALYARD_E4M3 = 4, HALYARD_E5M2 = 5, HALYARD_INT8 = 6, HALYARD_UINT8 = 7 }; /* of caches, see halyard_kv.h */
+enum { HALYARD_F32 = 1, HALYARD_F16 = 2, HALYARD_BF16 = 3 };              /* of elements; arithmetic is always f32 */
+enum { HALYARD_E4M3 = 4, HALYARD_E5M2 = 5, HALYARD_INT8 = 6, HALYARD_UINT8 = 7 }; /* of caches: see halyard_kv.h */
 enum { HALYARD_PAIRING_HALF = 1, HALYARD_PAIRING_INTERLEAVED = 2 };
 enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
-enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* storage of positions */
-enum { HALYARD_REAL32 = 2, HALYARD_REAL64 = 3 };                            /* of positions that are no integers */
+enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* type of positions in memory */
+enum { HALYARD_REAL32 = 2, HALYARD_REAL64 = 3 };                            /* of halyard_linear_angles' positions */
 enum { HALYARD_CPU = 0, HALYARD_CUDA = 1 };                                 /* where a tensor's memory lies */
-/* Where cos and sin come from. AUTO is TABLE for rows of at most 64 MiB, or if `reference` is not EXACT; else PHASE. */
+/* Where cos and sin come from. AUTO is TABLE if that takes at most 64 MiB or `reference` is not EXACT, else PHASE. */
 enum {
     HALYARD_ANGLES_AUTO = 0,
     HALYARD_ANGLES_TABLE = 1,
     HALYARD_ANGLES_GIVEN = 2,
     HALYARD_ANGLES_PHASE = 3
 };
-/* Whose cos and sin a table holds. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32 arithmetic,
- * angle = float32(position) * float32(inv_freq), for models that were trained with its errors. It repeats angles only,
- * not transformers' rounding of the rotation. Each operation is correctly rounded here; theirs may be an ulp off. */
+/* Which arithmetic a table's cos and sin have. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32
+ * arithmetic, angle = float32(position) * float32(inv_freq), for models that were trained with its errors. Only the
+ * angles follow transformers, not the rounding of the rotation. Here each operation is correctly rounded; theirs may be
+ * an ulp off. */
 enum { HALYARD_REFERENCE_EXACT = 0, HALYARD_REFERENCE_HF_F32 = 1 };
 /* Which axis (time, height, width, say) a pair reads its position from. SECTIONS: consecutive bands of pairs, axis 0
  * first (Qwen2-VL). INTERLEAVED: axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0
@@ -161,15 +162,15 @@ HALYARD_API halyard_status halyard_create_frequencies_from_list(const double *in
                                                                 double attention_factor, halyard_frequencies **out,
                                                                 halyard_error *error);
 
-/* How a trained model's frequencies are changed for contexts longer than it was trained on. Below, t[k] =
+/* Methods that change a trained model's frequencies for contexts longer than it was trained on. Below, t[k] =
  * base^(-2k / exponent_dim), d = rotary_dim, s = factor, and L = original_max_position. */
 enum {
     /* inv_freq = t. RoFormer, arXiv:2104.09864, section 3.2.2. */
     HALYARD_SCALING_DEFAULT = 0,
     /* Position interpolation, inv_freq = t / s. arXiv:2306.15595, equation 4. Reads factor. */
     HALYARD_SCALING_LINEAR = 1,
-    /* NTK-aware: t with base * s^(exponent_dim / (d - 2)) as its base, so that the last pair turns s times slower and
-     * the first as before. bloc97, reddit.com/r/LocalLLaMA/comments/14lz7j5; arXiv:2309.00071, section 3.1. Reads
+    /* NTK-aware: t with base * s^(exponent_dim / (d - 2)) as its base, so that the last pair rotates s times slower
+     * and the first as before. bloc97, reddit.com/r/LocalLLaMA/comments/14lz7j5; arXiv:2309.00071, section 3.1. Reads
      * factor (that is what Hunyuan calls alpha). Needs d >= 4. */
     HALYARD_SCALING_NTK = 2,
     /* NTK-aware with s * max(seq_len, L) / L - (s - 1) in the place of s: nothing changes up to L tokens. emozilla,
@@ -181,13 +182,13 @@ enum {
      * with turns(p) = beta_fast, rounded down, and at least 0. high is the p with turns(p) = beta_slow, rounded up, and
      * at most d - 1 (as in the authors' code; no_truncate leaves out the rounding). If low = high, they are set 0.001
      * apart.
-     * attention_factor = m(mscale) / m(mscale_all_dim) where both are stated (DeepSeek-V2, arXiv:2405.04434: equal ones
+     * attention_factor = m(mscale) / m(mscale_all_dim) where both are set (DeepSeek-V2, arXiv:2405.04434: equal ones
      * give 1), else m(1), with m(x) = 0.1 x ln(s) + 1 (section 3.4). Reads factor (0: max_position / L),
      * original_max_position, beta_fast, beta_slow, no_truncate, mscale and mscale_all_dim. Needs base > 1. */
     HALYARD_SCALING_YARN = 4,
-    /* Llama 3.1 (github.com/meta-llama/llama-models, apply_scaling): inv_freq = t * ((1 - c) / s + c). With the turns in
-     * L tokens, n = L * t / (2 pi), c = (n - low_freq_factor) / (high_freq_factor - low_freq_factor), clamped to 0 … 1.
-     * If both factors are equal (Llama 4), c is 0 where n is below them, and 1 otherwise. Reads factor,
+    /* Llama 3.1 (github.com/meta-llama/llama-models, apply_scaling): inv_freq = t * ((1 - c) / s + c). With n = L * t /
+     * (2 pi), the turns in L tokens, c = (n - low_freq_factor) / (high_freq_factor - low_freq_factor), clamped
+     * to 0 … 1. If both factors are equal (Llama 4), c is 0 where n is below them, and 1 otherwise. Reads factor,
      * original_max_position, low_freq_factor and high_freq_factor. */
     HALYARD_SCALING_LLAMA3 = 5,
     /* LongRoPE, arXiv:2402.13753: inv_freq[k] = t[k] / short_factor[k] up to L tokens, t[k] / long_factor[k] when
@@ -200,8 +201,8 @@ enum {
     HALYARD_SCALING_PROPORTIONAL = 7
 };
 
-/* A field that is 0 is not stated. Then the default in brackets holds. Where there is none, the methods that read the
- * field refuse it. Fields that a method does not read are ignored. */
+/* A scaling method and its numbers. A field of 0 means its default in [brackets]; if it has none, the methods that read
+ * the field refuse 0. Fields that a method does not read are ignored. */
 typedef struct halyard_scaling {
     uint32_t size;
     int32_t method;                /* HALYARD_SCALING_… */
@@ -212,14 +213,14 @@ typedef struct halyard_scaling {
     int64_t rotated_dim;           /* even, <= rotary_dim [rotary_dim]; PROPORTIONAL only */
     double factor;                 /* s: 1 … 2^60 */
     int64_t original_max_position; /* L, in tokens: 1 … 2^53, the context that the model was trained with */
-    int64_t max_position;          /* in tokens: 1 … 2^53, the context that it is meant for */
+    int64_t max_position;          /* in tokens: 1 … 2^53, the context that the model is meant for */
     int64_t seq_len;               /* in tokens: 0 … 2^53, the context that these frequencies are for [up to L] */
-    double attention_factor;       /* 2^-60 … 2^60, in the place of the method's own [that, or 1] */
+    double attention_factor;       /* 2^-60 … 2^60 [the method's own, or 1 if it has none] */
     double beta_fast;              /* turns: 2^-60 … 2^60, >= beta_slow [32] */
     double beta_slow;              /* turns: 2^-60 … 2^60 [1] */
     int32_t no_truncate;           /* 0 or 1; 1 is Hugging Face's truncate = false */
     int32_t reserved;              /* 0 */
-    double mscale;                 /* within 2^60; read where mscale_all_dim is stated too */
+    double mscale;                 /* -2^60 … 2^60; read where mscale_all_dim is set too */
     double mscale_all_dim;
     double low_freq_factor;        /* turns in L tokens: 2^-60 … 2^60; no default */
     double high_freq_factor;       /* >= low_freq_factor, <= 2^60; no default */
@@ -228,26 +229,26 @@ typedef struct halyard_scaling {
     int64_t n_factors;             /* rotary_dim / 2 */
 } halyard_scaling;
 
-/* The frequencies of a scaling, kept to twice double precision, with its attention_factor. Those of DYNAMIC_NTK and
- * LONGROPE hold for some context lengths only: see halyard_create_frequencies_for_length.
+/* Makes frequencies and attention_factor by a scaling method; frequencies are kept to twice double precision. Those of
+ * DYNAMIC_NTK and LONGROPE are valid for some context lengths only: see halyard_create_frequencies_for_length.
  * Errors: NULL_POINTER (scaling, out, a factor list), STRUCT_SIZE, UNKNOWN_VALUE (method, no_truncate, reserved),
  * ROTARY_DIM (rotary_dim, exponent_dim, rotated_dim), SHAPE (n_factors, a number of tokens), FREQUENCY (any other
  * number, or an inverse frequency above 2^20), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_from_scaling(const halyard_scaling *scaling,
                                                                    halyard_frequencies **out, halyard_error *error);
 
-/* Zero is the default of every field. */
+/* What a config leaves open. Zero is the default of every field. */
 typedef struct halyard_config_options {
     uint32_t size;
-    int64_t seq_len;        /* in tokens, 0 … 2^53: what DYNAMIC_NTK and LONGROPE are made for; 0: a short context */
+    int64_t seq_len;        /* in tokens, 0 … 2^53: the context for DYNAMIC_NTK and LONGROPE; 0: a short one */
     const char *layer_type; /* one of the config's layer types, such as "sliding_attention", or "vision" for the image
                                encoder. NULL is enough where all layers with RoPE share one. */
     const int64_t *layer;   /* a layer, from 0, for configs that list bases, factors or types by layer; NULL: all */
 } halyard_config_options;
 
-/* The frequencies of the model whose Hugging Face config.json this is: text in JSON (UTF-8), n_bytes long, no
- * terminating zero needed. What is understood (and the models that are known by name: runtime/models.md):
- *   - rope_theta and rope_scaling with `type` or `rope_type`, or rope_parameters, alike or one for each layer type;
+/* Makes the frequencies of a model from its Hugging Face config.json: JSON text (UTF-8) of n_bytes bytes, no
+ * terminating zero needed. These keys are understood (runtime/models.md lists the models that are known by name):
+ *   - rope_theta and rope_scaling with `type` or `rope_type`, or rope_parameters, one or one per layer type;
  *     the methods default, linear, dynamic, yarn, llama3, longrope (also "su"), proportional and mrope, with
  *     seq_len from the options;
  *   - the width from head_dim (or hidden_size / num_attention_heads) times partial_rotary_factor or rotary_pct, or from
@@ -255,28 +256,28 @@ typedef struct halyard_config_options {
  *   - mrope_section and mrope_interleaved (of model types whose order of axes is known), text_config,
  *     rope_local_base_freq, global_head_dim, layer_types, lists by layer, and dual_chunk_attention_config (its first
  *     chunk).
- * Fields for which the model_type documents a default may be absent. Those of an unknown model_type must be there, and
- * its pairing stays unknown. Otherwise nothing is guessed: what is missing, contradictory, of the wrong type or absurd
- * is an error that names the field. So is a key that speaks of RoPE and is not known, at any depth of what describes
- * the model. Fields that have nothing to do with RoPE are not looked at.
+ * Fields for which the model_type documents a default may be absent. A config of an unknown model_type must have them,
+ * and its pairing stays unknown. Nothing else is guessed: a field that is missing, contradictory, of the wrong type or
+ * absurd is an error that names it. A key about RoPE that is not known is an error, too, at any depth of the objects
+ * that describe the model. Fields that have nothing to do with RoPE are not read.
  * Errors: NULL_POINTER (text, out), STRUCT_SIZE, SHAPE (n_bytes or seq_len is negative or too large, layer is negative;
  * a factor list's length; a number of tokens), ROTARY_DIM, FREQUENCY (numbers out of range, as for from_scaling),
  * CONFIG (the rest, with line and column where it is not JSON), MISMATCH (layer_type or layer is needed, not known, or
- * has no RoPE), UNSUPPORTED (RoPE, or a scale of q, of a kind that this version does not know), OUT_OF_MEMORY. */
+ * has no RoPE), UNSUPPORTED (a kind of RoPE or of q scale that this version does not know), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_from_config(const char *text, int64_t n_bytes,
                                                                   const halyard_config_options *options,
                                                                   halyard_frequencies **out, halyard_error *error);
 
-/* By what q is multiplied at position p, with the numbers a, n and d of halyard_frequencies_info. */
+/* The rule for the factor of q at position p. a is q_scale, n q_scale_length, d q_scale_shift, see the struct below. */
 enum {
     HALYARD_Q_SCALE_NONE = 0,
     HALYARD_Q_SCALE_LOG = 1,  /* 1 + a ln(1 + floor((p + d) / n)), arXiv:2501.19399: Llama 4, Ministral 3, Mistral 4 */
     HALYARD_Q_SCALE_POWER = 2 /* (1 + (p + d) / n)^a: Beam */
 };
-enum {
+enum { /* which layers apply that factor */
     HALYARD_LAYERS_NONE = 0,
     HALYARD_LAYERS_ALL = 1,
-    HALYARD_LAYERS_UNROTATED = 2 /* those that turn neither q nor k */
+    HALYARD_LAYERS_UNROTATED = 2 /* only the layers without RoPE */
 };
 
 typedef struct halyard_frequencies_info {
@@ -284,25 +285,25 @@ typedef struct halyard_frequencies_info {
     int64_t rotary_dim;
     double attention_factor;
     const double *inv_freq; /* rotary_dim / 2 values, correctly rounded; owned by the frequencies */
-    /* Set where the frequencies come from a config; otherwise the values in brackets. Plans and angle sources take them
-     * as defaults. */
-    int32_t pairing;        /* HALYARD_PAIRING_… that the model reads [0: unknown] */
-    int32_t out_pairing;    /* that it writes; differs from pairing in DeepSeek-V3 and its kin [0: unknown] */
+    /* Set where the frequencies come from a config, else the values in [brackets]. Plans and angle sources take these
+     * fields as defaults. */
+    int32_t pairing;        /* HALYARD_PAIRING_… of the rotation's input [0: unknown] */
+    int32_t out_pairing;    /* of its output; another than `pairing` in DeepSeek-V3 and related models [0: unknown] */
     const char *method;     /* "default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or
                                "proportional"; a static string */
-    int64_t head_dim;       /* columns of the head that holds the window; of MLA, just its rotated slice [0: unknown] */
+    int64_t head_dim;       /* elements of a head; with MLA, only those of the slice that is rotated [0: unknown] */
     int32_t axis_map;       /* HALYARD_AXIS_MAP_… [NONE: one axis] */
     int32_t n_axes;         /* [0] */
     int64_t axis_counts[4]; /* pairs that read axis 0 … n_axes - 1; they sum to rotary_dim / 2 [0] */
-    /* What they were made from. */
-    double base;                   /* before scaling [0: unknown, of a list] */
+    /* What the frequencies were made from. */
+    double base;                   /* before scaling [0: unknown, as for a list] */
     int64_t original_max_position; /* in tokens, the context that the model was trained with [0: unknown] */
-    int64_t max_position;          /* in tokens, the context that it is meant for: max_position_embeddings or its like,
-                                      or for YaRN original_max_position * factor, if more [0: unknown] */
+    int64_t max_position;          /* in tokens, the context that the model is meant for: max_position_embeddings or a
+                                      like key; for YaRN original_max_position * factor if that is more [0: unknown] */
     /* The frequencies hold for sequences of first_seq_len … last_seq_len tokens, both included: 0 … 2^53, except for
      * two methods, with L = original_max_position. LONGROPE: 0 … L, or L + 1 … 2^53. DYNAMIC_NTK: 0 … L, or, made for
      * more than L, L … seq_len. last_seq_len is also lower where a config's rule for longer contexts is not supported.
-     * Beyond, see halyard_create_frequencies_for_length. */
+     * For other lengths call halyard_create_frequencies_for_length. */
     int64_t first_seq_len;
     int64_t last_seq_len;
     /* Some models also multiply q by a number that depends on its position p, after the rotation and any norm. A
@@ -315,30 +316,30 @@ typedef struct halyard_frequencies_info {
     int32_t has_unrotated_layers; /* 1: other layers have no RoPE (Llama 4); linear attention does not count [0] */
 } halyard_frequencies_info;
 
-/* Fills in *info (its size must be set). NULL_POINTER, STRUCT_SIZE. */
+/* Fills in *info (its size must be set). Errors: NULL_POINTER, STRUCT_SIZE. */
 HALYARD_API halyard_status halyard_get_frequencies_info(const halyard_frequencies *frequencies,
                                                         halyard_frequencies_info *info, halyard_error *error);
 
-/* The frequencies of the same model for another context length: those of DYNAMIC_NTK and LONGROPE are made anew, all
- * others are copied, in some tens of microseconds. Call it where a sequence's length has left first_seq_len …
- * last_seq_len of its frequencies' info, and rotate its cached keys again.
- *   seq_len  in tokens, 0 … 2^53. DYNAMIC_NTK changes with every token above L. So ask for more than the sequence
- *            has: the next multiple of 4096, say. Frequencies that were made for more than L stay valid for shorter
- *            sequences down to L, as in Hugging Face's dynamic_frequency_update.
+/* Makes the frequencies of the same model for another context length, in some tens of microseconds: DYNAMIC_NTK and
+ * LONGROPE compute new ones, all other methods copy. Call it when a sequence's length leaves first_seq_len …
+ * last_seq_len of its frequencies' info, and then re-rotate its cached keys.
+ *   seq_len  in tokens, 0 … 2^53. DYNAMIC_NTK changes with every token above L. So ask for more tokens than the
+ *            sequence has: the next multiple of 4096, say. Frequencies that were made for more than L stay valid for
+ *            shorter sequences down to L, as in Hugging Face's dynamic_frequency_update.
  * Errors: NULL_POINTER, SHAPE (seq_len), UNSUPPORTED (the first Qwen's use_dynamic_ntk beyond its seq_length, dual
  * chunks beyond the first), OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_for_length(const halyard_frequencies *frequencies,
                                                                  int64_t seq_len, halyard_frequencies **out,
                                                                  halyard_error *error);
 
-/* NULL is allowed. Sources made from the frequencies stay valid. */
+/* Destroys frequencies. NULL is allowed. Sources made from the frequencies stay valid. */
 HALYARD_API void halyard_destroy_frequencies(halyard_frequencies *frequencies);
 
 /* ---- Positions ------------------------------------------------------------------------------------------- */
 
 /* Token positions. Values are int32; int64 is storage only, and a value outside int32 is a bad position.
- * Wherever a pointer to this struct is NULL, token t of every batch row has position t. Batch rows of one token each
- * have to name theirs, or a start (else MISMATCH): nobody means position 0 for all. */
+ * Wherever a pointer to this struct is NULL, token t of every batch row has position t. A batch of several rows with
+ * one token each must give positions (else MISMATCH), because no decoding step means position 0 for all of them. */
 typedef struct halyard_positions {
     uint32_t size;
     int32_t type;        /* HALYARD_INT32 or HALYARD_INT64 */
@@ -348,8 +349,8 @@ typedef struct halyard_positions {
     int64_t shape[2];    /* {1 or batch, tokens}; 1 shares the row between all batch rows */
     int64_t strides[2];  /* in elements, any sign, zero allowed */
     int64_t n_axes;      /* how many such arrays there are, one for each axis of the source's axis map; 0 or 1:
-                            all axes are equal, as of text */
-    int64_t stride_axis; /* in elements, from one of them to the next */
+                            all axes read one array, as for text */
+    int64_t stride_axis; /* in elements, from one axis's array to the next */
 } halyard_positions;
 
 /* ---- Angle sources --------------------------------------------------------------------------------------- */
@@ -362,40 +363,40 @@ typedef struct halyard_angle_source_desc {
     int32_t reference; /* HALYARD_REFERENCE_…; PHASE takes EXACT only (else HALYARD_ERROR_MISMATCH). GIVEN rows are read
                           as they are */
 
-    /* TABLE and PHASE cover n_positions positions from `first` on; 2^32 from -2^31 on are all there are.
+    /* TABLE and PHASE cover n_positions positions from `first` on; -2^31 and 2^32 cover every position of int32.
      *
      * TABLE: a row of cos and a row of sin, float32(f cos theta) and float32(f sin theta), correctly rounded at every
-     * int32 position; 4 * rotary_dim bytes a row. PHASE: no table. A position times a 64-bit fraction of a turn wraps
-     * exactly; cos and sin come from polynomials in float32, within 1.2e-7 f at every int32 position. */
+     * int32 position; 4 * rotary_dim bytes a row. PHASE: no table. The angle is the position times a 64-bit fraction of
+     * a full turn, which wraps exactly; cos and sin come from polynomials in float32, within 1.2e-7 f everywhere. */
     int32_t first;
     int64_t n_positions; /* >= 1, none of them beyond 2^31 - 1, else HALYARD_ERROR_POSITION. GIVEN reads neither */
 
-    /* GIVEN: the caller's own rows; position p reads row p, covering 0 … n_rows - 1. attention_factor is not applied.
-     * The memory stays the caller's: it must outlive the source and hold still during a run, and may be rewritten
-     * between runs (that is how halyard_make_rows serves all layers of a decoding step). A fused cache [cos | sin] is
-     * sin_rows = cos_rows + rotary_dim / 2 with its own stride_row. Of rows that hold rotary_dim values, the second
-     * half equal to the first (Hugging Face), only the first half is read. A run of several batch rows has to name its
-     * positions, unless the rows are by_token. */
-    const void *cos_rows;  /* [n_rows, rotary_dim / 2], the last dimension dense; any alignment */
-    const void *sin_rows;  /* likewise */
+    /* GIVEN: the caller's own rows; position p reads row p, for p in 0 … n_rows - 1. attention_factor is not applied.
+     * The memory stays the caller's: it must outlive the source, must not change during a run, and may be rewritten
+     * between runs (so one source can serve the rows of every decoding step, see halyard_make_rows). For a fused array
+     * [cos | sin] set sin_rows = cos_rows + rotary_dim / 2, and stride_row to its row length. Rows of Hugging Face hold
+     * rotary_dim values, the second half equal to the first; only the first half is read. A run with several batch rows
+     * must give positions, unless the rows are by_token. */
+    const void *cos_rows;  /* the cos rows: [n_rows, rotary_dim / 2], last dimension dense; any alignment */
+    const void *sin_rows;  /* the sin rows, likewise */
     int64_t n_rows;        /* 1 … 2^31 - 1, as for a table; else HALYARD_ERROR_SHAPE or HALYARD_ERROR_OVERFLOW */
     int64_t stride_row;    /* elements from one row to the next, >= rotary_dim / 2 */
     int64_t rotary_dim;    /* GIVEN only: even, 2 … 2^20 */
     int32_t rows_dtype;    /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16 [HALYARD_F32] */
-    int32_t by_token;      /* GIVEN only. 1: the rows are those of a run's tokens, in the order in which
+    int32_t by_token;      /* GIVEN only. 1: there is a row for each token of a run, in the order in which
                               halyard_make_rows writes them: token t of batch row b reads row b * tokens + t. Such a run
-                              has n_rows = batch * tokens and no positions (else SHAPE, MISMATCH). 2: likewise, but
-                              batch rows share them: token t of each reads row t, and n_rows = tokens. */
+                              has n_rows = batch * tokens (else SHAPE) and no positions (else MISMATCH). 2: likewise,
+                              but batch rows share the rows: token t of each reads row t, and n_rows = tokens. */
 
     /* Positions with several axes: a run's positions then have n_axes arrays, or one for all axes. */
-    int32_t axis_map;      /* HALYARD_AXIS_MAP_… [what the frequencies were told by a config; else NONE] */
+    int32_t axis_map;      /* HALYARD_AXIS_MAP_… [the axis map of the frequencies' config, else NONE] */
     int32_t n_axes;        /* 1 … HALYARD_MAX_AXES; 0 or 1 with HALYARD_AXIS_MAP_NONE; 0 where axis_map is 0 */
     int64_t axis_counts[HALYARD_MAX_AXES]; /* SECTIONS and INTERLEAVED: pairs of each axis, >= 0; their sum is
                                               rotary_dim / 2 (else SHAPE) */
-    const int32_t *axis_of_pair; /* LIST: [rotary_dim / 2] axes, 0 … n_axes - 1 (else SHAPE). Read during creation only */
+    const int32_t *axis_of_pair; /* LIST: [rotary_dim / 2] axes below n_axes (else SHAPE). Read during creation only */
 } halyard_angle_source_desc;
 
-/* Makes an angle source. `frequencies` is required but for GIVEN, which does not read it (may be NULL). Errors:
+/* Makes an angle source. `frequencies` may be NULL for GIVEN, which does not read it, and for no other kind. Errors:
  * NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, POSITION (n_positions), SHAPE (n_rows, stride_row, the list's shape, the
  * axis map), ROTARY_DIM, MISMATCH, OVERFLOW, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
@@ -406,47 +407,47 @@ typedef struct halyard_angle_source_info {
     uint32_t size;
     int32_t kind;       /* resolved: never HALYARD_ANGLES_AUTO */
     int64_t rotary_dim;
-    int64_t first;      /* the range of positions that it covers */
+    int64_t first;      /* first … last: the positions that the source covers */
     int64_t last;
-    int64_t n_rows;     /* a table that does not cover position 0 holds one row more, for it */
-    uint64_t bytes;     /* memory that the source owns, of which 4 * rotary_dim bytes serve keys that move */
+    int64_t n_rows;     /* a table that does not cover position 0 holds one more row, for position 0 */
+    uint64_t bytes;     /* of memory that the source owns; 4 * rotary_dim of them are for re-rotation only */
 } halyard_angle_source_info;
 
-/* Fills in *info (its size must be set). NULL_POINTER, STRUCT_SIZE. */
+/* Fills in *info (its size must be set). Errors: NULL_POINTER, STRUCT_SIZE. */
 HALYARD_API halyard_status halyard_get_angle_source_info(const halyard_angle_source *source,
                                                          halyard_angle_source_info *info, halyard_error *error);
 
-/* NULL is allowed. */
+/* Destroys an angle source. NULL is allowed. */
 HALYARD_API void halyard_destroy_angle_source(halyard_angle_source *source);
 
 /* ---- Plans ----------------------------------------------------------------------------------------------- */
 
 enum { HALYARD_MAX_TENSORS = 4 };
 
-/* The KV path: what a tensor takes beside the rotation, and what a run brings for it. halyard_kv.h defines both. */
+/* The KV path: stages of a tensor beside the rotation, and a run's arguments for them; halyard_kv.h defines both. */
 typedef struct halyard_kv_desc halyard_kv_desc;
 typedef struct halyard_kv_args halyard_kv_args;
 
-/* The fixed part of one tensor that a plan rotates: q, say, or k. */
+/* One tensor that a plan rotates (q, say, or k): what is the same in all runs. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
-    int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of the input and the output. (8 bits: see kv) */
+    int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of input and output. (8 bits: see kv) */
     int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'; where the plan rerotates, their
                               out_pairing] */
-    int32_t out_pairing;   /* of the output [pairing; the frequencies' where pairing is theirs] */
+    int32_t out_pairing;   /* of the output [the same as pairing; if that is 0, the frequencies' out_pairing] */
     int64_t head_dim;      /* >= rotary_offset + rotary_dim [the frequencies'] */
     int64_t rotary_offset; /* >= 0 */
-    const halyard_kv_desc *kv; /* beside the rotation, see halyard_kv.h; NULL: nothing. Read during the call only */
+    const halyard_kv_desc *kv; /* stages beside the rotation, see halyard_kv.h; NULL: none. Read during the call only */
 } halyard_tensor_desc;
 
 typedef struct halyard_plan_desc {
     uint32_t size;
     int32_t direction;      /* HALYARD_FORWARD or HALYARD_INVERSE */
     int64_t rotary_dim;     /* even, >= 2 [the frequencies']; may be 0 where no tensor is rotated */
-    const halyard_frequencies *frequencies; /* NULL, or what gives rotary_dim, pairing, out_pairing and head_dim where
-                               they are 0 and it knows them. Another rotary_dim is a MISMATCH. Read during the call only */
+    const halyard_frequencies *frequencies; /* NULL, or they give rotary_dim, pairing, out_pairing and head_dim where
+                               those are 0; another rotary_dim is a MISMATCH. Read during the call only */
     int32_t n_tensors;      /* 1 … HALYARD_MAX_TENSORS */
-    int32_t rerotates;      /* 1: runs move keys that were rotated in `direction`; see Re-rotation in halyard_kv.h */
+    int32_t rerotates;      /* 1: runs move keys, rotated in `direction`: see Re-rotation in halyard_kv.h */
     const halyard_tensor_desc *tensors; /* [n_tensors] */
     const char *target;     /* NULL: the best one that is built and that this machine runs, subject to the
                                environment: HALYARD_TARGET forces a target, HALYARD_MAX_TARGET sets a ceiling. A name
@@ -456,32 +457,32 @@ typedef struct halyard_plan_desc {
 
 typedef struct halyard_plan halyard_plan;
 
-/* Checks a description and resolves it to kernels. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE (n_tensors,
- * head_dim), ROTARY_DIM, WINDOW, UNKNOWN_TARGET, TARGET_NOT_BUILT, TARGET_UNSUPPORTED, MISMATCH (target and max_target
- * both given; rotary_dim beside the frequencies), UNSUPPORTED (a dtype), OUT_OF_MEMORY, those of kv. */
+/* Makes a plan: checks a description and chooses its kernels. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE
+ * (n_tensors, head_dim), ROTARY_DIM, WINDOW, UNKNOWN_TARGET, TARGET_NOT_BUILT, TARGET_UNSUPPORTED, MISMATCH (target and
+ * max_target both given; rotary_dim beside the frequencies), UNSUPPORTED (a dtype), OUT_OF_MEMORY, those of kv. */
 HALYARD_API halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out,
                                                halyard_error *error);
 
 /* The name of the target that the plan resolved to; a static string. NULL when plan is NULL. */
 HALYARD_API const char *halyard_get_plan_target(const halyard_plan *plan);
 
-/* NULL is allowed. */
+/* Destroys a plan. NULL is allowed. */
 HALYARD_API void halyard_destroy_plan(halyard_plan *plan);
 
 /* Angles that are linear in positions which need not be integers, as models of images, video and audio have them
- * (DINOv3, LTX, Mochi): pair k of a token at positions p turns by theta = sum over the axes a of p[a] * matrix[a, k].
- * cos and sin are within 1.2e-7 f of those of the exact sum of exact products, f being attention_factor, whatever
- * cancels in it. Every |theta| has to be <= 2^31, and every |p[a] * matrix[a, k]| <= 2^40 (else POSITION, before
- * anything is written). Where heads have matrices of their own, each head is a view with rows of its own. */
+ * (DINOv3, LTX, Mochi): pair k of a token at positions p rotates by theta = sum over the axes a of p[a] * matrix[a, k].
+ * cos and sin are within 1.2e-7 f of those of the exact theta, f being attention_factor, even where its terms cancel.
+ * Every |theta| must be <= 2^31, and every |p[a] * matrix[a, k]| <= 2^40 (else POSITION, before anything is written).
+ * If each head has a matrix of its own, make rows for each head, and rotate the heads as tensors of one head each. */
 typedef struct halyard_linear_angles {
     uint32_t size;
     int32_t type;            /* HALYARD_REAL32 or HALYARD_REAL64 [none] */
     int32_t n_axes;          /* 1 … HALYARD_MAX_AXES, else SHAPE */
     int32_t reserved;        /* 0 */
     const void *positions;   /* [n_axes, n_batch, n_tokens], any alignment; finite, else POSITION */
-    int64_t stride_axis;     /* in elements, any sign, as the next two; 0: all axes share their positions */
-    int64_t stride_batch;    /* 0: all batch rows share them */
-    int64_t stride_token;    /* 0: all tokens share them */
+    int64_t stride_axis;     /* in elements, any sign, as the next two; 0: all axes share positions */
+    int64_t stride_batch;    /* 0: all batch rows share positions */
+    int64_t stride_token;    /* 0: all tokens share positions */
     const double *matrix;    /* [n_axes, rotary_dim / 2] dense, any alignment; radians per position, finite, else
                                 FREQUENCY */
     double attention_factor; /* 2^-60 … 2^60, else FREQUENCY [0: 1] */
@@ -490,22 +491,22 @@ typedef struct halyard_linear_angles {
 typedef struct halyard_rows_args {
     uint32_t size;
     int32_t bad_position;               /* HALYARD_BAD_POSITION_… */
-    const halyard_angle_source *angles; /* its rotary_dim must be the plan's; not by_token */
+    const halyard_angle_source *angles; /* its rotary_dim must be the plan's, and it must not be by_token */
     const halyard_positions *positions; /* NULL: 0, 1, 2, … in every batch row */
     int64_t n_batch;                    /* >= 0 */
     int64_t n_tokens;                   /* >= 0, of each batch row */
-    float *rows;                        /* the caller's, aligned to its floats; may be NULL where there are no tokens */
+    float *rows;                        /* the output, aligned to 4 bytes; may be NULL if there are no tokens */
     int64_t n_floats;                   /* the capacity of rows, >= n_batch * n_tokens * rotary_dim, else SHAPE */
-    const halyard_linear_angles *linear; /* NULL: the rows are those of angles. Else angles and positions are NULL and
-                                           bad_position is 0 (else MISMATCH) */
+    const halyard_linear_angles *linear; /* NULL: `angles` gives the rows. Else this does, and then angles and positions
+                                           must be NULL and bad_position 0 (else MISMATCH) */
 } halyard_rows_args;
 
 /* Writes the rows of n_batch * n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2] dense: a cos row, then a sin
- * row, for each token. A GIVEN source that is by_token, with cos_rows = rows, sin_rows = rows + rotary_dim / 2, n_rows
- * = n_batch * n_tokens and stride_row = rotary_dim, serves them to the runs of a step. The plan decides by its target
- * which kernels make them; linear angles go by those of PHASE, and have the same bits on every target. Allocates
- * nothing, and reads no environment. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW, POSITION,
- * FREQUENCY, OVERLAP, MISMATCH. */
+ * row, for each token. All layers of a decoding step can then share them: make a GIVEN source that is by_token, with
+ * cos_rows = rows, sin_rows = rows + rotary_dim / 2, n_rows = n_batch * n_tokens and stride_row = rotary_dim. Kernels
+ * of the plan's target make the rows; linear angles use the kernels of PHASE, and have the same bits on every target.
+ * Allocates nothing, and reads no environment. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, OVERFLOW,
+ * POSITION, FREQUENCY, OVERLAP, MISMATCH. */
 HALYARD_API halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_rows_args *args,
                                              halyard_error *error);
 
@@ -514,18 +515,19 @@ HALYARD_API halyard_status halyard_make_rows(const halyard_plan *plan, const hal
 typedef struct halyard_tensor {
     uint32_t size;
     int32_t dtype;      /* must be the plan's */
-    int32_t device;     /* HALYARD_CPU; the others are for halyard_cuda.h */
+    int32_t device;     /* HALYARD_CPU; HALYARD_CUDA in halyard_cuda.h only */
     int32_t reserved;   /* 0 */
-    void *data;         /* the element [0, 0, 0, 0]; any alignment; never written through as an input. If the outputs of
-                           a run come to 32 MiB, and all heads and halves begin on 64 bytes, they go past the caches. */
+    void *data;         /* the element [0, 0, 0, 0]; any alignment; an input's is never written. If the outputs of a run
+                           take 32 MiB or more, and all heads and their halves begin on 64 bytes, non-temporal stores
+                           write them past the CPU's caches. */
     int64_t shape[4];   /* batch, tokens, heads, head_dim; the first three >= 0, head_dim the plan's */
     int64_t strides[4]; /* in elements, any sign; an input's may be 0 */
 } halyard_tensor;
 
-/* Runs task(data, i) once for each i in 0 … n_tasks - 1, in any order and on any threads, and returns 0 when all have
- * finished. Any other value, an exception, or a task left out makes the run fail (EXECUTOR), with outputs incomplete. A
- * run has one task for each 256 KiB of f32 (48 KiB of 16 bits) that it rotates in all tensors together, and at most
- * n_threads. With fewer than two the executor is not called: handing work over costs more than it saves. */
+/* The caller's threads. parallel_for runs task(data, i) once for each i in 0 … n_tasks - 1, in any order and on any
+ * threads, and returns 0 when all have finished. Any other value, an exception, or a task left out makes the run fail
+ * (EXECUTOR), with outputs incomplete. A run has one task for each 256 KiB of f32 elements (48 KiB of 16-bit ones) in
+ * all its tensors together, at most n_threads, and does not call the executor for a single task. */
 typedef struct halyard_executor {
     uint32_t size;
     int32_t n_threads; /* how many tasks can run at once, 1 … 1024 */
@@ -539,38 +541,39 @@ typedef struct halyard_run_args {
     const halyard_angle_source *angles;  /* its rotary_dim must be the plan's; may be NULL where no tensor is rotated,
                                             and then neither it nor positions are read */
     const halyard_positions *positions;  /* NULL: 0, 1, 2, … in every batch row */
-    const halyard_tensor *x;             /* the plan's n_tensors inputs, all with one batch and one tokens */
-    const halyard_tensor *y;             /* outputs of the inputs' shapes and dtypes. In place: the same data, strides and
-                                            pairing as the input */
-    int32_t n_tensors;                   /* how many tensors x and y hold: the plan's, else SHAPE [the plan's] */
+    const halyard_tensor *x;             /* the plan's n_tensors inputs, with equal batch sizes and numbers of tokens */
+    const halyard_tensor *y;             /* outputs with the inputs' shapes and dtypes. In place: with the same data,
+                                            strides and pairing as the input, too */
+    int32_t n_tensors;                   /* how many tensors x and y hold: as many as the plan, else SHAPE [as many] */
     int32_t reserved;                    /* 0 */
     const halyard_executor *executor;    /* NULL: the calling thread does everything */
     int32_t part;                        /* 0 … n_parts - 1, see below */
     int32_t n_parts;                     /* 0 … 1024; 0 and 1: the run is whole */
-    const halyard_kv_args *kv;           /* what tensors with kv need, see halyard_kv.h; NULL: they need nothing */
+    const halyard_kv_args *kv;           /* arguments of the plan's KV stages, see halyard_kv.h; NULL: they need none */
 } halyard_run_args;
 
-/* Rotates, and does what kv asks for. Positions are checked before the first write. Allocates nothing. Zero batch,
- * tokens or heads succeed and do nothing. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, MISMATCH (dtype,
- * head_dim or rotary_dim is not the plan's; positions that given rows need, or can't have), OVERFLOW, STRIDE, OVERLAP,
- * POSITION, THREADS, EXECUTOR, UNSUPPORTED (device).
- * Outputs must not overlap positions or given rows (else OVERLAP). Of these, ranges of addresses are compared: an
- * output between their elements is refused, too.
- * Parts. A caller with threads of its own makes the same call on each of them, with another `part`. Together the calls
+/* Rotates the plan's tensors from x to y, with the stages of their kv. Positions are checked before the first write.
+ * Allocates nothing. With zero batch rows, tokens or heads it succeeds and does nothing. Errors: NULL_POINTER,
+ * STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions are missing
+ * beside GIVEN rows that need them, or given beside rows by token), OVERFLOW, STRIDE, OVERLAP, POSITION, THREADS,
+ * EXECUTOR, UNSUPPORTED (device).
+ * Outputs must not overlap positions or GIVEN rows (else OVERLAP). For these whole address ranges are compared: an
+ * output in a gap between their elements is refused, too.
+ * Parts. A caller with threads of its own makes the same call on each thread, with another `part`. Together the calls
  * give the bits of the whole run, in any order. Every part checks everything, so that all return the same status and
  * none writes on an error. Parts take no executor (else MISMATCH). A part without work does nothing. */
 HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error);
 
 /* ---- Bound runs ------------------------------------------------------------------------------------------ */
 
-/* A run whose arguments were checked, all but its pointers. It serves calls that differ in nothing else, such as those
- * of decoding steps and layers, and gives the bits of halyard_run. */
+/* A run whose arguments have been checked, except its pointers. It is for calls that differ in nothing else, such as
+ * those of decoding steps and layers, and gives the bits of halyard_run. */
 typedef struct halyard_bound_run halyard_bound_run;
 
 /* Checks a run as halyard_run does, and does not run it. The values of positions and slots are not read.
- * The pointers in args (data of tensors and positions) are an example: each run brings its own. A tensor that
- * is in place here is in place there. The plan, args->angles and from_angles must outlive the bound run, and so must
- * what args->executor calls. args->part and n_parts must be 0.
+ * The pointers in args (data of tensors and positions) are examples: each bound run passes its own. A tensor that is in
+ * place here must be in place in each of them. The plan, args->angles and from_angles must outlive the bound run, and
+ * so must what args->executor calls. args->part and n_parts must be 0.
  * Errors: as halyard_run, and OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args,
                                             halyard_bound_run **out, halyard_error *error);
@@ -579,31 +582,33 @@ typedef struct halyard_bound_run_args {
     uint32_t size;
     int32_t part;           /* as in halyard_run_args */
     int32_t n_parts;
-    int32_t n_tensors;      /* how many pointers x and y hold: the plan's, else HALYARD_ERROR_SHAPE */
-    const halyard_angle_source *angles; /* NULL: as bound. Or, for GIVEN ones, GIVEN rows like them (else MISMATCH) */
+    int32_t n_tensors;      /* how many pointers x and y hold: the plan's number of tensors, else HALYARD_ERROR_SHAPE */
+    const halyard_angle_source *angles; /* NULL: as bound. A run bound with GIVEN rows may name another source of like
+                               GIVEN rows (else MISMATCH) */
     const void *positions;  /* halyard_positions' data; NULL where the run was bound without positions */
-    const void *const *x;   /* [n_tensors] the inputs' data; of a tensor without elements it is not looked at */
-    void *const *y;         /* [n_tensors] the outputs' data: x's where a tensor was bound in place */
-    const halyard_kv_args *kv; /* as in halyard_run_args, but only the addresses of memory are read: data and scratch of
-                               slots, data of from_positions, and the pointers in stages */
+    const void *const *x;   /* [n_tensors] the inputs' data; ignored for a tensor without elements */
+    void *const *y;         /* [n_tensors] the outputs' data: the same as x's for a tensor that was bound in place */
+    const halyard_kv_args *kv; /* as in halyard_run_args, but only these pointers of it are used: data and scratch of
+                               slots, data of from_positions, and all in stages */
 } halyard_bound_run_args;
 
-/* Runs. What is checked: pointers, positions, what kv brings that is read, and that outputs share no element with
- * inputs, positions, given rows and each other. Allocates nothing. Errors: NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors,
- * part), MISMATCH (positions where the run was bound without them, or none where it was bound with them; likewise kv; y
- * other than x where a tensor was bound in place; angles; parts of a run with an executor), OVERFLOW, OVERLAP (also y
- * the same as x where they were bound apart), POSITION, EXECUTOR, and those of kv. */
+/* Runs a bound run on other memory. It checks pointers, positions, values of kv that must be valid (slots and scales),
+ * and that outputs share no element with inputs, positions, GIVEN rows and each other. Allocates nothing. Errors:
+ * NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors, part), MISMATCH (positions or kv where the run was bound without them,
+ * or none where it was bound with them; y other than x for a tensor that was bound in place; angles; parts of a run
+ * with an executor), OVERFLOW, OVERLAP (also y the same as x for a tensor that was bound out of place), POSITION,
+ * EXECUTOR, and those of kv. */
 HALYARD_API halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                              halyard_error *error);
 
-/* NULL is allowed. */
+/* Destroys a bound run. NULL is allowed. */
 HALYARD_API void halyard_destroy_bound_run(halyard_bound_run *bound);
 
 /* ---- Threads --------------------------------------------------------------------------------------------- */
 
 typedef struct halyard_pool halyard_pool;
 
-/* Starts n_threads - 1 threads (n_threads 1 … 1024) that wait for work, spinning briefly and then asleep. If two
+/* Starts n_threads - 1 threads (n_threads 1 … 1024) that wait for work: they spin briefly, then sleep. If two
  * runs use one pool at the same time, the later one does not wait: it works on its calling thread alone. Threads don't
  * survive fork(): in a child, runs work on the calling thread. Errors: THREADS, NULL_POINTER, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_pool(int32_t n_threads, halyard_pool **out, halyard_error *error);
@@ -621,21 +626,21 @@ typedef struct halyard_target_info {
     int32_t built;      /* 1: this library holds its kernels */
     int32_t supported;  /* 1: this machine can run them */
     int32_t active;     /* 1: plans that name no target take it (the environment applies) */
-    const char *name;   /* "x86_avx2"; static strings all three */
-    const char *isa;    /* what it requires, in words */
+    const char *name;   /* "x86_avx2", for example; a static string, as isa is */
+    const char *isa;    /* the instruction sets that it requires, in words */
     char reason[256];   /* why it is not active; empty when it is */
 } halyard_target_info;
 
-/* How many targets there are, best first; the last is the portable reference. */
+/* How many targets there are. They are numbered from 0, best first; the last is the portable reference. */
 HALYARD_API int32_t halyard_get_target_count(void);
 
 /* Fills in *info (its size must be set) for target 0 … count - 1. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE. */
 HALYARD_API halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info, halyard_error *error);
 
-/* Tells, for each kernel that could serve the plan description, whether it was taken and if not why, in lines of text.
- * Writes at most n_bytes to text, ended by a zero byte when n_bytes > 0, and the length of the whole (without the zero
- * byte) to *n_needed when it is not NULL. text may be NULL when n_bytes is 0. Errors: as halyard_create_plan, and SHAPE
- * for a negative n_bytes. A target that cannot be had is explained, not an error. */
+/* Explains which kernels a plan of this description would use: a line for each candidate, and why it is refused, if it
+ * is. Writes at most n_bytes to text, ended by a zero byte when n_bytes > 0, and the length of the whole text (without
+ * the zero byte) to *n_needed when it is not NULL. text may be NULL when n_bytes is 0. Errors: as halyard_create_plan,
+ * and SHAPE for a negative n_bytes. A target that cannot be used is explained in the text, not an error. */
 HALYARD_API halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, int64_t n_bytes,
                                                 int64_t *n_needed, halyard_error *error);
 

@@ -1,5 +1,5 @@
-/// Halyard's C++ face: the C ABI of halyard.h with owners, exceptions and a few helpers that fill in its structs.
-/// Header-only, C++17. Only run_cache adds logic of its own; halyard.h says what everything means.
+/// Halyard's C++ interface: the C ABI of halyard.h with owning classes, exceptions, and a few helpers that fill in its
+/// structs. Header-only, C++17. Only run_cache adds logic of its own; halyard.h documents everything else.
 ///
 ///     const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
 ///     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
@@ -10,8 +10,8 @@
 ///
 /// Errors. Whatever can fail throws halyard::error, with the status that halyard.h names. No output tensor has been
 /// written then, unless its status is HALYARD_ERROR_EXECUTOR or HALYARD_ERROR_DEVICE, which come after the work began
-/// and leave outputs incomplete. Without exceptions, define HALYARD_THROW(error) before this header is included. It
-/// takes the place of `throw error` and must not return. Or use halyard.h, which never throws.
+/// and leave outputs incomplete. Without exceptions, define HALYARD_THROW(error) before including this header: it
+/// replaces `throw error` and must not return. Or use halyard.h, which never throws.
 ///
 /// Ownership. frequencies, angle_source, plan and pool each own one object of the C ABI: they move, they don't copy,
 /// and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
@@ -46,7 +46,7 @@
 
 namespace halyard {
 
-/// A status of the C ABI other than HALYARD_OK, with the library's sentence.
+/// A status of the C ABI other than HALYARD_OK, with the library's error message.
 class error : public std::runtime_error {
 public:
     error(halyard_status status, const std::string &message) : std::runtime_error(message), status_(status) {}
@@ -57,7 +57,7 @@ private:
     halyard_status status_;
 };
 
-/// 0 is none of them: a struct's field of 0 stands for its default.
+/// No dtype is 0: a struct's field of 0 means its default.
 enum class dtype : std::int32_t {
     f32 = HALYARD_F32,
     f16 = HALYARD_F16,
@@ -75,7 +75,7 @@ enum class bad_position : std::int32_t {
     identity = HALYARD_BAD_POSITION_IDENTITY
 };
 
-/// A struct of the C ABI with every default, and `size` set.
+/// Returns a struct of the C ABI whose `size` is set and whose other fields are 0, their defaults.
 template <typename Struct>
 Struct make_struct() noexcept {
     Struct value{};
@@ -85,7 +85,7 @@ Struct make_struct() noexcept {
 
 namespace detail {
 
-/// Calls a function of the C ABI, whose last parameter is where it tells what is wrong.
+/// Calls a function of the C ABI, adding its last argument, the halyard_error; throws if the function fails.
 template <typename Function, typename... Arguments>
 void call(Function *function, Arguments... arguments) {
     auto details = make_struct<halyard_error>();
@@ -97,7 +97,7 @@ void call(Function *function, Arguments... arguments) {
     }
 }
 
-/// Calls a function of the C ABI that makes an object. The caller owns it.
+/// Calls a function of the C ABI that makes an object, and returns the object. The caller owns it.
 template <typename Object, typename Function, typename... Arguments>
 Object *create(Function *function, Arguments... arguments) {
     Object *made = nullptr;
@@ -107,13 +107,13 @@ Object *create(Function *function, Arguments... arguments) {
 
 /// Calls a function of the C ABI that fills in a struct about an object, and returns the struct.
 template <typename Struct, typename Function, typename Object>
-Struct tell(Function *function, Object of) {
+Struct get_info(Function *function, Object object) {
     auto info = make_struct<Struct>();
-    call(function, of, &info);
+    call(function, object, &info);
     return info;
 }
 
-/// A text whose length the function tells where there is no room for it.
+/// Calls a function of the C ABI that writes a text, first for the text's length, then for the text, and returns it.
 template <typename Function, typename... Arguments>
 std::string read_text(Function *function, Arguments... arguments) {
     std::int64_t n_needed = 0;
@@ -144,7 +144,7 @@ private:
     std::unique_ptr<Object, destroyer> object_;
 };
 
-/// a * b, held at the greatest int64, which the library refuses as HALYARD_ERROR_OVERFLOW. 0 for a negative size.
+/// a * b, saturated at the largest int64, which the library refuses as HALYARD_ERROR_OVERFLOW. 0 for a negative size.
 inline std::int64_t multiply(std::int64_t a, std::int64_t b) noexcept {
     constexpr auto greatest = std::numeric_limits<std::int64_t>::max();
     if (a <= 0 || b <= 0) {
@@ -153,9 +153,9 @@ inline std::int64_t multiply(std::int64_t a, std::int64_t b) noexcept {
     return a > greatest / b ? greatest : a * b;
 }
 
-/// Dense positions or slots of tokens.
+/// Fills in halyard_positions or halyard_slots for a dense array.
 template <typename Struct, typename Index>
-Struct number_tokens(const Index *data, std::array<std::int64_t, 2> shape) noexcept {
+Struct dense_numbers(const Index *data, std::array<std::int64_t, 2> shape) noexcept {
     static_assert(std::is_same<Index, std::int32_t>::value || std::is_same<Index, std::int64_t>::value,
                   "positions and slots are std::int32_t or std::int64_t");
     auto numbers = make_struct<Struct>();
@@ -173,10 +173,11 @@ Struct number_tokens(const Index *data, std::array<std::int64_t, 2> shape) noexc
 /// Dense positions [1 or batch, tokens], of int32 or int64. The memory stays the caller's.
 template <typename Index>
 halyard_positions positions(const Index *data, std::array<std::int64_t, 2> shape) noexcept {
-    return detail::number_tokens<halyard_positions>(data, shape);
+    return detail::dense_numbers<halyard_positions>(data, shape);
 }
 
-/// A start for each batch row (n_rows is 1 or batch): token t has position start + t. The memory stays the caller's.
+/// Positions given by the first one of each batch row (n_rows is 1 or batch): token t has position starts[row] + t. The
+/// memory stays the caller's.
 template <typename Index>
 halyard_positions consecutive_positions(const Index *starts, std::int64_t n_rows) noexcept {
     auto result = positions(starts, {n_rows, 1});
@@ -199,7 +200,7 @@ inline halyard_tensor tensor(void *data, dtype type, std::array<std::int64_t, 4>
     return result;
 }
 
-/// A dense tensor, in the order of its shape.
+/// A dense tensor [batch, tokens, heads, head_dim], in row-major order.
 inline halyard_tensor tensor(void *data, dtype type, std::array<std::int64_t, 4> shape) noexcept {
     const auto stride_heads = shape[3];
     const auto stride_tokens = detail::multiply(shape[2], stride_heads);
@@ -207,7 +208,7 @@ inline halyard_tensor tensor(void *data, dtype type, std::array<std::int64_t, 4>
     return tensor(data, type, shape, {stride_batch, stride_tokens, stride_heads, 1});
 }
 
-/// The same for memory that is only read: pass the result as an input, never as an output.
+/// A tensor of memory that is only read: pass the result as an input, never as an output.
 inline halyard_tensor input_tensor(const void *data, dtype type, std::array<std::int64_t, 4> shape,
                                    std::array<std::int64_t, 4> strides) noexcept {
     return tensor(const_cast<void *>(data), type, shape, strides);
@@ -237,8 +238,8 @@ public:
         return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_from_scaling, &scaling));
     }
 
-    /// Those of the model whose Hugging Face config.json this is. seq_len 0: a short context; layer_type and layer
-    /// may be NULL where all layers with RoPE share one.
+    /// The frequencies of a model, from the text of its Hugging Face config.json. seq_len 0: a short context;
+    /// layer_type and layer may be NULL if all layers with RoPE have the same frequencies.
     static frequencies from_config(const char *text, std::int64_t n_bytes, std::int64_t seq_len = 0,
                                    const char *layer_type = nullptr, const std::int64_t *layer = nullptr) {
         auto options = make_struct<halyard_config_options>();
@@ -249,28 +250,28 @@ public:
             detail::create<halyard_frequencies>(halyard_create_frequencies_from_config, text, n_bytes, &options));
     }
 
-    /// Those of the same model for another context length, in tokens.
+    /// The frequencies of the same model for another context length, in tokens.
     frequencies for_length(std::int64_t seq_len) const {
         return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_for_length, get(), seq_len));
     }
 
-    /// Whether they are for a context of seq_len tokens. Where not: for_length(), and cached keys are rotated again.
+    /// Whether the frequencies are valid for a context of seq_len tokens. If not: for_length(), and re-rotation.
     bool are_for_length(std::int64_t seq_len) const {
         const auto about = info();
         return seq_len >= about.first_seq_len && seq_len <= about.last_seq_len;
     }
 
-    /// rotary_dim, attention_factor, inv_freq (which points into this object), and what a config told.
+    /// rotary_dim, attention_factor, inv_freq (which points into this object), and what a config says beside these.
     halyard_frequencies_info info() const {
-        return detail::tell<halyard_frequencies_info>(halyard_get_frequencies_info, get());
+        return detail::get_info<halyard_frequencies_info>(halyard_get_frequencies_info, get());
     }
 };
 
 /// Which axis of its positions each pair reads: see HALYARD_AXIS_MAP_….
 struct axis_map {
     std::int32_t kind = HALYARD_AXIS_MAP_NONE;
-    std::vector<std::int64_t> counts;        ///< pairs of each axis
-    std::vector<std::int32_t> axis_of_pair;  ///< of a list
+    std::vector<std::int64_t> counts;        ///< number of pairs of each axis
+    std::vector<std::int32_t> axis_of_pair;  ///< for HALYARD_AXIS_MAP_LIST only
 
     /// Consecutive bands of pairs, axis 0 first (Qwen2-VL).
     static axis_map sections(std::vector<std::int64_t> counts) {
@@ -289,8 +290,8 @@ struct axis_map {
 /// How many positions an int32 can be.
 inline constexpr std::int64_t all_positions = std::int64_t{1} << 32;
 
-/// A description of an angle source that covers n_positions from `first` on; by default, every position of int32. Of an
-/// axis map it says nothing: then that of the frequencies' config holds.
+/// Describes an angle source for n_positions positions from `first` on; by default, every int32 position. Its axis map
+/// is that of the frequencies' config.
 inline halyard_angle_source_desc describe_angles(std::int32_t kind,
                                                  std::int32_t first = std::numeric_limits<std::int32_t>::min(),
                                                  std::int64_t n_positions = all_positions) noexcept {
@@ -301,8 +302,7 @@ inline halyard_angle_source_desc describe_angles(std::int32_t kind,
     return desc;
 }
 
-/// The same with an axis map, which takes the place of that of the frequencies' config, and must outlive the
-/// description.
+/// The same with an axis map in place of that of the frequencies' config. The map must outlive the description.
 inline halyard_angle_source_desc describe_angles(std::int32_t kind, const axis_map &map,
                                                  std::int32_t first = std::numeric_limits<std::int32_t>::min(),
                                                  std::int64_t n_positions = all_positions) noexcept {
@@ -313,12 +313,12 @@ inline halyard_angle_source_desc describe_angles(std::int32_t kind, const axis_m
         if (desc.n_axes < HALYARD_MAX_AXES) {
             desc.axis_counts[desc.n_axes] = count;
         }
-        ++desc.n_axes;  // too many are refused
+        ++desc.n_axes;  // halyard_create_angle_source refuses too many
     }
     return desc;
 }
 
-/// Where cos and sin come from. Made once, shared by all layers and threads; doesn't need its frequencies any more.
+/// Where cos and sin come from. Made once, shared by all layers and threads; its frequencies may be destroyed.
 class angle_source : public detail::handle<halyard_angle_source, halyard_destroy_angle_source> {
 public:
     using handle::handle;
@@ -326,11 +326,11 @@ public:
     explicit angle_source(const frequencies &frequencies, const halyard_angle_source_desc &desc)
         : angle_source(frequencies.get(), desc) {}
 
-    /// HALYARD_ANGLES_AUTO over every int32 position. Take this unless there is a reason for another.
+    /// HALYARD_ANGLES_AUTO for every int32 position: the right choice unless there is a reason for another.
     explicit angle_source(const frequencies &frequencies)
         : angle_source(frequencies, describe_angles(HALYARD_ANGLES_AUTO)) {}
 
-    /// A row of cos and sin for each of n_positions positions from `first` on.
+    /// A table: a row of cos and sin for each of n_positions positions from `first` on.
     static angle_source table(const frequencies &frequencies, std::int32_t first, std::int64_t n_positions) {
         return angle_source(frequencies, describe_angles(HALYARD_ANGLES_TABLE, first, n_positions));
     }
@@ -342,9 +342,8 @@ public:
         return angle_source(frequencies, describe_angles(HALYARD_ANGLES_PHASE, first, n_positions));
     }
 
-    /// The caller's own rows in the words of the C ABI: position p reads rotary_dim / 2 values of a dtype at row p of
-    /// cos_rows and sin_rows. The memory stays the caller's, must outlive the source, and may be rewritten between
-    /// runs.
+    /// Describes rows of the caller's for given(): position p reads rotary_dim / 2 values at row p of cos_rows and
+    /// sin_rows. The memory stays the caller's, must outlive the source, and may be rewritten between runs.
     static halyard_angle_source_desc describe_rows(const void *cos_rows, const void *sin_rows, dtype type,
                                                    std::int64_t n_rows, std::int64_t stride_row,
                                                    std::int64_t rotary_dim) noexcept {
@@ -365,8 +364,8 @@ public:
     }
 
     /// Rows as make_rows writes them: [batch, tokens, 2, rotary_dim / 2]. n_rows = batch * tokens. With are_shared all
-    /// batch rows read the same rows, and n_rows = tokens. Runs with them name no positions. The memory stays the
-    /// caller's, must outlive the source, and may be rewritten between runs.
+    /// batch rows read the same rows, and n_rows = tokens. Runs with such a source take no positions. The memory stays
+    /// the caller's, must outlive the source, and may be rewritten between runs.
     static angle_source given_by_token(const float *rows, std::int64_t n_rows, std::int64_t rotary_dim,
                                        bool are_shared = false) {
         auto desc = describe_rows(rows, rows == nullptr ? nullptr : rows + rotary_dim / 2, dtype::f32, n_rows,
@@ -376,7 +375,7 @@ public:
     }
 
     halyard_angle_source_info info() const {
-        return detail::tell<halyard_angle_source_info>(halyard_get_angle_source_info, get());
+        return detail::get_info<halyard_angle_source_info>(halyard_get_angle_source_info, get());
     }
 
 private:
@@ -384,8 +383,8 @@ private:
         : handle(detail::create<halyard_angle_source>(halyard_create_angle_source, frequencies, &desc)) {}
 };
 
-/// The fixed part of one tensor that a plan rotates. A head_dim of 0 and pairing() are what a config told the
-/// frequencies of its plan.
+/// Describes one tensor that a plan rotates. A head_dim of 0 and a pairing of {} take the values of the plan's
+/// frequencies, if these come from a config.
 inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim = 0, pairing in_and_out = {},
                                            std::int64_t rotary_offset = 0) noexcept {
     auto desc = make_struct<halyard_tensor_desc>();
@@ -396,7 +395,7 @@ inline halyard_tensor_desc describe_tensor(dtype type, std::int64_t head_dim = 0
     return desc;
 }
 
-/// A plan's description and the tensors that it names (q and k, say): halyard_plan_desc, with an array of its own.
+/// A halyard_plan_desc that owns the array of its tensors (q and k, say).
 struct plan_desc {
     std::int64_t rotary_dim = 0;
     const halyard_frequencies *frequencies = nullptr;  ///< must live until the plan is made
@@ -404,13 +403,13 @@ struct plan_desc {
     std::int32_t direction = HALYARD_FORWARD;
     const char *target = nullptr;
     const char *max_target = nullptr;
-    bool rerotates = false;  ///< runs move keys from some positions to others
+    bool rerotates = false;  ///< runs re-rotate keys from some positions to others
 
     plan_desc(std::int64_t dim, std::vector<halyard_tensor_desc> list,
               halyard::direction towards = halyard::direction::forward)
         : rotary_dim(dim), tensors(std::move(list)), direction(static_cast<std::int32_t>(towards)) {}
 
-    /// rotary_dim and what the tensors leave out are those of the frequencies.
+    /// Takes rotary_dim, and what the tensors leave out, from the frequencies.
     plan_desc(const halyard::frequencies &source, std::vector<halyard_tensor_desc> list,
               halyard::direction towards = halyard::direction::forward)
         : frequencies(source.get()), tensors(std::move(list)), direction(static_cast<std::int32_t>(towards)) {}
@@ -459,8 +458,8 @@ struct part_of_run {
     std::int32_t n_parts = 1;
 };
 
-/// The tensors of a plan in its order: one, an array of any kind, a list, or a pointer with its count. They are looked
-/// at while it lives, and not copied.
+/// A view of a run's tensors in the plan's order: of one tensor, an array of any kind, a list, or a pointer with its
+/// count. The tensors are not copied and must outlive the view.
 class tensors {
 public:
     tensors(const halyard_tensor &one) noexcept : data_(&one), size_(1) {}
@@ -479,13 +478,13 @@ private:
     std::size_t size_;
 };
 
-/// How a run is done beside its plan, angles and tensors. What pointers name must live until the run.
+/// The arguments of a run beside its plan, angles and tensors. What they point to must live until the run.
 struct run_options {
     std::optional<halyard_positions> positions;  ///< none: 0, 1, 2, … in every batch row
     const halyard_executor *executor = nullptr;  ///< NULL: the calling thread does everything
     bad_position policy = bad_position::error;
     part_of_run part = {};
-    const halyard_kv_args *kv = nullptr;  ///< what plans of the KV path need: see halyard_kv.hpp
+    const halyard_kv_args *kv = nullptr;  ///< arguments of KV stages: see halyard_kv.hpp
 
     run_options &at(const halyard_positions &where) noexcept {
         positions = where;
@@ -495,12 +494,12 @@ struct run_options {
         kv = &args;
         return *this;
     }
-    run_options &with(const halyard_kv_args &&) = delete;  // it would not live until the run
+    run_options &with(const halyard_kv_args &&) = delete;  // a temporary would not live until the run
 };
 
 namespace detail {
 
-/// How many tensors both arrays of them have.
+/// The number of tensors in x and y; throws if these differ.
 inline std::int32_t count_tensors(std::size_t n_x, std::size_t n_y) {
     if (n_x == 0 || n_x != n_y) {
         HALYARD_THROW(error(HALYARD_ERROR_SHAPE, "x has " + std::to_string(n_x) + " tensors, y " + std::to_string(n_y) +
@@ -535,21 +534,22 @@ inline void run(const plan &made, const angle_source &angles, const tensors &x, 
     detail::call(halyard_run, made.get(), &args);
 }
 
-/// A run whose arguments were checked, all but its pointers, for calls that differ in nothing else. The plan, the
+/// A run whose arguments have been checked, except its pointers, for calls that differ in nothing else. The plan, the
 /// angles and what the executor calls must outlive it.
 class bound_run : public detail::handle<halyard_bound_run, halyard_destroy_bound_run> {
 public:
     using handle::handle;
 
-    /// The pointers in x, y and options.positions are an example: each run brings its own. options.part is ignored.
+    /// The pointers in x, y and options.positions are examples: each call passes its own. options.part is ignored.
     bound_run(const plan &made, const angle_source &angles, const tensors &x, const tensors &y,
               const run_options &options = {})
         : handle(make(made, angles, x, y, options)) {}
     bound_run(plan &&, const angle_source &, const tensors &, const tensors &, const run_options & = {}) = delete;
     bound_run(const plan &, angle_source &&, const tensors &, const tensors &, const run_options & = {}) = delete;
 
-    /// Rotates x into y, the data of the plan's tensors in order. positions is the data of those that it was bound
-    /// with. kv brings other addresses; angles, if not NULL, given rows that lie elsewhere than those that were bound.
+    /// Rotates x into y, which hold the data pointers of the plan's tensors in order. positions is the data of
+    /// halyard_positions like those it was bound with, kv has the pointers of stages, and angles, if not NULL, is
+    /// another GIVEN source in place of the bound one.
     void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y,
                     const void *positions = nullptr, part_of_run part = {}, const halyard_kv_args *kv = nullptr,
                     const halyard_angle_source *angles = nullptr) const {
@@ -574,20 +574,20 @@ private:
     }
 };
 
-/// A cache of what callers with a few kinds of calls need again and again: a plan and a bound run, say. The key holds
-/// all that they depend on but pointers. Keys are compared by ==. The n_most keys (1 …) that were asked for last are
-/// kept.
+/// An LRU cache of objects that callers with a few kinds of calls need again and again: a plan and a bound run, say.
+/// The key holds all that the objects depend on, except pointers. Keys are compared by ==. The n_most (>= 1) most
+/// recently used keys are kept.
 ///
-/// Ownership: the cache shares what it keeps with those who found it, so what it forgets lives on while they hold it.
-/// Threads: any number of them may use one cache. None waits while another one makes or destroys something, so both may
-/// take locks of the caller's; threads that miss the same key at once each make it, and one of these is kept.
+/// Ownership: find() shares the object, so an evicted object lives on while a caller holds it.
+/// Threads: any number may use one cache. The lock is not held while an object is made or destroyed, so both may take
+/// locks of the caller's; threads that miss one key at the same time each make an object, and one of these is kept.
 template <typename Key, typename Made>
 class run_cache {
 public:
     explicit run_cache(std::size_t n_most) : n_most_(n_most) {}
 
-    /// The value of a key. If the key is new, make() makes it. What make() throws is passed on, and nothing is kept
-    /// then. Nothing is allocated for a known key.
+    /// The object of a key. If the key is new, make() makes the object; if make() throws, nothing is kept and the
+    /// exception is passed on. Nothing is allocated for a known key.
     template <typename Make>
     std::shared_ptr<const Made> find(const Key &key, Make &&make) {
         {
@@ -613,7 +613,8 @@ public:
 private:
     using entry = std::shared_ptr<const std::pair<Key, Made>>;
 
-    /// Makes a known key the latest, which is the last; NULL for another one. The caller holds the lock.
+    /// Moves a known key to the end of known_, the place of the most recently used, and returns its object; NULL for an
+    /// unknown key. The caller holds the lock.
     std::shared_ptr<const Made> latest(const Key &key) {
         const auto found =
             std::find_if(known_.rbegin(), known_.rend(), [&](const entry &each) { return each->first == key; });
@@ -631,7 +632,7 @@ private:
 
 namespace detail {
 
-/// Makes rows of whatever args says they are made from.
+/// Completes args, whose source of angles is set, and makes the rows.
 inline void make_rows(const plan &made, halyard_rows_args args, std::int64_t n_batch, std::int64_t n_tokens,
                       float *rows, std::int64_t n_floats) {
     args.n_batch = n_batch;
@@ -644,7 +645,7 @@ inline void make_rows(const plan &made, halyard_rows_args args, std::int64_t n_b
 }  // namespace detail
 
 /// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
-/// n_floats: angle_source::given_by_token reads them. positions may be NULL.
+/// n_floats floats. A source of angle_source::given_by_token then reads them. positions may be NULL.
 inline void make_rows(const plan &made, const angle_source &angles, const halyard_positions *positions,
                       std::int64_t n_batch, std::int64_t n_tokens, float *rows, std::int64_t n_floats,
                       bad_position policy = bad_position::error) {
@@ -655,8 +656,8 @@ inline void make_rows(const plan &made, const angle_source &angles, const halyar
     detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats);
 }
 
-/// Angles that are linear in positions, [n_axes, batch, tokens] dense, which need not be integers: see
-/// halyard_linear_angles. `matrix` is [n_axes, rotary_dim / 2].
+/// Angles that are linear in positions which need not be integers: see halyard_linear_angles. `positions` is dense,
+/// [n_axes, batch, tokens], and `matrix` is [n_axes, rotary_dim / 2].
 template <typename Real>
 halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch, std::int64_t n_tokens,
                                     const double *matrix, std::int32_t n_axes) {
@@ -672,7 +673,7 @@ halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch,
     return linear;
 }
 
-/// make_rows of linear angles.
+/// Writes the rows of linear angles, as the function above does for an angle source.
 inline void make_rows(const plan &made, const halyard_linear_angles &linear, std::int64_t n_batch,
                       std::int64_t n_tokens, float *rows, std::int64_t n_floats) {
     auto args = make_struct<halyard_rows_args>();
@@ -686,12 +687,12 @@ inline std::vector<halyard_target_info> targets() {
     std::vector<halyard_target_info> result;
     result.reserve(static_cast<std::size_t>(n));
     for (std::int32_t i = 0; i < n; ++i) {
-        result.push_back(detail::tell<halyard_target_info>(halyard_get_target_info, i));
+        result.push_back(detail::get_info<halyard_target_info>(halyard_get_target_info, i));
     }
     return result;
 }
 
-/// Each kernel that could serve a description, and why it was taken or refused, in lines of text.
+/// A text with a line for each kernel that could serve a description, and why it was chosen or refused.
 inline std::string explain(const plan_desc &description) {
     const auto desc = description.get();
     return detail::read_text(halyard_explain_plan, &desc);

@@ -1,32 +1,32 @@
 /* Halyard on CUDA devices: the same rotation on the caller's own device, context and stream. The C ABI of the component
- * halyard::cuda, beside halyard.h and halyard_kv.h, whose conventions hold here too.
+ * halyard::cuda. The conventions of halyard.h and halyard_kv.h hold here too.
  *
- * How it is used. Make frequencies and a halyard_angle_source as for the CPU; halyard_create_cuda_angles puts what it
- * holds into device memory, once for all layers and streams of a context; halyard_create_cuda_plan checks a description
+ * How it is used. Make frequencies and a halyard_angle_source as for the CPU; halyard_create_cuda_angles copies the
+ * source to device memory, once for all layers and streams of a context; halyard_create_cuda_plan checks a description
  * and loads its kernels; halyard_run_cuda enqueues them.
  *
- * Memory. Pointers are device addresses (CUdeviceptr, what cudaMalloc returns), aligned to their elements. All of it is
- * the caller's.
+ * Memory. Pointers are device addresses (CUdeviceptr, what cudaMalloc returns) of the caller's, aligned to elements.
  *
  * Streams. halyard_run_cuda enqueues on the given stream and returns: it does not wait, allocate or copy from or to the
  * host. It can be captured in a graph and replayed with new positions and data in the same memory. Tensors that are
- * adjacent heads of one packed buffer (q and k of a fused QKV) take one launch together, others one each; out of place,
- * the columns beside the window take one or two more, and an error word takes one; with slots another.
+ * adjacent heads of one packed buffer (q and k of a fused QKV) take one launch together, other tensors one each. Out of
+ * place, copying the elements beside the window takes one or two more, and an error word takes one, with slots two.
  *
- * Layouts. Any strides are rotated, in heads of at most 65,535 elements. Accesses are of 16 bytes where the addresses, the
- * strides of tokens and heads, and in half pairing the halves of a head, are multiples of that; else, of f16 and bf16, of
- * two elements where those are multiples of two elements and the pairing stays; else of one element.
+ * Layouts. Any strides are allowed, and heads of at most 65,535 elements. Kernels access 16 bytes at a time where the
+ * addresses, the strides of tokens and heads, and in half pairing the halves of a head, are multiples of 16 bytes. Else
+ * they access two elements of f16 and bf16 where all of these are multiples of two elements and the pairing does not
+ * change, else one element.
  *
- * The KV path. A plan may ask for more than rotations, where a kernel of generators/kernels.inc serves it: RMS norms of
- * whole heads before the rotation, with weights that heads share; one static scale of e4m3; out_dtype the dtype or e4m3;
- * tensors that are not rotated; caches whose heads are dense, in pages of any strides. Kernels are for heads of 64,
- * 80, 96, 128, 192 and 256 elements of bf16 and f16, and a few more; halyard_explain_cuda_plan tells of each why it does
- * not serve a tensor. The tensors that one kernel serves take one launch, wherever they lie. Everything else is refused
- * (UNSUPPORTED), as are heads that are not dense or do not begin on 16 bytes, and weights that do not.
- *   scales   are host memory, read during the call: so they can be checked. A captured graph keeps their values.
+ * The KV path. A plan may have these stages, where a kernel of generators/kernels.inc serves them together: RMS norms
+ * of whole heads before the rotation, with weights that heads share; one static scale of e4m3; out_dtype the dtype or
+ * e4m3; tensors that are not rotated; caches whose heads are dense, in pages of any strides. Kernels are for heads of
+ * 64, 80, 96, 128, 192 and 256 elements of bf16 and f16, and a few more; halyard_explain_cuda_plan says of each kernel
+ * why it does not serve a tensor. Tensors that one kernel serves take one launch, wherever their memory is. Everything
+ * else is refused (UNSUPPORTED), as are heads that are not dense, and heads or weights that do not begin on 16 bytes.
+ *   scales   are in host memory, which the call reads and checks. A captured graph keeps their values.
  *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
- *            position under BAD_POSITION_ERROR. What lies in a slot that several tokens name is undefined: they are
- *            stored at once, so that each element comes from one of them, but not all from the same one.
+ *            position under BAD_POSITION_ERROR. If several tokens have one slot, each element of the slot
+ *            comes from one of these tokens, but different elements may come from different ones.
  *   error word   SLOT for a slot out of range, POSITION for a bad position; where there are both, one of them.
  *
  * Results are the bits that the CPU's targets give, for each kind of angle source.
@@ -42,7 +42,7 @@
 extern "C" {
 #endif
 
-/* Where to work. Set size and device; a NULL context and a NULL stream have a meaning of their own. */
+/* The device, context and stream of the calls below. */
 typedef struct halyard_cuda_queue {
     uint32_t size;
     int32_t device; /* HALYARD_CUDA */
@@ -50,61 +50,62 @@ typedef struct halyard_cuda_queue {
     void *stream;   /* CUstream; NULL is the default stream */
 } halyard_cuda_queue;
 
-/* What there is to say of HALYARD_CUDA on this machine: supported is 1 where the driver and a device were found, and
- * active where the kernels take tensors that lie in that device's memory, which they then always do.
+/* Fills in *info (its size must be set) for HALYARD_CUDA on this machine. supported is 1 if there are a driver and a
+ * device that kernels run on. active is always 0, because a device serves only tensors in its own memory.
  * Errors: UNKNOWN_VALUE (device), NULL_POINTER, STRUCT_SIZE. */
 HALYARD_API halyard_status halyard_get_cuda_target_info(int32_t device, halyard_target_info *info,
                                                         halyard_error *error);
 
-/* Tells which kernel serves each tensor of the plan description on HALYARD_CUDA, and when: as halyard_explain_plan. A
- * device that cannot be used is explained, not an error. Errors: as halyard_create_plan, and UNKNOWN_VALUE (device),
- * SHAPE (n_bytes), NULL_POINTER. */
+/* Explains which kernel serves each tensor of the plan description on HALYARD_CUDA, and for which layouts; text,
+ * n_bytes and n_needed are as for halyard_explain_plan. A device that cannot be used is explained, not an error.
+ * Errors: as halyard_create_plan, and UNKNOWN_VALUE (device), SHAPE (n_bytes), NULL_POINTER. */
 HALYARD_API halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc *desc, char *text,
                                                     int64_t n_bytes, int64_t *n_needed, halyard_error *error);
 
 typedef struct halyard_cuda_angles halyard_cuda_angles;
 
-/* Copies an angle source to the device, and waits for that. The source itself is not needed afterwards.
- * TABLE: its rows. PHASE: its frequencies. GIVEN: nothing; cos_rows and sin_rows
- * must be device memory, aligned to its elements, which has to outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE,
- * UNKNOWN_VALUE (device), UNSUPPORTED (GIVEN rows by token or not aligned), NO_DEVICE, DEVICE (what the driver
- * says), OVERFLOW, OUT_OF_MEMORY (of the host or the device). */
+/* Copies an angle source to the device, and waits for the copy. The source itself is not needed afterwards. It copies
+ * the rows of TABLE, the frequencies of PHASE, and nothing of GIVEN: its cos_rows and sin_rows must be device memory,
+ * aligned to its elements, which has to outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device),
+ * UNSUPPORTED (GIVEN rows by token or not aligned), NO_DEVICE, DEVICE (with the driver's message), OVERFLOW,
+ * OUT_OF_MEMORY (of the host or the device). */
 HALYARD_API halyard_status halyard_create_cuda_angles(const halyard_cuda_queue *queue,
                                                      const halyard_angle_source *source, halyard_cuda_angles **out,
                                                      halyard_error *error);
 
-/* Frees the device memory; no work that uses it may be under way. NULL is allowed. */
+/* Frees the device memory; no enqueued work may still use it. NULL is allowed. */
 HALYARD_API void halyard_destroy_cuda_angles(halyard_cuda_angles *angles);
 
 typedef struct halyard_cuda_plan halyard_cuda_plan;
 
 /* Checks a description and loads the kernels that it may need into the queue's context: the driver compiles them, which
  * can take a while the first time. desc.target and desc.max_target must be NULL: the device decides. The angles must be
- * of the same context, and outlive the plan. Errors: as halyard_create_plan, and NO_DEVICE, DEVICE, MISMATCH. */
+ * in the same context, and must outlive the plan. Errors: as halyard_create_plan, and NO_DEVICE, DEVICE, MISMATCH. */
 HALYARD_API halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *queue, const halyard_plan_desc *desc,
                                                    const halyard_cuda_angles *angles, halyard_cuda_plan **out,
                                                    halyard_error *error);
 
-/* NULL is allowed. */
+/* Destroys a plan. NULL is allowed. */
 HALYARD_API void halyard_destroy_cuda_plan(halyard_cuda_plan *plan);
 
 typedef struct halyard_cuda_run_args {
     uint32_t size;
-    int32_t bad_position;               /* HALYARD_BAD_POSITION_…: ERROR rotates as position 0 and tells in error_word */
+    int32_t bad_position;               /* HALYARD_BAD_POSITION_…: ERROR rotates as position 0 and sets *error_word */
     void *stream;                       /* CUstream of the plan's context */
     const halyard_positions *positions; /* data in device memory, aligned to 4 bytes; NULL: 0, 1, 2, … */
     const halyard_tensor *x;            /* as in halyard_run_args, with device HALYARD_CUDA */
     const halyard_tensor *y;
-    int32_t *error_word;                /* NULL, or device memory that a bad position sets to HALYARD_ERROR_POSITION and
-                                           a slot out of range to HALYARD_ERROR_SLOT, and nothing else does: not the
-                                           position of a token that is stored nowhere; policy ERROR only */
-    const halyard_kv_args *kv;          /* as in halyard_run_args, see "KV path" above: data of slots, weights, caches and
-                                           scales of groups in device memory, but other scales on the host */
+    int32_t *error_word;                /* NULL, or a word in device memory. A bad position sets it to
+                                           HALYARD_ERROR_POSITION (not that of a token that is stored nowhere), a slot
+                                           out of range to HALYARD_ERROR_SLOT; nothing else writes it. Without slots,
+                                           for policy ERROR only */
+    const halyard_kv_args *kv;          /* as in halyard_run_args, see "KV path" above: data of slots, weights, caches
+                                           and scales of groups in device memory, other scales in host memory */
     int32_t n_tensors;                  /* as in halyard_run_args */
     int32_t reserved;                   /* 0 */
 } halyard_cuda_run_args;
 
-/* Enqueues what the plan describes. Nothing is enqueued on an error, but of DEVICE: then the outputs may be incomplete.
+/* Enqueues a run of the plan. On an error nothing is enqueued; only after DEVICE the outputs may be incomplete.
  * Errors: those of halyard_run but for POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; the
  * slots' policy), DEVICE. */
 HALYARD_API halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const halyard_cuda_run_args *args,

@@ -1,4 +1,4 @@
-/// The C++ face of halyard_cuda.h, as halyard.hpp is of halyard.h: owners and exceptions, without logic of its own.
+/// The C++ interface of halyard_cuda.h, as halyard.hpp is of halyard.h: owning classes and exceptions, no logic.
 ///
 ///     const halyard::cuda_angles angles(queue, source);
 ///     const auto q = halyard::describe_tensor(type, 128, halyard::pairing::half);
@@ -13,7 +13,7 @@
 
 namespace halyard {
 
-/// Where to work. context and stream are the driver's: see halyard_cuda_queue.
+/// A device (HALYARD_CUDA) with the driver's context and stream: see halyard_cuda_queue.
 inline halyard_cuda_queue describe_queue(std::int32_t device, void *context, void *stream) noexcept {
     auto queue = make_struct<halyard_cuda_queue>();
     queue.device = device;
@@ -22,7 +22,7 @@ inline halyard_cuda_queue describe_queue(std::int32_t device, void *context, voi
     return queue;
 }
 
-/// What an angle source holds, in device memory.
+/// A copy of an angle source in device memory.
 class cuda_angles : public detail::handle<halyard_cuda_angles, halyard_destroy_cuda_angles> {
 public:
     using handle::handle;
@@ -45,9 +45,9 @@ public:
 struct cuda_run_options {
     void *stream = nullptr;                        ///< NULL is the default stream
     const halyard_positions *positions = nullptr;  ///< NULL: 0, 1, 2, … in every batch row
-    bad_position policy = bad_position::error;     ///< error: rotates as position 0 and tells in error_word
+    bad_position policy = bad_position::error;     ///< error: rotates as position 0 and sets *error_word
     std::int32_t *error_word = nullptr;
-    const halyard_kv_args *kv = nullptr;  ///< with slots, weights and caches in device memory, scales in the host's
+    const halyard_kv_args *kv = nullptr;  ///< slots, weights and caches in device memory, scales in host memory
 };
 
 /// Enqueues what the plan does to its tensors.
@@ -64,12 +64,12 @@ inline void run(const cuda_plan &made, const tensors &x, const tensors &y, const
     detail::call(halyard_run_cuda, made.get(), &args);
 }
 
-/// What there is to say of HALYARD_CUDA on this machine.
+/// Whether HALYARD_CUDA can be used on this machine, and if not, why.
 inline halyard_target_info cuda_target(std::int32_t device) {
-    return detail::tell<halyard_target_info>(halyard_get_cuda_target_info, device);
+    return detail::get_info<halyard_target_info>(halyard_get_cuda_target_info, device);
 }
 
-/// Which kernel serves a description's tensors on a device, and when, in lines of text.
+/// A text with a line for each kernel that serves a description's tensors on a device, and for which layouts.
 inline std::string explain(std::int32_t device, const plan_desc &description) {
     const auto desc = description.get();
     return detail::read_text(halyard_explain_cuda_plan, device, &desc);

@@ -1,25 +1,25 @@
-/* Halyard's KV path: all that lies between a projection and a cache, in the pass of the rotation. Beside halyard.h,
- * whose conventions hold here too.
+/* Halyard's KV path: everything between a projection and a KV cache, in one pass with the rotation. The conventions of
+ * halyard.h hold here too.
  *
- * How it is used. Give a tensor's description a halyard_kv_desc, and a run a halyard_kv_args. On a CPU with kernels
- * (AVX2 with FMA, or NEON); elsewhere such a plan is a HALYARD_ERROR_TARGET_UNSUPPORTED.
+ * How it is used. Give a tensor's description a halyard_kv_desc, and a run a halyard_kv_args. It needs a CPU with AVX2
+ * and FMA, or with NEON; elsewhere such a plan is a HALYARD_ERROR_TARGET_UNSUPPORTED.
  *
  * Stages. A tensor goes through those that its description asks for:
  *
  *     load (dtype, or records) -> norm -> rotate -> norm -> scale by position -> Hadamard
  *         -> scale, convert (out_dtype), or groups -> store (view, or cache by slot)
  *
- * Between load and store all is f32. Elements beside the rotary window take every stage but the rotation. Conversions
- * round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
+ * Between load and store elements are f32. Elements beside the rotary window take every stage but the rotation.
+ * Conversions round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
  * The error of a result before conversion is at most c * 2^-23 * len * |p|. p is the scale by position, or 1.
  *   c    2, + 4 + (n / 16 + 5) / 2 for a norm over n elements, whose sum is not compensated, + 1/2 for a scale by
  *        position, + 2 for a scale.
  *   len  the length of the pair; with a norm BEFORE the rotation, of the normed and weighted pair; with a norm AFTER
  *        it, of the pair before the norm, times |r * weight| of the element.
- * What a layer norm and a Hadamard transform add to that is said below.
- * A tensor with other stages than the rotation and a cache whose heads are rows has heads of at most 2048 elements
- * (else UNSUPPORTED), since a thread works in 112 KiB of its stack. Rows that are normed may be of any length; those of
- * more than 8192 elements, by a layer norm of more than 4096, are read once more for each sum. */
+ * Layer norms and Hadamard transforms add errors of their own, bounded below.
+ * Heads have at most 2048 elements (else UNSUPPORTED) where a tensor has any stage beside the rotation and the store in
+ * a cache, or where that cache has tiles of elements, since a thread works in 112 KiB of its stack. HALYARD_NORM_ROW
+ * takes rows of any length; rows of more than 8192 elements (layer norm: 4096) are read once more for each sum. */
 #ifndef HALYARD_KV_H
 #define HALYARD_KV_H
 
@@ -38,24 +38,24 @@ extern "C" {
 
 enum { HALYARD_NORM_RMS = 0, HALYARD_NORM_LAYER = 1 };
 enum { HALYARD_NORM_HEAD = 0, HALYARD_NORM_ROW = 1 };     /* each head by itself; all heads of a token together */
-enum { HALYARD_NORM_BEFORE = 0, HALYARD_NORM_AFTER = 1 }; /* the rotation */
-/* Flags. Where the normed value is rounded to the input's dtype (Hugging Face's modules do both). */
-enum { HALYARD_NORM_ROUND_BEFORE_WEIGHT = 1, HALYARD_NORM_ROUND_AFTER_WEIGHT = 2 }; /* and after the bias */
+enum { HALYARD_NORM_BEFORE = 0, HALYARD_NORM_AFTER = 1 }; /* the norm comes before or after the rotation */
+/* Flags: the normed value is rounded to the input's dtype before it is multiplied by the weight, or after the weight
+ * and the bias. Hugging Face's modules do both. */
+enum { HALYARD_NORM_ROUND_BEFORE_WEIGHT = 1, HALYARD_NORM_ROUND_AFTER_WEIGHT = 2 };
 
-/* RMS (arXiv:1910.07467): v * r, then times the weight, with r = 1 / sqrt(sum(v^2) / n + eps). Each operation is
- * rounded in f32. The sum has one order. Partial sum i of 16 takes the elements i, i + 16, i + 32, … by fma. These are
- * added as i and i + 8, then i and i + 4, and so on. A sum that overflows gives r = 0. A head of zeros with eps = 0
+/* RMS (arXiv:1910.07467): (v * r) * weight with r = 1 / sqrt(sum(v^2) / n + eps). Each operation is rounded to f32. The
+ * order of the sum is fixed: partial sum i of 16 takes the elements i, i + 16, i + 32, … by fma; then partial sums i
+ * and i + 8 are added, then i and i + 4, and so on. A sum that overflows gives r = 0. A head of zeros with eps = 0
  * gives NaN.
  *
- * LAYER (LayerNorm, arXiv:1607.06450): the mean is taken off first, c = v - sum(v) / n. Then as RMS with c in the place
- * of v, (c * r) * weight, and plus the bias. Each operation is rounded, and sum(v) has the order of the other sum, by
- * additions. Equal numbers with eps = 0 give NaN, or anything where their mean has to be rounded. A sum(v) that
- * overflows gives NaN.
+ * LAYER (LayerNorm, arXiv:1607.06450): (c * r) * weight + bias with c = v - sum(v) / n, and r as for RMS, but of c.
+ * Each operation is rounded, and sum(v) has the order of the other sum, by additions. Equal elements with eps = 0 give
+ * NaN, or any number if their mean had to be rounded. A sum(v) that overflows gives NaN.
  * In the bound above, len takes |c * r * weight| + |bias| for each element c * r * weight + bias. AFTER the rotation it
  * also takes |r * weight| times the pair's length before the norm. The mean is rounded, too: the normed value may be
  * off by d * (1 + |c * r|) * |weight| more, with d = (n / 32 + 7) * 2^-23 * r * m and m^2 the mean of v^2 (AFTER: the
- * mean of the pairs' squared lengths, and for d <= 1/4 only). If elements differ by less than they are rounded, the
- * normed values say nothing, and eps limits how far off they are. */
+ * mean of the pairs' squared lengths, and for d <= 1/4 only). If elements differ by less than their rounding
+ * errors, the normed values are meaningless, and only eps limits their error. */
 typedef struct halyard_norm_desc {
     uint32_t size;
     int32_t kind;          /* HALYARD_NORM_RMS, or HALYARD_NORM_LAYER */
@@ -64,7 +64,7 @@ typedef struct halyard_norm_desc {
     int32_t weight_dtype;  /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16; [0: there is no weight] */
     int32_t unit_offset;   /* 1: the weight is f32(1 + w) (Gemma). With a weight only (else MISMATCH) */
     int32_t rounding;      /* flags HALYARD_NORM_ROUND_…; AFTER_WEIGHT with a weight only (else MISMATCH) */
-    int32_t no_eps;        /* 1: eps is 0, which the field cannot say (it has to be 0 then) */
+    int32_t no_eps;        /* 1: eps is 0. The field eps must then be 0, too, which alone means 1e-6 */
     double eps;            /* >= 0, rounded to f32 and finite there; [0: 1e-6] */
     int64_t window_offset; /* HALYARD_NORM_HEAD: the first element of a head that is normed. HALYARD_NORM_ROW: 0 */
     int64_t window_size;   /* HALYARD_NORM_HEAD: how many are normed [all from window_offset on]; the norm leaves the
@@ -79,13 +79,13 @@ enum { HALYARD_SCALE_STATIC = 0, HALYARD_SCALE_DYNAMIC = 1 };
 enum { HALYARD_SCALE_PER_TENSOR = 0, HALYARD_SCALE_PER_HEAD = 1 };
 
 /* stored = convert(v * r), r = f32(1 / scale): so value = stored * scale.
- * STATIC: the run brings the scales. DYNAMIC, for outputs of 8 bits only: the run writes a scale for each head of each
- * token, f32(m / M) with m the greatest finite |v| and M the greatest number of out_dtype. The scale is 1 where no v is
- * finite, m is 0, or f32(m / M) is not a normal number. */
+ * STATIC: the caller passes the scales to a run. DYNAMIC, for outputs of 8 bits only: the run writes a scale for each
+ * head of each token, f32(m / M) with m the greatest finite |v| and M the greatest number of out_dtype. The scale is 1
+ * where no v is finite, m is 0, or f32(m / M) is not a normal number. */
 typedef struct halyard_scale_desc {
     uint32_t size;
     int32_t kind;     /* HALYARD_SCALE_STATIC, or HALYARD_SCALE_DYNAMIC */
-    int32_t per;      /* HALYARD_SCALE_PER_…; 0 of dynamic ones */
+    int32_t per;      /* HALYARD_SCALE_PER_…; 0 for dynamic scales */
     int32_t reserved; /* 0 */
 } halyard_scale_desc;
 
@@ -101,8 +101,8 @@ typedef struct halyard_scale_desc {
  *     [blocks, H, bs, D]       stride_block = H bs D, stride_head = bs D, stride_token = D
  *     [blocks, H, D, bs]       the same, stride_token = 1, stride_element = bs
  *     [blocks, H, D/x, bs, x]  the same, stride_token = x, tile_elements = x, stride_tile_elements = bs x
- * Strides that could put two elements at one address are refused (STRIDE), and some harmless ones with them, as for
- * outputs. */
+ * Strides that could give two elements one address are refused (STRIDE). The check is strict: like that of outputs, it
+ * refuses some harmless strides, too. */
 typedef struct halyard_cache_desc {
     uint32_t size;
     int32_t reserved;              /* 0 */
@@ -118,57 +118,56 @@ typedef struct halyard_cache_desc {
     int64_t stride_element;        /* [1] */
 } halyard_cache_desc;
 
-/* Re-rotation. Keys that were rotated for one position move to another, as when a context shifts or a cached prefix is
- * used again: pair k turns by Q * inv_freq[k] - P * inv_freq'[k], where Q and inv_freq are the position and the angle
- * source that it goes to, P and inv_freq' those that it comes from. That is formed in fixed point, not from two
- * rounded angles, and cos and sin of it are within 1.2e-7. Every pair of positions of 32 bits is valid; the ranges of
- * sources do not matter.
- * With one source attention_factor is not applied again. With two, keys are multiplied by its quotient, angles' over
- * from_angles'. Tensors with a cache are read from their slots as well as written there, in any layout. Others are
- * views, in place or not. dtype may be any, and is the output's.
- * Static scales are not applied, because they would cancel: elements w as stored turn into w', which is stored as
- * convert(w'). Dynamic scales are read, and written anew: s' = f32(s * f32(m / M)) with m the greatest finite |w'| and
+/* Re-rotation (K-shift). Keys that were rotated for position P are rotated to position Q, as when a context shifts or a
+ * cached prefix is used again: pair k rotates by Q * inv_freq[k] - P * inv_freq'[k], with inv_freq of the run's angles
+ * and inv_freq' of its from_angles. This difference is computed in fixed point, not from two rounded angles, and its
+ * cos and sin are within 1.2e-7. Every P and Q of 32 bits is valid, whatever range the angle sources cover.
+ * If angles and from_angles are one source, attention_factor is not applied again. Else keys are multiplied by the
+ * factor of angles over that of from_angles. Keys of a tensor with a cache are read from their slots and written back,
+ * in any layout. Other tensors are views, in place or not. Input and output have one dtype, any.
+ * Static scales are not applied, because they would cancel: stored elements w rotate to w', which is stored as
+ * convert(w'). Dynamic scales are read, and replaced: s' = f32(s * f32(m / M)) with m the greatest finite |w'| and
  * M the greatest number of dtype, or 1 in the cases of other dynamic scales. Then convert(w' * f32(s / s')) is stored.
  * A result before conversion is within 2 * 2^-23 of its pair's length.
- * Each move rounds, and the errors add up. Move keys of few bits seldom and far: a slow pair that turns by less than
- * half an ulp does not change at all. No tensor has a norm, no_rotation, position_scales, another out_dtype or another
- * out_pairing then (else MISMATCH). */
+ * Each re-rotation rounds, and the errors add up. Rotate keys of few bits seldom and far: a slow pair that rotates by
+ * less than half an ulp does not change at all. In a plan that rerotates no tensor has a norm, no_rotation,
+ * position_scales, another out_dtype or another out_pairing (else MISMATCH). */
 
 /* Hadamard. Quantised caches keep keys and values that a Hadamard transform has spread over the head, so that no
  * element stands out. It is Sylvester's, orthonormal, and so its own inverse; attention takes q and the cache
  * transformed alike. Each n elements, from the head's first on, are multiplied by f32(1 / sqrt(n)), and then u and v
  * that lie 1, 2, 4, … apart become u + v and u - v: ggml's order, to the bit. The error of a result is at most (log2(n)
- * + 2) / 2 * 2^-23 times the length of the n elements, plus the length of the errors that these had before. A plan that
- * rerotates undoes the transform before the rotation and does it again after it. */
+ * + 2) / 2 * 2^-23 times the length of the n elements, plus the length of their errors before the transform. A plan
+ * that rerotates undoes the transform before the rotation and does it again after it. */
 
-/* Groups. What a quantised cache stores of a head is a record of bytes: elements in groups, a scale s for each group,
- * and perhaps a zero point z. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last
- * dimension, whose bytes lie one after the other, in caches too. A preset says how a record is made. With v the
- * elements of a group as they come out of the other stages, in f32 and each operation rounded:
+/* Groups. A quantised cache stores a head as a record of bytes: elements in groups, a scale s for each group, and
+ * perhaps a zero point z. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last
+ * dimension, whose bytes are contiguous, in caches too. A preset is a record's format. With v the elements of a group
+ * as the other stages leave them, in f32 and each operation rounded:
  *
  *     int8, e4m3      s = max(largest |v| / M, floor); M is 127 or 448          q = round(v * r), int8 to -128 … 127
  *     GGML_Q4_0       s = (the v of largest |v|, the first of equals) / -8      q = trunc(v * r + 8.5), to 0 … 15
  *     OPENVINO_U8     s = (max - min) / M, or 1e-4 if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 … M
  *     and _U4         M is 255 or 15
  *
- * v is read back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored. r is 1 / s, before s is rounded to f16;
- * of GGML_Q8_0 it is 127 / largest |v|. Where nothing else is said, floor is 0, and halves are rounded to even.
+ * These lines read v back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored. r is 1 / s, before s is
+ * rounded to f16; for GGML_Q8_0 it is 127 / largest |v|. By default floor is 0, and halves round to even.
  * An s or z that overflows, as f32 or as f16, becomes the largest finite number; z and r are computed from such an s.
- * An E8M0 s is a power of two, within 2^-127 … 2^127: the next one from s on; of MX 2^(floor(log2(largest |v|)) - 8).
- * r is 1 / s as stored then.
- * A v that is not finite does not count for s and z. A NaN counts as a v of 0, and an infinity becomes the nearest q.
- * If no v is finite, s and z are those of zeros. +0 and -0 are equal in max and min. If r would not be finite, r is 0
- * and every v counts as 0.
- * Results are rounded to so few bits that they have no bound of their own; the bounds of v are those of the other
- * stages. All bytes are the same on every target. */
+ * An s stored as E8M0 is a power of two, 2^-127 … 2^127: s rounded up, or for MX 2^(floor(log2(largest |v|)) - 8). Then
+ * r is 1 / s as stored.
+ * A v that is not finite does not count for s and z. A NaN is stored as a v of 0, and an infinity as the nearest q. If
+ * no v is finite, s and z are those of zeros. +0 and -0 are equal in max and min. If r would not be finite, r is 0 and
+ * every v counts as 0.
+ * No bound is given for the error of quantisation; the bounds of v are those of the other stages. All bytes are the
+ * same on every target. */
 enum {
     HALYARD_GROUPS_GGML_Q8_0 = 1,           /* 34 bytes for 32 elements: f16 s, then int8; as ggml on x86 */
     HALYARD_GROUPS_GGML_Q8_0_NEON = 2,      /* the same with r = 1 / s, as ggml on ARM */
     HALYARD_GROUPS_GGML_Q8_0_REFERENCE = 3, /* and half away from zero, as ggml's portable code */
     HALYARD_GROUPS_GGML_Q4_0 = 4,           /* 18 bytes for 32 elements: f16 s, then 4 bits each, q of element i in the
                                              * low nibble beside that of element i + 16 */
-    HALYARD_GROUPS_VLLM_INT8 = 5,           /* int8 per head, half away from zero, floor 1e-6; f32 scales apart,
-                                             * [blocks, block_size, heads] */
+    HALYARD_GROUPS_VLLM_INT8 = 5,           /* int8 per head, half away from zero, floor 1e-6; f32 scales outside
+                                             * the record, [blocks, block_size, heads] */
     HALYARD_GROUPS_VLLM_FP8 = 6,            /* e4m3 per head, floor 1e-6; scales likewise */
     HALYARD_GROUPS_OPENVINO_U8 = 7,         /* f32 s, f32 z, a head of bytes. OpenVINO (2026.4, x86) writes these bytes
                                              * if head_dim is a multiple of 16: for values, and for keys with
@@ -176,68 +175,68 @@ enum {
     HALYARD_GROUPS_OPENVINO_U4 = 8,         /* the same in nibbles, even elements in the high ones; head_dim is even */
     HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales of 128 each, then 64 bf16; the
                                              * floor is f32(1e-4) / 448, of the next two as well */
-    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0 scales of 64 each apart */
-    HALYARD_GROUPS_MLA_V41 = 11,            /* V4.1: 512 e4m3; 16 E8M0 scales of 32 each apart */
+    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0 scales of 64 each, outside */
+    HALYARD_GROUPS_MLA_V41 = 11,            /* V4.1: 512 e4m3; 16 E8M0 scales of 32 each, outside */
     HALYARD_GROUPS_MX = 12                  /* OCP MXFP8: an E8M0 scale, then 32 e4m3 */
 };
 
 typedef struct halyard_groups_desc {
     uint32_t size;
     int32_t preset; /* HALYARD_GROUPS_… */
-    /* Of scales that lie apart, in the memory that the run brings (group_scales), in bytes: from one block of the cache
-     * to the next, one slot of a block, and one head; of views from batch row to batch row, token and head. [All 0:
-     * dense, blocks of slots of heads of scales.] Presets whose scales lie in the record have none (else MISMATCH). */
+    /* Strides, in bytes, of scales outside the record, which lie in a run's group_scales: between blocks of the cache,
+     * slots of a block, and heads; for a view between batch rows, tokens and heads. [All 0: dense, [blocks, block_size,
+     * heads, n_groups].] Must be 0 if the preset's scales lie in the record (else MISMATCH). */
     int64_t scales_stride_block, scales_stride_token, scales_stride_head;
 } halyard_groups_desc;
 
-/* How long a record is, and where its parts lie, in bytes. Group g has its elements at data_offset + g * data_stride,
- * and its scale at scale_offset + g * scale_stride. */
+/* The layout of a record, in bytes. The elements of group g are at data_offset + g * data_stride, its scale is at
+ * scale_offset + g * scale_stride. */
 typedef struct halyard_groups_info {
     uint32_t size;
-    int32_t scales_apart; /* 1: scales are not in the record: scale_offset, 0, counts from a head's first scale */
+    int32_t scales_apart; /* 1: scales lie outside the record, and scale_offset (0) counts from a head's first one */
     int64_t record_bytes;
-    int64_t n_groups, group; /* of a head; elements of each */
+    int64_t n_groups, group; /* groups of a head, elements of a group */
     int64_t data_offset, data_stride;
     int64_t scale_offset, scale_stride;
-    int64_t zero_offset; /* of OPENVINO_…: the f32 z of the head's one group; else 0 */
-    int64_t raw_offset;  /* of MLA_V32 and MLA_V4: the last 64 elements, as bf16; else 0 */
+    int64_t zero_offset; /* OPENVINO_…: where the f32 z of the head's one group is; else 0 */
+    int64_t raw_offset;  /* MLA_V32 and MLA_V4: where the last 64 elements are, as bf16; else 0 */
 } halyard_groups_info;
 
-/* Writes to *info (its size must be set) what records of a preset are for heads of head_dim elements, so that a caller
- * knows how much memory to bring. Errors, by which *info stays as it is: UNKNOWN_VALUE for a preset that is none, SHAPE
- * for a head_dim that no such record holds, UNSUPPORTED for one of more than 2048, NULL_POINTER, STRUCT_SIZE. */
+/* Fills in *info (its size must be set) with the layout of a preset's records for heads of head_dim elements, so that a
+ * caller can allocate them. Errors: UNKNOWN_VALUE (preset), SHAPE (a head_dim that no such record holds), UNSUPPORTED
+ * (a head_dim of more than 2048), NULL_POINTER, STRUCT_SIZE. */
 HALYARD_API halyard_status halyard_get_groups_info(int32_t preset, int64_t head_dim, halyard_groups_info *info,
                                                    halyard_error *error);
 
-/* What is done to a tensor of a plan beside the rotation, in the order of Stages above; fields that a later version adds
- * are the last. Pointers may be NULL: the tensor does not have that stage. Read during the call only.
- * Errors of halyard_create_plan by it: SHAPE (a cache, hadamard, records), WINDOW (of a norm), SCALE (eps), STRIDE and
- * OVERFLOW (a cache), MISMATCH (fields that contradict each other, or rerotates), UNSUPPORTED (heads too long). */
+/* A tensor's stages beside the rotation, in the order of Stages above; fields that a later version adds come last. A
+ * pointer that is NULL means that the tensor does not have that stage. Read during the call only.
+ * Errors that halyard_create_plan returns for it: SHAPE (a cache, hadamard, records), WINDOW (of a norm), SCALE (eps),
+ * STRIDE and OVERFLOW (a cache), MISMATCH (fields that contradict each other, or rerotates), UNSUPPORTED (head_dim). */
 struct halyard_kv_desc {
     uint32_t size;
     int32_t no_rotation;     /* 1: the tensor takes every stage but the rotation, as v does; its pairings and
                                 rotary_offset are not read */
-    const halyard_groups_desc *from_groups; /* the records of the input, whose dtype is HALYARD_UINT8 [that]. NULL: it
-                                has elements of a dtype. Not with a norm with rounding (else MISMATCH) */
+    const halyard_groups_desc *from_groups; /* the format of the input's records, whose dtype is HALYARD_UINT8 [that];
+                                NULL: the input has no records. Not with a norm with rounding (else MISMATCH) */
     const halyard_norm_desc *norm;
-    int32_t position_scales; /* 1: the run brings a number s for each token and head, and every element v becomes
-                                f32(s * v), as some models do to q (see q_scale_rule). The inverse multiplies, too, and
-                                so do elements beside the window and tensors with no_rotation */
+    int32_t position_scales; /* 1: a run takes a number s for each token and head, and every element v, also beside the
+                                window, becomes f32(s * v), as some models do to q (see q_scale_rule). HALYARD_INVERSE
+                                multiplies, too; so does a tensor with no_rotation */
     int32_t hadamard;        /* n: a Hadamard transform of each n elements of a head, see Hadamard; a power of two, 2 or
                                 more, that divides head_dim (else SHAPE) [0: none] */
     const halyard_scale_desc *scale;
-    const halyard_groups_desc *groups; /* the records of the output; then there is no scale (else MISMATCH). Where the
-                                plan rerotates, those of input and output, and from_groups is NULL: scales that lie
-                                apart are read and written anew in group_scales */
-    int32_t out_dtype;       /* any: of the output [dtype; with groups HALYARD_UINT8, and it can be nothing else] */
+    const halyard_groups_desc *groups; /* the format of the output's records; then there is no scale (else MISMATCH). In
+                                a plan that rerotates it is the input's, too, and from_groups is NULL: scales outside
+                                the records are read from group_scales and replaced there */
+    int32_t out_dtype;       /* the output's, any [dtype]; with groups only HALYARD_UINT8 [that] */
     int32_t reserved;        /* 0 */
     const halyard_cache_desc *cache; /* where the output goes; NULL: into the run's y */
 };
 
-/* ---- What a run brings ----------------------------------------------------------------------------------- */
+/* ---- The arguments of a run ------------------------------------------------------------------------------ */
 
-/* What q is multiplied by at each position of a model whose frequencies tell such a rule (q_scale_rule), rounded
- * correctly from twice double precision: the position_scales of runs. Allocates nothing.
+/* Computes the factors of q at each position, for frequencies with a q_scale_rule, rounded correctly from twice double
+ * precision: position_scales for runs. Allocates nothing.
  *   positions  of one axis, each 0 … 2^31 - 1.                Else POSITION. NULL: 0, 1, 2, … in every batch row.
  *   n_batch    >= 0, as is n_tokens.                          Else SHAPE.
  *   out        [n_batch, n_tokens] dense, aligned to its floats; may be NULL where there are no tokens.
@@ -249,14 +248,14 @@ HALYARD_API halyard_status halyard_make_position_scales(const halyard_frequencie
                                                         int64_t n_tokens, float *out, int64_t n_floats,
                                                         halyard_error *error);
 
-/* Two tokens with one slot. CHECK: they are a HALYARD_ERROR_SLOT. RANGE_ONLY: they are allowed, and the later one (in
- * [batch, tokens] order) is stored, with any number of threads. */
+/* What a run does if two tokens have one slot. CHECK: it fails with HALYARD_ERROR_SLOT. RANGE_ONLY: it stores the later
+ * token, in [batch, tokens] order, with any number of threads. */
 enum { HALYARD_SLOTS_CHECK = 0, HALYARD_SLOTS_RANGE_ONLY = 1 };
 
 /* Where tokens go in caches: one slot for each. -1: the token is not stored in caches; outputs that are views are still
- * written. If no output is a view, nobody looks at its positions, as of padding. Any other number that a cache of the
- * plan does not have is a HALYARD_ERROR_SLOT, before anything is written. If every tensor with a cache has 0 heads, the
- * slots are not read. */
+ * written. If no output is a view, the positions of such tokens are not checked, so that padding may have any. Any
+ * other number that is no slot of one of the plan's caches is a HALYARD_ERROR_SLOT, before anything is written. If
+ * every tensor with a cache has 0 heads, the slots are not read. */
 typedef struct halyard_slots {
     uint32_t size;
     int32_t type;          /* HALYARD_INT32 or HALYARD_INT64 */
@@ -266,51 +265,51 @@ typedef struct halyard_slots {
     const void *data;      /* any alignment */
     int64_t shape[2];      /* {batch, tokens} */
     int64_t strides[2];    /* in elements, any sign */
-    void *scratch;         /* CHECK only: memory of the caller's, shared with nothing else that the run reads or writes,
-                              and not with other calls (parts too) at the same time. Any contents, any alignment. */
+    void *scratch;         /* CHECK only: working memory of the caller's, which nothing else in this run and no other
+                              call or part at the same time may use. Any contents, any alignment. */
     int64_t scratch_bytes; /* at least n_slots / 8, rounded up, of the plan's smallest cache; else SHAPE */
 } halyard_slots;
 
-/* What a run brings for the stages of one tensor: just what its plan asks for, the rest is 0 (else MISMATCH, or SHAPE
- * for a count). */
+/* The arguments of a run for the stages of one tensor: set just those of the tensor's stages; all others must be 0
+ * (else MISMATCH, or SHAPE for a count). */
 typedef struct halyard_stages {
     uint32_t size;
     int32_t reserved;         /* 0 */
-    const void *from_group_scales; /* those of from_groups that lie apart: of token 0 and head 0; any alignment */
+    const void *from_group_scales; /* the scales outside the records of from_groups, from token 0, head 0; any alignment
+                                      */
     const void *weight;       /* the norm's, of its weight_dtype, dense, any alignment */
-    const void *bias;         /* likewise, in the same order */
+    const void *bias;         /* the norm's, likewise, in the order of the weights */
     int64_t n_weights;        /* window_size; weight_per_head: heads * window_size; HALYARD_NORM_ROW: heads * head_dim.
                                  In the order of the input before the rotation, of the output after it */
     const float *position_scales;      /* [batch, tokens, heads] finite numbers (else SCALE), any alignment */
     int64_t stride_position_scales[3]; /* in elements: batch, token, head; any sign, 0 shares one */
     const float *scales;      /* STATIC, dense */
     int64_t n_scales;         /* 1, or heads */
-    float *scales_out;        /* DYNAMIC: [batch, tokens, heads]; of a tensor with a cache [slots, heads], where tokens
-                                 without a slot write none. A plan that rerotates reads them first: each token that it
-                                 moves must have a scale that is positive and finite, and so must be its reciprocal
-                                 (else SCALE) */
+    float *scales_out;        /* DYNAMIC: [batch, tokens, heads]; with a cache [slots, heads], and tokens without a slot
+                                 write none. A plan that rerotates reads them first: the scale of each token that it
+                                 rotates and its reciprocal must be positive and finite (else SCALE) */
     int64_t stride_scales[3]; /* in elements: batch, token, head; with a cache 0 (else MISMATCH), slot, head */
-    void *group_scales;       /* those of groups that lie apart: of slot 0 or token 0, and head 0; any alignment */
+    void *group_scales;       /* the scales outside the records of groups, from slot or token 0, head 0 */
     void *cache;              /* the first element of slot 0 and head 0, any alignment */
 } halyard_stages;
 
-/* What a run brings beside tensors, positions and angles: just what its plan asks for, the rest is NULL (else
- * MISMATCH). y of a tensor with a cache is not read. If the plan rerotates, x of such a tensor only tells dtype and
- * shape: its data and strides are not read either. Positions, slots and scales are checked before the first write.
+/* The arguments of a run beside tensors, positions and angles: set just what its plan's stages need; all else must be
+ * NULL (else MISMATCH). y of a tensor with a cache is not read. If the plan rerotates, only dtype and shape are read of
+ * such a tensor's x, not its data and strides. Positions, slots and scales are checked before the first write.
  * Outputs, caches and scales that are written must not overlap any of the memory that is read here (else OVERLAP).
- * Errors, beside those of halyard_run: SLOT, SCALE, MISMATCH (what the plan does not ask for; sources by which keys
- * cannot move). A bound run reads just the addresses of memory (data, scratch, and the pointers in stages), which are
- * there or NULL as they were bound: the same structs serve it with other addresses. from_angles is as it was bound. */
+ * Errors, beside those of halyard_run: SLOT, SCALE, MISMATCH (what the plan does not need; angle sources that cannot
+ * re-rotate). A bound run takes other memory by the same structs: it reads their pointers (data, scratch, those in
+ * stages), NULL where they were NULL when it was bound, and nothing else. from_angles is as it was bound. */
 struct halyard_kv_args {
     uint32_t size;
     int32_t reserved;                    /* 0 */
     const halyard_stages *stages;        /* [n_tensors]; NULL if the plan asks for none */
     const halyard_slots *slots;          /* where tokens go in the plan's caches; NULL if it has none */
-    const halyard_positions *from_positions; /* the positions that keys of a plan that rerotates come from, never NULL;
-                                            they go to `positions`. NULL for other plans */
-    const halyard_angle_source *from_angles; /* what they were rotated with [angles]; NULL for other plans. Neither may
-                                            be GIVEN or have another reference than EXACT, and bad_position must be
-                                            ERROR (else MISMATCH) */
+    const halyard_positions *from_positions; /* for plans that rerotate, else NULL: the positions that keys have now
+                                            (they get those of `positions`) */
+    const halyard_angle_source *from_angles; /* likewise: the source that keys were rotated with [angles]. No source
+                                            may be GIVEN or have another reference than EXACT, and bad_position must
+                                            be ERROR (else MISMATCH) */
 };
 
 #ifdef __cplusplus

@@ -20,18 +20,18 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
     throw Refusal("can't write " + name + ": " + why);
 }
 
-/// Beside the target, because a rename does not cross file systems.
+/// The name of a temporary file in the target's folder, because a rename cannot cross file systems.
 std::filesystem::path name_temporary(const std::filesystem::path &target) {
     std::random_device random;
     return target.parent_path() / (".halyard-" + std::to_string(random()) + "-" + std::to_string(random()));
 }
 
-/// Where a path leads through symbolic links, whether or not there is a file yet. Throws Refusal where a rename would
-/// replace what must not be: a device such as /dev/null, a protected file.
+/// The path after following symbolic links, whether or not the file exists. Throws Refusal if a rename would replace a
+/// file that must stay: a device such as /dev/null, a write-protected file.
 std::filesystem::path find_target(std::filesystem::path path, const std::string &name) {
     std::error_code code;
     const auto status = std::filesystem::status(path, code);
-    if (!std::filesystem::status_known(status)) {  // links that go round, among others
+    if (!std::filesystem::status_known(status)) {  // for example a cycle of links
         refuse_output(name, code.message());
     }
     if (std::filesystem::exists(status)) {
@@ -56,7 +56,7 @@ void refuse_input(const std::string &path, const std::string &why) {
 
 std::string read_file(const std::string &path) {
     std::error_code code;
-    // Looked at before opening, which would wait at a pipe without a writer.
+    // Checked before the file is opened, because opening a pipe without a writer would block.
     const auto status = std::filesystem::status(path, code);
     if (!std::filesystem::is_regular_file(status)) {
         refuse_input(path, std::filesystem::exists(status) ? "it is not a regular file" : code.message());
@@ -103,7 +103,7 @@ void write_file(const std::string &path, std::initializer_list<std::string_view>
             code.assign(errno, std::generic_category());
         }
     }
-    // fclose flushes: a full disk may show only here.
+    // fclose flushes, so a full disk may be reported only here.
     if (std::fclose(file.release()) != 0 && !code) {
         code.assign(errno, std::generic_category());
     }

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "arrays are read and w
 
 constexpr std::string_view magic = "\x93NUMPY";
 
-/// The header's dictionary, a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+/// Parses the header's dictionary, a Python literal: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class HeaderParser {
 public:
     HeaderParser(std::string_view text, const std::string &path) : rest_(text), path_(path) { take(); }
@@ -59,7 +59,7 @@ private:
         }
     }
 
-    /// Goes on to the next token: a mark, a word or number, or a string without its closing quote; empty at the end.
+    /// Reads the next token into token_: a punctuation mark, a word or number, or a string; empty at the end.
     std::string_view take() {
         const std::string_view taken = token_;
         rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\n\r\f"), rest_.size()));
@@ -75,7 +75,7 @@ private:
 
     void expect(std::string_view wanted) { require(take() == wanted); }
 
-    /// Parses what stands between commas, up to the mark `end`. Returns whether a comma stands before that.
+    /// Parses items between commas, up to the mark `end`. Returns whether a comma precedes `end`.
     template <typename Item>
     bool parse_list(std::string_view end, const Item &item) {
         bool has_comma = true;
@@ -93,10 +93,10 @@ private:
 
     std::string take_string() {
         const auto token = take();
-        // Escapes and control characters have no place in the names that NumPy writes.
+        // NumPy writes names without escapes and control characters.
         const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '\\'; };
-        require((token.starts_with('\'') || token.starts_with('"')) && std::all_of(token.begin(), token.end(), is_plain));
-        return std::string(token.substr(1));
+        require((token.starts_with('\'') || token.starts_with('"')) && std::all_of(token.begin(), token.end(),
+        is_plain)); return std::string(token.substr(1));
     }
 
     std::int64_t take_size() {
@@ -110,11 +110,11 @@ private:
         return size;
     }
 
-    std::string_view rest_, token_;  // the next token, and what is behind it
+    std::string_view rest_, token_;  // the text after the current token, and that token
     const std::string &path_;
 };
 
-/// The header's text, behind which the data lie.
+/// The header's text. The data follow it.
 std::string_view find_header(std::string_view file, const std::string &path) {
     if (!file.starts_with(magic)) {
         refuse_input(path, "it is not a .npy file");
@@ -136,7 +136,7 @@ std::string_view find_header(std::string_view file, const std::string &path) {
     return file.substr(begin, n);
 }
 
-/// The number of elements, or the greatest of 64 bits where there are more.
+/// The number of elements, saturated at the largest int64.
 std::int64_t count_elements(std::span<const std::int64_t> shape) {
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
         return 0;
@@ -199,7 +199,7 @@ NpyArray read_npy(const std::string &path, std::initializer_list<std::string_vie
 
 namespace {
 
-/// The beginning of a version 1.0 file.
+/// The header of a version 1.0 file.
 std::string make_header(std::string_view descr, std::span<const std::int64_t> shape) {
     std::string tuple;
     for (const auto size : shape) {
@@ -207,7 +207,7 @@ std::string make_header(std::string_view descr, std::span<const std::int64_t> sh
     }
     tuple += shape.size() == 1 ? "," : "";
     std::string header = "{'descr': '" + std::string(descr) + "', 'fortran_order': False, 'shape': (" + tuple + "), }";
-    // The data starts at a multiple of 64 bytes, as NumPy has it.
+    // Data start at a multiple of 64 bytes, as in files that NumPy writes.
     const std::size_t n_before = magic.size() + 4;
     header.append(63 - (n_before + header.size()) % 64, ' ');
     header += '\n';

@@ -14,8 +14,8 @@ namespace halyard::tool {
 
 /// A dense little-endian array in C order.
 struct NpyArray {
-    std::string name;                 // for sentences: the file in quotes
-    std::string descr;                // NumPy's name of the type: "<f4"
+    std::string name;                 // for messages: the file's name in quotes
+    std::string descr;                // NumPy's name of the element type: "<f4"
     std::vector<std::int64_t> shape;  // every size >= 0; empty for a single number
     std::int64_t n_elements = 0;
     std::size_t n_bytes = 0;
@@ -26,7 +26,7 @@ struct NpyArray {
         return {reinterpret_cast<const Element *>(data.get()), n_bytes / sizeof(Element)};
     }
 
-    /// All elements, of an array of Wide or of Narrow numbers.
+    /// All elements as Wide, of an array whose elements are Wide or Narrow.
     template <typename Wide, typename Narrow>
     std::vector<Wide> widened() const {
         const auto copy = [](const auto &numbers) { return std::vector<Wide>(numbers.begin(), numbers.end()); };
@@ -34,15 +34,15 @@ struct NpyArray {
     }
 };
 
-/// Reads a file whose type is one of `accepted` (names such as "<f4"). Throws Refusal,
-/// naming the file, for anything that isn't a whole, well-formed array of such a type in C order, and nothing else.
-/// Takes memory for what the file holds, and never for what its header claims.
+/// Reads a file whose element type is one of `accepted` (names such as "<f4"). Throws Refusal, naming the file, unless
+/// the file is a whole, well-formed array of such a type in C order, and nothing else. Allocates memory by the file's
+/// size, never by what its header claims.
 NpyArray read_npy(const std::string &path, std::initializer_list<std::string_view> accepted);
 
-/// "[2, 3]": a shape as sentences show it.
+/// A shape for messages: "[2, 3]".
 std::string format_shape(std::span<const std::int64_t> shape);
 
-/// Throws Refusal: the array has a shape, but what is needed is another one.
+/// Throws Refusal because an array has the wrong shape; `needed` says which is needed.
 [[noreturn]] void refuse_shape(const NpyArray &array, const std::string &needed);
 
 /// Writes a version 1.0 file, complete or not at all. Throws Refusal.

@@ -1,4 +1,4 @@
-// How cos and sin are made of frequencies.
+// Options that choose how cos and sin are made from frequencies.
 #pragma once
 
 #include "tool/options/arguments.h"
@@ -20,8 +20,8 @@ namespace halyard::tool {
 struct AngleOptions {
     std::int32_t kind = HALYARD_ANGLES_AUTO;
     bad_position policy = bad_position::error;
-    std::optional<std::int64_t> max_position;         // valid ones are below; none: those of 32 bits
-    axis_map map = {HALYARD_AXIS_MAP_NONE, {0}, {}};  // of one axis
+    std::optional<std::int64_t> max_position;         // valid positions are below it; none: all of int32
+    axis_map map = {HALYARD_AXIS_MAP_NONE, {0}, {}};  // by default one axis
 
     CLI::Option *add_kind(CLI::App &app) {
         return add_word(
@@ -36,8 +36,8 @@ struct AngleOptions {
             [this](const std::string &text) { return parse_axis_map(text); });
     }
 
-    /// Where no axis map was asked for, takes the model's, if the positions have a dimension for its axes. (Text has
-    /// one position on all axes, and then the map changes nothing.)
+    /// If no axis map was given, uses the model's, if the positions have a dimension for its axes. (If they have none,
+    /// as for text, all axes have one position, and the map has no effect.)
     void settle_axis_map(const halyard_frequencies_info &model, const TokenPositions &positions, bool has_batch) {
         const auto &shape = positions.shape();
         const bool has_axes = shape.size() == 3 || (shape.size() == 2 && !has_batch && shape[0] != 1);
@@ -48,8 +48,8 @@ struct AngleOptions {
 
     std::int32_t n_axes() const { return static_cast<std::int32_t>(map.counts.size()); }
 
-    /// The source of a run on a CPU. A table has rows for just the positions that occur, anywhere in 32 bits: rows of
-    /// stretches of neighbours are given, and `at`, a view of the positions, becomes the numbers of their rows.
+    /// The source of a run on a CPU. A table gets rows only for positions that occur, which may be anywhere in int32:
+    /// it is a source of GIVEN rows, and `at`, a view of the positions, is changed to the numbers of their rows.
     angle_source make(const frequencies &made, std::int32_t reference, const TokenPositions &positions,
                       halyard_positions &at) {
         using Limits = std::numeric_limits<std::int32_t>;
@@ -76,7 +76,7 @@ struct AngleOptions {
     }
 
 private:
-    /// METHOD:N,N,… — what is wrong with the numbers themselves is for the library to say. Returns what is wrong.
+    /// Parses METHOD:N,N,… Returns an error message, or "". (The library checks the numbers themselves.)
     std::string parse_axis_map(const std::string &text) {
         auto at = text.find(':');
         const auto method = text.substr(0, at);
@@ -92,11 +92,11 @@ private:
         return is_good ? "" : "'" + text + "' is not like sections:16,24,24 or interleaved:24,20,20";
     }
 
-    /// Rows of positions in ascending order, which are given by their numbers.
+    /// Makes a source of GIVEN rows; row i is that of position occur[i], which ascend.
     angle_source make_table(const frequencies &made, std::int32_t reference, const std::vector<std::int64_t> &occur) {
         const auto rotary_dim = made.info().rotary_dim;
         plan_desc any(rotary_dim, {describe_tensor(dtype::f32, rotary_dim, pairing::half)});
-        any.target = "reference";  // rows are copied
+        any.target = "reference";  // any target would do, since rows are only copied
         const plan maker(any);
         rows_.resize(occur.size() * static_cast<std::size_t>(rotary_dim));
         for (std::size_t i = 0, end = 0; i < occur.size(); i = end) {

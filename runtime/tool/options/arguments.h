@@ -1,4 +1,4 @@
-// Options of one value each, for a sub-command: read strictly, and described in one way.
+// Options of a sub-command that have one value each: strictly parsed, and all described in the same way.
 #pragma once
 
 #include "tool/files/file.h"
@@ -21,7 +21,7 @@
 
 namespace halyard::tool {
 
-/// Numbers are read here, not by CLI11, whose idea of one changes from release to release.
+/// Parses a number; none if the text is not one. (CLI11's own parsing changes from release to release.)
 template <typename Number>
 std::optional<Number> parse_number(std::string_view text) {
     Number number{};
@@ -32,8 +32,8 @@ std::optional<Number> parse_number(std::string_view text) {
     return number;
 }
 
-/// Adds an option whose value goes to `read`, which returns what is wrong with it, or "". (A CLI::Validator would name
-/// -o by its long name alone.)
+/// Adds an option whose value is passed to `read`, which returns an error message, or "". (With a CLI::Validator
+/// messages would not have the short name, -o.)
 template <typename Read>
 CLI::Option *add_value(CLI::App &app, const std::string &name, const std::string &type, const std::string &help,
                        const Read &read) {
@@ -71,7 +71,7 @@ CLI::Option *add_real(CLI::App &app, const std::string &name, Value &value, cons
     });
 }
 
-/// What words stand for.
+/// Words that an option accepts, with their values.
 template <typename Value>
 using Words = std::vector<std::pair<std::string, Value>>;
 
@@ -93,7 +93,7 @@ CLI::Option *add_word(CLI::App &app, const std::string &name, Value &value, cons
     });
 }
 
-/// Adds an option for a name or a path. An empty one, as an unset shell variable makes it, is not "not given".
+/// Adds an option for a name or a path. An empty one, for example from an unset shell variable, is an error.
 inline CLI::Option *add_text(CLI::App &app, const std::string &name, std::string &value, const std::string &help,
                              const std::string &type) {
     return add_value(app, name, type, help, [&value](const std::string &text) {

@@ -1,4 +1,4 @@
-// What frequencies are made from.
+// Options that choose what frequencies are made from.
 #pragma once
 
 #include "tool/files/file.h"
@@ -17,7 +17,7 @@ namespace halyard::tool {
 
 struct FrequencyOptions {
     std::optional<double> base;
-    std::string inv_freq;  // files are "" when not given
+    std::string inv_freq;  // the names of files; "" if not given
     std::optional<double> attention_factor;
     std::string config;
     std::optional<std::int64_t> seq_len;
@@ -26,7 +26,7 @@ struct FrequencyOptions {
     std::optional<std::int64_t> rotary_dim;
     std::int32_t reference = HALYARD_REFERENCE_EXACT;
 
-    /// Returns the options that a caller's own cos and sin exclude.
+    /// Adds the options. Returns those that cannot be combined with a file of cos and sin.
     std::vector<CLI::Option *> add(CLI::App &app, const std::string &rotary_dim_help) {
         auto *from_base = add_real(app, "--base", base, "inv_freq[k] = BASE^(-2k / rotary_dim) [10000]");
         auto *from_file = add_file(app, "--inv-freq", inv_freq,
@@ -59,7 +59,7 @@ struct FrequencyOptions {
         return sources;
     }
 
-    /// Of commands without a tensor, where only some of the options say how many frequencies there are.
+    /// Adds the options of a command without a tensor, which must determine the number of frequencies.
     void add_alone(CLI::App &app) {
         add(app, "twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     }
@@ -70,7 +70,8 @@ struct FrequencyOptions {
         }
     }
 
-    /// Without --config and --rotary-dim they have `default_rotary_dim`, or what --inv-freq holds when that is none.
+    /// Makes the frequencies. Without --config and --rotary-dim, rotary_dim is `default_rotary_dim`, or, if that is
+    /// none, follows from the number of elements of --inv-freq.
     frequencies make(std::optional<std::int64_t> default_rotary_dim = std::nullopt) const {
         if (!config.empty()) {
             return from_config();
@@ -83,7 +84,7 @@ struct FrequencyOptions {
 
 private:
     frequencies from_config() const {
-        // Published ones have a few kilobytes; the largest, with a label for each of many classes, about a megabyte.
+        // Published configs have a few kilobytes; the largest, with labels of many classes, about a megabyte.
         constexpr std::size_t most_bytes = std::size_t{1} << 26;
         const bool is_piped = config == "-";
         const auto text = is_piped ? read_standard_input(most_bytes) : read_file(config);

@@ -1,4 +1,4 @@
-// What rotate and explain share: types of elements, which columns of a head turn, in which direction, by which kernels.
+// Options that rotate and explain share: the element type, the rotary window, pairing, direction and target.
 #pragma once
 
 #include "tool/options/arguments.h"
@@ -16,7 +16,7 @@ struct Dtype {
     const char *descr;
 };
 
-/// In the order of their values. NumPy has no bf16: files hold its bits.
+/// In the order of their values. NumPy has no bf16, so files have its bits as uint16.
 inline constexpr Dtype dtypes[] = {
     {dtype::f32, "f32", "<f4"}, {dtype::f16, "f16", "<f2"}, {dtype::bf16, "bf16", "<u2"}};
 
@@ -33,7 +33,7 @@ Words<Value> words_of_dtypes() {
 
 struct RotationOptions {
     std::int32_t pairing = 0;      // HALYARD_PAIRING_…; 0: the model's, else half
-    std::int32_t out_pairing = 0;  // 0: as pairing; where that isn't given either, the model's
+    std::int32_t out_pairing = 0;  // 0: the same as pairing; if that isn't given either, the model's
     std::int64_t rotary_offset = 0;
     bool inverse = false;
     std::string target;  // "": the best
@@ -51,7 +51,7 @@ struct RotationOptions {
         add_text(app, "--target", target, "run exactly this target of 'halyard list' [the best]", "NAME");
     }
 
-    /// The plan of one tensor that is rotated. `model` is what its frequencies tell, if there are any.
+    /// The description of a plan for one rotated tensor. `model`: the info of its frequencies, if there are any.
     plan_desc describe(halyard_tensor_desc tensor, std::int64_t rotary_dim,
                        const halyard_frequencies_info *model = nullptr) const {
         tensor.rotary_offset = rotary_offset;

@@ -1,4 +1,4 @@
-// A position for each token.
+// The option --positions, which gives each token a position.
 #pragma once
 
 #include "tool/files/file.h"
@@ -20,7 +20,7 @@
 
 namespace halyard::tool {
 
-/// What --positions says.
+/// The positions of --positions: a range START:STOP, or a file.
 class TokenPositions {
     using Limits = std::numeric_limits<std::int32_t>;
 
@@ -32,7 +32,7 @@ public:
 
     bool is_given() const { return !name_.empty(); }
 
-    /// Reads the file. Where nothing was given, positions are 0, 1, 2, … for each of n_tokens.
+    /// Reads the file. If --positions is not given, positions are 0 … n_tokens - 1.
     void read(std::int64_t n_tokens) {
         if (!is_given()) {
             shape_ = {n_tokens};
@@ -48,8 +48,7 @@ public:
     /// [tokens], [batch, tokens], [axes, tokens] or [axes, batch, tokens], as given.
     const std::vector<std::int64_t> &shape() const { return shape_; }
     const std::string &name() const { return name_; }
-    /// Checks the shape of what was given against X's [batch, tokens], the first dimension being axes where there are
-    /// several.
+    /// Checks the positions' shape against X's [batch, tokens]. If there are several axes, the first dimension is axes.
     void check_shape(const std::array<std::int64_t, 4> &x, std::int32_t n_axes) const {
         std::vector<std::int64_t> of_tokens = {x[1]}, of_batch = {x[0], x[1]};
         if (n_axes > 1) {
@@ -63,9 +62,9 @@ public:
         }
     }
 
-    /// What the library takes, of this object's memory. Without a batch, one row serves every batch row; where nothing
-    /// was given, one serves every axis. (Only now consecutive positions are written out, so that a wrong count has
-    /// been found before.)
+    /// The positions as the library takes them, in this object's memory. Without a batch dimension, all batch rows
+    /// share one row; if --positions is not given, all axes do. (Consecutive positions are written to memory only here,
+    /// after a wrong count has been refused.)
     halyard_positions view(std::int32_t n_axes) {
         if (path_.empty()) {
             values_.resize(static_cast<std::size_t>(n_tokens()));
@@ -77,10 +76,10 @@ public:
         return view;
     }
 
-    /// All positions, of all axes, after a view of them.
+    /// All positions of all axes. Call it after view().
     const std::vector<std::int64_t> &values() const { return values_; }
-    /// Throws Refusal where one is not in 0 … max_position - 1 or, without a max_position, not one of 32 bits. `hint`
-    /// is what to do about it. After a view.
+    /// Throws Refusal if a position is not in 0 … max_position - 1 or, without a max_position, not an int32. `hint`
+    /// tells the user what to do about it. Call it after view().
     void require_valid(std::int32_t n_axes, std::optional<std::int64_t> max_position, const std::string &hint) const {
         const std::int64_t first = max_position ? 0 : Limits::min();
         const std::int64_t last = max_position ? *max_position - 1 : Limits::max();
@@ -101,7 +100,7 @@ public:
     }
 
 private:
-    /// START:STOP, or the path of a file. Returns what is wrong with it.
+    /// Parses START:STOP, or the path of a file. Returns an error message, or "".
     std::string parse(const std::string &text) {
         if (text.ends_with(".npy")) {
             path_ = text;
@@ -131,7 +130,7 @@ private:
     bool has_batch(std::int32_t n_axes) const { return shape_.size() == (n_axes > 1 ? 3 : 2); }
     std::int64_t n_batch(std::int32_t n_axes) const { return has_batch(n_axes) ? shape_[shape_.size() - 2] : 1; }
 
-    std::string name_;  // as sentences call it: --positions 0:3, or a file's name
+    std::string name_;  // for messages: "--positions 0:3", or the file's name
     std::string path_;
     std::int64_t start_ = 0;
     std::vector<std::int64_t> shape_, values_;
