@@ -178,7 +178,7 @@ constexpr halyard_rotate_kernel *rotate = [](auto... of) {
 
 // ---- Reductions and the Hadamard transform -------------------------------------------------------------------------
 
-/// The least and the greatest of a head's finite elements, 0 where there is none or where it is -0.
+/// The min and max of a head's finite elements. Each is +0 if no element is finite, or if it would be -0.
 std::pair<float, float> ends_of(const halyard_buffer *x, std::int32_t head, std::int32_t token) {
     float least = INFINITY, greatest = -INFINITY;
     for (std::int32_t e = 0; e < x->dim[0].extent; e++) {

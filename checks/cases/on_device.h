@@ -1,4 +1,4 @@
-// A case on a device.
+// Makes a random case's run on a CUDA device and checks what it leaves there.
 #pragma once
 
 #include "checks/cases/case.h"
