@@ -66,7 +66,7 @@ public:
         : queue_(queue), n_bytes_(n_bytes), memory_(halyard::cuda::allocate(queue, std::max<std::size_t>(n_bytes, 1))) {
         require(memory_ == nullptr ? 2 : 0, "the device has no memory for " + std::to_string(n_bytes) + " bytes");
     }
-    /// With a copy of some values.
+    /// Allocates device memory and copies these values there.
     template <typename Value>
     Memory(const halyard_cuda_queue &queue, const std::vector<Value> &values)
         : Memory(queue, values.size() * sizeof(Value)) {

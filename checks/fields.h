@@ -47,10 +47,10 @@ struct Struct {
     std::vector<Field> fields;
 };
 
-/// Of a struct of the C ABI.
+/// The fields of one struct of the C ABI.
 template <typename S>
 const Struct &of();
-/// Of all of them.
+/// The fields of each struct that a call reads.
 std::vector<const Struct *> all();
 
 /// An element of a field of a call.
@@ -79,7 +79,7 @@ struct Place {
 /// All fields of a struct and of those that it leads to. A struct whose size is not set is not there.
 std::vector<Place> places(const Struct &of, const void *at, std::int32_t n_tensors, const std::string &path = "");
 
-/// What they hold, but for sizes, addresses, and what is 0.
+/// The values of these fields, without sizes, addresses and zeros.
 std::string text(const std::vector<Place> &places);
 
 }  // namespace fields

@@ -1,4 +1,4 @@
-// Memory between pages that nothing may touch, so that even a read out of bounds crashes.
+// Memory between inaccessible pages, so that even a read out of bounds crashes.
 #pragma once
 
 #include <sys/mman.h>

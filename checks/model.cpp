@@ -178,8 +178,8 @@ constexpr halyard_rotate_kernel *rotate = [](auto... of) {
 
 // ---- Reductions and the Hadamard transform -------------------------------------------------------------------------
 
-/// The least and the greatest of a head's finite elements, 0 where there is none or where it is -0.
-std::pair<float, float> ends_of(const halyard_buffer *x, std::int32_t head, std::int32_t token) {
+/// The min and max of a head's finite elements. Each is +0 if no element is finite, or if it would be -0.
+std::pair<float, float> finite_min_max(const halyard_buffer *x, std::int32_t head, std::int32_t token) {
     float least = INFINITY, greatest = -INFINITY;
     for (std::int32_t e = 0; e < x->dim[0].extent; e++) {
         if (const float v = get<F32>(x, e, head, token); std::isfinite(v)) {
@@ -193,7 +193,7 @@ std::pair<float, float> ends_of(const halyard_buffer *x, std::int32_t head, std:
 
 int largest(halyard_buffer *x, halyard_buffer *y) {
     for_each_head(x, [&](auto... at) {
-        const auto [least, greatest] = ends_of(x, at...);
+        const auto [least, greatest] = finite_min_max(x, at...);
         set<F32>(std::max(std::fabs(least), std::fabs(greatest)), y, at...);
     });
     return 0;
@@ -201,7 +201,7 @@ int largest(halyard_buffer *x, halyard_buffer *y) {
 
 int range(halyard_buffer *x, halyard_buffer *least, halyard_buffer *greatest) {
     for_each_head(x, [&](auto... at) {
-        const auto ends = ends_of(x, at...);
+        const auto ends = finite_min_max(x, at...);
         set<F32>(ends.first, least, at...);
         set<F32>(ends.second, greatest, at...);
     });

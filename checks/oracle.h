@@ -22,9 +22,9 @@ std::uint32_t narrow(std::int32_t dtype, float value);
 bool is_nan(std::int32_t dtype, std::uint32_t word);
 /// Half the distance between neighbours at a value, which must be below the overflow threshold.
 long double half_ulp(std::int32_t dtype, long double value);
-/// The greatest finite number.
+/// The largest finite number.
 long double greatest(std::int32_t dtype);
-/// The least value that rounds to infinity.
+/// The smallest value that rounds to infinity.
 long double overflow_threshold(std::int32_t dtype);
 
 // ---- Rotation ------------------------------------------------------------------------------------------------------

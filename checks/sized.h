@@ -1,4 +1,4 @@
-// Makes structs of the C ABI that are zero but for their size.
+// Makes structs of the C ABI whose size field is set and whose other fields are zero.
 #pragma once
 
 #include "halyard/halyard_kv.hpp"

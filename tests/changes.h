@@ -69,7 +69,7 @@ public:
     using Refused = std::function<void(halyard_status, const Words &)>;
     using Accepted = std::function<void()>;
 
-    /// What a sentence says of the field at an address.
+    /// How an error message names the field at an address.
     using Names = std::function<Words(const void *)>;
 
     explicit Table(Refused refused, Accepted accepted = nullptr, Names names = nullptr)
@@ -80,7 +80,7 @@ public:
             refuse(row.status, row.words, row.changes);
         }
     }
-    /// A sentence holds these words or, without any, names what is changed last, and its value.
+    /// The error message holds these words or, without any, names what is changed last, and its value.
     void refuse(halyard_status status, const Words &words, const std::vector<Set> &changes) const {
         with(changes, [&] {
             const Words said = words.empty() && names_ ? names_(changes.back().field()) : words;
@@ -88,7 +88,7 @@ public:
             refused_(status, said);
         });
     }
-    /// None of the fields may have any of the values. The sentence says which it is, and has these words more.
+    /// None of the fields may have any of the values. The error message names the field, and also holds these words.
     template <typename Values = Numbers>
     void refuse_each(halyard_status status, const Values &values, std::initializer_list<Named> fields,
                      const Words &more = {}) const {

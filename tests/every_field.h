@@ -19,13 +19,13 @@ inline std::string name_of(const Place &place) {
     return place.path.substr(0, place.path.ends_with(']') ? place.path.rfind('[') : std::string::npos);
 }
 
-/// How a sentence names a field and a number that it holds.
+/// How an error message names a field and the number in it.
 inline Words words_of(const Place &place, std::int64_t number) {
     return place.field->n_elements > 1 ? Words{name_of(place), text(number)}
                                        : Words{name_of(place) + " is " + text(number)};
 }
 
-/// And what it holds, whatever that is.
+/// How an error message names a field and its present value, whatever its kind.
 inline Words words_of(const Place &place) {
     return place.field->is_pointer() ? Words{name_of(place) + (place.is_null() ? " is NULL" : " is set")}
            : place.field->kind == Kind::choice || place.field->is_real ? Words{name_of(place) + " is "}

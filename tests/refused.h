@@ -1,4 +1,4 @@
-// Checks of calls that must fail: their status, and a sentence that names the argument and its value.
+// Checks of calls that must fail: their status, and an error message that names the argument and its value.
 #pragma once
 
 #include "checks/sized.h"
@@ -36,8 +36,8 @@ inline void check_error(const halyard_error &error, halyard_status status, const
     }
 }
 
-/// Makes a call with an error struct and without one: call(halyard_error *) must return the status both times. With a
-/// struct that no version has had it must look at nothing else.
+/// Makes a call with an error struct and without one: call(halyard_error *) must return the status both times. If the
+/// error struct's size is unknown, the call must read nothing else.
 template <typename Call>
 void check_refused(halyard_status status, const Words &words, Call call) {
     auto unknown = sized<halyard_error>();

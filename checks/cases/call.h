@@ -22,7 +22,7 @@ struct Sized : Struct {
     using Struct::operator=;
 };
 
-/// The structs that a run brings, each pointing to the others: in a copy, to its own. What is left out is NULL or 0.
+/// A run's structs, which point to each other. A copy points to its own structs. Omitted fields are NULL or 0.
 struct RunStructs {
     Sized<halyard_tensor> x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
     Sized<halyard_stages> stages[HALYARD_MAX_TENSORS];

@@ -1,6 +1,6 @@
 // A CUDA driver without a device, libcuda.so.1: it executes what it is asked to launch, and records what it is asked to
 // do. Work waits until something waits for it, as late as a driver may leave it, and a program that does wrong gets one
-// sentence on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. In the environment
+// error message on stderr and CUDA_ERROR_LAUNCH_FAILED, which stays, as on a device. In the environment
 // HALYARD_EMULATED_CUDA_REPLACE=a.ptx:b.ptx has it load the second module where it is given the first.
 // What it does not model: several devices' memories, events, graphs whose work is of several streams, and time.
 #pragma once

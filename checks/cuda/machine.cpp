@@ -29,7 +29,7 @@ std::string text_of(const std::array<unsigned, 3> &place) {
     return "(" + std::to_string(place[0]) + ", " + std::to_string(place[1]) + ", " + std::to_string(place[2]) + ")";
 }
 
-/// A block while it runs.
+/// A CUDA thread block while it runs.
 class Block {
 public:
     Block(const Launch &launch, Memory &memory, std::uint32_t launch_number, std::uint64_t number,
