@@ -116,7 +116,7 @@ EQUIVALENT = {check: reason for reason, checks in {
         "call.cpp deleted: program.reads_rows && n <= max_block_tokens && program.n_tasks == 1 && share.count == 1 && "
         "find_rows(row_input(program, given), 0, 0, n, row_of_token)"],
     "shows where HALYARD_KV is OFF, the user may not read a file, or memory has more than 2^64 bytes": [
-        "none.cpp deleted: !plan->tensors[i].is_plain()", "none.cpp inverted: !plan->tensors[i].is_plain()",
+        "disabled.cpp deleted: !plan->tensors[i].is_plain()", "disabled.cpp inverted: !plan->tensors[i].is_plain()",
         "file.cpp deleted: file == nullptr",
         "program.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
     "shows where a device or a target is missing, and all are here": [

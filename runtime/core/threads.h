@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "base/share.h"
+#include "base/work_share.h"
 #include "core/program.h"
 
 #include <atomic>

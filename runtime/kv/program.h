@@ -1,7 +1,7 @@
 // The KV part of a program: the strides and shapes of slots and of the stages' arrays, without their addresses.
 #pragma once
 
-#include "base/share.h"
+#include "base/work_share.h"
 #include "core/memory.h"
 #include "core/program.h"
 #include "kv/plan.h"

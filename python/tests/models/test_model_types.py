@@ -427,7 +427,7 @@ def test_types_are_read_as_their_code_works_or_refused_by_name(first):
 
 
 # Where the code of a type multiplies q by something that depends on position. A type that comes to these has to be read
-# by config/query.cpp, or refused.
+# by config/q_scale.cpp, or refused.
 MULTIPLIES = re.compile(r"(query|\bq)\w*\s*(=\s*\(*\s*(query|q)\w*)?\s*\*=?\s*\(?(get_llama_4_attn_scale|attn_scales\b"
                         r"|attention_scaling\b|tau\b)|log1?p?\(\s*\(?\(?(position|effective_n|kwargs\[\"position_ids)"
                         r"|log_pos = \(position_ids")
