@@ -165,75 +165,94 @@ TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's st
     CHECK(std::ranges::all_of(calls, [&](const Call &call) { return harmless.contains(call.name); }));
 }
 
-TEST_CASE("cuda calls: heads of several tensors take one launch if they are alike and follow each other", "[cuda]") {
-    // q and k of [tokens 4, heads 2 + 2, 128], of which 64 are rotated in place, or all from one buffer to another.
+namespace {
+
+using Tensors = std::array<halyard_tensor, 2>;
+using Change = std::function<void(halyard_tensor_desc &, Tensors &, Tensors &)>;
+
+/// q and k of [tokens 4, heads 2 + 2, 128], of which 64 are rotated in place, or all from one buffer to another.
+struct QAndK {
     const Memory from, to;
-    const auto angles = make_angles(64), all_angles = make_angles(128);
-    using Tensors = std::array<halyard_tensor, 2>;
-    using Change = std::function<void(halyard_tensor_desc &, Tensors &, Tensors &)>;
-    const auto n_launches = [&](bool in_place, const Change &change) {
+    const halyard::cuda_angles angles = make_angles(64), all_angles = make_angles(128);
+
+    /// How many launches rotate them if k and its description, or both tensors, are changed.
+    std::size_t n_launches(bool in_place, const Change &change) const {
         halyard::plan_desc desc(in_place ? 64 : 128, {});
         Tensors x, y;
         for (std::size_t i = 0; i < 2; i++) {
+            const std::int64_t first = 4096 + static_cast<std::int64_t>(i) * 512;
             desc.tensors.push_back(halyard::describe_tensor(bf16, 128, half));
-            x[i] = view(from.data(4096 + static_cast<std::int64_t>(i) * 512), bf16, {1, 4, 2, 128}, {0, 1024, 128, 1});
-            y[i] = x[i];
-            y[i].data = to.data(4096 + static_cast<std::int64_t>(i) * 512);
+            x[i] = y[i] = view(from.data(first), bf16, {1, 4, 2, 128}, {0, 1024, 128, 1});
+            y[i].data = to.data(first);
         }
         change(desc.tensors[1], x, y);
-        auto how = on_stream();
-        return launches_of(halyard::cuda_plan(queue_of(), desc, in_place ? angles : all_angles), x, in_place ? x : y,
-                           how).size();
-    };
-    const Change joined[] = {
-        [](auto &, auto &, auto &) {},
-        [](auto &, auto &x, auto &y) { x[1].shape[2] = y[1].shape[2] = 1, x[1].strides[2] = y[1].strides[2] = 7; },
-        [&](auto &, auto &x, auto &y) {  // the first is a single head
-            x[0].shape[2] = y[0].shape[2] = 1;
-            x[1].data = from.data(4096 + 256);
-            y[1].data = to.data(4096 + 256);
-        }};
-    const Change apart[] = {
-        [](auto &desc, auto &x, auto &y) { desc.dtype = x[1].dtype = y[1].dtype = HALYARD_F16; },
-        [](auto &desc, auto &, auto &) { desc.pairing = desc.out_pairing = HALYARD_PAIRING_INTERLEAVED; },
-        [](auto &, auto &x, auto &y) { x[1].strides[1] = y[1].strides[1] = 2048; },
-        [](auto &, auto &x, auto &y) { x[1].strides[2] = y[1].strides[2] = 256; },
-        [](auto &, auto &x, auto &y) {
-            x[1].shape[2] = y[1].shape[2] = 1;
-            x[1].strides[3] = y[1].strides[3] = 2;
-        },
-        [&](auto &, auto &x, auto &y) { x[1].data = from.data(4096 + 768), y[1].data = to.data(4096 + 768); }};
-    for (const bool in_place : {false, true}) {
-        for (const Change &change : joined) {
-            CHECK(n_launches(in_place, change) == 1);
-        }
-        for (const Change &change : apart) {
-            CHECK(n_launches(in_place, change) == 2);
-        }
+        const halyard::cuda_plan plan(queue_of(), desc, in_place ? angles : all_angles);
+        return launches_of(plan, x, in_place ? x : y, on_stream()).size();
     }
-    CHECK(n_launches(true, [](auto &desc, auto &, auto &) { desc.rotary_offset = 32; }) == 2);
-    CHECK(n_launches(true, [](auto &desc, auto &x, auto &) { desc.head_dim = x[1].shape[3] = 64; }) == 2);
-    CHECK(n_launches(false, [](auto &desc, auto &, auto &) { desc.out_pairing = HALYARD_PAIRING_INTERLEAVED; }) == 2);
-    CHECK(n_launches(false, [&](auto &, auto &x, auto &) { x[1].data = from.data(4096 + 768); }) == 2);
-    CHECK(n_launches(false, [&](auto &, auto &, auto &y) { y[1].data = to.data(4096 + 768); }) == 2);
-    CHECK(n_launches(false, [&](auto &, auto &x, auto &y) {  // the second is in place
-              for (Tensors *const tensors : {&x, &y}) {
-                  (*tensors)[0].shape[1] = (*tensors)[1].shape[1] = (*tensors)[1].shape[2] = 1;
-              }
-              y[0].data = from.data(4096 + 512 - 2048);
-              y[0].strides[2] = 512;
-              y[1] = x[1];
-          }) == 2);
+};
+
+}  // namespace
+
+TEST_CASE("cuda calls: heads of several tensors take one launch if they follow each other", "[cuda]") {
+    const QAndK of;
+    for (const bool in_place : {false, true}) {
+        const auto n_launches = [&](const Change &change) { return of.n_launches(in_place, change); };
+        CHECK(n_launches([](auto &, auto &, auto &) {}) == 1);
+        CHECK(n_launches([](auto &, auto &x, auto &y) {  // the stride of a single head does not count
+                  x[1].shape[2] = y[1].shape[2] = 1;
+                  x[1].strides[2] = y[1].strides[2] = 7;
+              }) == 1);
+        CHECK(n_launches([&](auto &, auto &x, auto &y) {  // q is a single head
+                  x[0].shape[2] = y[0].shape[2] = 1;
+                  x[1].data = of.from.data(4096 + 256);
+                  y[1].data = of.to.data(4096 + 256);
+              }) == 1);
+        CHECK(n_launches([](auto &, auto &x, auto &y) { x[1].strides[1] = y[1].strides[1] = 2048; }) == 2);
+        CHECK(n_launches([](auto &, auto &x, auto &y) { x[1].strides[2] = y[1].strides[2] = 256; }) == 2);
+        CHECK(n_launches([](auto &, auto &x, auto &y) {
+                  x[1].shape[2] = y[1].shape[2] = 1;
+                  x[1].strides[3] = y[1].strides[3] = 2;
+              }) == 2);
+    }
+    const auto later = [](const Memory &memory) { return memory.data(4096 + 768); };
+    CHECK(of.n_launches(true, [&](auto &, auto &x, auto &) { x[1].data = later(of.from); }) == 2);
+    CHECK(of.n_launches(false, [&](auto &, auto &x, auto &) { x[1].data = later(of.from); }) == 2);
+    CHECK(of.n_launches(false, [&](auto &, auto &, auto &y) { y[1].data = later(of.to); }) == 2);
     // So are batch rows that follow each other as their tokens do.
     const Memory places;
     const auto positions = positions_in(places, {2, 2});
     auto how = on_stream();
     how.positions = &positions;
     for (const std::int64_t stride : {256, 512}) {
-        const std::vector<halyard_tensor> x = {view(from.data(), f32, {2, 2, 2, 64}, {stride, 128, 64, 1})};
-        const auto launches = launches_of(halyard::cuda_plan(queue_of(), describe(), angles), x, x, how);
+        const std::vector<halyard_tensor> x = {view(of.from.data(), f32, {2, 2, 2, 64}, {stride, 128, 64, 1})};
+        const auto launches = launches_of(halyard::cuda_plan(queue_of(), describe(), of.angles), x, x, how);
         CHECK(launches.size() == (stride == 256 ? 1 : 2));
     }
+}
+
+TEST_CASE("cuda calls: heads of tensors that are not alike take a launch for each tensor", "[cuda]") {
+    const QAndK of;
+    for (const bool in_place : {false, true}) {
+        CHECK(of.n_launches(in_place, [](auto &desc, auto &x, auto &y) {
+                  desc.dtype = x[1].dtype = y[1].dtype = HALYARD_F16;
+              }) == 2);
+        CHECK(of.n_launches(in_place, [](auto &desc, auto &, auto &) {
+                  desc.pairing = desc.out_pairing = HALYARD_PAIRING_INTERLEAVED;
+              }) == 2);
+    }
+    CHECK(of.n_launches(true, [](auto &desc, auto &, auto &) { desc.rotary_offset = 32; }) == 2);
+    CHECK(of.n_launches(true, [](auto &desc, auto &x, auto &) { desc.head_dim = x[1].shape[3] = 64; }) == 2);
+    CHECK(of.n_launches(false, [](auto &desc, auto &, auto &) {
+              desc.out_pairing = HALYARD_PAIRING_INTERLEAVED;
+          }) == 2);
+    CHECK(of.n_launches(false, [&](auto &, auto &x, auto &y) {  // k is in place
+              for (Tensors *const tensors : {&x, &y}) {
+                  (*tensors)[0].shape[1] = (*tensors)[1].shape[1] = (*tensors)[1].shape[2] = 1;
+              }
+              y[0].data = of.from.data(4096 + 512 - 2048);
+              y[0].strides[2] = 512;
+              y[1] = x[1];
+          }) == 2);
 }
 
 TEST_CASE("cuda calls: what is empty takes no launch", "[cuda]") {
