@@ -1,5 +1,5 @@
-"""Compares a run with another, or with what was recorded for its CPU: ratios to memory's speed in the same run, never
-times."""
+"""Compares a run of the bench with an earlier one, or with the floors of its CPU. It compares ratios to the memory
+ceiling of the same run, never times."""
 
 import math
 import statistics
@@ -7,14 +7,14 @@ import typing
 
 LEAST_FALL, SPREADS = 0.05, 3.0
 CACHE_BYTES = 32 << 20
-LEAST_MARGIN = 0.15  # of a floor: a smaller fall passes, as one within thrice the noise of the recorded runs does
+LEAST_MARGIN = 0.15  # a fall below the floor that is smaller passes; so does one within 3 times the recorded noise
 
 
 class Ratio(typing.NamedTuple):
-    """The part of a row that is compared."""
-    value: float
-    relative_spread: float  # of medians
-    fastest: float  # of the fastest rounds, which other programs disturb less
+    """The fields of a row that are compared."""
+    value: float  # the memory ceiling's time divided by Halyard's, by medians
+    relative_spread: float  # of value
+    fastest: float  # the same ratio by the fastest rounds, which other programs disturb less
     beyond_caches: bool
 
 
@@ -33,7 +33,7 @@ def read_ratio(row):
 
 
 def read_ratios(run):
-    """{(name, target): Ratio} of a run's rotations. Raises ValueError where it is no run."""
+    """{(name, target): Ratio} of a run's rotations. Raises ValueError if the value is not what --json writes."""
     try:
         return {(row["name"], row["target"]): read_ratio(row) for row in run["rows"] if "memory" in row}
     except (KeyError, TypeError, ValueError) as error:
@@ -45,8 +45,8 @@ def say_fall(key, was, now, words, least):
 
 
 def compare(before, after):
-    """Prints the rows that are slower: whose ratio fell by more than 5 % and by more than three times the spread of the
-    times that it comes from. Returns how many they are."""
+    """Prints the rows that got slower: whose ratio fell by more than 5 % and by more than three times the relative
+    spread of both ratios. Returns the number of these rows."""
     old, new = read_ratios(before), read_ratios(after)
     both, n_slower, n_faster = [key for key in old if key in new], 0, 0
     for key in both:
@@ -62,9 +62,9 @@ def compare(before, after):
 
 
 def record_floors(recorded, runs):
-    """Replaces what was recorded for this CPU and target: {"<CPU family>": {"<target>": {"cpu", "commit", "date",
-    "rows": {"<name>": [ratio, noise]}}}}, the median of the runs and how far they are from it. Rows beyond the caches
-    get none, because other programs that use the memory slow them down."""
+    """Replaces the floors of this CPU and target in `recorded`, and returns it: {"<CPU family>": {"<target>": {"cpu",
+    "commit", "date", "rows": {"<name>": [ratio, noise]}}}}. ratio is the median over the runs, noise the largest
+    deviation from it. Rows that exceed the CPU's caches get no floor: other programs that use memory slow them down."""
     found = {}
     for run in runs:
         for (name, target), ratio in read_ratios(run).items():
@@ -81,7 +81,7 @@ def record_floors(recorded, runs):
 
 
 def check_floors(recorded, run):
-    """How many rows have a floor on this CPU and target, and {name: a sentence} of those that are below it."""
+    """(how many rows of the run have a floor, {name: message} of the rows that are below their floor)."""
     floors, n_checked, below = recorded.get(run["machine"]["family"], {}), 0, {}
     for key, ratio in read_ratios(run).items():
         name, target = key

@@ -1,4 +1,4 @@
-"""Files of JSON, and a terminal's line of progress."""
+"""JSON files, the bench's error type, and a line of progress on the terminal."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import sys
 
 
 class Failed(Exception):
-    """Something that was asked for can't be done; says why in a sentence."""
+    """A request cannot be carried out; its text says why."""
 
 
 def save_json(path, value):
@@ -25,12 +25,12 @@ def load_json(path):
 
 
 def need_writable(path):
-    """Fails at once rather than after minutes."""
+    """Raises Failed if the file cannot be written, before minutes of timing rather than after."""
     if path and not os.access(pathlib.Path(path).resolve().parent, os.W_OK):
         raise Failed(f"can't write {path}")
 
 
 def show_progress(text=""):
-    """On one line of a terminal, in the place of what was there."""
+    """Replaces the line of progress on the terminal; an empty text erases it."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)

@@ -44,7 +44,7 @@ def find_caches():
 
 
 def describe_machine(build):
-    """`build` is what the library says of itself."""
+    """A dict for --json and format_machine. `build` is Native.about: compilers and Halide's version."""
     info = read_cpuinfo()
     of = lambda key: info.get(key, "unknown")
     family = f"{of('vendor_id')} family {of('cpu family')} model {of('model')}"

@@ -1,5 +1,5 @@
-"""Rows: works, each timed in the same rounds as its peers, C loops and the loops that set its ceilings. A row is what
---json writes of it."""
+"""Measures cases: Halyard, peers, C loops and ceilings of a case are timed in the same rounds. The result is a row, the
+dict that --json writes."""
 
 import contextlib
 import dataclasses
@@ -20,52 +20,54 @@ CEILINGS = "memory", "conversion"
 
 @dataclasses.dataclass
 class Setting:
-    """How works are timed."""
+    """How to time cases."""
     library: Library
     effort: rounds.Effort = rounds.THOROUGH
-    target: str = ""  # empty: the best one
+    target: str = ""  # of Halyard; empty: the best
     peers: typing.Any = None
 
 
-def find(row, kind, name=None):
+def find_rival(row, kind, name=None):
     return next((rival for rival in row["rivals"] if rival["kind"] == kind and name in (None, rival["name"])), None)
 
 
-def judge(error, slack):
-    return {"max_error": error if math.isfinite(error) else None, "wrong": not error <= slack}
+def judge(error, tolerance):
+    """A row's fields about the error of a result. An infinite error is None, because JSON has no infinity."""
+    return {"max_error": error if math.isfinite(error) else None, "wrong": not error <= tolerance}
 
 
-def keep_right(work, prepared, library):
-    """Has the work's first way that there is say what is right."""
-    ways = (prepared.way(name, library, target) for name, target in work.right)
-    prepared.keep(next(way for way in ways if way))
+def set_expected(case, prepared, library):
+    """Calls the case's first available reference; other results are compared with its result."""
+    calls = (prepared.call(name, library, target) for name, target in case.references)
+    prepared.set_expected(next(call for call in calls if call))
 
 
-def subject_of(way, prepared, setting):
-    """None where the work has no such way. What sets a ceiling has no result."""
-    made = prepared.way(way.name, setting.library, way.target or setting.target)
-    if made is None:
+def subject_of(contender, prepared, setting):
+    """A contender ready to be timed, its result compared (ceilings have none); None where it is not available."""
+    call = prepared.call(contender.name, setting.library, contender.target or setting.target)
+    if call is None:
         return None
-    name = way.target or (Library.native.compilers.get(way.name) if way.kind == "loop" else way.name)
-    about = {"kind": way.kind, "target": made.target}
-    if way.kind not in CEILINGS:
-        about |= judge(prepared.try_way(made), way.slack)
-    return Subject(name, made.seconds, about=about)
+    compilers = Library.native.compilers
+    name = contender.target or (compilers.get(contender.name) if contender.kind == "loop" else contender.name)
+    about = {"kind": contender.kind, "target": call.target}
+    if contender.kind not in CEILINGS:
+        about |= judge(prepared.error_of(call), contender.tolerance)
+    return Subject(name, call.seconds, about=about)
 
 
-def prepare(work, prepared, setting):
-    """What is timed of a work; Halyard comes first."""
-    keep_right(work, prepared, setting.library)
-    made = (subject_of(way, prepared, setting) for way in work.ways())
+def make_subjects(case, prepared, setting):
+    """All that is timed of a case; Halyard comes first."""
+    set_expected(case, prepared, setting.library)
+    made = (subject_of(contender, prepared, setting) for contender in case.contenders())
     subjects = [subject for subject in made if subject]
-    if setting.peers and work.for_peers:
-        subjects += setting.peers.subjects(work, prepared, judge)
+    if setting.peers and case.for_peers:
+        subjects += setting.peers.subjects(case, prepared, judge)
     prepared.reset()
     return subjects
 
 
 def best_ceiling(subjects, own):
-    """The fastest of the loops that set a ceiling; None where there is none."""
+    """A row's entry for the fastest of these loops; None if there are none. `own` is Halyard's Timing."""
     timed = [(subject.timing(), subject.name) for subject in subjects]
     if not timed:
         return None
@@ -73,9 +75,9 @@ def best_ceiling(subjects, own):
     return {"name": name, "ratio": timing.median / own.median, **timing.json()}
 
 
-def make_row(work, subjects):
+def make_row(case, subjects):
     first, own = subjects[0], subjects[0].timing()
-    row = {**work.about(), **first.about, **own.json(), "rivals": [
+    row = {**case.about(), **first.about, **own.json(), "rivals": [
         {"name": subject.name, **subject.about, **subject.timing().json()} for subject in subjects[1:]
         if subject.about["kind"] not in CEILINGS]}
     if "bytes" in row:
@@ -88,23 +90,23 @@ def make_row(work, subjects):
     return row
 
 
-def measure_row(work, setting):
-    with Prepared(work.described()) as prepared:
-        subjects = prepare(work, prepared, setting)
+def measure_row(case, setting):
+    with Prepared(case.described()) as prepared:
+        subjects = make_subjects(case, prepared, setting)
         rounds.measure(subjects, setting.effort)
-        return make_row(work, subjects)
+        return make_row(case, subjects)
 
 
-def with_progress(works):
-    """The works, one after the other; the one at hand is shown."""
-    for i, work in enumerate(works, 1):
-        show_progress(f"{i} of {len(works)}: {work.name}")
-        yield work
+def with_progress(cases):
+    """Yields the cases one by one, and shows the current one on the terminal."""
+    for i, case in enumerate(cases, 1):
+        show_progress(f"{i} of {len(cases)}: {case.name}")
+        yield case
     show_progress()
 
 
-def measure_rows(works, setting):
-    return [measure_row(work, setting) for work in with_progress(works)]
+def measure_rows(cases, setting):
+    return [measure_row(case, setting) for case in with_progress(cases)]
 
 
 def timing_of(recorded):
@@ -112,7 +114,7 @@ def timing_of(recorded):
 
 
 def loses(row):
-    """Whether a loop or a peer is faster by more than both spreads."""
+    """Whether a C loop or a peer is faster by more than both spreads."""
     return any(rival["kind"] in ("loop", "peer") and not rival["wrong"] and
                rival["median_seconds"] + rival["spread_seconds"] < row["median_seconds"] - row["spread_seconds"]
                for rival in row["rivals"])
@@ -121,43 +123,43 @@ def loses(row):
 # ---- Another build in the same rounds --------------------------------------------------------------------------------
 
 LEAST_DIFFERENCE = 0.02
-OWN = "halyard", "bound", "unbound"
+KINDS_OF_HALYARD = "halyard", "bound", "unbound"
 
 
 class Difference(typing.NamedTuple):
     name: str
-    way: str
-    low: float  # by what another build's time is multiplied: the median over the rounds, in its interval
-    median: float
+    contender: str
+    low: float  # of the interval of the median
+    median: float  # over the rounds: the other build's time divided by this build's
     high: float
 
     @property
-    def is_one(self):
+    def exceeds_noise(self):
         return (self.low > 1.0 or self.high < 1.0) and abs(self.median - 1.0) > LEAST_DIFFERENCE
 
 
-def compare_builds(work, setting, other):
-    """How the ways that call the library differ from the same by `other`: (Timing, Difference) of each."""
-    with Prepared(work.described()) as prepared:
-        keep_right(work, prepared, setting.library)
+def compare_builds(case, setting, other):
+    """(Timing, Difference) of each contender that calls the library, beside the same call of the library `other`."""
+    with Prepared(case.described()) as prepared:
+        set_expected(case, prepared, setting.library)
         pairs = []
-        for way in work.ways():
-            if way.kind in OWN:
-                both = [subject_of(way, prepared, dataclasses.replace(setting, library=library))
+        for contender in case.contenders():
+            if contender.kind in KINDS_OF_HALYARD:
+                both = [subject_of(contender, prepared, dataclasses.replace(setting, library=library))
                         for library in (setting.library, other)]
                 if any(subject.about["wrong"] for subject in both):
-                    raise ValueError(f"{work.name}: {way.name} is wrong")
-                pairs.append((way, both))
+                    raise ValueError(f"{case.name}: {contender.name} is wrong")
+                pairs.append((contender, both))
         prepared.reset()
         rounds.measure_pairs([both for _, both in pairs], setting.effort)
-    return [(own.timing(), Difference(work.name, way.name, *rounds.interval_of_median(
-        rounds.ratios(others.seconds, own.seconds)))) for way, (own, others) in pairs]
+    return [(own.timing(), Difference(case.name, contender.name, *rounds.interval_of_median(
+        rounds.ratios(others.seconds, own.seconds)))) for contender, (own, others) in pairs]
 
 
 @contextlib.contextmanager
 def copies_of(*libraries):
-    """Where a file's pages lie in the machine's memory can make some calls a tenth slower: so each measurement has
-    files of its own."""
+    """Yields copies of the libraries, in new files. Some calls are a tenth slower at certain physical addresses of a
+    file's pages, so each measurement has its own files."""
     with tempfile.TemporaryDirectory() as folder:
         copies = [Library(shutil.copy(library.path, pathlib.Path(folder, f"{i}.so")))
                   for i, library in enumerate(libraries)]
@@ -166,17 +168,17 @@ def copies_of(*libraries):
             library.close()
 
 
-def find_differences(works, setting, other):
-    """All that compare_builds finds, and of it what differs beyond noise: in the same direction three times."""
+def find_differences(cases, setting, other):
+    """All results of compare_builds, and those of them that differ beyond noise, in the same direction three times."""
     found, differ = [], {}
     for attempt in range(3):
         with copies_of(setting.library, other) as (own, others):
-            again = [one for work in with_progress(works)
-                     for one in compare_builds(work, dataclasses.replace(setting, library=own), others)]
-        ones = {(d.name, d.way): d for _, d in again if d.is_one}
+            again = [one for case in with_progress(cases)
+                     for one in compare_builds(case, dataclasses.replace(setting, library=own), others)]
+        ones = {(d.name, d.contender): d for _, d in again if d.exceeds_noise}
         if attempt == 0:
             found, differ = again, ones
         differ = {key: min(d, ones[key], key=lambda one: abs(one.median - 1.0)) for key, d in differ.items()
                   if key in ones and (d.median > 1.0) == (ones[key].median > 1.0)}
-        works = [work for work in works if any(name == work.name for name, _ in differ)]
+        cases = [case for case in cases if any(name == case.name for name, _ in differ)]
     return found, list(differ.values())

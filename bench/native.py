@@ -1,5 +1,5 @@
-"""What the bench calls through ctypes: libraries of Halyard, opened by name, and the C of loops/. The layout of their
-structs is read from their headers."""
+"""Calls C through ctypes: libraries of Halyard, opened by path, and the bench's own C in loops/. The layout of structs
+is parsed from the headers."""
 
 import _ctypes
 import ctypes
@@ -23,7 +23,7 @@ TYPES = {"int32_t": ctypes.c_int32, "uint32_t": ctypes.c_uint32, "int64_t": ctyp
 
 @functools.cache
 def struct(name):
-    """The struct of that name; all pointers are addresses."""
+    """The ctypes class of a C struct; its pointers are addresses (void *)."""
     fields = []
     body = re.search(rf"struct {name} {{(.*?)}}", HEADERS, re.DOTALL)[1]
     for kind, names in re.findall(r"(?:const )?(?:struct )?(\w+) ([^;]*);", body):
@@ -34,12 +34,12 @@ def struct(name):
 
 
 class Moving(int):
-    """An address in one of several copies."""
+    """An address inside a copy of a case's tensors. Calls advance it to the next copy."""
 
 
 def make(name, **values):
-    """A struct of the library or the loops. What is an array or a struct stands for its address, and lives as long.
-    `moving` is where moving addresses stand, in it and in what it points to."""
+    """Makes a C struct. For a value that is an array or a struct the field gets its address, and `kept` keeps the value
+    alive. `moving` lists the addresses of all Moving fields, in the struct and in what it points to."""
     made, kind = struct(name)(), struct(name)
     made.kept, made.moving, types = values, [], dict(kind._fields_)
     if "size" in types:
@@ -55,7 +55,7 @@ def make(name, **values):
 
 
 def array(items):
-    """Of structs or addresses."""
+    """A C array of structs or addresses, with `kept` and `moving` as in make."""
     items = list(items)
     made = ((type(items[0]) if isinstance(items[0], ctypes.Structure) else ctypes.c_void_p) * len(items))(*items)
     made.kept, made.moving, size = items, [], ctypes.sizeof(made) // len(items)
@@ -63,7 +63,7 @@ def array(items):
         if isinstance(item, Moving):
             made.moving.append(at)
         for place in getattr(item, "moving", []):
-            inside = place - ctypes.addressof(item)  # if the item itself holds it, which is copied into the array
+            inside = place - ctypes.addressof(item)  # if the field is in the item, it was copied into the array
             made.moving.append(at + inside if 0 <= inside < size else place)
     return made
 
@@ -80,7 +80,7 @@ def load(path):
 
 
 class Native:
-    """The bench's own C of a build: what takes the time, and the loops of each compiler."""
+    """The bench's own C libraries of a build: the timer (loops/native.c), and the C loops by gcc and by clang."""
 
     def __init__(self, folder):
         library = load(folder / "libhalyard_bench.so")
@@ -95,9 +95,9 @@ class Native:
 
 
 class Library:
-    """A .so of Halyard."""
+    """A libhalyard.so."""
 
-    native = None  # of the first one's build
+    native = None  # the Native of the first library's build
 
     def __init__(self, path):
         self.path, self.sources = pathlib.Path(path).resolve(), {}
@@ -132,7 +132,7 @@ class Library:
             raise Failed(why)
 
     def create(self, function, *arguments):
-        """What a function makes whose last arguments are where it goes, and an error."""
+        """Calls a function whose last two parameters are its result, an object, and an error. Returns the object."""
         made, error = ctypes.c_void_p(), make("halyard_error")
         arguments = [ctypes.byref(one) if isinstance(one, ctypes.Structure) else one for one in arguments]
         status = self.function(function)(*arguments, ctypes.byref(made), ctypes.byref(error))
@@ -143,9 +143,9 @@ class Library:
         self.function(f"destroy_{kind}")(made)
 
     def angles(self, kind, rotary_dim, first, n_positions):
-        """Those of the base 10000. The last of each kind is kept, as a model's layers would share it."""
-        of, source = self.sources.get(kind, (None, None))
-        if of != (rotary_dim, first, n_positions):
+        """An angle source of base 10000. The last source of each kind is cached, as a model's layers would share it."""
+        key, source = self.sources.get(kind, (None, None))
+        if key != (rotary_dim, first, n_positions):
             self.destroy("angle_source", source)
             base, rotary_dim_of_c = ctypes.c_double(10000), ctypes.c_int64(rotary_dim)
             frequencies = self.create("create_frequencies_from_base", base, rotary_dim_of_c)

@@ -1,5 +1,5 @@
-"""A work in memory that all its subjects share, positions, rows of cos and sin, slots and tensors; and the ways to do
-it, which are timed."""
+"""Prepares a bench case: lays out its positions, rows of cos and sin, slots and tensors in memory, and makes the calls
+(Halyard's, C loops, ceilings) that work on this memory and are timed."""
 
 import contextlib
 import ctypes
@@ -15,33 +15,33 @@ import typing
 from machine import read_line
 from native import CONSTANTS, Failed, Library, Moving, address_of, array, make
 
-PAGE, SCALE, EPS = 16, 0.015625, 1e-6  # tokens in a page of a cache; of e4m3; of norms
-GROUP, GROUP_BYTES = 32, 34  # of q8_0: a scale in f16, and elements of int8
-MEMORY_PAGE, N_POSITIONS = 4096, 32768  # positions in the table, as of a model with a context of 32k
+PAGE, SCALE, EPS = 16, 0.015625, 1e-6  # tokens in a page of a cache; the scale of e4m3; eps of norms
+GROUP, GROUP_BYTES = 32, 34  # of q8_0: 32 int8 elements and an f16 scale in 34 bytes
+MEMORY_PAGE, N_POSITIONS = 4096, 32768  # bytes; positions in the table, for a context of 32k
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "q8_0": 1}
 DTYPES = {name: CONSTANTS[name.upper()] for name in ("f32", "f16", "bf16", "e4m3")} | {"q8_0": CONSTANTS["UINT8"]}
 DEFAULTS = {"angles": "table", "first_position": -1, "in_place": False, "cold": False, "n_slots": 0, "moved_by": 0,
             "layers": 1, "unit_offset": False, "hadamard": False}
-MOST_TOKENS = 64  # that are compared
+MOST_TOKENS = 64  # tokens of a result that are compared
 CEILINGS = {"memcpy": "memcpy", "copy": "copy", "stream": "stream", "multiply": "multiply",
-            "convert": "convert_{dtype}", "convert and stream": "convert_and_stream_{dtype}"}  # names in C
+            "convert": "convert_{dtype}", "convert and stream": "convert_and_stream_{dtype}"}  # names of C functions
 
 
 class View(typing.NamedTuple):
-    """A tensor: where it begins, and its strides in elements; of records: bytes."""
-    at: int
+    """A tensor in memory. Strides are in elements; for records of q8_0 in bytes."""
+    at: int  # offset in the memory, in bytes
     stride_token: int
     stride_head: int
 
 
 def head_size(dtype, head_dim):
-    """How many elements a head takes; of a record: bytes."""
+    """The number of elements of a head; for q8_0 the bytes of its record."""
     return head_dim // GROUP * GROUP_BYTES if dtype == "q8_0" else head_dim
 
 
 @functools.cache
 def tile_of(dtype):
-    """Bytes that fill every x, repeated: numbers of either sign and absolute values from 0.5 to 2, any of e4m3's, or
+    """Bytes that, repeated, fill the inputs: f32, f16 and bf16 of either sign between 0.5 and 2; any finite e4m3; q8_0
     groups with scales from 2^-8 to 2^-7 and any int8."""
     draw, n = random.Random(1), 1 << 14
     if dtype == "q8_0":
@@ -60,7 +60,7 @@ E4M3 = [(1 - (i >> 6 & 2)) * (math.nan if i & 0x7f == 0x7f else math.ldexp((i & 
 
 
 def decode(dtype, data):
-    """The elements that lie in these bytes."""
+    """The elements in these bytes, as floats."""
     if dtype == "f32":
         return memoryview(data).cast("f")
     if dtype == "f16":
@@ -74,13 +74,14 @@ def decode(dtype, data):
     return [scale * value for scale, *group in struct.iter_unpack("<e32b", data) for value in group]
 
 
-def difference(dtype, head_dim, right, others):
-    """The largest one, in parts of the root mean square of its head. What is not finite differs infinitely."""
-    if right == others:
+def difference(dtype, head_dim, expected, others):
+    """The largest difference of an element, divided by the root mean square of its expected head; inf if an element is
+    not finite."""
+    if expected == others:
         return 0.0
-    right, others, largest = decode(dtype, right), decode(dtype, others), 0.0
-    for first in range(0, len(right), head_dim):
-        head, other = right[first:first + head_dim], others[first:first + head_dim]
+    expected, others, largest = decode(dtype, expected), decode(dtype, others), 0.0
+    for first in range(0, len(expected), head_dim):
+        head, other = expected[first:first + head_dim], others[first:first + head_dim]
         if not math.isfinite(sum(other)):
             return math.inf
         largest = max(largest, max(map(abs, map(operator.sub, head, other))) * head_dim**0.5 / math.hypot(*head))
@@ -89,59 +90,59 @@ def difference(dtype, head_dim, right, others):
 
 @functools.lru_cache(4)
 def rows_of(positions, rotary_dim):
-    """cos and sin of each position and pair."""
+    """[cos, sin] of each position and pair, each as bytes of f32."""
     frequencies = [10000.0 ** (-2 * k / rotary_dim) for k in range(rotary_dim // 2)]
     angles = [position * frequency for position in positions for frequency in frequencies]
     return [struct.pack(f"<{len(angles)}f", *map(function, angles)) for function in (math.cos, math.sin)]
 
 
-class Way:
-    """One way to do a work: (a function, what it is called with, more arguments) for each step of a call."""
+class Call:
+    """A call that can be timed. `steps` are its C calls: (function, first argument, struct of arguments or None)."""
 
     def __init__(self, prepared, steps, target=""):
         self.prepared, self.target = prepared, target
         made = []
-        for function, called, args in steps:
-            made.append(make("bench_step", function=address_of(function), self=called))
+        for function, first_argument, args in steps:
+            made.append(make("bench_step", function=address_of(function), self=first_argument))
             if args:
                 ctypes.memmove(made[-1].args, ctypes.byref(args), ctypes.sizeof(args))
                 made[-1].kept["args"], made[-1].moving = args, args.moving
         steps = array(made)
-        self.way = make("bench_way", steps=steps, n_steps=len(steps), places=array(steps.moving), stride=prepared.step,
-                        n_places=len(steps.moving), n_copies=prepared.n_copies)
+        self.struct = make("bench_call", steps=steps, n_steps=len(steps), places=array(steps.moving),
+                           stride=prepared.step, n_places=len(steps.moving), n_copies=prepared.n_copies)
 
     def seconds(self, n):
-        """For how long this thread had a CPU during n calls. A call of a shift takes all layers."""
-        work = self.prepared
-        taken = Library.native.seconds(ctypes.byref(self.way), ctypes.byref(work.next_copy),
-                                       ctypes.c_int64(n * work.layers))
+        """Makes n calls, and returns this thread's CPU time. One call of a shift re-rotates all layers."""
+        taken = Library.native.seconds(ctypes.byref(self.struct), ctypes.byref(self.prepared.next_copy),
+                                       ctypes.c_int64(n * self.prepared.layers))
         if taken < 0:
             raise Failed(f"a run of the bench failed with status {-1 - int(taken)}")
         return taken
 
 
 class Prepared:
-    """A work in memory, until it is closed: `with Prepared(described) as work`."""
+    """A case in memory, until it is closed: `with Prepared(case.described()) as prepared`."""
 
     def __init__(self, described):
         for name, value in ({"cache": described["dtype"], "out_pairing": described["pairing"]} | DEFAULTS |
                             described).items():
             setattr(self, name, value)
-        self.is_shift, self.next_copy, self.kept, self.places = self.moved_by != 0, ctypes.c_int64(0), [], {}
+        self.is_shift, self.next_copy, self.expected, self.places = self.moved_by != 0, ctypes.c_int64(0), [], {}
         self.is_kv = self.n_slots > 0 and not self.is_shift
         self.dtypes = [self.cache if part["is_cached"] else self.dtype for part in self.parts]
         self.tensor_bytes = self.tokens * self.row_elements * BYTES[self.dtype]
         self.choose_positions()
         n_bytes = self.lay_out()
-        # Shared, so that the system does not choose larger pages for some works only.
+        # Shared memory, so that the system does not use huge pages for some cases only.
         self.memory_map = mmap.mmap(-1, n_bytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
         self.begin = ctypes.addressof(ctypes.c_char.from_buffer(self.memory_map))
         self.stack = contextlib.ExitStack()
         self.fill()
 
     def choose_positions(self):
-        """Positions are those that are described, or else those of a decoding step (1 token), of a batch of requests at
-        different places (64), or of a prompt. Slots are random; a shift's fill pages that are in random order."""
+        """Positions are consecutive from first_position on if that is not negative. Else up to 64 tokens have random
+        positions, as in decoding, and more tokens are consecutive from 0 on, as in a prompt. A shift has the same
+        distance for all tokens. Slots are random; for a shift, pages are in random order and full."""
         first, draw = max(self.first_position, 0), random.Random(2)
         if self.is_shift:
             self.positions = self.tokens * (self.moved_by,)
@@ -154,8 +155,8 @@ class Prepared:
         self.slots = [page * size + i for page in pages for i in range(size)][:self.tokens]
 
     def lay_out(self):
-        """Sets `places`, and returns how many bytes of memory they take. A hot work has one copy of its tensors, a cold
-        one as many as exceed the caches by far, a shift one for each layer."""
+        """Sets `places` (name -> offset), and returns the size of the memory. A hot case has one copy of its tensors, a
+        cold case so many that they far exceed the CPU's caches, a shift one copy for each layer."""
         end = gap = 0
 
         def place(name, n_bytes):
@@ -170,9 +171,9 @@ class Prepared:
             place(name, 4 * self.tokens * self.rotary_dim // 2)
         for name, n_bytes in ("slots", 8 * self.tokens), ("scale", 4), ("scratch", self.n_slots // 8 + 1):
             place(name, n_bytes)
-        # Tensors begin half a page apart rather than a whole one, because a CPU takes a load for one of the bytes just
-        # stored where both addresses are the same but for the page. The KV path has more of them; pages of a shift's
-        # caches are pages of memory.
+        # Offset tensors by half a memory page: if a load and an earlier store differ only in the page of their address,
+        # the CPU delays the load (4K aliasing). The KV path has more tensors, and offsets each by 64 bytes. A shift has
+        # just its cache, whose pages are whole memory pages.
         gap = 64 if self.is_kv else 0 if self.is_shift else MEMORY_PAGE // 2
         rows = outputs = self.places["outputs"] = place("rows", self.tensor_bytes)
         if not self.is_kv and not self.in_place:
@@ -220,29 +221,29 @@ class Prepared:
             self.write(self.places["rows"] + copy * self.step, rows)
 
     def address(self, what):
-        """Of what is in every copy, the first one's."""
+        """The address of a place; if every copy has it, in the first copy, as Moving."""
         at = self.places[what]
         return (Moving if at >= self.places["rows"] and what[0] != "weight" else int)(self.begin + at)
 
     def memory(self, what, n_bytes, copy=0, part=0):
-        """What lies there, as a ctypes array of bytes."""
+        """The bytes at a place, as a ctypes array."""
         at = self.address((what, part) if what in ("x", "y", "weight") else what)
         return (ctypes.c_uint8 * n_bytes).from_address(at + copy * self.step)
 
     # ---- Results -----------------------------------------------------------------------------------------------------
 
     def reset(self):
-        """Brings the inputs back and poisons the outputs. The next call uses the first copy."""
+        """Restores the inputs and poisons the outputs. The next call uses the first copy."""
         self.next_copy.value = 0
         if self.is_kv:
             first = self.y[0].at  # all outputs follow
             ctypes.memset(self.begin + first, 0xff, len(self.memory_map) - first)
         elif not self.in_place:
-            ctypes.memset(self.begin + self.places["outputs"], 0xff, self.tensor_bytes)  # NaN in every storage
+            ctypes.memset(self.begin + self.places["outputs"], 0xff, self.tensor_bytes)  # NaN in every dtype
         self.fill_x(self.n_copies if self.is_shift else 1)
 
     def outputs(self):
-        """What lies in each part of the first copy (a shift: of the last layer), at most 64 tokens of it."""
+        """The result: bytes of each tensor in the first copy (a shift: in the last layer), of at most 64 tokens."""
         n, last = min(self.tokens, MOST_TOKENS), self.tokens - 1
         tokens = [i * last // max(n - 1, 1) for i in range(n)]
         begin, found = (self.n_copies - 1) * self.step * self.is_shift, []
@@ -253,50 +254,50 @@ class Prepared:
             found.append(b"".join(self.memory_map[start:start + size] for start in starts))
         return found
 
-    def keep(self, way):
-        """This way's result is right, and others are compared with it."""
+    def set_expected(self, call):
+        """Makes this call; other results are compared with its result."""
         self.reset()
-        way.seconds(1)
-        self.kept = self.outputs()
+        call.seconds(1)
+        self.expected = self.outputs()
 
     def difference(self):
-        """Of the outputs from what is right, in parts of a head's root mean square."""
-        return max(difference(dtype, part["head_dim"], right, others) for part, dtype, right, others
-                   in zip(self.parts, self.dtypes, self.kept, self.outputs()))
+        """The largest difference of the outputs from the expected ones, in parts of a head's root mean square."""
+        return max(difference(dtype, part["head_dim"], expected, others) for part, dtype, expected, others
+                   in zip(self.parts, self.dtypes, self.expected, self.outputs()))
 
-    def try_way(self, way):
-        """The same of one call on poisoned outputs."""
+    def error_of(self, call):
+        """Poisons the outputs, makes this call, and returns the difference."""
         self.reset()
-        way.seconds(1)
+        call.seconds(1)
         return self.difference()
 
-    # ---- Ways --------------------------------------------------------------------------------------------------------
+    # ---- Calls -------------------------------------------------------------------------------------------------------
 
-    def way(self, name, library, target=""):
-        """None where this work has no such way: run or bound, Halyard's (a shift is bound); gcc or clang, a C loop; a
-        ceiling's."""
+    def call(self, name, library, target=""):
+        """A Call by its name, or None if this case has none: "run" or "bound" of a library of Halyard (a shift has only
+        "bound"); "gcc" or "clang", a C loop; a name of CEILINGS."""
         if name == "bound" or name == "run" and not self.is_shift:
-            return self.call(name, library, target)
+            return self.halyard_call(name, library, target)
         if name in Library.native.loops:
-            return self.loop(Library.native.loops[name])
+            return self.loop_call(Library.native.loops[name])
         if name in CEILINGS:
             in_c = "bench_" + CEILINGS[name].format(dtype=self.dtype) + "_in_place" * bool(self.in_place)
             found = [getattr(loops, in_c) for loops in Library.native.loops.values() if hasattr(loops, in_c)]
-            return self.ceiling(found[0]) if found else None
+            return self.ceiling_call(found[0]) if found else None
         return None
 
-    def loop(self, loops):
-        """A rotation's takes all heads, and the KV path's a part."""
+    def loop_call(self, loops):
+        """The C loop: one step that rotates all heads, or in the KV path a step for each tensor."""
         common = {"tokens": self.tokens, "cos": self.address("cos"), "sin": self.address("sin")}
-        way = self.pairing if self.pairing == self.out_pairing else f"{self.pairing}_to_{self.out_pairing}"
+        pairing = self.pairing if self.pairing == self.out_pairing else f"{self.pairing}_to_{self.out_pairing}"
         if self.n_slots == 0:
-            head_dim, function = self.parts[0]["head_dim"], f"bench_rotate_{way}_{self.dtype}"
+            head_dim, function = self.parts[0]["head_dim"], f"bench_rotate_{pairing}_{self.dtype}"
             made = make("bench_loop", x=self.address("rows"), y=self.address("outputs"), head_dim=head_dim,
                         heads=self.row_elements // head_dim, rotary_dim=self.rotary_dim, **common)
-            return Way(self, [(getattr(loops, function + "_in_place" * self.in_place), made, None)])
+            return Call(self, [(getattr(loops, function + "_in_place" * self.in_place), made, None)])
         steps, same = [], ("stride_head", "heads", "head_dim", "rotary_offset", "norm_size")
         for p, (part, dtype) in enumerate(zip(self.parts, self.dtypes)):
-            function = f"bench_{'shift' if self.is_shift else f'kv_{way}'}_{dtype}"
+            function = f"bench_{'shift' if self.is_shift else f'kv_{pairing}'}_{dtype}"
             function += "_hadamard" * (self.hadamard and part["is_cached"])
             steps.append((getattr(loops, function), make(
                 "bench_loop", x=self.address(("x", p)), y=self.address(("y", p)), stride_token=self.row_elements,
@@ -304,19 +305,19 @@ class Prepared:
                 rotary_dim=self.rotary_dim * part["rotates"], eps=EPS, r=1 / SCALE,
                 slots=self.address("slots") if part["is_cached"] else None, **common,
                 **{key: part[key] for key in same}), None))
-        return Way(self, steps)
+        return Call(self, steps)
 
-    def ceiling(self, function):
-        """On all that lies in x and y, or in place on the rotary columns of each head."""
+    def ceiling_call(self, function):
+        """A ceiling on all bytes of x and y, or in place on the rotary columns of each head."""
         head, columns = (n * BYTES[self.dtype] for n in (self.parts[0]["head_dim"], self.rotary_dim))
         if not self.in_place or columns == head:
             head = columns = self.tensor_bytes
-        return Way(self, [(function, make(
+        return Call(self, [(function, make(
             "bench_ceiling", x=self.address("rows"), y=self.address("outputs"), n_rows=self.tensor_bytes // head,
             row_bytes=columns, stride=head), None)])
 
-    def call(self, name, library, target):
-        """A run or a bound run of Halyard's."""
+    def halyard_call(self, name, library, target):
+        """A run or a bound run of a library."""
         kind, first = self.angles, max(self.first_position, 0)
         last = max(*self.positions, N_POSITIONS - 1)
         angles = (library.angles(kind, self.rotary_dim, -1 << 31, 1 << 32) if self.is_shift else
@@ -327,15 +328,15 @@ class Prepared:
             target=ctypes.create_string_buffer(target.encode()) if target else None))
         self.stack.callback(library.destroy, "plan", plan)
         args = self.run_args(angles)
-        function, called = library.function("run"), plan
+        function, first_argument = library.function("run"), plan
         if name == "bound":
-            function, called = library.function("run_bound"), library.create("bind_run", plan, args)
-            self.stack.callback(library.destroy, "bound_run", called)
+            function, first_argument = library.function("run_bound"), library.create("bind_run", plan, args)
+            self.stack.callback(library.destroy, "bound_run", first_argument)
             args = self.bound_args(args)
-        return Way(self, [(function, called.value, args)], library.function("get_plan_target")(plan).decode())
+        return Call(self, [(function, first_argument.value, args)], library.function("get_plan_target")(plan).decode())
 
     def describe(self, part):
-        """A tensor of the plan, whose caches have pages of [16, heads, head_dim]."""
+        """The plan's description of a tensor. Its cache has pages of [16, heads, head_dim]."""
         kv, head = {"no_rotation": not part["rotates"]}, head_size(self.cache, part["head_dim"])
         if part["norm_size"]:
             kv["norm"] = make("halyard_norm_desc", weight_dtype=DTYPES["bf16"], eps=EPS, unit_offset=self.unit_offset,
@@ -354,7 +355,7 @@ class Prepared:
                     head_dim=part["head_dim"], rotary_offset=part["rotary_offset"], kv=make("halyard_kv_desc", **kv))
 
     def tensor(self, name, p):
-        """Keys that move are only in the cache."""
+        """The run's tensor x or y number p. In a shift, keys are only in the cache, so it has no data."""
         part, view = self.parts[p], (self.x if name == "x" else self.y)[p]
         return make("halyard_tensor", dtype=DTYPES[self.dtype], data=None if self.is_shift else self.address((name, p)),
                     shape=(1, self.tokens, part["heads"], head_size(self.dtype, part["head_dim"])),
@@ -374,25 +375,25 @@ class Prepared:
         pointers = lambda tensors: array(tensor.kept["data"] for tensor in tensors.kept)
         made = make("halyard_bound_run_args", positions=args.kept["positions"].data, n_tensors=args.n_tensors,
                     x=pointers(args.kept["x"]), y=pointers(args.kept["y"]), kv=args.kept["kv"])
-        made.kept["positions"] = args.kept["positions"]  # whose data may be its own
+        made.kept["positions"] = args.kept["positions"]  # keeps the memory of its data alive
         return made
 
     def moved_to(self, position):
-        """Consecutive ones from there on."""
+        """Consecutive positions that begin with this one."""
         return make("halyard_positions", type=CONSTANTS["INT64"], consecutive=1, shape=(1, 1), strides=(1, 1),
                     data=array([position]))
 
     def kv_args(self):
         stages = []
         for p, part in enumerate(self.parts):
-            brought = {}
+            arrays = {}
             if part["norm_size"]:
-                brought |= {"weight": self.address(("weight", p)), "n_weights": part["norm_size"]}
+                arrays |= {"weight": self.address(("weight", p)), "n_weights": part["norm_size"]}
             if part["is_cached"]:
-                brought["cache"] = self.address(("y", p))
+                arrays["cache"] = self.address(("y", p))
                 if self.cache == "e4m3":
-                    brought |= {"scales": self.address("scale"), "n_scales": 1}
-            stages.append(make("halyard_stages", **brought))
+                    arrays |= {"scales": self.address("scale"), "n_scales": 1}
+            stages.append(make("halyard_stages", **arrays))
         slots = make("halyard_slots", type=CONSTANTS["INT64"], data=self.address("slots"), shape=(1, self.tokens),
                      strides=(self.tokens, 1), scratch=self.address("scratch"), scratch_bytes=self.n_slots // 8 + 1)
         return make("halyard_kv_args", stages=array(stages), slots=slots,

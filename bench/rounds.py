@@ -1,4 +1,4 @@
-"""Times several things on a noisy machine in interleaved rounds: each of them in every round, in an order that changes.
+"""Times several subjects on a noisy machine in interleaved rounds: each subject in every round, in changing order.
 Medians over the rounds are compared."""
 
 import dataclasses
@@ -12,14 +12,14 @@ import typing
 
 class Effort(typing.NamedTuple):
     n_rounds: int
-    seconds_each: float  # the least that one subject is given in one round
+    seconds_each: float  # the least time of a subject in a round
 
 
 QUICK, THOROUGH, PAIRED = Effort(9, 1e-3), Effort(11, 4e-3), Effort(41, 2e-3)
 
 
 class Timing(typing.NamedTuple):
-    """In seconds; the spread is half the range between the quartiles."""
+    """Seconds of a call; the spread is half the distance between the quartiles."""
     median: float
     spread: float
     fastest: float
@@ -33,13 +33,13 @@ class Timing(typing.NamedTuple):
 
 
 def ratios(some, others):
-    """Of times in the same rounds, so that what disturbs a whole round cancels out."""
+    """The ratios of times in the same round, in which a disturbance of the whole round cancels out."""
     return [a / b for a, b in zip(some, others)]
 
 
 def interval_of_median(values):
-    """(low, median, high): the median of what the values were drawn from is outside in one of a thousand cases,
-    whatever their distribution is (order statistics)."""
+    """(low, median, high) of values: a 99.9 % confidence interval of the median of their distribution, whatever that is
+    (order statistics)."""
     values, n = sorted(values), len(values)
     rank = max(0, math.floor(n / 2 - 1.65 * math.sqrt(n)))
     return values[rank], statistics.median(values), values[n - 1 - rank]
@@ -49,11 +49,11 @@ def interval_of_median(values):
 class Subject:
     """Something to time."""
     name: str
-    time: typing.Callable  # of a number of calls: the seconds that they took
+    time: typing.Callable  # makes n calls and returns the seconds that they took
     seconds: list = dataclasses.field(default_factory=list)  # of one call, in each round
-    about: dict = dataclasses.field(default_factory=dict)  # what else is known of it
+    about: dict = dataclasses.field(default_factory=dict)  # the row's fields about it, such as its kind and error
     n_calls: int = 1  # in each round
-    n_rounds: float = math.inf  # from then on it sits out
+    n_rounds: float = math.inf  # it is timed in the first n_rounds only
 
     def timing(self):
         first, median, third = statistics.quantiles(self.seconds, n=4, method="inclusive")
@@ -61,7 +61,7 @@ class Subject:
 
 
 def timer_of(*functions, clock=time.perf_counter):
-    """The `time` of calls of Python functions, in turn."""
+    """A Subject's `time`, which calls these Python functions in a cycle."""
     calls = itertools.cycle(functions)
 
     def seconds(n):
@@ -74,8 +74,8 @@ def timer_of(*functions, clock=time.perf_counter):
 
 
 def find_n_calls(subject, seconds_each):
-    """How many calls take at least that long, and how long they take. One interruption must not make too few calls look
-    enough: a single call after another subject's is not a hot one."""
+    """(n_calls, seconds): how many calls take at least seconds_each, and how long they take. Three attempts must agree,
+    because an interruption can make too few calls last long enough."""
     n_calls, n_long_enough = 1, 0
     while True:
         seconds = subject.time(n_calls)
@@ -88,8 +88,8 @@ def find_n_calls(subject, seconds_each):
 
 
 def measure(subjects, effort):
-    """Times every subject in each round. One whose single call takes more than twenty times its share sits out all
-    rounds but three."""
+    """Times every subject in each round. A subject whose calls take more than 20 * seconds_each is timed in just three
+    rounds."""
     for subject in subjects:
         subject.n_calls, seconds = find_n_calls(subject, effort.seconds_each)
         subject.n_rounds = 3 if seconds > 20 * effort.seconds_each else effort.n_rounds
@@ -97,22 +97,21 @@ def measure(subjects, effort):
 
 
 def take_rounds(subjects, n_rounds):
-    """Has each subject make its calls in each of n_rounds."""
+    """Times the subjects in n_rounds rounds; each has n_calls set."""
     order, shuffle = list(subjects), random.Random(1).shuffle
     for subject in subjects:
         subject.seconds = []
     for i in range(n_rounds):
         shuffle(order)
         for subject in [subject for subject in order if i < subject.n_rounds]:
-            # The subject before has cooled caches and clocks down: a quarter of the time warms them up again.
+            # Warm up: the previous subject has replaced the contents of the CPU's caches.
             if subject.n_calls >= 4:
                 subject.time(subject.n_calls // 4)
             subject.seconds.append(subject.time(subject.n_calls) / subject.n_calls)
 
 
 def measure_pairs(pairs, effort):
-    """Times pairs of subjects that are to be compared with each other: one right after the other, each of them first in
-    half of the rounds."""
+    """Times each pair of subjects one right after the other, each of the two first in half of the rounds."""
     for a, b in pairs:
         a.n_calls = b.n_calls = max(find_n_calls(subject, effort.seconds_each)[0] for subject in (a, b))
         a.seconds, b.seconds = [], []

@@ -1,12 +1,12 @@
-"""The tables of a run, for readers, from what --json writes."""
+"""Formats rows, as --json writes them, as tables for readers."""
 
-from measure import find, loses, timing_of
+from measure import find_rival, loses, timing_of
 
-NOISY = 0.1  # a spread that is more than this part of its median
+NOISY = 0.1  # a relative spread above this is noise
 
 
 def times(row, rival):
-    """How many times as long as Halyard a rival takes: "3.21"; a dash where that is not known."""
+    """The rival's time divided by Halyard's, such as "3.21"; a dash if there is no such rival."""
     return f"{rival['median_seconds'] / row['median_seconds']:.2f}" if rival else "-"
 
 
@@ -19,7 +19,7 @@ def best_peer(row):
 
 
 def show_time(row):
-    """In microseconds."""
+    """A row's time and spread in microseconds."""
     return f"{row['median_seconds'] * 1e6:.3f} +- {row['spread_seconds'] * 1e6:8.3f}"
 
 
@@ -28,15 +28,15 @@ def show_ceiling(row):
 
 
 def align(rows, columns):
-    """Lines of {head: cell of a row}; the first column is to the left, the others are to the right."""
+    """Lines of text. `columns` is {head: function from a row to its cell}; the first column is left-aligned."""
     cells = [[*columns], *([cell(row) for cell in columns.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells)]
     return ["  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]) for first, *others in cells]
 
 
 def columns_of(rows):
-    """Those of which some row has something."""
-    of = lambda kind, name=None: lambda row: times(row, find(row, kind, name))
+    """The columns in which some row has a value, as align takes them."""
+    of = lambda kind, name=None: lambda row: times(row, find_rival(row, kind, name))
     loops = {f"x {rival['name'].split()[0]} loop": of("loop", rival["name"])
              for row in rows for rival in row["rivals"] if rival["kind"] == "loop"}
     columns = {"row": lambda row: row["name"], "time, us": show_time,
@@ -57,7 +57,7 @@ def say_wrong(row):
 
 
 def format_rows(rows):
-    """Rows in which a loop or a peer is faster come first. A noisy machine gets a warning."""
+    """Rows in which a C loop or a peer is faster come first. The last line warns of a noisy machine."""
     rows = sorted(rows, key=lambda row: not loses(row))
     n_lost = sum(map(loses, rows))
     head, *lines = align(rows, columns_of(rows))
@@ -80,9 +80,9 @@ def format_peers(listed):
 
 
 def format_builds(found):
-    """Times, and of another build in the same rounds: by how much its times differ."""
+    """The times of this build, and by how much the other build's times differ in the same rounds."""
     return "\n".join(align(found, {
-        "row": lambda one: f"{one[1].name} {one[1].way}", "time, us": lambda one: f"{one[0].median * 1e6:.3f}",
+        "row": lambda one: f"{one[1].name} {one[1].contender}", "time, us": lambda one: f"{one[0].median * 1e6:.3f}",
         "the other's": lambda one: say_difference(one[1])}))
 
 

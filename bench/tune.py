@@ -1,10 +1,10 @@
 """Finds better schedules for this CPU: ./run tune [--kernels GLOB] [--minutes M] [--shapes NAME...] [--target NAME]
 
-The numbers of a kernel's schedule are varied, those of one group of loops after the other. Each variant is a
-libhalyard.so of its own. It is checked as the tests check kernels, and timed beside the default, in interleaved
-rounds on the same memory. One that wins beyond noise and loses nowhere goes into generators/schedules/<cpu>.json,
-which the next build takes. Run nothing else on the machine meanwhile. Exit status: 0 done; 1 something failed; 2
-wrong usage; 130 interrupted.
+The tuner varies the numbers of a kernel's schedule, those of one loop after the other. Each variant is a libhalyard.so
+of its own. It is checked as the tests check kernels, and timed beside the default, in interleaved rounds on the same
+memory. A variant that is faster beyond noise, and slower on no shape, goes into generators/schedules/<cpu>.json, which
+the next build reads. Run nothing else on the machine meanwhile. Exit status: 0 done; 1 an error; 2 wrong usage; 130
+interrupted.
 """
 
 import argparse
@@ -24,33 +24,33 @@ import typing
 
 from files import Failed, load_json, save_json, show_progress
 from machine import ROOT, find_caches, find_commit, read_cpuinfo
-from measure import copies_of, keep_right
+from measure import copies_of, set_expected
 from native import Library
 from prepared import Prepared
 from rounds import Effort, Subject, interval_of_median, measure, ratios
-from works import Work, part_of, read_models
+from works import RotationCase, read_models, with_heads
 
 sys.path.insert(1, str(ROOT / "generators/emit"))
 import emit  # noqa: E402
 import read_kernels  # noqa: E402
 import tuned_schedules  # noqa: E402
 
-# For hot shapes and for cold ones, of which a call takes longer. Rounds are short, so that few of them are interrupted.
-LOOK, DUEL = (Effort(25, 2e-4), Effort(7, 1e-3)), (Effort(201, 2e-4), Effort(41, 2e-3))
+# (effort for hot shapes, for cold shapes, whose calls take longer). Short rounds are seldom interrupted.
+PRESELECTION, FINAL = (Effort(25, 2e-4), Effort(7, 1e-3)), (Effort(201, 2e-4), Effort(41, 2e-3))
 FINALISTS = 3
-LEAST_GAIN, MOST_LOSS = 0.01, 0.01  # a schedule has to gain more than the one, and on no shape may lose the other
+LEAST_GAIN, MOST_LOSS = 0.01, 0.01  # the mean must gain more than this; no shape may lose this much
 PATIENCE = 60  # CPU seconds that a check may take
-MAKING_SHARE = 0.7  # of the time; the rest is for timing
+MAKING_SHARE = 0.7  # the share of the time for making variants; the rest is for timing them
 
 
-# ---- What is judged --------------------------------------------------------------------------------------------------
+# ---- Gains and losses -----------------------------------------------------------------------------------------------
 
 
 class Gain(typing.NamedTuple):
-    """How many times as fast: medians over the rounds."""
-    hot: float  # the geometric mean over the shapes that are in caches
-    noise: float  # what that may be off by
-    shapes: tuple  # (low, median, high) of each
+    """How many times as fast as the base a variant is: medians over the rounds."""
+    hot: float  # the geometric mean over the hot shapes
+    noise: float  # the uncertainty of hot
+    shapes: tuple  # (low, median, high) of each shape
 
     def is_better(self):
         return self.hot > 1 + max(self.noise, LEAST_GAIN) and not self.losses()
@@ -61,8 +61,9 @@ class Gain(typing.NamedTuple):
 
 
 def find_gain(base, other, control, hot):
-    """Of seconds of each shape and round. `control` is the base once more, and where it differs that is noise. `hot`:
-    which shapes count for the mean. A cold one is too noisy for it, and can only forbid a variant."""
+    """The Gain of `other` over `base`, both seconds by shape and round. `control` is a second copy of the base: its
+    difference from the base is noise. `hot` has the indices of the hot shapes, which make the mean; cold shapes are too
+    noisy for it, and can only forbid a variant."""
     def mean(some):
         in_rounds = zip(*(ratios(base[i], some[i]) for i in hot))
         return interval_of_median([statistics.geometric_mean(ratios_of_round) for ratios_of_round in in_rounds])
@@ -76,7 +77,7 @@ def find_gain(base, other, control, hot):
 
 
 def list_variants(listed, base, loops):
-    """All numbers of these loops beside the others of the base, the most alike first."""
+    """All combinations of the numbers of these loops, with the base's other numbers; nearest to the base first."""
     names = [name for name in base if listed.parameters[name].loops == loops]
     variants = [base | dict(zip(names, values))
                 for values in itertools.product(*(listed.parameters[name].values for name in names))]
@@ -86,14 +87,14 @@ def list_variants(listed, base, loops):
 
 
 def label(numbers, base):
-    """"elements_per_vector 8, hoist_rows 0": what differs."""
+    """The numbers that differ from the base: "elements_per_vector 8, hoist_rows 0"."""
     return ", ".join(f"{name} {value}" for name, value in numbers.items() if value != base[name])
 
 
 class Variant(typing.NamedTuple):
     numbers: dict
     path: pathlib.Path  # of its library
-    fault: str = ""
+    fault: str = ""  # why it cannot be used; empty: it passed its tests
 
 
 class Maker:
@@ -104,17 +105,18 @@ class Maker:
         self.emitter = emit.Emitter(recipe["generator"], recipe["compiler"])
 
     def link(self, *words):
-        # The variant is the first of two definitions, and so the one that is taken.
+        # The kernel is defined twice; the linker takes the first definition, the variant.
         subprocess.run([self.recipe["compiler"], "-Wl,-z,muldefs", *map(str, words), "-pthread"], check=True)
 
     def find_fault(self, command, **environment):
-        # A variant that hangs is ended by a signal, like one that crashes.
+        # ulimit ends a variant that hangs by a signal, like one that crashes.
         done = subprocess.run(["sh", "-c", f'ulimit -t {PATIENCE} && exec "$@"', "sh", *map(str, command)], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | environment)
         said = re.search(rf"{self.kernel.name}:? ([^-].*?)(?= =====|$)", " ".join(done.stdout.split()))
         return "" if done.returncode == 0 else said[1][:250] if said else f"failed with status {done.returncode}"
 
     def make(self, numbers):
+        """The Variant with these numbers: emitted, checked, and linked if it has no fault."""
         folder = self.folder / str(next(self.made))
         folder.mkdir()
         library, program = folder / "libhalyard.so", folder / "check"
@@ -136,52 +138,53 @@ class Maker:
         return Variant(numbers, library, fault)
 
     def make_all(self, many, until):
-        """As many as there is time for."""
+        """Variants of `many`, as many as there is time for."""
         begin = lambda numbers: self.make(numbers) if time.monotonic() < until else None
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             return [variant for variant in pool.map(begin, many) if variant]
 
 
-# ---- Works and times -------------------------------------------------------------------------------------------------
+# ---- Cases and times -------------------------------------------------------------------------------------------------
 
 
 def list_rows(kernel, models):
-    """Of each pair of head_dim and rotary_dim a decoding step and a batch, which are hot, and a prompt in no cache."""
+    """The cases on which a kernel is timed: for each head_dim and rotary_dim a decoding step and a batch, both hot; for
+    the first model also a cold prompt."""
     if kernel.op == "rows_phase":
-        one_head = part_of(models[0], "-one-head", 1)  # which costs little beside its rows
-        return [Work(one_head, tokens, "f32", angles="phase") for tokens in (1, 64, 512)]
+        one_head = with_heads(models[0], "-one-head", 1)  # so that making rows takes most of the time
+        return [RotationCase(one_head, tokens, "f32", angles="phase") for tokens in (1, 64, 512)]
     models = list({(m.head_dim, m.rotary_dim): m for m in reversed(models)
                    if (m.pairing, m.out_pairing) == (kernel.pairing, kernel.out_pairing)}.values())[::-1]
     how = {"dtype": kernel.dtype, "in_place": kernel.place == "in_place"}
-    return ([Work(model, tokens, **how) for model in models for tokens in (1, 64)] +
-            [Work(model, 512, **how, cold=True) for model in models[:1]])
+    return ([RotationCase(model, tokens, **how) for model in models for tokens in (1, 64)] +
+            [RotationCase(model, 512, **how, cold=True) for model in models[:1]])
 
 
 def time_variants(rows, target, libraries, effort):
-    """The seconds of each library, row and round. This thread stays on one CPU meanwhile."""
+    """Seconds by library, row and round. Pins this thread to one CPU meanwhile."""
     seconds, cpus = [[] for _ in libraries], os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cpus)})
     try:
         for row in rows:
             show_progress(f"timing {len(libraries)} variants on {row.name}")
-            work, subjects = Prepared(row.described()), []
-            keep_right(row, work, libraries[0])
+            prepared, subjects = Prepared(row.described()), []
+            set_expected(row, prepared, libraries[0])
             for library in libraries:
-                way = work.way("run", library, target)
-                subjects.append(Subject(row.name, way.seconds))
-                if work.try_way(way) > 0:
+                call = prepared.call("run", library, target)
+                subjects.append(Subject(row.name, call.seconds))
+                if prepared.error_of(call) > 0:
                     raise Failed(f"{row.name}: a variant that passed its check gives a wrong result")
             measure(subjects, effort[row.cold])
             for own, subject in zip(seconds, subjects):
                 own.append(subject.seconds)
-            work.close()
+            prepared.close()
     finally:
         os.sched_setaffinity(0, cpus)
     return seconds
 
 
 class Tuner:
-    """Of one kernel."""
+    """Tunes one kernel."""
 
     def __init__(self, listed, kernel, models, maker):
         self.listed, self.kernel, self.maker = listed, kernel, maker
@@ -194,32 +197,33 @@ class Tuner:
         self.base = self.candidate = self.default
 
     def compare(self, base, others, effort):
-        """The Gain of each over the base, of which two copies are timed."""
+        """The Gain of each of `others` over the base. The base is timed twice, to see the noise."""
         with copies_of(base, base, *others) as libraries:
             base, control, *seconds = time_variants(self.rows, self.kernel.target.name, libraries, effort)
         return [find_gain(base, other, control, self.hot) for other in seconds]
 
     def vary(self, numbers, until):
+        """Makes and times variants with these numbers; the fastest becomes the base if it is better."""
         show_progress(f"{self.kernel.name}: making {len(numbers)} variants")
         made = self.maker.make_all(numbers, until)
         self.tried += len(made)
         self.refused += [variant for variant in made if variant.fault]
         alive = [variant for variant in made if not variant.fault]
         if len(alive) > FINALISTS:
-            gains = self.compare(self.base, alive, LOOK)
+            gains = self.compare(self.base, alive, PRESELECTION)
             best = sorted(range(len(alive)), key=lambda i: -gains[i].hot)[:FINALISTS]
             alive = [alive[i] for i in best]
         if alive:
-            gains = self.compare(self.base, alive, DUEL)
+            gains = self.compare(self.base, alive, FINAL)
             gain, winner = max(zip(gains, alive), key=lambda both: (both[0].is_better(), both[0].hot))
             if gain.is_better():
                 self.base = self.candidate = winner
             elif self.candidate is self.default:
-                self.candidate = winner  # to say by how much it does not win
+                self.candidate = winner  # so that the report has the gain of the best variant
 
     def tune(self, until):
-        """The best candidate and its Gain over the default. The fastest of many was lucky too, so it is timed anew,
-        three times, and the least gain counts."""
+        """The best candidate and its Gain over the default. The fastest of many variants was also lucky, so it is timed
+        three times more, and the smallest gain counts."""
         loops = list(dict.fromkeys(self.listed.parameters[name].loops for name in self.kernel.parameters))
         for i, some in enumerate(loops):
             n, *later = (len(list_variants(self.listed, self.base.numbers, each)) for each in loops[i:])
@@ -228,15 +232,15 @@ class Tuner:
                       now + MAKING_SHARE * (until - now) * n / max(n + sum(later), 1))
         if self.candidate is self.default:
             raise Failed(f"{self.kernel.name}: there was time for no variant")
-        gains = [self.compare(self.default, [self.candidate], DUEL)[0] for _ in range(3)]
+        gains = [self.compare(self.default, [self.candidate], FINAL)[0] for _ in range(3)]
         return self.candidate, min(gains, key=lambda gain: (gain.is_better(), gain.hot))
 
 
 # ---- The run ---------------------------------------------------------------------------------------------------------
 
 
-def say(tuner, candidate, gain):
-    """A line for a kernel, and one for each shape."""
+def print_result(tuner, candidate, gain):
+    """Prints a line for the kernel, one for each shape, and one for each refused variant."""
     what = label(candidate.numbers, tuner.default.numbers)
     slower = ", ".join(tuner.rows[i].name for i in gain.losses())
     words = "gain {} by {}" if gain.is_better() else "default kept: best candidate {} by {}"
@@ -252,8 +256,8 @@ def say(tuner, candidate, gain):
     sys.stdout.flush()
 
 
-def keep(path, cpu, tuner, candidate, gain, more):
-    """Writes the kernel's entry, or removes one where nothing is better than the default."""
+def save_entry(path, cpu, tuner, candidate, gain, more):
+    """Writes the kernel's entry, or removes an old one if the candidate is not better than the default."""
     schedules = load_json(path) if path.exists() else {}
     kernels = schedules.get("kernels", {})
     kernels.pop(tuner.kernel.name, None)
@@ -270,7 +274,7 @@ def keep(path, cpu, tuner, candidate, gain, more):
 
 
 def find_kernels(listed, options, library):
-    """Those that models need in caches: none needs strided kernels, and memory bounds those that store past caches."""
+    """The kernels to tune. No model needs strided kernels, and memory limits kernels whose stores bypass the caches."""
     target = options.target or next(name for name, words in library.targets.items() if "active" in words)
     if "supported" not in library.targets.get(target, ()):
         raise Failed(f'this machine can\'t run "{target}"')
@@ -301,16 +305,16 @@ def run(options):
     more = {"halide": recipe["halide"], "commit": find_commit(), "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "command": " ".join(["./run tune", *sys.argv[1:]])}
     print(f"{cpu['cpu']} ({name}), {cpu['caches']}; Halyard {more['commit']}, Halide {more['halide']}, {more['date']}")
-    print("Gains: medians over the rounds, and between what they lie in 999 of 1,000 cases. Noise is half of that,\n"
-          "or by how much two copies of the default differ.\n", flush=True)
+    print("Gains: medians over the rounds, and their 99.9 % intervals. Noise: half of the interval, or the difference\n"
+          "between two copies of the default.\n", flush=True)
     end, n_better = time.monotonic() + 60 * options.minutes, 0
     for i, kernel in enumerate(kernels):
         now = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             tuner = Tuner(listed, kernel, models, Maker(recipe, kernel, folder))
             candidate, gain = tuner.tune(now + (end - now) / (len(kernels) - i))
-            say(tuner, candidate, gain)
-            keep(options.output / f"{name}.json", cpu, tuner, candidate, gain, more)
+            print_result(tuner, candidate, gain)
+            save_entry(options.output / f"{name}.json", cpu, tuner, candidate, gain, more)
         n_better += gain.is_better()
     print(f"\n{n_better} of {len(kernels)} kernels have a better schedule than the default"
           + (f", in {options.output / name}.json. ./run build takes it." if n_better else "."))

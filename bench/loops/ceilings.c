@@ -1,6 +1,6 @@
-// The loops that set a row's ceilings. Memory's: copies or multiplications of the bytes that a rotation reads and
-// writes. The conversion's, of 16-bit elements: each is read, widened to f32, rounded back and written. Elements stay
-// as they are; x and y may be the same. loops.c includes this, after loop.c.
+// The loops that set a row's ceilings. Memory ceiling: copies or multiplications of the bytes that a rotation reads and
+// writes. Conversion ceiling: each 16-bit element is read, widened to f32, rounded back and written. Elements keep
+// their values; x and y may be the same memory. loops.c includes this, after loop.c.
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -27,7 +27,7 @@
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-// Nothing that the compiler could see through happens to it.
+// Hides the vector from the optimiser, which would otherwise remove a conversion there and back.
 #define KEEP(vector) __asm__("" : VECTOR_REGISTER(vector))
 
 typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES)));
@@ -62,8 +62,8 @@ ALWAYS_INLINE words through_f16(words x, floats factor) {
 }
 
 #ifdef __AVX512BF16__
-/// By an instruction that takes subnormals for zeros, which no kernel may use. A ceiling may, because it asks only what
-/// conversion costs.
+/// Uses an instruction that flushes subnormals to zero, which Halyard's kernels cannot use. A ceiling can, because it
+/// measures only what conversion costs.
 ALWAYS_INLINE words through_bf16(words x, floats factor) {
     (void)factor;
     words low = (words)_mm512_unpacklo_epi16((__m512i){0}, (__m512i)x);  // zeros and an element are the element widened
@@ -74,7 +74,7 @@ ALWAYS_INLINE words through_bf16(words x, floats factor) {
     return (words)_mm512_permutexvar_epi64(order, (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
 }
 #else
-/// In words of two elements, so that none has to change its lane.
+/// Converts the two elements of each 32-bit word in place, so that no element changes its lane.
 ALWAYS_INLINE words through_bf16(words x, floats factor) {
     (void)factor;
     words low = x << 16, high = x & 0xffff0000;
@@ -108,7 +108,7 @@ ALWAYS_INLINE void change_row(const char *x, char *y, int64_t n, change_fn *chan
     }
 }
 
-/// A loop over few vectors costs more than they do: so there are loops for rows of one, two and four.
+/// For rows of one, two or four vectors the length is a constant, because loop overhead would dominate.
 ALWAYS_INLINE void change_rows(const char *x, char *y, int64_t n_rows, int64_t row_bytes, int64_t stride,
                                change_fn *change) {
     for (int64_t row = 0; row < n_rows; row++, x += stride, y += stride) {
@@ -138,7 +138,7 @@ BENCH_LOOP(memcpy) {
         change_rows(all->x, all->y, all->n_rows, all->row_bytes, all->stride, change);                                 \
         return 0;                                                                                                      \
     }
-// Past the caches, which CPUs of x86 alone do; all that is given is one row.
+// Stores that bypass the CPU's caches, on x86 only; all rows are treated as one.
 #if VECTOR_BYTES > 16
 #define STREAMED(name, change)                                                                                         \
     BENCH_LOOP(name) {                                                                                                 \

@@ -1,10 +1,10 @@
-// The KV path as the author of an engine would write it in C, in one pass over each head: norm, rotation,
-// conversion, store by slot; and keys that move in the cache. Slots are not checked. Sums have 16 partial sums, so that
-// the compiler can make vectors of them. loops.c includes this, after ceilings.c.
+// The KV path as the author of an engine would write it in C, in one pass over each head: norm, rotation, conversion,
+// store by slot; and the re-rotation of cached keys. Slots are not checked. Sums are made of 16 partial sums, so that
+// the compiler can vectorise them. loops.c includes this, after ceilings.c.
 #include <math.h>
 
-/// Rounds to nearest even and saturates, but for NaN. Below 2^-6 numbers are multiples of 2^-9, which adding 2^14
-/// leaves at the end.
+/// Rounds to nearest even and saturates; NaN is not handled. Numbers below 2^-6 are rounded to multiples of 2^-9:
+/// adding 2^14 leaves these in the low bits of the sum.
 static inline uint8_t to_e4m3(float value) {
     const union bits bits = {.value = value};
     const union bits magnitude = {.value = fabsf(value) > 448.0f ? 448.0f : fabsf(value)};
@@ -14,7 +14,7 @@ static inline uint8_t to_e4m3(float value) {
     return (uint8_t)((bits.word >> 24 & 0x80) | (magnitude.word < 0x3c800000 ? subnormal : normal));
 }
 
-/// bf16, or e4m3.
+/// Stores a value as bf16 or e4m3.
 ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3) {
     if (is_e4m3) {
         ((uint8_t *)y)[at] = to_e4m3(value);
@@ -23,7 +23,7 @@ ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3)
     }
 }
 
-/// What a call is specialised for, beside its part.
+/// A tensor, and what the code is specialised for. `part` is the tensor.
 struct kv {
     struct bench_loop part;
     int is_e4m3, is_interleaved;
@@ -38,8 +38,8 @@ ALWAYS_INLINE float normed(const struct kv *kv, const uint16_t *restrict x, int6
     return is_normed ? value * r * (load_bf16(&kv->part.weight[i]) + kv->part.weight_offset) : value;
 }
 
-ALWAYS_INLINE void pass(const struct kv *kv, const uint16_t *restrict x, void *restrict y, int64_t first, int64_t last,
-                        int is_normed, float r) {
+ALWAYS_INLINE void store_columns(const struct kv *kv, const uint16_t *restrict x, void *restrict y, int64_t first,
+                                 int64_t last, int is_normed, float r) {
     for (int64_t i = first; i < last; i++) {
         store_part(kv, y, i, normed(kv, x, i, is_normed, r));
     }
@@ -70,8 +70,8 @@ ALWAYS_INLINE float reciprocal_root(const uint16_t *restrict x, int64_t n, float
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
-ALWAYS_INLINE void take_kv(const struct kv given) {
-    const struct kv *const kv = &given;  // a copy, which no store can change
+ALWAYS_INLINE void run_kv(const struct kv given) {
+    const struct kv *const kv = &given;  // a local copy, so that stores cannot alias it
     const struct bench_loop *const part = &kv->part;
     const float *restrict const cos = part->cos, *restrict const sin = part->sin;
     const int64_t n_normed = part->norm_size, window = part->rotary_offset, end = window + part->rotary_dim;
@@ -85,18 +85,18 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
             void *const y = (char *)part->y + (row * part->heads + h) * part->head_dim * (kv->is_e4m3 ? 1 : 2);
             const float *const c = cos + t * (part->rotary_dim / 2), *const s = sin + t * (part->rotary_dim / 2);
             if (n_normed == 0) {
-                pass(kv, x, y, 0, window, 0, 1.0f);
+                store_columns(kv, x, y, 0, window, 0, 1.0f);
                 rotate(kv, x, y, c, s, 0, 1.0f);
-                pass(kv, x, y, end, part->head_dim, 0, 1.0f);
+                store_columns(kv, x, y, end, part->head_dim, 0, 1.0f);
                 continue;
             }
             const float r = reciprocal_root(x, n_normed, part->eps);
             if (n_normed == part->head_dim) {
-                pass(kv, x, y, 0, window, 1, r);
+                store_columns(kv, x, y, 0, window, 1, r);
                 rotate(kv, x, y, c, s, 1, r);
-                pass(kv, x, y, end, part->head_dim, 1, r);
-            } else {  // the norm ends where the window begins
-                pass(kv, x, y, 0, n_normed, 1, r);
+                store_columns(kv, x, y, end, part->head_dim, 1, r);
+            } else {  // MLA: the normed columns end where the rotated columns begin
+                store_columns(kv, x, y, 0, n_normed, 1, r);
                 rotate(kv, x, y, c, s, 0, 1.0f);
             }
         }
@@ -105,13 +105,14 @@ ALWAYS_INLINE void take_kv(const struct kv given) {
 
 #define KV(name, ...)                                                                                                  \
     BENCH_LOOP(kv_##name) {                                                                                            \
-        take_kv((struct kv){*(const struct bench_loop *)self, __VA_ARGS__});                                           \
+        run_kv((struct kv){*(const struct bench_loop *)self, __VA_ARGS__});                                           \
         return 0;                                                                                                      \
     }
 
-// ---- Keys that move to other positions -----------------------------------------------------------------------------
+// ---- Re-rotation of cached keys ------------------------------------------------------------------------------------
 
-/// Exact: the fields of an e4m3, in their place in a float, are 2^-120 of it, subnormals too. NaN is not looked for.
+/// Exact: the bits of an e4m3, shifted to the fields of a float, are 2^-120 times its value, subnormals too. NaN is not
+/// handled.
 static inline float from_e4m3(uint8_t x) {
     const union bits magnitude = {.word = (uint32_t)(x & 0x7f) << 20};
     const union bits scaled = {.value = magnitude.value * 0x1p120f};
@@ -144,8 +145,8 @@ ALWAYS_INLINE void shift_in_place(const struct bench_loop given, int is_e4m3) {
     }
 }
 
-/// Turns a head of n elements in f32.
-ALWAYS_INLINE void turn(float *restrict v, const float *restrict cos, const float *restrict sin, int64_t n) {
+/// Rotates a head of n elements in f32.
+ALWAYS_INLINE void rotate_head(float *restrict v, const float *restrict cos, const float *restrict sin, int64_t n) {
     for (int64_t k = 0; k < n / 2; k++) {
         const float v0 = v[k], v1 = v[k + n / 2];
         v[k] = v0 * cos[k] - v1 * sin[k];
@@ -159,12 +160,12 @@ ALWAYS_INLINE void turn(float *restrict v, const float *restrict cos, const floa
         return 0;                                                                                                      \
     }
 
-// ---- Records of ggml's q8_0. Heads of 128 are compiled as such -----------------------------------------------------
+// ---- Records of ggml's q8_0. head_dim 128 is compiled as a constant ------------------------------------------------
 
 enum { GROUP = 32, GROUP_BYTES = 34, LONGEST_HEAD = 256 };
 
-/// Each step takes neighbours and leaves sums before differences, so that after all steps numbers are where they were:
-/// compilers make vectors of it.
+/// A Hadamard transform. Each step reads neighbours and writes all sums before all differences, which compilers can
+/// vectorise; after all steps the elements are in their original order.
 ALWAYS_INLINE void transform(float *restrict v, int64_t n) {
     const float scale = 1.0f / sqrtf((float)n);
     float scaled[LONGEST_HEAD], *from = scaled, *to = v;
@@ -186,10 +187,10 @@ ALWAYS_INLINE void transform(float *restrict v, int64_t n) {
     }
 }
 
-/// Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
+/// Writes a head as q8_0 groups. Adding 1.5 * 2^23 leaves the rounded integer in the low bits of the sum.
 ALWAYS_INLINE void store_groups(uint8_t *restrict y, const float *restrict v, int64_t n) {
     for (int64_t first = 0; first < n; first += GROUP, y += GROUP_BYTES) {
-        union bits largest = {.word = 0};  // of numbers without a sign, the larger has the larger word
+        union bits largest = {.word = 0};  // magnitudes compare like their bits
         for (int64_t i = 0; i < GROUP; i++) {
             const union bits bits = {.value = v[first + i]};
             const uint32_t magnitude = bits.word & 0x7fffffff;
@@ -236,7 +237,7 @@ ALWAYS_INLINE uint8_t *record_of(const struct bench_loop *part, int64_t i, int64
     return (uint8_t *)part->y + row * (n / GROUP * GROUP_BYTES);
 }
 
-ALWAYS_INLINE void take_records(const struct bench_loop given, int is_shift, int is_transformed, int64_t n) {
+ALWAYS_INLINE void run_records(const struct bench_loop given, int is_shift, int is_transformed, int64_t n) {
     const struct bench_loop *const part = &given;
     for (int64_t i = 0; i < part->tokens * part->heads; i++) {
         float v[LONGEST_HEAD];
@@ -246,7 +247,7 @@ ALWAYS_INLINE void take_records(const struct bench_loop given, int is_shift, int
             if (is_transformed) {
                 transform(v, n);
             }
-            turn(v, part->cos, part->sin, n);
+            rotate_head(v, part->cos, part->sin, n);
         } else {
             load_part(part, i / part->heads, i % part->heads, v, n);
         }
@@ -261,9 +262,9 @@ ALWAYS_INLINE void take_records(const struct bench_loop given, int is_shift, int
     BENCH_LOOP(name) {                                                                                                 \
         const struct bench_loop *const given = self;                                                                   \
         if (given->head_dim == 128) {                                                                                  \
-            take_records(*given, is_shift, is_transformed, 128);                                                       \
+            run_records(*given, is_shift, is_transformed, 128);                                                       \
         } else {                                                                                                       \
-            take_records(*given, is_shift, is_transformed, given->head_dim);                                           \
+            run_records(*given, is_shift, is_transformed, given->head_dim);                                           \
         }                                                                                                              \
         return 0;                                                                                                      \
     }

@@ -30,7 +30,7 @@ static inline void store_bf16(uint16_t *y, float value) {
     *y = (uint16_t)((bits.word + 0x7fff + ((bits.word >> 16) & 1)) >> 16);
 }
 
-// Where the members of pair k lie in a head.
+// The index in a head of the two elements of pair k.
 #define HALF_0 k
 #define HALF_1 (k + pairs)
 #define INTERLEAVED_0 (2 * k)
@@ -54,7 +54,7 @@ static inline void store_bf16(uint16_t *y, float value) {
         }                                                                                                              \
     }
 
-#define NOT_INLINED __attribute__((noinline))  // GCC forgets what is restrict when it inlines
+#define NOT_INLINED __attribute__((noinline))  // GCC loses `restrict` when it inlines
 
 #define OUT_OF_PLACE(name, type, dtype, in, out)                                                                       \
     NOT_INLINED void halyard_loop_##name##_##dtype(                                                                    \

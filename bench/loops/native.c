@@ -13,20 +13,20 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Makes n calls, and returns for how many seconds this thread had a CPU meanwhile, which leaves out what others had.
- * They use the copies from *next on, where the calls of another way have stopped, so that none finds in a cache what
- * another has left there. -1 - status: a step failed. */
-BENCH_API double bench_seconds(struct bench_way *way, int64_t *next, int64_t n) {
+/* Makes n calls, and returns this thread's CPU time in seconds, which excludes other programs; -1 - status if a step
+ * failed. The calls use the copies of tensors from *next on, where another bench_call stopped, so that they do not find
+ * that call's data in the CPU's caches. */
+BENCH_API double bench_seconds(struct bench_call *call, int64_t *next, int64_t n) {
     const double start = now();
     for (int64_t i = 0; i < n; i++) {
-        if (way->copy != *next) {
-            for (int64_t p = 0; p < way->n_places; p++) {
-                *way->places[p] += (*next - way->copy) * way->stride;
+        if (call->copy != *next) {
+            for (int64_t p = 0; p < call->n_places; p++) {
+                *call->places[p] += (*next - call->copy) * call->stride;
             }
-            way->copy = *next;
+            call->copy = *next;
         }
-        *next = *next + 1 == way->n_copies ? 0 : *next + 1;
-        for (const struct bench_step *step = way->steps, *end = step + way->n_steps; step < end; step++) {
+        *next = *next + 1 == call->n_copies ? 0 : *next + 1;
+        for (const struct bench_step *step = call->steps, *end = step + call->n_steps; step < end; step++) {
             int64_t args[sizeof step->args / sizeof(int64_t)];
             memcpy(args, step->args, sizeof args);
             const int32_t status = step->function(step->self, args, NULL);

@@ -13,15 +13,16 @@ from prepared import EPS, SCALE
 BASE = 10000.0
 
 
-def take_kv_path(ready, work, prepared, done):
-    """A peer whose function is made ready to be called: its call, and what puts what it returns into memory."""
+def take_kv_path(ready, case, prepared, done):
+    """Peer.ready for the KV path: (its call, a function that copies the returned outputs to memory). `ready` compiles
+    the function, or returns it as it is."""
     import torch
 
     def words(what, count, dtype, part=0):
         n_bytes = int(count) * dtype.itemsize
         return torch.from_numpy(np.frombuffer(prepared.memory(what, n_bytes, 0, part), np.uint8)).view(dtype)
 
-    desc, bf16 = work.described(), torch.bfloat16
+    desc, bf16 = case.described(), torch.bfloat16
     tokens, row, parts, n = desc["tokens"], desc["row_elements"], desc["parts"], desc["rotary_dim"]
     cached = torch.uint8 if desc["cache"] == "e4m3" else bf16
     weights = [words("weight", part["norm_size"], bf16, i) if part["norm_size"] else None

@@ -1,7 +1,7 @@
-"""The peers of the bench: other libraries' RoPE, timed in the bench's process on the memory that Halyard works on.
+"""The peers of the bench: other libraries' RoPE, timed in the bench's process on the memory that Halyard uses.
 
-A peer makes its angles by its own recipe. A peer that takes caches gets what exporters put there: angles by Hugging
-Face's recipe in float32. What a peer makes once per model or once for all layers (caches, rows of cos and sin, compiled
+A peer computes angles in its own way. A peer that takes tables of cos and sin gets Hugging Face's, computed in float32,
+as exporters write them. What a peer makes once per model or once for all layers (tables, rows of cos and sin, compiled
 graphs) is made beforehand, untimed.
 """
 
@@ -33,16 +33,16 @@ BASE, MAX_POSITION = 10000.0, 32768
 
 
 class Refused(Exception):
-    """A peer can't do this work, and says why."""
+    """A peer cannot do this case; the text says why."""
 
 
 class Placed(types.SimpleNamespace):
-    """A rotation with its arrays: x and y of each copy are dense [tokens, heads, head_dim]. `done` is called when the
-    peer is no longer needed."""
+    """A rotation with its arrays: x and y of each copy are dense [tokens, heads, head_dim]. `done` takes functions that
+    are called when the peer is no longer needed."""
 
-    def __init__(self, work, prepared, done):
-        super().__init__(done=done, **work.about())
-        self.heads, self.type = work.model.heads, np.dtype(getattr(ml_dtypes, NAMES[self.dtype], NAMES[self.dtype]))
+    def __init__(self, case, prepared, done):
+        super().__init__(done=done, **case.about())
+        self.heads, self.type = case.model.heads, np.dtype(getattr(ml_dtypes, NAMES[self.dtype], NAMES[self.dtype]))
         self.shape = self.tokens, self.heads, self.head_dim
         array = lambda what, copy, dtype, shape: np.frombuffer(
             prepared.memory(what, int(np.prod(shape)) * dtype.itemsize, copy), dtype).reshape(shape)
@@ -51,7 +51,7 @@ class Placed(types.SimpleNamespace):
                        for i in range(prepared.n_copies)]
 
     def own_outputs(self):
-        """Where a peer that can't work in place writes: y, or one tensor of its own for all copies."""
+        """The outputs of a peer that cannot rotate in place: y; for cases in place one extra tensor for all copies."""
         own = np.frombuffer(mmap.mmap(-1, self.copies[0][0].nbytes), self.type).reshape(self.shape)
         return [own if self.in_place else y for x, y in self.copies]
 
@@ -65,21 +65,21 @@ def float32_rows(positions, rotary_dim):
     return np.cos(angles), np.sin(angles)
 
 
-# ---- Rotations: a function returns its calls, one for each copy, and the array where the first leaves its result -----
-# (None: it returns a tensor of PyTorch).
+# ---- Rotations: each function returns its calls, one for each copy, and the array that the first call writes ---------
+# (None: the call returns a PyTorch tensor).
 
 
-def onnx_runtime(work):
-    """Its own operator, which takes rows from caches by position; into memory of its own where the work is in place."""
+def onnx_runtime(case):
+    """Its RotaryEmbedding operator with cos_cache and sin_cache. It cannot rotate in place: see own_outputs."""
     import onnxruntime
     from onnx import TensorProto, helper
-    kind = helper.np_dtype_to_tensor_dtype(work.type)
-    x_shape, rows = [1, work.tokens, work.heads * work.head_dim], [MAX_POSITION, work.rotary_dim // 2]
-    inputs = {"x": (kind, x_shape), "position_ids": (TensorProto.INT64, [1, work.tokens]),
+    kind = helper.np_dtype_to_tensor_dtype(case.type)
+    x_shape, rows = [1, case.tokens, case.heads * case.head_dim], [MAX_POSITION, case.rotary_dim // 2]
+    inputs = {"x": (kind, x_shape), "position_ids": (TensorProto.INT64, [1, case.tokens]),
               "cos_cache": (kind, rows), "sin_cache": (kind, rows)}
-    partial = {} if work.rotary_dim == work.head_dim else {"rotary_embedding_dim": work.rotary_dim}
-    node = helper.make_node("RotaryEmbedding", list(inputs), ["y"], domain="com.microsoft", num_heads=work.heads,
-                            interleaved=int(work.pairing == "interleaved"), **partial)
+    partial = {} if case.rotary_dim == case.head_dim else {"rotary_embedding_dim": case.rotary_dim}
+    node = helper.make_node("RotaryEmbedding", list(inputs), ["y"], domain="com.microsoft", num_heads=case.heads,
+                            interleaved=int(case.pairing == "interleaved"), **partial)
     infos = [helper.make_tensor_value_info(name, *of) for name, of in inputs.items()]
     graph = helper.make_graph([node], "rope", infos, [helper.make_tensor_value_info("y", kind, x_shape)])
     opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
@@ -89,10 +89,10 @@ def onnx_runtime(work):
         helper.make_model(graph, ir_version=10, opset_imports=opsets).SerializeToString(), options,
         ["CPUExecutionProvider"])
     value = onnxruntime.OrtValue.ortvalue_from_numpy
-    caches = (rows.astype(work.type) for rows in float32_rows(np.arange(MAX_POSITION).tobytes(), work.rotary_dim))
+    caches = (rows.astype(case.type) for rows in float32_rows(np.arange(MAX_POSITION).tobytes(), case.rotary_dim))
     constants = dict(zip(("cos_cache", "sin_cache"), map(value, caches)))
-    constants["position_ids"], outputs, calls = value(work.positions[None]), work.own_outputs(), []
-    for (x, _), y in zip(work.copies, outputs):
+    constants["position_ids"], outputs, calls = value(case.positions[None]), case.own_outputs(), []
+    for (x, _), y in zip(case.copies, outputs):
         binding = session.io_binding()
         for name, bound in {**constants, "x": value(x.reshape(x_shape))}.items():
             binding.bind_ortvalue_input(name, bound)
@@ -101,33 +101,34 @@ def onnx_runtime(work):
     return calls, outputs[0]
 
 
-def transformers(work, is_compiled=False):
+def transformers(case, is_compiled=False):
     """PyTorch, eager or compiled: apply_rotary_pos_emb of Llama (half) and of GPT-J (interleaved), into new memory,
     with rows of cos and sin as a Llama model makes them once for all layers."""
     import torch
     from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as interleaved
     from transformers.models.llama import modeling_llama
-    dtype, n = getattr(torch, NAMES[work.dtype]), work.rotary_dim
+    dtype, n = getattr(torch, NAMES[case.dtype]), case.rotary_dim
     config = modeling_llama.LlamaConfig(head_dim=n, max_position_embeddings=MAX_POSITION,
                                         rope_parameters={"rope_type": "default", "rope_theta": BASE})
     cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(torch.empty(0, dtype=dtype),
-                                                           torch.from_numpy(work.positions)[None])
-    if work.pairing == "interleaved":
+                                                           torch.from_numpy(case.positions)[None])
+    if case.pairing == "interleaved":
         cos, sin = (rows[..., : n // 2].contiguous() for rows in (cos, sin))
         turn = lambda x: interleaved(x, sin, cos)
     else:  # the function takes q and k: here q has all heads, and k none
         turn = lambda x: modeling_llama.apply_rotary_pos_emb(x.transpose(1, 2), x.transpose(1, 2)[:, :0], cos,
                                                              sin)[0].transpose(1, 2)
-    rotate = turn if n == work.head_dim else lambda x: torch.cat((turn(x[..., :n]), x[..., n:]), -1)
+    rotate = turn if n == case.head_dim else lambda x: torch.cat((turn(x[..., :n]), x[..., n:]), -1)
     if is_compiled:
         rotate = compiled(rotate)
-        rotate(torch.zeros(1, *work.shape, dtype=dtype))
+        rotate(torch.zeros(1, *case.shape, dtype=dtype))
     return [functools.partial(rotate, torch.from_numpy(x.view(np.uint8)).view(dtype)[None])
-            for x, _ in work.copies], None
+            for x, _ in case.copies], None
 
 
 def compiled(function):
-    """Each work is compiled apart; at these limits PyTorch would silently go back to eager calls."""
+    """torch.compile for one thread. Each case is compiled by itself; without raised limits PyTorch would silently go
+    back to eager calls."""
     import torch
     import torch._dynamo
     import torch._inductor.config
@@ -136,38 +137,38 @@ def compiled(function):
     return torch.compile(function, dynamic=False)
 
 
-def openvino(work):
+def openvino(case):
     """The graph that is exported from Llama models, but with the tokens as the batch, so that x is dense. Its CPU
     plugin fuses it into its RoPE operation. Rows of cos and sin in f32 were made beforehand."""
     import openvino
     from openvino import opset13 as op
-    kind, n, shape = getattr(openvino.Type, work.dtype), work.rotary_dim, [work.tokens, work.heads, 1, work.head_dim]
-    if work.pairing != "half":
+    kind, n, shape = getattr(openvino.Type, case.dtype), case.rotary_dim, [case.tokens, case.heads, 1, case.head_dim]
+    if case.pairing != "half":
         raise Refused("fuses no interleaved pairs into its RoPE operation")
     columns = lambda x, *bounds: op.slice(x, *(op.constant(np.array([value], np.int64)) for value in (*bounds, 1, 3)))
-    x, *rows = op.parameter(shape, kind), *(op.parameter([work.tokens, 1, 1, n], np.float32) for _ in ("cos", "sin"))
-    cos, sin, minus_one = (one if work.dtype == "f32" else op.convert(one, kind.get_type_name())
+    x, *rows = op.parameter(shape, kind), *(op.parameter([case.tokens, 1, 1, n], np.float32) for _ in ("cos", "sin"))
+    cos, sin, minus_one = (one if case.dtype == "f32" else op.convert(one, kind.get_type_name())
                            for one in (*rows, op.constant(np.float32(-1))))
-    rotated = x if n == work.head_dim else columns(x, 0, n)
+    rotated = x if n == case.head_dim else columns(x, 0, n)
     first, second = columns(rotated, 0, n // 2), columns(rotated, n // 2, 2**31 - 1)
     turned = op.concat([op.multiply(second, minus_one), first], -1)
     y = op.add(op.multiply(rotated, cos), op.multiply(turned, sin))
-    graph = y if n == work.head_dim else op.concat([y, columns(x, n, 2**31 - 1)], -1)
+    graph = y if n == case.head_dim else op.concat([y, columns(x, n, 2**31 - 1)], -1)
     model = openvino.Core().compile_model(openvino.Model([graph], [x, *rows]), "CPU", {
         "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": kind, "ENABLE_CPU_PINNING": False})
     if "RoPE" not in (node.get_rt_info()["layerType"].astype(str) for node in model.get_runtime_model().get_ops()):
         raise Refused("does not fuse this into its RoPE operation")
 
     def tensor(array):
-        if work.dtype == "bf16":
+        if case.dtype == "bf16":
             return openvino.Tensor(array.view(np.uint16).reshape(shape), shape, kind)
         return openvino.Tensor(array.reshape(shape), shared_memory=True)
 
-    arrays = [np.concatenate((r, r), -1).reshape(work.tokens, 1, 1, -1)
-              for r in float32_rows(work.positions.tobytes(), n)]
-    work.done(arrays.clear)  # until then they live: OpenVINO's tensors do not keep them
-    outputs, calls = work.own_outputs(), []
-    for (x, _), y in zip(work.copies, outputs):
+    arrays = [np.concatenate((r, r), -1).reshape(case.tokens, 1, 1, -1)
+              for r in float32_rows(case.positions.tobytes(), n)]
+    case.done(arrays.clear)  # keeps them alive, which OpenVINO's tensors do not
+    outputs, calls = case.own_outputs(), []
+    for (x, _), y in zip(case.copies, outputs):
         request = model.create_infer_request()
         for i, one in enumerate([tensor(x), *(openvino.Tensor(r, shared_memory=True) for r in arrays)]):
             request.set_input_tensor(i, one)
@@ -195,17 +196,17 @@ class GgmlParams(ctypes.Structure):
     _fields_ = [("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
 
 
-def ggml(work):
-    """cos and sin are made in the call."""
+def ggml(case):
+    """ggml's ROPE node, which computes cos and sin in each call."""
     types, size, real = {"f32": 0, "f16": 1, "i32": 26}, ctypes.c_size_t, ctypes.c_float
-    if work.dtype not in types:
-        raise Refused(f"no {work.dtype}")
+    if case.dtype not in types:
+        raise Refused(f"no {case.dtype}")
 
     def call(name, *arguments, result=Pointer):
         return ggml_function(name, result)(*arguments)
 
     def owned(made, free):
-        work.done(lambda: call(free, made))
+        case.done(lambda: call(free, made))
         return made
 
     params = ctypes.create_string_buffer(4096)
@@ -216,7 +217,7 @@ def ggml(work):
     call("backend_cpu_set_threadpool", backend, pool)
     n_bytes = 3 * call("tensor_overhead", result=size)
     n_bytes += call("graph_overhead_custom", size(8), False, result=size)
-    context = owned(call("init", GgmlParams(n_bytes * len(work.copies) + 4096, None, True)), "free")
+    context = owned(call("init", GgmlParams(n_bytes * len(case.copies) + 4096, None, True)), "free")
 
     def buffer(at, end):
         return owned(call("backend_cpu_buffer_from_ptr", ctypes.c_void_p(at), size(end - at)), "backend_buffer_free")
@@ -225,34 +226,34 @@ def ggml(work):
         call("backend_tensor_alloc", buffer, tensor, ctypes.c_void_p(at))
         return tensor
 
-    memory = mmap.mmap(-1, 4 * work.tokens)
+    memory = mmap.mmap(-1, 4 * case.tokens)
     numbers = np.frombuffer(memory, np.int32)
-    numbers[:] = work.positions
-    places = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in (numbers, *sum(work.copies, ()))]
-    positions = place(buffer(*places[0]), call("new_tensor_1d", context, types["i32"], ctypes.c_int64(work.tokens)),
+    numbers[:] = case.positions
+    places = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in (numbers, *sum(case.copies, ()))]
+    positions = place(buffer(*places[0]), call("new_tensor_1d", context, types["i32"], ctypes.c_int64(case.tokens)),
                       places[0][0])
     tensors, calls = buffer(min(at for at, _ in places[1:]), max(end for _, end in places[1:])), []
-    for x_at, y_at in work.copies:
-        shape = map(ctypes.c_int64, (work.head_dim, work.heads, work.tokens))
-        x = place(tensors, call("new_tensor_3d", context, types[work.dtype], *shape), x_at.ctypes.data)
-        y = call("rope_ext_inplace" if work.in_place else "rope_ext", context, x, positions, None, work.rotary_dim,
-                 2 if work.pairing == "half" else 0, 0, *map(real, (BASE, 1, 0, 1, 0, 0)))
-        if not work.in_place:
+    for x_at, y_at in case.copies:
+        shape = map(ctypes.c_int64, (case.head_dim, case.heads, case.tokens))
+        x = place(tensors, call("new_tensor_3d", context, types[case.dtype], *shape), x_at.ctypes.data)
+        y = call("rope_ext_inplace" if case.in_place else "rope_ext", context, x, positions, None, case.rotary_dim,
+                 2 if case.pairing == "half" else 0, 0, *map(real, (BASE, 1, 0, 1, 0, 0)))
+        if not case.in_place:
             place(tensors, y, y_at.ctypes.data)
         graph = call("new_graph_custom", context, size(8), False)
         call("build_forward_expand", graph, y)
         calls.append(functools.partial(ggml_function("backend_graph_compute", ctypes.c_int), backend, graph))
-    work.done(lambda: numbers is None)  # they live until then
-    return calls, work.copies[0][1]
+    case.done(lambda: numbers is None)  # keeps numbers alive until then
+    return calls, case.copies[0][1]
 
 
 def rotation(make):
-    """Makes a peer of a rotation ready: its calls, and what takes the result of the first to y."""
-    def ready(work, prepared, done):
-        placed = Placed(work, prepared, done)
+    """Peer.ready for a rotation: (its calls, a function that copies the first call's result to y)."""
+    def ready(case, prepared, done):
+        placed = Placed(case, prepared, done)
         calls, output = make(placed)
         y = placed.copies[0][1]
-        done(lambda: output)  # until then it lives: OpenVINO's tensors do not keep their memory
+        done(lambda: output)  # keeps it alive, which OpenVINO's tensors do not
 
         def leave(result):
             if output is None:
@@ -268,7 +269,7 @@ def rotation(make):
 
 
 def versions(*names):
-    """Imports these, and says what the last one's version is, and PyTorch's."""
+    """Imports these modules; returns the versions of the last one and of PyTorch."""
     modules = [importlib.import_module(name) for name in names]
     if "torch" in names:
         modules[0].set_num_threads(1)
@@ -280,8 +281,8 @@ def versions(*names):
 class Peer(typing.NamedTuple):
     name: str
     package: str  # the section of peers.txt
-    version: typing.Callable  # fails where it is not there
-    ready: typing.Callable  # (work, prepared, done) -> its calls, and what puts the first one's result into place
+    version: typing.Callable  # raises if the library is missing
+    ready: typing.Callable  # (case, prepared, done) -> (calls, function that copies the first result to y)
 
 
 with_torch = functools.partial(versions, "torch", "transformers")
@@ -293,21 +294,21 @@ PEERS = {
              rotation(functools.partial(transformers, is_compiled=True))),
         Peer("openvino", "openvino", lambda: versions("openvino"), rotation(openvino)),
         Peer("ggml", "ggml", lambda: ggml_function("version", ctypes.c_char_p)().decode(), rotation(ggml))),
-    "road": (
+    "kv_path": (
         Peer("torch", "transformers", lambda: versions("torch"), functools.partial(take_kv_path, lambda take: take)),
         Peer("torch-compiled", "transformers", lambda: versions("torch"), functools.partial(take_kv_path, compiled))),
 }
 
 
 def one_sentence(error):
-    """The first line that says something."""
+    """The first line of an error's text that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
 class Peers:
-    """Those of rotations, or of the KV path. `list` is {"peers", "absent", "refused"}: the versions of those that are
-    there, why others are not, and why some could not do some of the works."""
+    """The peers of rotations ("rotation") or of the KV path ("kv_path"). `list` is what --json writes: "peers" with
+    their versions, "absent" peers with the reason, and "refused": why a peer could not do some cases."""
 
     def __init__(self, kind):
         self.list, self.peers, self.stack = {"peers": [], "absent": [], "refused": []}, [], contextlib.ExitStack()
@@ -320,21 +321,21 @@ class Peers:
                 self.list["absent"].append({"name": peer.name,
                                             "why": why.read_text() if why.exists() else one_sentence(error)})
 
-    def subjects(self, work, prepared, judge):
-        """What is timed of each that can do the work, after its result was compared. Those of the work before go."""
+    def subjects(self, case, prepared, judge):
+        """A Subject for each peer that can do the case, its result compared. Ends the subjects of the previous case."""
         self.stack.close()
         found = []
         for peer in self.peers:
             try:
-                calls, leave = peer.ready(work, prepared, self.stack.callback)
+                calls, leave = peer.ready(case, prepared, self.stack.callback)
                 prepared.reset()
                 leave(calls[0]())
-                about = {"kind": "peer", **judge(prepared.difference(), work.slack)}
+                about = {"kind": "peer", **judge(prepared.difference(), case.tolerance)}
             except Exception as error:
                 refusal = {"name": peer.name, "why": one_sentence(error)}
                 if refusal not in self.list["refused"]:
                     self.list["refused"].append(refusal)
                 continue
-            # How long this process had a CPU, as Halyard's thread is timed.
+            # CPU time of the process, because a peer may work on other threads; Halyard's is that of its thread.
             found.append(Subject(peer.name, timer_of(*calls, clock=time.process_time), about=about))
         return found

@@ -26,7 +26,7 @@ import tables  # noqa: E402
 from files import Failed, load_json, save_json  # noqa: E402
 from native import Library  # noqa: E402
 from prepared import Prepared  # noqa: E402
-from works import KvWork, Model, Shift, Work, list_kv_works, list_works, read_models  # noqa: E402
+from works import KvCase, Model, RotationCase, ShiftCase, list_cases, list_kv_cases, read_models  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else BENCH.parent / "build/host").resolve()
 HARDLY_ANY = rounds.Effort(3, 1e-6)
@@ -51,15 +51,15 @@ class Rounds(unittest.TestCase):
         self.assertGreater(len(set(zip(in_rounds, in_rounds[1:]))), 2)
 
 
-class Works(unittest.TestCase):
+class Cases(unittest.TestCase):
     def test_every_work_has_a_name_of_its_own_and_filters_select_by_it(self):
         models = read_models()
-        names = [work.name for work in list_works(models) + list_kv_works()]
+        names = [case.name for case in list_cases(models) + list_kv_cases()]
         self.assertEqual(len(set(names)), len(names))
         self.assertLessEqual({"half_f32_in_place/llama-3-8b/64/cold", "half_bf16_in_place/llama-3-8b/512/hot/phase",
                               "llama-3-8b-kv/64/q8_0-hadamard", "shift/32x8x128x8192/q8_0"}, set(names))
-        self.assertEqual(len(list_works(models, pattern="half_f32*/llama-3-8b/*/hot")), 8)
-        self.assertLess(len(list_works(models, quick=True)), len(names) / 5)
+        self.assertEqual(len(list_cases(models, pattern="half_f32*/llama-3-8b/*/hot")), 8)
+        self.assertLess(len(list_cases(models, quick=True)), len(names) / 5)
 
 
 class Rows(unittest.TestCase):
@@ -68,8 +68,8 @@ class Rows(unittest.TestCase):
         cls.library = Library(BUILD / "lib/libhalyard.so")
         cls.setting = measure.Setting(cls.library, HARDLY_ANY)
 
-    def measure(self, work):
-        row = measure.measure_row(work, self.setting)
+    def measure(self, case):
+        row = measure.measure_row(case, self.setting)
         for one in [row, *row["rivals"]]:
             self.assertFalse(one["wrong"], one)
             self.assertGreater(one["median_seconds"], 0.0)
@@ -82,38 +82,38 @@ class Rows(unittest.TestCase):
             if in_place and model.pairing != model.out_pairing:
                 continue
             with self.subTest(dtype=dtype, in_place=in_place, model=model):
-                row, kinds = self.measure(Work(model, 70, dtype, in_place))
+                row, kinds = self.measure(RotationCase(model, 70, dtype, in_place))
                 self.assertLess(max(one["max_error"] for one in [row, *row["rivals"]]), 0.01)
                 self.assertLessEqual({"reference", "loop"}, kinds)
                 self.assertEqual("conversion" in row, dtype != "f32")
                 self.assertEqual(row["ratio"], row[row["judged_by"]]["ratio"])
 
     def test_other_rotations(self):
-        for work, kind in ((Work(SMALL, 1, "bf16", apart=True), "bound"),
-                           (Work(SMALL, 5, "f16", angles="phase"), "loop")):
-            with self.subTest(work.name):
-                row, kinds = self.measure(work)
+        for case, kind in ((RotationCase(SMALL, 1, "bf16", two_tensors=True), "bound"),
+                           (RotationCase(SMALL, 5, "f16", angles="phase"), "loop")):
+            with self.subTest(case.name):
+                row, kinds = self.measure(case)
                 self.assertIn(kind, kinds)
                 self.assertIn(row["name"], tables.format_rows([row]))
 
     def test_the_KV_path_and_shifts(self):
-        works = [KvWork(work.model, 5 if work.tokens > 1 else 1, work.cache) for work in list_kv_works(True)[:-4]]
-        works += [Shift(2, 3, 32, 64, cache) for cache in ("bf16", "e4m3", "q8_0", "q8_0-hadamard")]
-        for work in works:
-            with self.subTest(work.name):
-                row, kinds = self.measure(work)
-                self.assertEqual("unbound" in kinds, isinstance(work, KvWork) and work.tokens == 1)
+        cases = [KvCase(case.model, 5 if case.tokens > 1 else 1, case.cache) for case in list_kv_cases(True)[:-4]]
+        cases += [ShiftCase(2, 3, 32, 64, cache) for cache in ("bf16", "e4m3", "q8_0", "q8_0-hadamard")]
+        for case in cases:
+            with self.subTest(case.name):
+                row, kinds = self.measure(case)
+                self.assertEqual("unbound" in kinds, isinstance(case, KvCase) and case.tokens == 1)
                 self.assertIn(row["name"], tables.format_rows([row]))
 
     def test_what_is_wrong_is_seen(self):
-        for work, what in (Work(SMALL, 3, "bf16", False), "y"), (KvWork("qwen3-8b", 3, "q8_0"), "y"):
-            with Prepared(work.described()) as prepared:
-                way = prepared.way("bound", self.library)
-                prepared.keep(way)
-                self.assertEqual(prepared.try_way(way), 0)
+        for case, what in (RotationCase(SMALL, 3, "bf16", False), "y"), (KvCase("qwen3-8b", 3, "q8_0"), "y"):
+            with Prepared(case.described()) as prepared:
+                call = prepared.call("bound", self.library)
+                prepared.set_expected(call)
+                self.assertEqual(prepared.error_of(call), 0)
                 memory = prepared.memory(what, 64)
                 memory[1] ^= 0x41
-                self.assertGreater(prepared.difference(), work.slack)
+                self.assertGreater(prepared.difference(), case.tolerance)
                 prepared.reset()
                 self.assertEqual(prepared.difference(), math.inf)  # the poison
 
@@ -121,22 +121,22 @@ class Rows(unittest.TestCase):
         for path, words in ("/no/such/file.so", "no/such"), (BUILD / "lib/libhalyard_bench.so", "other headers"):
             with self.assertRaisesRegex(Failed, words):
                 Library(path)
-        with Prepared(Work(SMALL, 3, "bf16").described()) as prepared:
-            self.assertIsNone(prepared.way("no such way", self.library))
+        with Prepared(RotationCase(SMALL, 3, "bf16").described()) as prepared:
+            self.assertIsNone(prepared.call("no such call", self.library))
             with self.assertRaisesRegex(Failed, "no_such_target"):
-                prepared.way("run", self.library, "no_such_target")
+                prepared.call("run", self.library, "no_such_target")
 
     def test_another_build_differs_only_where_it_is_so_three_times(self):
         def compared(*medians):
             fake = iter(medians)
-            found = lambda work, *_: [(None, measure.Difference(work.name, "run", m - 0.01, m, m + 0.01))
+            found = lambda case, *_: [(None, measure.Difference(case.name, "run", m - 0.01, m, m + 0.01))
                                       for m in [next(fake)]]
             with mock.patch.object(measure, "compare_builds", found):
-                return len(measure.find_differences([Work(SMALL, 3, "bf16")], self.setting, self.library)[1])
+                return len(measure.find_differences([RotationCase(SMALL, 3, "bf16")], self.setting, self.library)[1])
         self.assertEqual([compared(*medians) for medians in (
             (1.05, 1.05, 1.05), (0.95, 0.95, 0.95), (1.005,), (1.05, 1.0), (1.05, 1.05, 0.95))], [1, 1, 0, 0, 0])
-        found = measure.compare_builds(Work(SMALL, 1, "bf16"), self.setting, self.library)
-        self.assertEqual([difference.way for _, difference in found], ["run", "bound"])
+        found = measure.compare_builds(RotationCase(SMALL, 1, "bf16"), self.setting, self.library)
+        self.assertEqual([difference.contender for _, difference in found], ["run", "bound"])
 
 
 def make_run(spread=0.01, **ratios):
