@@ -22,7 +22,7 @@ from machine import ROOT
 from measure import Setting, find_differences, loses, measure_rows
 from native import Library
 from prepared import Prepared
-from works import Model, RotationCase, list_cases, list_kv_cases, read_models
+from cases import Model, RotationCase, list_cases, list_kv_cases, read_models
 
 FOLDER = ROOT / "bench"
 TWO_PI = decimal.Decimal("6.28318530717958647692528676655900576839433879875021")

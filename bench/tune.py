@@ -28,7 +28,7 @@ from measure import copies_of, set_expected
 from native import Library
 from prepared import Prepared
 from rounds import Effort, Subject, interval_of_median, measure, ratios
-from works import RotationCase, read_models, with_heads
+from cases import RotationCase, read_models, with_heads
 
 sys.path.insert(1, str(ROOT / "generators/emit"))
 import emit  # noqa: E402

@@ -26,7 +26,7 @@ import tables  # noqa: E402
 from files import Failed, load_json, save_json  # noqa: E402
 from native import Library  # noqa: E402
 from prepared import Prepared  # noqa: E402
-from works import KvCase, Model, RotationCase, ShiftCase, list_cases, list_kv_cases, read_models  # noqa: E402
+from cases import KvCase, Model, RotationCase, ShiftCase, list_cases, list_kv_cases, read_models  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else BENCH.parent / "build/host").resolve()
 HARDLY_ANY = rounds.Effort(3, 1e-6)
