@@ -529,9 +529,10 @@ halyard_status check_moved_records(const KvCall &call, int index, halyard_error 
                 return;
             }
             // Memory latency dominates, and a page's records are contiguous: prefetching takes .85 of a shift's time.
-            constexpr std::uintptr_t ahead = 4096, line = 64;
-            for (std::uintptr_t at = ahead; at < ahead + groups.n_groups * groups.scale_stride; at += line) {
-                __builtin_prefetch(reinterpret_cast<const void *>(reinterpret_cast<std::uintptr_t>(scales) + at));
+            constexpr std::int64_t ahead = 4096, line = 64;
+            for (std::int64_t at = ahead; at < ahead + groups.n_groups * groups.scale_stride; at += line) {
+                const auto from = reinterpret_cast<std::uintptr_t>(scales) + static_cast<std::uintptr_t>(at);
+                __builtin_prefetch(reinterpret_cast<const void *>(from));
             }
             scales += groups.scale_offset;
             const std::int64_t g = find_infinite(groups, record, scales), token = i / row.n_heads;
