@@ -119,6 +119,8 @@ EQUIVALENT = {check: reason for reason, checks in {
         "disabled.cpp deleted: !plan->tensors[i].is_plain()", "disabled.cpp inverted: !plan->tensors[i].is_plain()",
         "file.cpp deleted: file == nullptr",
         "program.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
+    "looks at what is not there, or too early: the same check follows (UndefinedBehaviorSanitizer may notice)": [
+        "widths.cpp deleted: stated", "cuda_run.cpp deleted: check_kv_args(plan.checks, given.kv, error)"],
     "shows where a device or a target is missing, and all are here": [
         "targets.cpp deleted: (supported_targets() & bit(*found)) == 0",
         "targets.cpp deleted: (supported_targets() & bit(target)) == 0",

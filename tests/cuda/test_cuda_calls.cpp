@@ -242,9 +242,13 @@ TEST_CASE("cuda calls: heads of tensors that are not alike take a launch for eac
     }
     CHECK(of.n_launches(true, [](auto &desc, auto &, auto &) { desc.rotary_offset = 32; }) == 2);
     CHECK(of.n_launches(true, [](auto &desc, auto &x, auto &) { desc.head_dim = x[1].shape[3] = 64; }) == 2);
-    CHECK(of.n_launches(false, [](auto &desc, auto &, auto &) {
-              desc.out_pairing = HALYARD_PAIRING_INTERLEAVED;
-          }) == 2);
+    for (std::int32_t halyard_tensor_desc::*const pairing :
+         {&halyard_tensor_desc::pairing, &halyard_tensor_desc::out_pairing}) {
+        CHECK(of.n_launches(false, [&](auto &desc, auto &, auto &) {
+                  desc.out_pairing = HALYARD_PAIRING_HALF;
+                  desc.*pairing = HALYARD_PAIRING_INTERLEAVED;
+              }) == 2);
+    }
     CHECK(of.n_launches(false, [&](auto &, auto &x, auto &y) {  // k is in place
               for (Tensors *const tensors : {&x, &y}) {
                   (*tensors)[0].shape[1] = (*tensors)[1].shape[1] = (*tensors)[1].shape[2] = 1;
