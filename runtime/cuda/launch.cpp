@@ -23,16 +23,19 @@ bool fits(const DevicePiece &piece) {
     if (piece.n_heads > most_blocks) {
         return false;
     }
+    double reach = 0.0;  // double, since int64 could overflow
     const std::int64_t columns = piece.rotary_dim != 0 ? piece.rotary_dim : piece.n_columns;
     for (const auto &[n, step] : {std::pair(columns, &Strides::element), {piece.n_heads, &Strides::head},
                                   {piece.n_tokens, &Strides::token}}) {
-        // A kernel multiplies an extent by its stride. This bounds indices and the number of elements, too, because no
-        // elements of y overlap. (The product may have more than 64 bits.)
-        if (n > 1 && static_cast<double>(n) * static_cast<double>(longest(piece, step)) > most_elements) {
+        const auto count = static_cast<double>(n), stride = n > 1 ? static_cast<double>(longest(piece, step)) : 0.0;
+        // A kernel multiplies an extent by its stride. This bounds the number of elements, too, because those of y do
+        // not overlap.
+        if (count * stride > most_elements) {
             return false;
         }
+        reach += (count - 1) * stride;
     }
-    return true;
+    return reach <= most_elements;  // x may have any strides, so that the products do not bound it
 }
 
 /// Calls part(piece) if one launch can do it, else splits it in two, by tokens or by a token's heads, and does both.

@@ -314,6 +314,10 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     CHECK(launches(w.plan, {1, 2, 2, 64}, {0, billion + 64, 64, 1}).size() == 2);
     CHECK(launches(w.plan, {1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() > 1);
     CHECK(launches(w.plan, {3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() > 1);
+    // Each of x's dimensions fits, but not all together. An input may have such strides.
+    const auto x = view(w.from.data(), f32, {1, 2, 3, 64}, {0, 1'000'000'000, 700'000'000, 1});
+    const auto y = view(w.to.data(), f32, {1, 2, 3, 64}, {0, 192, 64, 1});
+    CHECK(launches_of(w.plan, x, y, on_stream()).size() > 1);
     // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head.
     const auto fits = [](const Call &launch) {
         return launch.grid[1] * launch.block[1] < 65535 + launch.block[1] &&
