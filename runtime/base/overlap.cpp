@@ -104,14 +104,18 @@ bool may_share_bytes(const Lattice &a, const Lattice &b) noexcept {
         rest += axis.reach();
         // Long steps come first. Equal steps add up to one axis: that keeps the search short for two views of one
         // buffer.
-        Axis *const at = std::find_if(axes, axes + n, [&](const Axis &other) { return other.step <= axis.step; });
-        if (at != axes + n && at->step == axis.step) {
-            at->count += count - 1;
-        } else {
-            std::copy_backward(at, axes + n, axes + n + 1);
-            *at = axis;
-            n++;
+        int at = n;
+        while (at > 0 && axes[at - 1].step < axis.step) {
+            at--;
         }
+        if (at > 0 && axes[at - 1].step == axis.step) {
+            axes[at - 1].count += count - 1;
+            continue;
+        }
+        for (int j = n++; j > at; j--) {
+            axes[j] = axes[j - 1];
+        }
+        axes[at] = axis;
     }
     int budget = 1000;
     return can_reach(axes, n, rest, target, a.element_bytes, b.element_bytes, budget);
