@@ -144,7 +144,7 @@ halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std:
         return fail(error, HALYARD_ERROR_NULL_POINTER, "args.kv.slots.scratch is NULL, but HALYARD_SLOTS_CHECK needs ",
                     out->scratch_bytes, " bytes");
     }
-    if (given->scratch_bytes < out->scratch_bytes) {
+    if (out->scratch_bytes != 0 && given->scratch_bytes < out->scratch_bytes) {
         return fail(error, HALYARD_ERROR_SHAPE, "args.kv.slots.scratch_bytes is ", given->scratch_bytes,
                     ", but must be at least ", out->scratch_bytes, " for ", n_slots, " slots");
     }

@@ -126,7 +126,8 @@ TEST_CASE("errors: kv path, slots of a run", "[errors][kv]") {
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "stages[1].cache"}, {{slots.scratch, s.at(1127)}}},
     });
     runs.accept_each({{{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}, {s.brought.slots, nullptr}},
-                      {{slots.scratch, s.at(1128)}}});
+                      {{slots.scratch, s.at(1128)}},
+                      {{slots.policy, HALYARD_SLOTS_RANGE_ONLY}, {slots.scratch, nullptr}, {slots.scratch_bytes, -1}}});
 }
 
 TEST_CASE("errors: kv path, stages that a run lacks or has too many of", "[errors][kv]") {
