@@ -164,8 +164,8 @@ void check_all_failures() {
                                          {halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half)});
     const auto desc = description.get();
     auto kv = sized<halyard_kv_desc>();
-    for (const char *const name : {"a plan of stages", "a plan"}) {
-        kv.hadamard = kv.hadamard == 0 ? 64 : 0;
+    for (const auto &[name, hadamard] : {std::pair("a plan", 0), {"a plan of stages", 64}}) {
+        kv.hadamard = hadamard;
         auto tensor = *desc.tensors;
         tensor.kv = &kv;
         auto its_desc = desc;

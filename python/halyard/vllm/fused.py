@@ -117,7 +117,7 @@ class HalyardAttentionImpl(CPUAttentionBackendImpl):
     """vLLM's attention on CPUs, which can begin at the projection."""
 
     module: Any = None  # the model's layer, where it is served
-    path: KvPath | None = None
+    kv_path: KvPath | None = None
     is_known = False
 
     def __init__(self, *args: Any, **others: Any) -> None:

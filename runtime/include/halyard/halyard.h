@@ -526,8 +526,8 @@ typedef struct halyard_tensor {
 
 /* The caller's threads. parallel_for runs task(data, i) once for each i in 0 … n_tasks - 1, in any order and on any
  * threads, and returns 0 when all have finished. Any other value, an exception, or a task left out makes the run fail
- * (EXECUTOR), with outputs incomplete. A run has one task for each 256 KiB of f32 elements (48 KiB of 16-bit ones) in
- * all its tensors together, at most n_threads, and does not call the executor for a single task. */
+ * (EXECUTOR), with outputs incomplete. A run has one task for each 256 KiB of f32 elements (48 KiB of 16-bit ones) that
+ * it rotates in all tensors together, at most n_threads, and does not call the executor for a single task. */
 typedef struct halyard_executor {
     uint32_t size;
     int32_t n_threads; /* how many tasks can run at once, 1 … 1024 */
