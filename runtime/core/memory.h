@@ -111,25 +111,29 @@ template <typename Add>
 /// The result of inspect_spans.
 struct SpanCheck {
     bool any_missing;  // for some array is_there is false
-    bool any_overlap;  // the span of a written array overlaps another span
+    bool any_overlap;  // the span of a written array overlaps another span (may be true by mistake)
 };
 
 /// Inspects a list of memory. list(add) must call add for each array, as list_memory does.
 template <int most, typename List>
 [[gnu::always_inline]] inline SpanCheck inspect_spans(const List &list) {
-    std::uintptr_t begins[most], ends[most];
-    int n = 0;
-    unsigned meets = 0, missing = 0;  // no branches, for the cost of a run
+    MemoryRange spans[most];
+    int n = 0, n_read = 0;
+    unsigned missing = 0;  // no branches, for the cost of a run
     list([&](bool is_written, const ArgumentName &, int, const void *, bool is_there, const MemoryRange &span,
              const auto &) {
         missing |= static_cast<unsigned>(!is_there);
-        for (int j = 0; j < n && is_written; j++) {
-            meets |= static_cast<unsigned>(span.begin < ends[j]) & static_cast<unsigned>(begins[j] < span.end);
-        }
-        begins[n] = span.begin;
-        ends[n++] = span.end;
+        spans[n++] = span;
+        n_read += static_cast<int>(!is_written);
     });
-    return {missing != 0, meets != 0};
+    // Negative if both differences are, for some pair of spans: then these overlap, or are half of all addresses apart.
+    std::uintptr_t meets = 0;
+    for (int i = n_read; i < n; i++) {
+        for (int j = 0; j < i; j++) {
+            meets |= (spans[i].begin - spans[j].end) & (spans[j].begin - spans[i].end);
+        }
+    }
+    return {missing != 0, static_cast<std::intptr_t>(meets) < 0};
 }
 
 /// An array of a call's list of memory.

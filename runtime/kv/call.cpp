@@ -27,13 +27,11 @@ Lattice elements_of(const KvCall &call, int index, Array array) {
 /// Lists the arrays of all stages: those that are written, or those that are only read.
 template <typename Add>
 [[gnu::always_inline]] inline void list_arrays(const KvCall &call, bool is_written, const Add &add) {
-    for (int i = 0; i < call.plan().n_tensors; i++) {
-        unsigned left = call.program.tensors[i].n_heads == 0 ? 0 : call.kv_plan().tensors[i].needed;
-        for (left &= is_written ? written_arrays : ~written_arrays; left != 0; left &= left - 1) {
-            const int array = std::countr_zero(left);
-            add_memory(add, is_written, array_words[array].name, i, call.arrays.of_tensor[i][array],
-                       call.kv.tensors[i].arrays[array].reach, [&] { return elements_of(call, i, Array(array)); });
-        }
+    const NeededArrays &needed = call.kv.needed[is_written];
+    for (int i = 0; i < needed.n; i++) {
+        const NeededArray &of = needed.list[i];
+        add_memory(add, is_written, array_words[of.array].name, of.tensor, call.arrays.of_tensor[of.tensor][of.array],
+                   of.reach, [&] { return elements_of(call, of.tensor, Array(of.array)); });
     }
 }
 
@@ -57,22 +55,21 @@ void list_kv_memory(const KvCall &call, const Add &add) {
     }
 }
 
-/// The arrays of a tensor that are needed and NULL, or not needed and set, a bit for each.
-[[gnu::always_inline]] inline unsigned find_wrong_arrays(const KvCall &call, int index) {
-    unsigned given = 0;
-    for (int array = 0; array < n_arrays; array++) {
-        given |= unsigned{call.arrays.of_tensor[index][array] != nullptr} << array;
+/// Fails for the first array that is needed and NULL, or not needed and set. (Arrays of a tensor without heads are
+/// neither.)
+[[gnu::cold]] halyard_status check_given_arrays(const KvCall &call, halyard_error *error) {
+    for (int i = 0; i < call.plan().n_tensors; i++) {
+        for (int array = 0; array < n_arrays && call.program.tensors[i].n_heads != 0; array++) {
+            const bool is_needed = call.kv_plan().tensors[i].needs(Array(array));
+            if (is_needed != (call.arrays.of_tensor[i][array] != nullptr)) {
+                return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH,
+                            NameText(array_words[array].name, call.given.is_bound, i),
+                            is_needed ? " is NULL" : " is set", ", but tensors[", i,
+                            is_needed ? "] has " : "] does not have ", array_words[array].needed_by);
+            }
+        }
     }
-    return call.program.tensors[index].n_heads == 0 ? 0 : given ^ call.kv_plan().tensors[index].needed;
-}
-
-/// Fails for the first of the wrong arrays of a tensor.
-[[gnu::cold]] halyard_status fail_arrays(const KvCall &call, unsigned wrong, int index, halyard_error *error) {
-    const auto first = static_cast<Array>(std::countr_zero(wrong));
-    const bool is_needed = call.kv_plan().tensors[index].needs(first);
-    return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH,
-                NameText(words_of(first).name, call.given.is_bound, index), is_needed ? " is NULL" : " is set",
-                ", but tensors[", index, is_needed ? "] has " : "] does not have ", words_of(first).needed_by);
+    return HALYARD_OK;
 }
 
 /// Checks the positions of tokens that are written: all if an output is a view, else those with a slot.
@@ -88,13 +85,11 @@ halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
 }
 
 halyard_status check_call(const KvCall &call, halyard_error *error) {
-    for (int i = 0; i < call.plan().n_tensors; i++) {
-        if (const unsigned wrong = find_wrong_arrays(call, i); wrong != 0) {
-            return fail_arrays(call, wrong, i, error);
-        }
-    }
     const auto list = [&](const auto &add) { list_kv_memory(call, add); };
     const SpanCheck spans = inspect_spans<most_areas>(list);
+    if (spans.any_missing || call.arrays.n_given != call.kv.needed[0].n + call.kv.needed[1].n) {
+        HALYARD_TRY(check_given_arrays(call, error));
+    }
     if (spans.any_missing) {
         return fail_missing(list, call.program, call.given, error);
     }

@@ -233,13 +233,16 @@ halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv
 
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noexcept {
     KvPointers pointers;
+    int n_given = 0;
     for (int i = 0; i < plan.n_tensors; i++) {
         const halyard_stages &given = kv == nullptr || kv->stages == nullptr ? no_stages : kv->stages[i];
         for (int array = 0; array < n_arrays; array++) {
-            std::memcpy(&pointers.of_tensor[i][array],
-                        reinterpret_cast<const char *>(&given) + array_words[array].field, sizeof(void *));
+            char *&pointer = pointers.of_tensor[i][array];
+            std::memcpy(&pointer, reinterpret_cast<const char *>(&given) + array_words[array].field, sizeof(pointer));
+            n_given += static_cast<int>(pointer != nullptr);
         }
     }
+    pointers.n_given = n_given;
     const halyard_slots *const slots = kv == nullptr ? nullptr : kv->slots;
     pointers.slots = slots == nullptr ? nullptr : slots->data;
     pointers.scratch = slots == nullptr ? nullptr : static_cast<unsigned char *>(slots->scratch);
@@ -269,6 +272,11 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
         if (program.tensors[i].n_heads != 0) {
             stores = stores || stages.cache;
             HALYARD_TRY(bind_stages({program, stages, given, i, out->tensors[i]}, args, error));
+            for (unsigned left = stages.needed; left != 0; left &= left - 1) {
+                const int array = std::countr_zero(left);
+                NeededArrays &needed = out->needed[written_arrays >> array & 1];
+                needed.list[needed.n++] = {i, array, out->tensors[i].arrays[array].reach};
+            }
         }
     }
     if (has_cache != (given_kv.slots != nullptr)) {

@@ -46,7 +46,18 @@ struct KvTensorProgram {
     ProgramTensor direct;         // for Steps::direct: x, and y, cache or words as the kernel sees them
 };
 
+/// An array that a call must be given, by tensor and Array.
+struct NeededArray {
+    std::int32_t tensor, array;
+    Reach reach;
+};
+struct NeededArrays {
+    int n = 0;
+    NeededArray list[HALYARD_MAX_TENSORS * n_arrays];
+};
+
 struct KvProgram {
+    NeededArrays needed[2];  // [0]: those that are only read, [1]: those that are written
     Slots slots;  // is_given is false if no token is stored in a cache
     bool rerotates;
     const halyard_angle_source *from_angles;  // with which keys were rotated; set only if the plan rerotates
@@ -57,6 +68,7 @@ struct KvProgram {
 /// The pointers of one call for its KV stages.
 struct KvPointers {
     char *of_tensor[HALYARD_MAX_TENSORS][n_arrays];  // by tensor and Array
+    int n_given;                                     // how many of these are not NULL
     const void *slots;
     unsigned char *scratch;
     const void *from_positions;
