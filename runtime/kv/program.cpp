@@ -195,7 +195,7 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];
     const bool has_kernels = desc.kernels[0][0] != nullptr;  // false: the plan is for a GPU, which runs no steps
     if (has_kernels && to.out.steps->direct != Steps::Direct::no) {
-        bind_direct(to.program, to.index, to.out.steps->direct == Steps::Direct::to_words, &to.out.direct);
+        bind_direct(to.program, to.index, to.out.steps->direct == Steps::Direct::to_words, &to.out);
     }
     return HALYARD_OK;
 }

@@ -95,7 +95,7 @@ halyard_status bind_moves(const Program &program, const halyard_run_args &args, 
                           halyard_error *error) noexcept;
 
 /// Fills in KvTensorProgram::direct: from x to y, or to a cache, or to dense words in the workspace.
-void bind_direct(const Program &program, int index, bool to_words, ProgramTensor *out) noexcept;
+void bind_direct(const Program &program, int index, bool to_words, KvTensorProgram *of) noexcept;
 
 /// Whether all of a run's outputs are caches, so that tokens without a slot are written nowhere.
 bool stores_in_caches_only(const Program &program, const KvProgram &kv) noexcept;

@@ -5,16 +5,19 @@
 
 namespace halyard {
 
-void bind_direct(const Program &program, int index, bool to_words, ProgramTensor *out) noexcept {
+void bind_direct(const Program &program, int index, bool to_words, KvTensorProgram *of) noexcept {
     const halyard_plan &plan = *program.plan;
     const TensorPlan &desc = plan.tensors[index];
     const ProgramTensor &tensor = program.tensors[index];
     const KvTensor &stages = kv_of(plan).tensors[index];
     const std::optional<CacheDesc> &cache = stages.cache;
+    const Reach &in_cache = of->arrays[static_cast<int>(Array::cache)].reach;
+    ProgramTensor *const out = &of->direct;
     out->n_heads = tensor.n_heads;
     out->in_place = tensor.in_place && !to_words;
     out->large = nullptr;
-    out->within_int32 = tensor.within_int32 && !cache;
+    out->within_int32 =
+        tensor.within_int32 && (to_words || !cache || in_cache.n_bytes() <= static_cast<std::uintptr_t>(max_offset));
     // set_view below sets the other fields. (Copying the whole struct would cost a run some nanoseconds.)
     const auto copy_side = [](const Side &from, Side &to) {
         to.batch = from.batch;
