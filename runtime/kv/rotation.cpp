@@ -63,7 +63,7 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
     const std::int64_t rotary_dim = call.plan().rotary_dim;
     const bool converts = desc.pairing != desc.out_pairing;  // then windows are rotated into `spare`, and copied back
     const Kernel &kernel = *call.stages(block).block_rotation;
-    Side in = {}, out = {};
+    Side in, out;  // not initialised as a whole, for the cost of a token
     in.token = block.strides.token;
     in.head = block.strides.head;
     out.token = converts ? block.n_heads * rotary_dim : in.token;
