@@ -6,7 +6,9 @@
 #include "checks/cases/draw.h"
 #include "checks/cases/memory.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 namespace cases {
@@ -171,15 +173,18 @@ private:
             return;
         }
         desc.axis_map = HALYARD_AXIS_MAP_NONE + axes;
-        desc.n_axes = 3;
+        const std::int64_t n = draw.in(2, std::min<std::int64_t>(n_pairs(), HALYARD_MAX_AXES)), each = n_pairs() / n;
+        desc.n_axes = static_cast<std::int32_t>(n);
         for (std::int64_t k = 0; k < n_pairs(); k++) {
-            axis_of_pair_[0].push_back(static_cast<std::int32_t>(draw.is_fuzzed() ? k * k % 3 : draw.in(0, 2)));
-            axis_of_pair_[1].push_back(static_cast<std::int32_t>(draw.is_fuzzed() ? (2 * k + 1) % 3 : draw.in(0, 2)));
+            for (int source = 0; source < 2; source++) {
+                const std::int64_t axis = draw.is_fuzzed() ? (k + source) * k % n : draw.in(0, n - 1);
+                axis_of_pair_[source].push_back(static_cast<std::int32_t>(axis));
+            }
         }
         desc.axis_of_pair = axis_of_pair_[0].data();
-        desc.axis_counts[1] = n_pairs() / 3;
-        desc.axis_counts[2] = n_pairs() / 3 - (n_pairs() > 3 ? 1 : 0);
-        desc.axis_counts[0] = n_pairs() - desc.axis_counts[1] - desc.axis_counts[2];
+        std::fill_n(desc.axis_counts + 1, n - 1, each);
+        desc.axis_counts[n - 1] -= n_pairs() > n ? 1 : 0;
+        desc.axis_counts[0] = n_pairs() - std::accumulate(desc.axis_counts + 1, desc.axis_counts + n, std::int64_t{0});
     }
 
     /// The second source has an axis map of its own.
@@ -194,7 +199,7 @@ private:
     std::int64_t axis_of(int source, std::int64_t pair) const {
         switch (describe(source).axis_map) {
         case HALYARD_AXIS_MAP_SECTIONS:
-        case HALYARD_AXIS_MAP_INTERLEAVED: return axis_of_pair(desc.axis_map, {desc.axis_counts, 3}, pair);
+        case HALYARD_AXIS_MAP_INTERLEAVED: return axis_of_pair(desc.axis_map, {desc.axis_counts, static_cast<std::size_t>(desc.n_axes)}, pair);
         case HALYARD_AXIS_MAP_LIST: return axis_of_pair_[source][static_cast<std::size_t>(pair)];
         default: return 0;
         }

@@ -510,7 +510,7 @@ private:
 
     /// One that keys go to or come from: near, so that differences can be alike, or anywhere.
     std::int64_t moved_position(const halyard_positions *view, std::int64_t axis, std::int64_t b, std::int64_t t) {
-        static constexpr std::int64_t differences[] = {-1000, 7, 123456};
+        static constexpr std::int64_t differences[HALYARD_MAX_AXES] = {-1000, 7, 123456, -8};
         static constexpr std::int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};
         if (positions_ == 0 && view == &call_.from_positions) {
             const std::int64_t to = read_number(call_.positions.type, place_of_number(call_.positions, axis, b, t));
