@@ -154,7 +154,7 @@ class Runner:
         by.write_text("\n".join(lines))
         limit, may_pass = self.limits[kernel], why_equivalent(*mutant)
         # What is rare needs more runs.
-        return self.notice(kernel, by, limit) or (None if may_pass else self.notice(kernel, by, 6 * limit, 6))
+        return self.notice(kernel, by, limit) or (None if may_pass else self.notice(kernel, by, 20 * limit, 20))
 
 
 def main():
