@@ -83,12 +83,14 @@ KERNELS = {
 # What changes nothing that can be observed, and why: by parts of a kernel's name and of a rule's, and the statement.
 EQUIVALENT = [
     ("16", "fma split|constant|rounding|sign kept", "", "16 bits hide it as a rule: the kernels of f32 have the same code"),
-    ("check_positions", "shift less", "shl.b64", "positions whose upper half is more than a sign are bad in any case"),
+    ("check_positions", "shift", "shl.b64", "positions whose upper half is more than a sign are bad in any case"),
     ("copy_128", "addend dropped", "", "what is copied begins where its pointer leads"),
     ("check_positions", "branch flipped", "@%p4", "whole blocks and the last one are checked in the same way"),
     ("rotate", "or for and|count off by one", "", "a condition tells what another one tells, too"),
     ("kv_f16_e4m3_80", "or for and", "and.pred %p2", "what heads offer each other is taken by those alone that turn"),
     ("kv_bf16_192", "or for and", "and.pred %p4", "the root of a sum is taken by heads alone that are normed"),
+    ("kv_bf16_128", "or for and", "and.pred %p3", "the root of a sum is taken by heads alone that are normed"),
+    ("kv", "round short", "setp.eq.b32 %p16", "another row of threads makes the angles that all of a block read"),
     ("kv", "load by nc", "ld.global.v", "of weights, which nobody writes"),
 ]
 
