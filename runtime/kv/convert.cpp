@@ -6,13 +6,6 @@
 
 namespace halyard {
 
-void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
-           const Elements<float> &to) noexcept {
-    StageCall(extents, Elements<const char>{x.data, x.strides, element_bytes(dtype)}, to)
-        .join_all()
-        .for_each_part(kernels.widen[index_of(dtype)]);
-}
-
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &x,
             const Elements<const float> &r, const Elements<char> &y) noexcept {
     StageCall(extents, x, r, Elements<char>{y.data, y.strides, element_bytes(dtype)})

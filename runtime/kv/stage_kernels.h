@@ -152,9 +152,13 @@ inline void find_largest(const StageKernels &kernels, const Extents &extents, co
 
 // ---- Conversions (convert.cpp) --------------------------------------------------------------------------------------
 
-/// Converts elements to floats. The elements of a head are contiguous.
-void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const char> &x,
-           const Elements<float> &to) noexcept;
+/// Converts elements to floats. The elements of a head are contiguous. (Inline for the cost of a token.)
+[[gnu::always_inline]] inline void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents,
+                                         const Elements<const char> &x, const Elements<float> &to) noexcept {
+    StageCall(extents, Elements<const char>{x.data, x.strides, element_bytes(dtype)}, to)
+        .join_all()
+        .for_each_part(kernels.widen[index_of(dtype)]);
+}
 
 /// y = x * r, rounded to a dtype. The elements of a head are contiguous in x and y. Strides of r may be 0.
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &x,
