@@ -1,4 +1,4 @@
-"""Halyard: rotary position embedding (RoPE), right at every position and as fast as memory, for arrays of any library.
+"""Halyard: rotary position embedding (RoPE), accurate at every position and as fast as memory allows.
 
     >>> import halyard, numpy as np
     >>> angles = halyard.AngleSource(halyard.Frequencies.from_base(10000.0, 4))
@@ -9,19 +9,21 @@
            [-0.41615,  0.9998 ,  0.9093 ,  0.02   ]], dtype=float32)
 
 Make ``Frequencies`` (from a base, a list or a model's config), then an ``AngleSource``, shared by all layers, and call
-``rotate`` with arrays of NumPy, PyTorch, JAX or whatever else speaks DLPack, on a CPU. Nothing is copied. What
-frequencies, pairings and angle sources are, to the bit, is said in the C ABI's header, ``halyard/halyard.h``.
+``rotate`` with CPU arrays of NumPy, PyTorch, JAX or any other library that speaks DLPack. Nothing is copied. The C
+ABI's header, ``halyard/halyard.h``, defines frequencies, pairings and angle sources to the bit.
 
-What Halyard refuses raises ``halyard.Error``, a ValueError, before anything is written; what is no array at all raises
-TypeError.
+An argument that Halyard refuses raises ``halyard.Error``, a ValueError, before anything is written. An argument that
+should be an array but is none raises TypeError.
 
-Objects never change, and any number of threads may use them; calls release the interpreter's lock.
+Objects never change, and any number of threads may use them; calls release the GIL while kernels run.
 
-Tensors of ``rotate`` may lie on a CUDA device where the package was built for that (HALYARD_BUILD_CUDA), and then all
-arrays do but scales. The work is enqueued on the stream that their library works on, and not waited for, so what
-positions and slots hold is not checked: a position that is not covered is taken for 0, and a slot that is not there for
--1; duplicate_slots has to be "last", which mixes the elements of such tokens. What halyard_cuda.h says of the KV
-path holds; threads is not looked at.
+If the package was built with CUDA (HALYARD_BUILD_CUDA), the tensors of ``rotate`` may lie on a CUDA device. All other
+arrays must then lie on the same device, except ``scale``, which stays in host memory. ``rotate`` enqueues its work on
+the current stream of the tensors' library and does not wait for it. So the values of positions and slots raise no
+errors: with bad_position "error", a token whose position angles does not cover rotates as at position 0 and is not
+stored in a cache; a slot outside the cache counts as -1 (not stored). duplicate_slots must be "last"; if tokens share a
+slot, its elements may come from different ones of these tokens. ``halyard_cuda.h`` lists the stages that GPUs have.
+threads is ignored.
 """
 
 from ._angles import AngleSource

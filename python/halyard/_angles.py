@@ -12,7 +12,7 @@ from . import _core
 from ._frequencies import Frequencies
 
 
-# Sources by what they are called in PyTorch's operators, which take tensors, numbers and texts alone.
+# Living sources by the key that names them in halyard.torch's operators, whose arguments cannot be Python objects.
 _known: "weakref.WeakValueDictionary[str, _core.AngleSource]" = weakref.WeakValueDictionary()
 _numbers = itertools.count(1)
 _process = uuid.uuid4().hex[:16]
@@ -26,24 +26,25 @@ def find(key: str) -> _core.AngleSource:
     return found
 
 
-def _told(name: str, doc: str | None = None) -> Any:
-    """A property: what the extension's source has under this name."""
+def _of_handle(name: str, doc: str | None = None) -> Any:
+    """A property that returns the attribute of this name of the extension's source."""
     return property(operator.attrgetter(f"_handle.{name}"), doc=doc)
 
 
 class AngleSource:
     """cos and sin for some frequencies. Made once, shared by all layers and threads; never changes.
 
-    frequencies: what is turned by; not needed any more afterwards.
-    kind: "auto", "table" (a row for each position, 4 * rotary_dim bytes) or "phase" (no table). "auto" is a table where
-        that takes at most 64 MiB, else phase.
-    first, n_positions: which positions are covered [every int32; where just one is said, from 0 on, or up to 2**31 - 1].
-    reference: "exact", cos and sin within 1.2e-7 at every position (a table's are correctly rounded); or "hf_f32", a
-        table of what transformers computes, for those who have to reproduce its numbers.
-    axis_map: ("sections", counts) or ("interleaved", counts), with the pairs of each axis of positions, or ("none", ())
-        [what the config told].
+    frequencies: a Frequencies; the source copies what it needs.
+    kind: "table" (a row of cos and sin for each position, 4 * rotary_dim bytes), "phase" (no table: computes them in
+        each call) or "auto": a table if that takes at most 64 MiB or reference is "hf_f32", else phase.
+    first, n_positions: the source covers the n_positions positions from `first` on [every int32 position; if only one
+        of the two is given: first is 0, or n_positions reaches to 2**31 - 1].
+    reference: "exact": cos and sin are within 1.2e-7 at every position, and correctly rounded in a table. "hf_f32": a
+        table with the float32 angles of Hugging Face transformers, to reproduce its results.
+    axis_map: ("sections", counts) or ("interleaved", counts), where counts[a] is the number of pairs that read their
+        position from axis a (halyard.h defines the maps), or ("none", ()): one axis [the map of the config].
 
-    Raises halyard.Error, also where the memory of a table cannot be had.
+    Raises halyard.Error for arguments out of range, and if there is not enough memory for a table.
     """
 
     def __init__(self, frequencies: Frequencies, kind: str = "auto", *, first: int | None = None,
@@ -51,7 +52,7 @@ class AngleSource:
                  axis_map: tuple[str, Sequence[int]] | None = None) -> None:
         if not isinstance(frequencies, Frequencies):
             raise TypeError(f"frequencies is a {type(frequencies).__name__}, not a halyard.Frequencies")
-        # The key is the same in every process. Sources that are alike are one while any of them lives.
+        # The key is a hash of all arguments, so it is the same in every process. Equal sources share one handle.
         how = kind, first, n_positions, reference, axis_map and (axis_map[0], list(axis_map[1]))
         self._key = hashlib.blake2b(repr((frequencies._recipe, how)).encode(), digest_size=16).hexdigest()
         made = _known.get(self._key)
@@ -62,15 +63,19 @@ class AngleSource:
     @classmethod
     def given(cls, cos: Any, sin: Any, *, rotary_dim: int | None = None, by_token: bool = False,
               axis_map: tuple[str, Sequence[int]] | None = None) -> "AngleSource":
-        """Rows of the caller's own, which are not copied and may be rewritten between calls.
+        """A source that reads the caller's own rows of cos and sin. It does not copy them: the caller may rewrite them
+        between calls, but not during one.
 
-        cos, sin: [n_rows, rotary_dim / 2] of float32, float16 or bfloat16, the last dimension dense; position p reads
-            row p. Rows that repeat themselves to rotary_dim are taken too, with rotary_dim given.
-        rotary_dim: [twice the columns]
-        by_token: the rows are those of a call's tokens, in [batch, tokens] order; such calls have no positions.
-        axis_map: as above [one axis]: pair k reads the row of the position that a token has on the pair's axis. Rows
-            [axes, tokens, rotary_dim / 2] of some tokens are such a table, too, once their first two dimensions are
-            one: token t has the positions t, tokens + t, 2 * tokens + t …
+        cos, sin: float32, float16 or bfloat16 [n_rows, rotary_dim / 2], alike, the last dimension dense; position p
+            reads row p. Rows of rotary_dim columns, as Hugging Face makes them, need rotary_dim; only the first half of
+            their columns is read.
+        rotary_dim: even, 2 … 2**20 [twice the number of columns].
+        by_token: there is a row for each token of a call, in [batch, tokens] order. Such calls take no positions.
+        axis_map: as above [one axis]. Pair k reads the row of the token's position on the pair's axis. Rows [axes,
+            tokens, rotary_dim / 2] can be passed as [axes * tokens, rotary_dim / 2], with positions t + a * tokens for
+            token t on axis a.
+
+        Raises halyard.Error for other shapes and dtypes, TypeError for objects that are not arrays.
         """
         dim = 2 * int(cos.shape[-1]) if rotary_dim is None else rotary_dim
         return cls._wrap(_core.AngleSource.given(cos, sin, dim, by_token,
@@ -78,31 +83,34 @@ class AngleSource:
 
     @classmethod
     def linear(cls, positions: Any, matrix: Any, *, attention_factor: float = 1.0) -> "AngleSource":
-        """For positions that need not be integers, as models of images, video and audio have them (DINOv3, LTX, Mochi):
-        pair k of a token at positions p turns by sum(p[a] * matrix[a, k] for each axis a), in radians.
+        """A source for positions that need not be integers, as in models of images, video and audio (DINOv3, LTX,
+        Mochi): pair k of a token at positions p rotates by sum(p[a] * matrix[a, k] for each axis a), in radians.
 
-        positions: float32 or float64 [axes, tokens], or [axes, batch, tokens] where batch rows differ. The source is for
-            calls of just these tokens, which have no positions of their own; it copies what it takes.
-        matrix: float32 or float64 [axes, rotary_dim / 2]. Where heads differ, each is a view with a source of its own.
+        positions: float32 or float64 [axes, tokens], or [axes, batch, tokens] if batch rows differ. The source serves
+            only calls for these tokens, which then take no positions.
+        matrix: float32 or float64 [axes, rotary_dim / 2]. If heads have different matrices, rotate each head by itself,
+            as a view of the array, with its own source.
+        attention_factor: 2**-60 … 2**60; cos and sin are multiplied by it.
 
-        cos and sin are within 1.2e-7 * attention_factor of those of the exact sum, for angles up to 2**31.
+        The source copies what it needs. cos and sin are within 1.2e-7 * attention_factor of those of the exact sum, for
+        angles up to 2**31. Raises halyard.Error for other shapes and dtypes, TypeError for objects that are not arrays.
         """
         return cls._wrap(_core.AngleSource.linear(positions, matrix, attention_factor))
 
     @classmethod
     def _wrap(cls, core: _core.AngleSource) -> "AngleSource":
-        """For sources over memory of a process, which have a key that no other one has in any."""
+        """For sources that hold memory of this process: their key is unique among all processes."""
         self = object.__new__(cls)
         self._handle, self._key = core, f"{core.kind} {_process} {next(_numbers)}"
         _known[self._key] = core
         return self
 
-    kind: str = _told("kind", '"table", "phase" or "given": never "auto".')
-    rotary_dim: int = _told("rotary_dim")
-    first: int = _told("first", "The first position that is covered.")
-    last: int = _told("last", "The last position that is covered.")
-    n_axes: int = _told("n_axes", "How many axes positions have.")
-    n_bytes: int = _told("n_bytes", "Memory that the source owns.")
+    kind: str = _of_handle("kind", '"table", "phase" or "given": never "auto".')
+    rotary_dim: int = _of_handle("rotary_dim", "Elements of a head that are rotated.")
+    first: int = _of_handle("first", "The first position that is covered.")
+    last: int = _of_handle("last", "The last position that is covered.")
+    n_axes: int = _of_handle("n_axes", "The number of axes of a token's position.")
+    n_bytes: int = _of_handle("n_bytes", "Bytes of memory that the source owns.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "AngleSource":
         return self  # it never changes

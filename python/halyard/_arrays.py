@@ -1,4 +1,4 @@
-"""New arrays for outputs: PyTorch's for its own, NumPy's for all others."""
+"""Makes arrays for outputs: PyTorch tensors for PyTorch inputs, NumPy arrays for all others."""
 
 import functools
 from typing import Any
@@ -10,7 +10,7 @@ _LONG_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "
 
 
 def name_of_dtype(dtype: Any) -> Any:
-    """A dtype's name, "f16" say, of a dtype of NumPy or PyTorch or of its name there; else what was given."""
+    """The short name, such as "f16", of a NumPy or PyTorch dtype or its name; for an unknown one its own name."""
     name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
     return next((short for short, long in _LONG_NAMES.items() if name in (short, long)), name)
 
@@ -39,8 +39,8 @@ def _new_torch(like: Any, kind: Any, tail: tuple[int, ...] | None) -> Any:
 
 
 def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | None = None) -> Any:
-    """An array like another one, but for its dtype. With a tail that takes the place of the last dimension, and the
-    array is dense."""
+    """A new array of the library, shape and dimension order of `like`. dtype: None for that of `like`. A tail replaces
+    the last dimension; the array is then dense. `name` is what errors call `like`."""
     if not hasattr(like, "__dlpack__"):
         raise TypeError(f"{name} is a {type(like).__name__}, not an array with __dlpack__ (as numpy.asarray makes one)")
     if dtype is not None and dtype not in _LONG_NAMES and dtype != "uint8":

@@ -1,4 +1,4 @@
-"""The calls: rotate, convert, rerotate, and prepare for many that are alike."""
+"""The functions that rotate and convert arrays: rotate, convert, rerotate and prepare."""
 
 import dataclasses
 import functools
@@ -14,46 +14,54 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
            in_place: bool = False, inverse: bool = False, pairing: str | None = None, out_pairing: str | None = None,
            layout: str = "bshd", bad_position: str = "error", duplicate_slots: str = "error", threads: int = 0,
            target: str | None = None) -> Any:
-    """Rotates q and k into new arrays, or where they say. v takes the other stages, but is not rotated.
+    """Rotates q and k. v is not rotated, but takes all other stages of its Tensor.
 
-    q, k, v: arrays, or Tensors, which have stages, and say where they go.
-    angles: where cos and sin come from.
+    q, k, v: arrays, or Tensors, which add stages and a destination. An array is float32, float16 or bfloat16, [tokens,
+        heads, head_dim] or [batch, tokens, heads, head_dim], with any strides. Without a destination the output is a
+        new array of q's library, shape and dtype.
+    angles: the AngleSource.
     positions: int32 or int64 [tokens] or [batch, tokens]; with an axis map [axes, tokens] or [axes, batch, tokens], or
-        [tokens] where all axes are equal; an int, or [batch, 1]: that of the first token, the others follow. May be
-        left out, for 0, of several tokens without a batch that go into no cache; and has to be where angles are given
-        by_token. Those of tokens that are stored nowhere are not looked at.
-    slots: int32 or int64 [tokens] or [batch, tokens]: where each token goes in the caches; -1: it is not stored. An
-        int, or [batch, 1]: where the first token goes, the others follow; -1: none is stored.
-    in_place: what says neither out nor cache goes where it lies.
-    inverse: turn back.
-    pairing, out_pairing: "half" or "interleaved", as q and k are read and written [the config's; else half; pairing].
-    layout: "bshd", or "bhsd" where heads come before tokens.
-    bad_position: what a position is that angles does not cover: "error", "clamp" (to the nearest) or "identity".
-    duplicate_slots: what two tokens with one slot are: "error", or "last": the later one is kept.
-    threads: how many do the work, 1 … 1024; they are kept for the next call that asks for as many. 0: those of the
-        process's OpenMP, such as PyTorch's; one where it has none.
-    target: the name of the target whose kernels are taken [the best].
+        [tokens] if the axes are equal. An int or [batch, 1] is the position of each sequence's first token; the others
+        follow. Must be given for a batch, for a single token and for caches; otherwise the default is 0, 1, 2, … Must
+        be left out if angles has a row for each token (by_token, linear). Positions of tokens that are stored nowhere
+        are not checked.
+    slots: int32 or int64 [tokens] or [batch, tokens]: the slot of each token in the caches; -1: the token is not
+        stored. An int or [batch, 1] is the slot of each sequence's first token; the others follow; -1: none is stored.
+    in_place: arrays, and Tensors with neither out nor cache, are overwritten.
+    inverse: rotate by the negative angles.
+    pairing, out_pairing: "half" or "interleaved": how the pairs of q and k are read, and how they are written.
+        [pairing: the config's; if that is unknown, half. out_pairing: pairing if given; else the config's.]
+    layout: "bshd" (the shapes above), or "bhsd" if heads come before tokens.
+    bad_position: for positions that angles does not cover: "error"; "clamp": use the nearest position that is covered;
+        "identity": use position 0.
+    duplicate_slots: if two tokens have one slot: "error", or "last": the later token is stored.
+    threads: 1 … 1024 threads, which are kept for later calls with the same number. 0: the threads of the OpenMP in the
+        process, such as PyTorch's, or one thread if there is none.
+    target: the name of the target whose kernels to use, see halyard.targets [the best of this machine].
 
-    Returns the array that each tensor went to, in a tuple but for q alone.
+    Returns the array that each tensor was written to (out, the cache's array, or the new array): one array if q is the
+    only tensor, else a tuple. Raises halyard.Error for arguments that do not fit, before anything is written, and
+    TypeError for objects of a wrong type.
     """
     if q is None:
         raise TypeError("q is a NoneType, but only k and v can be left out")
-    return turn((("q", q), ("k", k), ("v", v)), angles, positions, slots, in_place,
+    return _run((("q", q), ("k", k), ("v", v)), angles, positions, slots, in_place,
                 (inverse, pairing, out_pairing, layout, bad_position, duplicate_slots, threads, target))
 
 
-def turn(given: tuple[tuple[str, Any], ...], angles: AngleSource, positions: Any, slots: Any, in_place: bool,
+def _run(given: tuple[tuple[str, Any], ...], angles: AngleSource, positions: Any, slots: Any, in_place: bool,
          options: tuple[Any, ...]) -> Any:
-    """rotate of tensors by their names, of which only v is not rotated."""
+    """rotate, for pairs of a name ("q", "k" or "v") and a tensor or None. The tensor "v" is not rotated."""
     require_source("angles", angles)
     tensors = [complete(name, each, in_place, name != "v") for name, each in given if each is not None]
     on_cuda = any(getattr(tensor[1], "is_cuda", False) for tensor in tensors)
-    results = (turn_on_cuda if on_cuda else _core.rotate)(angles._handle, tensors, positions, slots, options)
+    results = (rotate_on_cuda if on_cuda else _core.rotate)(angles._handle, tensors, positions, slots, options)
     return results[0] if len(results) == 1 else results
 
 
-def turn_on_cuda(angles: _core.AngleSource, tensors: list[tuple[Any, ...]], positions: Any, *others: Any) -> Any:
-    """Of PyTorch's tensors: in the context of the first one's device, and with a first position that lies there."""
+def rotate_on_cuda(angles: _core.AngleSource, tensors: list[tuple[Any, ...]], positions: Any, *others: Any) -> Any:
+    """_core.rotate for PyTorch's CUDA tensors. It makes the first tensor's device current, and turns an int position
+    into an array on that device, because GPU kernels read positions there."""
     import torch
     device = tensors[0][1].device
     with torch.cuda.device(device):
@@ -65,40 +73,45 @@ def turn_on_cuda(angles: _core.AngleSource, tensors: list[tuple[Any, ...]], posi
 
 @functools.cache
 def _no_angles() -> AngleSource:
-    return AngleSource(Frequencies.from_base(10000.0, 2))  # of which nothing is read
+    return AngleSource(Frequencies.from_base(10000.0, 2))  # convert needs a source, but reads none of its angles
 
 
 def convert(v: Any, *, slots: Any = None, duplicate_slots: str = "error", layout: str = "bshd", threads: int = 0,
             target: str | None = None, **stages: Any) -> Any:
-    """What rotate does with v = Tensor(v, **stages): every stage but the rotation. So an engine's cache changes its
-    format, from floats to records of groups, say, or back:
+    """Applies all stages of Tensor(v, **stages) except the rotation. Use it, for example, to convert a cache from
+    floats to records of quantised groups, or back:
 
         records = halyard.convert(keys, groups="ggml_q8_0", hadamard=128)
-        keys = halyard.convert(records, from_groups="ggml_q8_0")  # still transformed
+        keys = halyard.convert(records, from_groups="ggml_q8_0")  # the Hadamard transform is not undone
+
+    v: an array. stages: the arguments of Tensor after array. The other arguments, the result and errors are as in
+    rotate.
     """
     options = Options(duplicate_slots=duplicate_slots, layout=layout, threads=threads, target=target)
-    return turn((("v", Tensor(v, **stages)),), _no_angles(), None, slots, False, options)
+    return _run((("v", Tensor(v, **stages)),), _no_angles(), None, slots, False, options)
 
 
 def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: Any = None,
              from_angles: AngleSource | None = None, slots: Any = None, inverse: bool = False,
              pairing: str | None = None, layout: str = "bshd", threads: int = 0, target: str | None = None) -> Any:
-    """Moves keys that were rotated for some positions to others, as when a context shifts or a cached prefix is used
-    again: by R(positions - from_positions), in one step and where they lie.
+    """Re-rotates keys from the positions that they were rotated for to other positions, as when a context shifts or a
+    cached prefix is used again. It rotates by the difference of the angles, in one step, in place by default.
 
-    keys: an array of any dtype that rotate writes, or a Tensor, which says in its hadamard, scale, dtype and groups how
-        the keys are stored; it may have an out, and no other stage. With slots a Cache, or a Tensor that has one, or
-        the array of a cache; its CacheLayout, if it has one, says n_heads and head_dim.
-    angles: those that keys go to; from_angles: those that they were rotated with [angles], such as LongRoPE's short
-        ones. Exact, and no given rows; their ranges do not matter.
-    from_positions, positions: as in rotate [positions: 0, 1, 2, …].
-    slots: int32 or int64 [tokens] or [batch, tokens]: the tokens that move; -1: none. No two are alike.
-    inverse: the keys were turned back, not forward.
-    pairing: of the keys [what the config says of rotated ones; else half]. The rest is as in rotate.
+    keys: an array of any dtype that rotate can write; or a Tensor, whose hadamard, scale, dtype and groups describe how
+        the keys are stored. Its out may be given without slots; other stages are refused. With slots: a Cache, a
+        cache's array, or a Tensor with a cache. A CacheLayout must give n_heads and head_dim.
+    angles: the source of the new angles. from_angles: the source that the keys were rotated with [angles], for example
+        LongRoPE's short frequencies. Both must be exact and may not have given rows. Positions outside their ranges are
+        allowed.
+    from_positions: the positions that keys have now; as in rotate. positions: their new positions [0, 1, 2, …].
+    slots: int32 or int64 [tokens] or [batch, tokens]: the slots of the keys to re-rotate; -1 skips a token. No slot may
+        occur twice.
+    inverse: the keys were rotated with inverse=True.
+    pairing: of the keys [the out_pairing of the angles' config; if unknown, half]. Other arguments are as in rotate.
 
-    A static scale, which cancels, is not read; a DynamicScale and the scales of groups are read and renewed.
-    Returns keys' array, or out. attention_factor is not applied again. Keys of few bits should move seldom and far,
-    because a slow pair that turns by less than half an ulp stays where it is. Raises as rotate does.
+    A static scale is not read, because it cancels. The scales of a DynamicScale and of groups are read and replaced.
+    attention_factor is not applied again. Each re-rotation rounds: re-rotate keys of few bits seldom and far, because a
+    pair that rotates by less than half an ulp does not change. Returns the keys' array, or out. Raises as rotate does.
     """
     source = angles if from_angles is None else from_angles
     require_source("angles", angles)
@@ -115,20 +128,20 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
 
 
 def prepare(q: Any, k: Any = None, v: Any = None, *, head_dim: int, angles: AngleSource, **options: Any) -> Any:
-    """What rotates q, k and v that lie side by side in one array, as a projection makes them: a function
+    """Prepares calls of rotate for q, k and v in one array, as a QKV projection writes them. Returns a function
 
         prepared(packed, positions=None, slots=None, out=None)
 
-    of arrays. All else is said and checked once, for each number of tokens (bound runs, of which it keeps 64).
+    It checks all other arguments once for each combination of shapes, strides and dtypes, and keeps the latest 64.
 
-    q, k, v: how many heads of head_dim each has, or a Tensor with that in the place of its array.
-    options: of rotate, from inverse on.
-    packed: [tokens, columns] of float32, float16 or bfloat16, the last dimension dense: the heads of q, then those of
-        k, then those of v. What has no cache is turned in place.
+    q, k, v: the number of heads of head_dim elements; or a Tensor with that number as its array, and stages.
+    angles: the AngleSource. options: those of rotate from `inverse` on.
+    packed: float32, float16 or bfloat16 [tokens, columns], the last dimension dense: all heads of q, then of k, then of
+        v. Tensors with neither out nor cache are rotated in place.
     positions, slots: int32 or int64 [tokens].
-    out: [tokens, columns], where q goes instead.
+    out: [tokens, n_heads of q * head_dim]: q is written there instead.
 
-    prepared raises as rotate does.
+    prepared returns None, and raises as rotate does.
     """
     require_source("angles", angles)
     how = Options(**options)

@@ -1,4 +1,4 @@
-"""Frequencies: what a model's RoPE turns by."""
+"""Frequencies: the inverse frequency of each pair of a model's RoPE."""
 
 import dataclasses
 import json
@@ -10,11 +10,12 @@ from . import _arrays, _core
 
 
 class QScale(NamedTuple):
-    """What a model multiplies q by at position p, after the rotation and any norm.
+    """The rule for the factor by which a model multiplies q at position p, after the rotation and any norm.
 
-    rule "log": 1 + scale * ln(1 + floor((p + shift) / length)), as in Llama 4 and Ministral 3;
-    rule "power": (1 + (p + shift) / length) ** scale.
-    layers: "all", or "unrotated": those that turn neither q nor k.
+    rule: "log": the factor is 1 + scale * ln(1 + floor((p + shift) / length)), as in Llama 4 and Ministral 3;
+        "power": it is (1 + (p + shift) / length) ** scale.
+    length: in tokens, >= 1. shift: 0 or 1.
+    layers: which layers apply it: "all", or "unrotated", those without RoPE.
     """
 
     rule: str
@@ -26,23 +27,24 @@ class QScale(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, init=False, eq=False, repr=False)
 class Frequencies:
-    """Inverse frequencies and attention_factor of a model, by from_base, from_list or from_config, and what its config
-    tells beside them. Never changes.
+    """Inverse frequencies and attention_factor of a model, and related fields of its config. Made by from_base,
+    from_list or from_config; never changes. Fields are None if they are not known, as without a config.
 
     inv_freq: rotary_dim / 2 numbers in radians per position, correctly rounded.
-    head_dim: columns of the head that is rotated (of MLA its rotated slice alone), if a config tells.
-    pairing: "half" or "interleaved", as the model reads its heads, if a config tells.
-    out_pairing: as the model writes them: another one than pairing in DeepSeek-V3 and its kin.
+    attention_factor: what rotated vectors are multiplied by.
+    rotary_dim: elements of a head that are rotated.
+    head_dim: elements of a head; with MLA, only those of the slice that is rotated.
+    pairing: "half" or "interleaved": of the rotation's input.
+    out_pairing: of its output; differs from pairing in DeepSeek-V3 and related models.
     method: "default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional".
-    base: what unscaled frequencies are powers of; None of a list.
-    max_position, original_max_position: in tokens: the context that the model is meant for, and that it was trained
-        with, if known.
-    first_seq_len, last_seq_len: in tokens: the shortest and the longest context that they are for; 2**53 where any is.
-        A length outside takes others (for_length).
-    axis_map: ("sections" or "interleaved", pairs of each axis) where positions have several, as in Qwen2-VL.
-    q_scale: what the model asks of q beside its angles, which no rotation does; None where that is nothing.
-    has_unrotated_layers: whether the attention of other layers than those that these are for turns neither q nor k
-        (Llama 4, SmolLM3, Cohere 2).
+    base: of which unscaled frequencies are powers; None for a list.
+    max_position, original_max_position: in tokens: the context that the model is meant for, and the context that it
+        was trained with.
+    first_seq_len, last_seq_len: in tokens: the shortest and the longest sequence that these frequencies hold for, 0 …
+        2**53. For other lengths call for_length.
+    axis_map: ("sections" or "interleaved", counts), with the pairs of each axis, if positions have several (Qwen2-VL).
+    q_scale: the model's rule for scaling q by position, which rotate does not apply by itself; None if it has none.
+    has_unrotated_layers: whether other layers of the model have attention without RoPE (Llama 4, SmolLM3, Cohere 2).
     """
 
     inv_freq: tuple[float, ...]
@@ -61,7 +63,7 @@ class Frequencies:
     q_scale: QScale | None
     has_unrotated_layers: bool
     _handle: _core.Frequencies
-    _recipe: tuple[Any, ...]  # what they were made from
+    _recipe: tuple[Any, ...]  # the arguments that these were made from, which AngleSource hashes
 
     def __init__(self) -> None:
         raise TypeError("Frequencies come from Frequencies.from_base, from_list or from_config")
@@ -78,15 +80,16 @@ class Frequencies:
     def from_base(cls, base: float, rotary_dim: int) -> "Frequencies":
         """inv_freq[k] = base ** (-2 k / rotary_dim), kept to twice double precision.
 
-        base: finite, > 0 (10000 in most models). rotary_dim: even, 2 … 2**20.
+        base: finite, > 0 (10000 in most models). rotary_dim: even, 2 … 2**20. Else raises halyard.Error.
         """
         return cls._wrap(_core.Frequencies.from_base(base, rotary_dim), "base", float(base), int(rotary_dim))
 
     @classmethod
     def from_list(cls, inv_freq: Iterable[float], attention_factor: float = 1.0) -> "Frequencies":
-        """inv_freq as given, in radians per position, each taken as exact; rotary_dim is twice their number.
+        """Frequencies with the given inv_freq, each taken as exact; rotary_dim is twice their number.
 
-        attention_factor: 2**-60 … 2**60; what rotated vectors are multiplied by.
+        inv_freq: 1 … 2**19 finite numbers in radians per position, of at most 2**20 in magnitude; 0: no rotation.
+        attention_factor: 2**-60 … 2**60; what rotated vectors are multiplied by. Else raises halyard.Error.
         """
         values = [float(value) for value in inv_freq]
         return cls._wrap(_core.Frequencies.from_list(values, attention_factor), "list", values, float(attention_factor))
@@ -94,15 +97,17 @@ class Frequencies:
     @classmethod
     def from_config(cls, config: Mapping[str, Any] | str | os.PathLike[str] | Any, *, seq_len: int = 0,
                     layer_type: str | None = None, layer: int | None = None) -> "Frequencies":
-        """Those of a model with this Hugging Face config: the dict that ``config.json`` holds, its path (or its
-        folder's), or a config of transformers.
+        """The frequencies of the model with this Hugging Face config.
 
-        seq_len: in tokens, the context that dynamic NTK and LongRoPE are made for [a short one].
-        layer_type: whose frequencies, such as "sliding_attention", or "vision", where not all layers share one.
-        layer: a layer's number, counted from 0, where the config lists bases, factors or types by layer.
+        config: the dict that ``config.json`` holds, the path of that file or of its folder, or a config object of
+            transformers.
+        seq_len: in tokens, 0 … 2**53: the context that dynamic NTK and LongRoPE are made for [a short one].
+        layer_type: one of the config's layer types, such as "sliding_attention", or "vision" for the image encoder.
+            Required if layer types have different RoPE.
+        layer: a layer's number, counted from 0. Required if the config lists bases, factors or types by layer.
 
-        Nothing is guessed: a field that is missing, contradictory or of an unknown kind raises ``halyard.Error``. Other
-        exceptions: OSError of a file, TypeError of what is none of these.
+        Nothing is guessed: a field that is missing, contradictory or unknown raises ``halyard.Error``. A file that
+        cannot be read raises OSError, a config of any other type TypeError.
         """
         if isinstance(config, (str, os.PathLike)):
             path = os.path.join(config, "config.json") if os.path.isdir(config) else config
@@ -118,19 +123,21 @@ class Frequencies:
                          layer)
 
     def for_length(self, seq_len: int) -> "Frequencies":
-        """Those of the same model for a context of seq_len tokens, 0 … 2**53, without reading its config again.
+        """The frequencies of the same model for a context of seq_len tokens (0 … 2**53), without reading its config.
 
-        Of dynamic NTK and LongRoPE others, of all other methods the same. Keys that were cached with the old ones have
-        to move: rerotate's from_angles. Raises halyard.Error for a length that is out of range, and for the first
-        Qwen's use_dynamic_ntk beyond its seq_length, or dual chunks beyond the first.
+        Frequencies change with dynamic NTK and LongRoPE only. Re-rotate keys that were cached with the old ones: pass
+        the old angle source to rerotate as from_angles. Raises halyard.Error for a length that is out of range, beyond
+        seq_length for the first Qwen's use_dynamic_ntk, or beyond the first of dual chunks.
         """
         return self._wrap(self._handle.for_length(seq_len), self._recipe, int(seq_len))
 
     def position_scales(self, positions: Any) -> Any:
-        """What q is multiplied by at these positions, as rotate's position_scales: q_scale, rounded to float32.
+        """The factor of q at each position by the rule q_scale, rounded to float32. Pass it to rotate in a Tensor.
 
-        positions: int32 or int64 [tokens] or [batch, tokens], none negative. Returns a new array of their shape,
-        PyTorch's or NumPy's. Raises halyard.Error where the model has no such rule.
+        positions: int32 or int64 [tokens] or [batch, tokens], each 0 … 2**31 - 1.
+
+        Returns a new float32 array of that shape: a PyTorch tensor for PyTorch positions, else a NumPy array.
+        Raises halyard.Error if q_scale is None, or for other positions.
         """
         scales = _arrays.new_like("positions", positions, "f32")
         self._handle.position_scales(positions, scales)

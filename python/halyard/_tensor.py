@@ -1,4 +1,4 @@
-"""What a call says of each of its tensors, and of all of them."""
+"""Tensor and the types of its arguments; the options that all tensors of a call share."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -9,20 +9,21 @@ from ._angles import AngleSource
 
 @dataclasses.dataclass(frozen=True)
 class Norm:
-    """RMSNorm: v / sqrt(mean(v ** 2) + eps), times the weight. Defaults are Llama's kind, of each head.
-    A layer norm takes the mean off v first, and adds a bias at the end.
+    """RMS norm, v / sqrt(mean(v ** 2) + eps) * weight, by default of each head by itself; or layer norm, which first
+    subtracts mean(v), and adds a bias at the end.
 
-    weight: float32, float16 or bfloat16, as many as are normed; of two dimensions, [heads, window_size], each head has
-        its own; None: there is none.
+    weight: float32, float16 or bfloat16, dense: one weight for each normed element of a head ("row": of all heads), or
+        [heads, window_size] if each head has its own. None: no weight.
     eps: >= 0.
     unit_offset: multiply by 1 + weight (Gemma).
-    width: "head", or "row": all heads of a token together.
+    width: what is normed together: "head", or "row": all heads of a token.
     order: "before" or "after" the rotation.
-    rounding: where the normed value is rounded to the input's dtype: "none", "before_weight", "after_weight" or "both"
-        (as transformers' modules do). After the weight is after the bias, where there is one (as torch does).
-    window_offset, window_size: the elements of a head that are normed [all]; the others pass by.
+    rounding: where the normed value is rounded to the input's dtype: "none"; "before_weight"; "after_weight", that is
+        after weight and bias; or "both", as in transformers.
+    window_offset, window_size: norm only window_size elements of each head, from window_offset on [0: all from there].
+        The others stay as they are.
     kind: "rms" or "layer".
-    bias: of a layer norm, of the weight's dtype and shape; None: there is none.
+    bias: for layer norms with a weight only; of the weight's dtype and shape. None: no bias.
     """
 
     weight: Any = None
@@ -39,9 +40,10 @@ class Norm:
 
 @dataclasses.dataclass(frozen=True)
 class DynamicScale:
-    """A scale for each head of each token, so that the greatest becomes the greatest number of an 8-bit dtype.
+    """Computes a scale for each head of each token: the head's largest magnitude divided by the largest number of the
+    output's dtype, which must be "e4m3", "e5m2" or "int8".
 
-    scales_out: float32 of the tensor's shape without head_dim, which is written; with a cache [slots, heads].
+    scales_out: a float32 array for the scales: the tensor's shape without head_dim; with a cache [slots, heads].
     """
 
     scales_out: Any
@@ -49,14 +51,17 @@ class DynamicScale:
 
 @dataclasses.dataclass(frozen=True)
 class CacheLayout:
-    """Where the elements of a cache lie whose array's dimensions don't say so; in elements, none negative.
+    """The layout of a cache in tiles or with other strides than its array's. Strides are in elements; no field is
+    negative.
 
-    Element d of head h and token t of block b lies at b * stride_block + h * stride_head
-    + (t // tile_tokens) * stride_tile_tokens + (t % tile_tokens) * stride_token
-    + (d // tile_elements) * stride_tile_elements + (d % tile_elements) * stride_element;
-    slot s is token s % block_size of block s // block_size. 0 stands for: block_size n_slots, tile_tokens block_size,
-    tile_elements head_dim, stride_element 1. The array is dense, of any shape, and large enough. n_heads and head_dim
-    are for rerotate, which does not know otherwise what is in the cache.
+    Slot s is token s % block_size of block s // block_size. Element d of head h and token t of block b lies at
+
+        b * stride_block + h * stride_head + (t // tile_tokens) * stride_tile_tokens + (t % tile_tokens) * stride_token
+        + (d // tile_elements) * stride_tile_elements + (d % tile_elements) * stride_element
+
+    from the array's first element. The array must be dense, of any shape, and large enough. Defaults, for a field of 0:
+    block_size is n_slots, tile_tokens block_size, tile_elements head_dim, stride_element 1. Only rerotate reads n_heads
+    and head_dim, and requires them.
     """
 
     n_slots: int
@@ -75,11 +80,11 @@ class CacheLayout:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cache:
-    """Where tokens are stored by slot.
+    """A KV cache of keys or of values, to which rotate writes each token at its slot.
 
-    array: [slots, heads, head_dim] or [pages, slots, heads, head_dim]; with the layout "hnd" [pages, heads, slots,
-        head_dim].
-    layout: "nhd", "hnd" or a CacheLayout.
+    array: of a dtype that Tensor lists, with any strides: [slots, heads, head_dim] or [pages, slots of a page, heads,
+        head_dim]; with the layout "hnd" [pages, heads, slots of a page, head_dim]. Slots count through all pages.
+    layout: "nhd" (heads after slots), "hnd" (heads before slots), or a CacheLayout.
     """
 
     array: Any = None
@@ -92,15 +97,15 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Groups:
-    """Records of bytes that hold heads, as engines' quantised caches do, told in halyard_kv.h: uint8 arrays with a
-    record in the place of head_dim.
+    """The format of an engine's quantised cache: each head is a record of bytes that holds its elements in groups. The
+    array is uint8, and its last dimension holds the bytes of a record. halyard_kv.h describes the formats.
 
     preset: "ggml_q8_0", "ggml_q8_0_neon", "ggml_q8_0_reference", "ggml_q4_0", "vllm_int8", "vllm_fp8", "openvino_u8",
         "openvino_u4", "mla_v32", "mla_v4", "mla_v41" or "mx".
-    scales: those that lie apart from the records: float32, or uint8 for powers of two, of the tensor's shape without
-        head_dim and, where a head has several groups, with these as its last dimension; with a cache [slots, heads] or
-        [pages, slots of a page, heads]. Of an output that is made they are made, too [None]: (array, scales) takes the
-        array's place in what is returned.
+    scales: for presets whose scales lie outside the records (vllm_…, mla_v4, mla_v41), else None: float32, or uint8
+        for E8M0 scales (mla_v4, mla_v41). Shape: the tensor's without head_dim; with a cache [slots, heads] or [pages,
+        slots of a page, heads]; plus a last, dense dimension of groups if a head has several. If None for an output
+        without a cache, rotate makes the scales and returns (array, scales) in place of that array.
     """
 
     preset: str
@@ -109,25 +114,28 @@ class Groups:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tensor:
-    """One tensor of a call, and its stages: load, norm, rotation, norm, scale by position, Hadamard transform, scale,
-    conversion, store.
+    """One tensor of a call, with its stages and its destination. The stages run in this order: load, norm, rotation (or
+    rotation, norm), scale by position, Hadamard transform, scale, conversion, store.
 
-    array: float32, float16 or bfloat16, [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], with any strides.
-        With layout "bhsd" heads come before tokens.
-    from_groups: Groups, or a preset's name, where the array holds such records. It goes to float32, or what dtype or
-        groups say.
-    norm: a Norm.
-    rotary_offset: where the rotated window begins in a head.
-    position_scales: what it is multiplied by: float32 [tokens] or, with a batch, [batch, tokens]; or of the tensor's
-        shape without head_dim. Frequencies.position_scales makes those of models that scale q.
-    hadamard: n: a Hadamard transform of each n elements of a head, orthonormal and so its own inverse; a power of two
-        that divides head_dim [0: none].
-    scale: stored = convert(value / scale), so that value = stored * scale: a number, float32 [heads], or a DynamicScale.
-    dtype: of the output: "f32", "f16", "bf16", "e4m3", "e5m2" or "int8", or such a dtype of NumPy or PyTorch [the
-        input's]; of a uint8 array "e4m3" or "e5m2".
-    groups: Groups, or a preset's name, as which it is stored.
-    out: where it goes: any array of its shape, itself for in place [a new array: PyTorch's for its own, else NumPy's].
-    cache: a Cache, or its array, where it goes instead.
+    array: float32, float16 or bfloat16, [tokens, heads, head_dim] or [batch, tokens, heads, head_dim], of any strides.
+        With layout "bhsd" heads come before tokens. With from_groups, uint8 records.
+    from_groups: the format of the array's records: a Groups, or a preset's name [None: the array has no records]. The
+        output is then float32 by default.
+    norm: a Norm [none].
+    rotary_offset: the first rotated element of a head; the angles' rotary_dim elements rotate from there.
+    position_scales: factors for each token, float32 [tokens] or [batch, tokens]; or for each token and head, of the
+        tensor's shape without head_dim. Frequencies.position_scales computes them for models that scale q.
+    hadamard: n: a Hadamard transform of each n elements of a head; orthonormal, and so its own inverse. n is a power of
+        two that divides head_dim [0: none].
+    scale: a number, float32 [heads], or a DynamicScale. stored = convert(value / scale), so value = stored * scale.
+    dtype: of the output: "f32", "f16", "bf16", "e4m3", "e5m2", "int8", or that dtype of NumPy or PyTorch [the input's].
+        An out or cache of uint8 needs it: "e4m3" or "e5m2".
+    groups: the format of the output's records: a Groups, or a preset's name [None: no records].
+    out: an array for the output, of the same shape; `array` itself to work in place [a new array: a PyTorch tensor for
+        a PyTorch input, else a NumPy array].
+    cache: a Cache, or its array, to store to by slot; not together with out.
+
+    Raises TypeError for a norm of another type, halyard.Error if both out and cache are given. rotate checks the rest.
     """
 
     array: Any = None
@@ -157,7 +165,7 @@ class Tensor:
 
 
 class Options(NamedTuple):
-    """What a call says of all tensors, as rotate explains it."""
+    """The options of a call that hold for all its tensors; rotate documents them."""
 
     inverse: bool = False
     pairing: str | None = None
@@ -175,8 +183,8 @@ def require_source(name: str, value: Any) -> None:
 
 
 def complete(name: str, given: Any, in_place: bool, rotates: bool) -> tuple[Any, ...]:
-    """What the extension takes of an array or a Tensor: its name, it, where it goes (None: into a new array or a cache),
-    whether it is rotated, and the Tensor."""
+    """Returns what the extension takes for an array or a Tensor: the name, the array, its out (None: a new array or the
+    cache), whether it is rotated, and the Tensor (None for an array)."""
     if not isinstance(given, Tensor):
         return name, given, given if in_place else None, rotates, None
     out = given.array if in_place and given.out is None and given.cache is None else given.out

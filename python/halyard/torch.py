@@ -5,18 +5,19 @@
     >>> q = torch.randn(1, 5, 4, 64, requires_grad=True)
     >>> halyard.torch.rotate(q, angles=angles, positions=torch.arange(5)).sum().backward()
 
-``halyard.rotate`` takes tensors as well. ``rotate`` calls these operators of torch.ops.halyard:
+``halyard.rotate`` takes tensors as well, but has neither gradients nor compiled graphs. ``halyard.torch.rotate`` calls
+these operators of torch.ops.halyard:
 
     rotate(Tensor q, str how, Tensor? positions=None, SymInt start=0) -> Tensor
     rotate_qk(Tensor q, Tensor k, str how, …) -> (Tensor, Tensor)
     rotate_, rotate_qk_     in place, for torch.no_grad() and inference_mode()
 
-The first two have gradients, for backward() and torch.autograd.grad. Every operator refuses forward mode, and
-torch.func's grad, vjp and jacrev.
+The first two have gradients, for backward() and torch.autograd.grad. Every operator refuses forward-mode derivatives,
+and torch.func's grad, vjp and jacrev.
 
-``how`` is what ``describe`` has made: text that is the same in every process, so that a compiled graph with it is found
-on disk. The AngleSource that it names has to be alive. (Sources that are given or linear are memory of one process, and
-their graphs are not found in another.)
+``how`` is a string that ``describe`` returns: the options of the call, and a key of its AngleSource, which must be
+alive. The string is the same in every process, so that PyTorch's on-disk cache can reuse a compiled graph that contains
+it. (Given and linear sources hold memory of one process, so other processes cannot reuse their graphs.)
 """
 
 import functools
@@ -28,7 +29,7 @@ from torch.autograd import forward_ad
 
 from . import _core
 from ._angles import AngleSource, find
-from ._calls import turn_on_cuda
+from ._calls import rotate_on_cuda
 from ._core import Error
 from ._tensor import Options, require_source
 from ._tensor import Tensor as Stages
@@ -40,14 +41,14 @@ _OPS = torch.ops.halyard
 def describe(angles: AngleSource, *, rotary_offset: int = 0, inverse: bool = False, pairing: str | None = None,
              out_pairing: str | None = None, layout: str = "bshd", bad_position: str = "error",
              duplicate_slots: str = "error", threads: int = 0) -> str:
-    """The ``how`` of operators that rotate; all as in halyard.rotate, and rotary_offset of all tensors."""
+    """Returns the ``how`` of an operator. rotary_offset is that of q and k; the rest is as in halyard.rotate."""
     require_source("angles", angles)
     return (f"{angles._key}|{rotary_offset}|{int(inverse)}|{pairing or ''}|{out_pairing or ''}|{layout}|{bad_position}|"
             f"{duplicate_slots}|{threads}")
 
 
 def _read(how: str) -> tuple[_core.AngleSource, int, Options]:
-    """What describe said: the source, the offset and options."""
+    """Parses the string that describe returned into source, rotary_offset and options."""
     key, *others = how.split("|")
     if len(others) not in (0, 8):
         raise Error(f'how is "{how[:60]}", which is nothing that describe has made')
@@ -58,44 +59,44 @@ def _read(how: str) -> tuple[_core.AngleSource, int, Options]:
 
 
 def _describe(how: str, start: int, *given: Any) -> tuple[Any, ...]:
-    """The arguments of the extension's rotate for a call of an operator."""
+    """The arguments of _core.rotate for an operator's call; given: q, k, out, k_out and positions, each or None."""
     q, k, out, k_out, positions = (x if x is None else x.detach() for x in given)
     angles, offset, options = _read(how)
     if positions is None and not (angles.by_token and start == 0):
         positions = start
     stages = Stages(rotary_offset=offset) if offset else None
-    turned = [(name, x, x if to is None else to, True, stages)
-              for name, x, to in (("q", q, out), ("k", k, k_out)) if x is not None]
-    return angles, turned, positions, None, options
+    tensors = [(name, x, x if to is None else to, True, stages)
+               for name, x, to in (("q", q, out), ("k", k, k_out)) if x is not None]
+    return angles, tensors, positions, None, options
 
 
-# What was bound to a source that is alive, by how.
+# The prepared calls of each `how`, as long as its source lives.
 _bound: dict[str, _core.Prepared] = {}
 _has_exchange = hasattr(Tensor, "__dlpack_c_exchange_api__")
 
 
-def _turn(how: str, start: int, *given: Any) -> None:
-    """What an operator does with tensors."""
+def _run(how: str, start: int, *given: Any) -> None:
+    """The kernel of every operator; given: q, k, out, k_out and positions. Without out, q and k are overwritten."""
     if given[0].is_cuda:
-        turn_on_cuda(*_describe(how, start, *given))
+        rotate_on_cuda(*_describe(how, start, *given))
         return
     calls = _bound.get(how)
     if calls is None:
         source = find(how.partition("|")[0])
         calls = _bound[how] = _core.Prepared(functools.partial(_describe, how))
         weakref.finalize(source, _bound.pop, how, None).atexit = False
-    if not _has_exchange:  # before PyTorch 2.10 DLPack takes no tensor that requires a gradient
+    if not _has_exchange:  # before PyTorch 2.10, DLPack refuses tensors that require gradients
         given = tuple(None if x is None else x.detach() for x in given)
-    _core.turn(calls, start, *given)  # no method, which the compiler of PyTorch 2.13 calls without its object
+    _core.run_prepared(calls, start, *given)  # no method: PyTorch 2.13's compiler calls methods without their object
 
 
 def _rotate(q: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> Tensor:
-    _turn(how, start, q, None, out := torch.empty_like(q), None, positions)
+    _run(how, start, q, None, out := torch.empty_like(q), None, positions)
     return out
 
 
 def _rotate_qk(q: Tensor, k: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> tuple[Tensor, Tensor]:
-    _turn(how, start, q, k, out := torch.empty_like(q), k_out := torch.empty_like(k), positions)
+    _run(how, start, q, k, out := torch.empty_like(q), k_out := torch.empty_like(k), positions)
     return out, k_out
 
 
@@ -103,10 +104,10 @@ _WHERE = "str how, Tensor? positions=None, SymInt start=0"
 _OPERATORS: dict[str, tuple[str, Any]] = {
     "rotate": (f"(Tensor q, {_WHERE}) -> Tensor", _rotate),
     "rotate_": (f"(Tensor(a!) q, {_WHERE}) -> ()",
-                lambda q, how, positions=None, start=0: _turn(how, start, q, None, None, None, positions)),
+                lambda q, how, positions=None, start=0: _run(how, start, q, None, None, None, positions)),
     "rotate_qk": (f"(Tensor q, Tensor k, {_WHERE}) -> (Tensor, Tensor)", _rotate_qk),
     "rotate_qk_": (f"(Tensor(a!) q, Tensor(b!) k, {_WHERE}) -> ()",
-                   lambda q, k, how, positions=None, start=0: _turn(how, start, q, k, None, None, positions)),
+                   lambda q, k, how, positions=None, start=0: _run(how, start, q, k, None, None, positions)),
 }
 
 _NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd): "
@@ -114,7 +115,7 @@ _NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode d
 
 
 def _refuse_derivatives(*values: Any) -> None:
-    """Refuses what forward mode or a transform of torch.func differentiates, also inside other transforms."""
+    """Raises Error if forward mode or torch.func differentiates a tensor, even inside other transforms."""
     functorch: Any = torch._C._functorch
     in_transform = torch._C._are_functorch_transforms_active()
     for x in values:
@@ -129,7 +130,8 @@ def _refuse_derivatives(*values: Any) -> None:
 
 
 def _fake(op: Any, *values: Any, **others: Any) -> Any:
-    """What an operator returns in a graph that is made; what a graph is refused for then, rather than when it runs."""
+    """The fake kernel: returns outputs without data while PyTorch traces a graph. It checks devices, shapes and dtypes
+    too, so that a bad graph fails when it is compiled rather than when it runs."""
     if forward_ad._current_level >= 0:
         raise Error(_NO_TANGENTS)
     tensors = [x for x in (*values, *others.values()) if isinstance(x, Tensor)]
@@ -145,33 +147,35 @@ def _fake(op: Any, *values: Any, **others: Any) -> Any:
 
 @functools.lru_cache(256)
 def _inverse(how: str) -> str:
-    """R(-theta) f, the transpose of R(theta) f, from the output's pairing to the input's."""
+    """The ``how`` of the gradient. The rotation by theta, scaled by attention_factor, is linear, so its gradient is its
+    transpose: the rotation by -theta with the same factor, from the output's pairing to the input's."""
     angles, offset, options = _read(how)
     own = options.pairing or angles.pairing or "half"
     own_out = options.out_pairing or (own if options.pairing else angles.out_pairing or own)
-    turned = options._replace(inverse=not options.inverse, pairing=own_out, out_pairing=own)
-    return "|".join((how.split("|")[0], str(offset), str(int(turned.inverse)), *map(str, turned[1:7])))
+    transpose = options._replace(inverse=not options.inverse, pairing=own_out, out_pairing=own)
+    return "|".join((how.split("|")[0], str(offset), str(int(transpose.inverse)), *map(str, transpose[1:7])))
 
 
 class _Differentiable(torch.autograd.Function):
-    """rotate of q, or of q and k."""
+    """The operator rotate or rotate_qk as autograd records it."""
 
     @staticmethod
     def forward(ctx: Any, below: Any, how: str, positions: Tensor | None, start: int, *tensors: Tensor) -> Any:
-        ctx.how, ctx.start, ctx.source = _inverse(how), start, find(how.partition("|")[0])  # which must live until then
+        ctx.how, ctx.start = _inverse(how), start
+        ctx.source = find(how.partition("|")[0])  # keeps the source alive until backward
         ctx.save_for_backward(positions)
         return below(*tensors, how, positions, start)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         op = _OPS.rotate if len(gradients) == 1 else _OPS.rotate_qk
-        turned = op.default(*gradients, ctx.how, *ctx.saved_tensors, ctx.start)
-        return None, None, None, None, *((turned,) if len(gradients) == 1 else turned)
+        results = op.default(*gradients, ctx.how, *ctx.saved_tensors, ctx.start)
+        return None, None, None, None, *((results,) if len(gradients) == 1 else results)
 
 
 def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> Any:
-    """What comes before an operator of n outputs: gradients, or a refusal. Then nothing else is between it and plain
-    tensors on a CPU."""
+    """The autograd kernel of an operator with n outputs: records gradients or refuses them. If the tensors have no
+    dispatch key but CPU left, it calls `kernel` itself, which saves a second pass through PyTorch's dispatcher."""
     keyset &= torch._C._after_autograd_keyset
 
     def below(*given: Any) -> Any:
@@ -190,7 +194,7 @@ def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> A
 
 
 def _refuse_negative(*_: Any) -> None:
-    """PyTorch resolves views with its negative bit by itself, but for operators that return nothing."""
+    """PyTorch resolves views with its negative bit itself, except for operators that return nothing."""
     raise Error("a tensor has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before")
 
 
@@ -209,9 +213,14 @@ for _name, (_schema, _kernel) in _OPERATORS.items():
 
 def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions: Tensor | int | None = None,
            layout: str = "bshd", **options: Any) -> Tensor | tuple[Tensor, Tensor]:
-    """halyard.rotate of tensors into new ones, with gradients, and in one piece of a compiled graph.
+    """Rotates q and k into new tensors, as halyard.rotate does, but with gradients, and without a break in compiled
+    graphs.
 
-    options: those of describe. The rest is as in halyard.rotate.
+    q, k: float32, float16 or bfloat16 tensors, [tokens, heads, head_dim] or [batch, tokens, heads, head_dim].
+    options: those of describe. The other arguments are as in halyard.rotate.
+
+    Returns one tensor, or a tuple if k is given. Raises as halyard.rotate does, and halyard.Error for derivatives that
+    the operators refuse.
     """
     require_source("angles", angles)
     if layout not in ("bshd", "bhsd"):
@@ -220,7 +229,7 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
             and not angles._handle.by_token):
         raise Error(f"positions is left out, but q has {'a batch' if q.dim() == 4 else 'one token'}: say where the "
                     "tokens are (0, if they start at position 0)")
-    # What is read here guards graphs; whether a tensor has a tangent is seen outside of them.
+    # What torch.compile reads here becomes a guard of its graph. _refuse_derivatives looks for tangents, outside of it.
     if torch.compiler.is_compiling() and forward_ad._current_level >= 0:
         raise Error(_NO_TANGENTS)
     how = describe(angles, layout=layout, **options) if options or layout != "bshd" else angles._key

@@ -89,7 +89,7 @@ class OnDevice(torch.Tensor):
 @pytest.mark.parametrize("on_cuda", [False, True])
 def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch):
     """Tensors of a CUDA device are described at each call, and go to the same place; here the CPU stands for one."""
-    monkeypatch.setattr(halyard.torch, "turn_on_cuda", halyard._core.rotate)
+    monkeypatch.setattr(halyard.torch, "rotate_on_cuda", halyard._core.rotate)
     (q, k), how = draw(rng, dtype, 3, 1), halyard.torch.describe(angles, rotary_offset=2)
     back = halyard.torch.describe(angles, rotary_offset=2, inverse=True)
     for positions in (AT,), (None, 3):

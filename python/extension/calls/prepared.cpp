@@ -129,7 +129,7 @@ public:
     explicit Prepared(nb::callable describe) : describe_(std::move(describe)) {}
 
     /// Of one array that holds q, k and v.
-    void turn_packed(nb::handle packed, nb::handle where, nb::handle in_slots, nb::handle to) {
+    void run_packed(nb::handle packed, nb::handle where, nb::handle in_slots, nb::handle to) {
         if (packed.is_none()) {
             throw nb::type_error("packed is None");
         }
@@ -138,7 +138,7 @@ public:
         given.read(out, to, "out", true);
         given.read(positions, where, "positions", true);
         given.read(slots, in_slots, "slots", true);
-        turn(given, [&] {
+        run(given, [&] {
             const auto &array = *given.arrays[q];
             if (array.n_dims() != 2 || (array.n_elements() > 1 && array.size(1) > 1 && array.stride(1) != 1)) {
                 array.refuse_shape("[tokens, columns], of which the last dimension is dense");
@@ -148,18 +148,18 @@ public:
     }
 
     /// Of an operator's tensors, whose derivatives and bits it has seen to.
-    void turn_tensors(std::int64_t first_position, nb::args tensors) {
+    void run_tensors(std::int64_t first_position, nb::args tensors) {
         Given given;
         given.memory[start] = &(given.first_position = first_position);
         for (std::size_t role = 0; role < std::min(tensors.size(), std::size_t{n_arrays}); ++role) {
             given.read(static_cast<Role>(role), at(tensors, role), names[role], false);
         }
-        turn(given, [&] { return describe_(first_position, *tensors); });
+        run(given, [&] { return describe_(first_position, *tensors); });
     }
 
 private:
     template <typename Describe>
-    void turn(const Given &given, Describe &&describe) {
+    void run(const Given &given, Describe &&describe) {
         const auto bound = calls_.find(given.form(), [&] { return Bound(describe(), given); });
         for (std::size_t role = 0; role < n_arrays; ++role) {
             if (given.arrays[role] && bound->writes(role)) {
@@ -179,9 +179,9 @@ private:
 void add_prepared(nb::module_ &module) {
     nb::class_<Prepared>(module, "Prepared")
         .def(nb::init<nb::callable>(), nb::arg("describe"))
-        .def("__call__", &Prepared::turn_packed, nb::arg("packed"), nb::arg("positions").none() = nb::none(),
+        .def("__call__", &Prepared::run_packed, nb::arg("packed"), nb::arg("positions").none() = nb::none(),
              nb::arg("slots").none() = nb::none(), nb::arg("out").none() = nb::none());
-    module.def("turn", &Prepared::turn_tensors, nb::arg("prepared"), nb::arg("start"), nb::arg("tensors"));
+    module.def("run_prepared", &Prepared::run_tensors, nb::arg("prepared"), nb::arg("start"), nb::arg("tensors"));
 }
 
 }  // namespace halyard::python
