@@ -1,16 +1,16 @@
-"""Halyard in models of transformers: patch(model), and back by unpatch(model).
+"""Halyard in models of transformers: patch(model) has Halyard rotate q and k, unpatch(model) undoes that.
 
     >>> import halyard.transformers                                             # doctest: +SKIP
     >>> model = AutoModelForCausalLM.from_pretrained(…)                         # doctest: +SKIP
     >>> halyard.transformers.patch(model)                                       # doctest: +SKIP
 
-A patched model makes no cos and sin. Where its layers turn q and k, Halyard does, with exact angles at any position,
-and with gradients. Models are not known by their names, but checked first: the config is read, its frequencies are
-compared with those that the model turns by now, and q and k turned by both ways are compared. A model that does not
-pass is refused, and stays as it was.
+A patched model no longer computes cos and sin. In its layers Halyard rotates q and k, with exact angles at every
+position, and with gradients. patch does not go by a list of models. It compares the frequencies of the model's config
+with those that the model holds, and then q and k as the model rotates them with q and k as Halyard does. If they
+differ, it raises halyard.Error and leaves the model unchanged.
 
-Image encoders are left as they are. Models lie on the CPU. In f16 and bf16 stock models round cos, sin and products to
-these types; a patched one rounds each result once.
+Image encoders are not patched. Models must be on the CPU. In f16 and bf16, stock models round cos, sin and products to
+the dtype; a patched model rounds only each result.
 """
 
 import copy
@@ -29,59 +29,60 @@ from ._angles import AngleSource
 from ._core import Error
 from ._frequencies import Frequencies
 
-_SCALING_Q = ("llama4_text", "ministral3")  # multiply q by position themselves, wherever it was turned
-_CHANGING = ("dynamic", "longrope")  # methods whose frequencies depend on how long a sequence is
-_Module = Any  # a rotary embedding: a torch.nn.Module with more members than its type knows
+_SCALING_Q = ("llama4_text", "ministral3")  # model types whose attention scales q by position, after any rotation
+_CHANGING = ("dynamic", "longrope")  # methods whose frequencies depend on the sequence's length
+_Module = Any  # a rotary embedding: a torch.nn.Module with attributes that its type does not declare
 _EPS = 2.0 ** -23
 
 
 @dataclasses.dataclass(eq=False)
 class _Source:
-    """The angles of a layer type, which travel through the model in the place of sin."""
+    """The angles of a layer type. Patched models pass it from the rotary embedding to the layers as their `sin`."""
 
     angles: AngleSource
     frequencies: Frequencies
     layouts: dict[str, str]
 
     def __post_init__(self) -> None:
-        self.n_axes = self.angles.n_axes  # which torch.compile reads
+        self.n_axes = self.angles.n_axes  # a plain attribute, which torch.compile can read
 
     def __getitem__(self, _: Any) -> "_Source":
-        return self  # where a model goes on with some of its tokens
+        return self  # models index cos and sin to continue with some tokens; these angles are for every position
 
     def rotate(self, q: torch.Tensor, k: torch.Tensor | None, positions: torch.Tensor, layout: str) -> Any:
         return _torch.rotate(q, k, angles=self.angles, positions=positions, pairing=self.frequencies.pairing,
                              out_pairing=self.frequencies.out_pairing, layout=layout)
 
 
-class _Turns(NamedTuple):
-    """What a patched rotary embedding gives to the layers, as (cos, sin) or, in DeepSeek-V2, as one tensor."""
+class _Rotation(NamedTuple):
+    """What a patched rotary embedding returns in place of (cos, sin) or, in DeepSeek-V2, of its one tensor."""
 
     positions: torch.Tensor
     source: _Source
 
-    def to(self, *_: Any, **__: Any) -> "_Turns":
+    def to(self, *_: Any, **__: Any) -> "_Rotation":
         return self
 
 
 class _Embedding:
-    """The sources of one rotary embedding of a model, by layer type and, where the method is dynamic, by length."""
+    """The angle sources of one rotary embedding of a model, by layer type and, for _CHANGING methods, by length."""
 
     def __init__(self, module: _Module, reference: str, max_position: int | None) -> None:
         self.config = module.config
         self.reference = reference
         self.max_position = max_position
         self.by_length: dict[tuple[str | None, int], _Source] = {}
-        self.layouts: dict[str, str] = {}  # in which the functions of the model's module turn q and k as Halyard does
-        self.turns_alone = False  # whether these take q and k one after the other
+        self.layouts: dict[str, str] = {}  # by the name of the model's function that rotates: the layout that it takes
+        self.takes_one_tensor = False  # whether these functions take q and k in separate calls
         kinds = module.rope_type if isinstance(module.rope_type, dict) else {None: module.rope_type}
         self.method = {layer_type: "dynamic" if "dynamic" in kind else kind for layer_type, kind in kinds.items()}
-        # Of dynamic NTK: the longest sequence since the last one that was short.
+        # For dynamic NTK: the longest sequence since the last one within the original length.
         self.longest = int(module.max_seq_len_cached) if "dynamic" in self.method.values() else 0
         self.sources = {layer_type: self.make(module, layer_type, 0) for layer_type in kinds}
 
     def make(self, module: _Module, layer_type: str | None, seq_len: int) -> _Source:
-        """The source for a layer type and a length, once it was compared with the frequencies that the module holds."""
+        """Makes the source for a layer type and a length. Raises Error if the config's frequencies are not those that
+        the module holds."""
         frequencies = Frequencies.from_config(self.config, seq_len=seq_len, layer_type=layer_type)
         if frequencies.q_scale is not None and self.config.model_type not in _SCALING_Q:
             raise Error(f"{_name(module)} multiplies q by position, which is not known of its code")
@@ -92,7 +93,7 @@ class _Embedding:
             held, factor = ROPE_INIT_FUNCTIONS[kind](self.config, torch.device("cpu"), seq_len=seq_len,
                                                      layer_type=layer_type)
             all_held = [held]
-        else:  # what a method changes as sequences grow is compared where the module turns by it
+        else:  # inv_freq of a _CHANGING method may be that of a longer sequence, so it is not compared
             names = ("original_inv_freq",) if self.method[layer_type] in _CHANGING else ("original_inv_freq", "inv_freq")
             all_held = [getattr(_unrounded(module), prefix + name) for name in names]
         own = torch.tensor(frequencies.inv_freq, dtype=torch.float64)
@@ -109,7 +110,7 @@ class _Embedding:
                                    axis_map=frequencies.axis_map), frequencies, self.layouts)
 
     def original_length(self, module: _Module, layer_type: str | None) -> int:
-        """In tokens: up to where a dynamic method leaves the frequencies as they were."""
+        """The longest sequence, in tokens, for which a _CHANGING method uses the original frequencies."""
         if self.method[layer_type] == "dynamic":
             return int(module.original_max_seq_len)
         parameters = self.config.rope_parameters
@@ -124,7 +125,7 @@ class _Embedding:
         if method == "longrope":
             length = original + 1 if seq_len > original else 0
         else:
-            # As transformers has it: frequencies grow with the sequence, and shrink when a short one begins.
+            # As in transformers: frequencies follow the longest sequence, until a short sequence resets them.
             self.longest = 0 if seq_len < original else max(self.longest, seq_len)
             length = self.longest if self.longest > original else 0
         if length == 0:
@@ -137,36 +138,37 @@ class _Embedding:
 
 
 def _forward(module: _Module, x: torch.Tensor, position_ids: torch.Tensor,
-             layer_type: str | None = None) -> _Turns:
+             layer_type: str | None = None) -> _Rotation:
     source = module._halyard.find(module, position_ids, layer_type)
     n_axes = source.n_axes
     if n_axes > 1 and position_ids.ndim == 2:
         position_ids = position_ids[None].expand(n_axes, -1, -1)
-    if module._halyard.turns_alone:
+    if module._halyard.takes_one_tensor:
         position_ids = position_ids[..., None]  # [batch, tokens, 1], as these models index cos
-    return _Turns(position_ids, source)
+    return _Rotation(position_ids, source)
 
 
-def _turns_alone(function: Any) -> bool:
-    """Whether a function turns one tensor, and so q and k one after the other."""
+def _takes_one_tensor(function: Any) -> bool:
+    """Whether a function rotates one tensor, so that q and k take separate calls."""
     return next(iter(inspect.signature(function).parameters)) == "x"
 
 
 def _replace(original: Any) -> Any:
-    """What takes the place of a model's function: of models that are not patched, it does what it did."""
-    n = 1 if _turns_alone(original) else 2  # tensors that it turns, which cos and sin follow
+    """Returns the function that replaces a model's `original`. For models that are not patched it calls `original`."""
+    n = 1 if _takes_one_tensor(original) else 2  # tensors that it rotates: its first arguments, before cos and sin
 
     @functools.wraps(original, updated=())
     def rotary(*args: Any, **others: Any) -> Any:
         cos, sin, unsqueeze_dim = (args[n + i] if len(args) > n + i else others.get(name)
                                    for i, name in enumerate(("cos", "sin", "unsqueeze_dim")))
-        turns: Any = (cos, sin) if type(sin) is _Source else cos if type(cos) is _Turns else None
-        if turns is None:
+        rotation: Any = (cos, sin) if type(sin) is _Source else cos if type(cos) is _Rotation else None
+        if rotation is None:
             return original(*args, **others)
-        layout = "bshd" if unsqueeze_dim == 2 else turns[1].layouts[original.__name__]
+        positions, source = rotation
+        layout = "bshd" if unsqueeze_dim == 2 else source.layouts[original.__name__]
         if n == 1:
-            return turns[1].rotate(args[0], None, turns[0][..., 0], layout)
-        return turns[1].rotate(args[0], args[1], turns[0], layout)
+            return source.rotate(args[0], None, positions[..., 0], layout)
+        return source.rotate(args[0], args[1], positions, layout)
 
     setattr(rotary, "_halyard_original", original)
     return rotary
@@ -182,7 +184,7 @@ def _rotary_embeddings(model: torch.nn.Module) -> list[_Module]:
 
 
 def _unrounded(module: _Module) -> _Module:
-    """A copy, in which buffers that model.to(bfloat16) has rounded are as the config has them; no others are touched."""
+    """A copy whose buffers have their original values again if model.to(bfloat16) has only rounded them."""
     copied = copy.deepcopy(module)
     for name, made in type(module)(module.config).named_buffers():
         held = getattr(module, name)
@@ -192,7 +194,7 @@ def _unrounded(module: _Module) -> _Module:
 
 
 def _functions(module: _Module) -> dict[str, Any]:
-    """The functions that may turn q and k; throws where the module is not of a kind that can be patched."""
+    """The functions of the module's file that may rotate q and k, by name. Raises Error if it cannot be patched."""
     if getattr(getattr(module, "config", None), "model_type", None) is None:
         raise Error(f"{type(module).__name__} has no config with a model type")
     found = {name: getattr(function, "_halyard_original", function)
@@ -206,20 +208,22 @@ def _functions(module: _Module) -> dict[str, Any]:
     return found
 
 
-def _turn_as_stock(function: Any, tensors: list[torch.Tensor], rows: tuple[Any, ...], layout: str) -> Any:
-    """What a model's function makes of q and k; None where it takes no such tensors."""
+def _rotate_as_stock(function: Any, tensors: list[torch.Tensor], rows: tuple[Any, ...], layout: str) -> Any:
+    """q and k as a model's function rotates them; None if it does not take such tensors."""
     given = [x if layout == "bhsd" else x.transpose(1, 2) for x in tensors]
     try:
-        turned = [function(x, *rows) for x in given] if _turns_alone(function) else function(*given, *rows)
-        return [x if layout == "bhsd" else x.transpose(1, 2) for x in turned]
-    except Exception:  # of whatever a function, of which nothing is known, meets first
+        rotated = [function(x, *rows) for x in given] if _takes_one_tensor(function) else function(*given, *rows)
+        return [x if layout == "bhsd" else x.transpose(1, 2) for x in rotated]
+    except Exception:  # the function is unknown code, and may fail in any way on tensors that it does not take
         return None
 
 
 def _compare(module: _Module, layer_type: str | None, functions: dict[str, Any]) -> dict[str, str]:
-    """Which functions turn q and k as Halyard does, and in which layout. They are random, of float32, and have other
-    positions on each axis, and wider heads where the function takes them. What stock angles are off by at position p is
-    p * inv_freq * 2**-22 at most, and cos, sin and products add some 2**-23."""
+    """Returns the functions that rotate q and k as Halyard does, by name, with the layout that each takes.
+
+    q and k are random float32, with different positions on each axis, and also with heads wider than the rotated part
+    if the function takes those. The angle of a stock model may be wrong by position * inv_freq * 2**-22, and cos, sin
+    and products add a few 2**-23; a function passes if no element differs by more."""
     source, random = module._halyard.sources[layer_type], torch.Generator().manual_seed(1)
     n_axes, width = source.n_axes, source.angles.rotary_dim
     limit = min(30_000, source.angles.last + 1)
@@ -231,8 +235,8 @@ def _compare(module: _Module, layer_type: str | None, functions: dict[str, Any])
     def is_alike(function: Any, layout: str, more: int) -> bool | None:
         tensors = [torch.randn(2, heads, 5, width + more, generator=random) for heads in (3, 1)]
         arguments = (tensors[0], positions) if layer_type is None else (tensors[0], positions, layer_type)
-        rows = _unrounded(module)(*arguments)  # a copy, which the call may change
-        stock = _turn_as_stock(function, tensors, rows if isinstance(rows, tuple) else (rows,), layout)
+        rows = _unrounded(module)(*arguments)  # calls a copy, because a call may change the module's frequencies
+        stock = _rotate_as_stock(function, tensors, rows if isinstance(rows, tuple) else (rows,), layout)
         if stock is None:
             return None
         allowed = [(limit * frequency * 2 + 8) * _EPS * x.norm(dim=-1, keepdim=True) * y.norm() / x.norm()
@@ -245,13 +249,15 @@ def _compare(module: _Module, layer_type: str | None, functions: dict[str, Any])
 
 
 def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int | None = None) -> torch.nn.Module:
-    """Has Halyard turn q and k in a model of transformers, and returns the model.
+    """Has Halyard rotate q and k in a model of transformers 5, and returns the model.
 
-    reference: "exact", or "hf_f32" for what stock float32 angles give.
-    max_position: of hf_f32, how many positions there are [those of the config]; later ones raise.
+    reference: "exact", or "hf_f32" for the float32 angles of the stock model.
+    max_position: for "hf_f32" only: the number of positions of its table [the config's context]. The model then raises
+        halyard.Error for later positions.
 
-    Raises halyard.Error, naming the model's kind, where that is not understood; the model is as it was then. The
-    function of the model's module that turns q and k is replaced by one that does so for patched models only.
+    It replaces the rotating functions (apply_rotary_…) in the Python module that defines the model. Other models of
+    that module still get the original function. Raises halyard.Error, which names the model, if Halyard would not
+    rotate as the model does; the model is then unchanged, and no longer patched.
     """
     modules = _rotary_embeddings(model)
     if not modules:
@@ -265,7 +271,7 @@ def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int
             own.layouts |= {name: layout for name, layout in alike[0].items() if all(name in each for each in alike)}
             if not own.layouts:
                 raise Error(f"{_name(module)} does not turn q and k as its config tells")
-            own.turns_alone = any(_turns_alone(functions[name]) for name in own.layouts)
+            own.takes_one_tensor = any(_takes_one_tensor(functions[name]) for name in own.layouts)
     except BaseException:
         for module in modules:
             module.__dict__.pop("_halyard", None)
@@ -280,7 +286,7 @@ def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int
 
 
 def unpatch(model: torch.nn.Module) -> torch.nn.Module:
-    """Makes the model stock again, and returns it. One that was not patched stays as it is."""
+    """Undoes patch, and returns the model. Does nothing to a model that is not patched."""
     for module in _rotary_embeddings(model):
         if "_halyard" in module.__dict__:
             del module.forward, module._halyard

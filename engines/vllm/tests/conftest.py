@@ -1,4 +1,4 @@
-import models  # sets vLLM's environment before it is imported
+import models  # sets the environment variables that vLLM reads when it is imported
 import pytest
 import torch
 
@@ -7,7 +7,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="session")
 def fused():
-    """The module, with its classes in the place of vLLM's."""
+    """halyard.vllm.fused, installed: its classes have replaced vLLM's."""
     from halyard.vllm import fused
     fused.install()
     return fused
@@ -15,7 +15,7 @@ def fused():
 
 @pytest.fixture(scope="session")
 def folder_of(tmp_path_factory):
-    """The folder of a small model, made where it is asked for the first time."""
+    """A function that returns the folder of a small model, which it saves at the first call for that model."""
     made = {}
 
     def folder_of(model_type, **more):
@@ -28,7 +28,7 @@ def folder_of(tmp_path_factory):
 
 @pytest.fixture
 def pair(fused, folder_of, monkeypatch):
-    """(vLLM's, ours): engines of one model."""
+    """A function that returns two engines of one model: stock vLLM, and vLLM with Halyard."""
     def pair(model_type, dtype=None, more=None, **settings):
         folder = folder_of(model_type, **(more or {}))
         dtype = dtype or models.dtype_of(model_type)

@@ -1,4 +1,4 @@
-"""Small models with random weights, as folders that vLLM loads, and what the tests make of them."""
+"""Saves small models with random weights for vLLM, makes engines of them, and generates tokens."""
 
 import json
 import os
@@ -11,7 +11,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
 
 import torch  # noqa: E402
 
-# vLLM's operators round to bfloat16 by AVX-512's instruction for it. Without, they cut off what Halyard rounds.
+# With AVX-512's bf16 instruction vLLM rounds to nearest, as Halyard does. Without it vLLM truncates.
 ROUNDS_BFLOAT16 = torch.cpu._is_avx512_bf16_supported()
 
 VOCABULARY = 512
@@ -22,7 +22,7 @@ NORMED = ("qwen3", "gemma3_text")
 
 
 def dtype_of(model_type):
-    """One of 16 bits; of models without norms, one in which vLLM's bits are Halyard's."""
+    """The 16-bit dtype to test a model in. Without norms of q and k, vLLM and Halyard give the same bits in it."""
     return "bfloat16" if ROUNDS_BFLOAT16 or model_type in NORMED else "float16"
 
 
@@ -41,7 +41,7 @@ def config_of(model_type, **more):
 
 
 def weights_of(config):
-    """Random ones, so large that attention matters."""
+    """Random weights, large enough that attention changes the results."""
     random = torch.Generator().manual_seed(1)
     hidden, between, head_dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = (config[name] * head_dim for name in ("num_attention_heads", "num_key_value_heads"))
@@ -85,7 +85,7 @@ def weights_of(config):
 
 
 def save(folder, model_type, *, random_weights=True, **more):
-    """A folder that vLLM loads as a model."""
+    """Writes a model's config.json and, by default, its weights into a folder, and returns the folder."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = config_of(model_type, **more)
@@ -107,7 +107,7 @@ def prompts(*lengths):
 
 
 def generate(engine, token_ids, n_tokens=12):
-    """(tokens, logprob of each) by prompt."""
+    """Returns (tokens, the logprob of each token) for each prompt."""
     from vllm import SamplingParams
     how = SamplingParams(temperature=0, max_tokens=n_tokens, logprobs=1, ignore_eos=True, detokenize=False)
     done = engine.generate([{"prompt_token_ids": ids} for ids in token_ids], how, use_tqdm=False)
@@ -125,7 +125,7 @@ def caches_of(engine):
 
 
 def main(folder, dtype, how):
-    """Prints what a model generates, and what the plug-in that vLLM has loaded made of it."""
+    """Prints, as JSON, what a model generates, the plug-in's counts, and the number of layers that Halyard serves."""
     engine = make_engine(folder, dtype, eager=how == "eager")
     generated = generate(engine, prompts(1, 5, 33, 200))
     plugin = sys.modules.get("halyard.vllm")

@@ -1,4 +1,4 @@
-"""What lies in vLLM's cache, and the ways by which sequences come to share it."""
+"""The bytes of vLLM's cache, in every layout, and how sequences share it: prefixes, chunked prompts, preemption."""
 
 import ctypes
 from types import SimpleNamespace
@@ -25,7 +25,7 @@ N_Q, N_KV, HEAD_DIM, BLOCK = 4, 2, 64, 32
 
 
 def run_path(fused, table, isa, qkv, slots):
-    """(cache, q) of tokens at their indices as positions, whose cos and sin are the table's."""
+    """Runs a KvPath on qkv, with token i at position i, and returns (the cache, the rotated q)."""
     rotary = SimpleNamespace(cos_sin_cache=table, is_neox_style=True)
     module = SimpleNamespace(num_heads=N_Q, num_kv_heads=N_KV, head_dim=HEAD_DIM, rotary_emb=rotary)
     cache = torch.zeros(32, N_KV, BLOCK, 2 * HEAD_DIM, dtype=qkv.dtype)
@@ -37,7 +37,7 @@ def run_path(fused, table, isa, qkv, slots):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("isa", ["amx", "vec", "vec16"])
 def test_layouts(fused, isa, dtype):
-    """Each layout, filled by vLLM's own operator and by a rotation by nothing, some tokens without a slot."""
+    """vLLM's operator and a KvPath that rotates by 0 fill a cache with the same bytes; some tokens have no slot."""
     if isa == "amx" and (dtype != torch.bfloat16 or not torch.cpu._is_amx_tile_supported()):
         pytest.skip("AMX is for bfloat16, on machines that have it")
     random = torch.Generator().manual_seed(1)
@@ -55,7 +55,7 @@ def test_layouts(fused, isa, dtype):
 
 
 def test_openmps_threads(fused):
-    """The same bits by one thread and by two, of a prompt that is large enough for several tasks."""
+    """One and two OpenMP threads give the same bits for a prompt that is large enough for several tasks."""
     n = 1024
     table, qkv = torch.randn(n, HEAD_DIM), torch.randn(n, (N_Q + 2 * N_KV) * HEAD_DIM)
     openmp = ctypes.CDLL(None)
@@ -80,7 +80,7 @@ def test_a_prompt_in_chunks(pair):
 
 
 def test_preemption(pair):
-    """Sequences that find no room are thrown out, and come again."""
+    """When the cache is full, vLLM preempts sequences and later computes them again; the results stay the same."""
     engines = pair("llama", num_gpu_blocks_override=8, max_model_len=160, block_size=32)
     schedulers = [engine.llm_engine.engine_core.engine_core.scheduler for engine in engines]
     for scheduler in schedulers:

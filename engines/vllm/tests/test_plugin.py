@@ -1,4 +1,4 @@
-"""The plug-in as vLLM loads it, and what it says where it does nothing."""
+"""vLLM loads the plug-in by its entry point; where the plug-in cannot serve, it logs the reason and vLLM goes on."""
 
 import json
 import os
@@ -18,7 +18,8 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, folder_of):
-    """What models.py prints in a process where the package is installed as its pyproject.toml says."""
+    """A function that runs models.py in a new process, with the entry point of pyproject.toml installed, and returns
+    (the JSON that models.py printed, all output)."""
     folder = tmp_path_factory.mktemp("installed")
     described = folder / "halyard-0.dist-info"
     described.mkdir()
@@ -28,7 +29,7 @@ def run(tmp_path_factory, folder_of):
 
     def run(how, mode, model="llama", **more):
         paths = os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
-        # All share what the compiler has kept, which must not be taken for what another mode compiles.
+        # All runs share the compilers' caches, so the tests notice if one mode reuses a graph of another mode.
         variables = dict(PYTHONPATH=paths, VLLM_CACHE_ROOT=str(folder / "vllm"), OMP_NUM_THREADS="1",
                          TORCHINDUCTOR_CACHE_DIR=str(folder / "inductor"), HALYARD_VLLM=mode, **more)
         command = [sys.executable, pathlib.Path(models.__file__), folder_of(model), models.dtype_of(model), how]
@@ -68,7 +69,7 @@ def test_what_is_said_of_other_surroundings(monkeypatch, fused):
              "LlamaAttention", "llama_that_is_not_there")):
         said = []
         monkeypatch.setenv("HALYARD_VLLM", "fused")
-        monkeypatch.setattr(plugin, "_said", set())
+        monkeypatch.setattr(plugin, "_logged", set())
         monkeypatch.setattr(plugin.logger, "log", lambda level, sentence, said=said: said.append(sentence))
         change(*changed)
         for _ in range(2):  # as vLLM may do
@@ -98,7 +99,7 @@ LEFT = {
     "LoRA is on": dict(enable_lora=True),
     "its cache is fp8, which vLLM cuts off and Halyard rounds": dict(kv_cache_dtype="fp8"),
 }
-# What takes another package, or another process: only the setting is there.
+# Settings that would need another package or process to work. These tests only set the config's field.
 SET = {
     "speculative decoding is on": ("speculative_config", object()),
     "a KV connector is on": ("kv_transfer_config", object()),

@@ -1,12 +1,12 @@
-"""Halyard in vLLM on CPUs: a plug-in, which vLLM loads by the entry point `vllm.general_plugins`.
+"""Halyard in vLLM on CPUs: a plug-in, which vLLM loads through the entry point `vllm.general_plugins`.
 
-The environment variable HALYARD_VLLM says what it does:
+The environment variable HALYARD_VLLM selects what it does:
 
     off      nothing
-    fused    norm, rotation, the store into vLLM's paged cache, and attention are one operator, in models that are known;
-             this is the default
+    fused    one operator does norm, rotation, the store into vLLM's paged cache, and attention, for the attention
+             classes in fused.KNOWN; this is the default
 
-What cannot be done is said in one sentence of vLLM's log, and then vLLM goes on as if the plug-in were not there.
+If the plug-in cannot serve a layer or this machine, it logs the reason once in vLLM's log, and vLLM's own code runs.
 """
 
 import collections
@@ -19,28 +19,28 @@ from .._core import Error
 MODES = ("off", "fused")
 DEFAULT = "fused"
 
-logger = logging.getLogger("vllm.halyard")  # vLLM's own settings reach it there
+logger = logging.getLogger("vllm.halyard")  # below "vllm", so that vLLM's logging settings apply
 
 counts: collections.Counter[tuple[str, str]] = collections.Counter()
-"""How many layers of which class this process has made: (class, "fused" or why it is left)."""
+"""The number of layers that this process has made, by (class, "fused" or the reason why Halyard does not serve it)."""
 
-_said: set[str] = set()
-
-
-def say_once(sentence: str, *, level: int = logging.WARNING) -> None:
-    if sentence not in _said:
-        _said.add(sentence)
-        logger.log(level, sentence)
+_logged: set[str] = set()
 
 
-def left(kind: str, reason: str) -> None:
-    """Counts a layer that stays vLLM's, and names it once."""
+def log_once(message: str, *, level: int = logging.WARNING) -> None:
+    if message not in _logged:
+        _logged.add(message)
+        logger.log(level, message)
+
+
+def leave_to_vllm(kind: str, reason: str) -> None:
+    """Counts a layer of class `kind` that Halyard does not serve, and logs the reason once."""
     counts[kind, reason] += 1
-    say_once(f"Halyard leaves {kind} to vLLM: {reason}")
+    log_once(f"Halyard leaves {kind} to vLLM: {reason}")
 
 
 def why_not(mode: str) -> str | None:
-    """Why the plug-in does nothing, in one sentence."""
+    """The reason why the plug-in cannot work in this process; None if it can."""
     if mode not in MODES:
         return f'HALYARD_VLLM is "{mode}", which is none of: {", ".join(MODES)}'
     try:
@@ -50,7 +50,7 @@ def why_not(mode: str) -> str | None:
     if not current_platform.is_cpu():
         return f"vLLM runs on {current_platform.device_type}, and the plug-in is for CPUs"
     import torch
-    try:  # stages have no portable loops: a CPU without kernels, or the environment, would fail every run
+    try:  # the KV path has no portable kernels, so without AVX2 or NEON, or by HALYARD_TARGET, every run would fail
         convert(torch.zeros(1, 1, 2), dtype="f16")
     except Error as error:
         return str(error)
@@ -58,15 +58,15 @@ def why_not(mode: str) -> str | None:
 
 
 def register() -> None:
-    """What vLLM calls in each of its processes, perhaps twice."""
+    """The entry point: vLLM calls it in each of its processes, sometimes twice."""
     mode = os.environ.get("HALYARD_VLLM") or DEFAULT
     if mode == "off":
         return
     if reason := why_not(mode):
-        say_once(f"Halyard does nothing: {reason}")
+        log_once(f"Halyard does nothing: {reason}")
         return
     try:
         from . import fused
         fused.install()
     except (ImportError, AttributeError) as error:
-        say_once(f"Halyard does nothing: this vLLM is not as the plug-in knows it ({error})")
+        log_once(f"Halyard does nothing: this vLLM is not as the plug-in knows it ({error})")

@@ -1,4 +1,4 @@
-"""Attention layers whose norms, rotation, store and attention are one operator."""
+"""Replaces vLLM's attention layers: norms, rotation, the store into the cache, and attention become one operator."""
 
 import functools
 import importlib
@@ -19,22 +19,22 @@ from vllm.v1.attention.backends.registry import AttentionBackendEnum, register_b
 
 from .. import AngleSource, Cache, CacheLayout, Norm, prepare
 from .. import Tensor as Heads
-from . import counts, left, say_once
+from . import counts, leave_to_vllm, log_once
 
 Tensor = torch.Tensor
 
-# Classes whose forward is known, with their files: q, k and v from qkv_proj, norms of each head where there are any,
-# rotary_emb, attn and o_proj. A class that inherits one of these and has a forward of its own keeps it.
+# vLLM's attention classes that the plug-in replaces, with their files. Their forward calls qkv_proj, norms q and k of
+# each head if it has norms, and then calls rotary_emb, attn and o_proj. Subclasses with their own forward keep it.
 KNOWN = {"LlamaAttention": "llama", "MistralAttention": "mistral", "Qwen2Attention": "qwen2", "Qwen3Attention": "qwen3",
          "Gemma3Attention": "gemma3"}
-# What these forwards, and what else is replaced or called, use by name: all of them, and what some do besides. A vLLM
-# whose code uses other names may compute something else.
+# The names that these forwards use (_USED: each of them; _USED_BY_SOME: some), and the parameters of vLLM's attention
+# function. _compare refuses a vLLM whose code uses other names, because it may compute something else.
 _USED = set("qkv_proj split q_size kv_size rotary_emb attn o_proj".split())
 _USED_BY_SOME = set("view shape flatten unflatten num_heads num_kv_heads head_dim qk_norm q_norm k_norm "
                     "do_llama_4_scaling _get_llama_4_attn_scale to dtype".split())
 _ATTENTION = ("query key_cache value_cache output query_start_loc seq_lens scale causal alibi_slopes sliding_window "
               "block_table softcap scheduler_metadata s_aux dynamic_causal k_scale v_scale kv_cache_dtype").split()
-# Where an element of a block lies, by what vLLM calls the instruction set: (of k, of v), for b slots of heads of d.
+# The layouts of k and of v in a block of b slots, with heads of d elements, by vLLM's name of the instruction set.
 _LAYOUTS = {
     "vec": lambda b, d: (dict(stride_token=1, tile_elements=1, stride_tile_elements=b), dict(stride_token=d)),
     "amx": lambda b, d: (
@@ -46,7 +46,7 @@ _LAYOUTS["vec16"] = _LAYOUTS["vec"]
 
 
 class KvPath:
-    """From the projection of one layer to its cache."""
+    """Norms and rotates q, k and v of one layer, and stores k and v in its cache."""
 
     def __init__(self, module: Any, kv_cache: Tensor, isa: str) -> None:
         n_blocks, n_heads, block_size, _ = kv_cache.shape
@@ -67,10 +67,10 @@ class KvPath:
 
 
 def _source_of(rotary: Any) -> AngleSource:
-    """Of a rotary layer, by its table: rows [cos, sin] of rotary_dim numbers, one for each position."""
+    """The angle source of a rotary layer: it reads the layer's own table, [positions, cos | sin]."""
     table = rotary.cos_sin_cache
     held = rotary.__dict__.get("_halyard_source")
-    if held is None or held[0] is not table:  # vLLM makes a new table where q has another dtype
+    if held is None or held[0] is not table:  # vLLM makes a new table when q's dtype changes
         held = rotary.__dict__["_halyard_source"] = table, AngleSource.given(*table.chunk(2, dim=-1))
     source: AngleSource = held[1]
     return source
@@ -83,12 +83,12 @@ def _norm_of(module: Any) -> Norm | None:
 
 
 def _is_plain(rotary: Any) -> bool:
-    """Whether it turns q and k by the rows of its table, and does no more."""
+    """Whether a rotary layer only rotates q and k by the rows of its table."""
     return isinstance(rotary, RotaryEmbedding) and type(rotary).forward_native is RotaryEmbedding.forward_native
 
 
 def _why_not(module: Any) -> str | None:
-    """Why a layer is left to vLLM."""
+    """The reason why Halyard does not serve an attention layer; None if it does."""
     config = get_current_vllm_config()
     rotary, attention = module.rotary_emb, module.attn
     impl = getattr(attention, "impl", None)
@@ -114,11 +114,11 @@ def _why_not(module: Any) -> str | None:
 
 
 class HalyardAttentionImpl(CPUAttentionBackendImpl):
-    """vLLM's attention on CPUs, which can begin at the projection."""
+    """vLLM's CPU attention, with attend(), which starts from the output of the QKV projection."""
 
-    module: Any = None  # the model's layer, where it is served
+    module: Any = None  # the model's attention layer, if Halyard serves it
     kv_path: KvPath | None = None
-    is_known = False
+    is_known = False  # whether the layer is of a class in KNOWN
 
     def __init__(self, *args: Any, **others: Any) -> None:
         super().__init__(*args, **others)
@@ -127,14 +127,14 @@ class HalyardAttentionImpl(CPUAttentionBackendImpl):
 
     def process_weights_after_loading(self, act_dtype: torch.dtype) -> None:
         super().process_weights_after_loading(act_dtype)
-        self.kv_path = None  # whose norms may have other weights now
+        self.kv_path = None  # its norms may have new weights
         if not self.is_known:
-            left(f"the attention of {self.model}", "it is not known")
+            leave_to_vllm(f"the attention of {self.model}", "it is not known")
 
     def attend(self, attention: Any, qkv: Tensor, positions: Tensor, kv_cache: Tensor, metadata: Any,
                slots: Tensor) -> Tensor:
         output = qkv.new_empty((qkv.shape[0], self.num_heads * self.head_size))
-        if metadata is None:  # a run without a cache, which measures memory
+        if metadata is None:  # vLLM's profiling run, which has no cache and only measures memory
             return output
         path = self.kv_path
         if path is None or path.kv_cache is not kv_cache:
@@ -172,16 +172,18 @@ torch.library.register_fake("halyard::vllm_attend",
 
 
 def _replace(kind: Any) -> None:
-    """Has a class of vLLM's decide for each of its layers."""
+    """Replaces __init__ and forward of one of vLLM's attention classes. Each layer then decides whether Halyard serves
+    it."""
     stock_init, stock_forward = kind.__init__, kind.__dict__["forward"]
 
     def init(self: Any, *args: Any, **others: Any) -> None:
         stock_init(self, *args, **others)
-        if type(self).forward is not forward:  # it has a class of its own, perhaps one of these, whose init goes on
+        # A subclass with its own forward stays vLLM's. If it is in KNOWN too, its own init, which called this, decides.
+        if type(self).forward is not forward:
             return
         impl = getattr(self.attn, "impl", None)
         if reason := _why_not(self):
-            left(type(self).__name__, reason)
+            leave_to_vllm(type(self).__name__, reason)
         else:
             counts[type(self).__name__, "fused"] += 1
             self.halyard = True
@@ -203,8 +205,8 @@ def _replace(kind: Any) -> None:
 
 
 def _compare(kinds: list[Any]) -> None:
-    """Raises ImportError where what is replaced or called is not what this was written for: its names, and the layouts
-    of caches."""
+    """Raises ImportError if this vLLM differs from the one that the plug-in was written for: in the names that the
+    replaced forwards use, in the parameters of its attention function, or in its cache layouts."""
     for kind in kinds:
         names = set(inspect.unwrap(kind.__dict__["forward"]).__code__.co_names)
         if odd := (_USED - names) | (names - _USED - _USED_BY_SOME):
@@ -212,7 +214,7 @@ def _compare(kinds: list[Any]) -> None:
     if (names := [*inspect.signature(_custom_ops.cpu_attention_with_kv_cache).parameters]) != _ATTENTION:
         raise ImportError(f"cpu_attention_with_kv_cache takes {', '.join(names)}")
     qkv, slots = torch.arange(3 * 6 * 64).remainder(251).view(3, 6, 64).bfloat16(), torch.tensor([40, 5, 33])
-    table = torch.tensor([[1.0, 0.0]]).repeat_interleave(32, 1).bfloat16()  # turns nothing
+    table = torch.tensor([[1.0, 0.0]]).repeat_interleave(32, 1).bfloat16()  # cos 1, sin 0: rotates by 0
     module = SimpleNamespace(num_heads=2, num_kv_heads=2, head_dim=64,
                              rotary_emb=SimpleNamespace(cos_sin_cache=table, is_neox_style=True))
     for isa in ("vec", "vec16", *["amx"] * torch.cpu._is_amx_tile_supported()):
@@ -233,4 +235,4 @@ def install() -> None:
     register_backend(AttentionBackendEnum.CPU_ATTN, f"{__name__}.{HalyardAttentionBackend.__qualname__}")
     for kind in kinds:
         _replace(kind)
-    say_once("Halyard serves the attention of " + ", ".join(KNOWN), level=logging.INFO)
+    log_once("Halyard serves the attention of " + ", ".join(KNOWN), level=logging.INFO)
