@@ -16,7 +16,7 @@ list(REMOVE_DUPLICATES HALYARD_CXX_LIBRARIES)
 # halyard_install(<name> <component of the shared library> <component of the rest> <private libraries> <requires>
 #     <headers>...)
 function(halyard_install name runtime development private requires)
-    foreach(kind static shared)  # apart, because a distribution may leave one out
+    foreach(kind static shared)  # two exports, because a distribution may omit one library
         install(TARGETS ${name}_${kind} EXPORT ${name}_${kind}Targets
             ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${development}
             LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${runtime} NAMELINK_COMPONENT ${development})
@@ -27,8 +27,8 @@ function(halyard_install name runtime development private requires)
         install(FILES include/halyard/${header}.h include/halyard/${header}.hpp
             DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/halyard COMPONENT ${development})
     endforeach()
-    # The static library has the plain name, as for find_package: a program that links the shared one starts only where
-    # it finds it.
+    # The plain name is the static library, as for find_package, because a program that links the shared library starts
+    # only where the loader finds that library.
     list(TRANSFORM private PREPEND -l)
     list(JOIN private " " private)
     set(pc_name ${name})
@@ -36,7 +36,7 @@ function(halyard_install name runtime development private requires)
     configure_file(halyard.pc.in ${pc_name}.pc @ONLY)
     set(pc_name ${name}-shared)
     set(libraries "-L\${libdir} -l${name}")
-    set(requires "")  # the library for GPUs holds the other one
+    set(requires "")  # libhalyard_cuda.so contains the CPU library
     configure_file(halyard.pc.in ${pc_name}.pc @ONLY)
     install(FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}.pc ${CMAKE_CURRENT_BINARY_DIR}/${name}-shared.pc
         DESTINATION ${package_config_folder} COMPONENT ${development})
@@ -49,7 +49,7 @@ endif()
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/LICENSES_OF_OTHERS
     DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
-install(FILES ${PROJECT_SOURCE_DIR}/halyard.cdx.json OPTIONAL  # an archive has one
+install(FILES ${PROJECT_SOURCE_DIR}/halyard.cdx.json OPTIONAL  # only an archive has it
     DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 configure_package_config_file(halyardConfig.cmake.in halyardConfig.cmake INSTALL_DESTINATION ${package_folder})
 # Before 1.0, a new minor version may break programs.
