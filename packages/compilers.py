@@ -1,7 +1,8 @@
-"""compilers.py ARCHIVE COMPILER...: builds a source archive by each C++ compiler, as C++20 and C++23, and programs with
-what was installed: static and shared, of C++ and C, with and without exceptions. A program prints the same each time.
+"""compilers.py ARCHIVE COMPILER...: builds and installs a source archive by each C++ compiler, as C++20 and C++23, and
+links programs with the installed static and shared library: in C++ and C, with and without exceptions. An example must
+print the same in all builds.
 
-A compiler's name ends in its version: g++-12, clang++-19, aarch64-linux-gnu-g++-12, whose programs qemu runs.
+A COMPILER is a program's name: g++-12, clang++-19, aarch64-linux-gnu-g++ (qemu runs the programs that it builds).
 """
 
 import pathlib
@@ -11,7 +12,7 @@ import sys
 import tarfile
 import tempfile
 
-# Without exceptions an error goes to a function of the program's.
+# A program without exceptions defines HALYARD_THROW to handle errors.
 BARE = """
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +32,7 @@ def run(*command, **options):
 
 
 def check(sources, compiler, standard, folder):
-    """What an example prints that was built by a compiler."""
+    """Builds by one compiler and standard. Returns the outputs of decode.cpp, which should all be the same."""
     c = re.sub(r"clang\+\+", "clang", compiler).replace("g++", "gcc")
     cross = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64"] if "aarch64" in compiler else []
     emulator = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"] if cross else []
@@ -42,7 +43,7 @@ def check(sources, compiler, standard, folder):
     include, lib = ["-I", folder / "prefix/include"], folder / "prefix/lib"
     printed = set()
     for how in [lib / "libhalyard.a"], ["-L", lib, "-lhalyard", f"-Wl,-rpath,{lib}"]:
-        for used in "17", {20: "20", 23: "2b"}[standard]:  # as compilers of 2022 call it
+        for used in "17", {20: "20", 23: "2b"}[standard]:  # 2b: C++23 in 2022
             run(compiler, f"-std=c++{used}", "-Wall", "-Wextra", "-Werror", *include, sources / "examples/decode.cpp", *how,
                 "-o", folder / "decode")
             printed.add(run(*emulator, folder / "decode"))

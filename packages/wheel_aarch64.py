@@ -1,7 +1,8 @@
 """wheel_aarch64.py HOST_BUILD TREE DESTINATION: cross-compiles the Python package for AArch64 Linux, and tests it.
 
-HOST_BUILD has the kernels. TREE is the root of an AArch64 Python of the version that runs this, with its headers, and in
-wheels/ with what the package's tests take. Those that take no other library run under qemu.
+HOST_BUILD is the build folder that has the kernels. TREE is a root file system with an AArch64 Python, of the version
+that runs this script, and its headers; TREE/wheels has the packages that tests need. TESTS, which need only NumPy and
+ml_dtypes, run under qemu.
 """
 
 import os
@@ -19,7 +20,7 @@ TESTS = ["test_rotate.py", "test_kv_path.py", "test_errors.py", "test_frequencie
 
 
 def build(host, tree, folder):
-    """The wheel. scikit-build-core takes its name from what these variables say of the Python."""
+    """Builds the wheel and returns its path. scikit-build-core names a wheel by these environment variables."""
     soabi = f"cpython-{VERSION.replace('.', '')}-aarch64-linux-gnu"
     defined = {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64", "HALYARD_HOST_BUILD": host,
                "CMAKE_C_COMPILER": "aarch64-linux-gnu-gcc", "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
@@ -35,7 +36,7 @@ def build(host, tree, folder):
 
 
 def test(wheels, tree, folder):
-    """Runs the package's tests by the AArch64 Python."""
+    """Runs TESTS by the AArch64 Python, under qemu."""
     for wheel in wheels:
         zipfile.ZipFile(wheel).extractall(folder)
     libraries = f"{tree}/usr/lib/aarch64-linux-gnu:{tree}/lib/aarch64-linux-gnu"
