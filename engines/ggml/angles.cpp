@@ -1,4 +1,4 @@
-// Angles from Halyard.
+// Computes angles with Halyard from ggml's RoPE parameters.
 #include "angles.h"
 
 #include "runs.h"
@@ -12,7 +12,7 @@ namespace halyard_ggml {
 
 namespace {
 
-/// A server meets as many numbers of tokens as it has users. What is more is forgotten.
+/// A server meets about as many different numbers of tokens as it has users. Beyond that, old rows are dropped.
 constexpr std::size_t max_rows = 32;
 constexpr std::size_t max_makers = 16;
 
@@ -20,20 +20,20 @@ const float *factors_of(const Rope &rope) {
     return rope.factors == nullptr ? nullptr : static_cast<const float *>(rope.factors->data);
 }
 
-/// By what cos and sin are multiplied.
+/// The factor of cos and sin.
 double magnitude(const RopeParameters &p) {
     return p.attn_factor * (p.ext_factor == 0.0f ? 1.0 : 1.0 + 0.1 * std::log(1.0 / p.freq_scale));
 }
 
 halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vector<float> &factors,
                                        const std::vector<PairAngle> &pairs) {
-    float ends[2];  // of YaRN's ramp, whole numbers
+    float ends[2];  // the first and last pair of YaRN's ramp, rounded to whole numbers
     ggml_rope_yarn_corr_dims(p.n_dims, p.n_ctx_orig, p.freq_base, p.beta_fast, p.beta_slow, ends);
     const long double low = ends[0], width = std::max<long double>(0.001f, ends[1] - low);
     std::vector<double> inv_freq;
     for (std::size_t k = 0; k < pairs.size(); ++k) {
         long double ramp = 0;
-        if (p.ext_factor != 0.0f) {  // or its ends may not be numbers; rope_yarn_ramp of ggml-cpu/ops.cpp
+        if (p.ext_factor != 0.0f) {  // else `ends` may be NaN. As rope_yarn_ramp in ggml-cpu/ops.cpp
             ramp = p.ext_factor * (1 - std::clamp((static_cast<int>(k) - low) / width, 0.0L, 1.0L));
         }
         long double value = powl(p.freq_base, -2.0L * pairs[k].exponent / p.n_dims);
@@ -47,8 +47,8 @@ halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vecto
 }  // namespace
 
 AngleMaker::AngleMaker(const Rope &rope)
-    : moves(std::make_shared<Runs>()), parameters_(rope.parameters), pairs_(pair_angles(rope.parameters, rope.n_pairs)),
-      n_axes_(rope.n_axes) {
+    : shift_runs(std::make_shared<Runs>()), parameters_(rope.parameters),
+      pairs_(pair_angles(rope.parameters, rope.n_pairs)), n_axes_(rope.n_axes) {
     if (const float *factors = factors_of(rope)) {
         factors_.assign(factors, factors + rope.n_pairs);
     }
@@ -77,8 +77,8 @@ void AngleMaker::make_rows(const std::int32_t *positions, std::int64_t n_tokens,
     halyard::make_rows(*plan_, *source_, &where, 1, n_tokens, rows, n_tokens * 2 * n_pairs());
 }
 
-const halyard::angle_source *AngleMaker::source_of_moves() const {
-    // A shift that multiplied keys by a magnitude would do so each time; Halyard's keeps what they have.
+const halyard::angle_source *AngleMaker::source_of_shifts() const {
+    // ggml multiplies keys by the magnitude at each shift. Halyard's re-rotation does not multiply them again.
     return std::fabs(magnitude(parameters_) - 1.0) < 1e-6 ? source_.get() : nullptr;
 }
 

@@ -1,4 +1,4 @@
-// cos and sin of the tokens of a graph: made once, for all its nodes and layers that turn by the same angles.
+// cos and sin of the tokens of a graph: computed once for all nodes and layers that rotate by the same angles.
 #pragma once
 
 #include "rope.h"
@@ -13,22 +13,23 @@ namespace halyard_ggml {
 
 class Runs;
 
-/// Where the angles of one set of parameters come from.
+/// Computes cos and sin for one set of RoPE parameters and frequency factors.
 class AngleMaker {
 public:
-    /// Throws halyard::error where Halyard refuses the frequencies.
+    /// Throws halyard::error if Halyard refuses the frequencies.
     explicit AngleMaker(const Rope &rope);
 
+    /// Whether a node has these parameters and frequency factors.
     bool serves(const Rope &rope) const;
     std::int64_t n_pairs() const { return static_cast<std::int64_t>(pairs_.size()); }
 
     /// Writes [n_tokens, 2, n_pairs]; positions are [n_axes, n_tokens].
     void make_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
 
-    /// What keys move by, or NULL where that multiplies them by a factor.
-    const halyard::angle_source *source_of_moves() const;
+    /// The source for shifts of keys; NULL if ggml's shift would multiply the keys by a factor other than 1.
+    const halyard::angle_source *source_of_shifts() const;
 
-    std::shared_ptr<Runs> moves;  // that were bound to this source
+    std::shared_ptr<Runs> shift_runs;  // bound to that source
 
 private:
     RopeParameters parameters_;
@@ -39,37 +40,38 @@ private:
     std::unique_ptr<halyard::plan> plan_;
 };
 
-/// The rows of a number of tokens, and the runs that were bound to them. They live as long as anyone holds them.
+/// The rows of cos and sin of a graph's tokens, and the runs that were bound to this memory. A later graph with as many
+/// tokens writes its rows here.
 struct TokenRows {
     TokenRows(std::shared_ptr<AngleMaker> maker, std::int64_t n_tokens);
 
     std::shared_ptr<AngleMaker> maker;
     std::int64_t n_tokens;
     std::vector<float> rows;
-    halyard::angle_source source;     // of these rows, which batch rows share
-    const void *positions = nullptr;  // that they were made from
-    std::uint64_t graph = 0;          // that they were last used in
+    halyard::angle_source source;     // given rows by token, which batch rows share
+    const void *positions = nullptr;  // the positions that the rows were made from
+    std::uint64_t graph = 0;          // the number of the graph that last used the rows
     std::shared_ptr<Runs> runs;
 };
 
-/// Of one backend, which computes one graph at a time.
+/// The rows and AngleMakers of one backend, which computes one graph at a time.
 class Angles {
 public:
     Angles();
 
-    /// Forgets rows that have not been used of late, if there are many.
+    /// Call before each graph. If there are many rows or makers, it drops those that were not used lately.
     void begin_graph();
 
-    /// The rows of a node. Throws as AngleMaker.
+    /// The rows of a node in this graph, computed if no other node has asked for them. Throws as AngleMaker.
     std::shared_ptr<TokenRows> rows(const Rope &rope);
 
-    /// What makes them. Throws likewise.
+    /// The AngleMaker of a node, a new one if there is none. Throws as AngleMaker.
     std::shared_ptr<AngleMaker> maker(const Rope &rope);
 
-    /// Runs that turn nothing.
+    /// Bound runs without a rotation.
     Runs &unrotated() { return *unrotated_; }
 
-    /// Makes the rows of a node in this graph. False where they are not of its factors.
+    /// Computes the rows of a node in this graph. Returns false if the rows' maker does not serve the node.
     bool make(const Rope &rope, TokenRows *rows);
 
 private:

@@ -1,5 +1,5 @@
-// What ggml loads: a backend without devices, which has ggml's CPU backend compute its graphs by way of Halyard. The
-// other way, a device of its own, costs a split of the graph at each rotation: see README.md.
+// The backend that ggml loads. It has no devices; it replaces functions of ggml's CPU backend, so that graphs are
+// computed with Halyard. A device of its own would split the graph at each rotation: see README.md.
 #include "graph.h"
 
 #include <ggml-backend-impl.h>
@@ -21,22 +21,22 @@ namespace {
 
 using SetUseRef = void (*)(ggml_backend_t, bool);
 
-/// What was in the tables of the CPU backend, and the backends that it has made since.
+/// The original functions of ggml's CPU device, and the backends that it has made since they were replaced.
 struct Hooks {
     ggml_backend_t (*init_backend)(ggml_backend_dev_t, const char *) = nullptr;
     void *(*get_proc_address)(ggml_backend_reg_t, const char *) = nullptr;
     SetUseRef set_use_ref = nullptr;
     std::mutex mutex;
-    std::unordered_map<ggml_backend_t, std::unique_ptr<Computer>> computers;
+    std::unordered_map<ggml_backend_t, std::unique_ptr<GraphComputer>> computers;
 };
 
-/// It is never destroyed, because a program may free its backends while it ends.
+/// The hooks are never destroyed, because a program may free its backends while it ends.
 Hooks &hooks() {
     static auto *const instance = new Hooks;
     return *instance;
 }
 
-Computer *computer_of(ggml_backend_t backend) {
+GraphComputer *computer_of(ggml_backend_t backend) {
     const std::lock_guard lock(hooks().mutex);
     const auto found = hooks().computers.find(backend);
     return found == hooks().computers.end() ? nullptr : found->second.get();
@@ -47,7 +47,7 @@ ggml_status compute_graph(ggml_backend_t backend, ggml_cgraph *graph) {
 }
 
 void free_backend(ggml_backend_t backend) {
-    std::unique_ptr<Computer> computer;
+    std::unique_ptr<GraphComputer> computer;
     {
         const std::lock_guard lock(hooks().mutex);
         computer = std::move(hooks().computers.extract(backend).mapped());
@@ -62,7 +62,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *parameters) {
         return nullptr;
     }
     try {
-        auto computer = std::make_unique<Computer>(backend->iface);
+        auto computer = std::make_unique<GraphComputer>(backend->iface);
         const std::lock_guard lock(hooks().mutex);
         hooks().computers[backend] = std::move(computer);
     } catch (const std::exception &error) {
@@ -75,8 +75,8 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *parameters) {
 }
 
 void set_use_ref(ggml_backend_t backend, bool use_ref) {
-    if (Computer *computer = computer_of(backend)) {
-        computer->be_reference(use_ref);
+    if (GraphComputer *computer = computer_of(backend)) {
+        computer->set_reference(use_ref);
     }
     hooks().set_use_ref(backend, use_ref);
 }
@@ -90,9 +90,9 @@ void *get_proc_address(ggml_backend_reg_t reg, const char *name) {
     return reinterpret_cast<void *>(set_use_ref);
 }
 
-/// Throws where Halyard finds no kernels here, those of stages among them: a CPU or HALYARD_TARGET may leave it the
-/// reference alone, which is slower than ggml.
-void find_kernels() {
+/// Throws halyard::error if only Halyard's portable reference can run, because of the CPU or of HALYARD_TARGET: it has
+/// no KV path, and is slower than ggml.
+void require_kernels() {
     auto tensor = halyard::describe_tensor(halyard::dtype::f32, 2, halyard::pairing::half);
     auto kv = halyard::make_struct<halyard_kv_desc>();
     kv.hadamard = 2;
@@ -100,8 +100,9 @@ void find_kernels() {
     const halyard::plan plan(halyard::plan_desc(2, {tensor}));
 }
 
-/// Puts Halyard in. Returns why not, or nothing; or throws.
-std::string hook() {
+/// Replaces the functions of ggml's CPU device. Returns an empty string, or the reason why it replaced nothing; may
+/// throw.
+std::string install_hooks() {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     if (device == nullptr) {
         return "ggml has no CPU backend";
@@ -110,8 +111,8 @@ std::string hook() {
     if (hooks().init_backend != nullptr) {
         return {};
     }
-    find_kernels();
-    // Its tables have a version of their own. Graphs and tensors have none, so these are tried.
+    require_kernels();
+    // ggml gives its function tables a version. Graphs and tensors have none, so find_difference() tries them.
     const std::string differs =
         reg->api_version == GGML_BACKEND_API_VERSION ? find_difference(device) : "the tables of backends";
     if (!differs.empty()) {
@@ -140,7 +141,7 @@ ggml_backend_reg registration = {GGML_BACKEND_API_VERSION, {get_name, get_device
 extern "C" __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init() {
     std::string why_not;
     try {
-        why_not = halyard_ggml::hook();
+        why_not = halyard_ggml::install_hooks();
     } catch (const std::exception &error) {
         why_not = error.what();
     }

@@ -1,4 +1,4 @@
-// Whether a ggml is as this library knows it, whatever its version.
+// Checks that the loaded ggml has the names, structs and results that this library expects, whatever its version.
 #include "angles.h"
 #include "graph.h"
 #include "replacements.h"
@@ -57,7 +57,8 @@ std::string find_difference_of_names() {
     return {};
 }
 
-/// A layer's k of 64 tokens: norm, rotation of a part of each head, store. Every number of the rotation counts.
+/// Computes a layer's k of 64 tokens with and without Halyard: norm, rotation of a part of each head, store. All of
+/// ROPE's parameters matter, so that a parameter in another place changes the result. Returns what differs, or "".
 std::string find_difference_of_graph(ggml_backend_t backend) {
     const ggml_context_ptr context(ggml_init({1 << 16, nullptr, true}));
     ggml_context *const c = context.get();
@@ -99,9 +100,9 @@ std::string find_difference_of_graph(ggml_backend_t backend) {
     Angles angles;
     angles.begin_graph();
     Replacements replacements(angles, graph);
-    replacements.put_in();
+    replacements.edit_graph();
     const std::vector<float> ours = compute();
-    replacements.take_out();
+    replacements.restore_graph();
     Counts counts;
     replacements.add_counts(&counts);
     const bool is_near = std::equal(ours.begin(), ours.end(), theirs.begin(), [](float a, float b) {
@@ -124,7 +125,7 @@ std::string find_difference(ggml_backend_dev_t device) {
     }
     if (auto *const set_n_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
             ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"))) {
-        set_n_threads(backend.get(), 1);  // nobody has asked for more
+        set_n_threads(backend.get(), 1);  // the small graph needs no more
     }
     return find_difference_of_graph(backend.get());
 }

@@ -1,4 +1,4 @@
-// Keeps what it has found in graphs, because a program computes the same one for each token.
+// Keeps the replacements of the latest graphs, because a program computes the same graph for each token.
 #include "graph.h"
 
 #include <ggml-impl.h>
@@ -13,7 +13,7 @@ namespace halyard_ggml {
 
 namespace {
 
-/// As many graphs as a program goes to and fro between: a prompt's and a token's, of a few splits each.
+/// A program alternates between few graphs: those of a prompt and of a token, each in a few splits.
 constexpr std::size_t max_known = 8;
 
 }  // namespace
@@ -27,8 +27,8 @@ void log_line(ggml_log_level level, const std::string &text) {
     }
 }
 
-/// Graphs with the same uid, unless it is 0, are the same: so ggml promises its backends.
-Replacements &Computer::replacements_for(ggml_cgraph *graph) {
+/// ggml promises its backends that graphs with the same uid are the same; uid 0 means unknown.
+Replacements &GraphComputer::replacements_for(ggml_cgraph *graph) {
     const auto same = std::find_if(known_.begin(), known_.end(), [&](const auto &known) {
         return graph->uid != 0 && known->uid() == graph->uid && known->refresh(angles_);
     });
@@ -43,7 +43,7 @@ Replacements &Computer::replacements_for(ggml_cgraph *graph) {
     return *known_.back();
 }
 
-ggml_status Computer::compute(ggml_backend_t backend, ggml_cgraph *graph) {
+ggml_status GraphComputer::compute(ggml_backend_t backend, ggml_cgraph *graph) {
     if (is_reference_) {
         return original_.graph_compute(backend, graph);
     }
@@ -55,9 +55,9 @@ ggml_status Computer::compute(ggml_backend_t backend, ggml_cgraph *graph) {
         log_line(GGML_LOG_LEVEL_WARN, error.what());
         return original_.graph_compute(backend, graph);
     }
-    replacements->put_in();
+    replacements->edit_graph();
     auto status = original_.graph_compute(backend, graph);
-    replacements->take_out();
+    replacements->restore_graph();
     if (const char *why = replacements->error()) {
         log_line(GGML_LOG_LEVEL_ERROR, why);
         status = status == GGML_STATUS_SUCCESS ? GGML_STATUS_FAILED : status;
@@ -65,7 +65,7 @@ ggml_status Computer::compute(ggml_backend_t backend, ggml_cgraph *graph) {
     return status;
 }
 
-void Computer::log_counts() {
+void GraphComputer::log_counts() {
     for (const auto &known : known_) {
         known->add_counts(&counts_);
     }

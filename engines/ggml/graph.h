@@ -1,4 +1,4 @@
-// Computes graphs of one CPU backend with Halyard's calls in the place of some nodes.
+// Computes the graphs of one CPU backend, with calls of Halyard in place of some nodes.
 #pragma once
 
 #include "angles.h"
@@ -13,20 +13,20 @@
 
 namespace halyard_ggml {
 
-class Computer {
+class GraphComputer {
 public:
-    /// original: what the backend computes graphs with.
-    explicit Computer(ggml_backend_i original) : original_(original) {}
+    /// original: the backend's functions before the plug-in replaced them; they compute the edited graphs.
+    explicit GraphComputer(ggml_backend_i original) : original_(original) {}
 
     const ggml_backend_i &original() const { return original_; }
 
-    /// The backend is the reference that others are compared with, so nothing is replaced.
-    void be_reference(bool is_reference) { is_reference_ = is_reference; }
+    /// A reference backend, with which test-backend-ops compares others, replaces nothing.
+    void set_reference(bool is_reference) { is_reference_ = is_reference; }
 
-    /// One call at a time, as ggml's backends want it. The graph is as before when it returns.
+    /// Computes a graph, which is as before when the call returns. ggml never calls it twice at once for one backend.
     ggml_status compute(ggml_backend_t backend, ggml_cgraph *graph);
 
-    /// Says in ggml's log how many nodes were replaced, and how many left and why.
+    /// Writes to ggml's log how many nodes were replaced, and how many were left to ggml for which reason.
     void log_counts();
 
 private:
@@ -35,12 +35,12 @@ private:
     ggml_backend_i original_;
     bool is_reference_ = false;
     Angles angles_;
-    std::vector<std::unique_ptr<Replacements>> known_;  // the latest last
-    Counts counts_;                                     // of those that are not known any more
+    std::vector<std::unique_ptr<Replacements>> known_;  // of the latest graphs, the latest last
+    Counts counts_;                                     // of graphs that are no longer in known_
 };
 
-/// In what the ggml that is loaded differs from the one that this was compiled for, or nothing: names, structs, and
-/// what a small graph computes with and without Halyard. Throws std::bad_alloc.
+/// Compares the loaded ggml with the one that this library was compiled for: names, structs, and the results of a small
+/// graph with and without Halyard. Returns what differs, or an empty string. Throws std::bad_alloc.
 std::string find_difference(ggml_backend_dev_t device);
 
 /// Writes a line to ggml's log.

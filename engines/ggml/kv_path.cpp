@@ -1,4 +1,4 @@
-// Looks for KV paths in a graph.
+// Finds KV paths in a graph.
 #include "kv_path.h"
 
 #include "nodes.h"
@@ -13,20 +13,22 @@ namespace halyard_ggml {
 
 namespace {
 
-// From how many tokens on a rotation is joined with its neighbours. One call for all is more code, which has to come
-// from memory where a model's weights have passed since the last one. Measured on a Zen 5 with models of twelve layers
-// of 16 and 4 heads of 64: with a norm it gains from two tokens on. With k and v of 8 heads of 128 for a q8_0 cache,
-// 300 MB being read between, two calls cost as much as five nodes at two tokens, and less from there on; q's transform
-// gains at one. By 8 and 32 heads of 128, 48 MB being read between (Rocket Lake, one thread): ggml's SET_ROWS is as
-// fast up to 8 tokens, and from 32 on one call for both takes .6 to .9 of the time. A norm of whole tokens, which goes
-// through blocks, gains from 8 tokens on with 32 heads, and from 32 on with 8.
-constexpr std::int64_t norm_from = 2, row_norm_from = 16;  // of heads, and of whole tokens
-constexpr std::int64_t cache_from = 64, records_from = 2;  // into caches of floats, and into quantised ones
+// The number of tokens from which a rotation is joined with each neighbour. A joined call has more code than a
+// rotation, and between two calls a model's weights evict that code from the CPU's cache. Measured:
+//
+//     joined with                  heads                               machine                 faster from
+//     norm of each head            16 query, 4 KV of 64, 12 layers     Zen 5                   2 tokens
+//     store of k and v in q8_0     8 of 128, 300 MB read between       Zen 5                   3 tokens; equal at 2
+//     Hadamard transform of q      the same                            Zen 5                   1 token
+//     store in a float cache       8 and 32 of 128, 48 MB between      Rocket Lake, 1 thread   32 tokens; equal to 8
+//     norm over all heads          32 or 8 of 128, 48 MB between       Rocket Lake, 1 thread   8 or 32 tokens
+constexpr std::int64_t norm_from = 2, row_norm_from = 16;  // norms of each head, and over all heads of a token
+constexpr std::int64_t cache_from = 64, records_from = 2;  // stores into float caches, and into quantised caches
 
-/// How far behind a node its SET_ROWS is looked for: a layer computes less between k's and v's.
+/// SET_ROWS is looked for up to this many nodes after the node that it stores; a layer has fewer between these two.
 constexpr int max_distance = 64;
 
-/// Whether what a tensor holds is known before the graph is computed.
+/// Whether no node of the graph writes a tensor, so that its values are known before the graph is computed.
 bool is_input(const ggml_cgraph *graph, const ggml_tensor *tensor) {
     const ggml_tensor *root = root_of(tensor);
     if (root->op != GGML_OP_NONE || tensor->data == nullptr || (tensor != root && !ggml_op_is_empty(tensor->op))) {
@@ -38,13 +40,13 @@ bool is_input(const ggml_cgraph *graph, const ggml_tensor *tensor) {
 
 bool is_f32_rows(const ggml_tensor &tensor) { return tensor.type == GGML_TYPE_F32 && tensor.nb[0] == sizeof(float); }
 
-/// Whether a norm's result has whole tokens as its rows, the heads of which a rotation reads.
+/// Whether each row of a norm is one token of `heads`, all its heads together.
 bool has_rows_of(const ggml_tensor &norm, const ggml_tensor &heads) {
     return norm.ne[0] == heads.ne[0] * heads.ne[1] && norm.ne[1] == heads.ne[2] && ggml_nrows(&norm) == norm.ne[1] &&
            ggml_nelements(&norm) == ggml_nelements(&heads);
 }
 
-/// Adds RMS_NORM of heads or of whole tokens and, where it is there, MUL by weights.
+/// Adds to the path the RMS_NORM before the rotation, of each head or over all heads, and its MUL by weights if any.
 void find_norm(const ggml_cgraph *graph, int rope, KvPath *path) {
     int i = neighbour(graph, rope, -1);
     if (i < 0 || !is_result(graph, path->rope_node->src[0], i) || !is_passed_on(graph, i)) {
@@ -78,7 +80,7 @@ void find_norm(const ggml_cgraph *graph, int rope, KvPath *path) {
     std::memcpy(&path->eps, norm->op_params, sizeof(path->eps));
 }
 
-/// Whether SET_ROWS stores whole tokens, the heads of which lie side by side, in a way that Halyard stores them too.
+/// Whether SET_ROWS stores all heads of each token as one row, with a type and strides that Halyard can write.
 bool stores_tokens(const ggml_tensor &set_rows, const ggml_tensor &x) {
     const ggml_tensor &flat = *set_rows.src[0], &slots = *set_rows.src[1];
     const auto bytes = ggml_type_size(set_rows.type);
@@ -91,7 +93,7 @@ bool stores_tokens(const ggml_tensor &set_rows, const ggml_tensor &x) {
            x.ne[3] == 1 && set_rows.ne[2] == 1 && set_rows.ne[3] == 1 && slots.nb[0] % ggml_type_size(slots.type) == 0;
 }
 
-/// Adds the Hadamard transform that follows the rotation.
+/// Adds to the path the Hadamard transform after the rotation.
 void find_hadamard(const ggml_cgraph *graph, int rope, KvPath *path) {
     const int i = neighbour(graph, rope, 1);
     if (i < 0 || path->rope_node->type != GGML_TYPE_F32 || !is_passed_on(graph, rope)) {
@@ -104,7 +106,8 @@ void find_hadamard(const ggml_cgraph *graph, int rope, KvPath *path) {
     }
 }
 
-/// Finds what a Hadamard transform reads that no rotation is before: heads of tokens.
+/// Adds to the path the Hadamard transform i, which has no rotation before it, and finds the heads that it reads.
+/// Returns NULL, or the reason why ggml keeps the node.
 const char *find_unrotated(const ggml_cgraph *graph, int i, KvPath *path) {
     ggml_tensor *node = graph->nodes[i];
     path->hadamard_node = node;
@@ -127,7 +130,7 @@ const char *find_unrotated(const ggml_cgraph *graph, int i, KvPath *path) {
 
 }  // namespace
 
-/// Adds the SET_ROWS that stores what the last node returns.
+/// Adds to the path the SET_ROWS that stores the result of node `last`.
 void PathFinder::find_cache(int last, KvPath *path) {
     if (!is_passed_on(graph_, last)) {
         return;

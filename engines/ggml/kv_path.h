@@ -1,4 +1,4 @@
-// Which nodes of a graph one call of Halyard can take the place of: a rotation, and what lies on both sides of it.
+// Finds sequences of nodes that one call of Halyard can replace: a rotation with its neighbours, and shifts of keys.
 #pragma once
 
 #include "rope.h"
@@ -11,25 +11,25 @@ struct ggml_cgraph;
 
 namespace halyard_ggml {
 
-/// What of a KV path is wanted beside the rotation.
+/// Which neighbours of a rotation to join with it.
 struct Neighbours {
     bool norm, hadamard, cache;
 };
 
-/// RMS_NORM -> MUL -> ROPE -> MUL_MAT (Hadamard) -> SET_ROWS; all but ROPE may be absent. Or CONT -> MUL_MAT (Hadamard)
-/// -> SET_ROWS, as v takes it; CONT may be absent. Views may lie between. Nodes are NULL then.
+/// RMS_NORM -> MUL -> ROPE -> MUL_MAT (Hadamard) -> SET_ROWS, for q or k; all but ROPE may be absent. Or, for v,
+/// CONT -> MUL_MAT (Hadamard) -> SET_ROWS; CONT may be absent. Absent nodes are NULL. Views may lie between nodes.
 struct KvPath {
     Rope rope;
     ggml_tensor *rope_node;
     ggml_tensor *norm_node, *mul_node, *cont_node;
     ggml_tensor *hadamard_node;
     ggml_tensor *set_rows_node;
-    ggml_tensor *call_node;     // in whose place the call is made: the last one, or the one before SET_ROWS
-    const ggml_tensor *heads;   // what has the shape of all, [head_dim, heads, tokens, batch]
-    const ggml_tensor *x;       // what the first of the nodes reads: of that shape or, before a norm of rows, tokens
-    const ggml_tensor *weight;  // of MUL, float [head_dim] or [heads * head_dim]
+    ggml_tensor *call_node;     // the node that becomes the call: the last one, or the one before SET_ROWS
+    const ggml_tensor *heads;   // its shape is that of the path's input, [head_dim, heads, tokens, batch]
+    const ggml_tensor *x;       // the input: of that shape or, with norm_is_of_rows, [heads * head_dim, tokens]
+    const ggml_tensor *weight;  // of MUL, f32 [head_dim] or [heads * head_dim]
     float eps;
-    bool norm_is_of_rows;  // all heads of a token are normed together
+    bool norm_is_of_rows;  // the norm is over all heads of a token
 
     /// The node whose result the call writes.
     ggml_tensor *last() const {
@@ -37,17 +37,17 @@ struct KvPath {
     }
 };
 
-/// CPY to f32 -> MUL_MAT -> ROPE -> MUL_MAT -> CPY back, with a Hadamard matrix that undoes itself, or without both
-/// MUL_MAT: a shift of quantised keys, which turn where they lie. ROPE's positions are by how much each token moves.
-struct Move {
+/// A context shift of quantised keys, in place: CPY to f32 -> MUL_MAT -> ROPE -> MUL_MAT -> CPY back, with a Hadamard
+/// matrix, which is its own inverse; or without both MUL_MAT. ROPE's positions are the shift of each token.
+struct Shift {
     Rope rope;
     std::vector<ggml_tensor *> nodes;  // from the first CPY to the last
     const ggml_tensor *keys;           // [head_dim, heads, tokens], quantised
     std::int64_t hadamard;             // n of the transform, or 0
 };
 
-/// Finds the shift around node i, if it is a ROPE in one.
-bool find_move(const ggml_cgraph *graph, int i, Move *out);
+/// If node i is the ROPE of a shift, fills in *out and returns true.
+bool find_shift(const ggml_cgraph *graph, int i, Shift *out);
 
 /// Finds the KV paths of one graph.
 class PathFinder {
@@ -56,13 +56,13 @@ public:
 
     const ggml_cgraph *graph() const { return graph_; }
 
-    /// The longest KV path through node i, a ROPE, ROPE_BACK or Hadamard transform without one, with no other
-    /// neighbours than those wanted. The results of all nodes but the last are read by the next one only, and nothing
-    /// is computed between them; but before SET_ROWS there may be what has nothing to do with its cache. Returns NULL,
-    /// or why the node stays with ggml: a static string.
+    /// Finds the longest KV path through node i with the wanted neighbours at most. Node i is a ROPE, a ROPE_BACK or a
+    /// Hadamard transform without a rotation before it. Only the next node of a path reads the result of a node. No
+    /// other node is computed between them, except before SET_ROWS: nodes there must not touch its cache.
+    /// Fills in *out and returns NULL, or returns the reason why ggml keeps the node: a static string.
     const char *find(int i, Neighbours wanted, KvPath *out);
 
-    /// Whether what a tensor holds is known before the graph is computed.
+    /// Whether a tensor's values are known before the graph is computed.
     bool is_ready(const ggml_tensor *tensor);
 
 private:
@@ -70,7 +70,7 @@ private:
     void find_cache(int last, KvPath *path);
 
     const ggml_cgraph *graph_;
-    std::map<const ggml_tensor *, bool> known_;  // what is_ready() has found
+    std::map<const ggml_tensor *, bool> known_;  // the results of is_ready()
 };
 
 }  // namespace halyard_ggml

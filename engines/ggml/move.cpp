@@ -1,4 +1,4 @@
-// Looks for shifts of quantised keys.
+// Finds context shifts of quantised keys in a graph.
 #include "nodes.h"
 #include "kv_path.h"
 
@@ -11,7 +11,7 @@ namespace halyard_ggml {
 
 namespace {
 
-/// Whether node j, a neighbour of node i, transforms what i returns, and nothing else reads that.
+/// Whether node j, a neighbour of node i, is a Hadamard transform of i's result, and nothing else reads that result.
 bool is_transform(const ggml_cgraph *graph, int j, int i) {
     return j >= 0 && hadamard_size(*graph->nodes[j]) != 0 && is_passed_on(graph, i) &&
            is_result(graph, graph->nodes[j]->src[1], i);
@@ -19,7 +19,7 @@ bool is_transform(const ggml_cgraph *graph, int j, int i) {
 
 }  // namespace
 
-bool find_move(const ggml_cgraph *graph, int i, Move *out) {
+bool find_shift(const ggml_cgraph *graph, int i, Shift *out) {
     Rope rope = {};
     if (graph->nodes[i]->op != GGML_OP_ROPE || read_rope(*graph->nodes[i], &rope) != nullptr || rope.n_axes != 1 ||
         graph->nodes[i]->type != GGML_TYPE_F32) {
@@ -43,7 +43,7 @@ bool find_move(const ggml_cgraph *graph, int i, Move *out) {
     ggml_tensor *load = graph->nodes[first], *store = graph->nodes[last];
     const ggml_tensor *loaded = n == 0 ? graph->nodes[i]->src[0] : graph->nodes[before]->src[1];
     const ggml_tensor *keys = load->src[0];
-    const int uses_of_load = load->src[1] == load ? 2 : 1;  // ggml_cast names its result as what it copies to
+    const int uses_of_load = load->src[1] == load ? 2 : 1;  // ggml_cast makes its result its own src[1] too
     if (load->op != GGML_OP_CPY || store->op != GGML_OP_CPY || !is_record_type(*keys) || store->src[1] != keys ||
         load->type != GGML_TYPE_F32 || !ggml_node_has_n_uses(graph, first, uses_of_load) ||
         !is_result(graph, loaded, first) || !is_passed_on(graph, places.back()) ||

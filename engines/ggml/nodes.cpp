@@ -1,4 +1,4 @@
-// Asks nodes of a graph.
+// Questions about the nodes of a ggml graph.
 #include "nodes.h"
 
 #include <ggml-impl.h>
@@ -31,7 +31,7 @@ bool is_result(const ggml_cgraph *graph, const ggml_tensor *tensor, int i) {
             ggml_nelements(tensor) != ggml_nelements(node) || (tensor->flags & GGML_TENSOR_FLAG_OUTPUT) != 0) {
             return false;
         }
-        int view = i + 1;  // views follow what they show
+        int view = i + 1;  // a view's node comes after the node that it shows
         while (view < graph->n_nodes && graph->nodes[view] != tensor) {
             ++view;
         }

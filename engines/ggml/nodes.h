@@ -1,4 +1,4 @@
-// What several searches of a graph ask of its nodes.
+// Questions about the nodes of a ggml graph, shared by kv_path.cpp, move.cpp and replacements.cpp.
 #pragma once
 
 #include <cstdint>
@@ -8,28 +8,28 @@ struct ggml_tensor;
 
 namespace halyard_ggml {
 
+/// Whether ggml computes the node: it is no view, and is marked GGML_TENSOR_FLAG_COMPUTE.
 bool is_computed(const ggml_tensor &node);
 
-/// The nearest computed node after i (step 1), or before it (-1); -1 where there is none.
+/// The index of the nearest computed node after i (step 1) or before it (step -1); -1 if there is none.
 int neighbour(const ggml_cgraph *graph, int i, int step);
 
-/// Whether node i has one reader, so that its result need not be written where that one is joined with it.
+/// Whether exactly one node reads node i. If both are joined in one call, the result of i need not be written.
 bool is_passed_on(const ggml_cgraph *graph, int i);
 
-/// Whether a tensor is node i, or the node in another shape by views that nothing else reads.
+/// Whether a tensor is node i, or a view of it with all its elements, and nothing else reads the views between them.
 bool is_result(const ggml_cgraph *graph, const ggml_tensor *tensor, int i);
 
-/// Whether a node reads or writes the memory of a tensor that is no view.
+/// Whether a node reads or writes the memory of `root`, a tensor that is no view.
 bool touches(const ggml_tensor &node, const ggml_tensor *root);
 
-/// The tensor that owns the memory.
+/// The tensor that a view shows; the tensor itself if it is no view.
 const ggml_tensor *root_of(const ggml_tensor *tensor);
 
-/// n, where the node is a Hadamard transform of each n floats; else 0.
+/// n if the node is a Hadamard transform of each n f32 elements; else 0.
 std::int64_t hadamard_size(const ggml_tensor &node);
 
-/// Whether Halyard writes what ggml's CPU backend writes for this quantised type, the groups of which are as long as
-/// ggml's blocks.
+/// Whether the tensor has a quantised type that Halyard can write, with the same bytes as ggml's CPU backend.
 bool is_record_type(const ggml_tensor &tensor);
 
 }  // namespace halyard_ggml

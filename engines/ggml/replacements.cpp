@@ -1,4 +1,4 @@
-// Finds what can be replaced, puts it in, and takes it out again.
+// Finds the nodes to replace, edits the graph, and restores it.
 #include "replacements.h"
 
 #include "nodes.h"
@@ -34,8 +34,9 @@ Replacements::Replacements(Angles &angles, ggml_cgraph *graph) : uid_(graph->uid
     count_left(graph);
 }
 
-/// Finds the longest KV path through a node that Halyard takes. Returns why there is none.
-std::string Replacements::take_path(Angles &angles, PathFinder &finder, int i, KvPath *path, Call *call) {
+/// Binds the longest KV path through node i that Halyard can run, and fills in *path and *call. Returns an empty
+/// string, or the reason why there is none.
+std::string Replacements::bind_longest_path(Angles &angles, PathFinder &finder, int i, KvPath *path, Call *call) {
     std::string why;
     for (const Neighbours wanted : {Neighbours{true, true, true},
                                     {false, true, true},
@@ -50,9 +51,9 @@ std::string Replacements::take_path(Angles &angles, PathFinder &finder, int i, K
                              (wanted.hadamard && path->hadamard_node == nullptr) ||
                              (wanted.cache && path->set_rows_node == nullptr);
         if (is_less && !why.empty()) {
-            continue;  // it has been tried
+            continue;  // Halyard has already refused the same path
         }
-        why = bind(angles, *path, call);
+        why = try_bind(angles, *path, call);
         if (why.empty()) {
             break;
         }
@@ -61,12 +62,12 @@ std::string Replacements::take_path(Angles &angles, PathFinder &finder, int i, K
 }
 
 void Replacements::add(Angles &angles, PathFinder &finder, int i) {
-    if (add_move(angles, finder, i)) {
+    if (add_shift(angles, finder, i)) {
         return;
     }
     KvPath path = {};
     Call call;
-    const std::string why = take_path(angles, finder, i, &path, &call);
+    const std::string why = bind_longest_path(angles, finder, i, &path, &call);
     if (!why.empty()) {
         if (is_rope(*finder.graph()->nodes[i])) {
             ++counts_.left[why];
@@ -84,39 +85,41 @@ void Replacements::add(Angles &angles, PathFinder &finder, int i) {
     if (path.rope_node != nullptr) {
         use(path.rope, call);
     }
-    put(std::move(call), what,
-        {path.norm_node, path.mul_node, path.cont_node, path.rope_node, path.hadamard_node, path.set_rows_node},
-        path.call_node);
+    replace(std::move(call), what,
+            {path.norm_node, path.mul_node, path.cont_node, path.rope_node, path.hadamard_node, path.set_rows_node},
+            path.call_node);
 }
 
-/// Whether node i was part of a shift that Halyard takes.
-bool Replacements::add_move(Angles &angles, PathFinder &finder, int i) {
-    Move move;
+/// If node i is the ROPE of a shift that Halyard can run, replaces the shift and returns true.
+bool Replacements::add_shift(Angles &angles, PathFinder &finder, int i) {
+    Shift shift;
     Call call;
-    if (!find_move(finder.graph(), i, &move) || (move.rope.factors != nullptr && !finder.is_ready(move.rope.factors))) {
+    if (!find_shift(finder.graph(), i, &shift) ||
+        (shift.rope.factors != nullptr && !finder.is_ready(shift.rope.factors))) {
         return false;
     }
-    const std::string why = bind(angles, move, &call);
+    const std::string why = try_bind(angles, shift, &call);
     if (!why.empty()) {
         ++counts_.left["shift: " + why];
         return false;
     }
-    use(move.rope, call);
-    put(std::move(call), "shift", move.nodes, move.nodes.back());
+    use(shift.rope, call);
+    replace(std::move(call), "shift", shift.nodes, shift.nodes.back());
     return true;
 }
 
-/// Remembers what a call's angles come from.
+/// Remembers the angles of a call, for refresh().
 void Replacements::use(const Rope &rope, const Call &call) {
-    const auto same = [&](const Used &used) { return used.maker == call.maker && used.rows == call.rows; };
+    const auto same = [&](const UsedAngles &used) { return used.maker == call.maker && used.rows == call.rows; };
     if (std::none_of(used_.begin(), used_.end(), same)) {
         used_.push_back({rope, call.maker, call.rows});
     }
 }
 
-/// Makes a call in the place of one of its KV path's nodes, and the others empty.
-void Replacements::put(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes,
-                       ggml_tensor *call_node) {
+/// Records the edits of a replaced sequence: call_node makes the call, the other nodes do nothing. `what` names the
+/// call in the log.
+void Replacements::replace(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes,
+                           ggml_tensor *call_node) {
     for (ggml_tensor *node : nodes) {
         if (node != nullptr) {
             const auto call_of_node = node == call_node ? static_cast<std::ptrdiff_t>(calls_.size()) : -1;
@@ -133,7 +136,7 @@ bool Replacements::is_edited(const ggml_tensor *node) const {
     return std::any_of(edits_.begin(), edits_.end(), [&](const Edit &edit) { return edit.node == node; });
 }
 
-/// Counts what is left beside rotations.
+/// Counts the Hadamard transforms and stores into quantised caches that are left to ggml.
 void Replacements::count_left(const ggml_cgraph *graph) {
     for (int i = 0; i < graph->n_nodes; ++i) {
         const ggml_tensor *node = graph->nodes[i];
@@ -146,7 +149,7 @@ void Replacements::count_left(const ggml_cgraph *graph) {
 }
 
 bool Replacements::refresh(Angles &angles) {
-    for (const Used &used : used_) {
+    for (const UsedAngles &used : used_) {
         if (used.rows == nullptr ? !used.maker->serves(used.rope) : !angles.make(used.rope, used.rows.get())) {
             return false;
         }
@@ -164,7 +167,7 @@ void Replacements::add_counts(Counts *sums) const {
     }
 }
 
-void Replacements::put_in() {
+void Replacements::edit_graph() {
     error_.code = HALYARD_OK;
     for (const Edit &edit : edits_) {
         if (edit.call < 0) {
@@ -178,7 +181,7 @@ void Replacements::put_in() {
     }
 }
 
-void Replacements::take_out() {
+void Replacements::restore_graph() {
     for (const Edit &edit : edits_) {
         edit.node->op = edit.op;
         std::memcpy(edit.node->op_params, edit.parameters, sizeof(edit.parameters));

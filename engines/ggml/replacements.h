@@ -1,4 +1,4 @@
-// What Halyard does of a graph, and how it is put into it.
+// The nodes of a graph that calls of Halyard replace, and the edits of the graph that make ggml run these calls.
 #pragma once
 
 #include "angles.h"
@@ -15,32 +15,34 @@
 
 namespace halyard_ggml {
 
-/// How many nodes, by what replaced them and by why they were left.
+/// Counts calls by the stages that they join, and the nodes that were left to ggml by reason.
 struct Counts {
     std::map<std::string, long long> replaced, left;
 };
 
-/// A call takes the place of its KV path's last node as a custom operator of ggml, so it runs on ggml's threads. The
-/// nodes before it become empty ones, which ggml skips.
+/// One node of each replaced sequence becomes a GGML_OP_CUSTOM that makes the call, so ggml's threads share it. The
+/// sequence's other nodes become GGML_OP_NONE, which ggml skips.
 class Replacements {
 public:
-    /// Finds them, and makes the rows of their angles. Throws std::bad_alloc.
+    /// Finds what to replace in the graph, and computes the rows of cos and sin. Does not edit the graph yet. Throws
+    /// std::bad_alloc.
     Replacements(Angles &angles, ggml_cgraph *graph);
     Replacements(const Replacements &) = delete;
     Replacements &operator=(const Replacements &) = delete;
 
     std::uint64_t uid() const { return uid_; }
 
-    /// Makes the rows again, of the positions as they are now. False where other factors than then ask for other ones.
+    /// For the next computation of the graph: computes the rows again from its positions, which have changed. Returns
+    /// false if its frequency factors have changed too, so that the replacements must be found anew.
     bool refresh(Angles &angles);
 
-    void put_in();
-    void take_out();
+    void edit_graph();
+    void restore_graph();
 
-    /// Adds what was replaced and left, as often as the graph was computed.
+    /// Adds this graph's counts, times the number of its computations.
     void add_counts(Counts *sums) const;
 
-    /// Why the last call that failed did so, or NULL.
+    /// The error message of a call that failed in the latest computation, or NULL.
     const char *error() const { return error_.code == HALYARD_OK ? nullptr : error_.message; }
 
 private:
@@ -48,28 +50,28 @@ private:
         ggml_tensor *node;
         ggml_op op;
         std::int32_t parameters[sizeof(ggml_custom_op_params) / sizeof(std::int32_t)];
-        std::ptrdiff_t call;  // of calls_, or -1: the node becomes empty
+        std::ptrdiff_t call;  // index in calls_; -1: the node becomes GGML_OP_NONE
     };
-    struct Used {
+    struct UsedAngles {
         Rope rope;
         std::shared_ptr<AngleMaker> maker;
         std::shared_ptr<TokenRows> rows;  // NULL: a shift, which needs none
     };
 
     void add(Angles &angles, PathFinder &finder, int i);
-    bool add_move(Angles &angles, PathFinder &finder, int i);
-    std::string take_path(Angles &angles, PathFinder &finder, int i, KvPath *path, Call *call);
+    bool add_shift(Angles &angles, PathFinder &finder, int i);
+    std::string bind_longest_path(Angles &angles, PathFinder &finder, int i, KvPath *path, Call *call);
     void use(const Rope &rope, const Call &call);
-    void put(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes, ggml_tensor *call_node);
+    void replace(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes, ggml_tensor *call_node);
     bool is_edited(const ggml_tensor *node) const;
     void count_left(const ggml_cgraph *graph);
 
     std::uint64_t uid_;
     std::vector<Call> calls_;
     std::vector<Edit> edits_;
-    std::vector<Used> used_;
+    std::vector<UsedAngles> used_;
     Counts counts_;
-    long long n_uses_ = 1;
+    long long n_uses_ = 1;  // computations of the graph
     halyard_error error_ = halyard::make_struct<halyard_error>();
 };
 

@@ -1,4 +1,4 @@
-// Reads a ROPE node's parameters, which ggml_rope_impl of ggml.c packs.
+// Reads the parameters of a ROPE node, which ggml_rope_impl in ggml.c packs into op_params.
 #include "rope.h"
 
 #include <ggml.h>
@@ -86,7 +86,8 @@ std::vector<PairAngle> pair_angles(const RopeParameters &parameters, std::int64_
         int axis = 0;
         if (has_sections) {
             const int sector = k % ends[3];
-            // Of an empty section and the one behind it, ggml starts the first one's frequencies again.
+            // A section's exponents start again at 0 where the section begins. If a section is empty, the next one
+            // begins at the same pair; as in ggml, the empty one's exponent is then reset, not the next one's.
             if (parameters.mode == GGML_ROPE_TYPE_VISION) {
                 const int starts[] = {0, ends[0], ends[1], ends[2]};
                 const auto *begun = std::find(starts, starts + 4, sector);

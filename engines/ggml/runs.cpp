@@ -1,4 +1,4 @@
-// Binds runs to KV paths; those of a model's layers differ in nothing but pointers.
+// Binds runs for KV paths and shifts. The layers of a model share bound runs, because only their pointers differ.
 #include "runs.h"
 
 #include "nodes.h"
@@ -23,18 +23,18 @@ std::array<std::int64_t, 4> shape_of(const ggml_tensor &tensor) {
     return {tensor.ne[3], tensor.ne[2], tensor.ne[1], tensor.ne[0]};
 }
 
-/// In units of so many bytes; elements of a head are dense.
+/// The strides of batch, tokens, heads and elements, in units of `unit` bytes; the elements of a head are dense.
 std::array<std::int64_t, 4> strides_of(const ggml_tensor &tensor, std::size_t unit) {
     const auto stride = [&](int i) { return static_cast<std::int64_t>(tensor.nb[i] / unit); };
     return {stride(3), stride(2), stride(1), 1};
 }
 
-bool meet(const ggml_tensor &a, const ggml_tensor &b) {
+bool share_memory(const ggml_tensor &a, const ggml_tensor &b) {
     const auto *x = static_cast<const char *>(a.data), *y = static_cast<const char *>(b.data);
     return x < y + ggml_nbytes(&b) && y < x + ggml_nbytes(&a);
 }
 
-/// What ggml's CPU backend writes for a quantised type, or 0.
+/// The HALYARD_GROUPS_… whose records ggml's CPU backend writes for a quantised type; 0 for any other type.
 std::int32_t groups_of(ggml_type type) {
     switch (type) {
 #if defined(__aarch64__)
@@ -47,7 +47,7 @@ std::int32_t groups_of(ggml_type type) {
     }
 }
 
-/// The last dimension of a tensor and the stride of its heads in a cache: elements, or the bytes of a record.
+/// The size of a head as Halyard counts it: in elements or, for quantised types, in bytes of a record.
 std::int64_t record_size(ggml_type type, std::int64_t head_dim) {
     return static_cast<std::int64_t>(groups_of(type) == 0 ? static_cast<std::size_t>(head_dim)
                                                           : ggml_row_size(type, head_dim));
@@ -58,7 +58,7 @@ RunKey key_of(const KvPath &path) {
     RunKey key = {};
     key.shape = shape_of(*path.heads);
     key.in = strides_of(x, ggml_type_size(x.type));
-    if (path.norm_is_of_rows) {  // x has tokens as its rows, and no batch
+    if (path.norm_is_of_rows) {  // x is [heads * head_dim, tokens], without a batch
         key.in[1] = key.in[2];
         key.in[2] = key.shape[3];
     }
@@ -76,7 +76,7 @@ RunKey key_of(const KvPath &path) {
     key.eps = path.eps;
     if (path.set_rows_node == nullptr) {
         key.out = strides_of(y, ggml_type_size(y.type));
-        if (path.hadamard_node != nullptr) {  // which is dense
+        if (path.hadamard_node != nullptr) {  // the transform's node has another shape; its result is dense
             key.out = {key.shape[1] * key.shape[2] * key.shape[3], key.shape[2] * key.shape[3], key.shape[3], 1};
         }
         key.is_in_place = x.data == y.data && key.in == key.out;
@@ -91,18 +91,18 @@ RunKey key_of(const KvPath &path) {
     return key;
 }
 
-RunKey key_of(const Move &move) {
-    const ggml_tensor &keys = *move.keys;
+RunKey key_of(const Shift &shift) {
+    const ggml_tensor &keys = *shift.keys;
     RunKey key = {};
     key.shape = shape_of(keys);
     key.in = key.out = strides_of(keys, 1);
-    key.rotary_dim = 2 * move.rope.n_pairs;
-    key.offset = move.rope.offset;
-    key.hadamard = move.hadamard;
+    key.rotary_dim = 2 * shift.rope.n_pairs;
+    key.offset = shift.rope.offset;
+    key.hadamard = shift.hadamard;
     key.in_dtype = key.out_dtype = halyard::dtype::uint8;
     key.groups = groups_of(keys.type);
-    key.is_half = move.rope.is_half;
-    key.is_in_place = key.is_move = true;
+    key.is_half = shift.rope.is_half;
+    key.is_in_place = key.is_shift = true;
     return key;
 }
 
@@ -127,12 +127,12 @@ halyard::plan make_plan(const RunKey &key) {
     tensor.kv = &kv;
     const auto direction = key.is_inverse ? halyard::direction::inverse : halyard::direction::forward;
     halyard::plan_desc desc(key.rotary_dim, {tensor}, direction);
-    desc.rerotates = key.is_move;
+    desc.rerotates = key.is_shift;
     return halyard::plan(desc);
 }
 
-halyard::bound_run make_run(const KvPath &path, const RunKey &key, const halyard::angle_source &angles,
-                            const halyard::plan &plan) {
+halyard::bound_run bind_path(const KvPath &path, const RunKey &key, const halyard::angle_source &angles,
+                             const halyard::plan &plan) {
     auto y_shape = key.shape;
     y_shape[3] = record_size(path.last()->type, key.shape[3]);
     const auto x = halyard::input_tensor(path.x->data, key.in_dtype, key.shape, key.in);
@@ -154,29 +154,30 @@ halyard::bound_run make_run(const KvPath &path, const RunKey &key, const halyard
     return halyard::bound_run(plan, angles, x, y, options);
 }
 
-/// Where keys come from: ggml's graphs say by how much they move.
+/// Re-rotation is from position 0 to position `shift`, because ggml's graph has only the differences of positions.
 constexpr std::int32_t zero = 0;
 
-halyard::bound_run make_move(const Move &move, const RunKey &key, const halyard::angle_source &angles,
-                             const halyard::plan &plan) {
+halyard::bound_run bind_shift(const Shift &shift, const RunKey &key, const halyard::angle_source &angles,
+                              const halyard::plan &plan) {
     auto shape = key.shape;
-    shape[3] = record_size(move.keys->type, key.shape[3]);
-    const auto keys = halyard::tensor(move.keys->data, key.in_dtype, shape, key.in);
-    const auto to = halyard::positions(static_cast<const std::int32_t *>(move.rope.positions->data), {1, shape[1]});
+    shape[3] = record_size(shift.keys->type, key.shape[3]);
+    const auto keys = halyard::tensor(shift.keys->data, key.in_dtype, shape, key.in);
+    const auto to = halyard::positions(static_cast<const std::int32_t *>(shift.rope.positions->data), {1, shape[1]});
     auto from = halyard::positions(&zero, {1, shape[1]});
     from.strides[0] = from.strides[1] = 0;
     const auto kv = halyard::rerotate_from(from);
     return halyard::bound_run(plan, angles, keys, keys, halyard::run_options().at(to).with(kv));
 }
 
-/// make_run(plan) binds it where it is new. Returns why not, or nothing.
-template <typename MakeRun>
-std::string find_run(Runs &runs, const RunKey &key, MakeRun &&make_run, Call *call) {
+/// Sets call->bound to the run of this key. If the key is new, bind_run(plan) binds it. Returns an empty string, or
+/// Halyard's error message.
+template <typename BindRun>
+std::string find_run(Runs &runs, const RunKey &key, BindRun &&bind_run, Call *call) {
     call->bound = runs.find(key, [&] {
         BoundRun made;
         try {
             made.plan = make_plan(key);
-            made.run = make_run(made.plan);
+            made.run = bind_run(made.plan);
         } catch (const halyard::error &error) {
             made.why_not = error.what();
         }
@@ -195,7 +196,7 @@ void Call::operator()(int part, int n_parts) {
     args.x = &x;
     args.y = &y;
     args.positions = shifts;
-    const auto stages = halyard::stages(weight, 0, cache);  // of what follows only addresses are read
+    const auto stages = halyard::stages(weight, 0, cache);  // a bound run reads only the pointers of these structs
     auto slot_numbers = halyard::make_struct<halyard_slots>();
     slot_numbers.data = slots;
     const auto from = halyard::positions(&zero, {1, 1});
@@ -205,14 +206,14 @@ void Call::operator()(int part, int n_parts) {
     halyard_run_bound(bound->run.get(), &args, part == 0 ? error : nullptr);
 }
 
-std::string bind(Angles &angles, const KvPath &path, Call *call) {
+std::string try_bind(Angles &angles, const KvPath &path, Call *call) {
     const ggml_tensor &y = *path.last();
     const bool has_cache = path.set_rows_node != nullptr;
     if (path.x->data == nullptr || y.data == nullptr) {
         return "a tensor has no memory";
     }
     const RunKey key = key_of(path);
-    if (!key.is_in_place && meet(*path.x, y)) {
+    if (!key.is_in_place && share_memory(*path.x, y)) {
         return "input and output share memory";
     }
     const halyard::angle_source none;
@@ -227,30 +228,30 @@ std::string bind(Angles &angles, const KvPath &path, Call *call) {
         source = &call->rows->source;
     }
     Runs &runs = key.rotary_dim != 0 ? *call->rows->runs : angles.unrotated();
-    const auto run = [&](const halyard::plan &plan) { return make_run(path, key, *source, plan); };
+    const auto bind_run = [&](const halyard::plan &plan) { return bind_path(path, key, *source, plan); };
     call->x = path.x->data;
     call->y = has_cache ? nullptr : y.data;
     call->weight = path.weight == nullptr ? nullptr : path.weight->data;
     call->slots = has_cache ? y.src[1]->data : nullptr;
     call->cache = has_cache ? y.data : nullptr;
-    return find_run(runs, key, run, call);
+    return find_run(runs, key, bind_run, call);
 }
 
-std::string bind(Angles &angles, const Move &move, Call *call) {
+std::string try_bind(Angles &angles, const Shift &shift, Call *call) {
     try {
-        call->maker = angles.maker(move.rope);
+        call->maker = angles.maker(shift.rope);
     } catch (const halyard::error &error) {
         return error.what();
     }
-    const halyard::angle_source *source = call->maker->source_of_moves();
+    const halyard::angle_source *source = call->maker->source_of_shifts();
     if (source == nullptr) {
         return "it multiplies keys by a factor";
     }
-    const RunKey key = key_of(move);
-    const auto run = [&](const halyard::plan &plan) { return make_move(move, key, *source, plan); };
-    call->x = call->y = move.keys->data;
-    call->shifts = move.rope.positions->data;
-    return find_run(*call->maker->moves, key, run, call);
+    const RunKey key = key_of(shift);
+    const auto bind_run = [&](const halyard::plan &plan) { return bind_shift(shift, key, *source, plan); };
+    call->x = call->y = shift.keys->data;
+    call->shifts = shift.rope.positions->data;
+    return find_run(*call->maker->shift_runs, key, bind_run, call);
 }
 
 }  // namespace halyard_ggml
