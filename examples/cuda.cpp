@@ -1,6 +1,6 @@
-// CUDA on the caller's stream. The context, the memory and the stream belong to the program; Halyard enqueues its work
-// and does not wait. Nothing of CUDA is needed to build this: the driver's functions are declared here, and found when
-// the program starts. Without a device it says so and ends with status 77.
+// Rotates q and k on a CUDA device. The context, the memory and the stream belong to the program; Halyard launches its
+// kernels on the stream and does not wait. The program needs no CUDA toolkit: it looks up the driver's functions at run
+// time. Without a device it prints the reason and exits with status 77.
 #include <halyard/halyard_cuda.hpp>
 
 #include <dlfcn.h>
@@ -37,10 +37,10 @@ void call(const char *name, Arguments... arguments) {
 }
 
 /// q or k in a packed buffer.
-halyard_tensor slice(float *packed, std::int64_t first_head, std::int64_t heads, std::int32_t where) {
+halyard_tensor slice(float *packed, std::int64_t first_head, std::int64_t heads, std::int32_t device) {
     auto view = halyard::tensor(packed + first_head * head_dim, halyard::dtype::f32, {1, n_tokens, heads, head_dim},
                                 {n_tokens * n_packed, n_packed, head_dim, 1});
-    view.device = where;
+    view.device = device;
     return view;
 }
 
@@ -51,7 +51,7 @@ int main() {
     if (!target.supported) {
         skip(target.reason);
     }
-    // An engine has these anyway.
+    // An engine already has a context, a stream and tensors in device memory.
     int device = 0;
     void *context = nullptr, *stream = nullptr;
     unsigned long long memory = 0;
@@ -81,12 +81,12 @@ int main() {
         float *const on_device = reinterpret_cast<float *>(memory);
         const halyard_tensor q_and_k[] = {slice(on_device, 0, n_heads, HALYARD_CUDA),
                                           slice(on_device, n_heads, n_kv_heads, HALYARD_CUDA)};
-        halyard::cuda_run_options how;
-        how.stream = stream;
-        halyard::run(plan, q_and_k, q_and_k, how);
+        halyard::cuda_run_options options;
+        options.stream = stream;
+        halyard::run(plan, q_and_k, q_and_k, options);
         call("cuStreamSynchronize", stream);
 
-        // The CPU gives the same bits.
+        // The result must have the bits that Halyard computes on the CPU.
         std::vector<float> back(packed.size());
         call("cuMemcpyDtoH_v2", static_cast<void *>(back.data()), memory, n_bytes);
         const halyard_tensor here[] = {slice(packed.data(), 0, n_heads, HALYARD_CPU),

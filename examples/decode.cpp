@@ -1,7 +1,7 @@
 // One attention layer that decodes token by token: q, k and v come packed in one buffer, with fewer heads of k and v
-// than of q (grouped-query attention). One call turns q where it lies, and k on its way to a cache, which v joins too.
+// than of q (grouped-query attention). One call rotates q in place, rotates k into a cache, and copies v into a cache.
 //
-// At the end the cached keys are compared with those that one call for all tokens makes: they are the same bits.
+// At the end the cached keys and values must have the bits of those that one call for all tokens makes.
 #include <halyard/halyard_kv.hpp>
 
 #include <cmath>
@@ -20,13 +20,13 @@ static void project(std::int64_t token, float *packed) {
     }
 }
 
-/// A view of q, or of k or v behind it, for this many tokens of a packed buffer.
+/// A view of q, k or v in a packed buffer of some tokens: of `heads` heads from first_head on.
 static halyard_tensor slice(float *packed, std::int64_t tokens, std::int64_t first_head, std::int64_t heads) {
     return halyard::tensor(packed + first_head * head_dim, halyard::dtype::f32, {1, tokens, heads, head_dim},
                            {tokens * n_packed, n_packed, head_dim, 1});
 }
 
-/// The keys and values that one call for all tokens puts into a cache, at positions 0, 1, 2, …
+/// Fills `keys` and `values`, two caches, by one call for all tokens, at positions 0, 1, 2, …
 static void prefill(const halyard::plan &plan, const halyard::angle_source &angles, std::vector<float> *keys,
                     std::vector<float> *values) {
     std::vector<float> packed(n_tokens * n_packed);
@@ -46,25 +46,25 @@ static void prefill(const halyard::plan &plan, const halyard::angle_source &angl
 }
 
 int main() {
-    // These are made once for the model: the angles serve all layers, and the plan takes q, k and v in one call.
+    // The angle source and the plan are made once for the model. The plan describes q, k and v, so one call takes all.
     const auto frequencies = halyard::frequencies::from_base(10000.0, head_dim);
     const auto table = halyard::angle_source::table(frequencies, 0, n_tokens);
     const auto cache = halyard::describe_nhd_cache(n_tokens, 1, n_kv_heads, head_dim);
-    auto of_k = halyard::make_struct<halyard_kv_desc>();
-    of_k.cache = &cache;
-    auto of_v = of_k;
-    of_v.no_rotation = 1;
+    auto k_kv = halyard::make_struct<halyard_kv_desc>();
+    k_kv.cache = &cache;
+    auto v_kv = k_kv;
+    v_kv.no_rotation = 1;
     const auto q_head = halyard::describe_tensor(halyard::dtype::f32, head_dim, halyard::pairing::half);
     auto k_head = q_head, v_head = q_head;
-    k_head.kv = &of_k;
-    v_head.kv = &of_v;
+    k_head.kv = &k_kv;
+    v_head.kv = &v_kv;
     const halyard::plan plan(halyard::plan_desc(head_dim, {q_head, k_head, v_head}));
 
-    // A token's cos and sin are made once, into our own memory, and every layer's run reads them there.
+    // A token's cos and sin are computed once, into `row`, where the runs of all layers read them.
     std::vector<float> row(head_dim);
     const auto angles = halyard::angle_source::given_by_token(row.data(), 1, head_dim);
 
-    // A step's run differs from the last in nothing but its pointers, so everything else is checked once.
+    // Runs of different steps differ only in their pointers, so everything else is checked once, here.
     std::vector<float> packed(n_packed), keys(n_tokens * n_kv_heads * head_dim), values(keys.size());
     std::int32_t slot = 0;
     const halyard_tensor qkv[] = {slice(packed.data(), 1, 0, n_heads), slice(packed.data(), 1, n_heads, n_kv_heads),
@@ -82,7 +82,7 @@ int main() {
         float *q = packed.data(), *k = q + n_heads * head_dim, *v = k + n_kv_heads * head_dim;
         slot = token;
         rotate({q, k, v}, {q, nullptr, nullptr}, nullptr, {}, &kv);  // nothing is allocated
-        // Attention of q over keys and values 0 … token is the engine's.
+        // Here an engine computes attention of q over the keys and values 0 … token.
     }
 
     std::vector<float> all_keys(keys.size()), all_values(keys.size());

@@ -1,7 +1,7 @@
-// What an attention layer of Qwen3's kind does between its projection and attention, in one call: q and k are normed
-// per head and rotated, q where it lies; k and v join a paged bf16 cache, each token in the slot that it is given.
+// What an attention layer like Qwen3's does between its projection and attention, in one call: q and k are normed per
+// head and rotated, q in place; k and v are stored into paged bf16 caches, each token into its slot.
 //
-// At the end a cached key is compared with the formula.
+// At the end a cached key is compared with the formula of norm and rotation.
 #include <halyard/halyard_kv.hpp>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ static float widen(bf16 word) {
     return value;
 }
 
-static bf16 narrow(double number) {  // of ordinary numbers
+static bf16 narrow(double number) {  // neither NaN nor too large for bf16
     const auto value = static_cast<float>(number);
     std::uint32_t bits;
     std::memcpy(&bits, &value, sizeof(bits));
@@ -38,21 +38,21 @@ struct Cache {
     std::vector<unsigned char> scratch;
 };
 
-/// The layer. A plan is made once for the model, a run is made for each layer and step.
+/// The layer. An engine would make the plan once for the model, and call run for each layer and step.
 static void run_layer(bf16 *packed, const Weights &weights, Cache &cache, const std::int32_t *start,
                       const std::int64_t *slot_of_token) {
     const auto frequencies = halyard::frequencies::from_base(1e6, head_dim);
     const auto angles = halyard::angle_source::table(frequencies, 0, 4096);
     const auto norm = halyard::describe_norm(halyard::dtype::f32, 1e-6);
     const auto pages = halyard::describe_nhd_cache(n_pages, page_size, n_kv_heads, head_dim);
-    auto of_q = halyard::make_struct<halyard_kv_desc>(), of_k = of_q, of_v = of_q;
-    of_q.norm = of_k.norm = &norm;
-    of_k.cache = of_v.cache = &pages;
-    of_v.no_rotation = 1;
+    auto q_kv = halyard::make_struct<halyard_kv_desc>(), k_kv = q_kv, v_kv = q_kv;
+    q_kv.norm = k_kv.norm = &norm;
+    k_kv.cache = v_kv.cache = &pages;
+    v_kv.no_rotation = 1;
     auto q = halyard::describe_tensor(halyard::dtype::bf16, head_dim, halyard::pairing::half), k = q, v = q;
-    q.kv = &of_q;
-    k.kv = &of_k;
-    v.kv = &of_v;
+    q.kv = &q_kv;
+    k.kv = &k_kv;
+    v.kv = &v_kv;
     const halyard::plan plan(halyard::plan_desc(frequencies, {q, k, v}));
 
     const auto view = [&](std::int64_t first_head, std::int64_t heads) {
@@ -82,10 +82,10 @@ int main() {
         weights.k[i] = 1.0f + static_cast<float>(i) / 256.0f;
     }
     const std::int32_t start = 1000;
-    const std::int64_t slot_of_token[n_tokens] = {30, 31, 48, 49, -1};  // the last one is not cached
+    const std::int64_t slot_of_token[n_tokens] = {30, 31, 48, 49, -1};  // -1: the token is not cached
     run_layer(packed.data(), weights, cache, &start, slot_of_token);
 
-    // The first token's first key.
+    // Head 0 of the first token's key: before the call (x), and as cached.
     const bf16 *const x = &before[n_heads * head_dim], *const key = &cache.k[slot_of_token[0] * n_kv_heads * head_dim];
     double sum = 0.0, worst = 0.0;
     for (std::int64_t i = 0; i < head_dim; ++i) {

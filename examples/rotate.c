@@ -1,5 +1,5 @@
-/* Halyard from C11: a model's config.json, f16 tensors [batch, tokens, heads, head_dim] laid out as BHSD, a thread
- * pool, errors as sentences, and the inverse, which gives the input back. */
+/* Uses Halyard from C11: reads a model's config.json, rotates f16 tensors [batch, tokens, heads, head_dim] that are
+ * laid out as BHSD on a thread pool, rotates the result back by the inverse, and prints an error's message. */
 #include <halyard/halyard.h>
 
 #include <stdint.h>
@@ -16,7 +16,7 @@ static int report(const halyard_error *error) {
     return 1;
 }
 
-/* The config tells head_dim and the pairing. */
+/* The frequencies have head_dim and the pairing from the config, so the tensor's description omits both. */
 static halyard_status create_plan(const halyard_frequencies *frequencies, int32_t direction, halyard_plan **plan,
                                   halyard_error *error) {
     const halyard_tensor_desc tensor = {.size = sizeof(tensor), .dtype = HALYARD_F16};
@@ -70,7 +70,7 @@ int main(void) {
     for (i = 0; i < n_elements; i++) {
         x[i] = (uint16_t)(i % 2 == 0 ? 0x3c00 : 0xb800); /* 1 and -0.5 as f16 */
     }
-    /* Each row of the batch goes on where its cache ends. */
+    /* Each sequence of the batch continues at its own position. */
     const int32_t starts[n_batch] = {0, 4000};
     const halyard_positions positions = {
         .size = sizeof(positions), .consecutive = 1, .data = starts, .shape = {n_batch, 1}, .strides = {1, 0}};
@@ -85,7 +85,7 @@ int main(void) {
     if (halyard_run(plans[0], &run, &error) != HALYARD_OK) {
         return report(&error);
     }
-    run.x = &to; /* and back, in place */
+    run.x = &to; /* the inverse, in place */
     if (halyard_run(plans[1], &run, &error) != HALYARD_OK) {
         return report(&error);
     }
@@ -93,7 +93,7 @@ int main(void) {
     printf("%s on %s: %d of %d elements did not come back\n", halyard_version(), halyard_get_plan_target(plans[0]),
            n_wrong, n_elements);
 
-    to.shape[3] = 32; /* what a mistake looks like */
+    to.shape[3] = 32; /* not the plan's head_dim: an error */
     if (halyard_run(plans[0], &run, &error) != HALYARD_OK) {
         printf("%s: %s\n", halyard_status_name(error.code), error.message);
     }
