@@ -1,9 +1,9 @@
-// Computes graphs as llama.cpp makes them with and without a backend library, in one process and several threads, and
-// compares q and what is in the caches: norms, rotations, Hadamard transforms, stores and shifts of keys.
+// Computes graphs like llama.cpp's with and without a backend library, in one process, and compares q and the caches:
+// norms, rotations, Hadamard transforms, stores and shifts of keys.
 //
 //     graphs LIBRARY.so THREADS
 //
-// Prints what fails, and exits with 1 then.
+// Prints each failure, and exits with 1 if there was one.
 #include <ggml-alloc.h>
 #include <ggml-backend.h>
 #include <ggml-cpp.h>
@@ -32,7 +32,7 @@ void expect(bool is_so, const std::string &what) {
     }
 }
 
-/// Keeps ggml's last warning or error, and prints what backends say at their end.
+/// Keeps ggml's last warning or error in last_log, and prints lines of information, such as the plug-in's counts.
 void keep_log(ggml_log_level level, const char *text, void * /*data*/) {
     if (level == GGML_LOG_LEVEL_INFO) {
         std::fputs(text, stdout);
@@ -50,7 +50,7 @@ ggml_backend_ptr make_backend(int n_threads) {
     return backend;
 }
 
-/// Numbers in -1 … 1.
+/// Returns n uniform random numbers in -1 … 1.
 std::vector<float> random_numbers(std::int64_t n, unsigned seed) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> number(-1.0f, 1.0f);
@@ -61,7 +61,7 @@ std::vector<float> random_numbers(std::int64_t n, unsigned seed) {
     return values;
 }
 
-/// Does nothing where the graph has no use for the tensor.
+/// Sets a tensor's values. Does nothing if the graph does not use the tensor, which then has no memory.
 template <typename T>
 void set(ggml_tensor *tensor, const std::vector<T> &values) {
     if (tensor->buffer != nullptr) {
@@ -77,19 +77,20 @@ std::vector<char> bytes_of(const ggml_tensor *tensor) {
 
 constexpr int n_heads = 4, n_kv_heads = 2, n_slots = 96, n_steps = 6;
 
-enum Norm { no, by_head, by_row };  // by_row: whole tokens, as OLMo 2 norms them
+enum Norm { no, by_head, by_row };  // by_row: over all heads of a token, as in OLMo 2
 
-/// What forbids to store k or v early, to store k alone, or to rotate before the graph.
+/// What else a graph has: a node between k and its SET_ROWS that reads v's cache, makes the slots or reads k, which
+/// forbids to join or to store early; positions that the graph itself computes; or no store of v.
 enum class Odd { nothing, cache_is_read, slots_are_made, k_is_read, positions_are_made, k_is_alone };
 
-/// What a graph is made of.
+/// The graph of one layer: q, k and v of n_tokens tokens, and the stores into the caches.
 struct Layer {
     ggml_type type;  // of both caches
-    int head_dim, k_hadamard, v_hadamard, n_tokens;
+    int head_dim, k_hadamard, v_hadamard, n_tokens;  // k_hadamard, v_hadamard: n of the transform, or 0
     Norm norm;
     bool is_half;
-    bool v_is_packed;  // with q and k, so that the transform needs a dense copy of it
-    bool k_is_last;    // v's transform lies between v and its SET_ROWS, or k's
+    bool v_is_packed;  // in one tensor with q and k, so that v's transform needs a dense copy
+    bool k_is_last;    // the order of nodes: v, k, then both SET_ROWS; else k, v, SET_ROWS
     Odd odd = Odd::nothing;
 };
 
@@ -102,16 +103,16 @@ const std::vector<Layer> layers = {
     {GGML_TYPE_Q4_0, 128, 128, 64, 1, by_head, true, false, true},
     {GGML_TYPE_Q4_0, 64, 64, 64, 17, no, false, true, false},
     {GGML_TYPE_Q4_0, 320, 64, 64, 3, no, true, false, true},
-    {GGML_TYPE_Q8_0, 96, 0, 0, 9, by_head, true, true, true},  // head_dim has no 64, or LLAMA_ATTN_ROT_DISABLE
+    {GGML_TYPE_Q8_0, 96, 0, 0, 9, by_head, true, true, true},  // as head_dim % 64 != 0, or LLAMA_ATTN_ROT_DISABLE
     {GGML_TYPE_Q4_0, 128, 0, 0, 2, no, false, true, true},
-    {GGML_TYPE_Q8_0, 80, 0, 0, 4, no, true, true, true},    // heads are not whole groups: left
+    {GGML_TYPE_Q8_0, 80, 0, 0, 4, no, true, true, true},    // head_dim % 32 != 0: ggml keeps the stores
     {GGML_TYPE_F16, 128, 128, 0, 6, no, true, true, true},  // DeepSeek's indexer
     {GGML_TYPE_Q8_0, 64, 64, 64, 3, no, true, true, true, Odd::cache_is_read},
     {GGML_TYPE_Q8_0, 64, 64, 64, 3, no, true, false, false, Odd::slots_are_made},
     {GGML_TYPE_Q8_0, 64, 64, 64, 3, no, true, false, true, Odd::k_is_read},
     {GGML_TYPE_F16, 64, 0, 0, 1, by_head, true, true, true},
     {GGML_TYPE_F32, 64, 0, 0, 33, no, true, false, false},
-    {GGML_TYPE_F32, 64, 0, 0, 65, no, true, false, true},  // from 64 tokens on floats are stored by the call
+    {GGML_TYPE_F32, 64, 0, 0, 65, no, true, false, true},  // Halyard stores into float caches from 64 tokens on
     {GGML_TYPE_F32, 64, 0, 0, 2, no, true, true, true, Odd::positions_are_made},
     {GGML_TYPE_F16, 64, 0, 0, 65, by_head, true, true, true, Odd::k_is_read},
     {GGML_TYPE_F16, 64, 0, 0, 17, by_row, true, true, true},
@@ -143,7 +144,7 @@ public:
     ggml_status store(unsigned seed, int first_slot, bool is_at_zero) {
         for (ggml_tensor *input : {x_, v_in_}) {
             auto values = random_numbers(ggml_nelements(input), seed);
-            // Heads of many magnitudes, and one of zeros.
+            // Heads have different magnitudes, and every fifth is all zeros.
             for (std::size_t i = 0; i < values.size(); ++i) {
                 const auto head = i / static_cast<std::size_t>(layer_.head_dim);
                 values[i] = head % 5 == 4 ? 0.0f : std::ldexp(values[i], static_cast<int>(head * 7 % 23) - 14);
@@ -219,7 +220,7 @@ private:
         return n == 0 ? nullptr : input(ggml_new_tensor_2d(context_.get(), GGML_TYPE_F32, n, n));
     }
 
-    /// llama_mul_mat_hadamard of llama-impl.h.
+    /// As llama_mul_mat_hadamard in llama-impl.h.
     ggml_tensor *transformed(ggml_tensor *x, ggml_tensor *rot) {
         if (rot == nullptr) {
             return x;
@@ -232,12 +233,13 @@ private:
         return ggml_reshape_4d(c, y, x->ne[0], x->ne[1], x->ne[2], x->ne[3]);
     }
 
-    ggml_tensor *turned(ggml_tensor *x, ggml_tensor *positions) {
+    ggml_tensor *rope(ggml_tensor *x, ggml_tensor *positions) {
         return ggml_rope_ext(context_.get(), x, positions, nullptr, layer_.head_dim,
                              layer_.is_half ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL, 4096, 10000.0f, 1.0f, 0.0f,
                              1.0f, 32.0f, 1.0f);
     }
 
+    /// The norm, rotation and Hadamard transform of q or k.
     ggml_tensor *rotated(ggml_tensor *x) {
         ggml_context *c = context_.get();
         const std::int64_t d = x->ne[0], heads = x->ne[1], tokens = x->ne[2];
@@ -253,7 +255,7 @@ private:
         if (layer_.odd == Odd::positions_are_made) {
             where = ggml_cast(c, ggml_cast(c, positions_, GGML_TYPE_F32), GGML_TYPE_I32);
         }
-        return transformed(turned(x, where), k_rot_);
+        return transformed(rope(x, where), k_rot_);
     }
 
     void store(ggml_tensor *cache, ggml_tensor *x) {
@@ -313,7 +315,7 @@ private:
         }
     }
 
-    /// llama_kv_cache::build_rope_shift.
+    /// As llama_kv_cache::build_rope_shift.
     void build_shift() {
         ggml_context *c = context_.get();
         shift_graph_ = ggml_new_graph(c);
@@ -322,7 +324,7 @@ private:
         const std::size_t row = ggml_row_size(layer_.type, layer_.head_dim);
         ggml_tensor *keys = ggml_view_3d(c, k_cache_, layer_.head_dim, n_kv_heads, n_slots, row, k_cache_->nb[1], 0);
         ggml_tensor *floats = transformed(ggml_cast(c, keys, GGML_TYPE_F32), shift_rot_);
-        ggml_build_forward_expand(shift_graph_, ggml_cpy(c, transformed(turned(floats, shifts_), shift_rot_), keys));
+        ggml_build_forward_expand(shift_graph_, ggml_cpy(c, transformed(rope(floats, shifts_), shift_rot_), keys));
     }
 
     Layer layer_;
@@ -337,10 +339,10 @@ private:
     ggml_tensor *slots32_ = nullptr, *out_ = nullptr;
 };
 
-/// What a step leaves.
+/// The results after a step.
 struct Snapshot {
-    std::vector<char> k, v;
-    std::vector<float> keys, q, out;  // out: what is read between, if anything
+    std::vector<char> k, v;           // the bytes of the caches
+    std::vector<float> keys, q, out;  // keys: k's cache as f32; out: the result of the node that Odd adds, if any
 
     bool has_bits_of(const Snapshot &other) const { return k == other.k && v == other.v && q == other.q; }
 };
@@ -376,7 +378,8 @@ std::vector<Snapshot> run(const Layer &layer, int n_threads) {
     return results;
 }
 
-/// Compares stock's with ours. Where all angles are 0 and nothing is normed, they are equal.
+/// Compares the results of stock ggml with ours: v's bytes must be equal, and k's too if all angles are 0 and there is
+/// no norm; else q and k must be near. Adds the number of bytes of k that differ to *n_different.
 void compare(const Layer &layer, int step, const Snapshot &stock, const Snapshot &ours, long long *n_different) {
     const std::string where = "head_dim " + std::to_string(layer.head_dim) + ", " + ggml_type_name(layer.type) +
                               ", tokens " + std::to_string(layer.n_tokens) + ", step " + std::to_string(step) + ": ";
@@ -431,7 +434,7 @@ void test_bad_slots(const Layer &layer, int n_threads) {
     expect(model.store(3, 6, false) == GGML_STATUS_SUCCESS, "good slots succeed after bad ones");
 }
 
-/// Keys whose scale is infinite don't move, and nor do the others.
+/// If the scale of one key is infinite, the shift fails, and writes no key.
 void test_bad_keys(int n_threads) {
     Model model(layers[2], n_threads);
     expect(model.store(1, 5, false) == GGML_STATUS_SUCCESS, "good slots succeed");
@@ -461,7 +464,7 @@ int main(int argc, char **argv) {
     long long n_bytes = 0, n_different = 0;
     for (std::size_t i = 0; i < layers.size(); ++i) {
         const auto after = run(layers[i], n_threads);
-        std::vector<std::vector<Snapshot>> others(4);  // of one thread, and of backends side by side
+        std::vector<std::vector<Snapshot>> others(4);  // from backends at the same time, one of them with one thread
         std::vector<std::thread> threads;
         for (auto &other : others) {
             threads.emplace_back([&] { other = run(layers[i], &other == others.data() ? 1 : 2); });
@@ -477,7 +480,7 @@ int main(int argc, char **argv) {
             }
         }
     }
-    for (const Layer &layer : {layers[2], layers.back()}) {  // of which Halyard stores all: ggml would end the process
+    for (const Layer &layer : {layers[2], layers.back()}) {  // only Halyard stores here: ggml's SET_ROWS would abort
         test_bad_slots(layer, n_threads);
     }
     test_bad_keys(n_threads);

@@ -1,5 +1,5 @@
-// Makes a program load what GGML_BACKEND_PATH names before its main() begins: for programs that never ask ggml to, such
-// as test-llama-archs. By LD_PRELOAD.
+// A library for LD_PRELOAD: before main() begins, it has ggml load the backend that GGML_BACKEND_PATH names. For
+// programs that never call ggml_backend_load_all() themselves, such as test-llama-archs.
 #include <ggml-backend.h>
 
 namespace {

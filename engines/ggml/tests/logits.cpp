@@ -1,14 +1,15 @@
-// Compares the logits of a model before and after ggml has loaded a backend library, in one process: a prompt, tokens
-// one by one beside those of another sequence, more behind a state that was saved and restored, and where the model's
-// memory can be shifted a context shift with more behind it.
+// Compares a model's logits before and after ggml has loaded a backend library, in one process: of a prompt, of tokens
+// one by one in a batch with another sequence, of tokens after a state was saved and restored, and, if the model's
+// memory can shift, of tokens after a context shift.
 //
 //     logits MODEL.gguf LIBRARY.so THREADS CACHE_TYPE(f16|f32|q8_0|q4_0) FLASH_ATTENTION(on|off|auto) [no-shift]
 //
-// Without flash attention, which quantised values need, only keys are quantised, and sequences have caches of their
-// own. Prints the normalised mean square error of each, and exits with 1 where one is above test-llama-archs' 1e-4.
-// With quantised caches none may be above the largest that stock has beside itself, with and without flash attention
-// for quantised keys, nor above 1e-7 where that is less or the model needs one of both. Exits with 3 where llama.cpp
-// makes no context of such settings, or gets NaN.
+// Quantised values need flash attention: without it only keys are quantised, and each sequence has its own cache.
+//
+// Prints the normalised mean square error of each of these logits. Exits with 1 if one is above the tolerance: that of
+// test-llama-archs, 1e-4; for quantised caches the largest error between stock with and stock without flash attention
+// (both with quantised keys), or 1e-7 if that is larger. Exits with 3 if llama.cpp cannot make such a context, or its
+// own logits are NaN.
 #include <ggml-backend.h>
 #include <llama-cpp.h>
 
@@ -34,7 +35,7 @@ constexpr int n_prompt = 150, n_second = 30, n_steps = 12, n_removed = 40, n_con
     std::exit(2);
 }
 
-/// What a context is made with.
+/// The settings of a context.
 struct Settings {
     const char *path;
     int n_threads;
@@ -56,7 +57,7 @@ struct Settings {
         value_type = needs_flash ? GGML_TYPE_F16 : type;
     }
 
-    /// The same keys beside values that need no flash attention.
+    /// The same settings with flash attention on or off, and with f16 values, which need none.
     Settings with_flash(bool is_on) const {
         Settings result = *this;
         result.value_type = GGML_TYPE_F16;
@@ -71,8 +72,8 @@ public:
 
     bool has_context() const { return context_ != nullptr; }
 
-    /// Decodes tokens of a sequence at positions from first on, and returns all their logits. Where it is given, one
-    /// token of the other sequence goes along.
+    /// Decodes n tokens of a sequence at positions first, first + 1, …, and returns all logits. If first_of_other >= 0,
+    /// the batch also has a token of the other sequence, at that position.
     std::vector<float> decode(const llama_token *tokens, int n, int first, int sequence = 0, int first_of_other = -1) {
         llama_batch batch = llama_batch_init(n + 1, 0, 1);
         const auto add = [&](llama_token token, int position, int of) {
@@ -106,12 +107,12 @@ public:
         return result;
     }
 
-    /// An encoder's tokens are one sequence.
+    /// Whether the model can hold two sequences. An encoder's tokens are one sequence.
     bool has_sequences() const {
         return !llama_model_has_encoder(model_) && llama_get_memory(context_.get()) != nullptr;
     }
 
-    /// Saves a sequence, forgets it and restores it. False where there is nothing to save.
+    /// Saves a sequence, removes it and restores it. Returns false if the model has no state to save.
     bool restore(int sequence) {
         llama_memory_t memory = llama_get_memory(context_.get());
         if (memory == nullptr) {
@@ -123,10 +124,10 @@ public:
                llama_state_seq_set_data(context_.get(), state.data(), n, sequence) == n;
     }
 
-    /// Drops the first tokens and moves the others up. False where the memory does not do that.
+    /// Removes the first n tokens and shifts the positions of the others by -n. Returns false if the memory cannot.
     bool shift(int n) {
         llama_memory_t memory = llama_get_memory(context_.get());
-        // llama.cpp aborts where a hybrid's attention has no tokens to shift.
+        // llama.cpp aborts if the attention layers of a hybrid model have no tokens to shift.
         if (memory == nullptr || llama_model_is_hybrid(model_) || !llama_memory_can_shift(memory) ||
             !llama_memory_seq_rm(memory, 0, 0, n)) {
             return false;
@@ -154,10 +155,10 @@ private:
     llama_context_ptr context_;
 };
 
-/// Of the prompt, tokens one by one, those behind what was restored, and those behind a shift.
+/// The logits of the prompt, of tokens one by one, of tokens after restoring a state, and of tokens after a shift.
 using Logits = std::array<std::vector<float>, 4>;
 
-/// Nothing where llama.cpp makes no context of such settings.
+/// Returns nullopt if llama.cpp cannot make a context with these settings.
 std::optional<Logits> run(const Settings &settings) {
     auto parameters = llama_model_default_params();
     parameters.n_gpu_layers = 0;
@@ -200,7 +201,7 @@ std::optional<Logits> run(const Settings &settings) {
     return result;
 }
 
-/// -1 where there is nothing to compare, infinity where there is on one side only.
+/// The normalised mean square error of b; -1 if both are empty, infinity if their sizes differ.
 double error(const std::vector<float> &a, const std::vector<float> &b) {
     if (a.empty() || a.size() != b.size()) {
         return a.size() == b.size() ? -1.0 : INFINITY;

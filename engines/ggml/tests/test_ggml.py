@@ -1,6 +1,6 @@
-"""test_ggml.py BUILD LLAMA: runs llama.cpp's programs and tests on libhalyard_ggml.so, and prints a table.
+"""test_ggml.py BUILD LLAMA: runs llama.cpp's programs and tests with libhalyard_ggml.so, and prints a table.
 
-BUILD is build/engines or its like; LLAMA is the unpacked and built llama.cpp.
+BUILD is the build folder with the plug-in, such as build/engines; LLAMA is the unpacked and built llama.cpp.
   --preload LIBRARY   a sanitizer's runtime, for programs that were built without it
   --graphs            only the small graphs
 """
@@ -15,18 +15,18 @@ import sys
 import tempfile
 
 THREADS = 4
-# Of test-llama-archs: its tests, and the nodes in them that rotate.
+# The number of test-llama-archs' tests, and of the nodes that Halyard must replace in them.
 ARCHS = (133, 3940)
-# What test-backend-ops has for the operators, and the nodes in it that rotate.
+# The same for test-backend-ops, by the operators that it tests: (test cases, replaced nodes).
 OPERATORS = {"ROPE": (470, 470), "ROPE_SET_ROWS,RMS_NORM_MUL_ROPE": (283, 279)}
-# How many models of random weights test-llama-archs writes.
+# The number of models with random weights that test-llama-archs writes.
 MODELS = 128
-# Those whose quantised keys llama.cpp itself cannot shift: it aborts, or crashes.
+# Models for which llama.cpp itself aborts or crashes when it shifts quantised keys.
 NO_SHIFT = {"deepseek2", "deepseek32", "dots3note", "glm-dsa", "hy_v4", "laguna", "minimax-m3", "mistral4"}
-# What may be left beside rotations: transforms of what attention returns, and of q that is scaled after its rotation;
-# stores of values without a transform.
+# The nodes that models with quantised caches may leave to ggml: Hadamard transforms of attention's output, or of q that
+# is scaled after its rotation; stores of v without a transform. "nodes" is the sum of all counts.
 LEFT = {"nodes", "Hadamard transforms", "stores into quantised caches"}
-# What is replaced in graphs.cpp, and what is left.
+# The counts that the plug-in logs for graphs.cpp: of "replaced" at least these, of "left" exactly these.
 GRAPHS = {"replaced": {"shift": 131, "hadamard, cache": 216, "norm of rows, rope": 70, "norm, rope, cache": 75},
           "left": {"nodes": 770, "Hadamard transforms": 210, "stores into quantised caches": 490,
                    "the graph itself makes the positions": 70}}
@@ -42,11 +42,12 @@ class Tests:
         self.n_failed = 0
 
     def run(self, program, *arguments, loads=None, preload=None, **variables):
-        """Runs a program. Returns its status, its output, and what the library says in ggml's log that it counted."""
+        """Runs a program with the plug-in `loads` and an LD_PRELOAD library, if given. Returns its status, its output,
+        and the plug-in's counts from ggml's log: {"replaced" or "left": Counter}, with the sum of each as "nodes"."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("GGML_", "HALYARD_"))}
         environment.update(variables)
         if preloads := [library for library in (self.preload, preload) if library]:
-            # Programs of llama.cpp leave memory to the system when they end.
+            # llama.cpp's programs do not free all memory when they end.
             environment.update(LD_PRELOAD=":".join(preloads), ASAN_OPTIONS="detect_leaks=0")
         if loads:
             environment["GGML_BACKEND_PATH"] = loads
@@ -55,8 +56,8 @@ class Tests:
         output = re.sub("\x1b\\[[0-9;]*m", "", process.stdout)
         counts = {"replaced": collections.Counter(), "left": collections.Counter()}
         line = r"halyard: (replaced|left) ?(?:to ggml)?: (.*)\n"
-        for kind, said in re.findall(line, output):
-            for n, what in (each.split(" ", 1) for each in said.split("; ")):
+        for kind, entries in re.findall(line, output):
+            for n, what in (each.split(" ", 1) for each in entries.split("; ")):
                 counts[kind].update({what: int(n), "nodes": int(n)})
         return process.returncode, re.sub(line, "", output), counts
 
@@ -86,9 +87,9 @@ class Tests:
             self.row(f"test-backend-ops {operators}", passed, f"{cases and cases[0]}, {report}")
 
     def architectures(self, cache, flash, disable="0"):
-        """Each model before and after the library is loaded: a prompt, tokens of two sequences, a state that is saved
-        and restored, and a context shift. Without the Hadamard transform, which LLAMA_ATTN_ROT_DISABLE switches off,
-        llama.cpp itself crashes in that."""
+        """Compares the logits of each model before and after the plug-in is loaded: a prompt, tokens of two sequences, a
+        state that is saved and restored, and a context shift. `disable` is LLAMA_ATTN_ROT_DISABLE: "1" switches the
+        Hadamard transform off, without which llama.cpp itself crashes in a shift of quantised keys."""
         counts = collections.Counter()
         is_quantised = cache.startswith("q")
         self.models.mkdir(exist_ok=True)
@@ -117,11 +118,11 @@ class Tests:
                  ", ".join(f"{n} {what}" for what, n in counts.items()))
 
     def llama_archs(self):
-        """The program never asks ggml to load backends, so a preloaded library does. Each architecture's logits are
-        then compared with those of the same model saved and loaded: Halyard's with Halyard's."""
+        """test-llama-archs never has ggml load backends, so a preloaded library does. The program compares the logits of
+        each model with those of the same model saved and loaded again; both come from Halyard."""
         preload = pathlib.Path(self.folder.name) / "libhalyard_ggml_load.so"
         preload.symlink_to(pathlib.Path(self.library).with_name(preload.name))  # LD_PRELOAD is split at spaces
-        for _ in range(3):  # a thread writes the program's log, and loses its end where the machine is busy
+        for _ in range(3):  # the program's log thread may lose the last lines on a busy machine
             status, output, report = self.run(self.llama_bin / "test-llama-archs", "--seed", "1", "-v", "4",
                                               loads=self.library, preload=str(preload))
             if summary := re.search(r"Summary: (.*)", output):
@@ -129,11 +130,11 @@ class Tests:
         replaced, left = (report[name]["nodes"] for name in ("replaced", "left"))
         passed = (status == 0 and summary and summary[1] == f"all {ARCHS[0]} test(s) passed" and replaced == ARCHS[1]
                   and left == 0)
-        said = summary[1] if summary else f"status {status}, {output.strip()[-300:]}"
-        self.row("test-llama-archs", passed, f"{said}, {replaced} nodes replaced, {left} left")
+        result = summary[1] if summary else f"status {status}, {output.strip()[-300:]}"
+        self.row("test-llama-archs", passed, f"{result}, {replaced} nodes replaced, {left} left")
 
     def refusals(self):
-        """Whatever is wrong, there is one sentence, and the engine runs as ever."""
+        """If the plug-in cannot work, it logs one message, and the program runs as stock."""
         library = pathlib.Path(self.library).read_bytes()
         other = pathlib.Path(self.folder.name) / "libother.so"
         other.write_bytes(library.replace(b"\0RMS_NORM\0", b"\0RMS_NORN\0"))
@@ -144,12 +145,12 @@ class Tests:
             "a target without kernels": (self.library, {"HALYARD_TARGET": "reference"}, "but the target is reference"),
             "not asked for": (None, {}, ""),
         }
-        for what, (library, variables, sentence) in cases.items():
+        for what, (library, variables, message) in cases.items():
             status, output, report = self.run(self.llama_bin / "test-backend-ops", "test", "-o", "ROPE_SET_ROWS", "-b",
                                               "CPU", loads=library, **variables)
             lines = [line for line in output.splitlines() if "halyard: " in line]
-            passed = (status == 0 and not report["replaced"] and len(lines) == bool(sentence)
-                      and all(sentence in line for line in lines))
+            passed = (status == 0 and not report["replaced"] and len(lines) == bool(message)
+                      and all(message in line for line in lines))
             self.row(what, passed, lines[0][:150] if lines else "stock")
 
 
