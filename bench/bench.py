@@ -82,7 +82,7 @@ def check_floors_again(options, cases, setting, record):
 
 
 def run_against(options, cases, setting):
-    """Prints how the times of another build differ. Returns the exit status: 1 if this build is slower somewhere."""
+    """Prints how the times of another build differ. Returns the exit status: 1 if this build is slower in any row."""
     other = Library(options.against)
     setting.effort = rounds.PAIRED
     describe(setting.library)
@@ -110,9 +110,9 @@ def run_table(options):
     rows = measure_rows(cases, setting)
     command = shlex.join(["./run", "bench", *sys.argv[1:]])
     record = {"command": command, "rows": rows, "machine": describe(setting.library)}
-    print("One thread is pinned to a CPU, and so are the peers. Ceiling: Halyard's speed as a fraction of that of the\n"
-          "fastest copy (in place: multiply) of the same bytes in the same rounds, or (c) of their fastest conversion\n"
-          "to f32 and back, if that is slower. x: the other's time divided by Halyard's.\n"
+    print("One thread is pinned to a CPU, and so are the peers. Ceiling: Halyard's speed as a fraction of the speed of\n"
+          "the fastest copy (in place: multiply) of the same bytes in the same rounds, or (c) of the fastest\n"
+          "conversion of these bytes to f32 and back, if that is slower. x: the other's time divided by Halyard's.\n"
           f"{len(rows)} rows in {time.monotonic() - began:.0f} s.\n\n{tables.format_rows(rows)}", flush=True)
     if setting.peers:
         record["peers"] = setting.peers.list
@@ -159,7 +159,7 @@ def find_error(library, pairing, last, cos_sin):
 
 
 def show_accuracy(library):
-    """Prints the errors at large positions, and returns whether all are within the promise."""
+    """Prints the errors at large positions, and returns whether all are within the promised bound."""
     print("\nLargest error of a rotation, in 2^-23 of a pair's length (promise: at most 2)\n"
           f"f32, base 10000, 64 tokens x 2 heads x 128\n\n{'position':>12} {'half':>12} {'interleaved':>12}")
     within_promise = True
@@ -188,7 +188,7 @@ come first.
   ceiling    Halyard's speed as a fraction of the speed of a multiply in place of the same bytes
   x          the time divided by Halyard's; below 1 the other is faster
   reference  Halyard's portable C++
-  bound      a bound run: it was checked before, but for pointers and positions
+  bound      a bound run: all arguments but pointers and positions were checked before
   C loops    compiled for this CPU, each for one dtype and layout, with precomputed rows of cos and sin. They check no
              arguments; on one-head Halyard's checks take most of the time. In f32 both wait for memory.
 {machine.format_machine(machine.describe_machine(library.native.about))}
@@ -213,11 +213,11 @@ def add_table(parser):
     parser.add_argument("--target", default="", help="force a target (halyard list names them)")
     parser.add_argument("--against", metavar="OTHER.so", help="compare with another build, in the same rounds")
     parser.add_argument("--peers", action="store_true", help="also time other libraries (peers/peers.py)")
-    parser.add_argument("--floors", default=FOLDER / "floors.json", help="the recorded ratios [bench/floors.json]")
+    parser.add_argument("--floors", default=FOLDER / "floors.json", help="the recorded floors [bench/floors.json]")
     floors = parser.add_mutually_exclusive_group()
     floors.add_argument("--check-floors", action="store_true",
-                        help="fail if a ratio is below the one recorded for this CPU, beyond noise")
-    floors.add_argument("--write-floors", action="store_true", help="record the ratios of five runs for this CPU")
+                        help="fail if a row's ratio to the memory ceiling is below its recorded floor, beyond noise")
+    floors.add_argument("--write-floors", action="store_true", help="record the floors of this CPU from five runs")
 
 
 def add_compare(parser):

@@ -11,12 +11,13 @@ PAIRINGS = {"half": ("half", "half"), "interleaved": ("interleaved", "interleave
 ELEMENT_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 # A quick run has this model in every dtype, and a full run has it with every angle source.
 THOROUGH_MODEL = "llama-3-8b"
-# A quick run has the most frequent cases, f16 and bf16 with few tokens, in interleaved pairing too: by this model.
+# The same shapes in interleaved pairing. A quick run has this model hot, in place and with few tokens, in every dtype.
 INTERLEAVED_TWIN = "llama-3-8b-meta"
 
 
 def part(heads, head_dim, offset, stride_head, rotates=True, is_cached=False, rotary_offset=0, norm_size=0):
-    """A tensor of a run, as prepared.py takes it. Its first head begins `offset` elements into each token's row."""
+    """Describes a tensor of a run for prepared.py: q, k or v. In each token's row of elements, the tensor's first head
+    begins at `offset`."""
     return dict(locals())
 
 
@@ -103,7 +104,7 @@ class RotationCase:
         return {**fields, "rotary_dim": model.rotary_dim, "pairing": model.pairing, "out_pairing": model.out_pairing,
                 "row_elements": (q + k) * model.head_dim, "parts": parts}
 
-    # (contender, target): the first that exists gives the expected result. All targets have the bits of this one.
+    # (call, target): results are compared with that of the first call that exists. All targets must give its bits.
     references = (("run", "reference"),)
 
     @property
@@ -111,7 +112,7 @@ class RotationCase:
         return TOLERANCE[self.dtype]
 
     def contenders(self):
-        """The first is Halyard, whose time the row shows."""
+        """All functions that the row compares. The first is Halyard, whose time the row shows."""
         yield Contender("halyard", "run")
         if self.tokens == 1:
             yield Contender("bound", "bound")
@@ -212,7 +213,7 @@ class KvCase(CacheCase):
     """The KV path of a model. The cache has 128 pages of 16 tokens."""
     model: str
     tokens: int
-    cache: str  # the dtype; "q8_0-hadamard" with a Hadamard transform
+    cache: str  # the dtype, or "q8_0-hadamard": q8_0 after a Hadamard transform
 
     @property
     def name(self):
@@ -224,9 +225,9 @@ class KvCase(CacheCase):
         return self.cache not in RECORDS
 
     def described(self):
-        dtype, _, how = self.cache.partition("-")
-        return {"tokens": self.tokens, "dtype": "bf16", "cache": dtype, "n_slots": 2048, "hadamard": how == "hadamard",
-                **KV_MODELS[self.model]}
+        dtype, _, transform = self.cache.partition("-")
+        return {"tokens": self.tokens, "dtype": "bf16", "cache": dtype, "n_slots": 2048,
+                "hadamard": transform == "hadamard", **KV_MODELS[self.model]}
 
     def contenders(self):
         yield Contender("halyard", "bound", self.tolerance)
@@ -253,11 +254,11 @@ class ShiftCase(CacheCase):
         return f"shift/{self.layers}x{self.heads}x{self.head_dim}x{self.tokens}/{self.cache}"
 
     def described(self):
-        dtype, _, how = self.cache.partition("-")
-        size = self.head_dim // 32 * 34 if dtype == "q8_0" else self.head_dim  # elements, or bytes of a record
+        dtype, _, transform = self.cache.partition("-")
+        size = self.head_dim // 32 * 34 if dtype == "q8_0" else self.head_dim  # elements of a head; in q8_0 its bytes
         return {"layers": self.layers, "tokens": self.tokens, "dtype": dtype, "moved_by": -2048, "n_slots": self.tokens,
                 "pairing": "half", "rotary_dim": self.head_dim, "in_place": True, "angles": "phase",
-                "row_elements": self.heads * size, "hadamard": how == "hadamard",
+                "row_elements": self.heads * size, "hadamard": transform == "hadamard",
                 "parts": [part(self.heads, self.head_dim, 0, size, is_cached=True)]}
 
     def contenders(self):

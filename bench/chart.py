@@ -1,5 +1,5 @@
-"""./run bench chart RUN.json -o FILE: draws what --json wrote, a bar for each row, and marks where C loops and the best
-peer are. Rows in which one of them is ahead come first."""
+"""./run bench chart RUN.json -o FILE: draws the rows that --json wrote: a bar for Halyard's speed, and marks for the
+speeds of the C loops and the best peer. Rows in which one of these is faster come first."""
 
 import argparse
 import fnmatch
@@ -9,7 +9,7 @@ import sys
 import matplotlib
 from matplotlib.figure import Figure
 
-GREY, BLUE = "#78818b", "#1f8fd0"  # they show on white pages and on black ones, as the marks do
+GREY, BLUE = "#78818b", "#1f8fd0"  # readable on white and on black pages, as are the marks' colours
 MARKS = {"gcc": ("o", "none", "#e07b1a"), "clang": ("o", "#e07b1a", "#e07b1a"), "best peer": ("D", *["#1aa37a"] * 2)}
 STYLE = {"font.size": 12, "text.color": GREY, "xtick.labelcolor": GREY, "ytick.labelcolor": GREY, "grid.alpha": 0.35,
          "axes.facecolor": "none", "axes.axisbelow": True, "legend.frameon": False, "svg.fonttype": "none"}
@@ -23,7 +23,7 @@ def describe(row):
 
 
 def find_ratios(row):
-    """Mark -> its part of the ceiling's speed; of several peers that of the best; and "bound"."""
+    """{mark: speed as a fraction of the ceiling's} of each C loop, the best peer, and a bound run ("bound")."""
     ceiling, found = row[row["judged_by"]]["median_seconds"], {}
     for rival in row["rivals"]:
         if rival["kind"] in ("bound", "loop", "peer") and not rival["wrong"]:
@@ -54,8 +54,8 @@ def draw(run, pattern):
     legend = dict(sorted(zip(*axes.get_legend_handles_labels()[::-1]), key=lambda one: one[0] != "Halyard"))
     figure.legend(legend.values(), legend, loc="outside upper left", ncols=len(legend), alignment="left",
                   title="Fraction of the hardware limit (1 = limit)", title_fontsize=15)
-    figure.supxlabel("1.0: the fastest copy (in place: multiply) of the same bytes; where it is slower (*), the fastest"
-                     f" conversion of them to f32 and back\n{run['command']} ({rows[0]['target']}; rows {pattern})\n"
+    figure.supxlabel("1.0: the fastest copy (in place: multiply) of the same bytes; in rows with *, the fastest conversion"
+                     f" to f32 and back, which is slower\n{run['command']} ({rows[0]['target']}; rows {pattern})\n"
                      "{cpu}, {caches}; Halyard {commit}, {date}".format_map(run["machine"]), size=10, x=0.01, ha="left")
     return figure
 

@@ -5,8 +5,8 @@ import math
 import statistics
 import typing
 
-LEAST_FALL, SPREADS = 0.05, 3.0
-CACHE_BYTES = 32 << 20
+LEAST_FALL, SPREADS = 0.05, 3.0  # a row got slower if its ratio fell by more than these, see compare()
+CACHE_BYTES = 32 << 20  # a row that touches more memory than this exceeds the CPU's caches
 LEAST_MARGIN = 0.15  # a fall below the floor that is smaller passes; so does one within 3 times the recorded noise
 
 

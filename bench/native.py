@@ -112,10 +112,10 @@ class Library:
         version = self.function("version")().decode()
         if version != VERSION:
             self.refuse(f"its version is {version}, and this is for {VERSION}")
-        self.targets = {}  # with "supported" and "active"
+        self.targets = {}  # {name: those of the words "supported" and "active" that hold}
         for i in range(self.function("get_target_count")()):
             info = make("halyard_target_info")
-            self.need(self.function("get_target_info")(i, ctypes.byref(info), None))
+            self.check_status(self.function("get_target_info")(i, ctypes.byref(info), None))
             self.targets[ctypes.string_at(info.name).decode()] = {word for word in ("supported", "active")
                                                                   if getattr(info, word)}
 
@@ -125,7 +125,7 @@ class Library:
     def function(self, name):
         return getattr(self.object, f"halyard_{name}")
 
-    def need(self, status, why=""):
+    def check_status(self, status, why=""):
         if status == CONSTANTS["ERROR_STRUCT_SIZE"]:
             self.refuse(why or "a struct has another size")
         if status:
@@ -136,7 +136,7 @@ class Library:
         made, error = ctypes.c_void_p(), make("halyard_error")
         arguments = [ctypes.byref(one) if isinstance(one, ctypes.Structure) else one for one in arguments]
         status = self.function(function)(*arguments, ctypes.byref(made), ctypes.byref(error))
-        self.need(status, error.message.decode())
+        self.check_status(status, error.message.decode())
         return made
 
     def destroy(self, kind, made):

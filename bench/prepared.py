@@ -22,7 +22,7 @@ BYTES = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "q8_0": 1}
 DTYPES = {name: CONSTANTS[name.upper()] for name in ("f32", "f16", "bf16", "e4m3")} | {"q8_0": CONSTANTS["UINT8"]}
 DEFAULTS = {"angles": "table", "first_position": -1, "in_place": False, "cold": False, "n_slots": 0, "moved_by": 0,
             "layers": 1, "unit_offset": False, "hadamard": False}
-MOST_TOKENS = 64  # tokens of a result that are compared
+MOST_TOKENS = 64  # of at most so many tokens the results are compared
 CEILINGS = {"memcpy": "memcpy", "copy": "copy", "stream": "stream", "multiply": "multiply",
             "convert": "convert_{dtype}", "convert and stream": "convert_and_stream_{dtype}"}  # names of C functions
 
@@ -35,7 +35,7 @@ class View(typing.NamedTuple):
 
 
 def head_size(dtype, head_dim):
-    """The number of elements of a head; for q8_0 the bytes of its record."""
+    """The number of elements of a head; in q8_0 the number of its bytes."""
     return head_dim // GROUP * GROUP_BYTES if dtype == "q8_0" else head_dim
 
 
@@ -74,14 +74,14 @@ def decode(dtype, data):
     return [scale * value for scale, *group in struct.iter_unpack("<e32b", data) for value in group]
 
 
-def difference(dtype, head_dim, expected, others):
+def difference(dtype, head_dim, expected, actual):
     """The largest difference of an element, divided by the root mean square of its expected head; inf if an element is
     not finite."""
-    if expected == others:
+    if expected == actual:
         return 0.0
-    expected, others, largest = decode(dtype, expected), decode(dtype, others), 0.0
+    expected, actual, largest = decode(dtype, expected), decode(dtype, actual), 0.0
     for first in range(0, len(expected), head_dim):
-        head, other = expected[first:first + head_dim], others[first:first + head_dim]
+        head, other = expected[first:first + head_dim], actual[first:first + head_dim]
         if not math.isfinite(sum(other)):
             return math.inf
         largest = max(largest, max(map(abs, map(operator.sub, head, other))) * head_dim**0.5 / math.hypot(*head))
@@ -90,7 +90,7 @@ def difference(dtype, head_dim, expected, others):
 
 @functools.lru_cache(4)
 def rows_of(positions, rotary_dim):
-    """[cos, sin] of each position and pair, each as bytes of f32."""
+    """[cos, sin], each as f32 bytes for all positions and pairs."""
     frequencies = [10000.0 ** (-2 * k / rotary_dim) for k in range(rotary_dim // 2)]
     angles = [position * frequency for position in positions for frequency in frequencies]
     return [struct.pack(f"<{len(angles)}f", *map(function, angles)) for function in (math.cos, math.sin)]
@@ -141,8 +141,8 @@ class Prepared:
 
     def choose_positions(self):
         """Positions are consecutive from first_position on if that is not negative. Else up to 64 tokens have random
-        positions, as in decoding, and more tokens are consecutive from 0 on, as in a prompt. A shift has the same
-        distance for all tokens. Slots are random; for a shift, pages are in random order and full."""
+        positions, as in decoding, and more tokens are consecutive from 0 on, as in a prompt. A context shift moves all
+        tokens by the same distance. Slots are random; for a shift, pages are in random order and full."""
         first, draw = max(self.first_position, 0), random.Random(2)
         if self.is_shift:
             self.positions = self.tokens * (self.moved_by,)
@@ -221,7 +221,7 @@ class Prepared:
             self.write(self.places["rows"] + copy * self.step, rows)
 
     def address(self, what):
-        """The address of a place; if every copy has it, in the first copy, as Moving."""
+        """The address of a place. If every copy of the tensors has this place, a Moving with that of the first copy."""
         at = self.places[what]
         return (Moving if at >= self.places["rows"] and what[0] != "weight" else int)(self.begin + at)
 
@@ -262,7 +262,7 @@ class Prepared:
 
     def difference(self):
         """The largest difference of the outputs from the expected ones, in parts of a head's root mean square."""
-        return max(difference(dtype, part["head_dim"], expected, others) for part, dtype, expected, others
+        return max(difference(dtype, part["head_dim"], expected, actual) for part, dtype, expected, actual
                    in zip(self.parts, self.dtypes, self.expected, self.outputs()))
 
     def error_of(self, call):
@@ -355,17 +355,17 @@ class Prepared:
                     head_dim=part["head_dim"], rotary_offset=part["rotary_offset"], kv=make("halyard_kv_desc", **kv))
 
     def tensor(self, name, p):
-        """The run's tensor x or y number p. In a shift, keys are only in the cache, so it has no data."""
+        """x[p] or y[p] of the run. In a shift, keys are only in the cache, so the tensor has no data."""
         part, view = self.parts[p], (self.x if name == "x" else self.y)[p]
         return make("halyard_tensor", dtype=DTYPES[self.dtype], data=None if self.is_shift else self.address((name, p)),
                     shape=(1, self.tokens, part["heads"], head_size(self.dtype, part["head_dim"])),
                     strides=(self.tokens * view.stride_token, view.stride_token, view.stride_head, 1))
 
     def run_args(self, angles):
-        # y of a tensor with a cache is not read.
+        # Halyard does not read the y of a tensor with a cache, so its x stands there.
         names = [("x", "x" if part["is_cached"] else "y") for part in self.parts]
         x, y = (array(self.tensor(name, p) for p, name in enumerate(some)) for some in zip(*names))
-        positions = self.moved_to(0) if self.is_shift else make(
+        positions = self.consecutive_from(0) if self.is_shift else make(
             "halyard_positions", type=CONSTANTS["INT32"], data=self.address("run's positions"), shape=(1, self.tokens),
             strides=(self.tokens, 1))
         return make("halyard_run_args", angles=angles.value, positions=positions, n_tensors=len(x), x=x, y=y,
@@ -378,8 +378,8 @@ class Prepared:
         made.kept["positions"] = args.kept["positions"]  # keeps the memory of its data alive
         return made
 
-    def moved_to(self, position):
-        """Consecutive positions that begin with this one."""
+    def consecutive_from(self, position):
+        """Consecutive positions of which this is the first."""
         return make("halyard_positions", type=CONSTANTS["INT64"], consecutive=1, shape=(1, 1), strides=(1, 1),
                     data=array([position]))
 
@@ -397,7 +397,7 @@ class Prepared:
         slots = make("halyard_slots", type=CONSTANTS["INT64"], data=self.address("slots"), shape=(1, self.tokens),
                      strides=(self.tokens, 1), scratch=self.address("scratch"), scratch_bytes=self.n_slots // 8 + 1)
         return make("halyard_kv_args", stages=array(stages), slots=slots,
-                    from_positions=self.moved_to(-self.moved_by) if self.is_shift else None)
+                    from_positions=self.consecutive_from(-self.moved_by) if self.is_shift else None)
 
     def close(self):
         self.stack.close()

@@ -12,7 +12,7 @@ import typing
 
 class Effort(typing.NamedTuple):
     n_rounds: int
-    seconds_each: float  # the least time of a subject in a round
+    seconds_each: float  # a subject's calls in one round take at least this time
 
 
 QUICK, THOROUGH, PAIRED = Effort(9, 1e-3), Effort(11, 4e-3), Effort(41, 2e-3)
