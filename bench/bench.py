@@ -110,8 +110,8 @@ def run_table(options):
     rows = measure_rows(cases, setting)
     command = shlex.join(["./run", "bench", *sys.argv[1:]])
     record = {"command": command, "rows": rows, "machine": describe(setting.library)}
-    print("One thread is pinned to a CPU, and so are the peers. Ceiling: Halyard's speed as a fraction of the speed of\n"
-          "the fastest copy (in place: multiply) of the same bytes in the same rounds, or (c) of the fastest\n"
+    print("One thread is pinned to a CPU, and so are the peers. Ceiling: Halyard's speed as a fraction of the speed\n"
+          "of the fastest copy (in place: multiply) of the same bytes in the same rounds, or (c) of the fastest\n"
           "conversion of these bytes to f32 and back, if that is slower. x: the other's time divided by Halyard's.\n"
           f"{len(rows)} rows in {time.monotonic() - began:.0f} s.\n\n{tables.format_rows(rows)}", flush=True)
     if setting.peers:

@@ -1,9 +1,9 @@
 """Times Halyard on this machine's CUDA device, beside a copy and beside others: ./run bench cuda [--quick]
 
-One process calls halyard.rotate and the others on the same tensors of PyTorch, in interleaved rounds: 32 + 8 + 8
-heads of 128 in one packed buffer of bf16, half pairing, positions scattered below 131,072. Device: replays of a graph
-of a hundred calls, microseconds by its events. Host: what a call takes the host, by its clock. This takes Python with
-PyTorch, the package halyard, and rounds.py beside this file.
+One process calls halyard.rotate, a copy and other libraries on the same tensors of PyTorch, in interleaved rounds: q, k
+and v (32, 8 and 8 heads, head_dim 128) in one packed bf16 buffer, half pairing, positions scattered below 131,072. The
+column "device" is the time of a call by CUDA events around a replayed CUDA graph of a hundred calls; "host" is the time
+that a call takes on the host. This needs Python with PyTorch, the package halyard, and rounds.py beside this file.
 """
 
 import argparse
@@ -24,8 +24,8 @@ HEADS, HEAD_DIM, PAGE, POSITIONS, BASE, CALLS = (32, 8, 8), 128, 16, 131072, 500
 TOKENS = 1, 16, 256, 1024, 4096, 28520, 32768  # 1,024 and 28,520 are those of published figures
 FEW_TOKENS = 1, 4096
 EPS = 1e-6
-# By how much a result may be off, in parts of 1 + |what it should be|. bf16 keeps 8 bits and e4m3 four; others compute
-# in bf16 throughout.
+# The largest allowed errors, relative to 1 + |expected|. bf16 keeps 8 significant bits and e4m3 four. THEIRS is larger,
+# because the other libraries compute in bf16 throughout.
 OURS, THEIRS, E4M3 = 2**-8, 2**-5, 2**-4
 
 
@@ -34,7 +34,7 @@ def rotate_half(x):
 
 
 class Case:
-    """Tensors of so many tokens, and what they should become."""
+    """The tensors of n_tokens tokens, and the expected results."""
 
     def __init__(self, n_tokens, device):
         draw = torch.Generator().manual_seed(20261128)
@@ -47,28 +47,29 @@ class Case:
         angles = torch.outer(torch.arange(POSITIONS, dtype=torch.float64),
                              float(BASE) ** -(torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM))
         self.cos_sin = torch.cat((angles.cos(), angles.sin()), dim=-1).to(device, torch.float32)
-        self.wide = [t.repeat(1, 2).to(torch.bfloat16) for t in self.cos_sin.chunk(2, dim=-1)]
+        self.full_cos_sin = [t.repeat(1, 2).to(torch.bfloat16) for t in self.cos_sin.chunk(2, dim=-1)]  # of both halves
 
-    def parts(self, packed):
+    def split_qkv(self, packed):
         return packed.split(HEADS, dim=1)
 
     def expected(self, normed):
-        """q and k, in float32."""
+        """The expected q and k, in float32."""
         cos, sin = (t[self.positions].repeat(1, 2)[:, None] for t in self.cos_sin.chunk(2, dim=-1))
-        parts = [part.float() for part in self.parts(self.packed)[:2]]
+        q_and_k = [x.float() for x in self.split_qkv(self.packed)[:2]]
         if normed:
-            parts = [x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * self.weight.float() for x in parts]
-        return [x * cos + rotate_half(x) * sin for x in parts]
+            q_and_k = [x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * self.weight.float() for x in q_and_k]
+        return [x * cos + rotate_half(x) * sin for x in q_and_k]
 
 
 def halyard_jobs(case):
-    """Name -> a function of q, k and v that returns what they become, in place or in caches; and whether it norms."""
+    """{name: (call, normed)}: call(q, k, v) rotates in place or into caches, and returns the rotated q and k; normed
+    says whether it norms them before."""
     angles = halyard.AngleSource(halyard.Frequencies.from_base(float(BASE), HEAD_DIM), first=0, n_positions=POSITIONS)
     norm = halyard.Norm(case.weight, EPS)
-    how = {"angles": angles, "positions": case.positions, "bad_position": "identity"}
+    options = {"angles": angles, "positions": case.positions, "bad_position": "identity"}
 
     def rotate(q, k, v, norm=None):
-        return halyard.rotate(*(halyard.Tensor(x, norm=norm, out=x) for x in (q, k)), **how)
+        return halyard.rotate(*(halyard.Tensor(x, norm=norm, out=x) for x in (q, k)), **options)
 
     def store(dtype, scale):
         caches = [torch.zeros(case.cache_shape, dtype=dtype, device=case.packed.device) for _ in range(2)]
@@ -77,7 +78,7 @@ def halyard_jobs(case):
             halyard.rotate(halyard.Tensor(q, norm=norm, out=q),
                            halyard.Tensor(k, norm=norm, scale=scale, cache=caches[0]),
                            halyard.Tensor(v, scale=scale, cache=caches[1]),
-                           slots=case.slots, duplicate_slots="last", **how)
+                           slots=case.slots, duplicate_slots="last", **options)
             return q, caches[0].flatten(0, 1)[case.slots.long()].float() * (scale or 1)
         return call
 
@@ -87,9 +88,9 @@ def halyard_jobs(case):
 
 
 def peers(case):
-    """What rotates q and k, too. Each is a function that makes such a function as above."""
+    """{name: a function that imports the library and returns its call}; call(q, k, v) returns the rotated q and k."""
     def eager(q, k, v):
-        c, s = (t[case.positions][:, None] for t in case.wide)
+        c, s = (t[case.positions][:, None] for t in case.full_cos_sin)
         return q * c + rotate_half(q) * s, k * c + rotate_half(k) * s
 
     def flashinfer():
@@ -112,8 +113,8 @@ def peers(case):
     return {"torch.compile": lambda: torch.compile(eager, dynamic=False), "flashinfer": flashinfer, "vllm": vllm}
 
 
-def ways_to_time(call):
-    """Name -> a function of n that returns the seconds of n calls."""
+def timers_of(call):
+    """{"device" or "host": a function that makes n calls and returns their seconds there}."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(CALLS):
@@ -141,7 +142,8 @@ def ways_to_time(call):
 
 
 def find_fault(call, case, normed, tolerances):
-    results = call(*case.parts(case.packed.clone()))
+    """The reason why the call's results are wrong; empty if they are right."""
+    results = call(*case.split_qkv(case.packed.clone()))
     for name, result, right, tolerance in zip("qk", results, case.expected(normed), tolerances):
         worst = float(((result.float() - right).abs() / (1 + right.abs())).max())
         if not worst <= tolerance:
@@ -150,7 +152,7 @@ def find_fault(call, case, normed, tolerances):
 
 
 def measure(case, effort):
-    """The seconds of each call, by job, name and way."""
+    """({(job, library, "device" or "host"): Timing}, whether all of Halyard's results are right)."""
     times = {}
 
     def add(job, name, make, normed, tolerances):
@@ -158,22 +160,22 @@ def measure(case, effort):
             call = make()
             if fault := find_fault(call, case, normed, tolerances):
                 raise ValueError(fault)
-            own = case.parts(case.packed.clone())
-            times[job, name] = ways_to_time(lambda: call(*own))
-        except Exception as why:  # whatever one does must not end the others
+            own = case.split_qkv(case.packed.clone())
+            times[job, name] = timers_of(lambda: call(*own))
+        except Exception as why:  # the failure of one library must not end the run
             print(f"{job}: {name}: {type(why).__name__}: {str(why).strip().partition(chr(10))[0]}", flush=True)
             return name != "halyard"
         return True
 
     source = case.packed[:, :sum(HEADS[:2])].contiguous()
     target = torch.empty_like(source)
-    times["rotate", "copy"] = ways_to_time(lambda: target.copy_(source))
+    times["rotate", "copy"] = timers_of(lambda: target.copy_(source))
     is_right = all([add(job, "halyard", lambda call=call: call, normed, (OURS, E4M3 if "e4m3" in job else OURS))
                     for job, (call, normed) in halyard_jobs(case).items()])
     for name, make in peers(case).items():
         add("rotate", name, make, False, (THEIRS, THEIRS))
-    subjects = {(*key, way): rounds.Subject("/".join(key), time) for key, ways in times.items()
-                for way, time in ways.items()}
+    subjects = {(*key, where): rounds.Subject("/".join(key), timer) for key, timers in times.items()
+                for where, timer in timers.items()}
     rounds.measure(list(subjects.values()), effort)
     return {key: subject.timing() for key, subject in subjects.items()}, is_right
 
@@ -188,7 +190,7 @@ def main():
         sys.exit("bench cuda: PyTorch finds no CUDA device")
     about = (f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, PyTorch {torch.__version__}, "
              f"{time.strftime('%Y-%m-%d', time.gmtime())}")
-    print(f"{about}\nMicroseconds; x copy: a copy of q and k takes so many times as long on the device.\n\n"
+    print(f"{about}\nMicroseconds per call; x copy: a copy's time (of q and k, on the device) divided by the row's.\n\n"
           f"{'tokens':>6} {'job':17} {'by':14} {'device':>9} {'host':>8} {'x copy':>7} {'spread':>7}")
     rows, is_right = [], True
     for n_tokens in FEW_TOKENS if options.quick else TOKENS:
@@ -196,9 +198,9 @@ def main():
         is_right &= are_right
         copy = found["rotate", "copy", "device"].median
         for job, name in dict.fromkeys(key[:2] for key in found):
-            device, host = (found[job, name, way] for way in ("device", "host"))
+            device, host = (found[job, name, where] for where in ("device", "host"))
             rows.append({"tokens": n_tokens, "job": job, "by": name, "x_copy": copy / device.median,
-                         **{f"{way}_{key}": value for way, timing in (("device", device), ("host", host))
+                         **{f"{where}_{key}": value for where, timing in (("device", device), ("host", host))
                             for key, value in timing.json().items()}})
             print(f"{n_tokens:6} {job:17} {name:14} {device.median * 1e6:9.2f} {host.median * 1e6:8.2f} "
                   f"{copy / device.median:7.2f} {100 * device.relative_spread:5.0f} %", flush=True)

@@ -1,6 +1,6 @@
-"""Models what a pair costs on CPUs that are not at hand. llvm-mca compares the innermost loop of each kernel with that
-of loop.c, which clang -O3 compiles for the same CPU. Nothing is run or measured: the model assumes that data are in the
-first cache and branches are predicted, and it is only as good as LLVM's models."""
+"""Models how many cycles a kernel takes for a pair on CPUs that are not at hand. llvm-mca models the innermost loop of
+each kernel, and that of loop.c, which clang -O3 compiles for the same CPU. Nothing is run or measured: llvm-mca assumes
+that data are in the L1 cache and branches are predicted, and it is only as good as LLVM's models of CPUs."""
 
 import argparse
 import fnmatch
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import typing
 
-# Older versions use another CPU's model for most of these CPUs.
+# Older versions of LLVM use another CPU's model for most of these CPUs.
 LLVM = "19"
 CLANG, MCA = f"clang-{LLVM}", f"llvm-mca-{LLVM}"
 
@@ -23,8 +23,8 @@ CPUS = {
     "x86_avx2": ["haswell", "znver3"],
     "x86_avx512": ["skylake-avx512", "icelake-server", "sapphirerapids", "znver4"],
 }
-SVE_BYTES = {"neoverse-v1": 32}  # of a scalable vector, which only the C loop uses; other CPUs have 16
-TURNS = 100
+SVE_BYTES = {"neoverse-v1": 32}  # of an SVE vector, which only C loops use; vectors of other CPUs have 16
+ITERATIONS = 100  # of each loop that llvm-mca models
 
 
 class ModelError(Exception):
@@ -34,8 +34,8 @@ class ModelError(Exception):
 class Row(typing.NamedTuple):
     kernel: str
     cpu: str
-    cycles: float  # of a pair
-    loop_cycles: float
+    cycles: float  # of the kernel, for a pair
+    loop_cycles: float  # of the C loop, for a pair
 
 
 def output_of(command, **options):
@@ -83,8 +83,8 @@ def products(line, sve_bytes):
 
 
 def steady_loop(assembly, sve_bytes):
-    """The first of the innermost loops that multiply most, which is a kernel's loop for the head sizes that it knows,
-    without tails; and how many pairs, of four products each, one turn of it handles."""
+    """(the lines of a loop, how many pairs an iteration handles: a pair takes four products). Of the innermost loops
+    with the most products it is the first: a kernel's loop for known numbers of pairs, which has no tail."""
     loops = [(sum(products(line, sve_bytes) for line in body), body) for body in loops_of_one_block(assembly)]
     n_products, body = max(loops, key=lambda loop: loop[0], default=(0, []))
     if not n_products:
@@ -93,8 +93,8 @@ def steady_loop(assembly, sve_bytes):
 
 
 def without_write_back(body):
-    """A loop whose stores do not add to their addresses; additions follow instead. llvm-mca lets the new address wait
-    for the data, which makes one long chain of a loop in place; a CPU that runs out of order does not wait."""
+    """The loop with each store that also increments its address split into a store and an addition. llvm-mca lets the
+    new address wait for the stored data, which chains the iterations of a loop in place. Out-of-order CPUs do not."""
     split = []
     for line in body:
         post_index = re.fullmatch(r"(st\w+\s.*\[(x\d+)\]), (x\d+|#\d+)", line)
@@ -106,17 +106,17 @@ def without_write_back(body):
 
 
 def model_loops(bodies, architecture, cpu):
-    """How many cycles a turn of each loop takes in the steady state."""
+    """How many cycles an iteration of each loop takes in the steady state."""
     text = "".join(f"# LLVM-MCA-BEGIN\n{chr(10).join(body)}\n# LLVM-MCA-END\n" for body in bodies)
-    # The difference between N turns and 2 N leaves out filling and draining the pipeline.
+    # The difference between N and 2 N iterations leaves out filling and draining the pipeline.
     cycles = [[region["SummaryView"]["TotalCycles"] for region in json.loads(output_of(
-        [MCA, f"-mtriple={architecture}-linux-gnu", f"-mcpu={cpu}", "-json", f"-iterations={turns}"],
-        input=text))["CodeRegions"]] for turns in (TURNS, 2 * TURNS)]
-    return [(second - first) / TURNS for first, second in zip(*cycles)]
+        [MCA, f"-mtriple={architecture}-linux-gnu", f"-mcpu={cpu}", "-json", f"-iterations={n}"],
+        input=text))["CodeRegions"]] for n in (ITERATIONS, 2 * ITERATIONS)]
+    return [(second - first) / ITERATIONS for first, second in zip(*cycles)]
 
 
 def compiled_loops(cpu, architecture):
-    """The functions of loop.c in assembly. They need only the compiler's own headers."""
+    """The functions of loop.c as assembly, by name. loop.c includes only the compiler's own headers."""
     which = "mcpu" if architecture == "aarch64" else "march"
     return functions(output_of([CLANG, f"--target={architecture}-linux-gnu", f"-{which}={cpu}", "-std=c11", "-O3",
                                 "-ffp-contract=fast", "-ffreestanding", "-S", "-o", "-",
@@ -124,21 +124,21 @@ def compiled_loops(cpu, architecture):
 
 
 def model_kernels(kernels, target, cpu):
-    """A row for each kernel; kernels are names with their assembly."""
+    """A row for each kernel. `kernels` are pairs of a name and its assembly."""
     architecture = "aarch64" if target.startswith("arm") else "x86_64"
     loops = compiled_loops(cpu, architecture)
     bodies, pairs = [], []
     for name, assembly in kernels:
-        work = re.fullmatch(rf"halyard_rotate_(\w+?)(?:_non_temporal)?_{target}", name)[1]
-        for text in (functions(assembly)[name], loops[f"halyard_loop_{work}"]):
+        rotation = re.fullmatch(rf"halyard_rotate_(\w+?)(?:_non_temporal)?_{target}", name)[1]
+        for text in (functions(assembly)[name], loops[f"halyard_loop_{rotation}"]):
             try:
                 body, n_pairs = steady_loop(text, SVE_BYTES.get(cpu, 16))
             except ModelError as error:
                 raise ModelError(f"{name}: {error}") from None
             bodies.append(body)
             pairs.append(n_pairs)
-    each_way = (model_loops(some, architecture, cpu) for some in (bodies, list(map(without_write_back, bodies))))
-    costs = [min(both) / n_pairs for *both, n_pairs in zip(*each_way, pairs)]
+    modelled = (model_loops(some, architecture, cpu) for some in (bodies, list(map(without_write_back, bodies))))
+    costs = [min(both) / n_pairs for *both, n_pairs in zip(*modelled, pairs)]
     return [Row(name, cpu, ours, loop) for (name, _), ours, loop in zip(kernels, costs[::2], costs[1::2])]
 
 
@@ -146,7 +146,7 @@ def model_folders(folders, cpus, pattern):
     rows = []
     for target, known in CPUS.items():
         files = [file for folder in folders for file in sorted(folder.glob(f"halyard_rotate_*_{target}.s"))
-                 if "_strided_" not in file.name]  # these serve any layout, so there is no C loop to compare with
+                 if "_strided_" not in file.name]  # strided kernels serve any layout, and no C loop does
         kernels = [(file.stem, file.read_text()) for file in files if fnmatch.fnmatch(
             file.stem.removeprefix("halyard_rotate_").removesuffix(f"_{target}"), pattern)]
         for cpu in known if kernels else []:

@@ -1,7 +1,7 @@
 """The peers of the bench's KV path: RMSNorm, RoPE and the copy into a cache, as PyTorch does them eagerly and compiled.
 
-The forms are those of Hugging Face's models: the norm in f32, rounded before the weight (Gemma: after 1 + w), rows of
-cos and sin in bf16.
+The formulas are those of Hugging Face's models: the norm is computed in f32 and rounded before the weight is applied
+(Gemma: after 1 + w is applied); rows of cos and sin are bf16.
 """
 
 import functools
@@ -13,9 +13,9 @@ from prepared import EPS, SCALE
 BASE = 10000.0
 
 
-def take_kv_path(ready, case, prepared, done):
-    """Peer.ready for the KV path: (its call, a function that copies the returned outputs to memory). `ready` compiles
-    the function, or returns it as it is."""
+def ready_kv_path(compile_or_not, case, prepared, done):
+    """Peer.ready for the KV path: ([its call], a function that copies the returned outputs to memory). `compile_or_not`
+    compiles a function, or returns it as it is."""
     import torch
 
     def words(what, count, dtype, part=0):
@@ -33,19 +33,20 @@ def take_kv_path(ready, case, prepared, done):
         outputs.append(words("y", np.prod(shape), cached if part["is_cached"] else bf16, i).view(shape))
     inv_freq = 1.0 / BASE ** (torch.arange(0, n, 2, dtype=torch.float32) / n)
     angles = words("positions", tokens, torch.int64).float()[:, None, None] * inv_freq
-    take = functools.partial(ready(make_path(desc)), words("rows", tokens * row, bf16).view(tokens, row),
+    call = functools.partial(compile_or_not(make_kv_path(desc)), words("rows", tokens * row, bf16).view(tokens, row),
                              words("slots", tokens, torch.int64), angles.cos().to(bf16), angles.sin().to(bf16), weights,
                              outputs)
-    take()
+    call()
 
     def leave(results):
         kept = [output for output, part in zip(outputs, parts) if not part["is_cached"]]
         for output, made in zip(kept, results):
             output.copy_(made)
-    return [take], leave
+    return [call], leave
 
 
-def make_path(desc):
+def make_kv_path(desc):
+    """A function that stores k and v into the cached outputs, and returns the other results, here q."""
     import torch
     parts, unit_offset, eps = desc["parts"], desc.get("unit_offset", False), EPS
     is_half, pairs, r = desc["pairing"] == "half", desc["rotary_dim"] // 2, 1.0 / SCALE
@@ -61,7 +62,7 @@ def make_path(desc):
         y = x0 * cos - x1 * sin, x1 * cos + x0 * sin
         return torch.cat(y, -1) if is_half else torch.stack(y, -1).flatten(-2)
 
-    def take(x, slots, cos, sin, weights, outputs):
+    def kv_path(x, slots, cos, sin, weights, outputs):
         made = []
         for part, weight, output in zip(parts, weights, outputs):
             heads, dim, normed, first = part["heads"], part["head_dim"], part["norm_size"], part["rotary_offset"]
@@ -82,5 +83,5 @@ def make_path(desc):
             made.append(y)
         return [y for part, y in zip(parts, made) if not part["is_cached"]]
 
-    return take
+    return kv_path
 

@@ -25,7 +25,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no other processe
 import ml_dtypes
 import numpy as np
 
-from peers.kv_path import take_kv_path
+from peers.kv_path import ready_kv_path
 from rounds import Subject, timer_of
 
 NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}  # torch's and NumPy's
@@ -114,11 +114,11 @@ def transformers(case, is_compiled=False):
                                                            torch.from_numpy(case.positions)[None])
     if case.pairing == "interleaved":
         cos, sin = (rows[..., : n // 2].contiguous() for rows in (cos, sin))
-        turn = lambda x: interleaved(x, sin, cos)
+        whole = lambda x: interleaved(x, sin, cos)
     else:  # the function takes q and k: here q has all heads, and k none
-        turn = lambda x: modeling_llama.apply_rotary_pos_emb(x.transpose(1, 2), x.transpose(1, 2)[:, :0], cos,
-                                                             sin)[0].transpose(1, 2)
-    rotate = turn if n == case.head_dim else lambda x: torch.cat((turn(x[..., :n]), x[..., n:]), -1)
+        whole = lambda x: modeling_llama.apply_rotary_pos_emb(x.transpose(1, 2), x.transpose(1, 2)[:, :0], cos,
+                                                              sin)[0].transpose(1, 2)
+    rotate = whole if n == case.head_dim else lambda x: torch.cat((whole(x[..., :n]), x[..., n:]), -1)
     if is_compiled:
         rotate = compiled(rotate)
         rotate(torch.zeros(1, *case.shape, dtype=dtype))
@@ -138,8 +138,8 @@ def compiled(function):
 
 
 def openvino(case):
-    """The graph that is exported from Llama models, but with the tokens as the batch, so that x is dense. Its CPU
-    plugin fuses it into its RoPE operation. Rows of cos and sin in f32 were made beforehand."""
+    """The graph as it is exported from Llama models, but with the tokens as the batch, so that x is dense. OpenVINO's
+    CPU plugin fuses this graph into its RoPE operation. Rows of cos and sin in f32 were made beforehand."""
     import openvino
     from openvino import opset13 as op
     kind, n, shape = getattr(openvino.Type, case.dtype), case.rotary_dim, [case.tokens, case.heads, 1, case.head_dim]
@@ -149,10 +149,10 @@ def openvino(case):
     x, *rows = op.parameter(shape, kind), *(op.parameter([case.tokens, 1, 1, n], np.float32) for _ in ("cos", "sin"))
     cos, sin, minus_one = (one if case.dtype == "f32" else op.convert(one, kind.get_type_name())
                            for one in (*rows, op.constant(np.float32(-1))))
-    rotated = x if n == case.head_dim else columns(x, 0, n)
-    first, second = columns(rotated, 0, n // 2), columns(rotated, n // 2, 2**31 - 1)
-    turned = op.concat([op.multiply(second, minus_one), first], -1)
-    y = op.add(op.multiply(rotated, cos), op.multiply(turned, sin))
+    window = x if n == case.head_dim else columns(x, 0, n)
+    first, second = columns(window, 0, n // 2), columns(window, n // 2, 2**31 - 1)
+    rotate_half = op.concat([op.multiply(second, minus_one), first], -1)
+    y = op.add(op.multiply(window, cos), op.multiply(rotate_half, sin))
     graph = y if n == case.head_dim else op.concat([y, columns(x, n, 2**31 - 1)], -1)
     model = openvino.Core().compile_model(openvino.Model([graph], [x, *rows]), "CPU", {
         "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": kind, "ENABLE_CPU_PINNING": False})
@@ -178,7 +178,7 @@ def openvino(case):
 
 
 class Pointer(ctypes.c_void_p):
-    """What a function returns whose type ctypes does not turn into an integer."""
+    """The result type of functions that return a pointer. (ctypes converts plain c_void_p results to integers.)"""
 
 
 @functools.cache
@@ -295,8 +295,8 @@ PEERS = {
         Peer("openvino", "openvino", lambda: versions("openvino"), rotation(openvino)),
         Peer("ggml", "ggml", lambda: ggml_function("version", ctypes.c_char_p)().decode(), rotation(ggml))),
     "kv_path": (
-        Peer("torch", "transformers", lambda: versions("torch"), functools.partial(take_kv_path, lambda take: take)),
-        Peer("torch-compiled", "transformers", lambda: versions("torch"), functools.partial(take_kv_path, compiled))),
+        Peer("torch", "transformers", lambda: versions("torch"), functools.partial(ready_kv_path, lambda call: call)),
+        Peer("torch-compiled", "transformers", lambda: versions("torch"), functools.partial(ready_kv_path, compiled))),
 }
 
 
@@ -317,7 +317,7 @@ class Peers:
                 self.list["peers"].append({"name": peer.name, "version": peer.version()})
                 self.peers.append(peer)
             except Exception as error:
-                why = ENVIRONMENT / f"{peer.package}.why"  # left by ./run where it could not be installed
+                why = ENVIRONMENT / f"{peer.package}.why"  # ./run writes it if the package cannot be installed
                 self.list["absent"].append({"name": peer.name,
                                             "why": why.read_text() if why.exists() else one_sentence(error)})
 

@@ -15,10 +15,10 @@ import modelled  # noqa: E402
 
 # An in-order CPU and one that runs out of order.
 CPUS = ["cortex-a55", "neoverse-n1"]
-# The steady state of llvm-mca still wavers by a cycle in a hundred turns.
+# Even in the steady state, llvm-mca's result varies by a cycle in a hundred iterations.
 MARGIN = 0.01
 
-# Outer loop, a vector loop with products of three kinds, and a scalar tail.
+# An outer loop, a vector loop with products of three kinds, and a scalar tail.
 ASSEMBLY = """
 halyard_loop_half_f32:                  // @halyard_loop_half_f32
 // %bb.0:
