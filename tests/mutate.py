@@ -1,21 +1,22 @@
-"""Breaks code on purpose, to see which tests notice:
+"""Mutation tests: breaks Halyard's code on purpose, one place at a time, to see which tests fail.
+
     mutate.py [conditions|values|kernels] [FILE...] [--seed N] [--count N]
 
-conditions (the default) breaks each check, one at a time. A check is a condition that is returned, chooses between an
-error and none, or whose branch fails or leaves early. It is broken by never holding ("deleted") and by holding just
-when it should not ("inverted"), and so is each operand of its && and || (one of && is deleted by always holding). It
-prints what notices first, and fails where no test notices and EQUIVALENT does not say why.
+conditions (the default) breaks each check of the runtime. A check is a condition that is returned, that selects an
+error, or whose branch fails or leaves early. One mutant deletes the check: it never holds (an operand of &&: it always
+holds). Another inverts it. Each operand of && and || is broken in the same two ways. Prints the first test that fails
+for each mutant. Exits with 1 if no test fails for a mutant, unless EQUIVALENT has the reason.
 
-values makes --count mutants by RULES, at most one in a function. --seed says which. No choice depends on where code
-stands, so most mutants outlive moves. Every test that reaches a mutant is tried. Those that notice it go to
-build/mutations/values.tsv, and in the end it prints what each test is good for.
+values makes --count mutants of values by RULES, at most one in each function. --seed selects them. The selection does
+not depend on the position of code, so most mutants stay the same when code moves. Runs every test that reaches a
+mutant, writes the failing ones to build/mutations/values.tsv, and prints how many mutants each test catches.
 
-kernels breaks some values of the generators' arithmetic in the same way (a tenth of --count), and emits the kernels for
-CPUs anew with each.
+kernels does the same for the generators' arithmetic (a tenth of --count mutants), and emits the CPU kernels again for
+each mutant.
 
-All mutants of a kind are in one build, in build/mutations, where HALYARD_MUTANT says which is broken. One is tried by
-the tests that reach it with nothing broken. FILE restricts what is tried, but changes no choice: it is a file or folder
-within runtime/, such as base/overlap.h or core.
+All mutants of a kind are in one build, in build/mutations; HALYARD_MUTANT is the number of the mutant that is active. A
+first run without a mutant records which mutants each test reaches. FILE, a file or folder within runtime/ such as
+base/overlap.h or core, restricts the mutants that are tried, but not the selection.
 """
 
 import argparse
@@ -35,25 +36,28 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-# Headers first: their checks keep their numbers, by which all is built, while sources change.
+# Headers first: mutants are numbered in this order, so a change of a .cpp file does not renumber those of headers,
+# which would rebuild everything.
 FILES = sorted((str(path.relative_to(ROOT)) for path in ROOT.glob("runtime/**/*.*") if path.suffix in (".cpp", ".h")
                 and not path.is_relative_to(ROOT / "runtime/include")), key=lambda name: (name.endswith(".cpp"), name))
 ARITHMETIC = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("generators/arithmetic/*.h"))
-# The programs that are to notice what is broken, and their cases as Catch2 names them. One of them has none.
+# The test programs, and the Catch2 expression that selects their tests; None for a program without Catch2.
 PROGRAMS = {
     "halyard_test_allocations": None,
     "halyard_tests": "~[emulated]",
     "halyard_cuda_calls_tests": "*",
     "halyard_cuda_tests": "*",
 }
-# Checks of the tool are noticed by its tests. Those of the library must be noticed by its own, and no kernel makes any.
+# Only mutants in runtime/tool/ may be caught by the tool's tests. Tests of kernels are not run: kernels have no checks.
 OF_TOOL, OF_KERNELS = re.compile(r"\[(?:tool|npy)\]"), re.compile(r"\[(?:kernel|checker)\]")
 MOST_MUTANTS = 8192
-QUICK = 0.2  # seconds that a test may take to be among the first
+QUICK = 0.2  # seconds; faster tests are tried first
+# Code that fails or leaves early.
 LEAVES = re.compile(r"\b(?:fail|refuse|malformed|throw)|return (_+|status|false|true|HALYARD_OK|nullptr|-1)\b|"
                     r"HALYARD_TRY|error->code|replace_if|n_refused|^\s*continue;")
-# What a value mutant turns, after what its members are of.
+# The objects before a member, as in "a.b[i]->".
 OF = r"(?<![\w.>])(?:\w+(?:\[\w+\])?(?:\.|->|::))*"
+# Value mutants: the name of each rule, and the code that it replaces.
 RULES = {
     "operator": r"(?<=[\w)\]}] )(?:[-+*/]|[<>]=?)(?=\s)",
     "sign": r"(?:(?<=[(\[{])|(?<=return )|(?<=[=,?:] ))-[\w.]+\b(?![.(\[]|->)",
@@ -65,7 +69,7 @@ RULES = {
 OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "*", "<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 WORDS = {one: other for pair in ("min max", "cos sin", "first second", "0 1")
          for one, other in (pair.split(), pair.split()[::-1])}
-# What must be constant, or is a sentence for people.
+# Statements without value mutants: they must be constant, or make an error message.
 NO_VALUE = re.compile(r"\b(?:constexpr|static_assert|case|static|using|template|enum|fail\w*|refuse\w*|throw)\b")
 HEADER = """
 #ifndef HALYARD_MUTATED
@@ -74,7 +78,7 @@ HEADER = """
 #include <fcntl.h>
 #include <sys/mman.h>
 static const int halyard_mutant = std::getenv("HALYARD_MUTANT") ? std::atoi(std::getenv("HALYARD_MUTANT")) : 0;
-// A file of one byte for each mutant, which says whether it was reached.
+// A file with one byte for each mutant: 1 if the mutant was reached.
 static void *const halyard_reached = std::getenv("HALYARD_REACHED") ? mmap(nullptr, N_MUTANTS, PROT_WRITE, MAP_SHARED,
     open(std::getenv("HALYARD_REACHED"), O_RDWR), 0) : nullptr;
 [[maybe_unused]] static bool halyard_is(int id) {
@@ -83,13 +87,13 @@ static void *const halyard_reached = std::getenv("HALYARD_REACHED") ? mmap(nullp
     }
     return halyard_mutant == id;
 }
-[[maybe_unused]] static int halyard_check(int id, int deleted, int value) {  // of a status
+[[maybe_unused]] static int halyard_check(int id, int deleted, int value) {  // a halyard_status: 0 is success
     return halyard_is(id) ? deleted : halyard_is(id + 1) ? !value : value;
 }
 template <typename Condition> static bool halyard_check(int id, int deleted, const Condition &value) {
     return halyard_check(id, deleted, static_cast<int>(static_cast<bool>(value))) != 0;
 }
-// a + HalyardOperator{id} + b is a + b or, where that is broken, a - b. So nobody needs to know where operands end.
+// a + HalyardOperator{id} + b is a + b or, if the mutant is active, a - b. So the script need not find where a begins.
 struct HalyardOperator { int id; };
 template <typename Left> struct HalyardLeft { const Left &left; int id; };
 #define HALYARD_OPERATOR(op, other) \\
@@ -103,9 +107,9 @@ OPERATORS
 #endif
 """.replace("N_MUTANTS", str(MOST_MUTANTS)).replace(
     "OPERATORS", "\n".join(f"HALYARD_OPERATOR({operator}, {other})" for operator, other in OPERATORS.items()))
-# Checks that nothing that can be observed depends on, by the reason. None is tried.
+# Mutants that no test can catch, by the reason: breaking these checks changes nothing that can be observed here.
 EQUIVALENT = {check: reason for reason, checks in {
-    "takes another way, to the same bits": [
+    "selects other code, which gives the same bits": [
         "pair_axes.cpp deleted: desc.n_axes == 1", "program.cpp deleted: !is_descending",
         "program.cpp deleted: !are_alike", "call.cpp deleted: (stages.scale || stages.position_scales)",
         "call.cpp deleted: call.program.tensors[i].n_heads == 0", "plan.cpp deleted: !norm.layer",
@@ -115,19 +119,19 @@ EQUIVALENT = {check: reason for reason, checks in {
         "range.has(positions.at(data, batch, positions.n_tokens - 1, axis))",
         "call.cpp deleted: program.reads_rows && n <= max_block_tokens && program.n_tasks == 1 && share.count == 1 && "
         "find_rows(row_input(program, given), 0, 0, n, row_of_token)"],
-    "shows where HALYARD_KV is OFF, the user may not read a file, or memory has more than 2^64 bytes": [
+    "matters only if HALYARD_KV is OFF, the user may not read a file, or memory has more than 2^64 bytes": [
         "disabled.cpp deleted: !plan->tensors[i].is_plain()", "disabled.cpp inverted: !plan->tensors[i].is_plain()",
         "file.cpp deleted: file == nullptr",
         "program.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
-    "looks at what is not there, or too early: the same check follows (UndefinedBehaviorSanitizer may notice)": [
+    "reads a null pointer, or too early; the same check follows (UndefinedBehaviorSanitizer may notice)": [
         "widths.cpp deleted: stated", "cuda_run.cpp deleted: check_kv_args(plan.checks, given.kv, error)"],
-    "shows where a device or a target is missing, and all are here": [
+    "matters only on machines that lack a device or a target": [
         "targets.cpp deleted: (supported_targets() & bit(*found)) == 0",
         "targets.cpp deleted: (supported_targets() & bit(target)) == 0",
         r"driver.cpp deleted: reason[0] != '\0'"],
-    "shows only where threads write at once (ThreadSanitizer may notice)": [
+    "matters only if threads write at the same time (ThreadSanitizer may notice)": [
         "cache.cpp deleted: slot >= slots.n_slots", "cache.cpp deleted: first == token"],
-    "joins heads that lie backwards too, which is as right": ["cuda_run.cpp deleted: step(s, t) > 0"],
+    "joins heads with negative strides too, which is right as well": ["cuda_run.cpp deleted: step(s, t) > 0"],
 }.items() for check in checks}
 
 
@@ -136,9 +140,9 @@ class Mutant:
     file: str
     line: int
     how: str  # "deleted", "inverted", or a rule
-    text: str  # the check; or what takes the place of what, and what stands around it
-    edits: tuple  # of the file: (where it begins and ends, what stands there, with ID for the mutant's number)
-    function: str = ""  # of a value: its function, and that one's lines
+    text: str  # the check; or "old → new in" the code around it
+    edits: tuple  # of the file: (begin, end, new text, in which ID stands for the mutant's number)
+    function: str = ""  # value mutants only: the name and the lines of the function
     lines: range = range(0)
 
     def __str__(self):
@@ -148,10 +152,10 @@ class Mutant:
 @dataclasses.dataclass(frozen=True)
 class Test:
     program: str
-    case: str = ""  # none where a program has none
+    case: str = ""  # the name of the Catch2 test case; empty for a program without Catch2
     tags: str = ""
     seconds: float = 300
-    reaches: bytes = b""  # by number of a mutant: 1 where the test comes there
+    reaches: bytes = b""  # for each mutant's number: 1 if the test reaches the mutant
 
     def __str__(self):
         return f"{self.program}: {self.case}" if self.case else self.program
@@ -160,14 +164,14 @@ class Test:
 # ---- Sources -------------------------------------------------------------------------------------------------------
 
 def read(file):
-    """A file's text, and that without comments, literals and preprocessor lines, so that brackets can be counted."""
+    """Returns a file's text, and that text with blanked comments, literals and directives, for counting brackets."""
     text = (ROOT / file).read_text()
     blank = re.compile(r'//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\'|^#(?:[^\n]*\\\n)*[^\n]*', re.M)
     return text, blank.sub(lambda found: re.sub(r"[^\n]", " " if found[0][0] in "/#" else "_", found[0]), text)
 
 
 def closing(code, at):
-    """Where the bracket at `at` is closed."""
+    """The index of the bracket that closes the one at `at`."""
     depth = 0
     for i in range(at, len(code)):
         depth += (code[i] in "({[") - (code[i] in ")}]")
@@ -176,7 +180,7 @@ def closing(code, at):
 
 
 def split(code, begin, end, operator):
-    """The operands of an operator of two characters that stands in no bracket."""
+    """Splits code[begin:end] at an operator of two characters outside of brackets: (begin, end) of each operand."""
     parts, depth = [begin], 0
     for i in range(begin, end):
         depth += (code[i] in "({[") - (code[i] in ")}]")
@@ -190,8 +194,8 @@ def line_of(text, at):
 
 
 def write(mutants):
-    """The sources that have mutants, by file. Compilers name the lines that a file itself has. Of edits at one place
-    those are first that end there, the inner ones before the outer ones."""
+    """Returns the source of each file that has mutants, with all their edits. #line makes compilers report the original
+    lines. Edits at one place are sorted so that closing brackets come first, those of inner conditions before outer."""
     edits = collections.defaultdict(list)
     for number, mutant in mutants.items():
         for i, (begin, end, new) in enumerate(mutant.edits):
@@ -209,7 +213,7 @@ def write(mutants):
 # ---- Conditions ----------------------------------------------------------------------------------------------------
 
 def parts_of(code, begin, end, deleted=0, is_whole=True):
-    """A condition, as a whole and each of its operands: where it begins and ends, and what it is when it is deleted."""
+    """Yields (begin, end, its value when deleted) for a condition and for each operand of its && or ||."""
     begin += len(code[begin:end]) - len(code[begin:end].lstrip())
     end = begin + len(code[begin:end].rstrip())
     if is_whole:
@@ -224,31 +228,31 @@ def parts_of(code, begin, end, deleted=0, is_whole=True):
 
 
 def find_checks(code):
-    """Where all checks of a file begin and end, and what they are when they are deleted."""
+    """Returns (begin, end, its value when deleted) for each check of a file."""
     conditions = []
     statuses = [(found.end(), closing(code, found.end() - 1), 0) for found in re.finditer(r"\bHALYARD_TRY\(", code)]
     for found in re.finditer(r"\bif \(", code):
         end = closing(code, found.end() - 1)
-        begin = split(code, found.end(), end, "; ")[-1][0]  # behind what is declared
+        begin = split(code, found.end(), end, "; ")[-1][0]  # after a declaration in the if
         brace = code.index("{", end)
         if not LEAVES.search(code[brace + 1:closing(code, brace)]):
             continue
         if declared := re.match(r"const (?:halyard_status|int) status =\s*", code[begin:end]):
             statuses.append((begin + declared.end(), end, 0))
-        elif not re.match(r"const [^=(]* =\s", code[begin:end]):  # a pointer that is there or not is no check
+        elif not re.match(r"const [^=(]* =\s", code[begin:end]):  # `if (const auto *x = find())` is no check
             conditions += parts_of(code, begin, end)
     found = [*conditions, *statuses]
     returns = [(one.span(1), 0, False) for one in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code)]
-    returns += [(one.span(1), int(one[2] == "HALYARD_OK"), True)  # the condition is then what is asked for
+    returns += [(one.span(1), int(one[2] == "HALYARD_OK"), True)  # `condition ? HALYARD_OK : error` is deleted to true
                 for one in re.finditer(r"\breturn ([^;{}?]+)\? (HALYARD_OK|status|fail|fail_null)\b", code)]
     for (begin, end), deleted, is_whole in returns:
-        if not any(first <= begin < last for first, last, _ in found):  # a lambda in another check
+        if not any(first <= begin < last for first, last, _ in found):  # not in a lambda inside another check
             found += parts_of(code, begin, end, deleted, is_whole)
     return found
 
 
 def all_conditions():
-    """All checks of the runtime, by number. Each has two mutants, whose numbers follow each other."""
+    """Returns the mutants of all checks of the runtime by number. The two mutants of a check have adjacent numbers."""
     mutants = {}
     for file in FILES:
         text, code = read(file)
@@ -261,11 +265,12 @@ def all_conditions():
 
 
 def try_conditions(builds, files, pool, tests):
-    """Prints what notices first. Whether all is noticed or explained."""
-    last_ones = collections.defaultdict(dict)  # by file: the tests that noticed something, the last one last
+    """Prints the first test that catches each mutant. Returns whether all are caught or in EQUIVALENT."""
+    last_ones = collections.defaultdict(dict)  # by file: the tests that caught a mutant, the latest last
 
     def catch(mutant, number):
-        """What notices a mutant. The quick tests are tried first, and of them those that noticed the last mutants."""
+        """Returns the test that catches a mutant, or the reason why none does. Quick tests are tried first, and among
+        them those that caught the latest mutants of the file."""
         key = f"{pathlib.Path(mutant.file).name} {mutant.how}: {mutant.text}"
         if key in EQUIVALENT:
             return EQUIVALENT[key]
@@ -292,7 +297,7 @@ def try_conditions(builds, files, pool, tests):
 # ---- Values --------------------------------------------------------------------------------------------------------
 
 def find_functions(code):
-    """The functions that run: (name, where the body begins and ends). What is in one of constexpr may be a constant."""
+    """Yields (name, begin and end of the body) for each function but constexpr ones, which may make constants."""
     at = 0
     while (brace := code.find("{", at)) >= 0:
         head = re.split(r"[;{}]", code[at:brace])[-1]
@@ -306,7 +311,7 @@ def find_functions(code):
 
 
 def find_values(file):
-    """All that RULES can turn in the functions of a file."""
+    """Yields all mutants that RULES can make in the functions of a file."""
     text, code = read(file)
     for function, first, last in find_functions(code):
         for rule, pattern in RULES.items():
@@ -325,17 +330,18 @@ def find_values(file):
                 for other in others:
                     new = (f"{old} HalyardOperator{{ID}} {old}" if rule == "operator" else
                            f"(halyard_is(ID) ? {other} : {old})")
-                    said = f"{old} → {other} in {text[max(first, begin - 30):min(end + 30, last)]}"
-                    yield Mutant(file, line_of(text, begin), rule, " ".join(said.split()), ((begin, end, new),),
+                    change = f"{old} → {other} in {text[max(first, begin - 30):min(end + 30, last)]}"
+                    yield Mutant(file, line_of(text, begin), rule, " ".join(change.split()), ((begin, end, new),),
                                  function, range(line_of(text, first), line_of(text, last) + 1))
 
 
 class Values:
-    """The mutants that a seed chooses of all that compile: of each function one, in the functions of least rank."""
+    """The value mutants that a seed selects among those that compile: `count` functions with the lowest ranks, and in
+    each the mutant with the lowest rank."""
 
     def __init__(self, seed, count, files):
         def rank(*words):
-            """As good as a random number, and always the same for these words."""
+            """A hash of the seed and the words: random, but always the same."""
             return hashlib.sha256(repr((seed, *words)).encode()).digest()
 
         self.count = count
@@ -349,10 +355,10 @@ class Values:
         numbered = [(number + 1, values[0]) for number, values in enumerate(self.functions) if values]
         return dict(numbered[:self.count])
 
-    def refuse(self, said):
-        """Gives up mutants in whose functions a compiler finds errors. Whether there are any."""
+    def drop_uncompilable(self, output):
+        """Drops the mutants in whose functions a compiler reports errors. Returns whether there were any."""
         wrong = {(file, int(line)) for file, line in
-                 re.findall(r"^(\S+?):(\d+):\d+:\s+(?:error:|required from)", said, re.M)}
+                 re.findall(r"^(\S+?):(\d+):\d+:\s+(?:error:|required from)", output, re.M)}
         refused = {number for number, value in self.chosen().items()
                    if any(file == value.file and line in value.lines for file, line in wrong)}
         for number in refused:
@@ -361,15 +367,15 @@ class Values:
 
 
 def try_values(builds, files, pool, tests):
-    """Writes which tests notice each mutant, and prints what that says of the tests."""
-    noticed, tried = {}, collections.Counter()  # the tests by mutant; with how many mutants a test was tried
+    """Writes which tests catch each mutant, and prints for each test how many mutants it catches."""
+    noticed, tried = {}, collections.Counter()  # the tests that catch each mutant; the mutants tried with each test
     with builds.root.with_suffix(".tsv").open("w") as table:
         for number, mutant in builds.mutants.items():
             if mutant.file not in files:
                 continue
             if builds.emits:
                 for manifest in (builds.host / "kernels").glob("kernels_*.json"):
-                    manifest.unlink()  # so that all are emitted anew
+                    manifest.unlink()  # so that the build emits all kernels again
                 if builds.make(builds.programs, HALYARD_MUTANT=str(number)):
                     print(f"{mutant}\tnot emitted", flush=True)
                     continue
@@ -394,7 +400,7 @@ def try_values(builds, files, pool, tests):
 # ---- Builds and tests ----------------------------------------------------------------------------------------------
 
 class Builds:
-    """A copy of the tree with everything breakable, and its host build."""
+    """A copy of the tree that contains all mutants, and its host build."""
 
     def __init__(self, kind, values):
         self.root = ROOT / "build/mutations" / kind
@@ -405,17 +411,17 @@ class Builds:
             self.mutants = values.chosen() if values else all_conditions()
             assert max(self.mutants) < MOST_MUTANTS
             self.copy(write(self.mutants))
-            # What does not compile shows before the tests are compiled.
-            said = self.make(["halyard_generator" if self.emits else "halyard_tool"]) or self.make(self.programs)
-            if not said:
+            # The first target contains all mutated code, so that errors show before the tests are compiled.
+            errors = self.make(["halyard_generator" if self.emits else "halyard_tool"]) or self.make(self.programs)
+            if not errors:
                 return
-            if not values or not values.refuse(said):
-                sys.exit(said)
+            if not values or not values.drop_uncompilable(errors):
+                sys.exit(errors)
 
     def copy(self, sources):
         names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True)
         names = [name for name in names.split("\n") if (ROOT / name).is_file()]
-        for path in [*self.root.glob("tests/**/*.h"), *self.root.glob("checks/**/*.h")]:  # of another state, in the way
+        for path in [*self.root.glob("tests/**/*.h"), *self.root.glob("checks/**/*.h")]:  # of the last copy
             if str(path.relative_to(self.root)) not in names:
                 path.unlink()
         for name in names:
@@ -426,11 +432,12 @@ class Builds:
                 path.write_bytes(content)
 
     def make(self, targets, **variables):
-        """Builds targets. Returns what was said if that fails, else nothing."""
+        """Builds targets. Returns the build's output if it fails, else an empty string."""
         if not (self.host / "build.ninja").exists():
             (self.root / ".deps").unlink(missing_ok=True)
             (self.root / ".deps").symlink_to(ROOT / ".deps")
-            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF",  # the host's kernels have no mutants
+            # Mutants of conditions and values are not in kernels, so kernels come from the ordinary host build.
+            command = [CMAKE, "--preset", "host", "-DHALYARD_BUILD_BENCH=OFF",
                        "-DHALYARD_BUILD_CUDA=OFF" if self.emits else f"-DHALYARD_HOST_BUILD={ROOT}/build/host"]
             subprocess.run(command, cwd=self.root, stdout=sys.stderr, check=True)
         print("building", *targets, file=sys.stderr)
@@ -440,8 +447,8 @@ class Builds:
         return done.stdout if done.returncode != 0 else ""
 
     def notices(self, test, **variables):
-        """Whether a test fails: within thrice the CPU's time that it took with nothing broken and three seconds, and
-        within ten times that time and twenty seconds in all. One fault will do."""
+        """Whether a test fails. Too long a run counts as a failure: more than three times the test's own time plus 3 s
+        of CPU time, or ten times plus 20 s of wall-clock time. The test stops at its first failure."""
         case = re.sub(r'([\\",\[\]])', r"\\\1", test.case)
         limits = ["timeout", "-s", "KILL", str(20 + 10 * test.seconds), "prlimit", f"--cpu={3 + int(3 * test.seconds)}"]
         command = [self.host / "bin" / test.program, *([case, "--abort", "--rng-seed", "20261121"] if case else [])]
@@ -450,7 +457,7 @@ class Builds:
         return done.returncode not in (0, 4, 77)  # 4, 77: skipped
 
     def measure(self, test):
-        """A test as it is with nothing broken."""
+        """Runs a test without a mutant, and returns it with its time and the mutants that it reaches."""
         with tempfile.NamedTemporaryFile() as file:
             file.truncate(MOST_MUTANTS)
             begun = time.monotonic()
@@ -459,7 +466,7 @@ class Builds:
             return dataclasses.replace(test, seconds=time.monotonic() - begun, reaches=file.read())
 
     def find_tests(self, pool):
-        """All tests. Those that take longest are first, so that no CPU waits for the last."""
+        """Returns all tests, the longest first, so that no CPU waits for a long one at the end."""
         found = []
         for program, cases in self.programs.items():
             command = [self.host / "bin" / program, cases, "--list-tests", "--reporter", "xml"]
