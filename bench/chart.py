@@ -54,8 +54,8 @@ def draw(run, pattern):
     legend = dict(sorted(zip(*axes.get_legend_handles_labels()[::-1]), key=lambda one: one[0] != "Halyard"))
     figure.legend(legend.values(), legend, loc="outside upper left", ncols=len(legend), alignment="left",
                   title="Fraction of the hardware limit (1 = limit)", title_fontsize=15)
-    figure.supxlabel("1.0: the fastest copy (in place: multiply) of the same bytes; in rows with * the fastest "
-                     f"conversion to f32 and back, which is slower\n{run['command']} ({rows[0]['target']}; rows {pattern})\n"
+    figure.supxlabel("1.0: the fastest copy (in place: multiply) of the same bytes; in rows with *, the fastest"
+                     f" conversion to f32 and back\n{run['command']} ({rows[0]['target']}; rows {pattern})\n"
                      "{cpu}, {caches}; Halyard {commit}, {date}".format_map(run["machine"]), size=10, x=0.01, ha="left")
     return figure
 

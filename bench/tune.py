@@ -1,10 +1,10 @@
 """Finds better schedules for this CPU: ./run tune [--kernels GLOB] [--minutes M] [--shapes NAME...] [--target NAME]
 
-The tuner varies the numbers of a kernel's schedule, those of one loop after the other. Each variant is a libhalyard.so
-of its own. It is checked as the tests check kernels, and timed beside the default, in interleaved rounds on the same
-memory. A variant that is faster beyond noise, and slower on no shape, goes into generators/schedules/<cpu>.json, which
-the next build reads. Run nothing else on the machine meanwhile. Exit status: 0 done; 1 an error; 2 wrong usage; 130
-interrupted.
+The tuner varies the numbers of a kernel's schedule, those of one loop of the kernel after the other. Each variant is
+linked into a libhalyard.so of its own, must pass the kernel's tests, and is timed beside the default in interleaved
+rounds on the same memory. A schedule that is faster beyond noise, and slower on no shape, is written to
+generators/schedules/<cpu>.json, which the next build reads. Run nothing else on the machine meanwhile. Exit status: 0
+done; 1 an error; 2 wrong usage; 130 interrupted.
 """
 
 import argparse
@@ -35,7 +35,7 @@ import emit  # noqa: E402
 import read_kernels  # noqa: E402
 import tuned_schedules  # noqa: E402
 
-# (effort for hot shapes, for cold shapes, whose calls take longer). Short rounds are seldom interrupted.
+# (effort for hot shapes, effort for cold shapes, whose calls take longer). Short rounds are seldom interrupted.
 PRESELECTION, FINAL = (Effort(25, 2e-4), Effort(7, 1e-3)), (Effort(201, 2e-4), Effort(41, 2e-3))
 FINALISTS = 3
 LEAST_GAIN, MOST_LOSS = 0.01, 0.01  # the mean must gain more than this; no shape may lose this much
@@ -47,7 +47,7 @@ MAKING_SHARE = 0.7  # the share of the time for making variants; the rest is for
 
 
 class Gain(typing.NamedTuple):
-    """How many times as fast as the base a variant is: medians over the rounds."""
+    """How many times as fast as the base schedule a variant is: medians over the rounds."""
     hot: float  # the geometric mean over the hot shapes
     noise: float  # the uncertainty of hot
     shapes: tuple  # (low, median, high) of each shape
@@ -109,11 +109,12 @@ class Maker:
         subprocess.run([self.recipe["compiler"], "-Wl,-z,muldefs", *map(str, words), "-pthread"], check=True)
 
     def find_fault(self, command, **environment):
-        # ulimit ends a variant that hangs by a signal, like one that crashes.
+        """The reason why the command failed; empty if it succeeded."""
+        # ulimit kills a variant that hangs, which then looks like one that crashes.
         done = subprocess.run(["sh", "-c", f'ulimit -t {PATIENCE} && exec "$@"', "sh", *map(str, command)], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | environment)
-        said = re.search(rf"{self.kernel.name}:? ([^-].*?)(?= =====|$)", " ".join(done.stdout.split()))
-        return "" if done.returncode == 0 else said[1][:250] if said else f"failed with status {done.returncode}"
+        why = re.search(rf"{self.kernel.name}:? ([^-].*?)(?= =====|$)", " ".join(done.stdout.split()))
+        return "" if done.returncode == 0 else why[1][:250] if why else f"failed with status {done.returncode}"
 
     def make(self, numbers):
         """The Variant with these numbers: emitted, checked, and linked if it has no fault."""
@@ -129,52 +130,52 @@ class Maker:
                                  self.recipe["assembler"], assembly])
         if not fault:
             self.link(assembly, "-o", program, *self.recipe["check"])
-            is_rows = self.kernel.op == "rows_phase"
-            test = "row errors: phase*" if is_rows else self.kernel.name
+            makes_rows = self.kernel.op == "rows_phase"
+            test = "row errors: phase*" if makes_rows else self.kernel.name
             fault = self.find_fault([program, test, "--rng-seed", "1"], HALYARD_TEST_ROUNDS="20")
         if not fault:
             self.link("-shared", assembly, "-o", library, "-Wl,--whole-archive", self.recipe["library"],
                       "-Wl,--no-whole-archive", f"-Wl,--version-script={self.recipe['exports']}")
         return Variant(numbers, library, fault)
 
-    def make_all(self, many, until):
-        """Variants of `many`, as many as there is time for."""
+    def make_all(self, lists, until):
+        """The Variants with these lists of numbers, as many as can be begun before the time `until`."""
         begin = lambda numbers: self.make(numbers) if time.monotonic() < until else None
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            return [variant for variant in pool.map(begin, many) if variant]
+            return [variant for variant in pool.map(begin, lists) if variant]
 
 
 # ---- Cases and times -------------------------------------------------------------------------------------------------
 
 
-def list_rows(kernel, models):
+def list_tuning_cases(kernel, models):
     """The cases on which a kernel is timed: for each head_dim and rotary_dim a decoding step and a batch, both hot; for
     the first model also a cold prompt."""
     if kernel.op == "rows_phase":
-        one_head = with_heads(models[0], "-one-head", 1)  # so that making rows takes most of the time
+        one_head = with_heads(models[0], "-one-head", 1)  # so that computing cos and sin takes most of the time
         return [RotationCase(one_head, tokens, "f32", angles="phase") for tokens in (1, 64, 512)]
     models = list({(m.head_dim, m.rotary_dim): m for m in reversed(models)
                    if (m.pairing, m.out_pairing) == (kernel.pairing, kernel.out_pairing)}.values())[::-1]
-    how = {"dtype": kernel.dtype, "in_place": kernel.place == "in_place"}
-    return ([RotationCase(model, tokens, **how) for model in models for tokens in (1, 64)] +
-            [RotationCase(model, 512, **how, cold=True) for model in models[:1]])
+    fields = {"dtype": kernel.dtype, "in_place": kernel.place == "in_place"}
+    return ([RotationCase(model, tokens, **fields) for model in models for tokens in (1, 64)] +
+            [RotationCase(model, 512, **fields, cold=True) for model in models[:1]])
 
 
-def time_variants(rows, target, libraries, effort):
-    """Seconds by library, row and round. Pins this thread to one CPU meanwhile."""
+def time_variants(cases, target, libraries, effort):
+    """Seconds by library, case and round. Pins this thread to one CPU meanwhile."""
     seconds, cpus = [[] for _ in libraries], os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(cpus)})
     try:
-        for row in rows:
-            show_progress(f"timing {len(libraries)} variants on {row.name}")
-            prepared, subjects = Prepared(row.described()), []
-            set_expected(row, prepared, libraries[0])
+        for case in cases:
+            show_progress(f"timing {len(libraries)} variants on {case.name}")
+            prepared, subjects = Prepared(case.described()), []
+            set_expected(case, prepared, libraries[0])
             for library in libraries:
                 call = prepared.call("run", library, target)
-                subjects.append(Subject(row.name, call.seconds))
+                subjects.append(Subject(case.name, call.seconds))
                 if prepared.error_of(call) > 0:
-                    raise Failed(f"{row.name}: a variant that passed its check gives a wrong result")
-            measure(subjects, effort[row.cold])
+                    raise Failed(f"{case.name}: a variant that passed its check gives a wrong result")
+            measure(subjects, effort[case.cold])
             for own, subject in zip(seconds, subjects):
                 own.append(subject.seconds)
             prepared.close()
@@ -188,8 +189,8 @@ class Tuner:
 
     def __init__(self, listed, kernel, models, maker):
         self.listed, self.kernel, self.maker = listed, kernel, maker
-        self.rows = list_rows(kernel, models)
-        self.hot = [i for i, row in enumerate(self.rows) if not row.cold]
+        self.cases = list_tuning_cases(kernel, models)
+        self.hot = [i for i, case in enumerate(self.cases) if not case.cold]
         self.tried, self.refused = 0, []
         self.default = maker.make(dict(kernel.parameters))
         if self.default.fault:
@@ -197,9 +198,9 @@ class Tuner:
         self.base = self.candidate = self.default
 
     def compare(self, base, others, effort):
-        """The Gain of each of `others` over the base. The base is timed twice, to see the noise."""
+        """The Gain of each of `others` over the base. A second copy of the base is timed too, to measure the noise."""
         with copies_of(base, base, *others) as libraries:
-            base, control, *seconds = time_variants(self.rows, self.kernel.target.name, libraries, effort)
+            base, control, *seconds = time_variants(self.cases, self.kernel.target.name, libraries, effort)
         return [find_gain(base, other, control, self.hot) for other in seconds]
 
     def vary(self, numbers, until):
@@ -222,8 +223,8 @@ class Tuner:
                 self.candidate = winner  # so that the report has the gain of the best variant
 
     def tune(self, until):
-        """The best candidate and its Gain over the default. The fastest of many variants was also lucky, so it is timed
-        three times more, and the smallest gain counts."""
+        """(the best candidate, its Gain over the default). Noise favours the fastest of many variants, so the winner is
+        timed three times more, and the smallest gain counts."""
         loops = list(dict.fromkeys(self.listed.parameters[name].loops for name in self.kernel.parameters))
         for i, some in enumerate(loops):
             n, *later = (len(list_variants(self.listed, self.base.numbers, each)) for each in loops[i:])
@@ -242,15 +243,15 @@ class Tuner:
 def print_result(tuner, candidate, gain):
     """Prints a line for the kernel, one for each shape, and one for each refused variant."""
     what = label(candidate.numbers, tuner.default.numbers)
-    slower = ", ".join(tuner.rows[i].name for i in gain.losses())
+    slower = ", ".join(tuner.cases[i].name for i in gain.losses())
     words = "gain {} by {}" if gain.is_better() else "default kept: best candidate {} by {}"
     show_progress()
     print(f"{tuner.kernel.name}: {words.format(f'{100 * (gain.hot - 1):+.1f} %', what)}, noise "
           f"{100 * gain.noise:.1f} %{slower and f', slower on {slower}'}; {tuner.tried} variants tried, "
           f"{len(tuner.refused)} refused")
-    for row, shape in zip(tuner.rows, gain.shapes):
+    for case, shape in zip(tuner.cases, gain.shapes):
         low, gain_of_shape, high = (f"{100 * (ratio - 1):+.1f}" for ratio in shape)
-        print(f"    {row.name:56} {gain_of_shape:>6} % ({low} … {high})")
+        print(f"    {case.name:56} {gain_of_shape:>6} % ({low} … {high})")
     for variant in tuner.refused:
         print(f"    refused {label(variant.numbers, tuner.default.numbers)}: {variant.fault}")
     sys.stdout.flush()
@@ -262,7 +263,7 @@ def save_entry(path, cpu, tuner, candidate, gain, more):
     kernels = schedules.get("kernels", {})
     kernels.pop(tuner.kernel.name, None)
     if gain.is_better():
-        shapes = {row.name: [round(value, 4) for value in shape] for row, shape in zip(tuner.rows, gain.shapes)}
+        shapes = {case.name: [round(value, 4) for value in shape] for case, shape in zip(tuner.cases, gain.shapes)}
         kernels[tuner.kernel.name] = more | {
             "parameters": candidate.numbers, "default_sha256": tuner.maker.emitter.default_sha256(tuner.kernel),
             "gain": round(gain.hot, 4), "noise": round(gain.noise, 4), "shapes": shapes}
@@ -299,7 +300,7 @@ def run(options):
     kernels = find_kernels(listed, options, library)
     models, info, name = find_models(options.shapes), read_cpuinfo(), tuned_schedules.cpu_name()
     if not name:
-        raise Failed("this CPU tells no model by which its schedules could be named")
+        raise Failed("this CPU states no model, by which its file of schedules would be named")
     cpu = {"name": name, "cpu": info.get("model name", "unknown"), "stepping": info.get("stepping", "unknown"),
            "caches": find_caches()}
     more = {"halide": recipe["halide"], "commit": find_commit(), "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -325,9 +326,9 @@ def parse(arguments):
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--kernels", default="*", metavar="GLOB", help="only kernels whose name matches [*]")
-    add("--minutes", type=float, default=math.inf, metavar="M", help="end after about so long [when all is tried]")
-    add("--shapes", nargs="+", metavar="NAME", help="only on these models of bench/shapes.txt")
-    add("--target", default="", help="whose kernels [the best target that this machine has]")
+    add("--minutes", type=float, default=math.inf, metavar="M", help="end after about M minutes [all schedules tried]")
+    add("--shapes", nargs="+", metavar="NAME", help="time only with these models of bench/shapes.txt")
+    add("--target", default="", help="tune this target's kernels [the best target that this machine has]")
     add("--output", type=pathlib.Path, default=tuned_schedules.FOLDER, metavar="FOLDER",
         help="where <cpu>.json is written [generators/schedules]")
     add("--build", type=pathlib.Path, default=ROOT / "build/host", metavar="FOLDER", help="[build/host]")

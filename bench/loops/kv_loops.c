@@ -23,7 +23,7 @@ ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3)
     }
 }
 
-/// A tensor, and what the code is specialised for. `part` is the tensor.
+/// A tensor (`part`), and the constants for which the compiler specialises the loop.
 struct kv {
     struct bench_loop part;
     int is_e4m3, is_interleaved;

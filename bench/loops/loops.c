@@ -1,4 +1,4 @@
-// All loops of one compiler, by names that native.py puts together.
+// All C loops, in a library for each compiler. prepared.py builds the names of their functions.
 #include "loops.h"
 
 #include "loop.c"
@@ -15,7 +15,7 @@ BENCH_API const char *const bench_compiler = "clang " VERSION(__clang_major__, _
 BENCH_API const char *const bench_compiler = "gcc " VERSION(__GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__);
 #endif
 
-// What a loop takes: both tensors, or one.
+// The tensors that a C loop takes: x and y, or in place y alone.
 #define OUT_OF_PLACE_TENSORS loop->x, loop->y
 #define IN_PLACE_TENSORS loop->y
 

@@ -1,4 +1,4 @@
-/* What Python (native.py) hands to C: it reads the structs from here. */
+/* The structs that Python passes to the bench's C code. native.py parses their fields from this file. */
 #pragma once
 
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct bench_step {
 };
 
 /* A call that is timed: its steps. There are n_copies of the tensors, `stride` bytes apart, and each call uses the next
- * copy: so the pointers at `places`, which now point into number `copy`, are moved before each call. */
+ * copy. So before each call the pointers at `places`, which now point into the copy of index `copy`, are advanced. */
 struct bench_call {
     const struct bench_step *steps;
     int64_t n_steps;

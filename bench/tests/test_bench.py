@@ -1,5 +1,5 @@
-"""Tests of the bench: results are checked before they are timed, rows say what they are, builds, runs and floors are
-compared.
+"""Tests of the bench: of results that are checked before calls are timed, of rows, and of comparisons with another
+build, another run and floors.
 
     test_bench.py BUILD_FOLDER [NAMES]
 """
@@ -29,7 +29,7 @@ from prepared import Prepared  # noqa: E402
 from cases import KvCase, Model, RotationCase, ShiftCase, list_cases, list_kv_cases, read_models  # noqa: E402
 
 BUILD = pathlib.Path(sys.argv.pop(1) if len(sys.argv) > 1 else BENCH.parent / "build/host").resolve()
-HARDLY_ANY = rounds.Effort(3, 1e-6)
+LITTLE_EFFORT = rounds.Effort(3, 1e-6)
 SMALL = Model("small", 2, 1, 16, 16)
 
 
@@ -47,12 +47,12 @@ class Rounds(unittest.TestCase):
         self.assertEqual([len(subject.seconds) for subject in subjects], [7, 7, 3])
         self.assertAlmostEqual(subjects[1].timing().median, 2e-6)
         in_rounds = [name for name, n in asked if n == 1024][-14:] + [name for name, n in asked if n == 512][-7:]
-        self.assertEqual(in_rounds.count("a"), 10)  # 3 of them to find the number
+        self.assertEqual(in_rounds.count("a"), 10)  # 3 of these calls found n_calls
         self.assertGreater(len(set(zip(in_rounds, in_rounds[1:]))), 2)
 
 
 class Cases(unittest.TestCase):
-    def test_every_work_has_a_name_of_its_own_and_filters_select_by_it(self):
+    def test_every_case_has_a_name_of_its_own_and_filters_select_by_it(self):
         models = read_models()
         names = [case.name for case in list_cases(models) + list_kv_cases()]
         self.assertEqual(len(set(names)), len(names))
@@ -66,7 +66,7 @@ class Rows(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.library = Library(BUILD / "lib/libhalyard.so")
-        cls.setting = measure.Setting(cls.library, HARDLY_ANY)
+        cls.setting = measure.Setting(cls.library, LITTLE_EFFORT)
 
     def measure(self, case):
         row = measure.measure_row(case, self.setting)
@@ -105,7 +105,7 @@ class Rows(unittest.TestCase):
                 self.assertEqual("unbound" in kinds, isinstance(case, KvCase) and case.tokens == 1)
                 self.assertIn(row["name"], tables.format_rows([row]))
 
-    def test_what_is_wrong_is_seen(self):
+    def test_a_wrong_result_exceeds_the_tolerance(self):
         for case, what in (RotationCase(SMALL, 3, "bf16", False), "y"), (KvCase("qwen3-8b", 3, "q8_0"), "y"):
             with Prepared(case.described()) as prepared:
                 call = prepared.call("bound", self.library)
@@ -117,7 +117,7 @@ class Rows(unittest.TestCase):
                 prepared.reset()
                 self.assertEqual(prepared.difference(), math.inf)  # the poison
 
-    def test_what_cannot_be_done_is_a_sentence(self):
+    def test_what_cannot_be_done_raises_Failed_with_the_reason(self):
         for path, words in ("/no/such/file.so", "no/such"), (BUILD / "lib/libhalyard_bench.so", "other headers"):
             with self.assertRaisesRegex(Failed, words):
                 Library(path)
@@ -126,7 +126,7 @@ class Rows(unittest.TestCase):
             with self.assertRaisesRegex(Failed, "no_such_target"):
                 prepared.call("run", self.library, "no_such_target")
 
-    def test_another_build_differs_only_where_it_is_so_three_times(self):
+    def test_another_build_differs_only_if_three_measurements_agree(self):
         def compared(*medians):
             fake = iter(medians)
             found = lambda case, *_: [(None, measure.Difference(case.name, "run", m - 0.01, m, m + 0.01))
@@ -150,16 +150,16 @@ def make_run(spread=0.01, **ratios):
 
 class Compare(unittest.TestCase):
     def compare(self, before, after):
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            return compare.compare(before, after), said.getvalue()
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            return compare.compare(before, after), printed.getvalue()
 
     def test_what_fell_beyond_noise_is_reported_by_ratio_alone(self):
         before, after = make_run(a=0.8, b=0.8, c=0.8, gone=0.5), make_run(a=0.7, b=0.77, c=0.95, new=0.5)
         for _ in range(2):
-            n_slower, said = self.compare(before, after)
+            n_slower, printed = self.compare(before, after)
             self.assertEqual(n_slower, 1)
-            self.assertIn("slower: a x86_avx2", said)
-            self.assertIn("3 rows compared: 1 slower, 1 faster beyond noise; 2 are in one run only", said)
+            self.assertIn("slower: a x86_avx2", printed)
+            self.assertIn("3 rows compared: 1 slower, 1 faster beyond noise; 2 are in one run only", printed)
             for row in after["rows"]:  # a machine of half the speed has the same ratios
                 row["median_seconds"] *= 2
                 row["spread_seconds"] *= 2

@@ -24,7 +24,7 @@ KERNEL = "halyard_rotate_half_f32_x86_avx2"
 
 class Judged(unittest.TestCase):
     def gain(self, of_hot, of_cold=1.0, of_control=1.0, seed=1):
-        """Of a variant with these gains on three hot shapes, noisy by 2 %, and a cold one, noisy by 30 %."""
+        """The Gain of a variant with these gains on three hot shapes, noisy by 2 %, and a cold one, noisy by 30 %."""
         draw = random.Random(seed).gauss
 
         def times(gains):
@@ -54,13 +54,13 @@ class Judged(unittest.TestCase):
         self.assertEqual(len(variants), 19)
 
 
-# What is put before a kernel, by elements_per_step. The default, 128, is slow.
+# Assembly that is inserted at a kernel's entry, by its elements_per_step. It makes the default, 128, slow.
 BAD = {128: "\tmovl\t$60000, %eax\n.Lslow:\tdecl\t%eax\n\tjnz\t.Lslow", 32: ".Lhang:\tjmp\t.Lhang", 16: "\tud2",
        8: "\txorl\t%eax, %eax\n\tretq"}  # wrong, but fast
 
 
 def emit_broken(emitter, kernel, triple, suffix, folder, parameters=None, outputs=None):
-    """Takes the place of the generator, and breaks some of what that emits."""
+    """Stands in for Emitter.emit, and breaks some of the emitted kernels."""
     step = (parameters or kernel.parameters)["elements_per_step"]
     if step == 64 and parameters["elements_per_step_any"] == 32:
         raise tune.emit.Failed("this generator cannot")
@@ -101,14 +101,14 @@ class Variants(unittest.TestCase):
                          "crashes with signal 9", "crashes with signal 4", "but should be ", "this generator cannot"):
             self.assertIn(sentence, text)
 
-    def test_makers_of_rows_are_checked_and_timed_too(self):
+    def test_kernels_that_compute_cos_and_sin_are_checked_and_timed_too(self):
         listed, recipe = tune.read_kernels.read(), tune.load_json(BUILD / "generated/tuning.json")
         library, models = tune.Library(BUILD / "lib/libhalyard.so"), tune.find_models(["llama-3-8b"])
         kernel = listed.kernels["halyard_rows_phase_x86_avx2"]
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(tune.Maker(recipe, kernel, folder).make(dict(kernel.parameters)).fault, "")
         effort = 2 * (tune.Effort(1, 1e-4),)
-        seconds, = tune.time_variants(tune.list_rows(kernel, models), "x86_avx2", [library], effort)
+        seconds, = tune.time_variants(tune.list_tuning_cases(kernel, models), "x86_avx2", [library], effort)
         self.assertEqual(list(map(len, seconds)), 3 * [1])
 
 
