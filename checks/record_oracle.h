@@ -38,7 +38,7 @@ Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim);
 /// A run of bytes of a record that hold something: in the record, or in memory of scales that lie apart.
 struct Place {
     std::int64_t offset, bytes;
-    bool is_apart;
+    bool in_scales;
     std::int32_t dtype;  // of raw elements; else HALYARD_UINT8
 };
 std::vector<Place> places_of(const Record &record);

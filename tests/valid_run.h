@@ -23,7 +23,7 @@ struct ValidRun {
     halyard_tensor x[3], y[3];
     halyard_stages stages[3];
     halyard_slots slots;
-    halyard_kv_args brought = sized<halyard_kv_args>();
+    halyard_kv_args kv_args = sized<halyard_kv_args>();
     halyard_run_args args = sized<halyard_run_args>();
 
     float *at(std::int64_t element) { return arena.data() + element; }
@@ -49,9 +49,9 @@ struct ValidRun {
         args.angles = angles.get();
         args.x = x;
         args.y = y;
-        brought.slots = &slots;
-        brought.stages = stages;
-        args.kv = &brought;
+        kv_args.slots = &slots;
+        kv_args.stages = stages;
+        args.kv = &kv_args;
     }
     ValidRun(const ValidRun &) = delete;
     ValidRun &operator=(const ValidRun &) = delete;
@@ -68,7 +68,7 @@ struct ValidRun {
 
     /// Whether the arena holds what it held, but for slots' scratch, which may be written.
     bool holds(std::vector<float> before) const {
-        before[2100] = brought.slots != nullptr ? arena[2100] : before[2100];
+        before[2100] = kv_args.slots != nullptr ? arena[2100] : before[2100];
         return std::memcmp(arena.data(), before.data(), before.size() * sizeof(float)) == 0;
     }
 

@@ -1,4 +1,4 @@
-// The angle source of a case, of any kind, and the exact cos and sin that it stands for.
+// The angle source of a case, of any kind, and its exact cos and sin.
 #pragma once
 
 #include "checks/make_sources.h"
@@ -15,17 +15,17 @@ namespace cases {
 
 struct Angles {
     enum Kind { table, phase, given_f32, given_f16, given_bf16, by_token };
-    /// Where keys come from that move: by the same source, or another one.
+    /// Whether the old angles of re-rotated keys come from the same source as the new ones, or from another.
     enum From { same, other };
 
-    Sized<halyard_angle_source_desc> desc;  // GIVEN: of the rows in a case's memory
+    Sized<halyard_angle_source_desc> desc;  // HALYARD_ANGLES_GIVEN: its rows lie in the case's memory
     Kind kind = table;
-    std::int32_t first = 0, last = 0;  // what it covers
+    std::int32_t first = 0, last = 0;  // the positions that the source covers
     From from = same;
 
-    // ---- Drawing it ----
+    // ---- Drawing ----
 
-    /// Draws a source for a run's tokens, and puts into memory what it reads there.
+    /// Draws a source for a run's tokens, and reserves memory for its given rows, if it has any.
     void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes, Memory &memory) {
         kind = of_kind;
         const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may ask for more
@@ -50,7 +50,7 @@ struct Angles {
             factors_[i] = are_from_base_ || draw.one_in(2) ? 1 : i == 0 ? 1.2707 : 0.7;
         }
         if (is_given()) {
-            const bool is_fused = draw.one_in(2);  // cos and sin of a position beside each other
+            const bool is_fused = draw.one_in(2);  // a row holds cos, then sin
             const std::int64_t width = is_fused ? desc.rotary_dim : n_pairs(), bytes = bytes_of(desc.rows_dtype);
             desc.stride_row = width + draw.in(0, 3);
             const std::size_t region = memory.new_region();
@@ -70,10 +70,11 @@ struct Angles {
             write_real(desc.rows_dtype, place(desc.sin_rows, i / n_pairs(), i % n_pairs()), std::sin(theta));
         }
     }
-    /// When all memory is placed; for keys that move, another source, too. Returns why there is none, if there is none.
-    std::string create(bool moves) {
+    /// Creates the source after Memory::place, and for a re-rotation the other source too. Returns an error message, or
+    /// an empty string.
+    std::string create(bool rerotates) {
         auto error = sized<halyard_error>();
-        for (int i = 0; i < (moves ? 2 : 1); i++) {
+        for (int i = 0; i < (rerotates ? 2 : 1); i++) {
             frequencies_[i] =
                 are_from_base_
                     ? halyard::frequencies::from_base(bases[i], 2 * std::ssize(inv_freq_[i]))
@@ -88,24 +89,24 @@ struct Angles {
         return "";
     }
 
-    // ---- What it is ----
+    // ---- The source ----
 
     const halyard::angle_source &source() const { return sources_[0]; }
-    /// NULL where that is the same.
+    /// The source of the old angles of a re-rotation; NULL if it is source().
     const halyard_angle_source *get_from() const { return from == other ? sources_[1].get() : nullptr; }
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
     bool is_covered(std::int64_t position) const { return position >= first && position <= last; }
     std::int64_t n_axes() const { return std::max(desc.n_axes, 1); }
     std::int64_t n_pairs() const { return desc.rotary_dim / 2; }
 
-    /// The row of a token, of rows that are given by token.
+    /// The row of a token when rows are given by token.
     std::int64_t row_of(const Call &call, std::int64_t batch, std::int64_t token) const {
         return desc.by_token == 1 ? batch * call.n_tokens() + token : token;
     }
     halyard::angle_source of_row(std::int64_t row) const {
         return of_rows(place(desc.cos_rows, row, 0), place(desc.sin_rows, row, 0), 1);
     }
-    /// A source of given rows that lie elsewhere.
+    /// A source like this one, whose given rows lie at other addresses.
     halyard::angle_source of_rows(const void *cos, const void *sin, std::int64_t n_rows) const {
         halyard_angle_source_desc described = desc;
         described.cos_rows = cos;
@@ -114,7 +115,7 @@ struct Angles {
         return halyard::angle_source(halyard::frequencies(), described);
     }
 
-    /// cos and sin of a token's pair, with the sign of the direction. How far halyard.h lets results be, in eps.
+    /// The exact cos and sin of a token's pair, with the sign of the direction.
     ExactCosSin at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {
         const auto k = static_cast<std::size_t>(pair);
         const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(0, pair), batch, token));
@@ -125,10 +126,10 @@ struct Angles {
                     sign * read_real(desc.rows_dtype, place(desc.sin_rows, row, pair))};
         }
         long double theta = inv_freq_[0][k] * position, factor = factors_[0];
-        if (call.plan.rerotates != 0) {  // exact to 2^-31
-            const int source = call.brought.from_angles == nullptr ? 0 : 1;
+        if (call.plan.rerotates != 0) {  // theta is exact to 2^-31
+            const int source = call.kv_args.from_angles == nullptr ? 0 : 1;
             const std::int64_t from_position =
-                position_of(call.brought.from_positions, axis_of(source, pair), batch, token);
+                position_of(call.kv_args.from_positions, axis_of(source, pair), batch, token);
             theta = source == 0 ? inv_freq_[0][k] * static_cast<long double>(position - from_position)
                                 : theta - inv_freq_[1][k] * from_position;
             factor /= factors_[source];
@@ -138,9 +139,9 @@ struct Angles {
 
 private:
     static constexpr double bases[] = {10000, 500000};
-    std::vector<std::int32_t> axis_of_pair_[2];  // of both sources, where there are two
+    std::vector<std::int32_t> axis_of_pair_[2];  // [0] is source(), [1] the other source
     std::vector<long double> inv_freq_[2];
-    bool are_from_base_ = false;  // and not from a list
+    bool are_from_base_ = false;  // the frequencies are made from a base, not from a list
     double factors_[2] = {1, 1};
     halyard::frequencies frequencies_[2];
     halyard::angle_source sources_[2];
@@ -149,7 +150,7 @@ private:
         return static_cast<const char *>(rows) + (row * desc.stride_row + pair) * bytes_of(desc.rows_dtype);
     }
 
-    /// Positions about 0, or at either end of int32.
+    /// Draws the positions that the source covers: around 0, or at either end of int32.
     void draw_range(Draw &draw, const Choice &choice) {
         constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
         const bool is_wide = desc.rotary_dim > (draw.is_fuzzed() ? 32 : 1024);
@@ -205,7 +206,7 @@ private:
         }
     }
 
-    /// What a run takes in the place of a position, by its policy.
+    /// The position that a run uses after its bad_position policy.
     std::int64_t resolve(const Call &call, std::int64_t position) const {
         const std::int32_t policy = call.args.bad_position;
         if (call.plan.rerotates != 0 || is_covered(position) || policy == HALYARD_BAD_POSITION_ERROR) {

@@ -3,8 +3,8 @@
 
 #include "checks/sized.h"
 
-/// Pointers of tensors and of what they bring, taken from those that a run is bound with. A test may replace each; args
-/// shows them to the library. Nothing else is read, so that counts and forms are not those of the run.
+/// The pointers of a run's tensors, stages, slots and positions, as arguments of halyard_run_bound. A test may replace
+/// each. The library reads only pointers of these structs, so their counts differ from the run's, or are 0.
 struct BoundPointers {
     const void *x[HALYARD_MAX_TENSORS] = {};
     void *y[HALYARD_MAX_TENSORS] = {};

@@ -1,4 +1,5 @@
-// All that a call says, and where the elements lie that it describes: worked out from halyard.h alone.
+// The structs of one call, and the addresses of all elements that they describe. The addresses are computed from the
+// description in halyard.h alone, without the runtime's code.
 #pragma once
 
 #include "checks/oracle.h"
@@ -15,20 +16,21 @@ namespace cases {
 
 inline std::int64_t or_else(std::int64_t value, std::int64_t other) { return value != 0 ? value : other; }
 
-/// A struct of the C ABI that knows its size, and is zero beside it.
+/// A struct of the C ABI whose size field is set and whose other fields are zero.
 template <typename Struct>
 struct Sized : Struct {
     Sized() : Struct(sized<Struct>()) {}
     using Struct::operator=;
 };
 
-/// A run's structs, which point to each other. A copy points to its own structs. Omitted fields are NULL or 0.
+/// A run's structs, which point to each other: a copy's pointers are redirected to the copy's structs. Omitted fields
+/// are NULL or 0.
 struct RunStructs {
     Sized<halyard_tensor> x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
     Sized<halyard_stages> stages[HALYARD_MAX_TENSORS];
     Sized<halyard_slots> slots;
     Sized<halyard_positions> positions, from_positions;
-    Sized<halyard_kv_args> brought;  // args.kv, unless nothing is brought
+    Sized<halyard_kv_args> kv_args;  // args.kv points here, or is NULL if the run has no KV arguments
     Sized<halyard_run_args> args;
 
     RunStructs() {
@@ -37,19 +39,19 @@ struct RunStructs {
     }
     RunStructs(const RunStructs &other) {
         std::memcpy(static_cast<void *>(this), &other, sizeof(other));
-        const auto lead = [](auto &pointer, auto *to) { pointer = pointer != nullptr ? to : nullptr; };
-        lead(args.x, x);
-        lead(args.y, y);
-        lead(args.positions, &positions);
-        lead(args.kv, &brought);
-        lead(brought.stages, stages);
-        lead(brought.slots, &slots);
-        lead(brought.from_positions, &from_positions);
+        const auto redirect = [](auto &pointer, auto *to) { pointer = pointer != nullptr ? to : nullptr; };
+        redirect(args.x, x);
+        redirect(args.y, y);
+        redirect(args.positions, &positions);
+        redirect(args.kv, &kv_args);
+        redirect(kv_args.stages, stages);
+        redirect(kv_args.slots, &slots);
+        redirect(kv_args.from_positions, &from_positions);
     }
     RunStructs &operator=(const RunStructs &) = delete;
 };
 
-/// All that a call says, its plan and its run.
+/// The structs of a call: its plan's and its run's.
 struct Call : RunStructs {
     Sized<halyard_plan_desc> plan;
     Sized<halyard_tensor_desc> tensors[HALYARD_MAX_TENSORS];
@@ -68,7 +70,7 @@ struct Call : RunStructs {
     Call(const Call &) = delete;
 
     int n() const { return plan.n_tensors; }
-    /// How the output is kept in records, or the input, which of keys that move is the same.
+    /// The quantisation groups of the input or of the output; NULL if it has none. A re-rotation has the same for both.
     const halyard_groups_desc *groups_of(int i, bool is_input) const {
         return is_input && plan.rerotates == 0 ? kv[i].from_groups : kv[i].groups;
     }
@@ -78,12 +80,12 @@ struct Call : RunStructs {
                : kv[i].out_dtype != 0         ? kv[i].out_dtype
                                               : tensors[i].dtype;
     }
-    /// What stages round to where they round to the input's dtype; of records that is f32.
+    /// The dtype that stages round to when they round to the input's dtype: f32 if the input is quantised records.
     std::int32_t dtype_of_stages(int i) const { return in_dtype(i) == HALYARD_UINT8 ? HALYARD_F32 : in_dtype(i); }
     oracle::Record record_of(int i, bool is_input) const {
         return oracle::record_of(*groups_of(i, is_input), tensors[i].head_dim);
     }
-    /// Elements or bytes of a head where it lies.
+    /// The size of a head in memory: head_dim elements, or the bytes of its record.
     std::int64_t width_of(int i, bool is_input) const {
         return groups_of(i, is_input) != nullptr ? record_of(i, is_input).bytes : tensors[i].head_dim;
     }
@@ -104,7 +106,7 @@ struct Call : RunStructs {
     }
     /// Whether a tensor has no elements.
     bool is_empty(int i) const { return std::count(x[i].shape, x[i].shape + 4, 0) > 0; }
-    /// Whether a run puts anything into a cache, or moves what is there.
+    /// Whether a run writes into a cache, be it to store or to re-rotate.
     bool stores() const {
         for (int i = 0; i < n(); i++) {
             if (kv[i].cache != nullptr && !is_empty(i)) {
@@ -113,11 +115,11 @@ struct Call : RunStructs {
         }
         return false;
     }
-    /// NULL where a run has no use for it.
+    /// The scratch that a run uses; NULL if it uses none.
     void *scratch() const {
-        return brought.slots != nullptr && slots.policy == HALYARD_SLOTS_CHECK && stores() ? slots.scratch : nullptr;
+        return kv_args.slots != nullptr && slots.policy == HALYARD_SLOTS_CHECK && stores() ? slots.scratch : nullptr;
     }
-    /// A bit for each slot of the smallest cache; there may be more bytes, which are left alone.
+    /// How many bytes of scratch a run may write: a bit for each slot of the smallest cache.
     std::int64_t scratch_bytes() const {
         std::int64_t n_slots = std::numeric_limits<std::int64_t>::max();
         for (int i = 0; i < n(); i++) {
@@ -128,18 +130,18 @@ struct Call : RunStructs {
     bool has_cache() const {
         return std::any_of(kv, kv + n(), [](const auto &each) { return each.cache != nullptr; });
     }
-    /// Whether a tensor's results have bounds whatever numbers it is made from: no number decides about others.
+    /// Whether a tensor's error bounds hold for any input bits: no element affects the others, as it would in a norm.
     bool takes_any_number(int i) const {
         return plan.rerotates == 0 && kv[i].norm == nullptr && !is_dynamic(i) && groups_of(i, true) == nullptr;
     }
 };
 
-/// Of any dtype; 4 where it is none.
+/// The size of an element; 4 for an invalid dtype.
 inline std::int64_t bytes_of(std::int32_t dtype) {
     return dtype >= HALYARD_F32 && dtype <= HALYARD_UINT8 ? oracle::element_bytes(dtype) : 4;
 }
 
-/// What an array reaches, in bytes from its first element on.
+/// The span of an array's memory: from `low` to `high`, in bytes relative to its first element.
 struct Extent {
     std::int64_t bytes;  // of an element
     __int128 low = 0, high = bytes;
@@ -151,18 +153,18 @@ struct Extent {
         (reach < 0 ? low : high) += std::clamp(reach, -far_away, far_away) * bytes;
         return *this;
     }
-    /// No machine has such memory, so that it has to be refused.
+    /// Whether the span is larger than any machine's memory, so that the library must refuse the array.
     bool is_absurd() const { return high - low > __int128{1} << 60; }
 };
 
 // ---- Where arrays lie ----------------------------------------------------------------------------------------------
 
-/// Wraps, for what a fuzzer has, and for strides where there is one step or none, which may be anything.
+/// A product that wraps. Fuzzers' numbers overflow, and so may the stride of a dimension of size 0 or 1.
 inline std::int64_t times(std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
 
-/// Where an array begins, and of each dimension how many there are, and how many elements they lie apart.
+/// The first element of an array, and the size and stride (in elements) of each dimension.
 struct Array {
     struct Dimension {
         std::int64_t count, stride;
@@ -227,7 +229,7 @@ inline void write_real(std::int32_t dtype, const void *at, float value) {
     oracle::write_word(dtype, const_cast<void *>(at), oracle::narrow(dtype, value));
 }
 
-/// Where a token's position on an axis is held, or its slot: of token t of batch row b.
+/// The address of the position on an axis, or of the slot, of token t of batch row b.
 inline char *place_of_number(const halyard_positions &p, std::int64_t axis, std::int64_t b, std::int64_t t) {
     return array_of(p).at({p.shape[0] > 1 ? b : 0, p.consecutive != 0 ? 0 : t, p.n_axes > 1 ? axis : 0});
 }
@@ -240,12 +242,12 @@ inline std::int64_t position_of(const halyard_positions *positions, std::int64_t
     }
     const std::int64_t number = read_number(positions->type, place_of_number(*positions, axis, b, t));
     const std::int64_t later = positions->consecutive != 0 ? t : 0;
-    return number > INT64_MAX - later ? INT64_MAX : number + later;  // a bad start may be the last there is
+    return number > INT64_MAX - later ? INT64_MAX : number + later;  // a bad start may be as large as INT64_MAX
 }
-/// -1 if it has none.
+/// The slot of a token; -1 if it has none.
 inline std::int64_t slot_of(const Call &call, std::int64_t b, std::int64_t t) {
     const std::int64_t slot = read_number(call.slots.type, place_of_number(call.slots, b, t));
-    const auto later = static_cast<std::uint64_t>(slot) + static_cast<std::uint64_t>(t);  // a fuzzer's may be the last
+    const auto later = static_cast<std::uint64_t>(slot) + static_cast<std::uint64_t>(t);  // slot may be huge
     return call.slots.consecutive == 0 || slot == -1 ? slot : static_cast<std::int64_t>(later);
 }
 
@@ -257,9 +259,10 @@ inline char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t
     return array_of(tensor).at({at.batch, at.token, at.head, d});
 }
 
-/// A tensor's cache: blocks, heads, tiles of tokens, tokens of a tile, tiles of elements, elements of a tile.
+/// A tensor's cache as a 6-dimensional array: block, head, tile of tokens, token in the tile, tile of elements, element
+/// in the tile.
 struct Cache : Array {
-    std::int64_t block, tile_tokens, tile_elements;  // tokens, or elements, of each
+    std::int64_t block, tile_tokens, tile_elements;  // the tokens of a block and of a tile, the elements of a tile
 
     Cache(const Call &call, int i) {
         const halyard_cache_desc &cache = *call.kv[i].cache;
@@ -283,7 +286,7 @@ struct Cache : Array {
 };
 inline Extent extent_of_cache(const Call &call, int i) { return Cache(call, i).extent(); }
 
-/// Where an element of a tensor's output lies, or a byte of a record. NULL where its token has no slot.
+/// The address of element d of a tensor's output, or of byte d of a record. NULL if the token has no slot.
 inline char *place_of_output(const Call &call, int i, const Head &at, std::int64_t d) {
     if (call.kv[i].cache == nullptr) {
         return place_in(call.y[i], at, d);
@@ -291,13 +294,13 @@ inline char *place_of_output(const Call &call, int i, const Head &at, std::int64
     const std::int64_t slot = slot_of(call, at.batch, at.token);
     return slot < 0 ? nullptr : Cache(call, i).place(slot, at.head, d);
 }
-/// The same of the input, which keys in caches that move have there.
+/// The same for the input. The input of a re-rotated tensor with a cache is the cache.
 inline char *place_of_input(const Call &call, int i, const Head &at, std::int64_t d) {
     const bool is_cached = call.plan.rerotates != 0 && call.kv[i].cache != nullptr;
     return is_cached ? place_of_output(call, i, at, d) : place_in(call.x[i], at, d);
 }
 
-/// Dynamic scales: batch rows, tokens or slots, heads.
+/// The array of dynamic scales: [batch, tokens, heads], or with a cache [1, slots, heads].
 inline Array scales_out_of(const Call &call, int i) {
     const halyard_cache_desc *const cache = call.kv[i].cache;
     const std::int64_t *strides = call.stages[i].stride_scales, *shape = call.x[i].shape;
@@ -323,9 +326,9 @@ inline char *place_of_position_scale(const Call &call, int i, const Head &at) {
     return position_scales_of(call, i).at({at.batch, at.token, at.head});
 }
 
-/// Scales of records that lie apart from them, in bytes: blocks or batch rows, slots or tokens, heads, groups.
+/// The array of group scales that lie outside of the records, in bytes: block or batch row, slot or token, head, group.
 struct GroupScales : Array {
-    std::int64_t block = 0;  // its slots; 0: of tokens
+    std::int64_t block = 0;  // slots of a block; 0 if the scales are indexed by token
 
     GroupScales(const Call &call, int i, bool is_input) {
         const oracle::Record record = call.record_of(i, is_input);
@@ -352,7 +355,7 @@ struct GroupScales : Array {
 inline Extent extent_of_group_scales(const Call &call, int i, bool is_input) {
     return GroupScales(call, i, is_input).extent();
 }
-/// Where the scales of a head begin.
+/// The address of a head's first group scale.
 inline char *place_of_group_scales(const Call &call, int i, const Head &at, bool is_input) {
     const GroupScales scales(call, i, is_input);
     const std::int64_t slot = scales.block != 0 ? slot_of(call, at.batch, at.token) : 0;
@@ -360,14 +363,14 @@ inline char *place_of_group_scales(const Call &call, int i, const Head &at, bool
                              : scales.at({at.batch, at.token, at.head});
 }
 
-// ---- All that a call reads or writes -------------------------------------------------------------------------------
+// ---- The elements of a call ----------------------------------------------------------------------------------------
 
 /// Any NaN equals any other.
 inline bool are_equal(std::int32_t dtype, std::uint32_t a, std::uint32_t b) {
     return a == b || (oracle::is_nan(dtype, a) && oracle::is_nan(dtype, b));
 }
 
-/// Whether something holds of the token of some batch row.
+/// Whether predicate(batch, token) holds for at least one token. The tokens after the first such one are not visited.
 template <typename Predicate>
 bool any_token(const Call &call, Predicate predicate) {
     for (std::int64_t i = 0; call.n_tokens() > 0 && i < call.n_batch() * call.n_tokens(); i++) {
@@ -386,8 +389,8 @@ void for_each_head(const Call &call, int i, Function function) {
     }
 }
 
-/// Calls function(at, dtype) with the address of each element that a run writes; of records, of each byte that holds
-/// something, and of raw elements.
+/// Calls function(at, dtype) with the address of each element that a run writes. Of a quantised record these are each
+/// byte of data, scales and zero points (padding is skipped), and each raw element.
 template <typename Function>
 void for_each_output(const Call &call, Function function) {
     for (int i = 0; i < call.n(); i++) {
@@ -406,7 +409,7 @@ void for_each_output(const Call &call, Function function) {
             }
             for (const oracle::Place &place : places) {
                 char *const first =
-                    place.is_apart ? place_of_group_scales(call, i, at, false) : place_of_output(call, i, at, 0);
+                    place.in_scales ? place_of_group_scales(call, i, at, false) : place_of_output(call, i, at, 0);
                 for (std::int64_t byte = 0; byte < place.bytes; byte += bytes_of(place.dtype)) {
                     function(first + place.offset + byte, place.dtype);
                 }

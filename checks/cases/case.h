@@ -1,5 +1,5 @@
-// A random call: its plan, tensors, stages, slots, caches, angles and positions, with the memory that all of it lies
-// in; and the check of all that it wrote.
+// A random case: the plan, tensors, stages, slots, caches, angles and positions of one call, the memory of all of them,
+// and the check of everything that the call wrote.
 #pragma once
 
 #include "checks/cases/angles.h"
@@ -7,61 +7,61 @@
 namespace cases {
 
 struct Case {
-    /// Draws all of it, and makes the angle source.
+    /// Draws the whole case and makes its angle source.
     Case(Draw &from, const Choice &fixed);
-    /// The same in steps, between which a fuzzer changes what was drawn.
+    /// Leaves the steps to the caller: a fuzzer changes what was drawn between draw_plan, draw_run and create_angles.
     struct InSteps {};
     Case(Draw &from, const Choice &fixed, InSteps) : draw(from), choice(fixed) {}
     void draw_plan();
     void draw_run();
-    std::string create_angles();
+    std::string create_angles();  // returns an error message, or an empty string
 
     Draw &draw;
     const Choice choice;
     Call call;
     Angles angles;
     Memory memory;
-    Images before;  // what memory holds before a run
+    Images before;  // the contents of memory before a run
     std::int64_t n_slots = 0;
-    bool are_numbers = true;  // the inputs
+    bool are_inputs_finite = true;
     bool in_place[HALYARD_MAX_TENSORS] = {};
-    bool is_packed[HALYARD_MAX_TENSORS] = {};            // a cache, beside that of the tensor before
-    int position_scales[HALYARD_MAX_TENSORS] = {};       // their level
-    std::int64_t page_scales[HALYARD_MAX_TENSORS] = {};  // where those of groups lie in a block of the cache, or 0
+    bool is_packed[HALYARD_MAX_TENSORS] = {};            // its cache is the second half of the previous tensor's rows
+    int position_scales[HALYARD_MAX_TENSORS] = {};       // the level of of_position_scales
+    std::int64_t page_scales[HALYARD_MAX_TENSORS] = {};  // byte offset of group scales in a cache block; 0 if outside
 
     bool has_bad_position(std::int64_t batch, std::int64_t token) const;
     bool has_bad_slot(std::int64_t batch, std::int64_t token) const;
-    /// Whether a run is refused for its positions or slots.
+    /// Whether halyard_run must refuse the run for its positions or slots.
     bool is_refused() const;
-    /// Whether a token has a slot, even a bad one, or an output that is a view.
+    /// Whether a run writes a token: it has a slot, even a bad one, or an output tensor without a cache.
     bool is_written(std::int64_t batch, std::int64_t token) const;
     /// Whether a token has a slot, and no later token has the same one.
     bool is_kept(std::int64_t batch, std::int64_t token) const;
 
-    /// What is wrong with what a run of some target has left, in words, or nothing: each output is within the bounds of
-    /// halyard.h, records have the very bytes, and nothing else was written.
+    /// Checks the memory that a run left: each output is within the bounds of halyard.h, quantised records are exact to
+    /// the byte, and nothing else was written. Returns a message, or an empty string.
     std::string fault(const Images &after) const;
-    /// The first output in which two runs differ, in words, or nothing; any NaN equals any other.
+    /// Names the first output in which two runs differ, or returns an empty string. Any NaN equals any other.
     std::string difference(const Images &expected, const Images &result) const;
-    /// What was drawn, in words.
+    /// Describes the drawn case for a message.
     std::string text() const;
 
-    /// The level of a factor, of a tensor. What there need not be is there half the times.
+    /// A tensor's level of a factor: the fixed one, or a random one. Half of the time an optional factor is 0 (none).
     int level(Factor factor, int tensor = 0) {
         const int fixed = choice.level[factor];
         const bool is_optional = all_factors[factor].is_optional;
-        if (fixed >= 0 && (tensor == 0 || (is_optional && fixed == 0))) {  // no test fixes those of other tensors
+        if (fixed >= 0 && (tensor == 0 || (is_optional && fixed == 0))) {  // tests fix only the first tensor's levels
             return fixed;
         }
         return is_optional && draw.one_in(2) ? 0 : static_cast<int>(draw.in(0, choice.levels()[factor] - 1));
     }
 };
 
-/// One token of a case's call, as a run of its own.
+/// The arguments of a run of one single token of a case's call.
 struct TokenRun : RunStructs {
     TokenRun(const Case &drawn, std::int64_t batch, std::int64_t token) : RunStructs(drawn.call) {
         const Call &call = drawn.call;
-        if (brought.slots != nullptr && slots.data != nullptr) {  // nothing reads those of caches without heads
+        if (kv_args.slots != nullptr && slots.data != nullptr) {  // without heads no run reads slots.data
             slot_ = slot_of(call, batch, token);
             slots.data = &slot_;
             slots.type = HALYARD_INT64;
@@ -70,7 +70,7 @@ struct TokenRun : RunStructs {
         }
         for (std::int64_t axis = 0; axis < drawn.angles.n_axes(); axis++) {
             to_[axis] = position_of(call.args.positions, axis, batch, token);
-            from_[axis] = position_of(call.brought.from_positions, axis, batch, token);
+            from_[axis] = position_of(call.kv_args.from_positions, axis, batch, token);
         }
         for (const auto &[view, numbers] : {std::pair(&positions, to_), std::pair(&from_positions, from_)}) {
             *view = halyard::positions(numbers, {1, 1});

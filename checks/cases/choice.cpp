@@ -24,7 +24,7 @@ std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels) 
     while (!missing.empty()) {
         Levels best = {};
         int most = -1;
-        for (int attempt = 0; attempt < 40; attempt++) {  // each holds a pair that is missing
+        for (int attempt = 0; attempt < 40; attempt++) {  // each attempt covers at least one missing pair
             auto wanted = missing.begin();
             std::advance(wanted, random.in(0, std::ssize(missing) - 1));
             Levels levels;

@@ -31,7 +31,7 @@ public:
         return choices[in(0, n - 1)];
     }
 
-    bool wild = false;  // whether what it is asked for may be nonsense
+    bool wild = false;  // whether callers may replace drawn fields by nonsense
 
 private:
     oracle::Random *random_ = nullptr;

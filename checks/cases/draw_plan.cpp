@@ -1,4 +1,4 @@
-// The plan of a case: its shape, and the stages of each tensor.
+// Draws the plan of a case: its shape, and the stages of each tensor.
 #include "checks/cases/case.h"
 #include "cuda/cuda_kernels.h"
 
@@ -28,7 +28,7 @@ public:
         const std::int64_t n = draw_.one_in(2) ? 2 : draw_.in(1, HALYARD_MAX_TENSORS);
         call_.plan.n_tensors = static_cast<std::int32_t>(or_else(choice_.n_tensors, n));
         call_.plan.direction = level(of_direction);
-        call_.plan.rerotates = choice_.moves ? 1 : 0;
+        call_.plan.rerotates = choice_.rerotates ? 1 : 0;
         for (int i = 0; i < call_.n(); i++) {
             draw_tensor(i);
         }
@@ -39,7 +39,7 @@ private:
     Draw &draw_;
     const Choice &choice_;
     Call &call_;
-    bool is_half_[HALYARD_MAX_TENSORS] = {};  // of rows of a cache
+    bool has_free_half_[HALYARD_MAX_TENSORS] = {};  // the second half of its cache's rows is free for the next tensor
 
     int level(Factor factor, int tensor = 0) { return drawn_.level(factor, tensor); }
     template <typename T, std::size_t n>
@@ -47,7 +47,7 @@ private:
         return static_cast<std::int32_t>(draw_.one_of(choices));
     }
 
-    /// Of the first tensor.
+    /// Draws head_dim, rotary_dim and rotary_offset of the first tensor.
     void draw_window() {
         static constexpr std::int64_t head_dims[] = {64, 80, 96, 128, 192, 256, 512, 16, 32, 576, 640};
         static_assert(of_kv_path[of_head_dim] == std::size(head_dims) + 1);
@@ -76,8 +76,10 @@ private:
         kv.out_dtype = kernel == nullptr                    ? level(of_out_dtype, i)
                        : kernel->out_dtype == kernel->dtype ? 0
                                                             : static_cast<std::int32_t>(kernel->out_dtype);
-        const bool keeps_turn = kernel != nullptr && !draw_.one_in(i == 0 ? 6 : 3);
-        draw_turn(i, keeps_turn ? choice_.level[of_turn] : kernel != nullptr ? 4 : level(of_turn, i));
+        const bool has_pairing_of_kernel = kernel != nullptr && !draw_.one_in(i == 0 ? 6 : 3);
+        draw_pairing(i, has_pairing_of_kernel ? choice_.level[of_pairing]
+                        : kernel != nullptr   ? 4
+                                              : level(of_pairing, i));
         if (i > 0) {
             const halyard_tensor_desc &first = call_.tensors[0];
             const std::int64_t least = kv.no_rotation != 0 ? 1 : call_.plan.rotary_dim;
@@ -101,11 +103,11 @@ private:
         draw_group_scales(i, false);
     }
 
-    void draw_turn(int i, int turn) {
+    void draw_pairing(int i, int level) {
         halyard_tensor_desc &tensor = call_.tensors[i];
-        const bool crosses = turn == 2 || turn == 3;
-        call_.kv[i].no_rotation = turn == 4 ? 1 : 0;
-        tensor.pairing = turn == 1 || turn == 3 ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
+        const bool crosses = level == 2 || level == 3;
+        call_.kv[i].no_rotation = level == 4 ? 1 : 0;
+        tensor.pairing = level == 1 || level == 3 ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
         tensor.out_pairing = crosses ? HALYARD_PAIRING_HALF + HALYARD_PAIRING_INTERLEAVED - tensor.pairing
                                      : draw_.one_of({0, tensor.pairing});
     }
@@ -130,7 +132,7 @@ private:
         }
     }
 
-    /// A preset that has such heads, any or this one.
+    /// A random preset of quantisation groups that allows this head_dim, or the given preset.
     std::int32_t draw_preset(std::int64_t head_dim, std::int32_t given = 0) {
         std::vector<std::int32_t> fitting;
         for (std::int32_t preset = HALYARD_GROUPS_GGML_Q8_0; preset <= HALYARD_GROUPS_MX; preset++) {
@@ -149,9 +151,9 @@ private:
         const int kind = kernel == nullptr                                               ? level(of_scale, i)
                          : kernel->out_dtype == halyard::Dtype::e4m3 && !draw_.one_in(4) ? 1
                                                                                          : 0;
-        const bool is_dynamic = kind == 3;  // for 8 bits
+        const bool is_dynamic = kind == 3;  // only 8-bit outputs have dynamic scales
         if (kind == 0 || kv.groups != nullptr || kv.from_groups != nullptr ||
-            (is_dynamic && choice_.moves && call_.tensors[i].dtype < HALYARD_E4M3)) {
+            (is_dynamic && choice_.rerotates && call_.tensors[i].dtype < HALYARD_E4M3)) {
             return;
         }
         kv.scale = &call_.scales[i];
@@ -178,7 +180,7 @@ private:
                                          {.unit_offset = maybe, .window = maybe, .layer = yes, .bias = yes},
                                          {.row = yes, .layer = yes, .bias = maybe},
                                          {.window = maybe, .layer = maybe, .bias = maybe, .per_head = yes}};
-        static_assert(of_kv_path[of_norm] == std::size(forms));  // the first is none
+        static_assert(of_kv_path[of_norm] == std::size(forms));  // level 0, no norm, has an unused form
         const auto *const kernel = choice_.kernel;
         const int kind = kernel == nullptr ? level(of_norm, i) : draw_.one_in(3) ? 0 : draw_.one_of({1, 1, 3, 5});
         if (kind == 0) {
@@ -193,7 +195,7 @@ private:
         norm.width = form.row == yes ? HALYARD_NORM_ROW : HALYARD_NORM_HEAD;
         norm.order = level(of_order, i);
         const bool has_weight = is(form.weight) != 0;
-        if (call_.kv[i].from_groups == nullptr && kernel == nullptr) {  // to a dtype
+        if (call_.kv[i].from_groups == nullptr && kernel == nullptr) {  // a quantised input has no dtype to round to
             norm.rounding = level(of_rounding, i) & (has_weight ? 3 : HALYARD_NORM_ROUND_BEFORE_WEIGHT);
         }
         norm.weight_dtype = !has_weight         ? 0
@@ -210,12 +212,12 @@ private:
         }
         std::int64_t *const shape = call_.x[i].shape;
         if (form.row == yes && choice_.shape[2] == 0 && shape[0] * shape[1] <= 6 && draw_.one_in(4)) {
-            const std::int64_t piece = norm.kind == HALYARD_NORM_LAYER ? 4096 : 8192;  // of longer rows
+            const std::int64_t piece = norm.kind == HALYARD_NORM_LAYER ? 4096 : 8192;  // longer rows are split
             shape[2] = piece / head_dim + draw_.in(0, 3);
         }
     }
 
-    /// Of a power of two that divides the head, if there is one: mostly the largest.
+    /// Draws the transform's size: a power of two that divides head_dim, mostly the largest one.
     void draw_hadamard(int i) {
         const bool is_there = level(of_hadamard, i) != 0;
         std::int64_t n = call_.tensors[i].head_dim & -call_.tensors[i].head_dim;
@@ -242,22 +244,22 @@ private:
         }
         const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
         const std::int64_t width = call_.width_of(i, false);
-        const bool fits = kv.groups != nullptr ? layout == packed_v : width % 16 == 0;  // records lie in one piece
+        const bool fits = kv.groups != nullptr ? layout == packed_v : width % 16 == 0;  // tiles cannot split a record
         const bool is_row_major = layout <= hnd;
-        is_half_[i] = layout == packed_v && fits;
+        has_free_half_[i] = layout == packed_v && fits;
         const std::int64_t unit = choice_.on_device ? choice_.step / bytes_of(call_.out_dtype(i)) : 1;
-        const std::int64_t gap = layout == rows && call_.is_dynamic(i) ? 8 - width % 4  // which its scale lies in
+        const std::int64_t gap = layout == rows && call_.is_dynamic(i) ? 8 - width % 4  // holds the head's scale
                                  : is_row_major && draw_.one_in(2)     ? draw_.in(1, 2) * unit
                                                                        : 0;
         describe_layout(is_row_major || fits ? layout : hnd, drawn_.n_slots / bs, bs,
                         std::max<std::int64_t>(call_.x[i].shape[2], 1), (width + unit - 1) / unit * unit + gap, cache);
         if (choice_.on_device && cache.block_size == 0) {
-            cache.stride_block = 0;  // a device wants it to be aligned, too
+            cache.stride_block = 0;  // a device checks its alignment even though there is one block
         }
-        if (is_row_major && cache.block_size != 0 && draw_.one_in(3)) {  // with those of another cache in between
+        if (is_row_major && cache.block_size != 0 && draw_.one_in(3)) {  // another cache's blocks lie in between
             cache.stride_block = 2 * cache.stride_block + unit;
         }
-        if (!choice_.on_device && draw_.one_in(6)) {  // backwards
+        if (!choice_.on_device && draw_.one_in(6)) {
             cache.stride_block *= -1;
             cache.stride_head *= -1;
         }
@@ -265,11 +267,11 @@ private:
 
     static void describe_layout(int layout, std::int64_t n_pages, std::int64_t bs, std::int64_t H, std::int64_t D,
                                 halyard_cache_desc &cache) {
-        const std::int64_t x = D % 128 == 0 ? 64 : 8;  // few, or so many that kernels write them where they belong
+        const std::int64_t x = D % 128 == 0 ? 64 : 8;  // kernels write tiles of 64 elements in place, copy tiles of 8
         const std::int64_t xv = 8, width = layout == packed_v ? 2 * D : D;
         cache.n_slots = n_pages * bs;
         cache.block_size = layout == rows ? 0 : bs;
-        cache.stride_block = layout == rows ? 12345 : H * bs * width;  // of rows there is one block
+        cache.stride_block = layout == rows ? 12345 : H * bs * width;  // of `rows`' one block: unused
         cache.stride_head = layout <= nhd ? D : bs * width;
         using Six = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
         const Six tiles[] = {{},
@@ -287,14 +289,15 @@ private:
                  cache.stride_tile_elements, cache.stride_element) = tiles[layout];
     }
 
-    /// Whether a tensor takes the other half of the rows that the one before has packed.
+    /// Whether a tensor is stored in the free half of the cache rows of the tensor before it.
     bool follows_packed(int i) const {
         const auto is_simple = [&](int k) { return call_.kv[k].groups == nullptr && !call_.is_dynamic(k); };
-        return i > 0 && is_half_[i - 1] && is_simple(i) && is_simple(i - 1) && !choice_.moves &&
+        return i > 0 && has_free_half_[i - 1] && is_simple(i) && is_simple(i - 1) && !choice_.rerotates &&
                call_.tensors[i].head_dim == call_.tensors[i - 1].head_dim;
     }
 
-    /// Strides of scales that lie apart: dense without any, by token or by head, or behind each block's records.
+    /// Draws the strides of group scales outside of the records: none (dense), tokens or heads outermost, or scales
+    /// after the records of each cache block.
     void draw_group_scales(int i, bool is_input) {
         if (call_.groups_of(i, is_input) == nullptr || (is_input && call_.plan.rerotates != 0) || draw_.one_in(3) ||
             !call_.record_of(i, is_input).scales_apart) {
@@ -332,7 +335,7 @@ Case::Case(Draw &from, const Choice &fixed) : Case(from, fixed, InSteps()) {
 std::string Case::create_angles() {
     const std::string refused = angles.create(call.plan.rerotates != 0);
     call.args.angles = angles.source().get();
-    call.brought.from_angles = call.plan.rerotates != 0 ? angles.get_from() : nullptr;
+    call.kv_args.from_angles = call.plan.rerotates != 0 ? angles.get_from() : nullptr;
     return refused;
 }
 

@@ -1,4 +1,4 @@
-// What a case's run brings: views, stages, slots and positions, and what all of these hold.
+// Draws the run of a case: tensors, stages, slots and positions, and the contents of their memory.
 #include "checks/cases/case.h"
 
 #include <cmath>
@@ -18,7 +18,7 @@ public:
         contents_ = oracle::Random(static_cast<std::uint64_t>(draw_.in(0, draw_.is_fuzzed() ? 255 : INT32_MAX)));
         strides_ = drawn_.level(of_strides);
         positions_ = drawn_.level(of_positions);
-        drawn_.are_numbers = drawn_.level(of_values) == 0;
+        drawn_.are_inputs_finite = drawn_.level(of_values) == 0;
         const oracle::Values kinds[] = {oracle::Values::ordinary, oracle::Values::any_bits, oracle::Values::special,
                                         oracle::Values::short_mantissa};
         values_ = draw_.one_of(kinds);
@@ -34,7 +34,7 @@ public:
         const bool is_by_token = kind == Angles::by_token && call_.n_batch() * n_tokens_ > 0;
         angles_.draw(draw_, choice_, call_, kind == Angles::by_token && !is_by_token ? Angles::table : kind,
                      drawn_.level(of_axes), memory_);
-        angles_.from = static_cast<Angles::From>(moves_ ? drawn_.level(of_from) : 0);
+        angles_.from = static_cast<Angles::From>(rerotates_ ? drawn_.level(of_from) : 0);
         if (!is_by_token) {
             draw_positions();
         }
@@ -46,9 +46,9 @@ public:
             fill_stages(i);
             fill_input(i);
         }
-        const halyard_kv_args &brought = call_.brought;
-        const bool brings = brought.stages != nullptr || brought.slots != nullptr || brought.from_positions != nullptr;
-        call_.args.kv = brings ? &brought : nullptr;
+        const halyard_kv_args &kv_args = call_.kv_args;
+        const bool is_used = kv_args.stages != nullptr || kv_args.slots != nullptr || kv_args.from_positions != nullptr;
+        call_.args.kv = is_used ? &kv_args : nullptr;
         drawn_.before = memory_.image();
     }
 
@@ -59,14 +59,14 @@ private:
     Call &call_;
     Angles &angles_;
     Memory &memory_;
-    const bool moves_ = call_.plan.rerotates != 0;
+    const bool rerotates_ = call_.plan.rerotates != 0;
     const std::int64_t n_tokens_ = call_.n_tokens();
-    oracle::Random contents_{0};  // of memory
+    oracle::Random contents_{0};  // for the contents of memory
     int strides_ = 0, positions_ = 0;
     bool are_packed_ = false;
     oracle::Values values_ = oracle::Values::ordinary;
 
-    // ---- Views ----
+    // ---- Tensors ----
 
     void draw_view(int i) {
         const halyard_kv_desc &kv = call_.kv[i];
@@ -76,18 +76,19 @@ private:
         y.shape[3] = call_.width_of(i, false);
         x.dtype = call_.in_dtype(i);
         y.dtype = call_.out_dtype(i);
-        const bool could_be = kv.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
-                              (kv.no_rotation != 0 || call_.out_pairing(i) == call_.tensors[i].pairing);
-        drawn_.in_place[i] = could_be && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
+        const bool can_be_in_place =
+            kv.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
+            (kv.no_rotation != 0 || call_.out_pairing(i) == call_.tensors[i].pairing);
+        drawn_.in_place[i] = can_be_in_place && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
         draw_strides(x, !drawn_.in_place[i]);
         draw_strides(y, false);
     }
 
-    /// From the innermost dimension outwards.
+    /// Draws a tensor's strides, from the innermost dimension outwards.
     void draw_strides(halyard_tensor &tensor, bool is_input) {
         enum { dense, packed, by_head, gaps, any };
         const std::int64_t unit = std::max<std::int64_t>(choice_.step / bytes_of(tensor.dtype), 1);
-        const bool is_record = tensor.dtype == HALYARD_UINT8;  // whose bytes lie one behind the other
+        const bool is_record = tensor.dtype == HALYARD_UINT8;  // a record's bytes are contiguous
         const bool ends_dense = choice_.on_device || is_record;
         int order[] = {3, 2, 1, 0};
         if (strides_ == by_head || (strides_ >= gaps && draw_.one_in(2))) {
@@ -114,12 +115,13 @@ private:
         }
     }
 
-    /// Lays all inputs into one array, token by token, where they are alike.
+    /// Packs all inputs into one array of rows [all heads, head_dim], one row per token, like a fused QKV
+    /// projection. Their dtypes and head sizes must be equal.
     void pack_inputs() {
         halyard_tensor &first = call_.x[0];
         const auto is_alike = [&](const auto &x) { return x.dtype == first.dtype && x.shape[3] == first.shape[3]; };
         are_packed_ = strides_ == 1 && call_.n() > 1 && std::all_of(call_.x, call_.x + call_.n(), is_alike) &&
-                      !moves_ && first.shape[3] <= 1024;
+                      !rerotates_ && first.shape[3] <= 1024;
         const std::int64_t heads = std::accumulate(call_.x, call_.x + call_.n(), std::int64_t{0},
                                                    [](std::int64_t n, const auto &x) { return n + x.shape[2]; });
         for (int i = 0; i < call_.n() && are_packed_; i++) {
@@ -130,7 +132,7 @@ private:
     }
 
     void place_tensors() {
-        const bool is_apart = draw_.one_in(2), is_mixed = !choice_.on_device && draw_.one_in(2);
+        const bool has_own_regions = draw_.one_in(2), is_mixed = !choice_.on_device && draw_.one_in(2);
         const std::size_t inputs = memory_.new_region(), outputs = is_mixed ? inputs : memory_.new_region();
         const std::size_t weights = memory_.new_region();
         std::int64_t heads = 0;
@@ -147,7 +149,7 @@ private:
                 halyard_tensor all = x;
                 all.shape[2] = x.strides[1] / x.shape[3];
                 memory_.add(x.data, inputs, extent_of(all), step_of(x), gap());
-            } else if (!moves_ || !is_cached) {
+            } else if (!rerotates_ || !is_cached) {
                 memory_.add(x.data, drawn_.in_place[i] ? outputs : inputs, extent_of(x), step_of(x), gap());
             }
             heads += x.shape[2];
@@ -155,9 +157,10 @@ private:
                 std::copy(x.strides, x.strides + 4, y.strides);
                 memory_.add_beside(y.data, x.data, 0);
             } else if (!is_cached) {
-                memory_.add(y.data, is_apart ? memory_.new_region() : outputs, extent_of(y), step_of(y), gap());
+                memory_.add(y.data, has_own_regions ? memory_.new_region() : outputs, extent_of(y), step_of(y), gap());
             }
-            add_stages(i, is_apart ? memory_.new_region() : outputs, is_apart ? memory_.new_region() : weights);
+            add_stages(i, has_own_regions ? memory_.new_region() : outputs,
+                       has_own_regions ? memory_.new_region() : weights);
         }
     }
 
@@ -174,9 +177,9 @@ private:
                 const std::int64_t bytes = bytes_of(norm.weight_dtype);
                 Extent extent(bytes, stages.n_weights);
                 const std::int64_t step = choice_.on_device ? choice_.step
-                                          : draw_.one_in(2) ? bytes  // then floats are read where they lie
+                                          : draw_.one_in(2) ? bytes  // aligned f32 weights are not copied
                                                             : 1;
-                extent.low -= std::max(step, bytes) * draw_.in(0, 3);  // what lies in front
+                extent.low -= std::max(step, bytes) * draw_.in(0, 3);  // unused elements in front
                 memory_.add(array, weights, extent, step, step == 1 ? draw_.in(0, 3) : 0);
             };
             add(stages.weight);
@@ -184,11 +187,11 @@ private:
                 add(stages.bias);
             }
         }
-        const std::int64_t row = halyard::detail::multiply(head_dim, bytes_of(call_.out_dtype(i)));  // of any head_dim
+        const std::int64_t row = halyard::detail::multiply(head_dim, bytes_of(call_.out_dtype(i)));  // may overflow
         if (drawn_.is_packed[i]) {
             memory_.add_beside(stages.cache, call_.stages[i - 1].cache, row);
         } else if (kv.cache != nullptr) {
-            Extent extent = extent_of_cache(call_, i);  // and behind that of the last slot
+            Extent extent = extent_of_cache(call_, i);  // plus what follows the last slot's elements
             extent.high += drawn_.page_scales[i] != 0                     ? kv.cache->stride_block
                            : i + 1 < call_.n() && drawn_.is_packed[i + 1] ? row
                            : has_scales_in_gaps(i)                        ? 8
@@ -208,16 +211,16 @@ private:
         const bool has_group_scales = add_group_scales(i);
         if (kv.norm != nullptr || kv.scale != nullptr || kv.cache != nullptr || kv.position_scales != 0 ||
             has_group_scales || draw_.one_in(4)) {
-            call_.brought.stages = call_.stages;
+            call_.kv_args.stages = call_.stages;
         }
     }
 
-    /// Returns whether there are any.
+    /// Returns whether the tensor has group scales outside of its records.
     bool add_group_scales(int i) {
         halyard_stages &stages = call_.stages[i];
         bool has_group_scales = false;
         for (const bool is_input : {false, true}) {
-            if ((is_input && moves_) || call_.groups_of(i, is_input) == nullptr ||
+            if ((is_input && rerotates_) || call_.groups_of(i, is_input) == nullptr ||
                 !call_.record_of(i, is_input).scales_apart) {
                 continue;
             }
@@ -234,13 +237,13 @@ private:
         return has_group_scales;
     }
 
-    /// Whether the scale of each head lies behind its elements.
+    /// Whether each head's dynamic scale lies in the cache, after the head's elements.
     bool has_scales_in_gaps(int i) const {
         return call_.is_dynamic(i) && call_.kv[i].cache != nullptr && call_.caches[i].block_size == 0 &&
                call_.caches[i].stride_head > 0;
     }
 
-    /// With gaps; by slot heads first.
+    /// Adds dynamic scales with gaps. In a cache the innermost dimension is heads or slots.
     void add_dynamic_scales(int i) {
         halyard_stages &stages = call_.stages[i];
         const std::int64_t heads = call_.x[i].shape[2];
@@ -257,7 +260,7 @@ private:
         memory_.add(stages.scales_out, memory_.new_region(), extent_of_scales_out(call_, i), 4, 4 * draw_.in(0, 2));
     }
 
-    /// With gaps, forwards or backwards; shared by heads, or by everything.
+    /// Adds scales by position: one scale, one per token, or one per token and head. Strides have gaps and either sign.
     void add_position_scales(int i) {
         std::int64_t(&strides)[3] = call_.stages[i].stride_position_scales;
         if (drawn_.position_scales[i] > 1) {
@@ -271,7 +274,7 @@ private:
                     draw_.in(0, 3));
     }
 
-    // ---- What they hold ----
+    // ---- Contents ----
 
     void fill_stages(int i) {
         halyard_stages &stages = call_.stages[i];
@@ -287,7 +290,7 @@ private:
         }
         if (stages.position_scales == nullptr ||
             !memory_.holds(stages.position_scales, extent_of_position_scales(call_, i))) {
-            return;  // a fuzzer has it, with no memory behind it
+            return;  // a fuzzer has replaced the pointer or the shape
         }
         for_each_head(call_, i, [&](const Head &at) {
             static constexpr float special[] = {0.0f, -1.5f, 0x1p-20f};
@@ -298,20 +301,20 @@ private:
     float half_a_unit() { return 0.5f * static_cast<float>(contents_.unit()); }
     float scale() { return 0.03f + 0.02f * static_cast<float>(contents_.unit()); }
 
-    /// Finite numbers as activations are, but where any values will do.
+    /// Fills tensor i's input: with finite numbers as large as activations, or with any values if the case allows them.
     void fill_input(int i) {
         const std::int32_t dtype = call_.in_dtype(i);
-        const bool is_cached = moves_ && call_.kv[i].cache != nullptr;
+        const bool is_cached = rerotates_ && call_.kv[i].cache != nullptr;
         const halyard_stages &stages = call_.stages[i];
         const bool has_scales_apart = call_.groups_of(i, true) != nullptr && call_.record_of(i, true).scales_apart;
         if (call_.tensors[i].head_dim > 1 << 20 ||
             !memory_.holds(is_cached ? stages.cache : call_.x[i].data,
                            is_cached ? extent_of_cache(call_, i) : extent_of(call_.x[i])) ||
-            (has_scales_apart && !memory_.holds(moves_ ? stages.group_scales : stages.from_group_scales,
+            (has_scales_apart && !memory_.holds(rerotates_ ? stages.group_scales : stages.from_group_scales,
                                                 extent_of_group_scales(call_, i, true)))) {
-            return;  // a fuzzer has it, with no memory behind it
+            return;  // a fuzzer has replaced the pointer or the shape
         }
-        // Norms are of numbers near 0 and far from it.
+        // Norms must work for inputs around 0 and for inputs with a large mean.
         const float size = std::ldexp(4.0f, static_cast<int>(contents_.one_in(3) ? contents_.in(-12, 8) : 0));
         const float around = contents_.one_in(3) ? contents_.one_of({1.0f, -100.0f, 1000.0f}) : 0.0f;
         for_each_head(call_, i, [&](const Head &at) {
@@ -322,33 +325,33 @@ private:
                 fill_record(i, at);
                 return;
             }
-            if (!drawn_.are_numbers && call_.groups_of(i, false) != nullptr) {
-                fill_hard(i, at);
+            if (!drawn_.are_inputs_finite && call_.groups_of(i, false) != nullptr) {
+                fill_edge_values(i, at);
                 return;
             }
             for (std::int64_t d = 0; d < call_.tensors[i].head_dim; d++) {
                 char *const element = place_of_input(call_, i, at, d);
-                if (dtype <= HALYARD_BF16 && drawn_.are_numbers) {
+                if (dtype <= HALYARD_BF16 && drawn_.are_inputs_finite) {
                     write_real(dtype, element, around + size * static_cast<float>(contents_.unit()));
                 } else if (dtype <= HALYARD_BF16) {
                     oracle::write_word(dtype, element, oracle::random_word(contents_, dtype, values_));
                 } else {
                     do {
                         *element = static_cast<char>(contents_.bits());
-                    } while (drawn_.are_numbers && !std::isfinite(read_real(dtype, element)));
+                    } while (drawn_.are_inputs_finite && !std::isfinite(read_real(dtype, element)));
                 }
             }
-            if (moves_ && call_.is_dynamic(i)) {  // is read first
+            if (rerotates_ && call_.is_dynamic(i)) {  // a re-rotation reads the old scale
                 write_real(HALYARD_F32, place_of_scale(call_, i, at), scale());
             }
         });
     }
 
-    /// What stands for ordinary numbers, or any bytes: those that memory is filled with. Of keys that move, scales and
-    /// zero points have to be finite.
+    /// Fills an input record: with encoded numbers, with random data bytes, or (keeping the random contents of memory)
+    /// with any bytes. Re-rotated records must have finite scales and zero points.
     void fill_record(int i, const Head &at) {
         const oracle::Record record = call_.record_of(i, true);
-        if (!drawn_.are_numbers && !moves_) {
+        if (!drawn_.are_inputs_finite && !rerotates_) {
             return;
         }
         std::vector<float> head;
@@ -359,15 +362,15 @@ private:
         char *const bytes = place_of_input(call_, i, at, 0);
         char *const scales = record.scales_apart ? place_of_group_scales(call_, i, at, true) : nullptr;
         oracle::encode(record, head.data(), bytes, scales);
-        for (std::int64_t g = 0; !drawn_.are_numbers && g < record.n_groups(); g++) {
+        for (std::int64_t g = 0; !drawn_.are_inputs_finite && g < record.n_groups(); g++) {
             char *const data = bytes + record.data_offset + g * record.data_stride;
             std::generate(data, data + record.data_bytes(), [&] { return static_cast<char>(contents_.bits()); });
         }
     }
 
-    /// What is hard to make records of: groups of zeros, of one element, of ties where the greatest is 127, of
-    /// subnormal numbers, of the ends, of what is not finite, and of any bits.
-    void fill_hard(int i, const Head &at) {
+    /// Fills a head with values that are hard to quantise: groups of zeros, of a single nonzero element, of ties with
+    /// 127 as the largest, of subnormal, very large or non-finite numbers, and of any bits.
+    void fill_edge_values(int i, const Head &at) {
         static constexpr float specials[] = {NAN,   INFINITY,  -INFINITY,  0.0f,
                                              -0.0f, 0x1p-149f, -0x1p-126f, 127 * 65504.0f};
         const std::int64_t n = call_.record_of(i, false).group, head_dim = call_.tensors[i].head_dim;
@@ -408,13 +411,14 @@ private:
             slots.scratch_bytes = (drawn_.n_slots + 7) / 8;
             memory_.add(slots.scratch, memory_.new_region(), Extent(1, slots.scratch_bytes), 1);
         }
-        call_.brought.slots = &slots;
+        call_.kv_args.slots = &slots;
     }
 
-    /// In order or not, with gaps, some tokens without one, and some doubled where that is allowed.
+    /// Writes the slots: ascending or in any order, -1 for some tokens, duplicates if the policy allows them, and some
+    /// out of range if choice_.has_bad.
     void fill_slots() {
         const halyard_slots &slots = call_.slots;
-        if (call_.brought.slots == nullptr) {
+        if (call_.kv_args.slots == nullptr) {
             return;
         }
         const bool are_ranges = slots.consecutive != 0;
@@ -425,7 +429,7 @@ private:
         std::vector<std::int64_t> used;
         for (std::int64_t i = 0; i < n; i += are_ranges ? n_tokens_ : 1) {
             std::int64_t slot = are_ranges || (are_in_order && !draw_.one_in(12)) ? skip + i : draw_.in(0, n_slots - 1);
-            const bool is_doubled =  // a device keeps any of two
+            const bool is_doubled =  // not on a device, which may keep either of two tokens in one slot
                 draw_.one_in(may_be_doubled ? 3 : 40) && (may_be_doubled || (choice_.has_bad && !choice_.on_device));
             while (!are_ranges && !is_doubled && std::count(used.begin(), used.end(), slot) != 0) {
                 slot = (slot + 1) % n_slots;
@@ -441,40 +445,41 @@ private:
 
     // ---- Positions ----
 
-    /// Of keys that move, where they go and where they come from.
+    /// Draws the run's positions and, for a re-rotation, the positions that keys were stored with.
     void draw_positions() {
         halyard_run_args &args = call_.args;
         args.n_tensors = draw_.one_in(2) ? call_.plan.n_tensors : 0;
-        args.bad_position = moves_ ? 0 : static_cast<std::int32_t>(draw_.in(0, 2));
-        const bool may_be_absent = !moves_ && angles_.first <= 0 && angles_.last >= n_tokens_ &&
+        args.bad_position = rerotates_ ? 0 : static_cast<std::int32_t>(draw_.in(0, 2));
+        const bool may_be_absent = !rerotates_ && angles_.first <= 0 && angles_.last >= n_tokens_ &&
                                    (call_.n_batch() == 1 || (n_tokens_ != 1 && !angles_.is_given()));
         if (!may_be_absent || !draw_.one_in(6)) {
             draw_form(call_.positions);
             args.positions = &call_.positions;
         }
-        if (moves_) {
+        if (rerotates_) {
             draw_form(call_.from_positions);
-            call_.brought.from_positions = &call_.from_positions;
+            call_.kv_args.from_positions = &call_.from_positions;
         }
     }
 
-    /// int32 or int64, of each token or starts, of each batch row or shared, strided, on as many axes as angles have.
+    /// Draws how positions are passed: int32 or int64, one per token or consecutive from a start, one row per batch row
+    /// or a shared row, strides, and the number of axes.
     void draw_form(halyard_positions &view) {
         const bool are_far_apart = angles_.last - std::int64_t{angles_.first} > n_tokens_;
         const std::int64_t bytes = draw_.one_in(2) ? 8 : 4;
         view.type = bytes == 8 ? HALYARD_INT64 : HALYARD_INT32;
-        view.consecutive = (moves_ ? positions_ < 2 : are_far_apart) && draw_.one_in(4) ? 1 : 0;
+        view.consecutive = (rerotates_ ? positions_ < 2 : are_far_apart) && draw_.one_in(4) ? 1 : 0;
         view.shape[0] = draw_.one_in(2) ? call_.n_batch() : 1;
         view.shape[1] = view.consecutive != 0 ? 1 : n_tokens_;
         view.strides[1] = draw_.in(1, 2);
         view.strides[0] = view.shape[1] * view.strides[1] + draw_.in(0, 2);
-        const bool are_equal = angles_.n_axes() > 1 && draw_.one_in(4);  // on all axes
+        const bool are_equal = angles_.n_axes() > 1 && draw_.one_in(4);  // all axes share the positions
         view.n_axes = are_equal ? draw_.in(0, 1) : angles_.n_axes();
         view.stride_axis = view.shape[0] * view.strides[0] + draw_.in(0, 2);
         if (view.consecutive == 0 && draw_.one_in(4)) {
             view.strides[1] *= -1;
         }
-        if (moves_ && positions_ == 0 && &view == &call_.from_positions) {  // so that differences can be alike
+        if (rerotates_ && positions_ == 0 && &view == &call_.from_positions) {  // fixed differences need equal forms
             view = call_.positions;
         }
         memory_.add(view.data, memory_.new_region(), extent_of(view), choice_.on_device ? bytes : 1,
@@ -482,10 +487,10 @@ private:
     }
 
     void fill_positions() {
-        for (const halyard_positions *view : {call_.args.positions, call_.brought.from_positions}) {
+        for (const halyard_positions *view : {call_.args.positions, call_.kv_args.from_positions}) {
             const std::int64_t n_axes = view != nullptr ? std::max<std::int64_t>(view->n_axes, 1) : 0;
             const std::int64_t n = n_axes == 0 ? 0 : n_axes * view->shape[0] * view->shape[1];
-            const std::int64_t how = choice_.has_bad ? draw_.in(0, 2) : 0;  // none is bad, a single one, or many are
+            const std::int64_t how = choice_.has_bad ? draw_.in(0, 2) : 0;  // 0: none is bad, 1: one is, 2: many are
             const std::int64_t lone = how == 1 && n > 0 ? draw_.in(0, n - 1) : -1;
             for (std::int64_t i = 0; i < n; i++) {
                 const std::int64_t t = i % view->shape[1], b = i / view->shape[1] % view->shape[0];
@@ -493,14 +498,14 @@ private:
                 const bool is_bad =
                     i == lone || (how == 2 && draw_.one_in(5)) || (draw_.one_in(2) && is_padding(*view, b, t));
                 const std::int64_t position = is_bad    ? bad_position(view->type)
-                                              : !moves_ ? good_position()
+                                              : !rerotates_ ? good_position()
                                                         : moved_position(view, axis, b, t);
                 write_number(view->type, place_of_number(*view, axis, b, t), position);
             }
         }
     }
 
-    /// Whether no tensor writes any token that has this position.
+    /// Whether no tensor writes any token that reads the position of token t of batch row b.
     bool is_padding(const halyard_positions &view, std::int64_t b, std::int64_t t) const {
         const char *const place = place_of_number(view, 0, b, t);
         return !any_token(call_, [&](std::int64_t batch, std::int64_t token) {
@@ -508,7 +513,8 @@ private:
         });
     }
 
-    /// One that keys go to or come from: near, so that differences can be alike, or anywhere.
+    /// A position of re-rotated keys, new or old: by level 0 old ones differ from new ones by a fixed amount per axis,
+    /// by level 1 positions are small, by level 2 special values, by level 3 any int32.
     std::int64_t moved_position(const halyard_positions *view, std::int64_t axis, std::int64_t b, std::int64_t t) {
         static constexpr std::int64_t differences[HALYARD_MAX_AXES] = {-1000, 7, 123456, -8};
         static constexpr std::int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};
@@ -521,7 +527,7 @@ private:
                                  : static_cast<std::int32_t>(draw_.bits());
     }
 
-    /// One that is covered, often at an end.
+    /// A position that the angle source covers, often near an end of its range.
     std::int64_t good_position() {
         const bool is_one = call_.positions.consecutive == 0;
         const std::int64_t first = angles_.first, last = angles_.last - (is_one ? 0 : n_tokens_);
@@ -530,7 +536,7 @@ private:
                                  : draw_.in(std::max(first, last - 1), last);
     }
 
-    /// One that is not covered.
+    /// A position that the angle source does not cover.
     std::int64_t bad_position(std::int32_t type) {
         const std::int64_t first = angles_.first, last = angles_.last;
         const std::int64_t narrow[] = {first - 1, last + 1, INT32_MIN, INT32_MAX};
@@ -549,7 +555,7 @@ void Case::draw_run() { RunDrawer(*this).draw(); }
 // ---- What is refused -----------------------------------------------------------------------------------------------
 
 bool Case::has_bad_slot(std::int64_t batch, std::int64_t token) const {
-    const std::int64_t slot = call.brought.slots != nullptr ? slot_of(call, batch, token) : -1;
+    const std::int64_t slot = call.kv_args.slots != nullptr ? slot_of(call, batch, token) : -1;
     return slot < -1 || slot >= n_slots;
 }
 
@@ -569,14 +575,14 @@ bool Case::is_written(std::int64_t batch, std::int64_t token) const {
     return false;
 }
 
-/// One of a token that is written, and that angles do not cover; keys may move between all positions of 32 bits.
+/// Whether a written token has a position that the angle source does not cover. Re-rotations accept every int32.
 bool Case::has_bad_position(std::int64_t batch, std::int64_t token) const {
-    const bool moves = call.plan.rerotates != 0,
+    const bool rerotates = call.plan.rerotates != 0,
                are_read = call.rotates() && angles.desc.by_token == 0 && is_written(batch, token);
     for (std::int64_t axis = 0; axis < angles.n_axes() && are_read; axis++) {
         const std::int64_t to = position_of(call.args.positions, axis, batch, token);
-        const std::int64_t from = moves ? position_of(call.brought.from_positions, axis, batch, token) : 0;
-        if (moves ? to != static_cast<std::int32_t>(to) || from != static_cast<std::int32_t>(from)
+        const std::int64_t from = rerotates ? position_of(call.kv_args.from_positions, axis, batch, token) : 0;
+        if (rerotates ? to != static_cast<std::int32_t>(to) || from != static_cast<std::int32_t>(from)
                   : !angles.is_covered(to)) {
             return true;
         }
@@ -586,7 +592,7 @@ bool Case::has_bad_position(std::int64_t batch, std::int64_t token) const {
 
 bool Case::is_refused() const {
     return any_token(call, [&](std::int64_t b, std::int64_t t) {
-        const bool is_doubled = call.brought.slots != nullptr && call.slots.policy == HALYARD_SLOTS_CHECK &&
+        const bool is_doubled = call.kv_args.slots != nullptr && call.slots.policy == HALYARD_SLOTS_CHECK &&
                                 slot_of(call, b, t) >= 0 && !is_kept(b, t);
         return is_doubled || has_bad_slot(b, t) ||
                (call.args.bad_position == HALYARD_BAD_POSITION_ERROR && has_bad_position(b, t));

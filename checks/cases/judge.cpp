@@ -1,4 +1,4 @@
-// What is right of all that a case's run has left.
+// Judges the memory that a case's run left: Case::fault, Case::difference and Case::text.
 #include "checks/cases/case.h"
 #include "checks/cases/kv_oracle.h"
 #include "checks/fields.h"
@@ -20,7 +20,8 @@ namespace {
     throw std::runtime_error(text.str());
 }
 
-/// Whether long double has fewer digits than its type says: valgrind computes it as double, which is no oracle.
+/// Whether long double has less precision than its type promises: valgrind computes it as double, which is too coarse
+/// for an oracle.
 bool is_coarse() {
     const volatile long double one = 1, least = std::numeric_limits<long double>::epsilon();
     return one + least == one;
@@ -43,7 +44,7 @@ public:
         });
     }
 
-    /// Whether nothing was written but outputs and scratch.
+    /// Throws if anything but outputs and scratch was written.
     void check_rest() const {
         Images expected = drawn_.before;
         for_each_output(call_, [&](const char *at, std::int32_t dtype) {
@@ -65,12 +66,12 @@ private:
         const bool is_exact = drawn_.angles.desc.reference == HALYARD_REFERENCE_EXACT || call_.kv[i].no_rotation != 0;
         if (call_.groups_of(i, false) != nullptr) {
             check_records(i, b, t);
-        } else if ((drawn_.are_numbers || call_.takes_any_number(i)) && is_exact && !is_coarse()) {
+        } else if ((drawn_.are_inputs_finite || call_.takes_any_number(i)) && is_exact && !is_coarse()) {
             check_bounds(i, b, t);
         }
     }
 
-    /// The scale of a head, if there is one.
+    /// The quantisation scale of a head, if it has one.
     std::optional<float> scale_in(const Images &images, int i, const Head &at) const {
         if (call_.is_dynamic(i)) {
             return read_real(HALYARD_F32, memory_.in(images, place_of_scale(call_, i, at)));
@@ -83,7 +84,7 @@ private:
 
     // ---- Records ----
 
-    /// A plan of a tensor whose records are left as f32.
+    /// A plan that does everything of tensor i's KV path but quantise: it returns f32 in place of records.
     halyard::plan plan_of_floats(int i) const {
         halyard_tensor_desc desc = call_.tensors[i];
         halyard_kv_desc kv = call_.kv[i];
@@ -98,7 +99,7 @@ private:
         return model::make_plan(plan);
     }
 
-    /// What a token's records are made from, [heads, head_dim]: a run of its own leaves it there.
+    /// The floats that a token's records are encoded from, [heads, head_dim]: the result of a run of plan_of_floats_.
     std::vector<float> floats_of(int i, std::int64_t b, std::int64_t t) const {
         TokenRun run(drawn_, b, t);
         const std::int64_t heads = call_.x[i].shape[2], head_dim = call_.tensors[i].head_dim;
@@ -114,9 +115,9 @@ private:
         run.stages[0] = run.stages[i];
         run.stages[0].cache = run.stages[0].group_scales = nullptr;
         run.stages[0].from_group_scales = nullptr;
-        run.brought.stages = run.stages;
-        run.brought.slots = nullptr;
-        run.args.kv = &run.brought;
+        run.kv_args.stages = run.stages;
+        run.kv_args.slots = nullptr;
+        run.args.kv = &run.kv_args;
         run.args.n_tensors = 1;
         run.args.executor = nullptr;
         WatchedError error;
@@ -136,13 +137,13 @@ private:
             char *const scales = record.scales_apart ? place_of_group_scales(call_, i, at, false) : nullptr;
             oracle::encode(record, floats.data() + head * record.head_dim, bytes, scales);
             for (const oracle::Place &place : places_of(record)) {
-                char *const first = (place.is_apart ? scales : bytes) + place.offset;
+                char *const first = (place.in_scales ? scales : bytes) + place.offset;
                 for (std::int64_t byte = 0; byte < place.bytes; byte += bytes_of(place.dtype)) {
                     const std::uint32_t word = oracle::read_word(place.dtype, memory_.in(after_, first + byte)),
                                         wanted = oracle::read_word(place.dtype, first + byte);
                     if (!are_equal(place.dtype, word, wanted)) {
                         fail(i, at, place.offset + byte, std::hex, "the byte of its ",
-                             place.is_apart ? "scales" : "record", " is ", word, ", not ", wanted);
+                             place.in_scales ? "scales" : "record", " is ", word, ", not ", wanted);
                     }
                 }
             }
@@ -151,7 +152,7 @@ private:
 
     // ---- Bounds ----
 
-    /// What a token's heads of the input held before the run.
+    /// A token's input before the run, decoded or scaled to floats, [heads, head_dim].
     std::vector<long double> read_token(int i, std::int64_t b, std::int64_t t) const {
         std::vector<long double> token;
         for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
@@ -205,7 +206,7 @@ private:
         }
     }
 
-    /// Of the head's greatest value, which is off by no more than the worst of its values may be.
+    /// Checks a dynamic scale: the head's largest magnitude, which may be off by `bound`, over the dtype's largest.
     void check_scale(int i, const Head &at, const std::vector<long double> &head, long double bound,
                      float scale) const {
         long double greatest = 0;
@@ -213,7 +214,7 @@ private:
             greatest = std::max(greatest, std::fabs(value));
         }
         const long double most = oracle::greatest(call_.out_dtype(i)), exact = greatest / most;
-        const bool is_too_small = (greatest - bound) / most < 0x1p-126L;  // for a normal scale, so that it is 1
+        const bool is_too_small = (greatest - bound) / most < 0x1p-126L;  // a subnormal scale is replaced by 1
         if (std::fabs(scale - exact) > bound / most + exact * 0x1p-23L && !(is_too_small && scale == 1.0f)) {
             fail(i, at, 0, "the scale is ", scale, ", not ", exact);
         }

@@ -11,13 +11,13 @@ namespace {
 
 constexpr long double eps = 0x1p-23L;
 
-struct State {
+struct TokenValues {
     std::vector<long double> value;
-    std::vector<long double> length;  // of the element's pair, which errors are relative to
-    std::vector<long double> extra;   // the error of roundings to 16 bits
+    std::vector<long double> length;  // hypot of the element's pair, to which errors are relative
+    std::vector<long double> extra;   // further absolute errors, such as those of roundings to 16 bits
 };
 
-void norm(const Call &call, int i, State &state) {
+void norm(const Call &call, int i, TokenValues &state) {
     const halyard_norm_desc &norm = *call.kv[i].norm;
     const bool is_layer = norm.kind == HALYARD_NORM_LAYER, is_after = norm.order == HALYARD_NORM_AFTER;
     const std::int32_t dtype = call.dtype_of_stages(i), rounding = dtype != HALYARD_F32 ? norm.rounding : 0;
@@ -39,7 +39,7 @@ void norm(const Call &call, int i, State &state) {
         const long double mean = is_layer ? mean_of([&](std::size_t at) { return state.value[at]; }) : 0.0L;
         const auto square = [&](std::size_t at) { return (state.value[at] - mean) * (state.value[at] - mean); };
         const long double r = 1 / std::sqrt(mean_of(square) + added);
-        // How far the rounded mean puts a normed value off before the weight, in units of 1 + |value|.
+        // The error of a normed value that a rounded mean causes, before the weight, in units of 1 + |normed value|.
         const auto square_of_length = [&](std::size_t at) { return state.length[at] * state.length[at]; };
         const long double off_mean =
             (static_cast<long double>(size) / 32 + 7) * eps * r * std::sqrt(mean_of(square_of_length));
@@ -67,14 +67,15 @@ void norm(const Call &call, int i, State &state) {
     }
 }
 
-/// Each n values become sums of them with signs, over the root of n. Their errors count with the length of all n.
+/// A Hadamard transform of each n values, divided by sqrt(n). The error of each result is relative to the Euclidean
+/// length of all n values.
 void transform(std::int64_t n, std::vector<long double> &values, std::vector<long double> &errors) {
     const auto length_of = [n](const long double *of) { return std::sqrt(std::inner_product(of, of + n, of, 0.0L)); };
     for (std::size_t first = 0; first < values.size(); first += static_cast<std::size_t>(n)) {
         long double *const of = &values[first];
         const long double length = length_of(of), error = length_of(&errors[first]);
         const bool is_bound = length <= 0.999999L * std::numeric_limits<float>::max();
-        // Each matrix is made of the one of half its size: H, H above H, -H.
+        // A Hadamard matrix is built from the one of half its size: [[H, H], [H, -H]].
         for (std::int64_t half = 1; half < n; half *= 2) {
             for (std::int64_t i = 0; i < n; i++) {
                 if ((i & half) == 0) {
@@ -95,8 +96,8 @@ void transform(std::int64_t n, std::vector<long double> &values, std::vector<lon
 }
 
 void rotate(const Call &call, int i, const std::vector<long double> &cos, const std::vector<long double> &sin,
-            State &state) {
-    const State before = state;
+            TokenValues &state) {
+    const TokenValues before = state;
     const halyard_tensor_desc &desc = call.tensors[i];
     const std::int64_t n_pairs = call.plan.rotary_dim / 2;
     for (std::int64_t head = 0; head < call.x[i].shape[2]; head++) {
@@ -123,13 +124,13 @@ KvValues path_of_values(const Call &call, int i, const cases::Head &token, const
                         const std::vector<long double> &cos, const std::vector<long double> &sin) {
     const halyard_kv_desc &kv = call.kv[i];
     const std::int64_t head_dim = call.tensors[i].head_dim, rotary_dim = kv.no_rotation == 0 ? call.plan.rotary_dim : 0;
-    State state = {x, {}, std::vector<long double>(x.size(), 0.0L)};
+    TokenValues state = {x, {}, std::vector<long double>(x.size(), 0.0L)};
     for (const long double v : state.value) {
         state.length.push_back(std::fabs(v));
     }
-    if (kv.hadamard != 0 && call.plan.rerotates != 0) {  // undone before keys turn
+    if (kv.hadamard != 0 && call.plan.rerotates != 0) {  // stored keys are transformed back before they are rotated
         for (std::size_t e = 0; e < x.size(); e++) {
-            state.extra[e] = eps / 2 * state.length[e];  // of a product with a scale
+            state.extra[e] = eps / 2 * state.length[e];  // the rounded product with the stored scale
         }
         transform(kv.hadamard, state.value, state.extra);
         for (std::size_t e = 0; e < x.size(); e++) {
@@ -161,7 +162,7 @@ KvValues path_of_values(const Call &call, int i, const cases::Head &token, const
             underflow *= 1 + std::fabs(scale);
         }
         result.value[e] *= scale;
-        // A longer pair may be infinite, whatever its members should be.
+        // The hypot of a longer pair overflows f32, and its members may then be infinite.
         const bool is_bound = state.length[e] <= 0.999999L * std::numeric_limits<float>::max();
         const long double bound = factor * eps * state.length[e] + state.extra[e] * (1 + 64 * eps);
         result.bound.push_back(is_bound ? bound * std::fabs(scale) + underflow
@@ -176,14 +177,14 @@ KvValues path_of_values(const Call &call, int i, const cases::Head &token, const
 bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
                    std::optional<long double> scale) {
     if (!std::isfinite(value) || !std::isfinite(bound)) {
-        return true;  // no bound is promised; that all targets agree is checked elsewhere
+        return true;  // no bound is promised; ways.h checks that all targets agree
     }
     const long double stored = widen(out_dtype, word), most = greatest(out_dtype);
     if (scale) {
         bound = bound / *scale + 2 * eps * std::fabs(value / *scale) + 0x1p-148L;
         value /= *scale;
     }
-    if (element_bytes(out_dtype) == 1) {  // which saturates
+    if (element_bytes(out_dtype) == 1) {  // conversions to 8 bits saturate
         value = std::clamp(value, out_dtype == HALYARD_INT8 ? -128.0L : -most, most);
     } else if (std::isinf(stored)) {
         return std::fabs(value) + bound >= overflow_threshold(out_dtype) && std::signbit(stored) == std::signbit(value);

@@ -1,5 +1,5 @@
-// Works out what a tensor's whole KV path ought to give: norm, rotation, norm, scales, conversion. Without any code of
-// the runtime or the generators, and in long double.
+// Computes the exact results of a tensor's whole KV path (norm, rotation, norm, scales, conversion) in long double,
+// without any code of the runtime or the generators.
 #pragma once
 
 #include "checks/cases/call.h"
@@ -9,17 +9,18 @@
 
 namespace oracle {
 
-/// What one token holds before it is scaled, [heads, head_dim], and how far from it halyard.h lets results be.
+/// The exact elements of one token before they are scaled and stored, [heads, head_dim], and the error bound that
+/// halyard.h promises for each.
 struct KvValues {
     std::vector<long double> value, bound;
 };
-/// Of a call's tensor i. cos and sin are those of the token's pairs, with the sign of the direction. Keys that move are
-/// scaled in x.
+/// The values of one token of a call's tensor i. cos and sin are per pair, with the sign of the direction. In a
+/// re-rotation x already includes the scale that the keys were stored with.
 KvValues path_of_values(const cases::Call &call, int i, const cases::Head &token, const std::vector<long double> &x,
                         const std::vector<long double> &cos, const std::vector<long double> &sin);
 
-/// Whether a word can be what is stored of a value by a scale, 1 if there is none. Anything can, where value or bound
-/// is not finite.
+/// Whether `word` is a permitted result of storing value / scale (scale 1 if there is none). Any word is permitted if
+/// value or bound is not finite.
 bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
                    std::optional<long double> scale);
 

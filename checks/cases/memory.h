@@ -1,4 +1,4 @@
-// The memory of a case: regions between pages that nothing may touch, which hold arrays one behind the other.
+// The memory of a case: regions between inaccessible guard pages. A region holds arrays, one after the other.
 #pragma once
 
 #include "checks/cases/call.h"
@@ -17,8 +17,8 @@ class Memory {
 public:
     std::size_t new_region() { return regions_.emplace_back(), regions_.size() - 1; }
 
-    /// Sets aside what an array reaches, behind all others of the region and at a multiple of so many bytes, with a gap
-    /// behind it. place() lets the pointer lead to its first element. Of what is too large, there is only a little.
+    /// Reserves an array's extent after the other arrays of the region, aligned to `step` bytes and followed by `gap`
+    /// bytes. place() sets the pointer to the array's first element. An array that is too large gets only 64 bytes.
     template <typename T>
     void add(T *&pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap = 0) {
         constexpr std::int64_t most_bytes = 64 << 20;
@@ -30,7 +30,7 @@ public:
         in.step = std::max(in.step, step);
         in.size = offset + (fits ? static_cast<std::int64_t>(extent.high) : 64) + gap;
     }
-    /// A pointer that leads so many bytes behind where another one does.
+    /// place() sets the pointer so many bytes after another pointer.
     template <typename T, typename Other>
     void add_beside(T *&pointer, Other *&other, std::int64_t bytes) {
         const auto found =
@@ -40,7 +40,7 @@ public:
         }
     }
 
-    /// Makes the regions, filled with noise, and sets the pointers.
+    /// Allocates the regions, fills them with random bytes, and sets the pointers.
     void place(oracle::Random &random) {
         for (Region &region : regions_) {
             region.size = round_up(region.size, region.step);
@@ -58,7 +58,7 @@ public:
         }
     }
 
-    /// The region that a place lies in, and where; -1 where in none.
+    /// The index of the region that holds an address (-1 if none does), and the address's offset in it.
     struct Found {
         int region;
         std::int64_t offset;
@@ -68,7 +68,7 @@ public:
         for (std::size_t n = 0; n < regions_.size(); n++) {
             const std::size_t i = (last_found_ + n) % regions_.size();
             if (byte >= regions_[i].begin() && byte <= regions_[i].end()) {
-                last_found_ = i;  // where the next element lies as a rule
+                last_found_ = i;  // the next element usually lies in the same region
                 return {static_cast<int>(i), byte - regions_[i].begin()};
             }
         }
@@ -94,7 +94,7 @@ public:
             std::copy(images[i].begin(), images[i].end(), regions_[i].begin());
         }
     }
-    /// The copy of what is at a place.
+    /// The address in a copy of the regions that corresponds to an address in the regions.
     char *in(Images &images, const void *at) const {
         const Found found = find(at);
         return images[static_cast<std::size_t>(found.region)].data() + found.offset;
@@ -104,12 +104,12 @@ public:
 private:
     struct Region {
         std::int64_t step = 1, size = 0;
-        bool is_low = false;  // or at the upper end of its pages
+        bool is_low = false;  // at the lower end of its pages, not at the upper end
         std::unique_ptr<GuardedMemory> memory;
         char *begin() const { return is_low ? memory->begin() : memory->end() - size; }
         char *end() const { return begin() + size; }
     };
-    /// A pointer of a case, and where it is to lead: so many bytes into a region.
+    /// A pointer of a case that place() will set to an offset in a region.
     struct Pointer {
         void *at;
         std::size_t region;

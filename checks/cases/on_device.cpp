@@ -8,7 +8,7 @@ namespace cases {
 
 namespace {
 
-/// Copies of a case's regions on a device.
+/// Copies of a case's regions in device memory.
 class Mirror {
 public:
     Mirror(const Case &drawn, const halyard_cuda_queue &queue) : drawn_(drawn) {
@@ -18,7 +18,7 @@ public:
         }
     }
 
-    /// Where a copy is.
+    /// The device address of the copy of what lies at a host address; NULL if no region holds it.
     void *data(const void *host) const {
         const Memory::Found found = drawn_.memory.find(host);
         return found.region < 0 ? nullptr : regions_[static_cast<std::size_t>(found.region)]->data(found.offset);
@@ -37,14 +37,15 @@ private:
     std::vector<std::unique_ptr<cuda_test::Memory>> regions_;
 };
 
-/// Makes a case's run on a device, with pointers into its mirror. Throws where it is refused.
+/// Makes a case's run on a device, with pointers into its mirror. Returns the contents of device memory after it, and
+/// throws if the run is refused.
 Images run_on_device(const Case &drawn, const Mirror &mirror, const halyard_cuda_queue &queue,
                      const cuda_test::Memory &words) {
     const Angles &angles = drawn.angles;
     RunStructs there(drawn.call);
     for (const fields::Place &place :
          fields::places(fields::of<halyard_run_args>(), &there.args, drawn.call.plan.n_tensors)) {
-        if (place.field->kind == fields::Kind::data && place.field->name != std::string("scales")) {  // which are here
+        if (place.field->kind == fields::Kind::data && place.field->name != std::string("scales")) {  // host memory
             place.write(mirror.data(place.pointer()));
         }
     }
@@ -76,23 +77,24 @@ Images run_on_device(const Case &drawn, const Mirror &mirror, const halyard_cuda
     return mirror.image();
 }
 
-/// What the CPU leaves where each bad position is 0, and a token with one, or with a bad slot, has no slot. The slots
-/// in memory stay so.
+/// Runs a case on the CPU as a device would, and returns the contents of memory after it. A device takes bad positions
+/// as 0 and does not store a token with a bad position or slot, so such slots are set to -1 in memory and stay so.
 Images run_on_host(Case &drawn) {
     drawn.memory.restore(drawn.before);
     Call &call = drawn.call;
     const std::int32_t policy = call.args.bad_position;
-    const bool is_told = policy == HALYARD_BAD_POSITION_ERROR;
+    const bool is_error_policy = policy == HALYARD_BAD_POSITION_ERROR;
     any_token(call, [&](std::int64_t b, std::int64_t t) {
-        if (drawn.has_bad_slot(b, t) || (is_told && call.brought.slots != nullptr && drawn.has_bad_position(b, t))) {
+        if (drawn.has_bad_slot(b, t) ||
+            (is_error_policy && call.kv_args.slots != nullptr && drawn.has_bad_position(b, t))) {
             write_number(call.slots.type, place_of_number(call.slots, b, t), -1);
         }
         return false;
     });
     const halyard::plan plan(call.plan);
     WatchedError error;
-    call.args.bad_position = is_told ? HALYARD_BAD_POSITION_IDENTITY : policy;
-    const halyard_status status = run(plan.get(), call, Way::whole, 1, error);
+    call.args.bad_position = is_error_policy ? HALYARD_BAD_POSITION_IDENTITY : policy;
+    const halyard_status status = run(plan.get(), call, RunMode::whole, 1, error);
     call.args.bad_position = policy;
     if (status != HALYARD_OK) {
         throw std::runtime_error("on the CPU: " + std::string(error.error.message));
@@ -100,17 +102,17 @@ Images run_on_host(Case &drawn) {
     return drawn.memory.image();
 }
 
-/// Whether the error word tells of a bad position or slot where there is one, and its neighbour is as it was.
+/// Whether the error word, words[1], reports a bad position or slot if there is one, and words[0] is unchanged.
 bool is_word_right(const Case &drawn, const std::vector<char> &words) {
     const auto has = [&](auto what) {
         return any_token(drawn.call, [&](std::int64_t b, std::int64_t t) { return (drawn.*what)(b, t); });
     };
     const bool has_bad_position = has(&Case::has_bad_position), has_bad_slot = has(&Case::has_bad_slot);
     const std::int64_t word = read_number(HALYARD_INT32, words.data() + 4);
-    const bool is_told = drawn.call.args.bad_position == HALYARD_BAD_POSITION_ERROR;
+    const bool is_error_policy = drawn.call.args.bad_position == HALYARD_BAD_POSITION_ERROR;
     return read_number(HALYARD_INT32, words.data()) == 0 &&
            (word == 0
-                ? !is_told || (!has_bad_position && !has_bad_slot)
+                ? !is_error_policy || (!has_bad_position && !has_bad_slot)
                 : (word == HALYARD_ERROR_POSITION && has_bad_position) || (word == HALYARD_ERROR_SLOT && has_bad_slot));
 }
 
@@ -126,7 +128,7 @@ std::string fault_on_device(Case &drawn, const halyard_cuda_queue &queue) {
             return "the error words are wrong" + drawn.text();
         }
         const Images expected = run_on_host(drawn);
-        if (drawn.call.brought.slots != nullptr) {  // those of the CPU have changed
+        if (drawn.call.kv_args.slots != nullptr) {  // run_on_host has changed the slots in host memory
             const auto region = static_cast<std::size_t>(drawn.memory.find(drawn.call.slots.data).region);
             if (result[region] != drawn.before[region]) {
                 return "slots were written" + drawn.text();
@@ -157,7 +159,7 @@ std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halya
     const std::int64_t to = kernel.in_place             ? from
                             : kernel.layout.out_pairing ? pairing_of(*kernel.layout.out_pairing)
                                                         : any();
-    choice.level[of_turn] = static_cast<int>(from == to ? from : 2 + from);
+    choice.level[of_pairing] = static_cast<int>(from == to ? from : 2 + from);
 
     const std::int64_t fast_pairs[] = {8, 16, 24, 32, 40, 48, 64, 80, 128};
     const std::int64_t unit = is_fast ? kernel.layout.bytes / oracle::element_bytes(dtype) : 1;
@@ -187,7 +189,7 @@ std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard
     choice.rotary_dim = kernel.rotary_dim;
     choice.rotary_offset = kernel.rotary_offset;
     choice.level[of_dtype] = static_cast<std::int32_t>(kernel.dtype) - HALYARD_F32;
-    choice.level[of_turn] = kernel.pairing == halyard::Pairing::half ? 0 : 1;
+    choice.level[of_pairing] = kernel.pairing == halyard::Pairing::half ? 0 : 1;
     choice.step = 16;
     choice.has_bad = number % 2 == 1;
     choice.n_tensors = number % 3 == 0 ? HALYARD_MAX_TENSORS : 0;

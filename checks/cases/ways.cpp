@@ -9,7 +9,8 @@ namespace cases {
 
 namespace {
 
-/// Every third part, then those behind them, and so on.
+/// Runs the parts out of order: 2, 5, 8, …, then 1, 4, 7, …, then 0, 3, 6, …. Requires that all return the same status
+/// and returns it.
 template <typename Function>
 halyard_status for_each_part(std::int32_t n_parts, const WatchedError &error, Function run_part) {
     halyard_status first = HALYARD_OK;
@@ -25,24 +26,24 @@ halyard_status for_each_part(std::int32_t n_parts, const WatchedError &error, Fu
 
 }  // namespace
 
-halyard_status run(const halyard_plan *plan, const Call &of, Way way, std::int32_t n_parts, WatchedError &error) {
+halyard_status run(const halyard_plan *plan, const Call &of, RunMode mode, std::int32_t n_parts, WatchedError &error) {
     RunStructs given(of);
-    const halyard::pool pool(way == Way::pool ? n_parts : 1);
-    given.args.executor = way == Way::pool ? pool.executor() : of.args.executor;
-    if (way == Way::whole || way == Way::pool) {
+    const halyard::pool pool(mode == RunMode::pool ? n_parts : 1);
+    given.args.executor = mode == RunMode::pool ? pool.executor() : of.args.executor;
+    if (mode == RunMode::whole || mode == RunMode::pool) {
         return call(error, halyard_run(plan, &given.args, &error.error));
     }
-    if (way == Way::parts) {
+    if (mode == RunMode::parts) {
         given.args.n_parts = n_parts;
         return for_each_part(n_parts, error, [&](std::int32_t part) {
             given.args.part = part;
             return halyard_run(plan, &given.args, &error.error);
         });
     }
-    // To bind it, nothing is read but scales.
+    // Binding reads static scales but no other data, so the other data pointers are moved to unmapped addresses.
     for (const fields::Place &place : fields::places(fields::of<halyard_run_args>(), &given.args, of.plan.n_tensors)) {
         if (place.field->kind == fields::Kind::data && !place.is_null() && !place.path.ends_with("scales")) {
-            place.write(place.read<std::uintptr_t>() + (std::uintptr_t{1} << 40));  // where nothing is
+            place.write(place.read<std::uintptr_t>() + (std::uintptr_t{1} << 40));
         }
     }
     halyard_bound_run *made = nullptr;
@@ -53,7 +54,7 @@ halyard_status run(const halyard_plan *plan, const Call &of, Way way, std::int32
         return status;
     }
     BoundPointers pointers(of.plan, of.args);
-    pointers.args.n_parts = way == Way::bound_parts ? n_parts : 1;
+    pointers.args.n_parts = mode == RunMode::bound_parts ? n_parts : 1;
     return for_each_part(pointers.args.n_parts, error, [&](std::int32_t part) {
         pointers.args.part = part;
         return halyard_run_bound(made, &pointers.args, &error.error);
@@ -62,16 +63,16 @@ halyard_status run(const halyard_plan *plan, const Call &of, Way way, std::int32
 
 namespace {
 
-Images run_by(const halyard::plan &plan, Case &drawn, Way way, std::int32_t n_parts) {
+Images run_by(const halyard::plan &plan, Case &drawn, RunMode mode, std::int32_t n_parts) {
     drawn.memory.restore(drawn.before);
     WatchedError error;
-    if (run(plan.get(), drawn.call, way, n_parts, error) != HALYARD_OK) {
+    if (run(plan.get(), drawn.call, mode, n_parts, error) != HALYARD_OK) {
         throw std::runtime_error(error.error.message + drawn.text());
     }
     return drawn.memory.image();
 }
 
-/// What runs of one token each leave.
+/// Runs each token by itself and returns the contents of memory after the last run.
 Images run_each_token(Case &drawn) {
     drawn.memory.restore(drawn.before);
     const halyard::plan plan(drawn.call.plan);
@@ -88,29 +89,29 @@ Images run_each_token(Case &drawn) {
 
 }  // namespace
 
-Images run(Case &drawn, const char *target, Way way, std::int32_t n_parts) {
+Images run(Case &drawn, const char *target, RunMode mode, std::int32_t n_parts) {
     halyard_plan_desc desc = drawn.call.plan;
     desc.target = target;
-    return run_by(halyard::plan(desc), drawn, way, n_parts);
+    return run_by(halyard::plan(desc), drawn, mode, n_parts);
 }
 
-Images run_model(Case &drawn) { return run_by(model::make_plan(drawn.call.plan), drawn, Way::whole, 1); }
+Images run_model(Case &drawn) { return run_by(model::make_plan(drawn.call.plan), drawn, RunMode::whole, 1); }
 
 std::vector<const char *> targets_of(const Call &call) {
     return halyard::plan(call.plan).get()->kv != nullptr ? stage_targets_here() : targets_here();
 }
 
-std::string fault_of_ways(Case &drawn) {
+std::string fault_in_run_modes(Case &drawn) {
     const Images expected = run_model(drawn);
     std::string fault = drawn.fault(expected);
     for (const char *const target : targets_of(drawn.call)) {
         if (fault.empty()) {
-            fault = drawn.difference(expected, run(drawn, target, Way::whole));
+            fault = drawn.difference(expected, run(drawn, target, RunMode::whole));
             fault = fault.empty() ? "" : std::string(target) + ": " + fault;
         }
     }
-    for (const Way way : all_ways) {
-        fault = fault.empty() ? drawn.difference(expected, run(drawn, nullptr, way, 5)) : fault;
+    for (const RunMode mode : all_run_modes) {
+        fault = fault.empty() ? drawn.difference(expected, run(drawn, nullptr, mode, 5)) : fault;
     }
     if (fault.empty()) {
         fault = drawn.difference(expected, run_each_token(drawn));

@@ -1,4 +1,4 @@
-// The ways in which a case's run can be made, on every target, which all give the same bits.
+// Runs a case in every run mode (whole, in parts, on a pool, bound) and on every target. All must give the same bits.
 #pragma once
 
 #include "checks/cases/bound_pointers.h"
@@ -7,23 +7,26 @@
 
 namespace cases {
 
-enum class Way { whole, parts, pool, bound, bound_parts };
-inline constexpr Way all_ways[] = {Way::whole, Way::parts, Way::pool, Way::bound, Way::bound_parts};
+enum class RunMode { whole, parts, pool, bound, bound_parts };
+inline constexpr RunMode all_run_modes[] = {RunMode::whole, RunMode::parts, RunMode::pool, RunMode::bound,
+                                            RunMode::bound_parts};
 
-/// Makes a run, in so many parts or by so many threads where that is its way. All parts must return the same status.
-halyard_status run(const halyard_plan *plan, const Call &call, Way way, std::int32_t n_parts, WatchedError &error);
+/// Makes a run. n_parts is the number of parts, or the number of threads of the pool; other modes ignore it. All parts
+/// must return the same status, which is returned.
+halyard_status run(const halyard_plan *plan, const Call &call, RunMode mode, std::int32_t n_parts, WatchedError &error);
 
-/// What a case's run leaves in memory. Throws where it is refused.
-Images run(Case &drawn, const char *target, Way way, std::int32_t n_parts = 3);
+/// Runs a case and returns the contents of memory after it. Throws if the run is refused.
+Images run(Case &drawn, const char *target, RunMode mode, std::int32_t n_parts = 3);
 
-/// The same by the model, whose bits all targets have.
+/// The same by the model of the kernels, whose bits all targets must match.
 Images run_model(Case &drawn);
 
-/// The targets of this machine that can make a run: the reference has no stages beside the rotation.
+/// The targets of this machine that can make a run. The reference target only rotates: it is left out if the call has
+/// KV stages.
 std::vector<const char *> targets_of(const Call &call);
 
-/// What is wrong with what any way leaves on any target that this machine can run, or its tokens one by one, in words,
-/// or nothing. The model is judged by the oracle; all targets have its bits.
-std::string fault_of_ways(Case &drawn);
+/// Checks the model's run against the oracle, then compares its bits with runs on all targets of this machine, in all
+/// run modes, and token by token. Returns a message, or an empty string.
+std::string fault_in_run_modes(Case &drawn);
 
 }  // namespace cases

@@ -18,7 +18,7 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
     n_levels.fill(1);
     n_levels[of_head_dim] = std::size(rotary_dims);
     n_levels[of_source] = of_kv_path[of_source];
-    n_levels[of_turn] = 4 * of_kv_path[of_dtype];  // each pair of pairings, of each dtype
+    n_levels[of_pairing] = 4 * of_kv_path[of_dtype];  // each pair of pairings, of each dtype
     n_levels[of_shape] = 5;                      // counts of tokens
     for (const Levels &levels : cover_pairs(random, n_levels)) {
         const std::int64_t rotary_dim = rotary_dims[levels[of_head_dim]];
@@ -34,11 +34,11 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
         choice.head_dim = rotary_dim + choice.rotary_offset + random.one_of(margins);
         choice.level[of_source] = levels[of_source];
         choice.level[of_values] = 0;
-        choice.level[of_turn] = levels[of_turn] % 4;
-        choice.level[of_dtype] = levels[of_turn] / 4;
+        choice.level[of_pairing] = levels[of_pairing] % 4;
+        choice.level[of_dtype] = levels[of_pairing] / 4;
         Draw draw(random);
         Case drawn(draw, choice);
-        REQUIRE(fault_of_ways(drawn) == "");
+        REQUIRE(fault_in_run_modes(drawn) == "");
     }
 }
 

@@ -143,11 +143,11 @@ TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's st
                                      halyard::stages(weights.data(), 128, k_cache.data()),
                                      halyard::stages_into(v_cache.data())};
     const auto slots = halyard::unchecked_slots(static_cast<const std::int32_t *>(places.data()), {1, 8});
-    const auto brought = halyard::kv_args(stages, &slots);
+    const auto kv_args = halyard::kv_args(stages, &slots);
     const auto positions = positions_in(places, {1, 8});
     auto how = on_stream();
     how.positions = &positions;
-    how.kv = has_kv ? &brought : nullptr;
+    how.kv = has_kv ? &kv_args : nullptr;
     halyard::plan_desc desc(128, {});
     std::vector<halyard_tensor> tensors;
     for (std::size_t i = 0; i < (has_kv ? 3 : 2); i++) {

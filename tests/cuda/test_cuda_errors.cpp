@@ -15,8 +15,8 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
     auto *const other = reinterpret_cast<const void *>(&w.x);  // of another size
     w.runs.refuse({
         {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 0"}, {{w.args.size, 0}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"slots.size is "}, {{w.brought.slots, other}}},
-        {HALYARD_ERROR_STRUCT_SIZE, {"stages[0].size is "}, {{w.brought.stages, other}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"slots.size is "}, {{w.kv_args.slots, other}}},
+        {HALYARD_ERROR_STRUCT_SIZE, {"stages[0].size is "}, {{w.kv_args.stages, other}}},
         {HALYARD_ERROR_MISMATCH,
          {"error_word is given, but policy 1 tells of nothing"},
          {{w.args.bad_position, HALYARD_BAD_POSITION_CLAMP}}},

@@ -11,11 +11,11 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     auto norm = halyard::describe_norm(halyard::dtype::f32);
     auto scale = halyard::describe_static_scales();
     auto nhd = halyard::describe_nhd_cache(4, 16, 2, 64);
-    bool moves = false;
+    bool rerotates = false;
     // A plan and an explanation say it with one sentence.
     const Table plans([&](halyard_status, const Words &words) {
         halyard::plan_desc desc(64, {tensor});
-        desc.rerotates = moves;
+        desc.rerotates = rerotates;
         CHECK_THROWS_WITH(halyard::cuda_plan(w.queue, desc, w.angles), words[0]);
         CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
     });
@@ -25,7 +25,7 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     };
     plans.refuse({{HALYARD_ERROR_UNSUPPORTED,
                    {"rerotates is 1, but on a device this version moves no keys from position to position"},
-                   {{moves, true}}}});
+                   {{rerotates, true}}}});
     refuse("position_scales is 1", {{kv.position_scales, 1}});
     refuse("hadamard is set", {{kv.hadamard, 64}});
     kv.norm = &norm;
@@ -90,8 +90,8 @@ struct KvThere : Working {
         x.dtype = HALYARD_BF16;
         stages.scales = &scale;
         stages.n_scales = 1;
-        brought.slots = &slots;
-        brought.stages = &stages;
+        kv_args.slots = &slots;
+        kv_args.stages = &stages;
     }
 };
 

@@ -17,7 +17,7 @@ struct Working {
         word{queue, std::vector<char>(4)};
     halyard_tensor x = on_device(from), y = on_device(to);
     halyard_positions positions = halyard::positions(static_cast<const std::int32_t *>(places.data()), {1, 4});
-    halyard_kv_args brought = sized<halyard_kv_args>();
+    halyard_kv_args kv_args = sized<halyard_kv_args>();
     halyard_cuda_run_args args = sized<halyard_cuda_run_args>();
 
     /// Of another tensor, or with so many bytes behind what is read and written.
@@ -30,7 +30,7 @@ struct Working {
         args.positions = &positions;
         args.x = &x;
         args.y = &y;
-        args.kv = &brought;
+        args.kv = &kv_args;
         args.error_word = static_cast<std::int32_t *>(word.data());
     }
     Working(const Working &) = delete;

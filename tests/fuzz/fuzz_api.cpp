@@ -22,14 +22,14 @@ void print_counts() {
 /// Small ones, so that many can be tried.
 Choice choose(Draw &draw) {
     Choice choice = draw.one_in(3) ? Choice::of_rotations() : Choice();
-    choice.moves = draw.one_in(4);
+    choice.rerotates = draw.one_in(4);
     choice.has_bad = draw.one_in(4);
     choice.any_range = draw.one_in(4);
     static constexpr int head_dims[] = {11, 11, 7, 8, 0};
     choice.level[of_head_dim] = draw.one_of(head_dims);
     choice.level[of_shape] = 8;
     choice.level[of_heads] = 3;
-    choice.level[of_values] = choice.moves ? 0 : 1;
+    choice.level[of_values] = choice.rerotates ? 0 : 1;
     return choice;
 }
 
@@ -50,13 +50,13 @@ void compare(Draw &draw, Case &drawn, const halyard::plan &plan, const halyard::
     if (!obstacles.fits) {
         return;
     }
-    const Way way = draw.one_of(all_ways);
+    const RunMode mode = draw.one_of(all_run_modes);
     const auto n_parts = static_cast<std::int32_t>(draw.in(1, 6));
     WatchedError error, other;
-    const halyard_status status = run(plan.get(), drawn.call, way, n_parts, error);
+    const halyard_status status = run(plan.get(), drawn.call, mode, n_parts, error);
     const Images result = drawn.memory.image();
     drawn.memory.restore(drawn.before);
-    require(run(by_model.get(), drawn.call, Way::whole, 1, other) == status, "all targets return the same status",
+    require(run(by_model.get(), drawn.call, RunMode::whole, 1, other) == status, "all targets return the same status",
             status != HALYARD_OK ? error.error.message : other.error.message);
     const Images expected = drawn.memory.image();
     if (status != HALYARD_OK) {

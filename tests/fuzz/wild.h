@@ -123,9 +123,9 @@ struct Obstacles {
         };
         for (int i = 0; i < call.n(); i++) {
             const halyard_stages &stages = call.stages[i];
-            const bool has_cache = call.kv[i].cache != nullptr, moves = call.plan.rerotates != 0;
-            const bool is_there = !call.is_empty(i), has_stages = is_there && call.brought.stages != nullptr;
-            look_at(is_there && !(has_cache && moves), "x", call.x[i].data, [&] { return extent_of(call.x[i]); });
+            const bool has_cache = call.kv[i].cache != nullptr, rerotates = call.plan.rerotates != 0;
+            const bool is_there = !call.is_empty(i), has_stages = is_there && call.kv_args.stages != nullptr;
+            look_at(is_there && !(has_cache && rerotates), "x", call.x[i].data, [&] { return extent_of(call.x[i]); });
             look_at(is_there && !has_cache, "y", call.y[i].data, [&] { return extent_of(call.y[i]); });
             look_at(has_stages && has_cache, "cache", stages.cache, [&] { return extent_of_cache(call, i); });
             look_at(has_stages && call.is_dynamic(i), "scales_out", stages.scales_out,
@@ -139,16 +139,16 @@ struct Obstacles {
             look_at(has_stages && call.kv[i].position_scales == 1, "position_scales", stages.position_scales,
                     [&] { return extent_of_position_scales(call, i); });
             for (const bool is_input : {false, true}) {
-                look_at(has_stages && !(is_input && moves) && call.groups_of(i, is_input) != nullptr &&
+                look_at(has_stages && !(is_input && rerotates) && call.groups_of(i, is_input) != nullptr &&
                             call.record_of(i, is_input).scales_apart,
                         "group_scales", is_input ? stages.from_group_scales : stages.group_scales,
                         [&] { return extent_of_group_scales(call, i, is_input); });
             }
         }
-        const bool has_slots = call.brought.slots != nullptr && call.stores();
+        const bool has_slots = call.kv_args.slots != nullptr && call.stores();
         look_at(has_slots, "slots", call.slots.data, [&] { return extent_of(call.slots); });
         look_at(has_slots, "slots.scratch", call.scratch(), [&] { return Extent(1, call.scratch_bytes()); });
-        for (const halyard_positions *positions : {call.args.positions, call.brought.from_positions}) {
+        for (const halyard_positions *positions : {call.args.positions, call.kv_args.from_positions}) {
             look_at(positions != nullptr && rotates, "positions", positions != nullptr ? positions->data : nullptr,
                     [&] { return extent_of(*positions); });
         }

@@ -45,7 +45,7 @@ public:
     }
 
     /// What is wrong with a run on a target.
-    std::string fault(const char *target, Way way) {
+    std::string fault(const char *target, RunMode mode) {
         auto output = outputs_.begin();
         for_each_output(drawn_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, ~*output++); });
         drawn_.memory.restore(drawn_.before);
@@ -54,7 +54,7 @@ public:
         halyard_plan_desc desc = drawn_.call.plan;
         desc.target = target;
         WatchedError error;
-        if (run(halyard::plan(desc).get(), drawn_.call, way, 3, error) != HALYARD_OK) {
+        if (run(halyard::plan(desc).get(), drawn_.call, mode, 3, error) != HALYARD_OK) {
             return error.error.message;
         }
         std::int64_t n_wrong = 0;
@@ -132,7 +132,7 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
     for (int round = 0; round < rounds; round++) {
         Choice choice = round % 2 == 0 ? Choice::of_rotations() : Choice();
         choice.shape = {2, 5, 3};
-        choice.moves = random.one_in(5);
+        choice.rerotates = random.one_in(5);
         if (round / 2 % 4 == 3) {  // elements apart: of short heads, for which there is address space everywhere
             choice.head_dim = 16;
             choice.rotary_dim = 8;
@@ -144,8 +144,8 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
         FarCase far(drawn, round / 2 % 4, stride);
         for (const char *const target : targets_of(drawn.call)) {
             CAPTURE(target);
-            REQUIRE(far.fault(target, Way::whole) == "");
+            REQUIRE(far.fault(target, RunMode::whole) == "");
         }
-        REQUIRE(far.fault(nullptr, Way::bound_parts) == "");
+        REQUIRE(far.fault(nullptr, RunMode::bound_parts) == "");
     }
 }

@@ -65,9 +65,9 @@ TEST_CASE("caches: whatever is accepted, elements lie apart", "[kv][errors]") {
         call.kv[0].cache = &cache;
         call.x[0] = halyard::tensor(nullptr, halyard::dtype::f32, {1, cache.n_slots, H, head_dim});
         call.slots = halyard::unchecked_slots(slots.data(), {1, cache.n_slots});
-        call.brought.stages = call.stages;
-        call.brought.slots = &call.slots;
-        call.args.kv = &call.brought;
+        call.kv_args.stages = call.stages;
+        call.kv_args.slots = &call.slots;
+        call.args.kv = &call.kv_args;
         const Extent reach = extent_of_cache(call, 0);
         const auto below = static_cast<std::int64_t>(-reach.low / 4), above = static_cast<std::int64_t>(reach.high / 4);
         std::vector<float> held(static_cast<std::size_t>(below + above + cache.n_slots * H * head_dim));

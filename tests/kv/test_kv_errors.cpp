@@ -119,13 +119,13 @@ TEST_CASE("errors: kv path, slots of a run", "[errors][kv]") {
         {HALYARD_ERROR_NULL_POINTER, {"slots.scratch is NULL", "needs 1 bytes"}, {{slots.scratch, nullptr}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 0, token 0] is 5", "-1 to 3"}, {{s.v_cache, smaller}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 1, token 2] is 0, as is slots[batch 0, token 1]"}, {{values[5], 0}}},
-        {HALYARD_ERROR_MISMATCH, {"args.kv.slots is set"}, {{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}}},
+        {HALYARD_ERROR_MISMATCH, {"args.kv.slots is set"}, {{s.plan.n_tensors, 1}, {s.kv_args.stages, nullptr}}},
         // Scratch and slots share memory with nothing that is written or read.
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "slots.data"}, {{slots.scratch, s.at(2000)}}},
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "y[0]"}, {{slots.scratch, s.at(7)}}},
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "stages[1].cache"}, {{slots.scratch, s.at(1127)}}},
     });
-    runs.accept_each({{{s.plan.n_tensors, 1}, {s.brought.stages, nullptr}, {s.brought.slots, nullptr}},
+    runs.accept_each({{{s.plan.n_tensors, 1}, {s.kv_args.stages, nullptr}, {s.kv_args.slots, nullptr}},
                       {{slots.scratch, s.at(1128)}},
                       {{slots.policy, HALYARD_SLOTS_RANGE_ONLY}, {slots.scratch, nullptr}, {slots.scratch_bytes, -1}}});
 }
@@ -137,10 +137,10 @@ TEST_CASE("errors: kv path, stages that a run lacks or has too many of", "[error
     auto &norm = s.norm;
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.kv is NULL", "tensors[1] has a cache"}, {{s.args.kv, nullptr}}},
-        {HALYARD_ERROR_NULL_POINTER, {"stages is NULL", "tensors[1] has a cache"}, {{s.brought.stages, nullptr}}},
+        {HALYARD_ERROR_NULL_POINTER, {"stages is NULL", "tensors[1] has a cache"}, {{s.kv_args.stages, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER,
          {"args.kv.stages and args.kv.slots are NULL, but tensors[1] has a cache"},
-         {{s.brought.stages, nullptr}, {s.brought.slots, nullptr}}},
+         {{s.kv_args.stages, nullptr}, {s.kv_args.slots, nullptr}}},
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL"}, {{norm.kind, 1}, {norm.has_bias, 1}}},
     });
     runs.accept_each({
@@ -266,7 +266,7 @@ TEST_CASE("errors: kv path, scales by position", "[errors][kv]") {
     runs.refuse({
         {HALYARD_ERROR_NULL_POINTER,
          {},
-         {{s.plan.n_tensors, 1}, {s.brought.slots, nullptr}, {s.brought.stages, nullptr}}},
+         {{s.plan.n_tensors, 1}, {s.kv_args.slots, nullptr}, {s.kv_args.stages, nullptr}}},
         {HALYARD_ERROR_OVERFLOW,
          {"stages[0].position_scales", "address space"},
          {{q.position_scales, before_the_end_of_memory<float *>(47)}}},
@@ -306,7 +306,7 @@ TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][k
     s.plan.n_tensors = 1;
     s.plan.tensors = &s.tensors[2];
     s.args.x = &s.x[2];
-    s.brought.stages = &s.stages[2];
+    s.kv_args.stages = &s.stages[2];
     std::vector<Set> endless;
     for (int i = 0; i < 2; i++) {
         endless.insert(endless.end(), {{s.x[2].shape[i], std::int64_t{1} << 32},

@@ -22,20 +22,20 @@ void check(const Choice &choice, Random &random) {
     Draw draw(contents);
     Case drawn(draw, choice);
     CAPTURE(drawn.text());  // of what crashes
-    REQUIRE(fault_of_ways(drawn) == "");
+    REQUIRE(fault_in_run_modes(drawn) == "");
 }
 
 /// Every pair of levels, but of factors that have fewer here.
-void check_pairs(bool moves, const std::vector<std::pair<Factor, int>> &fewer) {
+void check_pairs(bool rerotates, const std::vector<std::pair<Factor, int>> &fewer) {
     Random random = seeded();
-    Levels n_levels = moves ? of_moves : of_kv_path;
+    Levels n_levels = rerotates ? of_rerotation : of_kv_path;
     for (const auto &[factor, n] : fewer) {
         n_levels[factor] = n;
     }
     for (const Levels &levels : cover_pairs(random, n_levels)) {
         Choice choice;
         choice.level = levels;
-        choice.moves = moves;
+        choice.rerotates = rerotates;
         check(choice, random);
     }
 }
@@ -69,7 +69,7 @@ TEST_CASE("groups: hard groups of every preset, on every target", "[kv][groups]"
         choice.level[of_groups] = choice.level[of_values] = 1;
         choice.level[of_from_groups] = i / 12 % 4 == 3 ? 1 : 0;
         choice.level[of_dtype] = 0;
-        choice.level[of_turn] = 4;
+        choice.level[of_pairing] = 4;
         choice.preset = HALYARD_GROUPS_GGML_Q8_0 + i % 12;
         choice.head_dim = head_dims[i % 12];
         choice.rotary_dim = 32;
@@ -93,7 +93,7 @@ TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
     int n_others = 0;
     for (const Levels &drawn : cover_pairs(random, n_levels)) {
         Choice choice = Choice::of_rotations();
-        choice.level[of_turn] = choice.level[of_order] = choice.level[of_window] = choice.level[of_values] = 0;
+        choice.level[of_pairing] = choice.level[of_order] = choice.level[of_window] = choice.level[of_values] = 0;
         for (const Factor factor : {of_dtype, of_layout, of_head_dim}) {
             choice.level[factor] = drawn[factor];
         }
@@ -101,8 +101,8 @@ TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
         choice.level[of_rounding] = drawn[of_rounding] == 0 ? 0 : 1 + norm % 3;  // by which it takes more than one
         check(choice, random);
         if (norm == 1) {  // nor has it what differs in one of these, or makes records of others
-            static constexpr std::pair<Factor, int> others[] = {{of_order, 1}, {of_turn, 1}, {of_turn, 2},
-                                                                {of_turn, 3}, {of_window, 1}, {of_groups, 1}};
+            static constexpr std::pair<Factor, int> others[] = {{of_order, 1}, {of_pairing, 1}, {of_pairing, 2},
+                                                                {of_pairing, 3}, {of_window, 1}, {of_groups, 1}};
             const auto [factor, level] = others[static_cast<std::size_t>(n_others++) % std::size(others)];
             choice.level[factor] = level;
             choice.level[of_from_groups] = factor == of_groups ? 1 : 0;
@@ -124,7 +124,7 @@ TEST_CASE("kv path: many heads, with weights of their own or of the row, or scal
         choice.rotary_dim = 64;
         if (round % 4 == 0) {
             choice.level[of_dtype] = 0;
-            choice.level[of_turn] = is_even ? 1 : 4;
+            choice.level[of_pairing] = is_even ? 1 : 4;
             choice.level[of_scale] = round / 8 % 2;
             choice.level[of_position_scales] = 3;  // of tokens and heads
             choice.shape = {2, 5, 131};
@@ -150,7 +150,7 @@ TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
         choice.level[of_dtype] = 2;  // bf16
         choice.level[of_rounding] = rounding;
         choice.level[of_window] = window;
-        for (const Factor factor : {of_order, of_turn, of_values, of_head_dim}) {  // a rotation of numbers follows
+        for (const Factor factor : {of_order, of_pairing, of_values, of_head_dim}) {  // a rotation of numbers follows
             choice.level[factor] = 0;
         }
         choice.shape = {1, 37, 8};
@@ -173,7 +173,7 @@ TEST_CASE("moves: from one source to another or within it, of many tokens and of
     for (int round = 0; round < 4 * 2 * 3; round++) {
         const auto &[n_batch, n_tokens, head_dim] = shapes[round % 4];
         Choice choice = Choice::of_rotations();
-        choice.moves = true;
+        choice.rerotates = true;
         choice.level[of_from] = random.one_in(4) ? Angles::same : Angles::other;
         choice.level[of_dtype] = round / 4 % 2 * 2;  // f32, bf16
         choice.shape = {n_batch, n_tokens, 2};

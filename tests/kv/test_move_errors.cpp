@@ -28,7 +28,7 @@ struct MoveRun : ValidRun {
         positions = halyard::positions(numbers(2200), {n_batch, n_tokens});
         from_positions = halyard::positions(numbers(2300), {n_batch, n_tokens});
         args.positions = &positions;
-        brought.from_positions = &from_positions;
+        kv_args.from_positions = &from_positions;
     }
 };
 
@@ -69,9 +69,9 @@ TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][k
     table.reference = HALYARD_REFERENCE_HF_F32;
     const auto rounded = make(table), by_rows = make(describe_given(s.at(3000), s.at(3000), 6, 4, 8));
     const auto narrow = make_source(halyard::frequencies::from_base(100.0, 6), HALYARD_ANGLES_PHASE, 0, 0);
-    s.brought.from_angles = exact.get();  // so that angles are not these, too
+    s.kv_args.from_angles = exact.get();  // so that angles are not these, too
     for (const auto &[what, field] :
-         {std::pair("from_angles ", &s.brought.from_angles), std::pair("angles ", &s.args.angles)}) {
+         {std::pair("from_angles ", &s.kv_args.from_angles), std::pair("angles ", &s.args.angles)}) {
         s.runs.accept({{*field, exact.get()}});
         s.runs.refuse({
             {HALYARD_ERROR_MISMATCH, {what, "has another reference than EXACT"}, {{*field, rounded.get()}}},
@@ -120,12 +120,12 @@ TEST_CASE("errors: moves, positions", "[errors][kv][moves]") {
     // Other plans have nothing to do with it.
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;
-    s.brought.slots = nullptr;
-    s.brought.stages = nullptr;
+    s.kv_args.slots = nullptr;
+    s.kv_args.stages = nullptr;
     s.args.positions = nullptr;
     runs.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_positions is set"}, {});
     runs.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_angles is set"},
-                {{s.brought.from_positions, nullptr}, {s.brought.from_angles, s.args.angles}});
+                {{s.kv_args.from_positions, nullptr}, {s.kv_args.from_angles, s.args.angles}});
 }
 
 TEST_CASE("errors: moves, slots", "[errors][kv][moves]") {
@@ -160,7 +160,7 @@ TEST_CASE("errors: moves, scales", "[errors][kv][moves]") {
                        {s.stages[1].cache, nullptr},
                        {s.x[1].data, s.at(1300)},
                        {s.y[1].data, s.at(1300)},
-                       {s.brought.slots, nullptr},
+                       {s.kv_args.slots, nullptr},
                        {s.stages[1].stride_scales[0], 6},
                        {*s.at(1400 + 6 + 2 * 2), scale}});
     }
@@ -208,9 +208,9 @@ TEST_CASE("errors: moves, bound", "[errors][kv][moves]") {
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;
     s.args.positions = nullptr;
-    s.brought.from_positions = nullptr;
-    s.brought.slots = nullptr;
-    s.brought.stages = nullptr;
+    s.kv_args.from_positions = nullptr;
+    s.kv_args.slots = nullptr;
+    s.kv_args.stages = nullptr;
     BoundRun rotates(s);
     rotates.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_positions is set, but the plan does not rerotate"},
                          {{rotates.kv.from_positions, &s.from_positions}});

@@ -56,11 +56,11 @@ Stored store(halyard_kv_desc kv, const std::vector<float> &heads, std::int64_t h
     auto stages = halyard::stages();
     stages.group_scales = kv.groups != nullptr && scales != 0 ? stored.scales.data() : nullptr;
     stages.scales_out = kv.scale != nullptr ? reinterpret_cast<float *>(stored.scales.data()) : nullptr;
-    const auto brought = halyard::kv_args(&stages);
+    const auto kv_args = halyard::kv_args(&stages);
     halyard::run(halyard::plan(plan), halyard::angle_source(),
                  halyard::input_tensor(heads.data(), halyard::dtype::f32, {1, 1, n, head_dim}),
                  halyard::tensor(stored.record.data(), static_cast<halyard::dtype>(kv.out_dtype), {1, 1, n, width}),
-                 halyard::run_options().with(brought));
+                 halyard::run_options().with(kv_args));
     return stored;
 }
 Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads, std::int64_t head_dim,

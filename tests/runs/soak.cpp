@@ -28,13 +28,13 @@ void run_something(oracle::Random &random, const halyard_executor *executor) {
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})";
     halyard::frequencies::from_config(config.data(), std::ssize(config));
     Choice choice = random.one_in(2) ? Choice::of_rotations() : Choice();
-    choice.moves = random.one_in(4);
+    choice.rerotates = random.one_in(4);
     choice.has_bad = random.one_in(4);
     Draw draw(random);
     Case drawn(draw, choice);
     try {
         drawn.call.args.executor = executor;
-        const Images result = run(drawn, nullptr, Way::whole);
+        const Images result = run(drawn, nullptr, RunMode::whole);
         const Images expected = run_model(drawn);
         n_wrong += drawn.difference(expected, result).empty() ? 0 : 1;
         n_runs += 2;

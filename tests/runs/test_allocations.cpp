@@ -193,9 +193,9 @@ void check_runs(const std::string &target) {
     long n = 0, n_runs = 0, n_refused = 0;
     for (int round = 0; round < 120; round++) {
         cases::Choice choice = !has_stages || random.one_in(2) ? cases::Choice::of_rotations() : cases::Choice();
-        choice.moves = has_stages && random.one_in(3);
+        choice.rerotates = has_stages && random.one_in(3);
         choice.n_tensors = has_stages ? 0 : 1;
-        choice.level[cases::of_turn] = has_stages ? -1 : round % 4;
+        choice.level[cases::of_pairing] = has_stages ? -1 : round % 4;
         if (random.one_in(4)) {  // worth several threads
             choice.shape = {1, 120, 8};
             choice.head_dim = 512;

@@ -81,7 +81,7 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     void *const near_the_end = before_the_end_of_memory(100);
     b.calls.refuse({
         {HALYARD_ERROR_NULL_POINTER, {"args.x[1] is NULL"}, {{b.x[1], nullptr}}},
-        {HALYARD_ERROR_MISMATCH, {"args.kv is set"}, {{b.args.kv, &s.brought}}},
+        {HALYARD_ERROR_MISMATCH, {"args.kv is set"}, {{b.args.kv, &s.kv_args}}},
         {HALYARD_ERROR_OVERLAP, {"y[0]", "x[0]"}, {{b.y[0], s.x[0].data}}},
         {HALYARD_ERROR_OVERFLOW, leaves, {{b.y[0], near_the_end}}},
         {HALYARD_ERROR_OVERFLOW, leaves, {{b.x[0], near_the_end}}},

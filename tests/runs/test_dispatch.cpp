@@ -333,7 +333,7 @@ TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][em
     for (int form = 0; form < 3 * 4 * 2 * 5; form++) {
         Choice choice = Choice::of_rotations();
         choice.level[of_dtype] = form % 3;
-        choice.level[of_turn] = form / 3 % 4;
+        choice.level[of_pairing] = form / 3 % 4;
         choice.level[of_strides] = form < 3 * 4 * 2 ? 0 : 4;  // dense; any, mostly with elements apart
         choice.in_place = form / 3 / 4 % 2 == 0;
         choice.n_tensors = 1;
@@ -343,6 +343,6 @@ TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][em
         choice.rotary_offset = 4;
         Draw draw(random);
         Case drawn(draw, choice);
-        REQUIRE(fault_of_ways(drawn) == "");
+        REQUIRE(fault_in_run_modes(drawn) == "");
     }
 }

@@ -17,7 +17,7 @@ void check_everywhere(Choice choice, std::uint64_t seed) {
     if (drawn.is_refused()) {
         drawn.call.args.bad_position = random.one_in(2) ? HALYARD_BAD_POSITION_CLAMP : HALYARD_BAD_POSITION_IDENTITY;
     }
-    REQUIRE(fault_of_ways(drawn) == "");
+    REQUIRE(fault_in_run_modes(drawn) == "");
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ TEST_CASE("rotations: of bf16, with steps of any parity", "[property]") {
     for (int round = 0; round < 96; round++) {
         Choice choice = Choice::of_rotations();
         choice.level[of_dtype] = 2;
-        choice.level[of_turn] = round % 2;
+        choice.level[of_pairing] = round % 2;
         choice.level[of_strides] = 3;  // with gaps
         choice.shape = {1, 5, 3};
         choice.n_tensors = 1;

@@ -20,7 +20,7 @@ TEST_CASE("errors: runs, every field", "[errors]") {
     runs.refuse({
         {HALYARD_ERROR_MISMATCH,
          {},
-         {{s.args.kv, &s.brought}, {s.brought.slots, nullptr}, {s.stages[0].cache, s.at(0)}}},
+         {{s.args.kv, &s.kv_args}, {s.kv_args.slots, nullptr}, {s.stages[0].cache, s.at(0)}}},
         {HALYARD_ERROR_MISMATCH, {}, {{s.args.n_parts, 2}}},
         {HALYARD_ERROR_SHAPE, {}, {{s.args.executor, nullptr}, {s.args.n_parts, 1025}}},
         {HALYARD_ERROR_SHAPE, {}, {{s.args.executor, nullptr}, {s.args.n_parts, 2}, {s.args.part, 2}}},
