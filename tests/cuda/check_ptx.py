@@ -1,12 +1,13 @@
-"""check_ptx.py [--sass] FOLDER: how wide the accesses of every CUDA kernel are, which no result shows.
+"""check_ptx.py [--sass] FOLDER: checks the width of the memory accesses of every CUDA kernel, which no result shows.
 
-Loads and stores of x and y are of 128 bits, or of as many as the kernel's name says, but in kernels for any layout.
-Those of the KV path load and store four elements at once; there, loads of x, which may be y, are no .nc. What else
-PTX must and must not hold shows where the machine of checks/cuda executes it: it knows no sum or product without .rn,
-which ptxas fuses, and has nothing in the first KiB of shared memory, which is the system's since sm_90.
+Kernels of a rotation load and store 128 bits of x and y at a time, or as many as the kernel's name says; strided
+kernels are not checked. Kernels of the KV path load and store four elements at a time, and must not load x by .nc,
+because y may be the same memory. The emulated CUDA device of checks/cuda checks the rest when it executes PTX: it
+refuses sums and products without .rn, which ptxas would fuse, and the first KiB of shared memory, which the system
+reserves since sm_90.
 
-With --sass what NVIDIA's assembler, ptxas, makes of it: no more than 64 registers, or what the kernel says by .maxnreg;
-no spills, no stack. ptxas is the one that ./run test fetches, or that on the PATH; without it this prints SKIP.
+With --sass, checks the code that NVIDIA's assembler ptxas makes: at most 64 registers, or as many as .maxnreg in the
+kernel allows; no spills and no stack. Uses the ptxas that ./run test fetches, or the one on the PATH; else prints SKIP.
 """
 
 import concurrent.futures
@@ -23,29 +24,29 @@ FETCHED = pathlib.Path(__file__).parents[2] / ".deps/cuda/nvidia/cu13/bin"
 
 
 def widths(access, ptx):
-    """The bits of each load or store."""
+    """The bits of each load or store whose instruction matches `access`."""
     return [int(vector or 1) * int(bits) for vector, bits in re.findall(rf"\b{access}(?:\.v(\d))?\.b(\d+)\s", ptx)]
 
 
 def faults(name, ptx):
     stores, loads = widths(r"st\.global", ptx), widths(r"ld\.global(?:\.nc)?", ptx)
-    see_stores = widths(r"ld\.global", ptx)
+    coherent_loads = widths(r"ld\.global", ptx)  # without .nc: they see earlier stores of the kernel
     if kv := re.match(r"halyard_kv_(f32|f16|bf16)(_e4m3)?_(\d+)_", name):
         bits, n_accesses = 128 if kv[1] == "f32" else 64, int(kv[3]) // 16
         if stores != [32 if kv[2] else bits] * n_accesses:
             yield f"stores {stores} bits at once"
-        of_weights = n_accesses * (2 if kv[1] == "f32" or "_w_f32_" in name else 1)
-        if sorted(see_stores) != sorted([bits] * n_accesses + [64] * of_weights) or ".nc.v" in ptx:
-            yield f"loads x and weights by {see_stores} bits where it sees what was written, or by .nc"
+        n_weight_loads = n_accesses * (2 if kv[1] == "f32" or "_w_f32_" in name else 1)
+        if sorted(coherent_loads) != sorted([bits] * n_accesses + [64] * n_weight_loads) or ".nc.v" in ptx:
+            yield f"loads x and weights by {coherent_loads} bits without .nc, or by .nc"
     elif ("_rotate_" in name and "_strided_" not in name) or "_copy_128_" in name:
         by = re.search(r"_by_(\d+)_", name)
         bits = int(by[1]) if by else 128
-        if set(stores) != {bits} or bits not in loads or ("_in_place_" in name and set(see_stores) != {bits}):
+        if set(stores) != {bits} or bits not in loads or ("_in_place_" in name and set(coherent_loads) != {bits}):
             yield f"loads {loads} bits at once, and stores {stores}"
 
 
 def faults_of_sass(ptxas, path, architecture):
-    """What is wrong with what ptxas makes of a kernel for a device."""
+    """Yields the faults of the code that ptxas makes from a kernel for an architecture."""
     ptx = path.read_text()
     if architecture == "sm_80" and ".target sm_89" in ptx:
         return

@@ -1,9 +1,11 @@
-"""Breaks the CUDA kernels that ship on purpose, one statement at a time, and sees that their tests fail on the machine
-of checks/cuda: mutate_ptx.py BUILD [--seed N] [--only WORD]
+"""Mutation tests of the CUDA kernels: breaks one statement of a kernel's PTX at a time, and checks that the kernel's
+tests fail on the emulated CUDA device of checks/cuda.
 
-Which statements are broken is drawn by a seed. Each mutant is loaded in the kernel's place by a test program of its own;
-one that runs for ten times as long as the kernel itself is caught, too. Fails where no test notices and EQUIVALENT does
-not say why. --only takes those whose kernel or rule has a word in its name.
+    mutate_ptx.py BUILD [--seed N] [--only WORD]
+
+A seed selects the statements. Each mutant runs in a test process of its own, in place of the kernel. A mutant that runs
+ten times as long as the kernel counts as caught. Exits with 1 if no test catches a mutant, unless EQUIVALENT has the
+reason. --only restricts the mutants to kernels or rules with WORD in their name.
 """
 
 import argparse
@@ -19,17 +21,18 @@ import time
 
 
 def replace(pattern, after):
-    """Has a statement that fits the pattern become another. ADDRESS in it has two groups: what stands before the number
-    that an address ends with, and that number, or nothing."""
+    """A rule: a pattern for a whole statement, and its replacement. ADDRESS in the pattern matches [register+offset],
+    in two groups: the register, and the offset or nothing."""
     return re.compile(pattern.replace("ADDRESS", r"\[(%\w+)(?:\+(-?\d+))?\]")), after
 
 
-def number(step):
-    """The last number of three groups is another."""
+def add_to_number(step):
+    """A replacement that adds to the number in the second of three groups."""
     return lambda found: f"{found[1]}{int(found[2]) + step}{found[3]}"
 
 
-def displaced(step):
+def add_to_address(step):
+    """A replacement that adds to the offset of ADDRESS, between one group before it and one after it."""
     return lambda found: f"{found[1]}[{found[2]}+{int(found[3] or 0) + step}]{found[4]}"
 
 
@@ -38,21 +41,21 @@ RULES = {
                          r"{ .reg .b32 split; mul.rn.f32 split, \2, \3; add.rn.f32 \1, split, \4; }"),
     "branch flipped": replace(r"@(%p\d+ bra.*;)", r"@!\1"),
     "barrier dropped": replace(r"bar\.sync\s+0;", ""),
-    "load 4 bytes on": replace(r"(ld\.(?:global|shared)\S+\s+[^\[]*)ADDRESS(.*;)", displaced(4)),
-    "store 2 bytes on": replace(r"(st\.global\.b16\s+)ADDRESS(.*;)", displaced(2)),
-    "store 4 bytes on": replace(r"(st\.(?:global|shared)\.b(?:32|64)\s+)ADDRESS(.*;)", displaced(4)),
-    "store 16 bytes on": replace(r"(st\.global\.v\S+\s+)ADDRESS(.*;)", displaced(16)),
+    "load 4 bytes on": replace(r"(ld\.(?:global|shared)\S+\s+[^\[]*)ADDRESS(.*;)", add_to_address(4)),
+    "store 2 bytes on": replace(r"(st\.global\.b16\s+)ADDRESS(.*;)", add_to_address(2)),
+    "store 4 bytes on": replace(r"(st\.(?:global|shared)\.b(?:32|64)\s+)ADDRESS(.*;)", add_to_address(4)),
+    "store 16 bytes on": replace(r"(st\.global\.v\S+\s+)ADDRESS(.*;)", add_to_address(16)),
     "load by nc": replace(r"ld\.global\.(?!nc)(.*;)", r"ld.global.nc.\1"),
-    "sources swapped": replace(r"((?:selp|sub)\.\w+\s+%\w+, )([^,;]+), ([^,;]+)(.*;)", r"\1\3, \2\4"),
+    "operands swapped": replace(r"((?:selp|sub)\.\w+\s+%\w+, )([^,;]+), ([^,;]+)(.*;)", r"\1\3, \2\4"),
     "min for max": replace(r"max(\..*;)", r"min\1"),
     "max for min": replace(r"min(\..*;)", r"max\1"),
-    "shift less": replace(r"((?:shl|shr)\.\S+\s+\S+, \S+, )(\d+)(;)", number(-1)),
-    "shift more": replace(r"((?:shl|shr)\.\S+\s+\S+, \S+, )(\d+)(;)", number(1)),
+    "shift less": replace(r"((?:shl|shr)\.\S+\s+\S+, \S+, )(\d+)(;)", add_to_number(-1)),
+    "shift more": replace(r"((?:shl|shr)\.\S+\s+\S+, \S+, )(\d+)(;)", add_to_number(1)),
     "sum of 32 bits": replace(r"add\.s64\s+(?!%shared)(\S+), (\S+), (%\S+);",
                               r"{ .reg .b64 sum; .reg .b32 low; add.s64 sum, \2, \3; cvt.u32.u64 low, sum; "
                               r"cvt.u64.u32 \1, low; }"),
-    "rounding constant": replace(r"(add\.s32\s+\S+, \S+, )(?!1610612736)(\d{4,})(;)", number(1)),
-    "NaN select turned": replace(r"selp\.f32(\s+\S+, )(\S+), (\S+), (\S+);", r"mov.b32\1\3;"),
+    "rounding constant": replace(r"(add\.s32\s+\S+, \S+, )(?!1610612736)(\d{4,})(;)", add_to_number(1)),
+    "NaN select dropped": replace(r"selp\.f32(\s+\S+, )(\S+), (\S+), (\S+);", r"mov.b32\1\3;"),
     "ne for eq": replace(r"setp\.eq(.*;)", r"setp.ne\1"),
     "round short": replace(r"(setp\.eq\.b32\s+\S+, \S+, )0(;)", r"\g<1>1\2"),
     "or for and": replace(r"and\.pred(.*;)", r"or.pred\1"),
@@ -62,11 +65,11 @@ RULES = {
     "sign kept": replace(r"neg\.f32\s+(\S+), (\S+);", r"mov.b32 \1, \2;"),
     "halves swapped": replace(r"(mov\.b(?:32|64)\s+%\w+, \{|cvt\.rn\.b?f16x2\.f32\s+\S+, )([^,]+), ([^};]+)(.*;)",
                               r"\1\3, \2\4"),
-    "bit field off": replace(r"(bfe\.\S+\s+\S+, \S+, )(\d+)(, .*;)", number(1)),
+    "bit field off": replace(r"(bfe\.\S+\s+\S+, \S+, )(\d+)(, .*;)", add_to_number(1)),
     "addend dropped": replace(r"mad\.lo\.s(\d+)(\s+\S+, \S+, \S+), \S+;", r"mul.lo.s\1\2;"),
     "count off by one": replace(r"(add\.s32\s+\S+, \S+, )(-?1)(;)", lambda found: f"{found[1]}{2 * int(found[2])}{found[3]}"),
 }
-# Which kernels are broken, the tests that must notice, and how many mutants are drawn for them.
+# The kernels to break: the tests that must catch the mutants, and the number of mutants.
 KERNELS = {
     "halyard_rotate_half_bf16_in_place": ("halyard_rotate_half_bf16_in_place_cuda_sm80", 12),
     "halyard_rotate_interleaved_f32": ("halyard_rotate_interleaved_f32_cuda_sm80", 10),
@@ -80,23 +83,24 @@ KERNELS = {
     "halyard_kv_f16_e4m3_80": ("halyard_kv_f16_e4m3_80_cuda_sm80", 12),
     "halyard_kv_bf16_192_interleaved_64_at_128": ("halyard_kv_bf16_192_interleaved_64_at_128_cuda_sm80", 8),
 }
-# What changes nothing that can be observed, and why: by parts of a kernel's name and of a rule's, and the statement.
+# Mutants that tests may miss, with the reason: (part of the kernel's name, pattern of the rule's name, how the
+# statement begins, reason).
 EQUIVALENT = [
-    ("16", "fma split|constant|rounding|sign kept", "", "16 bits hide it as a rule: the kernels of f32 have the same code"),
+    ("16", "fma split|constant|rounding|sign kept", "", "16 bits mostly hide it; f32 kernels share the code"),
     ("check_positions", "shift", "shl.b64", "positions whose upper half is more than a sign are bad in any case"),
-    ("copy_128", "addend dropped", "", "what is copied begins where its pointer leads"),
+    ("copy_128", "addend dropped", "", "the copied elements begin at the pointer, so the addend is 0"),
     ("check_positions", "branch flipped", "@%p4", "whole blocks and the last one are checked in the same way"),
-    ("rotate", "or for and|count off by one", "", "a condition tells what another one tells, too"),
-    ("kv_f16_e4m3_80", "or for and", "and.pred %p2", "what heads offer each other is taken by those alone that turn"),
-    ("kv_bf16_192", "or for and", "and.pred %p4", "the root of a sum is taken by heads alone that are normed"),
-    ("kv_bf16_128", "or for and", "and.pred %p3", "the root of a sum is taken by heads alone that are normed"),
-    ("kv", "round short", "setp.eq.b32 %p16", "another row of threads makes the angles that all of a block read"),
-    ("kv", "load by nc", "ld.global.v", "of weights, which nobody writes"),
+    ("rotate", "or for and|count off by one", "", "another condition implies this one"),
+    ("kv_f16_e4m3_80", "or for and", "and.pred %p2", "only threads that rotate use the exchanged elements"),
+    ("kv_bf16_192", "or for and", "and.pred %p4", "only normed heads use the root of the sum"),
+    ("kv_bf16_128", "or for and", "and.pred %p3", "only normed heads use the root of the sum"),
+    ("kv", "round short", "setp.eq.b32 %p16", "another row of threads makes the angles that the whole block reads"),
+    ("kv", "load by nc", "ld.global.v", "it loads weights, which nothing writes"),
 ]
 
 
 def mutants_of(kernel, ptx):
-    """All ways to break a kernel: the rule, the line's number, what stands there and what takes its place."""
+    """Yields all mutants of a kernel: (kernel, rule, index of the line, its statement, the replacement)."""
     lines = ptx.split("\n")
     for at in range(lines.index("{"), len(lines)):
         before = " ".join(lines[at].split("//")[0].split())
@@ -121,7 +125,7 @@ class Runner:
         return self.build / "kernels" / f"{kernel}_cuda_sm80.ptx"
 
     def notice(self, kernel, by, limit, rounds=1):
-        """What notices that a kernel is replaced by a file, in words, or None."""
+        """Runs a kernel's tests with the file `by` in place of the kernel. Returns what caught it, in words, or None."""
         environment = {**os.environ, "LD_LIBRARY_PATH": str(self.build / "emulated_cuda"),
                        "HALYARD_EMULATED_CUDA_REPLACE": f"{self.path_of(kernel)}:{by}",
                        "HALYARD_CUDA_ROUNDS": str(rounds)}
@@ -138,7 +142,7 @@ class Runner:
         return None if done.returncode == 0 else fault[1] if fault else "other bits"
 
     def check(self, kernel):
-        """The kernel itself passes, and what is no kernel at all is noticed."""
+        """The tests must pass with the kernel itself, and fail with a file that is not PTX. Sets the time limit."""
         begun = time.monotonic()
         if caught := self.notice(kernel, self.path_of(kernel), 300):
             sys.exit(f"mutate_ptx.py: with nothing broken, a test of {kernel} fails: {caught}")
@@ -155,7 +159,7 @@ class Runner:
         by = self.folder / f"{kernel} {rule} {at}.ptx"
         by.write_text("\n".join(lines))
         limit, may_pass = self.limits[kernel], why_equivalent(*mutant)
-        # What is rare needs more runs.
+        # Some mutants change a result only rarely, so what a first run missed is run for 20 rounds.
         return self.notice(kernel, by, limit) or (None if may_pass else self.notice(kernel, by, 20 * limit, 20))
 
 
@@ -174,15 +178,15 @@ def main():
         for kernel, (_, count) in KERNELS.items():
             all_of_it = list(mutants_of(kernel, runner.path_of(kernel).read_text()))
             luck.shuffle(all_of_it)
-            first = {mutant[1]: mutant for mutant in all_of_it}.values()  # one of each rule comes before others
+            first = {mutant[1]: mutant for mutant in all_of_it}.values()  # one mutant of each rule comes first
             mutants += sorted(all_of_it, key=lambda mutant: mutant not in first)[:count]
         mutants = [mutant for mutant in mutants if given.only in mutant[0] or given.only in mutant[1]]
         list(pool.map(runner.check, {mutant[0]: None for mutant in mutants}))
         for mutant, caught in zip(mutants, pool.map(runner.catch, mutants)):
             kernel, rule, at, before, after = mutant
-            said = caught or why_equivalent(*mutant) or "NOT NOTICED"
-            n_missed += said == "NOT NOTICED"
-            print(f"{kernel}:{at + 1}\t{rule}\t{before} -> {after}\t{said}", flush=True)
+            result = caught or why_equivalent(*mutant) or "NOT NOTICED"
+            n_missed += result == "NOT NOTICED"
+            print(f"{kernel}:{at + 1}\t{rule}\t{before} -> {after}\t{result}", flush=True)
     print(f"{len(mutants)} mutants, {n_missed} not noticed")
     sys.exit(n_missed != 0)
 

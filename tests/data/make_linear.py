@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/data/golden/linear: cos and sin of angles that are linear in fractional positions, by mpmath.
+"""Writes tests/data/golden/linear: cos and sin of angles that are linear in fractional positions, computed with mpmath.
 
     .deps/peers/bin/python tests/data/make_linear.py
 
-Positions [axes, tokens] and matrices [heads, axes, pairs] are stored numbers of float32 or float64. The sum of their
-products, cos and sin are worked out to 60 digits, and rounded to float64.
+Positions [axes, tokens] and matrices [heads, axes, pairs] are float32 or float64. The sums of their products, cos and
+sin are computed to 60 digits from the stored numbers, and rounded to float64.
 """
 
 import json
@@ -19,7 +19,7 @@ mpmath.mp.dps = 60
 
 
 def draw(rng, shape, least, most):
-    """Numbers of either sign, whose size is uniform in its exponent."""
+    """Random numbers of either sign, with magnitudes 2**least to 2**most, uniform in the exponent."""
     return rng.choice([-1, 1], shape) * 2.0 ** rng.uniform(least, most, shape)
 
 
@@ -63,7 +63,7 @@ def factors(rng, kind):
 
 
 def exact(positions, matrix, factor):
-    """cos and sin [heads, tokens, 2, pairs]."""
+    """Returns factor * (cos, sin), [heads, tokens, 2, pairs]."""
     heads, axes, pairs = matrix.shape
     result = np.empty((heads, positions.shape[1], 2, pairs))
     for head, token, pair in np.ndindex(heads, positions.shape[1], pairs):

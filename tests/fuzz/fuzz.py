@@ -1,8 +1,9 @@
-"""fuzz.py BUILD MINUTES: lets all fuzzers make up inputs at once. BUILD is their build folder.
-fuzz.py BUILD NAME RUNS: lets one make up so many, the same ones each time.
+"""Runs the fuzzers, whose build folder is BUILD.
 
-What they learn in so many minutes is kept in BUILD/corpus. An input that breaks a promise is printed and kept in BUILD,
-and the exit status is then 1.
+    fuzz.py BUILD MINUTES      all fuzzers at once, for so many minutes; keeps the inputs they found in BUILD/corpus
+    fuzz.py BUILD NAME RUNS    one fuzzer, with so many inputs, the same ones each time
+
+Prints an input that breaks a promise, keeps it in BUILD, and exits with 1.
 """
 
 import base64
@@ -24,9 +25,9 @@ def start(build, name, corpus, *options):
              f"-artifact_prefix={build}/{name}-", corpus, SEEDS[name]], stdout=log, stderr=subprocess.STDOUT)
 
 
-def is_broken(build, name, process):
-    """Waits for a fuzzer, and says what it saw. Of a stack only our own frames are said: all of it would hide
-    the promise that was broken."""
+def has_failed(build, name, process):
+    """Waits for a fuzzer, prints its result, and returns whether it failed. Prints only our own frames of a stack,
+    because all frames would hide the message about the broken promise."""
     broken = process.wait() != 0
     wanted = r"what\(\):|runtime error|ERROR|Test unit written|checks/|runtime/" if broken else r"^Done|calls of"
     lines = (build / f"{name}.log").read_text(errors="replace").splitlines()
@@ -43,10 +44,10 @@ def main():
         name, n_runs = sys.argv[2:]
         with tempfile.TemporaryDirectory() as learnt:
             process = start(build, name, pathlib.Path(learnt), f"-runs={n_runs}", "-seed=20261121")
-            sys.exit(is_broken(build, name, process))
+            sys.exit(has_failed(build, name, process))
     minutes = int(sys.argv[2])
     running = {name: start(build, name, build / "corpus" / name, f"-max_total_time={60 * minutes}") for name in SEEDS}
-    sys.exit(any([is_broken(build, name, process) for name, process in running.items()]))
+    sys.exit(any([has_failed(build, name, process) for name, process in running.items()]))
 
 
 main()

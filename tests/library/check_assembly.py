@@ -1,11 +1,11 @@
-"""check_assembly.py ASSEMBLER KERNEL.s|FOLDER ...: what the assembly of every kernel must hold, and what it must not.
+"""check_assembly.py ASSEMBLER KERNEL.s|FOLDER ...: checks the assembly of every kernel.
 
-1. The assembler takes it for a machine that has what the target's name says, and nothing newer.
-2. It calls nothing, gathers nothing and scatters nothing.
-3. It has fused multiply-adds of its target's vectors, and the instructions that convert f16. A norm has those for
-   square roots and quotients, and nothing has estimates of them.
-4. No innermost loop spills: it writes to no fixed place on the stack. (It may read there: rows of cos and sin are more
-   than the registers hold.)
+1. It assembles for a machine that has only the target's instruction sets.
+2. It has no calls, gathers and scatters.
+3. It has fused multiply-adds of its target's full vectors, and kernels of f16 have the instructions that convert f16.
+   Norms have exact square roots and divisions; no kernel has approximate ones (rsqrt, rcp).
+4. No innermost loop spills: it stores nothing at a fixed address of the stack. (It may load from there, because rows
+   of cos and sin need more registers than there are.)
 """
 
 import collections
@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 Target = collections.namedtuple("Target", "march fused_vectors fused f16 roots")
-avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # what runtime/core/cpu.cpp asks for
+avx2 = "generic64+avx2+f16c+fma+bmi+bmi2+lzcnt+movbe+popcnt"  # the features that runtime/core/cpu.cpp requires
 avx512 = avx2 + "+avx512f+avx512cd+avx512dq+avx512bw+avx512vl"
 targets = {
     "x86_avx2": Target(avx2, "vfn?m(add|sub).*%ymm", "vfn?m(add|sub)", ["vcvtph2ps", "vcvtps2ph"],
@@ -26,29 +26,29 @@ targets = {
                        [r"fsqrt\tv", r"fdiv\tv"]),
 }
 
-# Kernels whose innermost loops spill, and how often at most: in a loop without branches, and in one with branches,
-# where a tail's vectors are put together element by element. The first line that matches a kernel counts.
+# Kernels whose innermost loops may spill: (kernel, the largest number of spills in a loop without branches, the same in
+# a loop with branches, in which vectors of a tail are assembled element by element). The first match counts.
 known_spills = [
-    # A block has half as many vectors as there are registers, and sums need others.
+    # The vectors of a block take half of the registers, and their sums need more than the other half.
     (r"hadamard_f32_x86_avx2", 4, 0),
-    # The halves of sixteen groups are stored there, since they are read across groups, and not all stay in registers.
+    # Sixteen groups are transposed through the stack, because they do not all fit into registers.
     (r"store_groups_int8_x86_avx512", 16, 2),
     (r"store_groups_int8_x86_avx2", 24, 2),
     (r"store_groups_int8_arm_neon", 18, 2),
-    # LLVM puts the neighbours of NEON's sums together on the stack.
+    # LLVM shuffles the vectors of NEON's sums on the stack.
     (r"hadamard_f32_arm_neon", 80, 0),
-    # Rows and weights of a step are more than their registers.
+    # Rows and weights of a step need more registers than there are.
     (r"norm_rotate_bf16_x86_avx2", 2, 0),
     (r"norm_rotate_bf16_arm_neon", 1, 0),
-    # Two or, at head_dim 80, three vectors of words in a row, each taken apart. One by one they take longer.
+    # Two vectors of 16-bit elements per step (head_dim 80: three) are unpacked at once. One per step is slower.
     (r"rotate_half_bf16(_in_place)?_x86_avx2", 15, 0),
-    # Tails, and the fetching of their rows.
+    # Tails load and store their rows and elements one by one.
     (r"rotate_interleaved_to_half_.*_x86_avx(2|512)", 0, 80),
 ]
 
 
 def innermost_loops(assembly):
-    """The instructions of each innermost loop by its label. LLVM says which block belongs to which loop."""
+    """The instructions of each innermost loop by its label. LLVM's comments name the loop of each block."""
     headers = re.findall(r"^\.L(BB\w+):(?:\s*[#/].*\n)*?.*This Inner Loop Header", assembly, re.MULTILINE)
     loops = {header: [] for header in headers}
     loop = None
@@ -72,7 +72,7 @@ def faults(assembler, path):
     if run.returncode != 0:
         yield f"has instructions that {name} lacks:\n{run.stderr}"
 
-    # ..._argv, which Halide adds, calls the kernel itself.
+    # A call of the kernel itself is allowed: Halide adds a function ..._argv that makes it.
     for line in re.findall(r"^\t(?:callq?|blr?|jmp|b)\t.*", assembly, re.MULTILINE):
         if not re.search(rf"\t(\.L\w+|{kernel}(@PLT)?)\s*([#/].*)?$", line):
             yield f"calls something: {line.strip()}"
@@ -89,9 +89,9 @@ def faults(assembler, path):
             stage[1].removeprefix("widen_").removeprefix("layer_").removesuffix("_rotate"), [])
         if "_f16_" in kernel:
             needed += [target.f16[0]] * (stage[1] != "narrow") + [target.f16[1]] * (stage[1] != "widen")
-    elif "_strided_" not in kernel:  # which go element by element
+    elif "_strided_" not in kernel:  # strided kernels work element by element
         needed = [target.fused_vectors] + (target.f16 if "_f16_" in kernel else [])
-    if "_non_temporal_" in kernel:  # whose stores have to be waited for
+    if "_non_temporal_" in kernel:  # non-temporal stores need a fence before the kernel returns
         needed += ["vmovntps", r"sfence\n\tretq"]
     for pattern in needed:
         if not re.search(pattern, assembly):

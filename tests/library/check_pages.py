@@ -1,17 +1,17 @@
-"""check_pages.py ROOT: every file that a page of the project names or links to is there.
+"""check_pages.py ROOT: every file that a page of the project names or links to exists.
 
-A name in backquotes is a file's if it ends as our files do, or begins with a folder of the project. It is given from the
-project's folder or from the page's, and a name without a folder may be that of any file.
+A name in backquotes is a file's name if it has one of our suffixes, or begins with a folder of the project. It is
+relative to the project's folder or to the page's; a name without a folder may be that of any file.
 
-An archive of ./run dist has the pages without the tests and without ./run: there every link leads to something, and no
-page but the CHANGELOG tells of ./run.
+An archive of ./run dist has the pages, but neither tests nor ./run. There only links are checked, and no page but the
+CHANGELOG may mention ./run.
 """
 
 import pathlib
 import re
 import sys
 
-# Files that are made, or that belong to others.
+# Files that are generated, or that belong to other projects.
 NOT_OURS = {"config.json", "manifest.json", "halyard.cdx.json", "halyard_kernels.h", "before.json", "after.json",
             "generators/schedules", "xnnpack.h", "ggml.h", "modeling_llama.py", "ContribOperators.md"}
 

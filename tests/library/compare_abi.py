@@ -1,9 +1,10 @@
-"""Compares the shared libraries with those of the last release: compare_abi.py LIBRARIES INCLUDE_FOLDER BASELINES [--write]
+"""Checks that programs that were linked with the last release run with the shared libraries of this build.
 
-LIBRARIES is a folder with libhalyard.so and libhalyard_cuda.so, compiled with -g; BASELINES has what abidw wrote of the
-released ones. Programs that were linked with the release have to run with these libraries: abidiff looks at every type
-that a function reaches. Functions, constants, and fields at the end of a struct whose size its caller states may be new.
-With --write the baselines are written anew, which a release does.
+    compare_abi.py LIBRARIES INCLUDE_FOLDER BASELINES [--write]
+
+LIBRARIES is a folder with libhalyard.so and libhalyard_cuda.so, compiled with -g; BASELINES has abidw's description of
+the released libraries. abidiff compares every type that a function reaches. New functions, new constants, and new
+fields at the end of a struct that begins with its size are allowed. A release writes new baselines with --write.
 """
 
 import pathlib
@@ -14,7 +15,7 @@ import tempfile
 from xml.etree import ElementTree
 
 NAMES = ("libhalyard", "libhalyard_cuda")
-# What depends on the machine or the compiler, and what no header declares, is left out.
+# Leaves out what depends on the machine or the compiler, and what no header declares.
 ABIDW = ["abidw", "--drop-private-types", "--drop-undefined-syms", "--exported-interfaces-only", "--no-architecture",
          "--no-comp-dir-path", "--no-corpus-path", "--no-elf-needed", "--no-parameter-names", "--no-show-locs",
          "--type-id-style", "hash"]
@@ -22,15 +23,15 @@ ABIDW = ["abidw", "--drop-private-types", "--drop-undefined-syms", "--exported-i
 
 def write(library, include, path):
     subprocess.run([*ABIDW, "--headers-dir", include, "--out-file", path, library], check=True)
-    path.write_text(re.sub(r"path='[^']*/runtime/", "path='runtime/", path.read_text()))  # wherever it was compiled
+    path.write_text(re.sub(r"path='[^']*/runtime/", "path='runtime/", path.read_text()))  # without the build's folder
 
 
 def structs(tree):
     return {struct.get("name"): struct for struct in tree.iter("class-decl") if struct.find("data-member") is not None}
 
 
-def cut_what_grew(baseline, found):
-    """Takes from the file of structs what they have behind the baseline's last field, where the first field is a size."""
+def remove_new_fields(baseline, found):
+    """Removes from the file `found` the fields that structs with a leading `size` have after the baseline's last."""
     tree = ElementTree.parse(found)
     before, after = structs(ElementTree.parse(baseline)), structs(tree)
     for name in before.keys() & after.keys():
@@ -53,7 +54,7 @@ def main():
                 baselines.mkdir(exist_ok=True)
                 write(libraries / f"{library}.so", include, baseline)
             write(libraries / f"{library}.so", include, found)
-            cut_what_grew(baseline, found)
+            remove_new_fields(baseline, found)
             done = subprocess.run(["abidiff", "--no-added-syms", baseline, found], capture_output=True, text=True)
             if done.returncode != 0:
                 broken.append(f"{done.stdout}{done.stderr}{library}.so is not what programs were linked with.")

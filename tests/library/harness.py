@@ -1,7 +1,9 @@
-"""What the checks in this folder share: how a check is called, runs commands, and fails or is skipped.
+"""The frame of the check scripts in this folder: the command line, running commands, failing and skipping.
 
-A script of checks is called as: python3 SCRIPT BUILD.json CHECK [ARGUMENT...]. CMake writes BUILD.json once, with its
-own variables by their names and the file of each target by the target's name. CHECK is one of the script's functions.
+    python3 SCRIPT BUILD.json CHECK [ARGUMENT...]
+
+CMake writes BUILD.json: CMake's variables by name, and the path of each target's file by the target's name. CHECK is a
+function that the script passes to main().
 """
 
 import json
@@ -12,11 +14,11 @@ import subprocess
 import sys
 
 
-PYTHON = [sys.executable, "-B"]  # leaves no compiled files among the sources
+PYTHON = [sys.executable, "-B"]  # -B: writes no .pyc files among the sources
 
 
 class Build:
-    """A build folder, as BUILD.json describes it: build.CMAKE_NM is text, build.list("NAME") is a list of CMake's."""
+    """The contents of BUILD.json: build.NAME is a string, build.list("NAME") is a CMake list as a list of strings."""
 
     def __init__(self, path):
         self.__dict__.update(json.loads(pathlib.Path(path).read_text()))
@@ -35,14 +37,14 @@ class Build:
 
 
 def attempt(*command, **variables):
-    """Runs a command with environment variables (None unsets one); what it printed is in .stdout and .stderr."""
+    """Runs a command with environment variables (None unsets one). Returns its .returncode, .stdout and .stderr."""
     environment = {name: value for name, value in {**os.environ, **variables}.items() if value is not None}
     return subprocess.run([str(word) for word in command], env={k: str(v) for k, v in environment.items()},
                           capture_output=True, text=True)
 
 
 def run(*command, **variables):
-    """What the command prints. It has to succeed."""
+    """Runs a command that must succeed, and returns what it prints."""
     done = attempt(*command, **variables)
     if done.returncode != 0:
         fail(f"{shlex.join(map(str, command))}\n{done.stdout}{done.stderr}")
@@ -59,13 +61,13 @@ def expect_equal(what, found, expected):
 
 
 def expect_c_example(build, program, **variables):
-    """A program of examples/rotate.c works."""
+    """The program, built from examples/rotate.c, prints that all elements came back."""
     expect_equal(f"{program} says that its elements come back",
                  " 0 of 3072 elements did not come back\n" in run(*build.emulator, program, **variables), True)
 
 
 def skip(reason):
-    """Ends the check without a verdict. CTest looks for the word."""
+    """Ends the check as skipped: CTest looks for the word SKIP."""
     print(f"SKIP: {reason}")
     sys.exit()
 

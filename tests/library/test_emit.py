@@ -1,7 +1,7 @@
-"""test_emit.py GENERATOR COMPILER: the list of kernels, tuned schedules, and what emit.py makes of them.
+"""test_emit.py GENERATOR COMPILER: the list of kernels, tuned schedules, and the kernels that emit.py makes from them.
 
-A row or a schedule that is not understood is refused with a sentence. A schedule holds as long as what is emitted for
-its kernel's default is the same.
+A malformed row or schedule is refused with a message. A tuned schedule is used only while its kernel's default schedule
+still emits the same code as when the schedule was measured.
 """
 
 import json
@@ -70,12 +70,12 @@ class List(Scratch):
         text = read_kernels.LIST.read_text()
         better, worse = (re.search(rf"HALYARD_TARGET\({name},(.|\n)*?\)\n", text)[0] for name in ("x86_avx512", "x86_avx2"))
         self.refuse(better + worse, worse + better, "x86_avx512 has features that x86_avx2, which comes before it")
-        of = [list(LISTED.targets).index(kernel.target.name) for kernel in LISTED.kernels.values()]
-        self.assertEqual(of, sorted(of), "the library takes the first kernel that fits")
+        ranks = [list(LISTED.targets).index(kernel.target.name) for kernel in LISTED.kernels.values()]
+        self.assertEqual(ranks, sorted(ranks), "the library takes the first kernel that fits")
 
 
 class Entries(Scratch):
-    """What is taken of good and bad schedules, where the default is as it was."""
+    """Entries of a file of tuned schedules are checked."""
 
     def refuse(self, why, default="0123", **changed):
         with self.assertRaises(tuned_schedules.Unusable) as refused:
@@ -111,7 +111,7 @@ class Entries(Scratch):
 
 
 class Emission(Scratch):
-    """What emit.py does, with a copy of the generators' programs and of the list that a test may change."""
+    """emit.py, run on a copy of the generators' scripts and of kernels.inc, which tests may edit."""
 
     def setUp(self):
         super().setUp()
@@ -134,7 +134,7 @@ class Emission(Scratch):
         (self.generators / "schedules" / f"{cpu}.json").write_text(text)
 
     def emit(self, cpu="none", *more, generator=GENERATOR, kernels=f"^{KERNEL}$", target="x86_avx2", status=0):
-        """The manifest's kernels, and what was said."""
+        """Runs emit.py. Returns the manifest's kernels and the messages."""
         done = subprocess.run(
             [sys.executable, "-B", self.generators / "emit/emit.py", "--generator", generator, "--halide", "1.2.3",
              "--triple", "x86-64-linux", "--target", target, "--kernels", kernels, "--compiler", COMPILER,
@@ -145,31 +145,31 @@ class Emission(Scratch):
 
     def test_a_schedule_holds_as_long_as_the_default_is_the_same(self):
         def expect_tuned(**how):
-            kernels, said = self.emit(CPU, **how)
-            self.assertEqual(([(k["schedule"], k["parameters"]) for k in kernels], said), ([(CPU, NUMBERS)], ""))
+            kernels, log = self.emit(CPU, **how)
+            self.assertEqual(([(k["schedule"], k["parameters"]) for k in kernels], log), ([(CPU, NUMBERS)], ""))
 
         self.add_schedule()
         expect_tuned()
         row = (self.out / "kernel_rows_x86_avx2.inc").read_text()
         self.assertEqual(row, f"HALYARD_KERNEL({KERNEL}, x86_avx2, half, half, f32, out_of_place, false, "
                               f'usual_non_temporal_mib, "{CPU}")\n')
-        # A generator whose comments were changed is another file that emits the same.
+        # Another generator file that emits the same code, as after a change of comments.
         other = self.folder / "halyard_generator"
         shutil.copy(GENERATOR, other)
         with other.open("ab") as end:
             end.write(b"another comment")
         expect_tuned(generator=other)
-        # A new kernel, and another comment in the list.
+        # The list has another kernel and another comment.
         self.edit_list("^(HALYARD_ROTATE.half, +f32, +)both(, +x86_avx2, )", r"\1out_of_place\2")
         self.edit_list("^// ---- ", "// ------ ")
         expect_tuned()
-        # Another default.
+        # The kernel has another default schedule.
         self.edit_list(r"^(HALYARD_ROTATE.half, +f32, +out_of_place, +x86_avx2, .*)128, 16, ", r"\g<1>64, 16, ")
-        kernels, said = self.emit(CPU)
+        kernels, log = self.emit(CPU)
         self.assertEqual([(k["schedule"], k["parameters"]["elements_per_step"]) for k in kernels], [("default", 64)])
-        self.assertEqual(said, f"warning: the schedule of {KERNEL} in {CPU}.json is not used, and the kernel has its "
-                               "default: it was measured against another default than the one that is emitted now. "
-                               "./run tune makes it anew.\n")
+        self.assertEqual(log, f"warning: the schedule of {KERNEL} in {CPU}.json is not used, and the kernel has its "
+                              "default: it was measured against another default than the one that is emitted now. "
+                              "./run tune makes it anew.\n")
 
     def test_which_cpu_is_taken(self):
         self.assertRegex(self.emit("intel_3_4", status=1)[1], "HALYARD_SCHEDULES names intel_3_4, and there is no ")
@@ -188,7 +188,7 @@ class Emission(Scratch):
         self.emit(kernels=pattern)
         changed = {path.name for path in self.out.glob("*.s") if path.stat().st_mtime_ns != before[path.name]}
         self.assertEqual(changed, {"halyard_rotate_half_f32_in_place_x86_avx2.s"})
-        self.emit()  # what is needed no more goes
+        self.emit()  # deletes kernels that are no longer selected
         self.assertEqual({path.stem for path in self.out.glob("*.s")}, {KERNEL})
 
     def test_a_run_that_fails_leaves_no_manifest(self):

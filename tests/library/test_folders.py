@@ -1,4 +1,4 @@
-"""Holds the order of the folders: which may include which, and how many sources one may have.
+"""Checks which folders include which others, and that no folder has too many sources.
 
     test_folders.py SOURCE_FOLDER
 """
@@ -12,7 +12,8 @@ from pathlib import Path
 TOPS = ["runtime", "checks", "tests", "bench", "generators", "engines", "python"]
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inc", ".py")
 
-# What the sources of a folder may include beside its own. Subfolders count as their folder, but for those named here.
+# The folders that the sources of a folder may include beside their own. A subfolder counts as its parent unless it is
+# listed here.
 ARROWS = {
     "runtime/include": [],
     "runtime/base": ["runtime/include"],
@@ -36,21 +37,21 @@ ARROWS = {
     "generators": ["runtime", "generators/arithmetic", "generators/cuda"],
     "python": ["runtime/include"],
 }
-# What "runtime" in a row does not stand for.
+# Within a row, "runtime" allows all of the runtime but this folder.
 PRIVATE = "runtime/tool"
-# The list of kernels, which everyone reads.
+# The lists of kernels, which every folder may include.
 LISTS = re.compile(r"generators/\w+\.inc")
 
-MOST_SOURCES = 15  # of a folder; a source and its header count as one
+MOST_SOURCES = 15  # in a folder; a source and its header count as one
 
-# Where a quoted include is looked for, after the includer's own folder.
+# The folders in which a quoted include is looked for, after the including file's own folder.
 ROOTS = ["runtime", "runtime/include", "", "tests", "bench", "generators"]
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(halyard/[^>]+)>)', re.MULTILINE)
 
 
 def owner_of(path):
-    """The folder that the arrows are about."""
+    """The folder of ARROWS that a file belongs to."""
     folder = posixpath.dirname(path)
     while folder and folder not in ARROWS:
         folder = posixpath.dirname(folder)
@@ -58,7 +59,7 @@ def owner_of(path):
 
 
 def find_includes(tree):
-    """Each include of a file of the tree, and not of a generated or a dependency's one: (file, line, included file)."""
+    """Yields (file, line, included file) for each include of a file in the tree, not of generated or foreign files."""
     for path, text in sorted(tree.items()):
         for match in INCLUDE.finditer(text) if not path.endswith(".py") else ():
             roots = [posixpath.dirname(path), path.split("/")[0], *ROOTS]
@@ -77,7 +78,7 @@ def find_faults(tree):
             yield f"{path}:{line}: {own} must not include {included}"
         elif other == own:
             first.setdefault((posixpath.dirname(path), posixpath.dirname(included)), (path, included))
-    # Two folders of one row above that include each other, about which ARROWS says nothing.
+    # ARROWS does not order the subfolders of one row. Two of them must not include each other.
     for (folder, other), (path, included) in sorted(first.items()):
         if folder < other and (other, folder) in first:
             yield f"{path}: includes {included}, but {other} includes {folder} too"

@@ -1,6 +1,6 @@
-"""Looks at what was built, as a linker or a disassembler would, and at what ./run emit writes.
+"""Checks the built libraries and kernels by nm and readelf, and the packages that ./run emit writes.
 
-harness.py says how this is called. The checks are the functions that main() lists.
+See harness.py for the command line. The checks are the functions that main() lists.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
 
 
 def symbols(build, *arguments):
-    """The names that nm lists with these arguments, each kind of a name once, sorted."""
+    """The names that nm lists with these arguments, sorted; a name with several types is listed once for each type."""
     text = run(build.CMAKE_NM, "-P", *arguments)
     return sorted(line.split()[0] for line in set(re.findall(r"^\S+ [A-Za-z] ", text, re.MULTILINE)))
 
@@ -30,7 +30,7 @@ def declared(*headers):
 
 
 def exports(build):
-    """The functions of the headers, and only those, leave the shared libraries."""
+    """The shared libraries export exactly the functions that the headers declare."""
     names = ["halyard", "halyard_kv", "halyard_cuda"]
     libraries = {build.halyard_shared: names[:2]}
     if hasattr(build, "halyard_cuda_shared"):
@@ -42,15 +42,15 @@ def exports(build):
 
 
 def cuda_symbols(build):
-    """What Halide's runtime calls its own stays inside, so that a program may have another Halide runtime."""
+    """The CUDA library defines no symbols of Halide's runtime, so that a program may have its own Halide runtime."""
     names = symbols(build, "-g", "--defined-only", build.halyard_cuda_static)
     expect_equal(f"{build.halyard_cuda_static} has symbols of Halide's runtime",
                  [name for name in names if "halide" in name and not name.startswith("_ZN7halyard")], [])
 
 
 def own_symbols(build):
-    """What the static library defines is its own or the C++ library's, so that a program may have another version of
-    what it is made of."""
+    """The static library defines only symbols of Halyard and of the C++ library, so that a program may have another
+    version of Halyard's dependencies."""
     for name in run(build.CMAKE_NM, "-C", "--defined-only", "--extern-only", build.halyard_static).splitlines():
         name = re.sub(r"^[0-9a-f]* \w ", "", name)
         if not name or name.endswith(":") or name.startswith(("DW.ref.", "halyard_")):
@@ -61,7 +61,7 @@ def own_symbols(build):
 
 
 def needs(build):
-    """The shared library needs the C and C++ runtimes alone, and calls nothing that prints or ends the process."""
+    """The shared library needs only the C and C++ runtimes, and calls nothing that prints or ends the process."""
     shared = build.halyard_shared
     for library in re.findall(r"Shared library: \[(.*?)\]", run(build.CMAKE_READELF, "-dW", shared)):
         if not re.match(r"(lib(c|m|pthread|gcc_s|stdc\+\+|c\+\+|c\+\+abi)|ld-linux-x86-64)\.so", library):
@@ -72,7 +72,7 @@ def needs(build):
 
 
 def hardened(build):
-    """Nothing in the shared library is writable and executable, and what the loader has filled in is read-only."""
+    """No memory of the shared library is both writable and executable, and its relocations are read-only when loaded."""
     shared = build.halyard_shared
     segments = run(build.CMAKE_READELF, "-lW", shared)
     if not re.search(r"GNU_STACK.* RW ", segments) or "GNU_RELRO" not in segments or " RWE " in segments:
@@ -83,9 +83,9 @@ def hardened(build):
 
 
 def kernel_objects(build):
-    """Each kernel's object defines its own symbols, needs none, and leaves the stack of the program alone."""
+    """Each kernel's object defines only its own symbols, needs none, and does not make the stack executable."""
     folder = build.kernels
-    # GPU kernels need Halide's runtime, and are joined with it.
+    # Not those of GPU kernels, which need Halide's runtime and are linked with it.
     objects = [path for path in sorted(folder.glob("halyard_*.o"))
                if not re.search(r"_(cuda_sm\d+|cuda_kernels)$", path.stem)]
     if not objects:
@@ -112,7 +112,7 @@ def headers(build):
         for standard in 17, 20:
             run(build.CMAKE_CXX_COMPILER, f"-std=c++{standard}", *strict, cpp)
             run(build.CMAKE_CXX_COMPILER, f"-std=c++{standard}", *strict, "-x", "c++", c)
-        # Without exceptions a program says what happens instead of them, or is told to.
+        # A program without exceptions must define HALYARD_THROW; else the compiler's error tells it to.
         without = [build.CMAKE_CXX_COMPILER, "-std=c++17", "-fno-exceptions", "-fno-rtti", *strict]
         run(*without, "-include", "cstdlib", "-DHALYARD_THROW(error)=static_cast<void>(error), std::abort()", cpp)
         refused = attempt(*without, cpp)
@@ -121,7 +121,7 @@ def headers(build):
 
 
 def load(build):
-    """The library, and a copy of it as another one, can be loaded, used and unloaded."""
+    """The library, and a copy of it under another name, can be loaded, used and unloaded in one process."""
     library = pathlib.Path(build.halyard_shared).resolve()
     copy = shutil.copy(library, build.scratch / "libhalyard_copy.so")
     program = build.scratch / "load_library"
@@ -131,15 +131,15 @@ def load(build):
 
 
 def emulated(build, cpu, target):
-    """Dispatch and the golden data on a CPU that this machine may not be, whose best target is given.
+    """Tests of dispatch and of golden data pass on an emulated CPU, where `target` is the best target.
 
-    The [kernel] tests do not run there: QEMU 7.2 reads all of a vector where vmaskmovps must not, into guard pages.
+    The [kernel] tests do not run there: QEMU 7.2's vmaskmovps reads the masked elements too, which are in guard pages.
     """
     qemu = shutil.which("qemu-x86_64")
     if not qemu:
         skip("qemu-x86_64 is not installed (Debian: qemu-user)")
     tests = [qemu, "-cpu", cpu, build.halyard_tests]
-    # Emulators from before AVX2 (QEMU 7.2) would only show their own limits.
+    # Skip if the emulator lacks a feature of the CPU, as QEMU before 7.2 lacks AVX2.
     probe = attempt(*tests, "--list-tags")
     if probe.returncode != 0 or re.search(r"doesn't support requested feature: .*(avx2|fma|f16c|bmi)", probe.stderr):
         skip(f"{qemu} cannot emulate {cpu}: {probe.stderr}")
@@ -151,12 +151,12 @@ def emulated(build, cpu, target):
 
 
 def samples(build, triple):
-    """Where two kernels of a triple are."""
+    """The folder with the objects of two kernels for a triple."""
     return build.folder / "emit/samples" / triple
 
 
 def pack(build, triple, objects, destination):
-    """What ./run emit does once the kernels are there."""
+    """Packs a triple's objects, which is the last step of ./run emit."""
     if not shutil.which("llvm-ar-19"):
         skip("llvm-ar-19 is not installed (Debian: llvm-19)")
     return attempt(*PYTHON, build.source / "generators/emit/pack.py", triple, "--objects", objects,
@@ -164,14 +164,14 @@ def pack(build, triple, objects, destination):
 
 
 def emitted(build, triple):
-    """A triple's library, header and manifest. The header is compiled, and a program is run if this machine can."""
+    """The library, header and manifest of a triple agree, the header compiles, and a program runs if this machine can
+    run it."""
     own = triple == build.HALYARD_TRIPLE
     dist = build.scratch / "dist" / triple
     done = pack(build, triple, build.kernels if own and not build.HALYARD_TARGETS else samples(build, triple), dist)
     if done.returncode != 0:
         fail(f"{triple} was not packed: {done.stderr}")
 
-    # The header declares the kernels of which the manifest has a row.
     manifest = json.loads((dist / "manifest.json").read_text())
     expect_equal(f"the header of {triple} declares other kernels than the manifest",
                  re.findall(r"^halyard_[a-z_]+_kernel .*;$", (dist / "halyard_kernels.h").read_text(), re.MULTILINE),
@@ -180,7 +180,7 @@ def emitted(build, triple):
     expect_equal(f"the header of {triple} says that some CPUs need a fallback",
                  "needs a fallback" in (dist / "halyard_kernels.h").read_text(), triple.startswith("x86-64-"))
 
-    # The header compiles alone, twice over, and with Halide's, in either order.
+    # The header compiles when included twice, and with Halide's header before or after it.
     strict = [*STRICT, "-Wshadow", "-I", dist, "-I", build.include]
     ours, theirs = "#include <halyard_kernels.h>\n", "#include <HalideRuntime.h>\n#include <halyard/halyard.h>\n"
     for name, text in ("alone", ours + ours), ("before", ours + theirs), ("after", theirs + ours):
@@ -208,14 +208,14 @@ def digests(folder):
 
 
 def emitted_unfit(build):
-    """Objects that no program should be linked with are refused, and a package that is there stays as it was. Of another
-    system's objects none is made."""
+    """pack.py refuses objects that no program should be linked with, and leaves an existing package as it was. It
+    refuses objects of another system, and writes no package."""
     folder, dist = build.scratch / "unfit", build.scratch / "dist/unfit"
     shutil.copytree(samples(build, "x86-64-linux"), folder, dirs_exist_ok=True)
     broken = folder / "halyard_rotate_half_f32_x86_avx2.o"
     good = samples(build, "x86-64-linux") / broken.name
     objcopy = [build.CMAKE_OBJCOPY, good, broken]
-    ways = {
+    commands = {
         None: [*objcopy],
         "has something executable that should not be": [*objcopy, "--set-section-flags=.text=alloc,load,code,data"],
         "does not say that its stack need not be executable": [*objcopy, "--remove-section=.note.GNU-stack"],
@@ -223,7 +223,7 @@ def emitted_unfit(build):
         "the symbols that the objects need": [build.CMAKE_LINKER, "-r", "-u", "stray", good, "-o", broken],
         "not recognized as a valid object file": ["dd", f"if={good}", f"of={broken}", "bs=1", "skip=1"],
     }
-    for why, command in ways.items():
+    for why, command in commands.items():
         run(*command)
         done = pack(build, "x86-64-linux", folder, dist)
         if why is None:

@@ -1,7 +1,7 @@
-"""Installs Halyard and packs its source archives, builds programs with them as users would, and compares what these
-programs print with what the README says.
+"""Installs Halyard and packs its source archives, builds programs with them as users would, and compares the programs'
+output with the README's.
 
-harness.py says how this is called. The checks are the functions that main() lists.
+See harness.py for the command line. The checks are the functions that main() lists.
 """
 
 import json
@@ -19,17 +19,17 @@ WITHOUT_PACKAGES = ["-DHALYARD_JSON_DIR=/nowhere", "-DCMAKE_DISABLE_FIND_PACKAGE
 
 
 def prefix(build):
-    """Where install() leaves an installed Halyard, for the other checks."""
+    """The folder in which install() leaves an installed Halyard for the other checks."""
     return build.scratch / "prefix"
 
 
 def readme(build, kind):
-    """A part of the README's example, which CMake has cut out of it: cpp, txt (what it prints) or cmake."""
+    """A part of the README's example, which CMake extracts: cpp (the program), txt (its output) or cmake."""
     return build.folder / f"tests/readme_example.{kind}"
 
 
 def expect_programs(build, folder):
-    """The programs of consume() print what the README says that its example prints, and what examples/rotate.c does."""
+    """The programs that consume() built work: the README's example prints the README's output."""
     expect_equal("the README's example prints", run(*build.emulator, folder / "app"), readme(build, "txt").read_text())
     expect_c_example(build, folder / "consumer_c")
 
@@ -60,15 +60,15 @@ def blocks_of(page):
     return re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def do_block(block, folder, **variables):
-    """Runs a block in a folder, which is the home too. What it compiles is not optimised, to be quick."""
+def run_block(block, folder, **variables):
+    """Runs a shell block in a folder, which is HOME too. It compiles without optimisation, to be quick."""
     run("bash", "-ec", f"cd {shlex.quote(str(folder))}\n{block}", HOME=folder, CMAKE_BUILD_TYPE="None", **variables)
 
 
 def shell_blocks(build):
-    """Blocks of pages run as they stand, in what looks like a checkout after `./run build`. Its ./run has the tool, and
-    packs the kernels that this build has; of other commands, which take minutes or have tests of their own, it has to
-    know the name."""
+    """The shell blocks of the pages run unchanged, in an imitation of a checkout after `./run build`. Its ./run has the
+    tool, and packs this build's kernels. Of other commands only the names are checked, because they take minutes or
+    have their own tests."""
     folder = build.scratch / "checkout"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "build").mkdir(parents=True)
@@ -91,7 +91,7 @@ esac
         blocks = blocks_of(build.source / page)
         expect_equal(f"{page} has blocks", bool(blocks), True)
         for block in blocks:
-            do_block(block, folder)
+            run_block(block, folder)
 
 
 def files_below(folder):
@@ -99,7 +99,8 @@ def files_below(folder):
 
 
 def install(build):
-    """Every component installs something, all together are the whole, and no file names this machine's folders."""
+    """Every component installs files, all components together install everything, and no file names a folder of this
+    machine."""
     whole, parts = prefix(build), build.scratch / "prefix.parts"
     for folder in whole, parts:
         shutil.rmtree(folder, ignore_errors=True)
@@ -119,13 +120,13 @@ def install(build):
             for word in str(whole), str(build.folder), "nlohmann":
                 if word in path.read_text():
                     fail(f"{path} has a path of this machine, or a dependency of the build: {word}")
-    # The other checks find it at another place than it was installed to.
+    # The other checks use the installation at another path than it was installed to, because it must be relocatable.
     shutil.rmtree(whole)
     parts.rename(whole)
 
 
 def find_package(build, kind):
-    """Programs of C and C++ with the shared library, or the static one and link-time optimisation."""
+    """find_package serves C and C++ programs, with the shared library, or the static one and link-time optimisation."""
     options = ["-DBUILD_SHARED_LIBS=ON"] if kind == "shared" else [
         "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON", "-DCMAKE_BUILD_TYPE=Release"]
     folder = consume(build, f"find_package_{kind}", f"-DCMAKE_PREFIX_PATH={prefix(build)}", *options)
@@ -136,8 +137,8 @@ def find_package(build, kind):
 
 
 def find_package_one_kind(build):
-    """Where one kind of library is not installed, the other one serves a project of C alone. A package without either,
-    another version and a component that is not there are refused."""
+    """If only the static or only the shared library is installed, find_package serves a C project with that one. It
+    refuses a package with neither, another version, and an unknown component."""
     part = build.scratch / "prefix.one_kind"
     options = [f"-DCMAKE_PREFIX_PATH={part}", "-DLANGUAGES=C"]
     for removed, needs in [("*.so*", False), ("*.a", True), ("*", None)]:
@@ -161,8 +162,8 @@ def find_package_one_kind(build):
 
 
 def pkg_config(build):
-    """pkg-config says what it takes to link a program that starts, one that is wholly static, and one with the shared
-    library, which has a name of its own. A program finds that where the loader is told to look."""
+    """The flags of pkg-config link programs that run: dynamic ones with the static library, wholly static ones, and
+    ones with the shared library, which has its own .pc file and is found by LD_LIBRARY_PATH."""
     program = shutil.which("pkg-config")
     if not program:
         skip("pkg-config is not installed")
@@ -182,7 +183,8 @@ def pkg_config(build):
 
 
 def add_subdirectory(build):
-    """A checkout is a part of another project: with what ./run setup has fetched, and optimised."""
+    """A checkout works by add_subdirectory in another project. It uses the packages that ./run setup fetched, and is
+    optimised even if the project has no build type."""
     folder, bare = build.scratch / "add_subdirectory", build.scratch / "add_subdirectory.sources"
     for leftover in folder, bare:
         shutil.rmtree(leftover, ignore_errors=True)
@@ -211,7 +213,7 @@ def add_subdirectory(build):
 
 
 def archive_of(build, *options):
-    """A script that makes a source archive, and its arguments but for the destination."""
+    """The command that makes a source archive, without the destination."""
     return [build.source / "generators/emit/dist.py", "--version", build.PROJECT_VERSION, "--json",
             build.HALYARD_JSON_DIR, *options]
 
@@ -233,11 +235,11 @@ def make_archive(build, name, script):
 
 
 def expect_sbom(build, sources):
-    """An archive's bill names the versions that lie in it, which are those that pip builds with, too."""
+    """The archive's SBOM lists the versions of the code that it contains, and pip builds with the same versions."""
     parts = {part["name"]: part["version"] for part in json.loads((sources / "halyard.cdx.json").read_text())["components"]}
     header = (sources / "third_party/nlohmann/detail/abi_macros.hpp").read_text()
     version = ".".join(re.findall(r"#define NLOHMANN_JSON_VERSION_[A-Z]+ (\d+)", header))
-    expect_equal("the bill's parts", parts, {"Halide": build.HALYARD_HALIDE_VERSION, "JSON for Modern C++": version})
+    expect_equal("the SBOM's parts", parts, {"Halide": build.HALYARD_HALIDE_VERSION, "JSON for Modern C++": version})
     pinned = (build.source / "requirements.txt").read_text()
     for pin in re.findall(r'"([\w-]+==[\d.]+)"', (build.source / "pyproject.toml").read_text()):
         if f"\n{pin} " not in pinned:
@@ -248,7 +250,7 @@ def expect_sbom(build, sources):
 
 
 def emitted_twice(build):
-    """What an archive takes from a build does not depend on the build's folder: kernels are emitted once more elsewhere."""
+    """Emitted kernels do not depend on the build's folder: emitting them in two folders gives the same bytes."""
     emit = [*PYTHON, build.source / "generators/emit/emit.py", "--generator", build.folder / "bin/halyard_generator",
             "--halide", build.HALYARD_HALIDE_VERSION, "--schedules", "none"]
     for triple, target, kernel, suffixes in [
@@ -265,11 +267,11 @@ def emitted_twice(build):
 
 
 def source_archive(build):
-    """The source archive builds where neither Halide nor JSON can be found, here with one target's kernels."""
+    """The source archive builds without Halide and JSON on the machine, here with one target's kernels."""
     name = f"halyard-{build.PROJECT_VERSION}"
     sources = make_archive(build, name, archive_of_all(build))
     expect_sbom(build, sources)
-    # Make, as users have it: it finds less by itself than Ninja does.
+    # With Make, which users often have, and which needs more complete dependencies than Ninja.
     folder = consume(build, "source_archive", f"-DHALYARD_SOURCE_DIR={sources}", "-DHALYARD_BUILD_CUDA=ON",
                      "-DHALYARD_TARGETS=x86_avx2;arm_neon", *WITHOUT_PACKAGES,
                      make=shutil.which("gmake") or shutil.which("make"))
@@ -279,14 +281,15 @@ def source_archive(build):
                  ["halyard_rotate_half_f32_x86_avx2"])
     tools = [pathlib.Path(program).parent for program in (build.CMAKE_COMMAND, build.CMAKE_MAKE_PROGRAM)]
     opening, *_ = blocks_of(sources / "README.md")
-    do_block(opening, sources, PATH=":".join(map(str, [*tools, os.environ["PATH"]])), CMAKE_GENERATOR=build.CMAKE_GENERATOR)
+    run_block(opening, sources, PATH=":".join(map(str, [*tools, os.environ["PATH"]])),
+              CMAKE_GENERATOR=build.CMAKE_GENERATOR)
     run(*PYTHON, build.here / "check_pages.py", sources)
     if not (sources / "halyard/share/doc/halyard/halyard.cdx.json").exists():
-        fail("the archive's bill of materials is not installed")
+        fail("the archive's SBOM is not installed")
 
 
 def triple_archive(build):
-    """The archive for this build's own triple holds a library in place of assembly, and builds like the other."""
+    """The archive for this build's triple contains a static library of kernels instead of assembly, and builds too."""
     if not shutil.which("llvm-ar-19"):
         skip("llvm-ar-19 is not installed (Debian: llvm-19)")
     triple = build.HALYARD_TRIPLE
