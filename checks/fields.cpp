@@ -29,7 +29,7 @@ Field field(const char *name, std::size_t offset, Kind kind, const Struct &to) {
 
 }  // namespace
 
-// A row is a name, a kind, and what that asks for.
+// A row is a field's name, its kind, and the values that Field has for this kind.
 #define F(name, ...) field<decltype(S::name)>(#name, offsetof(S, name), __VA_ARGS__)
 #define STRUCT(type, ...)                                                                                              \
     template <>                                                                                                        \

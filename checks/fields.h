@@ -1,5 +1,5 @@
-// One table of the fields of all public structs that a call reads: what each is, and where it lies. Fuzzers, refusals
-// and the printing of random calls go by it.
+// One table of the fields of all public structs that calls read: the kind of each field and its offset. Fuzzers, tests
+// of refused calls and the printing of random calls iterate over it.
 #pragma once
 
 #include "halyard/halyard_kv.h"
@@ -12,31 +12,31 @@
 namespace fields {
 
 enum class Kind {
-    size,         // of the struct
+    size,         // the struct's size field
     choice,       // a number from `value` to `last`
-    reserved,     // 0
-    count,        // a number that is refused with the status `value` where it is negative
-    shape,        // likewise, of an array
-    stride,       // a number that is refused where it leads out of the address space
-    number,       // any other
-    real,         // a double that is refused with the status `value` where it is negative or not finite
-    data,         // an address of memory, a multiple of `value` bytes
-    object,       // another pointer that a call goes by
+    reserved,     // must be 0
+    count,        // a number; if it is negative, the call fails with the status `value`
+    shape,        // an array of such numbers
+    stride,       // a number; a call fails if it leads out of the address space
+    number,       // any other number
+    real,         // a double; if it is negative or not finite, the call fails with the status `value`
+    data,         // a pointer to data, aligned to `value` bytes
+    object,       // a pointer to an object or function
     link,         // a pointer to a struct
-    links,        // likewise, to one for each tensor
-    option,       // like object, and
-    link_option,  // like link, which may be NULL whatever else the call says
+    links,        // a pointer to an array of structs, one for each tensor
+    option,       // like object, but may always be NULL
+    link_option,  // like link, but may always be NULL
 };
 
 struct Struct;
 
 struct Field {
     const char *name;
-    std::size_t offset, bytes, n_elements;  // bytes of an element, of which a shape has several
+    std::size_t offset, bytes, n_elements;  // `bytes` is the size of one element; array fields have several elements
     bool is_real;
     Kind kind;
     std::int64_t value, last;
-    const Struct *to;  // what a link leads to
+    const Struct *to;  // the struct that a link points to
 
     bool is_pointer() const { return kind >= Kind::data; }
 };
@@ -53,9 +53,9 @@ const Struct &of();
 /// The fields of each struct that a call reads.
 std::vector<const Struct *> all();
 
-/// An element of a field of a call.
+/// One element of a field in the structs of a call.
 struct Place {
-    std::string owner, path;  // the struct and the field, as sentences name them: "tensors[1].kv.norm" and its ".kind"
+    std::string owner, path;  // as error messages name them: "tensors[1].kv.norm" and "tensors[1].kv.norm.kind"
     const Field *field;
     const Struct *in;
     char *at;
@@ -69,17 +69,17 @@ struct Place {
         return value;
     }
     std::int64_t number() const { return field->bytes == 8 ? read<std::int64_t>() : read<std::int32_t>(); }
-    /// As much of a value as there is room for.
+    /// Writes the first bytes of a value, as many as the element has.
     template <typename T>
     void write(const T &value) const {
         std::memcpy(at, &value, field->bytes);
     }
 };
 
-/// All fields of a struct and of those that it leads to. A struct whose size is not set is not there.
+/// All fields of a struct and of the structs that it points to. Structs whose size field is 0 are left out.
 std::vector<Place> places(const Struct &of, const void *at, std::int32_t n_tensors, const std::string &path = "");
 
-/// The values of these fields, without sizes, addresses and zeros.
+/// Lists the values of these fields for a message. Sizes, addresses and zeros are left out.
 std::string text(const std::vector<Place> &places);
 
 }  // namespace fields

@@ -56,7 +56,7 @@ void for_each_head(const halyard_buffer *buffer, Function function) {
     }
 }
 
-/// Calls function(element, head, token) for the elements of such a buffer.
+/// Calls function(element, head, token) for the elements of a buffer [elements, heads, tokens].
 template <typename Function>
 void for_each_element(const halyard_buffer *buffer, Function function) {
     for_each_head(buffer, [&](std::int32_t head, std::int32_t token) {
@@ -82,7 +82,8 @@ int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
 
 // ---- Norms and rotations -------------------------------------------------------------------------------------------
 
-/// The mean of n elements. add(sum, e) is a partial sum with element e, of which 16 take turns.
+/// The mean of n elements, summed as the kernels do: element e goes into partial sum e % 16. add(sum, e) returns the
+/// partial sum plus element e.
 template <typename Add>
 float mean_of(std::int32_t n_elements, Add add) {
     float sums[16] = {};
@@ -97,7 +98,7 @@ float mean_of(std::int32_t n_elements, Add add) {
     return sums[0] / static_cast<float>(n_elements);
 }
 
-/// What an RMS norm multiplies n elements by.
+/// The factor of an RMS norm: 1 / sqrt(mean square + eps).
 template <typename Element>
 float scale_of(std::int32_t n_elements, float eps, Element element) {
     const float mean_square = mean_of(n_elements, [&](float sum, std::int32_t e) {
@@ -107,7 +108,8 @@ float scale_of(std::int32_t n_elements, float eps, Element element) {
     return 1.0f / std::sqrt(mean_square + eps);
 }
 
-/// An RMS norm, or with a bias a layer norm, of an X. Values are rounded to `Rounded`.
+/// An RMS norm, or with a bias a layer norm. X is the input's storage; roundings before and after the weight are to
+/// `Rounded`.
 template <typename X, typename Rounded>
 int normalise(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_buffer *bias, halyard_buffer *x,
               halyard_buffer *y) {
@@ -135,8 +137,8 @@ constexpr halyard_norm_kernel *norm = [](auto *weight, float eps, std::int32_t r
     return normalise<X, Rounded>(weight, eps, rounding, nullptr, x, y);
 };
 
-/// What kernels are called with that rotate; without a weight they do nothing else.
-struct Turn {
+/// The arguments of kernels that rotate. If weight is NULL there is no norm before the rotation.
+struct RotateArguments {
     const halyard_buffer *weight;
     float eps;
     const halyard_buffer *row_of_token, *cos_rows, *sin_rows;
@@ -145,7 +147,7 @@ struct Turn {
 };
 
 template <typename Storage>
-int turn(const Turn &of) {
+int rotate_heads(const RotateArguments &of) {
     const std::int32_t n_pairs = of.y->dim[0].extent;
     for (std::int32_t i = 0; i < of.y->dim[2].extent * of.y->dim[3].extent; i++) {
         const std::int32_t head = i % of.y->dim[2].extent, token = i / of.y->dim[2].extent;
@@ -170,10 +172,10 @@ int turn(const Turn &of) {
 }
 
 template <typename Storage>
-constexpr halyard_norm_rotate_kernel *norm_rotate = [](auto... of) { return turn<Storage>({of...}); };
+constexpr halyard_norm_rotate_kernel *norm_rotate = [](auto... of) { return rotate_heads<Storage>({of...}); };
 template <typename Storage>
 constexpr halyard_rotate_kernel *rotate = [](auto... of) {
-    return turn<Storage>({nullptr, 0.0f, of...});
+    return rotate_heads<Storage>({nullptr, 0.0f, of...});
 };
 
 // ---- Reductions and the Hadamard transform -------------------------------------------------------------------------
@@ -239,7 +241,7 @@ int hadamard(float scale, halyard_buffer *x, halyard_buffer *y) {
 
 // ---- Groups --------------------------------------------------------------------------------------------------------
 
-/// An integer before it is clamped: see halyard_quantise_kernel for the mode.
+/// The integer that v is quantised to, not yet clamped: see halyard_quantise_kernel for the mode.
 float integer_of(std::int32_t mode, float v, float r, float z) {
     return mode == 0 ? std::nearbyint(std::fma(v, r, z)) : mode == 1 ? std::round(v * r) : std::trunc(v * r + z);
 }
@@ -255,18 +257,18 @@ int quantise(std::int32_t mode, float low, float high, halyard_buffer *x, halyar
             return;
         }
         float q = integer_of(mode, v, by, get<F32>(z, group, token));
-        q = q >= low ? q : low;  // of a NaN too
+        q = q >= low ? q : low;  // a NaN becomes low
         q = q <= high ? q : high;
         set_word(static_cast<std::uint8_t>(static_cast<std::int32_t>(q)), y, e, group, token);
     });
     return 0;
 }
 
-/// Leaves groups alone whose scale is not finite.
+/// Skips groups whose scale is not finite: their output stays unwritten.
 int store_groups(std::int32_t reciprocal, std::int32_t away, halyard_buffer *x, halyard_buffer *y,
                  halyard_buffer *scales, halyard_buffer *largest) {
     const std::int32_t n_groups = y->dim[1].extent, n_elements = y->dim[0].extent;
-    std::uint32_t largest_bits = 0;  // in whose order NaN is the largest
+    std::uint32_t largest_bits = 0;  // compared as integers, so that NaN is the largest
     for (std::int32_t i = 0; i < x->dim[1].extent; i++) {
         const std::int32_t head = i / n_groups, group = i % n_groups;
         std::uint32_t bits = 0;

@@ -1,5 +1,5 @@
-// The bit-exact model of the kernels: what each computes, as a loop in plain C++ with std::fma. Its functions are
-// called as kernels are: see core/kernel_abi.h.
+// The bit-exact model of the kernels: each is a loop in plain C++ with std::fma. The model's functions have the
+// kernels' signatures: see core/kernel_abi.h.
 #pragma once
 
 #include "core/kernels.h"
@@ -8,10 +8,10 @@
 
 namespace model {
 
-/// A function for each kernel of a stage, in the name of the reference.
+/// The model of each KV stage's kernel, in the same table as the kernels of a target.
 extern const halyard::StageKernels stage_kernels;
 
-/// Rotates elements of a dtype (index_of) in any layout. In place x is y.
+/// Rotate elements of any layout, in place if x is y. Indexed by halyard::index_of(dtype).
 extern halyard_rotate_kernel *const rotations[halyard::n_input_dtypes];
 
 /// Makes rows of cos and sin.

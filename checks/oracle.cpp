@@ -12,9 +12,9 @@ namespace {
 
 /// A binary floating-point format, in numbers; integers have no fraction and no exponent.
 struct Format {
-    int bits, fraction_bits, min_exponent;  // the least of normal numbers
-    long double greatest;                   // of finite numbers
-    std::uint32_t last;                     // the last magnitude that is no NaN
+    int bits, fraction_bits, min_exponent;  // min_exponent is the exponent of the smallest normal number
+    long double greatest;                   // the largest finite number
+    std::uint32_t last;                     // the word of the largest magnitude that is not NaN
     std::uint32_t sign_bit() const { return std::uint32_t(1) << (bits - 1); }
 };
 
@@ -29,13 +29,13 @@ const Format &format_of(std::int32_t dtype) {
     return formats[dtype - HALYARD_F32];
 }
 
-/// The exponent of the last place at a value. Below the normal numbers it is that of denormals.
+/// The exponent of one ulp at a value. Values below the normal numbers have the ulp of denormals.
 int last_place(const Format &format, long double value) {
     const int exponent = value == 0 ? format.min_exponent : std::ilogb(value);
     return std::max(exponent, format.min_exponent) - format.fraction_bits;
 }
 
-// The host is little-endian. Copies of a length that the compiler knows are many times as fast.
+// The host is little-endian. memcpy is many times as fast with a length that the compiler knows.
 void copy_word(std::int32_t dtype, void *to, const void *from) {
     switch (format_of(dtype).bits) {
     case 32: std::memcpy(to, from, 4); break;
@@ -44,7 +44,7 @@ void copy_word(std::int32_t dtype, void *to, const void *from) {
     }
 }
 
-/// What a word of 16 or 8 bits stands for. Each such value is a float, too.
+/// The exact value of a 16-bit or 8-bit word.
 float work_out(std::int32_t dtype, std::uint32_t word) {
     if (dtype == HALYARD_INT8 || dtype == HALYARD_UINT8) {
         return dtype == HALYARD_INT8 ? static_cast<std::int8_t>(word) : static_cast<float>(word);
@@ -66,7 +66,7 @@ std::vector<float> work_out_all(std::int32_t dtype) {
     return values;
 }
 
-/// Where the nearest element changes, ascending: between the magnitudes 0 and 1, 1 and 2, and so on.
+/// The midpoints between neighbouring magnitudes of a dtype, ascending. There the nearest element changes.
 std::vector<double> middles_of(std::int32_t dtype) {
     const bool is_int8 = dtype == HALYARD_INT8;
     const auto value_of = [=](std::uint32_t magnitude) {
@@ -77,7 +77,7 @@ std::vector<double> middles_of(std::int32_t dtype) {
     for (std::uint32_t i = 0; i < last && std::isfinite(value_of(i + 1)); i++) {
         middles.push_back((value_of(i) + value_of(i + 1)) / 2);
     }
-    if (format_of(dtype).bits == 16) {  // to infinity
+    if (format_of(dtype).bits == 16) {  // the midpoint above the largest number, where rounding gives infinity
         middles.push_back(static_cast<double>(overflow_threshold(dtype)));
     }
     return middles;
@@ -87,15 +87,15 @@ long double rounding_of_storage(std::int32_t dtype, long double exact) {
     return dtype == HALYARD_F32 ? 0.0L : half_ulp(dtype, exact);
 }
 
-/// The ends of what dtypes hold and where roundings change, with the neighbours of both.
+/// A random extreme number or rounding midpoint, or a neighbour of one.
 std::uint32_t special_word(Random &random, std::int32_t dtype) {
     static constexpr std::uint32_t of_f32[] = {
         0x7f7f8000, 0x477fe000, 0x477ff000,              // where bf16 overflows; the greatest f16; where f16 overflows
-        0x38800000, 0x387fc000, 0x33800000, 0x33000000,  // f16: the least normal and denormal, half of it
+        0x38800000, 0x387fc000, 0x33800000, 0x33000000,  // f16: smallest normal, smallest denormal, half of it
         0x3f808000, 0x3f818000, 0x3f801000, 0x3f803000,  // halfway between neighbours in bf16 and in f16
-        0x7f810000};                                     // the last NaN with the upper half of infinity is below it
+        0x7f810000};                                     // NaNs below it have infinity's upper 16 bits
     const Format &format = format_of(dtype);
-    const std::uint32_t least = 1u << format.fraction_bits, infinity = format.last;  // the least of normal numbers
+    const std::uint32_t least = 1u << format.fraction_bits, infinity = format.last;  // the smallest normal number
     const std::uint32_t one = static_cast<std::uint32_t>(1 - format.min_exponent) * least;
     const std::uint32_t of_all[] = {
         1, least, one, infinity - 1, infinity + 1, infinity + least / 2, infinity + least - 2};
@@ -127,7 +127,7 @@ float widen(std::int32_t dtype, std::uint32_t word) {
     return values[dtype - HALYARD_F16][word];
 }
 
-/// Another way than any code of the runtime takes: a search among all middles.
+/// A binary search among all midpoints: independent of the runtime's bit arithmetic.
 std::uint32_t narrow(std::int32_t dtype, float value) {
     if (dtype == HALYARD_F32) {
         return std::bit_cast<std::uint32_t>(value);
@@ -179,7 +179,7 @@ long double promised_bound(std::int32_t dtype, Pair<long double> x, long double 
 
 long double kernel_bound(std::int32_t dtype, long double magnitude, long double exact) {
     const long double in_f32 = 2 * 0x1p-24L * (1 + 0x1p-24L) * magnitude + 0x1p-149L;
-    // Storage rounds a value that may be this far from the exact one, and may have a larger last place.
+    // The rounded value may be this far from the exact one, and may have a larger ulp.
     return in_f32 + rounding_of_storage(dtype, std::fabs(exact) + in_f32);
 }
 
@@ -194,7 +194,7 @@ std::uint32_t random_word(Random &random, std::int32_t dtype, Values values) {
     if (values == Values::special ? bits % 4 != 0 : values == Values::ordinary && bits % 64 == 0) {
         return special_word(random, dtype);
     }
-    // Exponents of -6 … 2 and any fraction, or of -2 … 3 and few of its bits.
+    // Ordinary values have exponents -6 … 2 and any fraction, short mantissas exponents -2 … 3 and few fraction bits.
     const bool is_short = values == Values::short_mantissa;
     const int n_bits = is_short ? static_cast<int>(bits >> 8 & 3) : format.fraction_bits;
     const int exponent = is_short ? 3 - static_cast<int>(bits % 6) : static_cast<int>(bits >> 56) % 9 - 6;

@@ -1,4 +1,5 @@
-// Works out the right answer, without any code of the runtime or the generators.
+// Exact results to compare Halyard's with: conversions, rotations, error bounds, random elements. None of it uses code
+// of the runtime or the generators.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 namespace oracle {
 
 // ---- Storage -------------------------------------------------------------------------------------------------------
-// A dtype is any that is stored: HALYARD_F32 to HALYARD_UINT8. A word holds an element's bits in its lower end.
+// A dtype is any storage type, HALYARD_F32 to HALYARD_UINT8. A word holds an element's bits in its low bits.
 
 std::int64_t element_bytes(std::int32_t dtype);
 std::uint32_t read_word(std::int32_t dtype, const void *at);
@@ -15,8 +16,8 @@ void write_word(std::int32_t dtype, void *at, std::uint32_t word);
 
 /// The exact value of a word, which is always a float.
 float widen(std::int32_t dtype, std::uint32_t word);
-/// The word nearest to a value, ties to even; what is too large for 8 bits saturates. A NaN becomes some NaN, but of 8
-/// bits the one that halyard.h promises.
+/// The word nearest to a value, ties to even. 8-bit dtypes saturate. A NaN becomes some NaN, in 8-bit dtypes the one
+/// that halyard.h promises.
 std::uint32_t narrow(std::int32_t dtype, float value);
 
 bool is_nan(std::int32_t dtype, std::uint32_t word);
@@ -40,8 +41,8 @@ Pair<long double> rotate_exactly(Pair<long double> x, long double cos, long doub
 /// inv_freq[k] = base^(-2k / rotary_dim).
 std::vector<long double> inv_freq_of(long double base, std::int64_t rotary_dim);
 
-/// How far halyard.h lets an output be from the exact one: 2 eps hypot(x0, x1) f + 2^-149, and half an ulp of 16-bit
-/// storage.
+/// The error bound that halyard.h promises: 2 eps hypot(x0, x1) f + 2^-149, where f is the attention factor, and half
+/// an ulp of 16-bit storage.
 long double promised_bound(std::int32_t dtype, Pair<long double> x, long double attention_factor, long double exact);
 
 /// The same for a kernel alone, whose cos and sin are exact by definition. f32 rounds three times with relative error
@@ -79,7 +80,7 @@ private:
     std::uint64_t state_;
 };
 
-/// What random elements are like.
+/// The distribution of random elements.
 enum class Values {
     ordinary,        // as large as activations are, with a few special ones
     any_bits,        // every bit pattern: NaN with any payload, infinities, denormals

@@ -9,13 +9,13 @@
 
 namespace oracle {
 
-// Each product, quotient and sum of floats is one correctly rounded operation, subnormal numbers too: C++ says so of
-// this arithmetic, if the compiler keeps to floats and fuses nothing.
+// Records are exact to the byte only if each product, quotient and sum of floats is rounded once: no wider intermediate
+// results, and no fused multiply-add.
 static_assert(FLT_EVAL_METHOD == 0);
 
 namespace {
 
-/// M of halyard.h.
+/// The largest quantised value of an element: M in halyard_kv.h.
 float most_of(const Record &record) {
     constexpr float all[] = {127, 255, 15, 448};
     return all[static_cast<int>(record.element)];
@@ -25,13 +25,14 @@ using enum Record::Element;
 using enum Record::Rule;
 using enum Record::Scale;
 
-/// In the order of HALYARD_GROUPS_…. Without a group it is the whole head; DeepSeek's latents have bf16 behind them.
+/// In the order of HALYARD_GROUPS_…. Without .group the group is the whole head. With .n_grouped (DeepSeek's latents)
+/// the elements after it are raw bf16.
 const Record presets[] = {
-    {.scale = f16, .is_of_largest = true, .group = 32, .data_offset = 2},
+    {.scale = f16, .is_reciprocal_of_largest = true, .group = 32, .data_offset = 2},
     {.scale = f16, .group = 32, .data_offset = 2},
-    {.scale = f16, .is_away = true, .group = 32, .data_offset = 2},
+    {.scale = f16, .rounds_away = true, .group = 32, .data_offset = 2},
     {.element = uint4, .rule = signed_largest, .scale = f16, .group = 32, .data_offset = 2},
-    {.floor = 1e-6f, .is_away = true, .scales_apart = true},
+    {.floor = 1e-6f, .rounds_away = true, .scales_apart = true},
     {.element = e4m3, .floor = 1e-6f, .scales_apart = true},
     {.element = uint8, .rule = range, .floor = 1e-4f, .data_offset = 8, .zero_offset = 4},
     {.element = uint4, .rule = range, .floor = 1e-4f, .data_offset = 8, .zero_offset = 4},
@@ -40,11 +41,11 @@ const Record presets[] = {
     {.element = e4m3, .scale = power_up, .floor = 1e-4f / 448, .group = 32, .n_grouped = 512, .scales_apart = true},
     {.element = e4m3, .scale = power_ocp, .group = 32, .data_offset = 1}};
 
-/// A scale or a zero point as it is stored, and whether that is another number than the nearest.
+/// A scale or a zero point as it is stored.
 struct Stored {
     std::uint32_t word;
     float value;
-    bool is_other;
+    bool is_other;  // it was clamped, or rounded up to a power of two: reciprocals must be of `value`
 };
 
 Stored round_to(std::int32_t dtype, float value) {
@@ -70,7 +71,7 @@ Stored store_scale(const Record &record, float largest, float s) {
     return round_to(record.scale == Record::Scale::f32 ? HALYARD_F32 : HALYARD_F16, s);
 }
 
-/// A group's scale and zero point, and what elements are multiplied by.
+/// A group's scale and zero point, and the reciprocal r that its elements are multiplied by.
 struct Quantiser {
     Stored scale, zero;
     float r;
@@ -86,7 +87,7 @@ Quantiser quantiser_of(const Record &record, const float *group) {
         }
     }
     const bool has_any = min <= max;
-    min = has_any && min != 0 ? min : 0.0f;  // zeros of both signs are one number, whichever comes first
+    min = has_any && min != 0 ? min : 0.0f;  // +0, never -0
     max = has_any ? max : 0.0f;
     const float most = most_of(record), largest = std::fabs(signed_largest);
     float s = signed_largest / -8.0f;
@@ -97,7 +98,7 @@ Quantiser quantiser_of(const Record &record, const float *group) {
         s = s == 0 ? record.floor : s;
     }
     Quantiser result = {store_scale(record, largest, s), {}, 0};
-    result.r = result.scale.is_other ? 1.0f / result.scale.value : record.is_of_largest ? most / largest : 1.0f / s;
+    result.r = result.scale.is_other ? 1.0f / result.scale.value : record.is_reciprocal_of_largest ? most / largest : 1.0f / s;
     result.r = std::isfinite(result.r) ? result.r : 0.0f;
     if (record.rule == Record::Rule::range) {
         result.zero = round_to(HALYARD_F32, -min / (result.scale.is_other ? result.scale.value : s));
@@ -111,7 +112,7 @@ std::uint32_t quantise(const Record &record, const Quantiser &by, float v) {
     if (record.element == e4m3) {
         return narrow(HALYARD_E4M3, p);
     }
-    float q = record.is_away ? std::round(p) : std::nearbyint(p);
+    float q = record.rounds_away ? std::round(p) : std::nearbyint(p);
     if (record.rule == Record::Rule::signed_largest) {
         q = std::trunc(p + 8.5f);
     } else if (record.rule == Record::Rule::range) {
@@ -121,14 +122,14 @@ std::uint32_t quantise(const Record &record, const Quantiser &by, float v) {
     return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(q, least, most_of(record)))) & 255u;
 }
 
-/// The byte of a group that element i lies in, and how far up.
+/// The byte of a group that holds element i, and the bit offset in that byte.
 std::pair<std::int64_t, int> place_of(const Record &record, std::int64_t i) {
     return record.element != uint4 ? std::pair(i, 0)
            : record.rule == range  ? std::pair(i / 2, i % 2 == 0 ? 4 : 0)
                                    : std::pair(i % (record.group / 2), i < record.group / 2 ? 0 : 4);
 }
 
-/// Where a group's scale lies.
+/// The address of a group's scale.
 template <typename Byte>
 Byte *scale_of(const Record &record, Byte *bytes, Byte *scales, std::int64_t group) {
     return (record.scales_apart ? scales : bytes) + record.scale_offset + group * record.scale_stride;
@@ -147,13 +148,14 @@ float read_scale(const Record &record, const char *at) {
 }  // namespace
 
 Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
-    // A fuzzer's preset may be none.
+    // A fuzzer's preset may be invalid.
     Record record = presets[std::clamp<std::int32_t>(desc.preset, HALYARD_GROUPS_GGML_Q8_0, HALYARD_GROUPS_MX) - 1];
     record.head_dim = head_dim;
     record.n_grouped = record.n_grouped != 0 ? record.n_grouped : head_dim;
     record.group = record.group != 0 ? record.group : record.n_grouped;
     record.data_stride = record.data_offset + record.data_bytes();
-    // Scales lie before their groups; else behind them all, or apart; then come the others, as bf16.
+    // A scale lies in front of its group, or all scales follow the groups, or they are outside. Raw bf16 elements come
+    // last.
     const bool are_before = record.data_offset != 0;
     record.raw_offset = record.n_groups() * record.data_stride;
     record.scale_stride = are_before ? record.data_stride : record.scale_bytes();

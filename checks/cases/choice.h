@@ -17,8 +17,8 @@ namespace cases {
 
 enum Factor {
     of_dtype, of_out_dtype, of_pairing, of_norm, of_order, of_rounding, of_scale, of_layout, of_slots, of_policy,
-    of_window, of_head_dim, of_shape, of_heads, of_source, of_axes, of_from, of_positions, of_strides, of_direction, of_values,
-    of_position_scales, of_hadamard, of_groups, of_from_groups, n_factors
+    of_window, of_head_dim, of_shape, of_heads, of_source, of_axes, of_from, of_positions, of_strides, of_direction,
+    of_values, of_position_scales, of_hadamard, of_groups, of_from_groups, n_factors
 };
 using Levels = std::array<int, n_factors>;
 

@@ -1,5 +1,5 @@
-// Reads PTX: PTX ISA, sections 4 (syntax) and 11 (directives). What our kernels do not have is refused. Types, and what
-// else may be wrong, are left to ptxas, to which tests/cuda/check_ptx.py gives all kernels.
+// Parses PTX by the PTX ISA, sections 4 (syntax) and 11 (directives). Anything that our kernels do not use is refused.
+// Types and other errors are not checked here: tests/cuda/check_ptx.py has ptxas check all kernels.
 #include "checks/cuda/machine.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// The operands of a statement, in whatever brackets they stand.
+/// Splits a statement's operands; brackets of any kind are dropped.
 Words words_of(const std::string &text) {
     static const std::regex word(R"([^\s,{}[\]]+)");
     return {std::sregex_token_iterator(text.begin(), text.end(), word), {}};
@@ -40,17 +40,17 @@ public:
     }
 
 private:
-    /// What may stand at one place, and what it means.
+    /// A form of PTX text, and the function that decodes it.
     struct Rule {
         std::regex form;
         void (Decoder::*take)(const std::cmatch &);
-        bool is_outside = false;  // of functions
+        bool is_outside = false;  // allowed outside of functions
     };
 
     Module module_;
     std::shared_ptr<Function> to_;
     std::string place_;
-    std::string shared_;  // the name of what a launch asks for
+    std::string shared_;  // the name of the launch's shared memory
     std::map<std::string, std::uint32_t> parameters_, labels_;
     std::vector<std::pair<std::size_t, std::string>> branches_;
 
@@ -72,7 +72,7 @@ private:
         }
     }
 
-    void pass(const std::cmatch &) {}  // a register is what has a name
+    void pass(const std::cmatch &) {}  // also skips .reg: registers are made when an operand names them
     void set_shared(const std::cmatch &found) { shared_ = found[1]; }
     void add_label(const std::cmatch &found) { labels_[found[1]] = static_cast<std::uint32_t>(to_->code.size()); }
 
@@ -110,7 +110,8 @@ private:
         parameters_[found[2]] = offset;
     }
 
-    /// The register of a name, or of a literal (PTX ISA 4.5), which it has from the beginning.
+    /// The register of a name or of a literal (PTX ISA, section 4.5: constants). A literal's register holds its value
+    /// from the start.
     Operand operand(const std::string &name) {
         static const std::regex special(R"(%n?(cta|t)id\.[xyz])");
         need(name.find('.') == name.npos || std::regex_match(name, special));
@@ -129,7 +130,7 @@ private:
         std::ranges::transform(words, instruction.operands.begin(), [&](const auto &word) { return operand(word); });
     }
 
-    /// A statement: its predicate, its opcode and its operands.
+    /// Adds an instruction from a statement's predicate, opcode and operands.
     void add(const std::cmatch &found) {
         Instruction instruction;
         const std::string opcode = found[3], operands = found[4];
@@ -157,11 +158,11 @@ private:
         } else {
             set_access(instruction, opcode, words);
         }
-        need(!found[2].matched || opcode.starts_with("bra"));  // predicates are known before branches alone
+        need(!found[2].matched || opcode.starts_with("bra"));  // only branches may have predicates
         push(instruction);
     }
 
-    /// mov.b64 {low, high}, wide and the reverse.
+    /// Decodes mov.b64 {low, high}, wide and mov.b64 wide, {low, high}.
     void set_list(Instruction &to, const std::string &opcode, bool is_taken_apart, Words words) {
         need(words.size() == 3 || words.size() == 5);
         const auto whole = is_taken_apart ? words.end() - 1 : words.begin();
@@ -173,7 +174,7 @@ private:
         to.compute = is_taken_apart ? take_apart : join;
     }
 
-    /// ld.global.nc.v4.b32 {…}, [address + displacement] and the like: PTX ISA 9.7.9.
+    /// Decodes loads and stores (PTX ISA, section 9.7.9), such as ld.global.nc.v4.b32 {…}, [address + displacement].
     void set_access(Instruction &to, const std::string &opcode, Words words) {
         static const std::regex form(R"((?:(ld)|st)\.(param|shared|global)(\.nc)?(?:\.v([24]))?\.b(8|16|32|64))");
         std::smatch found;

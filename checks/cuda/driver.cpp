@@ -1,4 +1,4 @@
-// See driver.h. Signatures, error codes and what waits for what are those of the CUDA driver API's reference manual.
+// See driver.h. Signatures, error codes and synchronisation follow the reference manual of the CUDA driver API.
 #include "checks/cuda/driver.h"
 
 #include "checks/cuda/machine.h"
@@ -26,26 +26,27 @@ constexpr Result success = 0, invalid_value = 1, out_of_memory = 2, invalid_cont
                  not_found = 500, launch_failed = 719, not_supported = 801, capture_unsupported = 900;
 constexpr unsigned non_blocking = 1;               // CU_STREAM_NON_BLOCKING
 constexpr int device_ordinal = 9;                  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-constexpr unsigned most_shared_bytes = 48 * 1024;  // that a launch may have unasked
+constexpr unsigned most_shared_bytes = 48 * 1024;  // more needs cuFuncSetAttribute
 constexpr std::uint64_t seed = 20261123 * 0x9e3779b97f4a7c15;
 
 using Work = std::function<void()>;
 using Graph = std::vector<Work>;
 
-struct State {
+struct DriverState {
     std::mutex mutex;
     Driver driver;
     emulated_cuda::Memory memory;
     std::uint64_t n_streams = 0;
-    std::map<void *, Graph> queues, captured;  // by streams: what waits, and of those that capture now
+    std::map<void *, Graph> queues, captured;  // pending work of each stream; captured work of each capturing stream
 };
 
-State &state() {
-    static State &only = *new State;  // Halide calls from its destructors
+DriverState &state() {
+    static DriverState &only = *new DriverState;  // never destroyed: Halide calls the driver from destructors
     return only;
 }
 
-/// The contexts of a thread, the current one last. It has no destructor, because Halide calls after those of threads.
+/// A thread's stack of contexts; the last one is current. A plain array, because Halide calls the driver after the
+/// destructors of thread-local objects.
 struct Contexts {
     void *each[64];
     int n;
@@ -66,10 +67,10 @@ void need(bool is_so, Result result) {
     }
 }
 
-/// Nothing may wait, or change what there is, while a stream captures.
+/// Refuses calls that wait, allocate, free, copy or load while a stream captures.
 void need_no_capture() { need(state().captured.empty(), capture_unsupported); }
 
-/// Records a call and does what it asks for, unless the test has it fail. What a launch did wrong fails all calls.
+/// Records a call and executes it, unless the test wants it to fail. After a kernel did wrong, all calls fail.
 template <typename Act>
 Result call(const char *name, Act act) {
     const std::lock_guard lock(state().mutex);
@@ -83,7 +84,7 @@ Result call(const char *name, Act act) {
         need(driver.fault.empty(), launch_failed);
     } catch (const Refusal &refusal) {
         result = refusal.result;
-    } catch (const Fault &fault) {  // of a module
+    } catch (const Fault &fault) {  // decode() refused a module
         std::fprintf(stderr, "emulated CUDA: %s\n", fault.what());
         result = invalid_ptx;
     } catch (const std::exception &) {
@@ -94,7 +95,7 @@ Result call(const char *name, Act act) {
 
 // ---- Streams -------------------------------------------------------------------------------------------------------
 
-/// Does the work of a stream.
+/// Executes the pending work of a stream.
 void finish(void *stream) {
     for (const Work &work : std::exchange(state().queues[stream], {})) {
         if (state().driver.fault.empty()) {
@@ -109,7 +110,7 @@ void finish_all() {
     }
 }
 
-/// Enqueues work on a stream, or adds it to what that captures.
+/// Enqueues work on a stream, or adds it to the graph that the stream captures.
 void enqueue(void *stream, const Work &work) {
     const auto captured = state().captured.find(stream);
     (captured == state().captured.end() ? state().queues[stream] : captured->second).push_back(work);
@@ -134,8 +135,8 @@ std::string text_of(const std::string &path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A module's PTX, or what the environment puts in its place: HALYARD_EMULATED_CUDA_REPLACE=this.ptx:by_that.ptx. A
-/// file may have more newlines at its end than what was built in.
+/// A module's PTX, or its replacement by HALYARD_EMULATED_CUDA_REPLACE=this.ptx:by_that.ptx. this.ptx need only start
+/// with the module's PTX, because files may end in more newlines.
 std::string ptx_of(const void *image) {
     const std::string ptx = static_cast<const char *>(image);
     const char *const replaced = std::getenv("HALYARD_EMULATED_CUDA_REPLACE");
@@ -147,7 +148,7 @@ std::string ptx_of(const void *image) {
 }  // namespace
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
-/// A function of the driver: its name, its parameters, and what they are called. The body that follows does the call.
+/// Defines an exported driver function from its name, its parameters and the parameters' names. The body follows.
 #define DRIVER(name, parameters, ...)                                                                                  \
     static void do_##name parameters;                                                                                  \
     EXPORTED Result name parameters {                                                                                  \
@@ -157,7 +158,7 @@ std::string ptx_of(const void *image) {
 
 Driver &emulated_cuda::the_driver() { return state().driver; }
 
-// Halide looks these up, but Halyard has it call none.
+// Halide's runtime looks these up, but Halyard never makes it call them.
 #define UNUSED(name) EXPORTED Result name() { return not_supported; }
 UNUSED(cuDeviceGetName) UNUSED(cuDeviceTotalMem_v2) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2)
 UNUSED(cuCtxGetApiVersion) UNUSED(cuProfilerStop) UNUSED(cuMemcpyHtoDAsync_v2) UNUSED(cuMemcpyDtoDAsync_v2)
@@ -201,7 +202,7 @@ DRIVER(cuCtxSynchronize, ()) {
 // ---- Streams and graphs --------------------------------------------------------------------------------------------
 
 DRIVER(cuStreamCreate, (void **stream, unsigned flags), stream, flags) {
-    // One that waits for the default stream, and that for it, is the default stream itself.
+    // A blocking stream is in order with the default stream, so it is modelled as the default stream itself.
     *stream = flags == non_blocking ? reinterpret_cast<void *>(8 * ++state().n_streams) : nullptr;
 }
 DRIVER(cuStreamDestroy_v2, (void *stream), stream) { finish(stream); }
@@ -250,10 +251,10 @@ DRIVER(cuMemFree_v2, (Address address), address) {
     need(state().memory.release(address), invalid_value);
     state().driver.n_regions--;
 }
-/// What is to be copied is read at once, and may be on its way when the call returns.
+/// Reads the source at once, but writes device memory only when the default stream's work runs.
 DRIVER(cuMemcpyHtoD_v2, (Address to, const void *from, std::size_t n_bytes), to, from, n_bytes) {
     need_no_capture();
-    Region *const region = state().memory.find(to, n_bytes);  // whoever frees it waits for this
+    Region *const region = state().memory.find(to, n_bytes);  // cuMemFree finishes this work before it frees
     need(region != nullptr, invalid_value);
     const auto *const bytes = static_cast<const std::uint8_t *>(from);
     enqueue(nullptr, [=, staged = std::vector<std::uint8_t>(bytes, bytes + n_bytes)] {
@@ -293,7 +294,7 @@ DRIVER(cuModuleGetFunction, (void **function, void *module, const char *name), f
 EXPORTED Result cuLaunchKernel(void *handle, SIZE(grid), SIZE(block), unsigned shared_bytes, void *stream,
                                void **parameters, void **extra) {
     return call("cuLaunchKernel", [=] {
-        const auto function = *static_cast<Module::mapped_type *>(handle);  // it lives as long as a launch waits
+        const auto function = *static_cast<Module::mapped_type *>(handle);  // a pending launch keeps the function alive
         emulated_cuda::Call &made = state().driver.calls.back();
         made.stream = stream;
         made.store_bits = static_cast<int>(function->store_bits);

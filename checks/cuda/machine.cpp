@@ -11,15 +11,15 @@ namespace {
 
 constexpr unsigned warp_size = 32;
 
-enum class State : std::uint8_t { running, waiting, shuffling, ended };
+enum class ThreadState : std::uint8_t { running, waiting, shuffling, ended };
 
 struct Thread {
-    std::uint32_t at = 0;  // the instruction that comes next
-    State state = State::running;
+    std::uint32_t at = 0;  // the index of the next instruction
+    ThreadState state = ThreadState::running;
     bool operator==(const Thread &) const = default;
 };
 
-/// Where a thread or a block is, which are counted along x, then y, then z.
+/// The coordinates of a thread or block from its number: x varies fastest.
 std::array<unsigned, 3> place_in(const std::array<unsigned, 3> &size, std::uint64_t number) {
     return {static_cast<unsigned>(number % size[0]), static_cast<unsigned>(number / size[0] % size[1]),
             static_cast<unsigned>(number / size[0] / size[1])};
@@ -59,16 +59,17 @@ private:
     std::uint32_t launch_number_, number_;
     std::array<unsigned, 3> place_;
     std::vector<Thread> threads_;
-    std::size_t n_registers_ = function_.registers.size() + 1;  // a branch without a predicate reads one, too
+    std::size_t n_registers_ = function_.registers.size() + 1;  // at least 1: run_thread always reads operands[0]
     std::vector<std::uint64_t> registers_;                      // [thread, register]
     Region shared_;
-    unsigned current_ = 0;  // thread
+    unsigned current_ = 0;  // the index of the running thread
     std::uint16_t epoch_ = 0;
     Region *last_region_ = nullptr;
 
     std::uint64_t *registers_of(std::size_t thread) { return &registers_[thread * n_registers_]; }
 
-    /// What nothing has set has any value, in registers and in shared memory: what depends on it comes out wrong.
+    /// Fills registers and shared memory with garbage, so that a kernel that reads uninitialised ones gives wrong
+    /// results. Then sets constants and special registers.
     void set_registers(std::uint64_t garbage) {
         const auto next = [&] { return garbage += 0x9e3779b97f4a7c15; };
         std::generate_n(shared_.bytes(shared_begin), shared_.size(), [&] { return next() >> 56; });
@@ -91,11 +92,11 @@ private:
         }
     }
 
-    /// Has the current thread go on until it ends, or waits for others.
+    /// Runs the current thread until it exits, or waits at a barrier or shuffle.
     void run_thread() {
         std::uint64_t *const registers = registers_of(current_);
         Thread &thread = threads_[current_];
-        while (thread.state == State::running) {
+        while (thread.state == ThreadState::running) {
             const Instruction &instruction = function_.code[thread.at];
             const bool is_set = registers[instruction.operands[0]] != 0;
             std::uint32_t next = thread.at + 1;
@@ -106,21 +107,21 @@ private:
             case Flow::branch: next = instruction.target; break;
             case Flow::branch_if: next = is_set ? instruction.target : next; break;
             case Flow::branch_if_not: next = is_set ? next : instruction.target; break;
-            case Flow::barrier: thread.state = State::waiting; return;
-            case Flow::shuffle: thread.state = State::shuffling; return;
-            case Flow::exit: thread.state = State::ended; return;
+            case Flow::barrier: thread.state = ThreadState::waiting; return;
+            case Flow::shuffle: thread.state = ThreadState::shuffling; return;
+            case Flow::exit: thread.state = ThreadState::ended; return;
             }
             thread.at = next;
         }
     }
 
-    /// A load or a store.
+    /// Executes a load or a store.
     void access(const Instruction &instruction, std::uint64_t *registers) {
         const unsigned bytes = instruction.element_bytes, n = instruction.n_elements * bytes;
         const Address at = registers[instruction.operands[4]] + static_cast<std::uint64_t>(instruction.displacement);
         const Access by = {instruction.space == Space::shared ? 1 : launch_number_, number_,
                            static_cast<std::uint16_t>(current_), epoch_, instruction.is_nc};
-        std::uint8_t moved[16 + 8];  // each element is moved as a word, so that the compiler knows how long it is
+        std::uint8_t moved[16 + 8];  // each element is copied as 8 bytes, so that the compiler knows the length
         if (instruction.flow == Flow::store) {
             for (unsigned i = 0; i < instruction.n_elements; i++) {
                 std::memcpy(moved + i * bytes, &registers[instruction.operands[i]], 8);
@@ -161,28 +162,29 @@ private:
         return *region;
     }
 
-    /// Lets threads go on that have waited for each other. Returns whether there are any.
+    /// Executes shuffles that whole warps wait at, or else the barrier that all threads wait at. Returns whether
+    /// threads can go on. Throws if they never can.
     bool meet() {
         bool has_shuffled = false;
         const auto n_threads = static_cast<unsigned>(threads_.size());
         for (unsigned first = 0; first < n_threads; first += warp_size) {
             const auto warp = std::span(threads_).subspan(first, std::min(warp_size, n_threads - first));
-            if (warp[0].state == State::shuffling && std::ranges::count(warp, warp[0]) == std::ssize(warp)) {
+            if (warp[0].state == ThreadState::shuffling && std::ranges::count(warp, warp[0]) == std::ssize(warp)) {
                 shuffle(function_.code[warp[0].at], first, first + static_cast<unsigned>(warp.size()));
                 has_shuffled = true;
             }
         }
         for (current_ = 0; current_ < n_threads && !has_shuffled; current_++) {
             const Thread &thread = threads_[current_];
-            if (thread.state == State::shuffling) {
+            if (thread.state == ThreadState::shuffling) {
                 throw Fault("waits for threads of its warp that do not come");
             }
-            if (thread.state == State::waiting ? thread != threads_[0] : thread.state != threads_[0].state) {
+            if (thread.state == ThreadState::waiting ? thread != threads_[0] : thread.state != threads_[0].state) {
                 throw Fault("ends, or waits at a barrier, where other threads of the block do not");
             }
         }
         current_ = 0;
-        if (!has_shuffled && threads_[0].state == State::waiting) {
+        if (!has_shuffled && threads_[0].state == ThreadState::waiting) {
             if (++epoch_ == 0) {
                 throw Fault("waits at more barriers than the machine counts");
             }
@@ -192,8 +194,8 @@ private:
         return has_shuffled;
     }
 
-    /// Exchanges values within a warp: PTX ISA, shfl.sync. It has all members of a warp, and stays within parts of it,
-    /// as Halide has it.
+    /// Executes shfl.sync.idx. As in the code that Halide makes, all threads of a warp must take part, and no value may
+    /// cross from one segment of the warp to another.
     void shuffle(const Instruction &instruction, unsigned first, unsigned end) {
         const auto &[to, value, from_lane, part_of, members] = instruction.operands;
         std::array<std::uint64_t, warp_size> results = {};

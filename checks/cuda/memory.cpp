@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t many_blocks = UINT32_MAX;
 constexpr std::uint16_t many_threads = UINT16_MAX;
 
-/// Throws where nothing puts two accesses in order.
+/// Throws unless a barrier or a launch orders two accesses.
 void need_order(const Access &before, const Access &by, const char *what) {
     if (before.launch == by.launch && before.block != by.block) {
         throw Fault(std::string(what) + " by another block of this launch");
@@ -45,7 +45,7 @@ void Region::load(Address at, unsigned n, const Access &by, std::uint8_t *to) {
     std::memcpy(to, &bytes_[first], n);
 }
 
-/// Two threads may write the same value, as all that find a bad position do.
+/// Threads may write the same value to the same byte without a barrier, as those that report bad positions do.
 void Region::store(Address at, unsigned n, const Access &by, const std::uint8_t *from) {
     const std::size_t first = at - begin_;
     for (std::size_t i = first; i < first + n; i++) {

@@ -1,5 +1,5 @@
-// A device's memory, and most of what compute-sanitizer would know of it: which accesses are outside of it or
-// misaligned, and which threads touched the same place without a barrier in between.
+// The memory of the emulated device. Like compute-sanitizer it finds accesses that are out of bounds or misaligned, and
+// data races: threads that access the same byte without a barrier in between.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,20 @@ namespace emulated_cuda {
 
 using Address = std::uint64_t;
 
-/// What a program does wrong, in words. The machine adds where.
+/// The error of a kernel that does wrong. The machine adds the thread and the instruction to the message.
 struct Fault : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// Who accesses memory, and when: threads of a block are ordered by its barriers, and blocks by launches alone.
+/// Which thread accesses memory, and when. Barriers order the threads of a block; only launches order blocks.
 struct Access {
     std::uint32_t launch = 0;  // counted from 1
     std::uint32_t block = 0;
     std::uint16_t thread = 0, epoch = 0;  // the epoch counts a block's barriers
-    bool is_nc = false;                   // ld.global.nc, of what nobody may write during the launch
+    bool is_nc = false;                   // ld.global.nc: no thread of the launch may write these bytes
 };
 
-/// A stretch of memory. Programs know it by an address that no pointer of the host has.
+/// One allocation of device memory. Its device addresses are no addresses of the host.
 class Region {
 public:
     Region(Address begin, std::size_t n_bytes) : begin_(begin), bytes_(n_bytes, 0xa5), last_(n_bytes) {}
@@ -35,15 +35,15 @@ public:
         return at >= begin_ && at - begin_ <= size() && n <= size() - (at - begin_);
     }
 
-    /// Reads or writes n bytes that holds() has been asked for. Both throw Fault.
+    /// Reads or writes n bytes; the caller has checked holds(). Both throw a Fault for a data race.
     void load(Address at, unsigned n, const Access &by, std::uint8_t *to);
     void store(Address at, unsigned n, const Access &by, const std::uint8_t *from);
 
-    /// For the host, between launches.
+    /// The host's pointer to a device address, for use between launches.
     std::uint8_t *bytes(Address at) { return bytes_.data() + (at - begin_); }
 
 private:
-    /// Who accessed a byte last.
+    /// The last accesses of a byte.
     struct Accesses {
         Access write, read;
     };
@@ -52,15 +52,15 @@ private:
     std::vector<Accesses> last_;
 };
 
-/// All allocations of a device. They lie 256 GiB apart, so that a sum of 32 bits does not lead from one to another, at
-/// addresses that no pointer of a CPU can have.
+/// All allocations of a device. They lie 256 GiB apart, so that no wrong 32-bit offset leads from one into another, and
+/// at addresses that no pointer of a CPU can have.
 class Memory {
 public:
     /// Throws std::bad_alloc.
     Address allocate(std::size_t n_bytes);
     /// Returns whether the address was one that allocate() has returned.
     bool release(Address begin) { return regions_.erase(begin) != 0; }
-    /// The memory that holds n bytes from an address, or NULL.
+    /// The allocation that holds n bytes from an address on, or NULL.
     Region *find(Address at, std::size_t n);
 
 private:

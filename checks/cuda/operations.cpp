@@ -1,5 +1,5 @@
-// What each opcode does to the registers of a thread: PTX ISA 9.7. Any NaN stands for any other. Of prmt and bfe
-// there is what our kernels ask for: no repeated signs, and fields that end below bit 31.
+// What each opcode does to the registers of a thread (PTX ISA, section 9.7). NaN payloads are not modelled. prmt and
+// bfe are implemented only as far as our kernels need: without sign replication, and with fields that end below bit 31.
 #include "checks/cuda/machine.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using f32 = float;
 
 using pred = std::uint8_t;  // 0, or true
 
-/// The lowest bytes of a register, and a register that has nothing above such bytes.
+/// Converts between a register and the value of type T in its lowest bytes; the bytes above are 0.
 template <typename T>
 T taken(u64 value) {
     T lowest;
@@ -45,19 +45,19 @@ Operation operation_of(R (*)(A...)) {
             },
             sizeof...(A) + 1};
 }
-/// Sets its first operand to a function of the others.
+/// An operation that sets its first operand to a function of the others.
 template <typename F>
 Operation op(F function) {
     return operation_of<F>(+function);
 }
 
-u16 to_bf16(f32 value) {  // to nearest even
+u16 to_bf16(f32 value) {  // rounds to nearest even
     const u32 bits = std::bit_cast<u32>(value);
     return std::isnan(value) ? u16{0x7fff} : static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 u16 to_f16(f32 value) { return std::bit_cast<u16>(static_cast<_Float16>(value)); }
 
-/// prmt without a mode: PTX ISA 9.7.9.7. Each nibble of the selector takes a byte of b:a.
+/// prmt without a mode (PTX ISA, section 9.7.9.7): each nibble of the selector picks a byte of the 8 bytes b:a.
 u32 permuted(u32 a, u32 b, u32 selector) {
     u32 result = 0;
     for (unsigned i = 0; i < 4; i++) {
@@ -96,14 +96,14 @@ void add_integers(Table &to, const std::string &bits) {
     to["shl.b" + bits] = op([](U a, u32 n) { return n < 8 * sizeof(U) ? a << n : U{0}; });
 }
 
-/// To the nearest element, or 448 of what is larger: PTX ISA, cvt.rn.satfinite.e4m3x2.f32.
+/// Rounds to the nearest e4m3 value and saturates at 448, as cvt.rn.satfinite.e4m3x2.f32 does.
 u16 to_e4m3(f32 x) {
     if (std::isnan(x)) {
         return 0x7f;
     }
     const f32 size = std::min(std::fabs(x), 448.f);
     const int exponent = std::max(std::ilogb(size), -6);
-    const auto eighths = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));  // of 2^exponent
+    const auto eighths = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));  // in units of 2^exponent / 8
     return static_cast<u16>(8 * (exponent + 6) + eighths + (std::signbit(x) ? 0x80 : 0));
 }
 
@@ -139,13 +139,13 @@ Table make_table() {
     to["mul.wide.s32"] = op([](s32 a, s32 b) { return s64{a} * b; });
     to["mul.wide.u32"] = op([](u32 a, u32 b) { return u64{a} * b; });
     to["mul.hi.u32"] = op([](u32 a, u32 b) { return u64{a} * b >> 32; });
-    to["div.s32"] = op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // a / 0 is any
+    to["div.s32"] = op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // the result of a / 0 is unspecified
     to["bfe.u32"] = op([](u32 a, u32 b, u32 c) { return a >> b & ((1u << c) - 1); });
     to["prmt.b32"] = op([](u32 a, u32 b, u32 c) { return permuted(a, b, c); });
     to["cvt.s64.s32"] = op([](s32 a) { return s64{a}; });
     to["cvt.u64.u32"] = to["cvt.u32.u64"] = to["mov.u32"] = to["mov.b32"];
     to["cvt.u32.u16"] = to["cvt.u16.u32"] = op([](u16 a) { return a; });
-    to["cvta.to.global.u64"] = to["mov.b64"];  // generic addresses are those of global memory
+    to["cvta.to.global.u64"] = to["mov.b64"];  // generic addresses of global memory equal global ones
     to["and.pred"] = op([](pred a, pred b) { return a != 0 && b != 0; });
     to["or.pred"] = op([](pred a, pred b) { return a != 0 || b != 0; });
     to["not.pred"] = op([](pred a) { return a == 0; });
