@@ -302,7 +302,7 @@ class Prepared:
             steps.append((getattr(loops, function), make(
                 "bench_loop", x=self.address(("x", p)), y=self.address(("y", p)), stride_token=self.row_elements,
                 weight=self.address(("weight", p)) if part["norm_size"] else None, weight_offset=self.unit_offset,
-                rotary_dim=self.rotary_dim * part["rotates"], eps=EPS, r=1 / SCALE,
+                rotary_dim=self.rotary_dim * part["rotates"], eps=EPS, inverse_scale=1 / SCALE,
                 slots=self.address("slots") if part["is_cached"] else None, **common,
                 **{key: part[key] for key in same}), None))
         return Call(self, steps)

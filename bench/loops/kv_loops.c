@@ -30,10 +30,10 @@ struct kv {
 };
 
 ALWAYS_INLINE void store_part(const struct kv *kv, void *restrict y, int64_t i, float value) {
-    store(y, i, kv->is_e4m3 ? value * kv->part.r : value, kv->is_e4m3);
+    store(y, i, kv->is_e4m3 ? value * kv->part.inverse_scale : value, kv->is_e4m3);
 }
 
-ALWAYS_INLINE float normed(const struct kv *kv, const uint16_t *restrict x, int64_t i, int is_normed, float r) {
+ALWAYS_INLINE float load_normed(const struct kv *kv, const uint16_t *restrict x, int64_t i, int is_normed, float r) {
     const float value = load_bf16(&x[i]);
     return is_normed ? value * r * (load_bf16(&kv->part.weight[i]) + kv->part.weight_offset) : value;
 }
@@ -41,7 +41,7 @@ ALWAYS_INLINE float normed(const struct kv *kv, const uint16_t *restrict x, int6
 ALWAYS_INLINE void store_columns(const struct kv *kv, const uint16_t *restrict x, void *restrict y, int64_t first,
                                  int64_t last, int is_normed, float r) {
     for (int64_t i = first; i < last; i++) {
-        store_part(kv, y, i, normed(kv, x, i, is_normed, r));
+        store_part(kv, y, i, load_normed(kv, x, i, is_normed, r));
     }
 }
 
@@ -51,13 +51,14 @@ ALWAYS_INLINE void rotate(const struct kv *kv, const uint16_t *restrict x, void 
     for (int64_t k = 0; k < pairs; k++) {
         const int64_t i0 = first + (kv->is_interleaved ? 2 * k : k);
         const int64_t i1 = kv->is_interleaved ? i0 + 1 : i0 + pairs;
-        const float x0 = normed(kv, x, i0, is_normed, r), x1 = normed(kv, x, i1, is_normed, r);
+        const float x0 = load_normed(kv, x, i0, is_normed, r), x1 = load_normed(kv, x, i1, is_normed, r);
         store_part(kv, y, i0, x0 * cos[k] - x1 * sin[k]);
         store_part(kv, y, i1, x1 * cos[k] + x0 * sin[k]);
     }
 }
 
-ALWAYS_INLINE float reciprocal_root(const uint16_t *restrict x, int64_t n, float eps) {
+/// 1 / sqrt(mean of squares + eps).
+ALWAYS_INLINE float reciprocal_rms(const uint16_t *restrict x, int64_t n, float eps) {
     float sums[16] = {0}, sum = 0;
     for (int64_t i = 0; i < n; i += 16) {
         for (int64_t j = 0; j < 16; j++) {
@@ -90,7 +91,7 @@ ALWAYS_INLINE void run_kv(const struct kv given) {
                 store_columns(kv, x, y, end, part->head_dim, 0, 1.0f);
                 continue;
             }
-            const float r = reciprocal_root(x, n_normed, part->eps);
+            const float r = reciprocal_rms(x, n_normed, part->eps);
             if (n_normed == part->head_dim) {
                 store_columns(kv, x, y, 0, window, 1, r);
                 rotate(kv, x, y, c, s, 1, r);
@@ -120,7 +121,7 @@ static inline float from_e4m3(uint8_t x) {
     return bits.value;
 }
 
-ALWAYS_INLINE float key(const void *restrict keys, int64_t i, int is_e4m3) {
+ALWAYS_INLINE float load_key(const void *restrict keys, int64_t i, int is_e4m3) {
     return is_e4m3 ? from_e4m3(((const uint8_t *)keys)[i]) : load_bf16(&((const uint16_t *)keys)[i]);
 }
 
@@ -137,7 +138,7 @@ ALWAYS_INLINE void shift_in_place(const struct bench_loop given, int is_e4m3) {
         for (int64_t h = 0; h < part->heads; h++) {
             void *const head = key_head(part, t, h, is_e4m3);
             for (int64_t k = 0; k < pairs; k++) {
-                const float x0 = key(head, k, is_e4m3), x1 = key(head, k + pairs, is_e4m3);
+                const float x0 = load_key(head, k, is_e4m3), x1 = load_key(head, k + pairs, is_e4m3);
                 store(head, k, x0 * cos[k] - x1 * sin[k], is_e4m3);
                 store(head, k + pairs, x1 * cos[k] + x0 * sin[k], is_e4m3);
             }
@@ -166,7 +167,7 @@ enum { GROUP = 32, GROUP_BYTES = 34, LONGEST_HEAD = 256 };
 
 /// A Hadamard transform. Each step reads neighbours and writes all sums before all differences, which compilers can
 /// vectorise; after all steps the elements are in their original order.
-ALWAYS_INLINE void transform(float *restrict v, int64_t n) {
+ALWAYS_INLINE void hadamard(float *restrict v, int64_t n) {
     const float scale = 1.0f / sqrtf((float)n);
     float scaled[LONGEST_HEAD], *from = scaled, *to = v;
     for (int64_t i = 0; i < n; i++) {
@@ -216,7 +217,8 @@ ALWAYS_INLINE void load_groups(float *restrict v, const uint8_t *restrict y, int
     }
 }
 
-ALWAYS_INLINE void load_part(const struct bench_loop *part, int64_t t, int64_t h, float *restrict v, int64_t n) {
+/// Loads head h of token t as floats, and rotates it if the tensor is rotated.
+ALWAYS_INLINE void load_rotated(const struct bench_loop *part, int64_t t, int64_t h, float *restrict v, int64_t n) {
     const uint16_t *restrict const x = (const uint16_t *)part->x + t * part->stride_token + h * part->stride_head;
     const float *restrict const cos = part->cos + t * n / 2, *restrict const sin = part->sin + t * n / 2;
     if (part->rotary_dim == 0) {
@@ -232,7 +234,8 @@ ALWAYS_INLINE void load_part(const struct bench_loop *part, int64_t t, int64_t h
     }
 }
 
-ALWAYS_INLINE uint8_t *record_of(const struct bench_loop *part, int64_t i, int64_t n) {
+/// The record of head i, counted over the heads of all tokens.
+ALWAYS_INLINE uint8_t *record_at(const struct bench_loop *part, int64_t i, int64_t n) {
     const int64_t row = part->slots[i / part->heads] * part->heads + i % part->heads;
     return (uint8_t *)part->y + row * (n / GROUP * GROUP_BYTES);
 }
@@ -241,18 +244,18 @@ ALWAYS_INLINE void run_records(const struct bench_loop given, int is_shift, int 
     const struct bench_loop *const part = &given;
     for (int64_t i = 0; i < part->tokens * part->heads; i++) {
         float v[LONGEST_HEAD];
-        uint8_t *const record = record_of(part, i, n);
+        uint8_t *const record = record_at(part, i, n);
         if (is_shift) {
             load_groups(v, record, n);
             if (is_transformed) {
-                transform(v, n);
+                hadamard(v, n);
             }
             rotate_head(v, part->cos, part->sin, n);
         } else {
-            load_part(part, i / part->heads, i % part->heads, v, n);
+            load_rotated(part, i / part->heads, i % part->heads, v, n);
         }
         if (is_transformed) {
-            transform(v, n);
+            hadamard(v, n);
         }
         store_groups(record, v, n);
     }

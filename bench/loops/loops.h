@@ -40,7 +40,7 @@ struct bench_loop {
     float eps;
     void *y;              /* dense [row, heads, head_dim] */
     const int64_t *slots; /* a token's row; NULL: rows are tokens */
-    float r;              /* 1 / the scale of e4m3 */
+    float inverse_scale;  /* 1 / the scale of e4m3 */
 };
 
 /* Rows of bytes, a stride apart; x and y are aligned to 64 bytes. */
