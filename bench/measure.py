@@ -24,7 +24,7 @@ class Setting:
     library: Library
     effort: rounds.Effort = rounds.THOROUGH
     target: str = ""  # of Halyard; empty: the best
-    peers: typing.Any = None
+    peers: typing.Any = None  # a peers.Peers, if other libraries are timed too
 
 
 def find_rival(row, kind, name=None):
@@ -43,7 +43,8 @@ def set_expected(case, prepared, library):
 
 
 def subject_of(contender, prepared, setting):
-    """A contender ready to be timed, its result compared (ceilings have none); None where it is not available."""
+    """The Subject that times a contender, whose result is compared first (ceilings have none); None if the contender is
+    not available."""
     call = prepared.call(contender.name, setting.library, contender.target or setting.target)
     if call is None:
         return None
@@ -56,7 +57,7 @@ def subject_of(contender, prepared, setting):
 
 
 def make_subjects(case, prepared, setting):
-    """All that is timed of a case; Halyard comes first."""
+    """The Subjects of a case. The first is Halyard."""
     set_expected(case, prepared, setting.library)
     made = (subject_of(contender, prepared, setting) for contender in case.contenders())
     subjects = [subject for subject in made if subject]
@@ -67,7 +68,7 @@ def make_subjects(case, prepared, setting):
 
 
 def best_ceiling(subjects, own):
-    """A row's entry for the fastest of these loops; None if there are none. `own` is Halyard's Timing."""
+    """A row's entry for the fastest of these ceilings; None if there are none. `own` is Halyard's Timing."""
     timed = [(subject.timing(), subject.name) for subject in subjects]
     if not timed:
         return None
@@ -169,7 +170,8 @@ def copies_of(*libraries):
 
 
 def find_differences(cases, setting, other):
-    """All results of compare_builds, and those of them that differ beyond noise, in the same direction three times."""
+    """(the first results of compare_builds for all cases, the Differences that exceed the noise in the same direction
+    in three measurements)."""
     found, differ = [], {}
     for attempt in range(3):
         with copies_of(setting.library, other) as (own, others):

@@ -80,7 +80,7 @@ def load(path):
 
 
 class Native:
-    """The bench's own C libraries of a build: the timer (loops/native.c), and the C loops by gcc and by clang."""
+    """The bench's own C libraries in a build's folder: the timer (loops/native.c), and the C loops by gcc and clang."""
 
     def __init__(self, folder):
         library = load(folder / "libhalyard_bench.so")
@@ -132,7 +132,7 @@ class Library:
             raise Failed(why)
 
     def create(self, function, *arguments):
-        """Calls a function whose last two parameters are its result, an object, and an error. Returns the object."""
+        """Calls a function whose last two parameters receive the object that it creates and an error."""
         made, error = ctypes.c_void_p(), make("halyard_error")
         arguments = [ctypes.byref(one) if isinstance(one, ctypes.Structure) else one for one in arguments]
         status = self.function(function)(*arguments, ctypes.byref(made), ctypes.byref(error))

@@ -97,7 +97,7 @@ def rows_of(positions, rotary_dim):
 
 
 class Call:
-    """A call that can be timed. `steps` are its C calls: (function, first argument, struct of arguments or None)."""
+    """A call that can be timed. Its steps are C calls: (function, first argument, struct of arguments or None)."""
 
     def __init__(self, prepared, steps, target=""):
         self.prepared, self.target = prepared, target
@@ -308,7 +308,7 @@ class Prepared:
         return Call(self, steps)
 
     def ceiling_call(self, function):
-        """A ceiling on all bytes of x and y, or in place on the rotary columns of each head."""
+        """A ceiling's loop over all bytes of x and y, or in place over the rotary columns of each head."""
         head, columns = (n * BYTES[self.dtype] for n in (self.parts[0]["head_dim"], self.rotary_dim))
         if not self.in_place or columns == head:
             head = columns = self.tensor_bytes

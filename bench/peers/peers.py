@@ -37,8 +37,8 @@ class Refused(Exception):
 
 
 class Placed(types.SimpleNamespace):
-    """A rotation with its arrays: x and y of each copy are dense [tokens, heads, head_dim]. `done` takes functions that
-    are called when the peer is no longer needed."""
+    """A rotation with its arrays: x and y of each copy are dense [tokens, heads, head_dim]. Functions that are passed
+    to `done` are called when the peer is no longer needed."""
 
     def __init__(self, case, prepared, done):
         super().__init__(done=done, **case.about())
