@@ -15,12 +15,12 @@ std::string key_of(const halyard_plan_desc &desc) {
     std::string key;
     key.reserve(512);
     const auto add = [&](const auto &value) { key.append(reinterpret_cast<const char *>(&value), sizeof(value)); };
-    const auto take = [&](const auto *&value) {  // or NULL
-        add(value != nullptr);
-        if (value != nullptr) {
-            add(*value);
+    const auto take = [&](const auto *&pointer) {  // adds *pointer, or that it is NULL, and clears the pointer
+        add(pointer != nullptr);
+        if (pointer != nullptr) {
+            add(*pointer);
         }
-        value = nullptr;
+        pointer = nullptr;
     };
     add(desc.direction);
     add(desc.rotary_dim);
@@ -46,10 +46,10 @@ namespace {
 
 using AxisMap = std::pair<std::string, std::vector<std::int64_t>>;
 
-/// Returns how many axes positions have.
+/// Sets the axis map of a description, and returns the number of axes.
 std::int64_t set_axes(const AxisMap &map, halyard_angle_source_desc &desc) {
     desc.axis_map = value_of(axis_maps, "axis_map", map.first);
-    desc.n_axes = static_cast<std::int32_t>(map.second.size());  // too many are refused
+    desc.n_axes = static_cast<std::int32_t>(map.second.size());  // the library refuses too many
     std::copy_n(map.second.begin(), std::min<std::size_t>(map.second.size(), HALYARD_MAX_AXES), desc.axis_counts);
     return desc.n_axes == 0 ? 1 : desc.n_axes;
 }
@@ -70,7 +70,7 @@ std::unique_ptr<AngleSource> make(const frequencies &from, const std::string &ki
     auto made = std::make_unique<AngleSource>();
     made->n_axes = map ? set_axes(*map, desc) : info.n_axes == 0 ? 1 : info.n_axes;
     {
-        nb::gil_scoped_release release;  // a table takes seconds
+        nb::gil_scoped_release release;  // a table can take seconds
         made->angles->source = angle_source(from, desc);
     }
     made->rotary_dim = info.rotary_dim;
@@ -106,7 +106,7 @@ std::unique_ptr<AngleSource> given(nb::handle cos, nb::handle sin, std::int64_t 
     return made;
 }
 
-/// A matrix of float32 or float64 as dense numbers of float64.
+/// The numbers of a float32 or float64 matrix as dense float64.
 std::vector<double> read_reals(const Array &matrix) {
     std::vector<double> numbers;
     for (std::int64_t i = 0; i < matrix.n_elements(); ++i) {

@@ -1,4 +1,4 @@
-// halyard._core.AngleSource: an angle source, what its frequencies told, and the plans that were made for it.
+// halyard._core.AngleSource: an angle source, the pairings of its model, and the plans for it.
 #pragma once
 
 #include "array.h"
@@ -6,31 +6,31 @@
 
 namespace halyard::python {
 
-constexpr std::size_t max_plans = 256;  // of a source: a model has a few, and a stream of shapes must not fill memory
+constexpr std::size_t max_plans = 256;  // kept for each source; a model needs few, but a program may vary its shapes
 
-/// All that a description says, as bytes. Its structs were made of zeros, so that nothing is in their gaps.
+/// The contents of a description as bytes, a key for plans. All structs were zeroed, so that padding bytes are equal.
 std::string key_of(const halyard_plan_desc &desc);
 
 /// A source and the memory that it reads. Destroy it with the GIL held.
 struct Angles {
     angle_source source{static_cast<halyard_angle_source *>(nullptr)};
-    std::unique_ptr<Array> cos, sin;  ///< given rows
-    std::unique_ptr<float[]> rows;    ///< that were made of linear angles
+    std::unique_ptr<Array> cos, sin;  ///< the arrays of AngleSource.given
+    std::unique_ptr<float[]> rows;    ///< the rows of AngleSource.linear
 };
 
 class AngleSource {
 public:
-    std::shared_ptr<Angles> angles = std::make_shared<Angles>();  ///< which what was bound to them shares
+    std::shared_ptr<Angles> angles = std::make_shared<Angles>();  ///< shared with the runs that are bound to it
     std::int64_t rotary_dim = 0;
-    std::int32_t pairing = 0;      ///< the model's, or 0
+    std::int32_t pairing = 0;      ///< the model's HALYARD_PAIRING_…; 0: unknown
     std::int32_t out_pairing = 0;  ///< likewise
     std::int64_t n_axes = 1;
-    bool by_token = false;             ///< the rows are a run's own, which names no positions
-    std::shared_ptr<void> on_devices;  ///< what cuda.cpp keeps
+    bool by_token = false;             ///< there is a row for each token of a call, which then has no positions
+    std::shared_ptr<void> on_devices;  ///< the copies on CUDA devices; their type is private to cuda.cpp
 
     const angle_source &source() const { return angles->source; }
 
-    /// The plan of a description, made where it is the first time that it is asked for. Call it with the GIL held.
+    /// The plan of a description, which is made at the first call. Call it with the GIL held.
     std::shared_ptr<const plan> find_plan(const halyard_plan_desc &desc) {
         return plans_.find(key_of(desc), [&] { return plan(desc); });
     }

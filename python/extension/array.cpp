@@ -10,7 +10,7 @@
 namespace halyard::python {
 namespace {
 
-/// Words that are looked up at each call, made once.
+/// Python strings and tuples that every call needs, made once.
 struct Words {
     nb::object exchange = intern("__dlpack_c_exchange_api__"), dlpack = intern("__dlpack__"),
                requires_grad = intern("requires_grad"), is_neg = intern("is_neg"), level = intern("_current_level"),
@@ -24,14 +24,14 @@ const Words &words() {
     return *once;
 }
 
-/// What a type of arrays has: DLPack's exchange API or NULL, and what only tensors of PyTorch's are marked with.
+/// What Halyard must know of an array's Python type: its DLPack exchange API or NULL, and whether it is PyTorch's.
 struct Kind {
     nb::object type;
     const dlpack::ExchangeApi *exchange = nullptr;
-    bool has_marks = false;
+    bool is_torch = false;
 
     Kind() = default;
-    explicit Kind(nb::handle of) : type(nb::borrow(of)), has_marks(nb::hasattr(of, words().is_neg)) {
+    explicit Kind(nb::handle of) : type(nb::borrow(of)), is_torch(nb::hasattr(of, words().is_neg)) {
         const nb::object capsule = nb::getattr(of, words().exchange, nb::none());
         if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") != 0) {
             void *const held = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
@@ -43,7 +43,7 @@ struct Kind {
     }
 };
 
-/// That of an object. Two types are remembered, because NumPy's and PyTorch's arrays come in turns.
+/// The Kind of an object's type. It remembers two types, because calls may alternate between NumPy and PyTorch arrays.
 Kind kind_of(nb::handle object) {
     static auto &[latest, other] = *new std::pair<Kind, Kind>;  // lives as long as the process
     if (!latest.type.is(object.type())) {
@@ -55,23 +55,23 @@ Kind kind_of(nb::handle object) {
     return latest;
 }
 
-/// What __dlpack__ returns, asked for the version that tells whether the memory may be written; invalid, with Python's
-/// error set, where it raises.
+/// Calls __dlpack__ for DLPack 1.1, whose flags tell whether the memory may be written. If it raises, returns an
+/// invalid object and leaves Python's error set.
 nb::object call_dlpack(nb::handle object) {
     PyObject *arguments[] = {object.ptr(), words().version.ptr()};
     auto capsule = nb::steal(PyObject_VectorcallMethod(
         words().dlpack.ptr(), arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, words().version_keyword.ptr()));
-    if (!capsule.is_valid() && PyErr_ExceptionMatches(PyExc_TypeError)) {  // from before there were versions
+    if (!capsule.is_valid() && PyErr_ExceptionMatches(PyExc_TypeError)) {  // a library without DLPack versions
         PyErr_Clear();
         capsule = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), words().dlpack.ptr(), nullptr));
     }
     return capsule;
 }
 
-/// Why the memory of a tensor of PyTorch's is not what it computes with, or what Halyard makes of it would be lost to
-/// its derivatives; NULL where there is no such reason. (Its own __dlpack__ looks for gradients alone.)
-const char *find_mark(nb::handle object) {
-    static nb::handle forward_mode;  // lives as long as the process, once there is one
+/// The reason why Halyard must not read a PyTorch tensor: its memory is not its value (negative bit), or autograd would
+/// not record what Halyard does with it. NULL if there is none. (PyTorch's __dlpack__ refuses requires_grad only.)
+const char *find_torch_fault(nb::handle object) {
+    static nb::handle forward_mode;  // torch.autograd.forward_ad once it is imported; never released
     if (!forward_mode.is_valid()) {
         forward_mode = PyImport_GetModule(words().forward_mode.ptr());
     }
@@ -92,7 +92,7 @@ const char *find_mark(nb::handle object) {
 
 std::string name_of(std::int32_t device) { return device == Array::on_cpu ? "the CPU" : text("CUDA device ", device); }
 
-/// A dtype as NumPy and PyTorch call it, and as the C ABI does: HALYARD_F32 … HALYARD_INT8, or 0.
+/// A dtype by its name in NumPy and PyTorch, its value in the C ABI (HALYARD_F32 … HALYARD_INT8), and in DLPack.
 struct KnownDtype {
     const char *name;
     std::int32_t value;
@@ -111,15 +111,15 @@ const KnownDtype *find_known(const dlpack::Dtype &dtype) {
     return found != std::end(known_dtypes) ? found : nullptr;
 }
 
-/// NumPy's arrays of ml_dtypes as arrays of plain words, which DLPack knows, and what their elements are. An invalid
-/// object for other ones.
-nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
+/// A NumPy array with a dtype of ml_dtypes as a view of uint8 or uint16, which NumPy's DLPack can export; sets `dtype`
+/// to the dtype of its elements. Returns an invalid object for any other array.
+nb::object view_as_uint(nb::handle object, dlpack::Dtype &dtype) {
     if (type_of(object) != "numpy.ndarray") {
         return {};
     }
     const auto name = nb::cast<std::string>(object.attr("dtype").attr("name"));
     for (const auto &known : known_dtypes) {
-        if (name == known.name && known.dtype.code >= dlpack::bfloat_code) {  // the others are NumPy's own
+        if (name == known.name && known.dtype.code >= dlpack::bfloat_code) {  // NumPy itself exports the other dtypes
             dtype = known.dtype;
             return object.attr("view")(dtype.bits == 16 ? "uint16" : "uint8");
         }
@@ -129,11 +129,11 @@ nb::object view_as_words(nb::handle object, dlpack::Dtype &dtype) {
 
 }  // namespace
 
-Array::Array(nb::handle object, std::string name, std::int32_t device, bool checks_marks)
+Array::Array(nb::handle object, std::string name, std::int32_t device, bool checks_torch_state)
     : name_(std::move(name)), owner_(nb::borrow(object)), device_(device) {
     const auto kind = kind_of(object);
-    if (const char *const mark = kind.has_marks && checks_marks ? find_mark(object) : nullptr) {
-        refuse(HALYARD_ERROR_UNSUPPORTED, name_, mark);
+    if (const char *const fault = kind.is_torch && checks_torch_state ? find_torch_fault(object) : nullptr) {
+        refuse(HALYARD_ERROR_UNSUPPORTED, name_, fault);
     }
     exchange_ = kind.exchange;
     nb::object capsule;
@@ -158,11 +158,11 @@ Array::Array(nb::handle object, std::string name, std::int32_t device, bool chec
     }
     const nb::python_error refusal;
     dlpack::Dtype dtype;
-    const auto viewed = exchange_ == nullptr ? view_as_words(object, dtype) : nb::object();
+    const auto viewed = exchange_ == nullptr ? view_as_uint(object, dtype) : nb::object();
     if (!viewed.is_valid()) {
         const std::string why = nb::str(refusal.value()).c_str();
         refuse(HALYARD_ERROR_UNSUPPORTED, name_, " cannot be read by DLPack: ",
-               why.substr(0, why.find('\n')));  // PyTorch's go on with the calls that led there
+               why.substr(0, why.find('\n')));  // PyTorch's messages go on with a stack trace
     }
     capsule = call_dlpack(viewed);
     if (!capsule.is_valid()) {
@@ -172,7 +172,8 @@ Array::Array(nb::handle object, std::string name, std::int32_t device, bool chec
     dtype_ = dtype;
 }
 
-/// The tensor of a capsule of a name, whose memory is released by whoever renames it; NULL where it has another name.
+/// Takes the tensor out of a capsule. DLPack's rule: whoever renames the capsule to used_name must release its memory.
+/// Returns NULL if the capsule's name is not used_name without "used_".
 template <typename Managed>
 Managed *Array::take(nb::handle capsule, const char *used_name) {
     const char *const name = used_name + std::string_view("used_").size();
@@ -297,7 +298,7 @@ void Array::refuse_kind(const std::string &wanted) const {
 }
 
 void Array::require_writable() const {
-    // JAX's arrays never change, but its capsules don't say so.
+    // JAX arrays are immutable, but JAX's capsules have no flag that says so.
     const bool is_jax = !tells_flags_ && type_of(owner_).starts_with("jaxlib");
     if (is_jax || (flags_ & (dlpack::read_only | dlpack::is_copied)) != 0) {
         refuse(HALYARD_ERROR_UNSUPPORTED, name_,

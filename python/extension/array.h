@@ -6,12 +6,12 @@
 #include <nanobind/ndarray.h>
 
 namespace halyard::python {
-namespace dlpack {  // what nanobind does not declare of DLPack 1 (dmlc.github.io/dlpack)
+namespace dlpack {  // the parts of DLPack 1 (dmlc.github.io/dlpack) that nanobind does not declare
 
 using Dtype = nb::dlpack::dtype;
 using Tensor = nb::dlpack::dltensor;
 
-enum : std::int32_t { cpu = 1, cuda = 2, cuda_host = 3 };  // the CPU reads the memory of the first and the last
+enum : std::int32_t { cpu = 1, cuda = 2, cuda_host = 3 };  // device types; cuda_host: pinned memory of the CPU
 enum : std::uint8_t { int_code = 0, uint_code = 1, float_code = 2, bfloat_code = 4, e4m3fn_code = 10, e5m2_code = 12 };
 enum : std::uint64_t { read_only = 1, is_copied = 2 };  // flags
 
@@ -33,7 +33,7 @@ struct VersionedManagedTensor {
     Tensor tensor;
 };
 
-/// What a type's __dlpack_c_exchange_api__ points to (DLPack 1.2): tensors without a capsule and a call of Python's.
+/// The struct behind a type's __dlpack_c_exchange_api__ (DLPack 1.2): C functions that read an array without a capsule.
 struct ExchangeApi {
     Version version;
     const ExchangeApi *previous;
@@ -48,25 +48,26 @@ struct ExchangeApi {
 
 constexpr int max_dims = 6;
 
-/// What tells calls apart: all that they say, but where their arrays lie.
-using Form = std::vector<std::int64_t>;
+/// The key of a bound run: shapes, strides and dtypes of a call's arrays, but not their addresses.
+using CallKey = std::vector<std::int64_t>;
 
 /// One array, and its memory for as long as the object lives. Make and destroy it with the GIL held.
 class Array {
 public:
-    static constexpr std::int32_t on_cpu = -1, anywhere = -2;  ///< beside the numbers of CUDA devices
+    static constexpr std::int32_t on_cpu = -1, anywhere = -2;  ///< values of `device` beside numbers of CUDA devices
 
-    /// `name` is what messages call it. Takes what has __dlpack__ or __dlpack_c_exchange_api__ (NumPy, PyTorch,
-    /// JAX), a DLPack capsule, which is used up, and NumPy's arrays of ml_dtypes. Throws TypeError for what is no
-    /// array, and halyard::error for other devices than the one that is named, gradients and too many dimensions.
-    Array(nb::handle object, std::string name, std::int32_t device = on_cpu, bool checks_marks = true);
+    /// `name` is what error messages call the array. `object` has __dlpack__ or __dlpack_c_exchange_api__ (NumPy,
+    /// PyTorch, JAX), or is a DLPack capsule, which is consumed, or a NumPy array with a dtype of ml_dtypes. Throws
+    /// TypeError for other objects, and halyard::error for an array on another device than `device`, for too many
+    /// dimensions and, if checks_torch_state, for PyTorch tensors that Halyard cannot read correctly.
+    Array(nb::handle object, std::string name, std::int32_t device = on_cpu, bool checks_torch_state = true);
 
     const std::string &name() const { return name_; }
     const nb::object &owner() const { return owner_; }
     void *data() const { return data_; }
     /// on_cpu, or the number of a CUDA device.
     std::int32_t device() const { return device_; }
-    /// The stream on which the library that it comes from works there now; throws where it does not tell.
+    /// The current stream of the array's library on its device; throws if the library does not tell it.
     void *stream() const;
     int n_dims() const { return n_dims_; }
     std::int64_t size(int dim) const { return shape_[static_cast<std::size_t>(dim)]; }
@@ -74,7 +75,7 @@ public:
     std::int64_t stride(int dim) const { return strides_[static_cast<std::size_t>(dim)]; }
     std::int64_t n_elements() const { return n_elements_; }
     bool is_dense() const { return is_dense_; }
-    /// HALYARD_F32 … HALYARD_INT8, or 0 for another one.
+    /// HALYARD_F32 … HALYARD_INT8, or 0 for any other dtype.
     std::int32_t dtype() const;
     /// HALYARD_INT32 or HALYARD_INT64; throws for other elements.
     std::int32_t index_type() const;
@@ -85,16 +86,16 @@ public:
     std::string dtype_name() const;
     std::string shape_text() const;
     std::string kind_text() const { return dtype_name() + " " + shape_text(); }
-    /// Throw: the shape, or dtype and shape, have to be what is said.
+    /// Throw an error: the array has this shape (or dtype and shape), but has to be `wanted`.
     [[noreturn]] void refuse_shape(const std::string &wanted) const;
     [[noreturn]] void refuse_kind(const std::string &wanted) const;
-    /// Throws where the array may not be written.
+    /// Throws if the array may not be written.
     void require_writable() const;
-    /// Adds all but where it lies.
-    void add_to(Form &form) const {
-        form.push_back(n_dims_ + 8 * (dtype_.code + 256 * dtype_.bits));
-        form.insert(form.end(), shape_.begin(), shape_.begin() + n_dims_);
-        form.insert(form.end(), strides_.begin(), strides_.begin() + n_dims_);
+    /// Appends the array's dtype, shape and strides.
+    void append_to(CallKey &key) const {
+        key.push_back(n_dims_ + 8 * (dtype_.code + 256 * dtype_.bits));
+        key.insert(key.end(), shape_.begin(), shape_.begin() + n_dims_);
+        key.insert(key.end(), strides_.begin(), strides_.begin() + n_dims_);
     }
 
 private:
@@ -105,9 +106,9 @@ private:
 
     std::string name_;
     nb::object owner_;
-    std::unique_ptr<void, void (*)(void *)> memory_{nullptr, nullptr};  // a capsule's
+    std::unique_ptr<void, void (*)(void *)> memory_{nullptr, nullptr};  // the capsule's tensor, with its deleter
     const dlpack::ExchangeApi *exchange_ = nullptr;
-    std::int32_t device_;  // where it has to lie, then where it does
+    std::int32_t device_;  // before read(): the required device; after it: the array's
     void *data_ = nullptr;
     dlpack::Dtype dtype_{};
     int n_dims_ = 0;

@@ -9,7 +9,7 @@
 namespace halyard::python {
 namespace {
 
-/// An angle source in a device's memory, and the plans that were made for it.
+/// A copy of an angle source in a device's memory, and the plans for it.
 struct OnDevice {
     OnDevice(const halyard_cuda_queue &queue, const angle_source &source) : angles(queue, source) {}
 

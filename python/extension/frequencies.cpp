@@ -21,39 +21,39 @@ frequencies from_config(nb::bytes text, std::int64_t seq_len, std::optional<cons
                                     layer_type.value_or(nullptr), layer ? &*layer : nullptr);
 }
 
-/// All that frequencies tell, by the names of halyard.Frequencies; None for what is not known.
-nb::dict tell(const frequencies &self) {
+/// The fields of halyard.Frequencies by name; None for unknown ones.
+nb::dict get_fields(const frequencies &self) {
     const auto info = self.info();
     const auto known = [](auto number) { return number == 0 ? nb::none() : nb::cast(number); };
-    nb::dict told;
-    told["inv_freq"] = nb::tuple(nb::cast(std::vector<double>(info.inv_freq, info.inv_freq + info.rotary_dim / 2)));
-    told["attention_factor"] = info.attention_factor;
-    told["rotary_dim"] = info.rotary_dim;
-    told["head_dim"] = known(info.head_dim);
-    told["pairing"] = name_of(pairings, info.pairing);
-    told["out_pairing"] = name_of(pairings, info.out_pairing);
-    told["method"] = info.method;
-    told["base"] = known(info.base);
-    told["max_position"] = known(info.max_position);
-    told["original_max_position"] = known(info.original_max_position);
-    told["first_seq_len"] = info.first_seq_len;
-    told["last_seq_len"] = info.last_seq_len;
-    told["has_unrotated_layers"] = info.has_unrotated_layers != 0;
-    told["axis_map"] = nb::none();
-    told["q_scale"] = nb::none();  // or (rule, scale, length, shift, layers)
+    nb::dict fields;
+    fields["inv_freq"] = nb::tuple(nb::cast(std::vector<double>(info.inv_freq, info.inv_freq + info.rotary_dim / 2)));
+    fields["attention_factor"] = info.attention_factor;
+    fields["rotary_dim"] = info.rotary_dim;
+    fields["head_dim"] = known(info.head_dim);
+    fields["pairing"] = name_of(pairings, info.pairing);
+    fields["out_pairing"] = name_of(pairings, info.out_pairing);
+    fields["method"] = info.method;
+    fields["base"] = known(info.base);
+    fields["max_position"] = known(info.max_position);
+    fields["original_max_position"] = known(info.original_max_position);
+    fields["first_seq_len"] = info.first_seq_len;
+    fields["last_seq_len"] = info.last_seq_len;
+    fields["has_unrotated_layers"] = info.has_unrotated_layers != 0;
+    fields["axis_map"] = nb::none();
+    fields["q_scale"] = nb::none();  // or (rule, scale, length, shift, layers)
     if (info.axis_map == HALYARD_AXIS_MAP_SECTIONS || info.axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {
         const std::vector<std::int64_t> counts(info.axis_counts, info.axis_counts + info.n_axes);
-        told["axis_map"] = nb::make_tuple(name_of(axis_maps, info.axis_map), nb::tuple(nb::cast(counts)));
+        fields["axis_map"] = nb::make_tuple(name_of(axis_maps, info.axis_map), nb::tuple(nb::cast(counts)));
     }
     if (info.q_scale_rule != HALYARD_Q_SCALE_NONE) {
-        told["q_scale"] = nb::make_tuple(info.q_scale_rule == HALYARD_Q_SCALE_LOG ? "log" : "power", info.q_scale,
+        fields["q_scale"] = nb::make_tuple(info.q_scale_rule == HALYARD_Q_SCALE_LOG ? "log" : "power", info.q_scale,
                                          info.q_scale_length, info.q_scale_shift,
                                          info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated");
     }
-    return told;
+    return fields;
 }
 
-/// Fills in a float32 array of the shape of positions.
+/// Fills in `out`, a float32 array of the shape of `positions`.
 void position_scales(const frequencies &self, nb::handle positions, nb::handle out) {
     Positions read;
     const auto *const view = read.read("positions", positions, 1);
@@ -77,7 +77,7 @@ void add_frequencies(nb::module_ &module) {
         .def_static("from_config", from_config, nb::arg("text"), nb::arg("seq_len"), nb::arg("layer_type").none(),
                     nb::arg("layer") = nb::none())
         .def("for_length", &frequencies::for_length, nb::arg("seq_len"))
-        .def("tell", tell)
+        .def("get_fields", get_fields)
         .def("position_scales", position_scales, nb::arg("positions"), nb::arg("out"));
 }
 

@@ -6,9 +6,9 @@
 
 namespace halyard::python {
 
-Groups::Groups(nb::handle told, std::string of, std::int64_t n_elements, const Array *records)
-    : name(std::move(of)), scales(told.attr("scales")), head_dim(n_elements) {
-    const nb::object preset = told.attr("preset");
+Groups::Groups(nb::handle groups, std::string called, std::int64_t n_elements, const Array *records)
+    : name(std::move(called)), scales(groups.attr("scales")), head_dim(n_elements) {
+    const nb::object preset = groups.attr("preset");
     if (!PyUnicode_Check(preset.ptr())) {
         throw nb::type_error(text(name, " is a ", type_of(preset), ", not the name of a preset").c_str());
     }

@@ -1,41 +1,41 @@
-// Records of groups: what Python says of them, and their scales that lie apart.
+// Quantisation groups: the format of a tensor's records (halyard.Groups), and the scales outside the records.
 #pragma once
 
 #include "array.h"
 
 namespace halyard::python {
 
-/// Numbers of heads: which dimensions of an array are those of blocks or batch rows, tokens and heads, and how long
-/// these have to be. -1: there is none.
+/// The shape of an array with a number for each head of each token, such as scales: the index of the dimensions of
+/// blocks (or batch rows), tokens and heads, -1 if the array lacks one, and their required sizes.
 struct HeadRows {
     int block, token, head;
     std::int64_t n_blocks, n_tokens, n_heads;
 
-    /// Whether an array has these dimensions, and n_more behind them.
+    /// Whether an array has exactly these dimensions and sizes, and n_more dimensions after them.
     bool fit(const Array &array, int n_more = 0) const;
-    /// In elements, 0 where there is one step, to blocks, tokens and heads.
+    /// Sets the strides of blocks, tokens and heads in elements; 0 for a dimension that is missing or has size 1.
     void set_strides(const Array &array, std::int64_t (&strides)[3]) const;
 };
 
-/// The groups of a tensor, and what their records are for heads of head_dim.
+/// A tensor's groups, and the layout of their records for heads of head_dim elements.
 struct Groups {
-    std::string name;  ///< which messages call them
+    std::string name;  ///< what error messages call them
     nb::object scales;
     std::int64_t head_dim = 0;
     halyard_groups_desc desc{};
     halyard_groups_info info{};
 
     Groups() = default;
-    /// Reads a halyard.Groups, for heads of so many elements or, if records are given, of as many as those have whose
-    /// records are their last dimension; throws where there are none, and what the library says.
-    Groups(nb::handle told, std::string of, std::int64_t n_elements, const Array *records);
+    /// Reads a halyard.Groups for heads of n_elements. If `records` is given, finds the head_dim whose records are as
+    /// long as that array's last dimension, and throws if there is none. Also throws what the library refuses.
+    Groups(nb::handle groups, std::string called, std::int64_t n_elements, const Array *records);
 
-    /// Whether scales lie apart from the records; throws unless they are given just then.
+    /// Whether the preset has scales outside the records. Throws if they are missing, or given for another preset.
     bool needs_scales() const;
-    /// Reads an array of scales that lie apart, and takes its strides. Throws where it is not as rows and groups say;
-    /// `wanted` is what it has to be.
+    /// Reads an array of scales outside the records: sets the strides in desc, and returns the array's memory. Throws
+    /// if the array has another shape than `rows` and the groups; `wanted` describes that shape in the message.
     void *read_scales(const Array &array, const HeadRows &rows, const std::string &wanted);
-    /// Whether scales are powers of two, which arrays have as bytes; else they are floats, of those that lie apart.
+    /// Whether scales outside the records are E8M0, powers of two in a byte each; else they are float32.
     bool has_powers() const { return info.scale_stride == 1; }
 };
 

@@ -1,4 +1,4 @@
-// The extension halyard._core: the C ABI as the package's Python calls it; here version, targets and explain.
+// The extension module halyard._core, through which the package calls the C ABI; here version, targets and explain.
 #include "cuda.h"
 #include "module.h"
 #include "names.h"
@@ -19,8 +19,8 @@ nb::list list_targets() {
     return result;
 }
 
-using InAndOut = std::pair<std::string, std::string>;
-using Targets = std::pair<std::optional<const char *>, std::optional<const char *>>;  // the one, and the best one
+using InAndOut = std::pair<std::string, std::string>;  // of the input and of the output
+using Targets = std::pair<std::optional<const char *>, std::optional<const char *>>;  // target, max_target
 
 std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std::int64_t head_dim,
                              std::int64_t rotary_dim, std::int64_t rotary_offset, bool inverse,
@@ -45,7 +45,7 @@ std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std
 
 NB_MODULE(_core, module) {
     using namespace halyard::python;
-    nb::set_leak_warnings(false);  // objects that outlive the interpreter, in caches of others', are no fault
+    nb::set_leak_warnings(false);  // other modules' caches may keep objects until the process ends
     module.attr("version") = halyard_version();
     module.attr("has_cuda") = has_cuda;
     module.def("targets", list_targets);

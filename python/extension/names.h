@@ -1,4 +1,4 @@
-// What the C ABI's enumerations are called in Python.
+// The Python names of the C ABI's enumerations.
 #pragma once
 
 #include "halyard/halyard_kv.h"
@@ -9,7 +9,7 @@
 
 namespace halyard::python {
 
-/// Names by their values, which stay as the C ABI has numbered them; NULL: none has this value in Python.
+/// names[value] is the Python name of an enumeration's value; NULL if Python has no name for it.
 using Names = std::span<const char *const>;
 
 inline constexpr const char *pairings[] = {nullptr, "half", "interleaved"};
@@ -17,8 +17,8 @@ inline constexpr const char *dtypes[] = {nullptr, "f32", "f16", "bf16", "e4m3", 
 inline constexpr const char *angle_kinds[] = {"auto", "table", "given", "phase"};
 inline constexpr const char *references[] = {"exact", "hf_f32"};
 inline constexpr const char *axis_maps[] = {nullptr, "none", "sections", "interleaved"};
-inline constexpr const char *layouts[] = {"bshd", "bhsd"};      // whether heads come first
-inline constexpr const char *cache_layouts[] = {"nhd", "hnd"};  // likewise
+inline constexpr const char *layouts[] = {"bshd", "bhsd"};      // 1: heads come before tokens
+inline constexpr const char *cache_layouts[] = {"nhd", "hnd"};  // 1: heads come before slots
 inline constexpr const char *bad_positions[] = {"error", "clamp", "identity"};
 inline constexpr const char *norm_kinds[] = {"rms", "layer"};
 inline constexpr const char *norm_widths[] = {"head", "row"};
@@ -31,7 +31,7 @@ inline constexpr const char *presets[] = {nullptr,       "ggml_q8_0", "ggml_q8_0
 inline constexpr const char *slot_policies[] = {"error", "last"};
 static_assert(std::size(dtypes) == HALYARD_INT8 + 1 && std::size(presets) == HALYARD_GROUPS_MX + 1);
 
-/// The value of a name; throws HALYARD_ERROR_UNKNOWN_VALUE, naming the argument and the names that there are.
+/// The value of a name. For an unknown name, throws HALYARD_ERROR_UNKNOWN_VALUE with the argument and all known names.
 inline std::int32_t value_of(Names names, std::string_view argument, std::string_view name) {
     std::string known;
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -43,7 +43,7 @@ inline std::int32_t value_of(Names names, std::string_view argument, std::string
     refuse(HALYARD_ERROR_UNKNOWN_VALUE, argument, " is \"", name.substr(0, 40), "\", which is none of: ", known);
 }
 
-/// NULL, which is None, where a value has no name.
+/// The name of a value; NULL, which becomes None in Python, if it has none.
 inline const char *name_of(Names names, std::int32_t value) { return names[static_cast<std::size_t>(value)]; }
 
 }  // namespace halyard::python

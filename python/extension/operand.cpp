@@ -7,7 +7,7 @@
 namespace halyard::python {
 namespace {
 
-/// What a CacheLayout says, by the names of its fields.
+/// The fields of a CacheLayout, by name.
 constexpr std::pair<const char *, std::int64_t halyard_cache_desc::*> numbers_of_tiles[] = {
     {"n_slots", &halyard_cache_desc::n_slots},
     {"block_size", &halyard_cache_desc::block_size},
@@ -20,7 +20,7 @@ constexpr std::pair<const char *, std::int64_t halyard_cache_desc::*> numbers_of
     {"stride_tile_elements", &halyard_cache_desc::stride_tile_elements},
     {"stride_element", &halyard_cache_desc::stride_element}};
 
-/// A stride of a cache within a block, where 0 means that there is one step.
+/// A stride within a block of a cache; 0 for a dimension of size 1, whose stride does not matter.
 std::int64_t stride_within(const Array &array, int dim) { return array.size(dim) > 1 ? array.stride(dim) : 0; }
 
 }  // namespace
@@ -44,7 +44,7 @@ halyard_tensor Operand::view(const Array &array) const {
 }
 
 void Operand::read_stages(nb::handle tensor) {
-    // In this order, because records say how wide a head is, and a cache where scales go.
+    // The order matters: groups determine head_dim, and the cache determines the shape of scales.
     using Stage = std::pair<nb::object, void (Operand::*)(nb::handle)>;
     static const auto &all = *new std::vector<Stage>{{intern("rotary_offset"), &Operand::read_rotary_offset},
                                                      {intern("from_groups"), &Operand::read_from_groups},
@@ -64,13 +64,13 @@ void Operand::read_stages(nb::handle tensor) {
     }
 }
 
-void Operand::begin(nb::handle told, bool heads_first) {
-    name_ = nb::cast<std::string>(at(told, 0));
+void Operand::begin(nb::handle completed, bool heads_first) {
+    name_ = nb::cast<std::string>(at(completed, 0));
     heads_first_ = heads_first;
     desc = make_struct<halyard_tensor_desc>();
     kv = make_struct<halyard_kv_desc>();
     desc.kv = &kv;
-    kv.no_rotation = nb::cast<bool>(at(told, 3)) ? 0 : 1;
+    kv.no_rotation = nb::cast<bool>(at(completed, 3)) ? 0 : 1;
     stages = make_struct<halyard_stages>();
 }
 
@@ -82,11 +82,11 @@ void Operand::read_array(nb::handle array, std::int32_t device) {
     desc.head_dim = x.shape[3];
 }
 
-void Operand::read(nb::handle told, bool heads_first, std::int32_t device) {
-    begin(told, heads_first);
-    read_array(at(told, 1), device);
+void Operand::read(nb::handle completed, bool heads_first, std::int32_t device) {
+    begin(completed, heads_first);
+    read_array(at(completed, 1), device);
     desc.dtype = input_->dtype();
-    read_stages(at(told, 4));
+    read_stages(at(completed, 4));
     if (kv.from_groups == nullptr && desc.dtype != HALYARD_F32 && desc.dtype != HALYARD_F16 &&
         desc.dtype != HALYARD_BF16) {
         refuse(HALYARD_ERROR_UNSUPPORTED, name_, " holds ", input_->dtype_name(),
@@ -94,9 +94,9 @@ void Operand::read(nb::handle told, bool heads_first, std::int32_t device) {
     }
     if (kv.cache != nullptr) {
         y = x;
-        result_ = at(told, 4).attr("cache").attr("array");
+        result_ = at(completed, 4).attr("cache").attr("array");
     } else {
-        const auto out = at(told, 2);
+        const auto out = at(completed, 2);
         result_ = out.is_none() ? make_output() : nb::borrow(out);
         read_output(result_);
     }
@@ -104,8 +104,8 @@ void Operand::read(nb::handle told, bool heads_first, std::int32_t device) {
 
 nb::object Operand::result() const { return made_scales_.is_valid() ? nb::make_tuple(result_, made_scales_) : result_; }
 
-/// An array like the input but for its dtype (NULL: the same) and the dimensions in the place of its last one (or
-/// None).
+/// A new array like the input, with another dtype (NULL: the same) and with `tail` in place of its last dimension
+/// (None: the same).
 nb::object Operand::make_like_input(const char *dtype, nb::object tail) const {
     static auto *const new_like = new nb::object(nb::module_::import_("halyard._arrays").attr("new_like"));
     return (*new_like)(name_, input_->owner(), dtype != nullptr ? nb::object(nb::str(dtype)) : nb::none(), tail);
@@ -118,22 +118,22 @@ nb::object Operand::make_output() const {
                            is_as_wide ? nb::none() : nb::object(nb::make_tuple(stored_width())));
 }
 
-void Operand::read_keys(nb::handle told, const halyard_slots *slots, bool heads_first) {
-    begin(told, heads_first);
-    const auto tensor = at(told, 4);
+void Operand::read_keys(nb::handle completed, const halyard_slots *slots, bool heads_first) {
+    begin(completed, heads_first);
+    const auto tensor = at(completed, 4);
     if (slots == nullptr) {
-        read_array(at(told, 1), Array::on_cpu);
+        read_array(at(completed, 1), Array::on_cpu);
         records_ = &*input_;
         read_stages(tensor);
         desc.dtype = x.dtype = dtype_of(*input_);
-        read_output(at(told, 2));
+        read_output(at(completed, 2));
         return;
     }
     if (!nb::getattr(tensor, "out").is_none()) {
         refuse(HALYARD_ERROR_UNSUPPORTED, "keys in slots move where they lie, so that out has to be None");
     }
     const nb::object layout = tensor.attr("cache").attr("layout");
-    const Array cache(at(told, 1), name_);
+    const Array cache(at(completed, 1), name_);
     const int n = cache.n_dims();
     x = make_struct<halyard_tensor>();
     if (PyUnicode_Check(layout.ptr())) {
@@ -342,7 +342,7 @@ void Operand::read_group_scales(nb::handle) {
 
 void Operand::read_position_scales(nb::handle scales) {
     const auto &array = position_scales_.emplace(scales, name_of("position_scales"), device_);
-    const int n = array.n_dims(), batch = has_batch_ && n > 1 ? 1 : 0;  // dimensions in front of tokens and heads
+    const int n = array.n_dims(), batch = has_batch_ && n > 1 ? 1 : 0;  // batch: 1 if the first dimension is the batch
     const bool has_heads = n == batch + 2;
     const int tokens = batch + (has_heads && heads_first_ ? 1 : 0), heads = 2 * batch + 1 - tokens;
     const HeadRows rows{batch - 1, tokens, has_heads ? heads : -1, x.shape[0], x.shape[1], x.shape[2]};
@@ -355,9 +355,9 @@ void Operand::read_position_scales(nb::handle scales) {
     rows.set_strides(array, stages.stride_position_scales);
 }
 
-void Operand::read_cache(nb::handle told) {
-    const nb::object layout = told.attr("layout");
-    cache_.emplace(told.attr("array"), name_of("cache"), device_);
+void Operand::read_cache(nb::handle cache) {
+    const nb::object layout = cache.attr("layout");
+    cache_.emplace(cache.attr("array"), name_of("cache"), device_);
     cache_->require_writable();
     kv.out_dtype = dtype_of(*cache_);
     cache_desc_ = make_struct<halyard_cache_desc>();
@@ -391,7 +391,8 @@ void Operand::read_tiles(nb::handle layout) {
     for (const auto &[name, field] : numbers_of_tiles) {
         cache_desc_.*field = cast<std::int64_t>(layout.attr(name), name);
     }
-    // Only here the library is told strides that are not an array's, so it is here that they must stay in its memory.
+    // These strides are the caller's, not an array's. The library cannot check them against the array's memory, so this
+    // function does, with the defaults of all fields that are 0.
     auto all = cache_desc_;
     const auto set = [](std::int64_t &number, std::int64_t otherwise) { number = number != 0 ? number : otherwise; };
     set(all.block_size, all.n_slots);

@@ -1,4 +1,4 @@
-// One of the tensors of a call: what it is read from, which stages it takes, and where it goes.
+// One tensor of a call: its input, stages and output, read from Python into the C ABI's structs.
 #pragma once
 
 #include "array.h"
@@ -13,15 +13,15 @@ public:
     Operand(const Operand &) = delete;
     Operand &operator=(const Operand &) = delete;
 
-    /// Reads what _tensor.complete has made of a tensor: its name, it, where it goes or None for a new array or a
-    /// cache, whether it is rotated, and the halyard.Tensor with its stages, or None. It has to lie on `device`, or
-    /// anywhere, and all else where it does. `heads_first`: BHSD, else BSHD; without a batch HSD or SHD.
-    void read(nb::handle told, bool heads_first, std::int32_t device);
+    /// Reads the tuple of _tensor.complete: name, array, out (None: a new array or the cache), whether it is rotated,
+    /// and the halyard.Tensor or None. The array must be on `device`, and its other arrays on the same device. The
+    /// layout is BHSD or HSD if heads_first, else BSHD or SHD.
+    void read(nb::handle completed, bool heads_first, std::int32_t device);
 
-    /// Reads keys that move likewise. With slots they lie in the Tensor's cache.
-    void read_keys(nb::handle told, const halyard_slots *slots, bool heads_first);
+    /// Reads such a tuple for rerotate. With slots, the keys are in the Tensor's cache.
+    void read_keys(nb::handle completed, const halyard_slots *slots, bool heads_first);
 
-    /// Lets go of the memory of x and y, where each call brings its own.
+    /// Releases the arrays of x and y. For bound runs, which get new pointers at each call.
     void forget_tensors() {
         input_.reset();
         output_.reset();
@@ -29,21 +29,21 @@ public:
     }
 
     const std::string &name() const { return name_; }
-    /// What x is, once it was read.
+    /// The array of x; valid after read().
     const Array &input() const { return *input_; }
     bool has_batch() const { return has_batch_; }
-    /// What the caller gets: the array or the cache that it goes to, with the scales that were made beside it.
+    /// What the caller gets: the output or the cache's array; or (output, scales) if scales of groups were made here.
     nb::object result() const;
 
-    halyard_tensor_desc desc{};  ///< with kv
+    halyard_tensor_desc desc{};  ///< desc.kv points to kv
     halyard_kv_desc kv{};
     halyard_tensor x{};
     halyard_tensor y{};
     halyard_stages stages{};
 
 private:
-    void begin(nb::handle told, bool heads_first);
-    /// An array of 3 or 4 dimensions as the C ABI has it; throws for others.
+    void begin(nb::handle completed, bool heads_first);
+    /// Describes an array of 3 or 4 dimensions as a halyard_tensor; throws for other numbers of dimensions.
     halyard_tensor view(const Array &array) const;
     void read_array(nb::handle array, std::int32_t device);
     void read_stages(nb::handle tensor);
@@ -63,7 +63,7 @@ private:
     void read_scale(nb::handle scale);
     HeadRows rows_of_views() const;
     std::int32_t dtype_of(const Array &array) const;
-    /// Of a head in a cache or an output, in elements or in bytes.
+    /// The size of a head in a cache or an output: in elements, or bytes of a record.
     std::int64_t stored_width() const { return kv.groups != nullptr ? groups_.info.record_bytes : desc.head_dim; }
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 
@@ -71,7 +71,7 @@ private:
     std::int32_t device_ = Array::on_cpu;
     bool heads_first_ = false, has_batch_ = false;
     nb::object result_, made_scales_;
-    const Array *records_ = nullptr;  // keys that move, which tell with their groups what head_dim is
+    const Array *records_ = nullptr;  // for rerotate: the keys, whose record size gives head_dim
     std::optional<std::string> asked_dtype_;
     std::optional<Array> input_, output_, weight_, bias_, scales_, position_scales_, cache_, group_scales_,
         from_group_scales_;

@@ -10,16 +10,16 @@
 namespace halyard::python {
 namespace {
 
-PyObject *error_type = nullptr;  // owned for as long as the process lives
+PyObject *error_type = nullptr;  // halyard.Error; never released
 
 void translate(const std::exception_ptr &thrown, void *) {
     try {
         std::rethrow_exception(thrown);
     } catch (const error &refusal) {
-        // A message is cut at 255 bytes, maybe within a character.
-        const std::string_view sentence = refusal.what();
+        // The C ABI cuts messages at 255 bytes, maybe within a UTF-8 character.
+        const std::string_view bytes = refusal.what();
         const auto message =
-            nb::steal(PyUnicode_DecodeUTF8(sentence.data(), static_cast<Py_ssize_t>(sentence.size()), "replace"));
+            nb::steal(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
         nb::object raised = nb::handle(error_type)(message);
         const char *name = halyard_status_name(refusal.status());
         raised.attr("status") = name != nullptr ? name : "unknown";
@@ -49,9 +49,9 @@ std::string type_of(nb::handle object) {
 void add_error(nb::module_ &module) {
     error_type = PyErr_NewExceptionWithDoc(
         "halyard.Error",
-        "What Halyard refuses: a ValueError with a sentence that names the argument and its value.\n\n"
+        "A ValueError for arguments that Halyard refuses. The message names the argument and its value.\n\n"
         "``status`` is the name of the C ABI's status, such as ``\"HALYARD_ERROR_WINDOW\"``. Nothing has been "
-        "written, but where a GPU failed under way: HALYARD_ERROR_DEVICE.",
+        "written, except after HALYARD_ERROR_DEVICE: then a GPU failed during the work.",
         PyExc_ValueError, nullptr);
     if (error_type == nullptr) {
         throw nb::python_error();

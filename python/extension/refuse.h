@@ -1,5 +1,5 @@
-// Exceptions of the extension: halyard.Error for what the library or the binding refuses, TypeError for what no array
-// is.
+// Exceptions of the extension: halyard.Error for arguments that the library or the binding refuses, TypeError for
+// objects of a wrong type.
 #pragma once
 
 #include <halyard/halyard_kv.hpp>
@@ -11,15 +11,15 @@ namespace halyard::python {
 
 namespace nb = nanobind;
 
-/// A sentence of parts, each of which is a text or a number.
+/// Concatenates strings and numbers.
 template <typename... Parts>
 std::string text(const Parts &...parts) {
-    std::ostringstream sentence;
-    (sentence << ... << parts);
-    return sentence.str();
+    std::ostringstream stream;
+    (stream << ... << parts);
+    return stream.str();
 }
 
-/// Throws halyard::error, which Python sees as halyard.Error.
+/// Throws halyard::error, which Python sees as halyard.Error, with the concatenated parts as its message.
 template <typename... Parts>
 [[noreturn]] void refuse(halyard_status status, const Parts &...parts) {
     throw error(status, text(parts...));
@@ -28,7 +28,7 @@ template <typename... Parts>
 /// The name of an object's type, as "numpy.ndarray" or "list".
 std::string type_of(nb::handle object);
 
-/// An object as a number or a word; throws TypeError for what is none.
+/// Converts a Python object to T; throws TypeError, with the argument's name, if it has another type.
 template <typename T, typename Text>
 T cast(nb::handle object, const Text &name) {
     T value{};
@@ -38,13 +38,13 @@ T cast(nb::handle object, const Text &name) {
     return value;
 }
 
-/// A number that a float32 is made of; throws for one that would become another one's: 0, or an infinity.
+/// Converts a Python number that float32 must represent; throws if it would round to 0 or to infinity.
 double float_in(nb::handle object, const std::string &name);
 
-/// A name that is looked up at each call, made once.
+/// A Python string for attribute look-ups. Make it once, so that calls need not make it.
 inline nb::object intern(const char *name) { return nb::steal(PyUnicode_InternFromString(name)); }
 
-/// The member i of a tuple. Those that come here have as many as are asked for.
+/// Element i of a tuple, which must have that many.
 inline nb::handle at(nb::handle tuple, std::size_t i) {
     return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
 }

@@ -12,7 +12,7 @@ namespace {
 using Task = void (*)(void *data, std::int64_t index);
 using Parallel = void (*)(void (*each)(void *), void *data, unsigned n_threads, unsigned flags);
 
-/// Tasks that the threads of a team take one by one.
+/// The tasks of a call. The threads of an OpenMP team take them one by one.
 struct Team {
     Task task;
     void *data;
@@ -35,13 +35,13 @@ Function find(const char *name) {
 std::int32_t parallel_for(void *, std::int64_t n_tasks, Task task, void *data) {
     static const auto parallel = find<Parallel>("GOMP_parallel");
     Team team{task, data, n_tasks};
-    // 0: the whole team, whatever there is to do. A smaller one would end threads, and their bindings to cores with
-    // them.
+    // 0: all threads of OpenMP, however few tasks there are. With a smaller number OpenMP would end the other threads,
+    // which the engine has bound to cores.
     parallel(Team::work, &team, 0, 0);
     return 0;
 }
 
-/// Those that the process has loaded so far, which is quicker to tell than that a symbol is not there.
+/// The number of libraries that the process has loaded so far. Reading it is faster than a failing search for a symbol.
 std::uint64_t count_loaded_libraries() {
     std::uint64_t n = 0;
     const auto read_first = [](dl_phdr_info *info, std::size_t, void *out) {
@@ -56,7 +56,7 @@ std::uint64_t count_loaded_libraries() {
 
 std::int32_t count_openmp_threads() {
     static std::atomic<int (*)()> most{nullptr};
-    static std::atomic<std::uint64_t> n_loaded{0};  // when it was last looked for: PyTorch may be imported later
+    static std::atomic<std::uint64_t> n_loaded{0};  // libraries at the last search; a later one may bring OpenMP
     if (const auto n = most == nullptr ? count_loaded_libraries() : n_loaded.load(); n_loaded.exchange(n) != n) {
         most = find<Parallel>("GOMP_parallel") != nullptr ? find<int (*)()>("omp_get_max_threads") : nullptr;
     }
@@ -65,7 +65,7 @@ std::int32_t count_openmp_threads() {
 
 const halyard_executor *find_executor(std::int32_t n_threads) {
     if (n_threads != 0 && n_threads != 1) {
-        static auto &pools = *new std::map<std::int32_t, pool>;  // threads are not joined where the process ends
+        static auto &pools = *new std::map<std::int32_t, pool>;  // never destroyed: no thread is joined at exit
         return pools.try_emplace(n_threads, n_threads).first->second.executor();
     }
     const auto n_openmp = n_threads == 0 ? count_openmp_threads() : 1;

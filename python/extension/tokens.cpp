@@ -20,7 +20,7 @@ const Numbers *Tokens<Numbers>::read(const char *name, nb::handle argument, std:
     }
     numbers_ = make_struct<Numbers>();
     if constexpr (are_positions) {
-        numbers_.n_axes = 1;  // which stands for all, if they are equal
+        numbers_.n_axes = 1;  // one array for all axes
     }
     if (is_number(argument)) {
         if (device != Array::on_cpu) {

@@ -1,17 +1,17 @@
-// What a call says of its tokens, positions and slots, and the threads that it takes.
+// The positions and slots of a call's tokens, and the threads that run the call.
 #pragma once
 
 #include "array.h"
 
 namespace halyard::python {
 
-/// halyard_positions or halyard_slots, and what they point into.
+/// Numbers is halyard_positions or halyard_slots. Keeps that struct and the array that it points into.
 template <typename Numbers>
 class Tokens {
 public:
-    /// Reads the number of the first token, or an array [tokens], [batch, tokens] or [batch, 1] behind a dimension of
-    /// axes, if there are several that differ. NULL where the argument is None. `name` is what messages call it. An
-    /// array has to lie on `device`.
+    /// Reads an int (the number of the first token), or an array [tokens], [batch, tokens] or [batch, 1], which must be
+    /// on `device`. If n_axes > 1, a first dimension of axes comes before these. Returns NULL if the argument is None.
+    /// `name` is what error messages call it.
     const Numbers *read(const char *name, nb::handle argument, std::int64_t n_axes,
                         std::int32_t device = Array::on_cpu);
 
@@ -23,26 +23,26 @@ protected:
 
 using Positions = Tokens<halyard_positions>;
 
-/// Slots with the scratch in which doubled ones are found.
+/// Slots, and the working memory in which the library finds slots that occur twice.
 class Slots : Tokens<halyard_slots> {
 public:
-    /// n_slots is that of the smallest cache.
+    /// duplicates: "error" or "last". n_slots: of the smallest cache.
     const halyard_slots *read(nb::handle argument, const std::string &duplicates, std::int64_t n_slots,
                               std::int32_t device = Array::on_cpu);
 
-    /// Where the smallest cache is known later: once that is so.
+    /// Sizes the working memory. Call it after read() if n_slots was not known there.
     void make_scratch(std::int64_t n_slots);
 
 private:
     std::vector<unsigned char> scratch_;
 };
 
-/// The pool of so many threads, which is kept for the next call; NULL for one thread. For 0 those that the process's
-/// OpenMP has (PyTorch's, where that was loaded), for engines bind threads to cores; NULL where there is one or no
-/// OpenMP. Call it with the GIL held.
+/// Returns an executor with n_threads threads, which is kept for later calls; NULL for one thread. For n_threads 0, the
+/// threads of the OpenMP in the process, such as PyTorch's, because engines bind these to cores; NULL if there is no
+/// OpenMP, or it has one thread. Call it with the GIL held.
 const halyard_executor *find_executor(std::int32_t n_threads);
 
-/// Of the process's OpenMP; 1 where there is none. It takes no GIL.
+/// The number of threads of the OpenMP in the process; 1 if there is none. Needs no GIL.
 std::int32_t count_openmp_threads();
 
 }  // namespace halyard::python

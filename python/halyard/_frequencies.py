@@ -70,10 +70,10 @@ class Frequencies:
 
     @classmethod
     def _wrap(cls, core: _core.Frequencies, *recipe: Any) -> "Frequencies":
-        told = core.tell()
-        told["q_scale"] = told["q_scale"] and QScale(*told["q_scale"])
+        fields = core.get_fields()
+        fields["q_scale"] = fields["q_scale"] and QScale(*fields["q_scale"])
         self = object.__new__(cls)
-        self.__dict__.update(told, _handle=core, _recipe=recipe)
+        self.__dict__.update(fields, _handle=core, _recipe=recipe)
         return self
 
     @classmethod

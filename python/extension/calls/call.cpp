@@ -2,11 +2,10 @@
 
 namespace halyard::python {
 
-std::string Tensors::name_tensors(std::string sentence) const {
+std::string Tensors::name_tensors(std::string message) const {
     const auto replace = [&](const std::string &words, const std::string &by) {
-        for (auto found = sentence.find(words); found != sentence.npos;
-             found = sentence.find(words, found + by.size())) {
-            sentence.replace(found, words.size(), by);
+        for (auto found = message.find(words); found != message.npos; found = message.find(words, found + by.size())) {
+            message.replace(found, words.size(), by);
         }
     };
     replace("kv.", "");
@@ -20,11 +19,11 @@ std::string Tensors::name_tensors(std::string sentence) const {
         replace("x" + number, operands[i].name());
         replace("y" + number, "out of " + operands[i].name());
     }
-    return sentence;
+    return message;
 }
 
-/// Positions that are left out are 0, 1, 2, …, which is meant where one sequence is read from its start. A step of
-/// decoding would be turned by nothing, and of a batch or a cache it is the rows' own positions that matter.
+/// The default positions 0, 1, 2, … are meant for one sequence from its start. In a decoding step they would mean
+/// position 0, and in a batch or with a cache each sequence has positions of its own. So these must not be left out.
 void require_positions(const AngleSource &angles, const Tensors &tensors) {
     const auto &first = tensors.operands[0];
     const std::string why = first.has_batch()            ? first.name() + " has a batch"
@@ -40,10 +39,9 @@ void require_positions(const AngleSource &angles, const Tensors &tensors) {
     }
 }
 
-Call::Call(AngleSource &angles, nb::handle told, nb::handle positions, nb::handle slots, const Options &options) {
+Call::Call(AngleSource &angles, nb::handle given, nb::handle positions, nb::handle slots, const Options &options) {
     const auto [from, to] = options.pairings(angles);
-    const auto given = nb::cast<nb::sequence>(told);
-    for (const auto each : given) {
+    for (const auto each : nb::cast<nb::sequence>(given)) {
         if (tensors.n == max_tensors) {
             refuse(HALYARD_ERROR_SHAPE, "there are more than 3 tensors");
         }

@@ -1,4 +1,4 @@
-// A call of rotate or rerotate: what Python says, read into what the C ABI takes.
+// A call of rotate or rerotate: Python's arguments, read into the C ABI's structs.
 #pragma once
 
 #include "angles.h"
@@ -25,7 +25,7 @@ struct Options {
           duplicate_slots(cast<std::string>(at(tuple, 5), "duplicate_slots")),
           n_threads(cast<std::int32_t>(at(tuple, 6), "threads")), target(cast<Word>(at(tuple, 7), "target")) {}
 
-    /// As tensors are read and written: by default as the model does, and by halves where that is not known.
+    /// The pairings of input and output: the options', else the model's; half if the model's are unknown.
     std::pair<std::int32_t, std::int32_t> pairings(const AngleSource &angles) const {
         const auto own = angles.pairing != 0 ? angles.pairing : std::int32_t{HALYARD_PAIRING_HALF};
         const auto own_out = angles.out_pairing != 0 ? angles.out_pairing : own;
@@ -43,7 +43,7 @@ struct Options {
     Word target;
 };
 
-/// The tensors of a call side by side, as the C ABI takes them, and what they point into.
+/// The tensors of a call as the C ABI's arrays of structs, and the operands that these point into.
 struct Tensors {
     std::array<Operand, max_tensors> operands;
     std::array<halyard_tensor_desc, max_tensors> descs{};
@@ -52,7 +52,7 @@ struct Tensors {
     halyard_kv_args kv = make_struct<halyard_kv_args>();
     std::size_t n = 0;
 
-    /// Takes what the next of the operands has read.
+    /// Adds operands[n], which must have been read, to the arrays of structs.
     void take() {
         const auto &operand = operands[n];
         descs[n] = operand.desc;
@@ -62,7 +62,7 @@ struct Tensors {
         ++n;
     }
 
-    /// Calls the library, whose sentences number tensors that have names here.
+    /// Calls `function`. In its error messages, replaces the C ABI's indices of tensors ("x[1]") by their names ("k").
     template <typename Function>
     auto named(Function &&function) const {
         try {
@@ -71,16 +71,16 @@ struct Tensors {
             throw error(refusal.status(), name_tensors(refusal.what()));
         }
     }
-    std::string name_tensors(std::string sentence) const;
+    std::string name_tensors(std::string message) const;
 
-    /// Of the smallest cache; 0 where there is none.
+    /// The slots of the smallest cache; 0 if there is no cache.
     std::int64_t n_slots() const {
-        std::int64_t least = 0;
+        std::int64_t min = 0;
         for (std::size_t i = 0; i < n; ++i) {
             const auto *const cache = descs[i].kv->cache;
-            least = cache != nullptr && (least == 0 || cache->n_slots < least) ? cache->n_slots : least;
+            min = cache != nullptr && (min == 0 || cache->n_slots < min) ? cache->n_slots : min;
         }
-        return least;
+        return min;
     }
 
     halyard_plan_desc describe(const AngleSource &angles, const Options &options) const {
@@ -103,7 +103,7 @@ struct Tensors {
         return args;
     }
 
-    /// What a run brings; NULL where it brings nothing.
+    /// The KV path's arguments of a run; NULL if it has none.
     const halyard_kv_args *kv_args() {
         const auto none = make_struct<halyard_stages>();
         const bool have_stages = std::any_of(stages.data(), stages.data() + n, [&](const halyard_stages &each) {
@@ -114,9 +114,10 @@ struct Tensors {
     }
 };
 
-/// A call of rotate, read. It must stay where it is.
+/// The arguments of a call of rotate. Its structs point into each other, so it must not be moved or copied.
 struct Call {
-    Call(AngleSource &angles, nb::handle told, nb::handle positions, nb::handle slots, const Options &options);
+    /// given: the tuples of _tensor.complete.
+    Call(AngleSource &angles, nb::handle given, nb::handle positions, nb::handle slots, const Options &options);
 
     Tensors tensors;
     std::optional<Positions> read_positions;
@@ -126,7 +127,7 @@ struct Call {
     std::int32_t device;
 };
 
-/// Throws where positions are left out that a call should have.
+/// Throws if a call without positions must have them: a batch, a single token, or tensors that go into a cache.
 void require_positions(const AngleSource &angles, const Tensors &tensors);
 
 }  // namespace halyard::python

@@ -1,36 +1,36 @@
-// halyard._core.Prepared: calls of rotate that come again with other memory, as bound runs of the C ABI.
+// halyard._core.Prepared: repeated calls of rotate, as bound runs of the C ABI that get new pointers at each call.
 #include "calls/call.h"
 #include "module.h"
 
 namespace halyard::python {
 namespace {
 
-/// Where the memory of a call lies: in its arrays, of which halyard.torch gives all but the slots, in this order; where
-/// positions are left out, in the first one; or nowhere.
+/// The argument that a pointer of a bound run points into. halyard.torch passes the arrays in this order, without
+/// slots. start: the int position of the first token. nowhere: the pointer is NULL.
 enum Role : std::size_t { q, k, out, k_out, positions, slots, n_arrays, start = n_arrays, nowhere, n_roles };
 constexpr const char *names[n_arrays] = {"q", "k", "out", "k_out", "positions", "slots"};
-using Memory = std::array<void *, n_roles>;
+using Memory = std::array<void *, n_roles>;  // the first address of each argument
 
-/// The arrays of a call, and what tells it apart from others.
+/// The arrays of one call.
 struct Given {
-    void read(Role role, nb::handle object, const char *name, bool checks_marks) {
+    void read(Role role, nb::handle object, const char *name, bool checks_torch_state) {
         if (!object.is_none()) {
-            memory[role] = arrays[role].emplace(object, name, Array::on_cpu, checks_marks).data();
+            memory[role] = arrays[role].emplace(object, name, Array::on_cpu, checks_torch_state).data();
         }
     }
 
-    /// It stays until the next call of this thread asks.
-    const Form &form() const {
-        thread_local Form form;
-        form = {count_openmp_threads()};
+    /// The key of the call's bound run. Valid until this thread calls key() again.
+    const CallKey &key() const {
+        thread_local CallKey key;
+        key = {count_openmp_threads()};
         for (const auto &array : arrays) {
             if (array) {
-                array->add_to(form);
+                array->append_to(key);
             } else {
-                form.push_back(-1);
+                key.push_back(-1);
             }
         }
-        return form;
+        return key;
     }
 
     std::array<std::optional<Array>, n_arrays> arrays;
@@ -38,10 +38,10 @@ struct Given {
     Memory memory{};
 };
 
-/// A call that is bound. Make and destroy it with the GIL held.
+/// A bound run of one kind of call. Make and destroy it with the GIL held.
 class Bound {
 public:
-    /// `described` are the arguments of rotate, in a tuple. Nothing is kept of arrays that each call brings.
+    /// `described` is a tuple of _core.rotate's arguments, made for the arrays in `given`. Keeps none of these arrays.
     Bound(nb::handle described, const Given &given) {
         auto &angles = nb::cast<AngleSource &>(at(described, 0));
         angles_ = angles.angles;
@@ -64,15 +64,15 @@ public:
             tensors.operands[i].forget_tensors();
         }
         positions_.role = args.positions != nullptr ? choose(positions, start) : nowhere;
-        if (const auto *const told = tensors.kv.slots) {
+        if (const auto *const bound_slots = tensors.kv.slots) {
             slots_.role = slots;
-            scratch_bytes_ = static_cast<std::size_t>(told->scratch_bytes);
+            scratch_bytes_ = static_cast<std::size_t>(bound_slots->scratch_bytes);
         }
-        read_positions.reset();  // memory of a call, which its caller may want back
+        read_positions.reset();  // releases the caller's arrays
         read_slots.reset();
     }
 
-    /// Takes no GIL.
+    /// Runs with the pointers of a call. Needs no GIL.
     void run(const Memory &memory) const {
         const auto &tensors = call_->tensors;
         std::array<const void *, max_tensors> x{};
@@ -88,20 +88,21 @@ public:
         args.positions = positions_.in(memory);
         args.x = x.data();
         args.y = y.data();
-        auto told = make_struct<halyard_slots>();
-        told.data = slots_.in(memory);
-        told.scratch = scratch_bytes_ != 0 ? scratch.data() : nullptr;
-        const auto kv = kv_args(tensors.stages.data(), &told);
+        auto slot_args = make_struct<halyard_slots>();
+        slot_args.data = slots_.in(memory);
+        slot_args.scratch = scratch_bytes_ != 0 ? scratch.data() : nullptr;
+        const auto kv = kv_args(tensors.stages.data(), &slot_args);
         args.kv = call_->args.kv != nullptr ? &kv : nullptr;
         tensors.named([&] { detail::call(halyard_run_bound, bound_.get(), &args); });
     }
 
+    /// Whether an output points into the argument of this role.
     bool writes(std::size_t role) const {
         return std::any_of(y_.begin(), y_.end(), [&](const Place &place) { return place.role == role; });
     }
 
 private:
-    /// So many bytes behind the begin of an array.
+    /// A pointer of the bound run: an offset in bytes from an argument's first address.
     struct Place {
         Role role = nowhere;
         std::ptrdiff_t offset = 0;
@@ -122,13 +123,13 @@ private:
     std::size_t scratch_bytes_ = 0;
 };
 
-/// Calls of rotate, bound for each form that they come in. Python describes a form when it is met first: describe, with
-/// what the call was given, gives the arguments of rotate.
+/// The bound runs of a prepared function, by the shapes, strides and dtypes of its arrays. For new ones it calls the
+/// Python function `describe` with the call's arguments, which returns the arguments of _core.rotate.
 class Prepared {
 public:
     explicit Prepared(nb::callable describe) : describe_(std::move(describe)) {}
 
-    /// Of one array that holds q, k and v.
+    /// A call of the function that halyard.prepare returns: q, k and v are in one array.
     void run_packed(nb::handle packed, nb::handle where, nb::handle in_slots, nb::handle to) {
         if (packed.is_none()) {
             throw nb::type_error("packed is None");
@@ -147,7 +148,7 @@ public:
         });
     }
 
-    /// Of an operator's tensors, whose derivatives and bits it has seen to.
+    /// A call of halyard.torch's operators, which have already checked gradients, tangents and negative bits.
     void run_tensors(std::int64_t first_position, nb::args tensors) {
         Given given;
         given.memory[start] = &(given.first_position = first_position);
@@ -160,7 +161,7 @@ public:
 private:
     template <typename Describe>
     void run(const Given &given, Describe &&describe) {
-        const auto bound = calls_.find(given.form(), [&] { return Bound(describe(), given); });
+        const auto bound = calls_.find(given.key(), [&] { return Bound(describe(), given); });
         for (std::size_t role = 0; role < n_arrays; ++role) {
             if (given.arrays[role] && bound->writes(role)) {
                 given.arrays[role]->require_writable();
@@ -171,7 +172,7 @@ private:
     }
 
     nb::callable describe_;
-    run_cache<Form, Bound> calls_{64};
+    run_cache<CallKey, Bound> calls_{64};
 };
 
 }  // namespace

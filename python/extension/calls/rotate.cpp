@@ -8,13 +8,13 @@
 namespace halyard::python {
 namespace {
 
-/// Runs, and lets the interpreter go on meanwhile.
-void run_released(const plan &made, const halyard_run_args &args) {
+/// Runs a call without the GIL, so that other Python threads continue.
+void run_without_gil(const plan &made, const halyard_run_args &args) {
     const nb::gil_scoped_release release;
     detail::call(halyard_run, made.get(), &args);
 }
 
-/// What tensors and positions that do not fit each other may mean instead.
+/// An addition to the error message when shapes do not agree: a hint if they would agree as layout "bhsd", else "".
 const char *guess_layout(const Options &options, const Tensors &tensors, const halyard_positions *positions) {
     const auto n_tokens = tensors.x[0].shape[1], n_heads = tensors.x[0].shape[2];
     const auto n_positions = positions != nullptr && positions->consecutive == 0 ? positions->shape[1] : -1;
@@ -27,10 +27,10 @@ const char *guess_layout(const Options &options, const Tensors &tensors, const h
     return fits && differs ? "; if heads come before tokens, say layout=\"bhsd\"" : "";
 }
 
-/// Returns where each of the tensors went.
-nb::tuple rotate(AngleSource &angles, nb::handle told, nb::handle positions, nb::handle slots, nb::handle how) {
+/// Returns the result of each tensor. given: the tuples of _tensor.complete; how: the options.
+nb::tuple rotate(AngleSource &angles, nb::handle given, nb::handle positions, nb::handle slots, nb::handle how) {
     const Options options(how);
-    const Call call(angles, told, positions, slots, options);
+    const Call call(angles, given, positions, slots, options);
     try {
         call.tensors.named([&] {
             const auto made = call.device == Array::on_cpu ? angles.find_plan(call.desc) : nullptr;
@@ -38,7 +38,7 @@ nb::tuple rotate(AngleSource &angles, nb::handle told, nb::handle positions, nb:
                 require_positions(angles, call.tensors);
             }
             if (made != nullptr) {
-                run_released(*made, call.args);
+                run_without_gil(*made, call.args);
             } else if constexpr (has_cuda) {
                 run_on_cuda(angles, call.desc, call.device, call.tensors.operands[0].input().stream(), call.args);
             }
@@ -56,8 +56,8 @@ nb::tuple rotate(AngleSource &angles, nb::handle told, nb::handle positions, nb:
     return nb::tuple(results);
 }
 
-/// Moves keys from positions to others, where they lie or to another array.
-void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle told, nb::handle from_positions,
+/// Re-rotates keys in place or into another array. completed: a tuple like those of _tensor.complete.
+void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle completed, nb::handle from_positions,
               nb::handle positions, nb::handle slots, nb::handle how) {
     const Options options(how);
     Positions read_positions, read_from;
@@ -65,7 +65,7 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle told, nb
     Tensors tensors;
     auto &keys = tensors.operands[0];
     tensors.kv.slots = read_slots.read(slots, options.duplicate_slots, 0);
-    keys.read_keys(told, tensors.kv.slots, options.heads_first);
+    keys.read_keys(completed, tensors.kv.slots, options.heads_first);
     keys.desc.pairing = keys.desc.out_pairing = options.pairings(angles).second;
     tensors.take();
     read_slots.make_scratch(tensors.n_slots());
@@ -77,7 +77,7 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle told, nb
     tensors.kv.from_positions = read_from.read("from_positions", from_positions, from_angles.n_axes);
     tensors.kv.from_angles = from_angles.source().get();
     args.kv = tensors.kv_args();
-    tensors.named([&] { run_released(*angles.find_plan(desc), args); });
+    tensors.named([&] { run_without_gil(*angles.find_plan(desc), args); });
 }
 
 }  // namespace
