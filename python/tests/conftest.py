@@ -17,13 +17,13 @@ def rng():
 
 @pytest.fixture
 def keys(rng):
-    """Five tokens of two heads of 64."""
+    """Five tokens of two heads with head_dim 64."""
     return rng.standard_normal((5, 2, 64)).astype(np.float32)
 
 
 @pytest.fixture(scope="session")
 def angles():
-    """Exact ones at every position, for 64 columns."""
+    """Exact angles at every position, for rotary_dim 64."""
     return halyard.AngleSource(halyard.Frequencies.from_base(1e4, 64))
 
 

@@ -1,12 +1,13 @@
-"""Every model type of the installed transformers with RoPE: Halyard reads its config as its own code works, or refuses
-it by name.
+"""For every model type with RoPE in the installed transformers, Halyard reads the config as the model's code does, or
+refuses the type by name.
 
-A case is a rotary embedding class of a type, made from the type's default config, for each kind of layers. What Halyard
-makes of the same config is compared with the class's inverse frequencies and attention scaling, and with what the
-model's own function does to random q and k at random positions. Then the config lacks each of its fields in turn, and
-all but sizes: what is read is what the class makes of that, or a refusal says what is missing. `python
-test_model_types.py` prints the table; with --write, it renews tests/data/model_types.json, which tests without
-transformers read.
+A case is a rotary embedding class of a type, made from the type's default config, and a layer type. The test compares
+Halyard's frequencies for that config with the class's inverse frequencies and attention scaling, and halyard.rotate with
+the model's own function, for random q and k at random positions. Then it removes each field of the config in turn, and
+all fields but sizes: Halyard must read what the class makes of such a config, or name what is missing.
+
+`python test_model_types.py` prints the cases as a table. With --write it also renews tests/data/model_types.json, for
+tests that run without transformers.
 """
 
 import copy
@@ -31,7 +32,7 @@ from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES  # noqa: 
 
 DATA = pathlib.Path(__file__).parents[3] / "tests" / "data" / "model_types.json"
 
-# Where the default config cannot be used as it is: what to change, and why.
+# Types whose default config cannot be used unchanged: (changed fields, or None to leave the type out; the reason).
 ADJUSTED = {
     "esm": (dict(position_embedding_type="rotary"), "the default learns positions; ESM-2 states this"),
     "gemma4_assistant": (None, "its class refuses its own defaults"),
@@ -55,9 +56,9 @@ ADJUSTED = {
     "qwen3_omni_moe": (dict(thinker_config=dict(text_config=dict(head_dim=128))), "as qwen3_omni_moe_text"),
     "zamba2": (dict(use_mem_rope=True), "the default has no RoPE"),
 }
-# Types whose code was changed: the first version of transformers that does what is done here.
-CHANGED_IN = {"cohere_compass_text": (5, 21)}  # it had its axes in the order of ERNIE 4.5 VL
-# Fields of a config that tell of positions and heads, which are all that is kept of it as a fixture.
+# Types whose code was changed: the first version of transformers that Halyard agrees with.
+CHANGED_IN = {"cohere_compass_text": (5, 21)}  # before, it had its axes in the order of ERNIE 4.5 VL
+# The config's fields about positions and heads, which are kept in the fixture.
 KEPT = re.compile(r"rope|rotary|theta|head|^hidden_size$|^n_embd$|layer_types$|per_layer_config|sliding_window$|"
                   r"max_position|^n_positions$|^n_ctx$|^model_type$|^position_embedding|attn_temp|attn_scale|floor_scale|"
                   r"_config$|^num_hidden_layers$|^d_model$|^kv_channels$|embed_dim$")
@@ -70,7 +71,7 @@ VERSION = tuple(int(number) for number in transformers.__version__.split(".")[:2
 
 
 def read(text, layer_type=None):
-    """Frequencies, or the words of the refusal."""
+    """Returns (frequencies, "") for the text of a config, or (None, error message)."""
     try:
         return halyard.Frequencies._wrap(halyard._core.Frequencies.from_config(text.encode(), 0, layer_type)), ""
     except halyard.Error as error:
@@ -84,7 +85,7 @@ def describe(f):
 
 
 def facts_of(f, inv_freq=None):
-    """With the first, middle and last of a package's own inverse frequencies, if they are given."""
+    """The fields of frequencies that the fixture stores, with the first, middle and last of inv_freq if given."""
     names = ("pairing", "out_pairing", "head_dim", "rotary_dim", "base", "method", "attention_factor")
     facts = {name: getattr(f, name) for name in names} | {"axis_map": f.axis_map and [f.axis_map[0], *f.axis_map[1]]}
     if inv_freq is not None:
@@ -93,7 +94,7 @@ def facts_of(f, inv_freq=None):
 
 
 def compare_held(frequencies, inv_freq, factor):
-    """What is wrong with what Halyard read, or None."""
+    """How Halyard's frequencies differ from a class's inverse frequencies and attention factor, or None."""
     own = torch.tensor(frequencies.inv_freq, dtype=torch.float64)
     if own.shape != inv_freq.shape:
         return f"{len(own)} pairs, but {len(inv_freq)}"
@@ -105,13 +106,13 @@ def compare_held(frequencies, inv_freq, factor):
 
 
 def case_of(model_type, layer_type, verdict, words, config=None, facts=None, **more):
-    """words: what was read, why it was refused, or what is wrong."""
+    """A row of the table. words: the frequencies that were read, the message of the refusal, or what is wrong."""
     return dict(more, model_type=model_type, layer_type=layer_type, verdict=verdict, words=words, config=config,
                 facts=facts)
 
 
 def default_config(model_type):
-    """The type's config as its class makes it without arguments, but for what ADJUSTED says; None where it cannot."""
+    """The type's default config with the changes of ADJUSTED; None if ADJUSTED leaves the type out."""
     changes, _ = ADJUSTED.get(model_type, ({}, ""))
     config = None if changes is None else CONFIG_MAPPING[model_type](**changes)
     inner = config and text_config(config)
@@ -122,21 +123,21 @@ def default_config(model_type):
 
 
 def text_config(config):
-    """The language model's part of a config, or None where it is no part."""
+    """The part of a config that describes the language model; None if the config has no such part."""
     try:
         inner = config.get_text_config()
-    except (AttributeError, ValueError):  # of which it has several
+    except (AttributeError, ValueError):  # ValueError: there are several such parts
         return None
     return None if inner is config else inner
 
 
 def modeling_module(config):
-    """The name and the text of the module with the model's code, which is not imported for that."""
+    """The name and the source text of the module with the model's code, without importing it."""
     path = pathlib.Path(inspect.getfile(type(config)))
     path = path.with_name(path.name.replace("configuration_", "modeling_"))
     if path.exists():
         return type(config).__module__.replace("configuration_", "modeling_"), path.read_text(encoding="utf-8")
-    model = MODEL_MAPPING_NAMES.get(config.model_type)  # some types are another's code with defaults of their own
+    model = MODEL_MAPPING_NAMES.get(config.model_type)  # some types use another type's code, with other defaults
     if not isinstance(model, str):
         return None, ""
     module = sys.modules[getattr(transformers, model).__module__]
@@ -144,7 +145,7 @@ def modeling_module(config):
 
 
 def names_config(value, config):
-    """Whether a class of a model's code says that it takes configs of this class."""
+    """Whether a class of a model's code declares that it takes configs of this class."""
     hints = [p.annotation for p in inspect.signature(value.__init__).parameters.values()]
     hints += [value.__dict__.get("__annotations__", {}).get("config"), getattr(value, "config_class", None)]
     return any(hint is type(config) or hint == type(config).__name__ for hint in hints)
@@ -155,7 +156,7 @@ def sources(values):
 
 
 class Sinusoids(torch.nn.Module):
-    """The embedding of the older models that make a table of sin and cos."""
+    """Wraps older models, which have a table of sin and cos, as an embedding like those of newer models."""
 
     def __init__(self, config, code):
         super().__init__()
@@ -171,7 +172,7 @@ class Sinusoids(torch.nn.Module):
     def forward(self, _, position_ids):
         return self.cos[position_ids], self.sin[position_ids]
 
-    def turn(self, q, k, cos, sin):
+    def rotate(self, q, k, cos, sin):
         if hasattr(self.code, "apply_rotary_pos_emb"):
             return tuple(self.code.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2) for x in (q, k))
         attention = self.code.RoFormerSelfAttention
@@ -179,7 +180,7 @@ class Sinusoids(torch.nn.Module):
 
 
 def embeddings(config):
-    """What makes the embeddings that models of this config use, by name."""
+    """The rotary embeddings that models of this config use: by name, a class or function that makes one from a config."""
     if text_config(config) is not None:
         return {}
     name, text = modeling_module(config)
@@ -200,12 +201,12 @@ def embeddings(config):
     return {value.__name__: value for value in found}
 
 
-def turning_function(module, config):
-    """What turns q and k in the module of a model's code."""
+def rotating_function(module, config):
+    """The model's function that rotates q and k. Raises LookupError if it is not unique."""
     if isinstance(module, Sinusoids):
-        return module.turn
+        return module.rotate
     code = sys.modules[type(module).__module__]
-    # With a `kernels` that it takes, transformers makes a module of a function that a kernel may take the place of.
+    # If the package `kernels` is installed, transformers wraps the function in a torch module.
     names = [name for name, value in vars(code).items() if re.search(r"^apply_rot\w*emb(?!.*(vision|_2d))", name)
              and (isinstance(value, torch.nn.Module) or getattr(value, "__module__", "") == code.__name__)]
     if len(names) > 1:
@@ -223,28 +224,28 @@ def turning_function(module, config):
 
 
 def call(function, q, k, rows):
-    """q and k as [batch, heads, tokens, width], turned by a model's function."""
+    """Rotates q and k, [batch, heads, tokens, width], by a model's function."""
     names = tuple(inspect.signature(function).parameters)
     if names[0] == "x":
         return function(q, *rows), function(k, *rows)
     if names[:2] == ("xq", "xk"):
-        if "[:, :, None" in inspect.getsource(function):  # which takes [batch, tokens, heads, width]
+        if "[:, :, None" in inspect.getsource(function):  # it takes [batch, tokens, heads, width]
             return tuple(x.transpose(1, 2) for x in function(q.transpose(1, 2), k.transpose(1, 2), rows))
         return function(q, k, rows)
     return function(q, k, *rows)[:2]
 
 
-def own_turns(module, config, layer_type, n_axes, widths):
-    """Positions, q and k, and what the model makes of them."""
+def rotate_as_model(module, config, layer_type, n_axes, widths):
+    """Returns random positions, random (q, k), and (q, k) as the model rotates them."""
     random = torch.Generator().manual_seed(1)
-    function = turning_function(module, config)
+    function = rotating_function(module, config)
     has_axes = "position_ids.expand(" in inspect.getsource(type(module).forward)
     if has_axes != (n_axes > 1):
         raise ValueError(f"its positions have {'several axes' if has_axes else 'one axis'}")
     positions = torch.randint(60, (n_axes, 1, 7) if has_axes else (1, 7), generator=random)
     rows = module(torch.zeros(1), positions, *(() if layer_type is None else (layer_type,)))
     first_error = None
-    for columns in dict.fromkeys(widths):  # functions that take the rotated columns alone refuse whole heads
+    for columns in dict.fromkeys(widths):  # some functions take only the rotated columns, and refuse whole heads
         q, k = (torch.randn(1, heads, 7, columns, generator=random) for heads in (3, 2))
         try:
             return positions, (q, k), call(function, q, k, rows)
@@ -254,14 +255,14 @@ def own_turns(module, config, layer_type, n_axes, widths):
 
 
 def held(module, layer_type):
-    """Inverse frequencies and attention scaling of an embedding."""
+    """The inverse frequencies and attention scaling of an embedding."""
     prefix = "" if layer_type is None else f"{layer_type}_"
     inv_freq = getattr(module, f"{prefix}inv_freq")
     return inv_freq.double(), float(getattr(module, f"{prefix}attention_scaling", 1.0))
 
 
 def compare(frequencies, module, config, layer_type):
-    """What is wrong with the frequencies that Halyard read, or None."""
+    """How Halyard's frequencies or rotation differ from the model's, or None."""
     if not hasattr(module, "inv_freq") and layer_type is None:
         return f"{type(module).__name__} has no inv_freq"
     if wrong := compare_held(frequencies, *held(module, layer_type)):
@@ -274,17 +275,17 @@ def compare(frequencies, module, config, layer_type):
         return "the pairing is unknown"
     n_axes = len(frequencies.axis_map[1]) if frequencies.axis_map else 1
     try:
-        positions, before, after = own_turns(module, config, layer_type, n_axes,
-                                             (frequencies.head_dim, frequencies.rotary_dim))
+        positions, before, after = rotate_as_model(module, config, layer_type, n_axes,
+                                                   (frequencies.head_dim, frequencies.rotary_dim))
     except Exception as error:  # noqa: BLE001: whatever the model's code raises
         return f"{type(error).__name__}: {error}"
-    turned = halyard.rotate(*before, angles=halyard.AngleSource(frequencies), positions=positions.to(torch.int32),
-                            layout="bhsd")
-    return "q and k turn otherwise" if any((x - y).abs().max() > 1e-4 for x, y in zip(turned, after)) else None
+    ours = halyard.rotate(*before, angles=halyard.AngleSource(frequencies), positions=positions.to(torch.int32),
+                          layout="bhsd")
+    return "q and k rotate differently" if any((x - y).abs().max() > 1e-4 for x, y in zip(ours, after)) else None
 
 
 def keep(fields):
-    """What concerns RoPE of a config's fields."""
+    """The fields of a config that concern RoPE, shortened for the fixture."""
     kept, by_layer = {}, fields.get("per_layer_config")
     for key, value in fields.items():
         if value is None or not KEPT.search(key):
@@ -292,7 +293,7 @@ def keep(fields):
         if isinstance(value, dict) and key.endswith("_config") and key != "per_layer_config":
             value = keep(value) if key in PARTS else None
         elif key.endswith("layer_types") and not by_layer:
-            value = sorted(set(value))  # each kind is named once
+            value = sorted(set(value))  # each layer type once
         elif (key == "num_hidden_layers" and fields.get("layer_types") and not by_layer) or (
                 isinstance(value, list) and len(value) > 8
                 and key not in ("layer_types", "layers_block_type", "layer_rope_theta")):
@@ -308,7 +309,7 @@ def keep_sizes(fields, sizes):
 
 
 def lacking(fields):
-    """The config without each of its fields, also without those of parts and of rope_parameters."""
+    """Yields (name, config without that field) for each field, also of parts of the config and of rope_parameters."""
     for key, value in fields.items():
         rest = {other: fields[other] for other in fields if other != key}
         yield key, rest
@@ -317,7 +318,7 @@ def lacking(fields):
 
 
 def partial_configs(fields):
-    """By what they lack."""
+    """Yields (what is missing, config): without each field in turn, and without all fields but sizes."""
     yield from ((key, partial) for key, partial in lacking(fields) if "model_type" in partial)
     for hidden, heads in ((None, None), (2048, 16), (3072, 48)):
         sizes = {**dict.fromkeys(("hidden_size", "d_model", "n_embd"), hidden),
@@ -326,11 +327,11 @@ def partial_configs(fields):
 
 
 def wrong_of_partial(config, frequencies, lack, partial, layer_type, make):
-    """What is wrong with what is read of a config that lacks fields, or None."""
+    """How Halyard's reading of a config without the fields `lack` differs from the model's class, or None."""
     try:
         own = type(config).from_dict(copy.deepcopy(partial))
         module = make and make(own)
-    except Exception:  # noqa: BLE001: the class refuses it, too
+    except Exception:  # noqa: BLE001: the class itself refuses the config
         return None
     read_partial, words = read(json.dumps(partial), layer_type)
     if read_partial is None:
@@ -347,12 +348,12 @@ def wrong_of_partial(config, frequencies, lack, partial, layer_type, make):
 
 
 def embedding_cases(config, name, make):
-    """The cases of one embedding, one for each kind of layers that it knows."""
+    """Yields the cases of one embedding, one for each of its layer types."""
     model_type, text = config.model_type, config.to_json_string(use_diff=False)
     fields, why = json.loads(text), ""
     try:
         module = make(config)
-    except Exception as error:  # noqa: BLE001: whatever its constructor lacks
+    except Exception as error:  # noqa: BLE001: whatever its constructor raises
         module, why = None, f"{type(error).__name__}: {error}"
     kinds = sorted(module.rope_type) if isinstance(getattr(module, "rope_type", None), dict) else []
     for layer_type in kinds or [None]:
@@ -378,7 +379,7 @@ def embedding_cases(config, name, make):
 
 
 def plain_cases(config):
-    """The cases of a type without an embedding of its own: its language model's, or none."""
+    """Yields the cases of a type without its own embedding: those of its language model, or "no RoPE"."""
     text, inner = config.to_json_string(use_diff=False), text_config(config)
     model_type, fields = config.model_type, keep(json.loads(text))
     frequencies, words = read(text)
@@ -414,20 +415,20 @@ def cases_of(model_type):
         found = {} if config is None else embeddings(config)
         made = [case for name, make in found.items() for case in embedding_cases(config, name, make)]
         return made or ([] if config is None else list(plain_cases(config)))
-    except Exception as error:  # noqa: BLE001: of a newer transformers, say
+    except Exception as error:  # noqa: BLE001: a newer transformers may raise anything
         return [case_of(model_type, None, "NO CASE", f"{type(error).__name__}: {error}")]
 
 
 @pytest.mark.parametrize("first", sorted({name[0] for name in TYPES}))
 def test_types_are_read_as_their_code_works_or_refused_by_name(first):
-    """Types whose names begin with one letter, so that a failure does not hide all others."""
+    """All types whose names begin with one letter: a test for each letter, so that a failure does not hide the rest."""
     wrong = [case for name in TYPES if name[0] == first for case in cases_of(name)
              if case["verdict"] not in ("right", "refused", "no RoPE")]
     assert not wrong, "\n".join(f"{case['model_type']}, {case['layer_type']}: {case['words']}" for case in wrong)
 
 
-# Where the code of a type multiplies q by something that depends on position. A type that comes to these has to be read
-# by config/q_scale.cpp, or refused.
+# Code that multiplies q by a factor that depends on position. runtime/config/q_scale.cpp must read every type with such
+# code (READ), or Halyard must refuse it (REFUSED).
 MULTIPLIES = re.compile(r"(query|\bq)\w*\s*(=\s*\(*\s*(query|q)\w*)?\s*\*=?\s*\(?(get_llama_4_attn_scale|attn_scales\b"
                         r"|attention_scaling\b|tau\b)|log1?p?\(\s*\(?\(?(position|effective_n|kwargs\[\"position_ids)"
                         r"|log_pos = \(position_ids")
