@@ -11,20 +11,20 @@
 #include <utility>
 
 /// A field of a valid call, and another value for it.
-class Set {
+class Change {
 public:
     template <typename Field, typename Value>
-    Set(Field &field, const Value &value) : Set(&field, sizeof(Field)) {
+    Change(Field &field, const Value &value) : Change(&field, sizeof(Field)) {
         static_assert(std::is_trivially_copyable_v<Field>);
         const auto given = static_cast<Field>(value);
         std::memcpy(bytes_.data(), &given, sizeof(given));
     }
     template <typename Element, std::size_t count>
-    Set(Element (&field)[count], const std::array<Element, count> &value) : Set(&field, sizeof(field)) {
+    Change(Element (&field)[count], const std::array<Element, count> &value) : Change(&field, sizeof(field)) {
         std::memcpy(bytes_.data(), value.data(), sizeof(field));
     }
 
-    Set(void *field, const void *value, std::size_t n_bytes) : Set(field, n_bytes) {
+    Change(void *field, const void *value, std::size_t n_bytes) : Change(field, n_bytes) {
         std::memcpy(bytes_.data(), value, n_bytes);
     }
 
@@ -33,22 +33,22 @@ public:
     void swap() { std::swap_ranges(bytes_.begin(), bytes_.end(), field_); }
 
 private:
-    Set(void *field, std::size_t n_bytes) : field_(static_cast<char *>(field)), bytes_(n_bytes) {}
+    Change(void *field, std::size_t n_bytes) : field_(static_cast<char *>(field)), bytes_(n_bytes) {}
 
     char *field_;
     std::vector<char> bytes_;
 };
 
 /// An integer of a valid call, by the name that messages have for it, which may be empty where a table knows it.
-struct Named {
+struct NamedInteger {
     std::string name;
-    std::function<Set(std::int64_t)> set;
+    std::function<Change(std::int64_t)> set;
 
     template <typename Integer>
-    Named(Integer &integer) : Named("", integer) {}
+    NamedInteger(Integer &integer) : NamedInteger("", integer) {}
     template <typename Integer>
-    Named(std::string its_name, Integer &integer)
-        : name(std::move(its_name)), set([&integer](std::int64_t value) { return Set(integer, value); }) {}
+    NamedInteger(std::string its_name, Integer &integer)
+        : name(std::move(its_name)), set([&integer](std::int64_t value) { return Change(integer, value); }) {}
 };
 
 /// Where no more than so many bytes follow.
@@ -57,14 +57,14 @@ Pointer before_the_end_of_memory(std::uintptr_t n_bytes) {
     return reinterpret_cast<Pointer>(UINTPTR_MAX - n_bytes);
 }
 
-struct Bad {
+struct BadCall {
     halyard_status status;
     Words words;
-    std::vector<Set> changes;
+    std::vector<Change> changes;
 };
 
 /// A valid call, and how to see that it is refused, or accepted, as it stands at the moment.
-class Table {
+class CallChecker {
 public:
     using Refused = std::function<void(halyard_status, const Words &)>;
     using Accepted = std::function<void()>;
@@ -72,16 +72,16 @@ public:
     /// How an error message names the field at an address.
     using Names = std::function<Words(const void *)>;
 
-    explicit Table(Refused refused, Accepted accepted = nullptr, Names names = nullptr)
+    explicit CallChecker(Refused refused, Accepted accepted = nullptr, Names names = nullptr)
         : refused_(std::move(refused)), accepted_(std::move(accepted)), names_(std::move(names)) {}
 
-    void refuse(std::initializer_list<Bad> rows) const {
-        for (const Bad &row : rows) {
+    void refuse(std::initializer_list<BadCall> rows) const {
+        for (const BadCall &row : rows) {
             refuse(row.status, row.words, row.changes);
         }
     }
     /// The error message holds these words or, without any, names what is changed last, and its value.
-    void refuse(halyard_status status, const Words &words, const std::vector<Set> &changes) const {
+    void refuse(halyard_status status, const Words &words, const std::vector<Change> &changes) const {
         with(changes, [&] {
             const Words said = words.empty() && names_ ? names_(changes.back().field()) : words;
             CAPTURE(said);
@@ -90,9 +90,9 @@ public:
     }
     /// None of the fields may have any of the values. The error message names the field, and also holds these words.
     template <typename Values = Numbers>
-    void refuse_each(halyard_status status, const Values &values, std::initializer_list<Named> fields,
+    void refuse_each(halyard_status status, const Values &values, std::initializer_list<NamedInteger> fields,
                      const Words &more = {}) const {
-        for (const Named &field : fields) {
+        for (const NamedInteger &field : fields) {
             for (const std::int64_t value : values) {
                 Words words = field.name.empty() ? Words() : Words{field.name + " is " + text(value)};
                 words.insert(words.end(), more.begin(), more.end());
@@ -100,16 +100,16 @@ public:
             }
         }
     }
-    void accept(const std::vector<Set> &changes) const { with(changes, accepted_); }
-    void accept_each(std::initializer_list<std::vector<Set>> rows) const {
+    void accept(const std::vector<Change> &changes) const { with(changes, accepted_); }
+    void accept_each(std::initializer_list<std::vector<Change>> rows) const {
         std::for_each(rows.begin(), rows.end(), [&](const auto &changes) { accept(changes); });
     }
 
     /// Does something with a changed call.
-    static void with(std::vector<Set> changes, const std::function<void()> &check) {
-        std::for_each(changes.begin(), changes.end(), [](Set &set) { set.swap(); });
+    static void with(std::vector<Change> changes, const std::function<void()> &check) {
+        std::for_each(changes.begin(), changes.end(), [](Change &set) { set.swap(); });
         check();
-        std::for_each(changes.rbegin(), changes.rend(), [](Set &set) { set.swap(); });
+        std::for_each(changes.rbegin(), changes.rend(), [](Change &set) { set.swap(); });
     }
 
 private:

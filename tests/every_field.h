@@ -32,17 +32,17 @@ inline Words words_of(const Place &place) {
                                                                        : words_of(place, place.number());
 }
 
-inline Set set(const Place &place, const auto &value) { return Set(place.at, &value, place.field->bytes); }
+inline Change set(const Place &place, const auto &value) { return Change(place.at, &value, place.field->bytes); }
 
 /// Refuses each of some numbers in a field.
-inline void refuse_numbers(const Table &table, const Place &place, halyard_status status, const auto &numbers) {
+inline void refuse_numbers(const CallChecker &table, const Place &place, halyard_status status, const auto &numbers) {
     for (const auto number : numbers) {
         table.refuse(status, words_of(place, number), {set(place, number)});
     }
 }
 
 /// Refuses what must not stand in a field that is a pointer.
-inline void refuse_pointers(const Table &table, const Place &place, bool is_of_stages) {
+inline void refuse_pointers(const CallChecker &table, const Place &place, bool is_of_stages) {
     if (place.field->kind == Kind::data && is_of_stages && place.is_null()) {
         table.refuse(HALYARD_ERROR_MISMATCH, {place.path + " is set"}, {set(place, place.at)});
     }
@@ -56,7 +56,7 @@ inline void refuse_pointers(const Table &table, const Place &place, bool is_of_s
     table.refuse(HALYARD_ERROR_NULL_POINTER, {place.path + " is NULL"}, {set(place, std::uintptr_t{0})});
 }
 
-inline void refuse(const Table &table, const Place &place) {
+inline void refuse(const CallChecker &table, const Place &place) {
     const fields::Field &field = *place.field;
     const bool is_of_stages = place.in == &fields::of<halyard_stages>();  // just what the plan asks for is set
     const auto status = static_cast<halyard_status>(field.value);
@@ -96,7 +96,7 @@ inline void refuse(const Table &table, const Place &place) {
 }
 
 /// Refuses what no field may hold, but of these: "x*" begins with x.
-inline void refuse(const Table &table, const std::vector<Place> &places, const Words &but = {}) {
+inline void refuse(const CallChecker &table, const std::vector<Place> &places, const Words &but = {}) {
     for (const Place &place : places) {
         if (std::none_of(but.begin(), but.end(), [&](const std::string &name) {
                 return place.path == name ||

@@ -116,7 +116,7 @@ struct ValidRun {
     }
 
     /// Descriptions that give neither a plan nor an explanation, or at least a plan.
-    Table plans{[this](halyard_status status, const Words &words) {
+    CallChecker plans{[this](halyard_status status, const Words &words) {
                     auto *const untouched = reinterpret_cast<halyard_plan *>(16);
                     halyard_plan *made = untouched;
                     check_refused(status, words, [&](auto *e) { return halyard_create_plan(&plan, &made, e); });
@@ -132,7 +132,7 @@ struct ValidRun {
                 [this] { CHECK_NOTHROW(halyard::plan(plan)); }, [this](const void *field) { return words_of(field); }};
 
     /// Runs, each refused as a whole and, if it may have parts, in each of three and bound.
-    Table runs{[this](halyard_status status, const Words &words) {
+    CallChecker runs{[this](halyard_status status, const Words &words) {
                    const halyard::plan made(plan);
                    const auto before = arena;
                    const bool has_parts = args.executor == nullptr && args.part == 0 && args.n_parts == 0;
@@ -168,7 +168,7 @@ struct ValidRun {
 struct BoundRun : BoundPointers {
     halyard::plan plan;
     halyard::bound_run bound;
-    Table calls;  // each refused, and writing nothing
+    CallChecker calls;  // each refused, and writing nothing
 
     explicit BoundRun(const ValidRun &run)
         : BoundPointers(run.plan, run.args), plan(run.plan),

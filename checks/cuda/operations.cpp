@@ -103,7 +103,7 @@ u16 to_e4m3(f32 x) {
     }
     const f32 size = std::min(std::fabs(x), 448.f);
     const int exponent = std::max(std::ilogb(size), -6);
-    const auto eighths = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));  // in units of 2^exponent / 8
+    const auto eighths = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));  // of 2^exponent / 8
     return static_cast<u16>(8 * (exponent + 6) + eighths + (std::signbit(x) ? 0x80 : 0));
 }
 
@@ -139,7 +139,7 @@ Table make_table() {
     to["mul.wide.s32"] = op([](s32 a, s32 b) { return s64{a} * b; });
     to["mul.wide.u32"] = op([](u32 a, u32 b) { return u64{a} * b; });
     to["mul.hi.u32"] = op([](u32 a, u32 b) { return u64{a} * b >> 32; });
-    to["div.s32"] = op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // the result of a / 0 is unspecified
+    to["div.s32"] = op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // unspecified: a / 0
     to["bfe.u32"] = op([](u32 a, u32 b, u32 c) { return a >> b & ((1u << c) - 1); });
     to["prmt.b32"] = op([](u32 a, u32 b, u32 c) { return permuted(a, b, c); });
     to["cvt.s64.s32"] = op([](s32 a) { return s64{a}; });

@@ -153,7 +153,7 @@ TEST_CASE("make_rows: rows by token serve only the shape that they were made for
         s.runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is set", "by_token"},
                       {{s.args.angles, right->get()}, {s.args.positions, &s.positions}});
     }
-    std::vector<Set> empty = {{s.args.angles, six.get()}};
+    std::vector<Change> empty = {{s.args.angles, six.get()}};
     for (auto *const tensors : {s.x, s.y}) {
         empty.insert(empty.end(), {{tensors[0].shape[0], 0}, {tensors[1].shape[0], 0}});
     }

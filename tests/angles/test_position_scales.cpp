@@ -90,7 +90,7 @@ TEST_CASE("errors: position scales", "[errors]") {
     const auto call = [&](halyard_error *error) {
         return halyard_make_position_scales(s.frequencies, s.given, s.n_batch, s.n_tokens, s.out, s.n_floats, error);
     };
-    const Table table(
+    const CallChecker table(
         [&](halyard_status status, const Words &words) {
             std::fill_n(out, 8, -7.0f);
             check_refused(status, words, call);

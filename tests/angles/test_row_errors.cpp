@@ -30,7 +30,7 @@ struct ValidRows {
         args.linear = &linear;
     }
 
-    Table calls{[this](halyard_status status, const Words &words) {
+    CallChecker calls{[this](halyard_status status, const Words &words) {
                     const auto before = rows;
                     check_refused(status, words, [&](auto *e) { return halyard_make_rows(plan, &args, e); });
                     CHECK(rows == before);
@@ -44,7 +44,7 @@ struct ValidRows {
         every_field::refuse(calls, fields::places(fields::of<halyard_rows_args>(), &args, 0));
     }
     /// Changes both counts of tokens, and more.
-    std::vector<Set> count(std::int64_t n_batch, std::int64_t n_tokens, std::vector<Set> more = {}) {
+    std::vector<Change> count(std::int64_t n_batch, std::int64_t n_tokens, std::vector<Change> more = {}) {
         more.insert(more.end(), {{args.n_batch, n_batch}, {args.n_tokens, n_tokens}});
         return more;
     }
@@ -68,12 +68,12 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
          s.count(3, 1, {{args.positions, nullptr}})},
     });
     // In 64 bits, their number of floats wraps around to that of one token, or two.
-    const std::vector<Set> in_order = {{args.positions, nullptr}};
+    const std::vector<Change> in_order = {{args.positions, nullptr}};
     s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count(1, (1LL << 61) + 1, in_order));
     s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count((1LL << 60) + 1, 2, in_order));
     s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count(INT64_MAX, INT64_MAX, in_order));
     // Nothing to do is fine.
-    const std::vector<Set> nothing = {{args.positions, nullptr}, {args.rows, nullptr}, {args.n_floats, 0}};
+    const std::vector<Change> nothing = {{args.positions, nullptr}, {args.rows, nullptr}, {args.n_floats, 0}};
     s.calls.accept(s.count(INT64_MAX, 0, nothing));
     s.calls.accept(s.count(0, INT64_MAX, nothing));
 }
@@ -179,7 +179,7 @@ TEST_CASE("linear angles: numbers are checked before the first write", "[angles]
     ValidRows s;
     s.use_linear();
     auto &at = s.reals;
-    const auto refuse = [&](halyard_status status, const Words &words, const std::vector<Set> &changes) {
+    const auto refuse = [&](halyard_status status, const Words &words, const std::vector<Change> &changes) {
         s.calls.refuse(status, words, changes);
     };
     for (const double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {

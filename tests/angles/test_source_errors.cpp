@@ -8,8 +8,8 @@ namespace {
 using Desc = halyard_angle_source_desc;
 
 /// Of these frequencies and this description no source is made, or one.
-Table sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
-    return Table(
+CallChecker sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
+    return CallChecker(
         [&](halyard_status status, const Words &words) {
             auto *const untouched = reinterpret_cast<halyard_angle_source *>(16);
             halyard_angle_source *out = untouched;
@@ -21,7 +21,7 @@ Table sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
 }
 
 /// What no field may hold that sources of this kind read.
-void refuse_fields(const Table &sources, const Desc &desc) {
+void refuse_fields(const CallChecker &sources, const Desc &desc) {
     auto places = fields::places(fields::of<Desc>(), &desc, 0);
     const bool is_given = desc.kind == HALYARD_ANGLES_GIVEN;
     std::erase_if(places, [&](const fields::Place &place) {
@@ -40,9 +40,9 @@ void refuse_fields(const Table &sources, const Desc &desc) {
 TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     auto table = describe_source(HALYARD_ANGLES_AUTO, 0, 3);
-    const Table tables = sources_of(frequencies, table);
+    const CallChecker tables = sources_of(frequencies, table);
     for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
-        Table::with({{table.kind, kind}}, [&] { refuse_fields(tables, table); });
+        CallChecker::with({{table.kind, kind}}, [&] { refuse_fields(tables, table); });
     }
     tables.refuse_each(HALYARD_ERROR_POSITION, {0, std::int64_t{INT32_MAX} + 2, INT64_MAX},
                        {{"desc.n_positions", table.n_positions}});
@@ -61,7 +61,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     const std::vector<float> rows(16);
     auto given = describe_given(rows.data(), rows.data() + 2, 4, 4, 4);
-    const Table sources = sources_of(frequencies, given);
+    const CallChecker sources = sources_of(frequencies, given);
     refuse_fields(sources, given);
     sources.refuse_each(HALYARD_ERROR_ROTARY_DIM, {0, 3, (1 << 20) + 2}, {{"desc.rotary_dim", given.rotary_dim}});
     sources.refuse_each(HALYARD_ERROR_SHAPE, {0}, {{"desc.n_rows", given.n_rows}});
@@ -83,7 +83,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
 TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 1 << 16);
     auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, INT32_MAX - 1);
-    const Table tables = sources_of(frequencies, desc);
+    const CallChecker tables = sources_of(frequencies, desc);
     tables.refuse(HALYARD_ERROR_OUT_OF_MEMORY, {}, {});
     tables.refuse(HALYARD_ERROR_OVERFLOW, {"2147483648"}, {{desc.n_positions, 1LL << 31}});
 }
@@ -94,20 +94,20 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
     const std::vector<float> rows(256);
     auto desc = describe_given(rows.data(), rows.data(), 2, 64, 128);
     desc.n_positions = 10;
-    const Table sources = sources_of(frequencies, desc);
+    const CallChecker sources = sources_of(frequencies, desc);
     using Counts = std::array<std::int64_t, 4>;
     for (const std::int32_t kind :
          {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN}) {
         CAPTURE(kind);
         desc.kind = kind;
         const auto with = [&](std::int32_t axis_map, std::int32_t n_axes, const Counts &counts) {
-            return std::vector<Set>{{desc.axis_map, axis_map}, {desc.n_axes, n_axes}, {desc.axis_counts, counts}};
+            return std::vector<Change>{{desc.axis_map, axis_map}, {desc.n_axes, n_axes}, {desc.axis_counts, counts}};
         };
         const auto refuse = [&](std::int32_t axis_map, std::int32_t n_axes, const Counts &counts, const char *words) {
             sources.refuse(HALYARD_ERROR_SHAPE, {words}, with(axis_map, n_axes, counts));
         };
         for (const auto axis_map : {HALYARD_AXIS_MAP_SECTIONS, HALYARD_AXIS_MAP_INTERLEAVED}) {
-            Table::with(with(axis_map, 4, {16, 16, 16, 16}), [&] { refuse_fields(sources, desc); });
+            CallChecker::with(with(axis_map, 4, {16, 16, 16, 16}), [&] { refuse_fields(sources, desc); });
             refuse(axis_map, 3, {24, 20, 19}, "add up to 63, but rotary_dim / 2 is 64");
             refuse(axis_map, 3, {24, 20, 21}, "add up to 65, but rotary_dim / 2 is 64");
             refuse(axis_map, 3, {65, 20, 0}, "desc.axis_counts[0] is 65");
@@ -136,7 +136,7 @@ TEST_CASE("axis maps: a list names an axis for each pair", "[axes][errors]") {
     desc.axis_map = HALYARD_AXIS_MAP_LIST;
     desc.n_axes = 2;
     desc.axis_of_pair = list.data();
-    const Table sources = sources_of(frequencies, desc);
+    const CallChecker sources = sources_of(frequencies, desc);
     sources.accept({});
     sources.refuse(HALYARD_ERROR_NULL_POINTER, {"desc.axis_of_pair is NULL"}, {{desc.axis_of_pair, nullptr}});
     sources.refuse_each(HALYARD_ERROR_SHAPE, {-1, 2, INT32_MIN}, {{"desc.axis_of_pair[63]", list[63]}},

@@ -6,7 +6,7 @@
 
 namespace {
 
-struct Bad {
+struct BadConfig {
     Text config;
     const char *words, *layer_type = nullptr;
 };
@@ -16,7 +16,7 @@ constexpr auto refused = HALYARD_ERROR_CONFIG, range = HALYARD_ERROR_FREQUENCY, 
 constexpr const char *full = "full_attention", *sliding = "sliding_attention", *vision = "vision";
 
 template <halyard_status status = refused>
-void check_refused(const std::vector<Bad> &rows) {
+void check_refused(const std::vector<BadConfig> &rows) {
     for (const auto &bad : rows) {
         CAPTURE(bad.config.text.substr(0, 400));
         check_outcome(read(bad.config.text, bad.layer_type), status, bad.words);
@@ -232,7 +232,7 @@ TEST_CASE("config: arguments that are wrong are named", "[config][errors]") {
     const std::int64_t negative = -1;
     auto options = sized<halyard_config_options>();
     std::int64_t n_bytes = std::ssize(good);
-    const Table calls([&](halyard_status status, const Words &words) {
+    const CallChecker calls([&](halyard_status status, const Words &words) {
         halyard_frequencies *out = nullptr;
         ::check_refused(status, words, [&](auto *error) {
             return halyard_create_frequencies_from_config(good.data(), n_bytes, &options, &out, error);

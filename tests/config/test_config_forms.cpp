@@ -8,13 +8,13 @@ namespace {
 constexpr const char *full = "full_attention", *sliding = "sliding_attention", *vision = "vision";
 
 /// Two configs that say the same.
-struct Same {
+struct SameConfigs {
     Text config, other;
     const char *layer_type = nullptr, *other_type = layer_type;
     std::int64_t seq_len = 0;
 };
 
-void check_same(const std::vector<Same> &rows) {
+void check_same(const std::vector<SameConfigs> &rows) {
     for (const auto &[config, other, layer_type, other_type, seq_len] : rows) {
         CAPTURE(config.text, other.text);
         CHECK(
@@ -23,13 +23,13 @@ void check_same(const std::vector<Same> &rows) {
 }
 
 /// A config, and some of the facts that are read of it.
-struct Facts {
+struct ConfigFacts {
     Text config;
     const char *facts, *layer_type = nullptr;
     std::int64_t seq_len = 0;
 };
 
-void check_facts(const std::vector<Facts> &rows) {
+void check_facts(const std::vector<ConfigFacts> &rows) {
     for (const auto &[config, facts, layer_type, seq_len] : rows) {
         CAPTURE(config.text, facts);
         check_facts(read_good(config.text, layer_type, seq_len).info, parse(facts));

@@ -19,13 +19,13 @@ struct Fixture {
 
 /// Fields that may be changed, in fixtures or model types whose names begin so, or NULL for any; and the field, or NULL
 /// for all.
-struct Silent {
+struct IgnoredField {
     const char *fixture;
     const char *key;
     const char *why;
 };
 
-constexpr Silent silent[] = {
+constexpr IgnoredField silent[] = {
     {nullptr, "no_rope_layers", "which layers rotate; those that do are alike"},
     {nullptr, "no_rope_layer_interval", "likewise"},
     {nullptr, "original_rope", "ChatGLM's code turns the same way whatever this says"},
@@ -113,7 +113,7 @@ json other_value(const json &value) {
                                : json();
 }
 
-bool is_silent(const std::string &fixture, const Path &path, std::set<const Silent *> *met) {
+bool is_silent(const std::string &fixture, const Path &path, std::set<const IgnoredField *> *met) {
     for (const auto &one : silent) {
         if ((one.fixture == nullptr || fixture.starts_with(one.fixture)) &&
             (one.key == nullptr || path.back() == one.key)) {
@@ -138,7 +138,8 @@ std::vector<std::string> bad_values(const json &value) {
                                 : std::vector<std::string>{"5", "[\"x\"]"};
 }
 
-void check_field(const std::string &name, const Fixture &fixture, const Path &path, std::set<const Silent *> *met) {
+void check_field(const std::string &name, const Fixture &fixture, const Path &path,
+                 std::set<const IgnoredField *> *met) {
     const std::string key = path.back(), whole = fixture.config.dump();
     const auto &value = fixture.config.at(path);
     const auto text_with = [&](const json &instead) {
@@ -202,7 +203,7 @@ std::map<std::string, Fixture> read_fixtures() {
 }  // namespace
 
 TEST_CASE("config: no field that speaks of RoPE is left out silently", "[config]") {
-    std::set<const Silent *> met;
+    std::set<const IgnoredField *> met;
     for (const auto &[name, fixture] : read_fixtures()) {
         std::vector<Path> paths;
         collect(fixture.config, Path(), &paths);

@@ -105,8 +105,8 @@ halyard::cuda_run_options on_stream(int i = 5) {
 }
 
 /// A run in place, without positions.
-struct Recorded : Working {
-    Recorded() : Working(describe().tensors[0], 1 << 16, queue_of()) {
+struct RecordedRun : WorkingRun {
+    RecordedRun() : WorkingRun(describe().tensors[0], 1 << 16, queue_of()) {
         y = x;
         args.positions = nullptr;
         args.error_word = nullptr;
@@ -117,7 +117,7 @@ struct Recorded : Working {
     }
 
     /// Runs, refused before any launch.
-    Table runs{[this](halyard_status status, const Words &words) {
+    CallChecker runs{[this](halyard_status status, const Words &words) {
                    check_refused(status, words, [this](auto *error) { return run(error); });
                    CHECK(launches(status).empty());
                },
@@ -168,7 +168,7 @@ TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's st
 namespace {
 
 using Tensors = std::array<halyard_tensor, 2>;
-using Change = std::function<void(halyard_tensor_desc &, Tensors &, Tensors &)>;
+using TensorEdit = std::function<void(halyard_tensor_desc &, Tensors &, Tensors &)>;
 
 /// q and k of [tokens 4, heads 2 + 2, 128], of which 64 are rotated in place, or all from one buffer to another.
 struct QAndK {
@@ -176,7 +176,7 @@ struct QAndK {
     const halyard::cuda_angles angles = make_angles(64), all_angles = make_angles(128);
 
     /// How many launches rotate them if k and its description, or both tensors, are changed.
-    std::size_t n_launches(bool in_place, const Change &change) const {
+    std::size_t n_launches(bool in_place, const TensorEdit &change) const {
         halyard::plan_desc desc(in_place ? 64 : 128, {});
         Tensors x, y;
         for (std::size_t i = 0; i < 2; i++) {
@@ -196,7 +196,7 @@ struct QAndK {
 TEST_CASE("cuda calls: heads of several tensors take one launch if they follow each other", "[cuda]") {
     const QAndK of;
     for (const bool in_place : {false, true}) {
-        const auto n_launches = [&](const Change &change) { return of.n_launches(in_place, change); };
+        const auto n_launches = [&](const TensorEdit &change) { return of.n_launches(in_place, change); };
         CHECK(n_launches([](auto &, auto &, auto &) {}) == 1);
         CHECK(n_launches([](auto &, auto &x, auto &y) {  // the stride of a single head does not count
                   x[1].shape[2] = y[1].shape[2] = 1;
@@ -260,7 +260,7 @@ TEST_CASE("cuda calls: heads of tensors that are not alike take a launch for eac
 }
 
 TEST_CASE("cuda calls: what is empty takes no launch", "[cuda]") {
-    Recorded w;
+    RecordedRun w;
     w.args.error_word = static_cast<std::int32_t *>(w.word.data());
     w.args.positions = &w.positions;  // are not even checked
     for (const auto &[batch, tokens, heads] : {std::array{0, 4, 2}, {1, 0, 2}, {1, 4, 0}}) {
@@ -302,7 +302,7 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
 }
 
 TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
-    const Recorded w;
+    const RecordedRun w;
     const auto launches = [&](const halyard::cuda_plan &plan, std::array<std::int64_t, 4> shape,
                               std::array<std::int64_t, 4> strides) {
         const auto x = view(w.from.data(), f32, shape, strides);
@@ -393,7 +393,7 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
 }
 
 TEST_CASE("cuda calls: a launch that fails is told, and the last one of its run", "[cuda]") {
-    Recorded w;
+    RecordedRun w;
     w.x = w.y = view(w.from.data(), f32, {3, 4, 2, 64}, {std::int64_t{1} << 34, std::int64_t{1} << 30, 64, 1});
     w.positions.shape[0] = 3;  // each batch row's are checked by a launch, and rotated by several
     w.positions.strides[0] = 6;
@@ -410,7 +410,7 @@ TEST_CASE("cuda calls: a launch that fails is told, and the last one of its run"
 }
 
 TEST_CASE("cuda calls: memory that is not the device's is refused before any launch", "[cuda]") {
-    Recorded w;
+    RecordedRun w;
     std::vector<float> host(1 << 14);
     auto &x = w.x, &y = w.y;
     w.runs.accept({{w.args.positions, &w.positions}, {w.args.error_word, static_cast<std::int32_t *>(w.word.data())}});
@@ -428,7 +428,7 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
 }
 
 TEST_CASE("cuda calls: a plan of another device, or of the CPU, refuses a device's memory", "[cuda]") {
-    const Recorded w;
+    const RecordedRun w;
     the_driver().context_of_device_1 = &contexts[3];
     const auto queue = queue_of(&contexts[3]);
     const auto angles = make_angles(64, queue);
@@ -439,12 +439,12 @@ TEST_CASE("cuda calls: a plan of another device, or of the CPU, refuses a device
 }
 
 TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any launch", "[cuda]") {
-    Recorded w;
-    const auto is_the_greatest = [&](auto &field, std::int64_t value, const std::vector<Set> &with = {}) {
+    RecordedRun w;
+    const auto is_the_greatest = [&](auto &field, std::int64_t value, const std::vector<Change> &with = {}) {
         auto changes = with;
         changes.emplace_back(field, value);
         w.runs.accept(changes);
-        changes.back() = Set(field, value + 1);
+        changes.back() = Change(field, value + 1);
         w.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {}, changes);
     };
     const auto transposed = view(w.from.data(), f32, {1, 4, 2, 64}, {0, 2, 1, INT32_MAX / 64});
@@ -474,7 +474,7 @@ TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any 
 TEST_CASE("cuda calls: plans of a context share its modules, and the last one unloads them", "[cuda]") {
     const auto before = held();
     {
-        const Recorded w;
+        const RecordedRun w;
         const auto others = make_angles(64, queue_of(&contexts[1]));
         CHECK_THROWS_AS(halyard::cuda_plan(queue_of(), describe(), others), halyard::error);
         const int n_of_one = the_driver().n_modules;
@@ -503,7 +503,7 @@ TEST_CASE("cuda calls: plans of a context share its modules, and the last one un
 }
 
 TEST_CASE("cuda calls: threads keep to their streams and contexts", "[cuda][threads]") {
-    const Recorded w;
+    const RecordedRun w;
     const auto others = make_angles(64, queue_of(&contexts[1]));
     const halyard::cuda_plan other(queue_of(&contexts[1]), describe(), others);
     const auto calls = calls_of([&] {

@@ -4,7 +4,7 @@
 using cuda_test::call_driver;
 
 TEST_CASE("cuda device: a captured run replays with other positions", "[cuda]") {
-    const Working w;
+    const WorkingRun w;
     const auto set_positions = [&](std::int32_t first) {
         w.places.write(std::vector{first, first + 7, first + 1, first + 20});
         w.to.write(w.before);

@@ -11,7 +11,7 @@ using cuda_test::Memory;
 using halyard::cuda_angles, halyard::cuda_plan;
 
 TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
-    Working w;
+    WorkingRun w;
     auto *const other = reinterpret_cast<const void *>(&w.x);  // of another size
     w.runs.refuse({
         {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 0"}, {{w.args.size, 0}}},
@@ -39,7 +39,7 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
 }
 
 TEST_CASE("cuda device: positions of many tokens are checked against a range", "[cuda]") {
-    Working w(halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half), 258 * 64 * 4);
+    WorkingRun w(halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half), 258 * 64 * 4);
     const std::int64_t n_tokens = GENERATE(256, 258);  // two blocks of threads, and two more
     for (halyard_tensor *const tensor : {&w.x, &w.y}) {
         *tensor = halyard::tensor(tensor->data, halyard::dtype::f32, {1, n_tokens, 1, 64});
@@ -85,7 +85,7 @@ const halyard::plan_desc some_plan(64, {halyard::describe_tensor(halyard::dtype:
 }  // namespace
 
 TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
-    const Working w;
+    const WorkingRun w;
     const cuda_test::Queue foreign;  // of the same device
     const Memory of_foreign(foreign.get(), std::vector<float>(10 * 64));
     const auto *const rows = static_cast<const float *>(of_foreign.data());
@@ -160,7 +160,7 @@ TEST_CASE("cuda device: plans are explained", "[cuda]") {
 }
 
 TEST_CASE("cuda device: NULL is refused", "[cuda]") {
-    const Working w;
+    const WorkingRun w;
     const auto desc = some_plan.get();
     char few[8];
     std::int64_t n_needed = 0;

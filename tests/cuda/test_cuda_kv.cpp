@@ -4,7 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 TEST_CASE("cuda device: what no kernel of a device does is refused by the plan", "[cuda]") {
-    const Working w;
+    const WorkingRun w;
     auto tensor = halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half);
     auto kv = sized<halyard_kv_desc>();
     tensor.kv = &kv;
@@ -13,13 +13,13 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     auto nhd = halyard::describe_nhd_cache(4, 16, 2, 64);
     bool rerotates = false;
     // A plan and an explanation say it with one sentence.
-    const Table plans([&](halyard_status, const Words &words) {
+    const CallChecker plans([&](halyard_status, const Words &words) {
         halyard::plan_desc desc(64, {tensor});
         desc.rerotates = rerotates;
         CHECK_THROWS_WITH(halyard::cuda_plan(w.queue, desc, w.angles), words[0]);
         CHECK_THROWS_WITH(halyard::explain(HALYARD_CUDA, desc), words[0]);
     });
-    const auto refuse = [&](const std::string &what, const std::vector<Set> &changes) {
+    const auto refuse = [&](const std::string &what, const std::vector<Change> &changes) {
         const std::string sentence = "tensors[0].kv." + what + ", which no kernel of a device takes";
         plans.refuse(HALYARD_ERROR_UNSUPPORTED, {sentence}, changes);
     };
@@ -64,7 +64,7 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
 namespace {
 
 /// A run that norms, scales and stores four tokens in a cache.
-struct KvThere : Working {
+struct KvDeviceRun : WorkingRun {
     struct Desc {
         halyard_norm_desc norm = halyard::describe_norm(halyard::dtype::bf16);
         halyard_scale_desc scale = halyard::describe_static_scales();
@@ -86,7 +86,7 @@ struct KvThere : Working {
     halyard_stages stages = halyard::stages(weights.data(), 64, to.data());
     float scale = 0.5f;
 
-    KvThere() : Working(Desc().tensor, 64) {
+    KvDeviceRun() : WorkingRun(Desc().tensor, 64) {
         x.dtype = HALYARD_BF16;
         stages.scales = &scale;
         stages.n_scales = 1;
@@ -96,7 +96,7 @@ struct KvThere : Working {
 };
 
 /// A tensor that is normed, without weights.
-struct NormAlone : KvThere::Desc {
+struct NormAlone : KvDeviceRun::Desc {
     NormAlone() {
         norm.weight_dtype = 0;
         tensor.dtype = HALYARD_F32;
@@ -109,7 +109,7 @@ struct NormAlone : KvThere::Desc {
 }  // namespace
 
 TEST_CASE("cuda device: what cannot be launched is refused, and nothing is written", "[cuda]") {
-    KvThere w;
+    KvDeviceRun w;
     alignas(16) char here[1024] = {};
     constexpr std::int64_t far = std::int64_t{1} << 32;
     w.runs.refuse({
@@ -134,7 +134,7 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
         {HALYARD_ERROR_UNSUPPORTED, {"positions lie more than 2^31 words apart"}, {{w.positions.strides[1], far}}},
     });
     const NormAlone of_norm;
-    Working only_norms(of_norm.tensor, 4 * 2 * 64 * 4);
+    WorkingRun only_norms(of_norm.tensor, 4 * 2 * 64 * 4);
     CHECK(only_norms.run() == HALYARD_OK);
     only_norms.before = only_norms.to.read();
     only_norms.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
@@ -147,7 +147,7 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
 
 TEST_CASE("cuda device: a tensor without heads may lie in any way", "[cuda]") {
     const NormAlone of_norm;
-    Working w(of_norm.tensor);
+    WorkingRun w(of_norm.tensor);
     halyard_tensor x[] = {w.x, w.x}, y[] = {w.y, w.y};
     x[1].shape[2] = y[1].shape[2] = 0;
     x[1].strides[3] = y[1].strides[3] = std::int64_t{1} << 40;
@@ -165,7 +165,7 @@ TEST_CASE("cuda device: a tensor without heads may lie in any way", "[cuda]") {
 TEST_CASE("cuda device: plans that rotate nothing, of fewer angles", "[cuda]") {
     NormAlone of_norm;
     of_norm.kv.no_rotation = 1;
-    Working w(of_norm.tensor);
+    WorkingRun w(of_norm.tensor);
     const halyard::cuda_angles of_a_pair(w.queue,
                                         halyard::angle_source::table(halyard::frequencies::from_base(10000, 2), 0, 1));
     REQUIRE(w.run() == HALYARD_OK);

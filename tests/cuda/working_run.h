@@ -5,7 +5,7 @@
 #include "tests/changes.h"
 
 /// A run that works: f32 [1, 4, 2, 64] from one buffer to another, at positions, with an error word.
-struct Working {
+struct WorkingRun {
     static constexpr std::int64_t n_elements = 4 * 2 * 64;
 
     const halyard_cuda_queue queue;
@@ -21,7 +21,7 @@ struct Working {
     halyard_cuda_run_args args = sized<halyard_cuda_run_args>();
 
     /// Of another tensor, or with so many bytes behind what is read and written.
-    explicit Working(const halyard_tensor_desc &tensor = halyard::describe_tensor(halyard::dtype::f32, 64,
+    explicit WorkingRun(const halyard_tensor_desc &tensor = halyard::describe_tensor(halyard::dtype::f32, 64,
                                                                                   halyard::pairing::half),
                      std::size_t room = 0, const halyard_cuda_queue &its_queue = cuda_test::device_queue())
         : queue(its_queue), plan(queue, halyard::plan_desc(64, {tensor}), angles), x_before(n_elements * 4 + room, 7),
@@ -33,7 +33,7 @@ struct Working {
         args.kv = &kv_args;
         args.error_word = static_cast<std::int32_t *>(word.data());
     }
-    Working(const Working &) = delete;
+    WorkingRun(const WorkingRun &) = delete;
 
     static halyard_tensor on_device(const cuda_test::Memory &memory) {
         auto tensor = halyard::tensor(memory.data(), halyard::dtype::f32, {1, 4, 2, 64});
@@ -43,7 +43,7 @@ struct Working {
     halyard_status run(halyard_error *error = nullptr) const { return halyard_run_cuda(plan.get(), &args, error); }
 
     /// Runs that write nothing.
-    Table runs{[this](halyard_status status, const Words &words) {
+    CallChecker runs{[this](halyard_status status, const Words &words) {
         check_refused(status, words, [this](auto *error) { return run(error); });
         CHECK((to.read() == before));
         CHECK((from.read() == x_before));

@@ -1,5 +1,5 @@
-// The check of kernels: random calls of any on the list, as the model is called, with operands in guarded memory and in
-// a process of their own, until something is wrong.
+// Checks a kernel against the model: both get the same random calls, with operands in guarded memory, in a child
+// process, until their results differ or the kernel crashes.
 #pragma once
 
 #include "checks/cases/memory.h"
@@ -30,7 +30,7 @@ using halyard::Place;
 using oracle::Random;
 using oracle::Values;
 
-/// What a kernel is called with: its arrays and its numbers, each in the order of the parameters (core/kernel_abi.h).
+/// The arguments of a kernel: its arrays and its numbers, each in the order of the parameters (core/kernel_abi.h).
 struct Arguments {
     std::vector<halyard_buffer *> buffers;
     std::vector<double> numbers;
@@ -53,7 +53,7 @@ Caller caller_of(int (*kernel)(Parameters...)) {
     };
 }
 
-/// A kernel that was built, and the model's function of its stage and dtype.
+/// A kernel of this build, and the model's function for its stage and dtype.
 struct KernelRow {
     std::string name, stage;
     Dtype dtype;
@@ -70,7 +70,7 @@ extern "C" {
 #include "built_kernels.inc"
 }
 
-/// All kernels that were built.
+/// All kernels of this build.
 inline std::vector<KernelRow> kernel_rows() {
     std::vector<KernelRow> rows = {
 #define HALYARD_ROW_KERNEL(name, target)                                                                               \
@@ -90,10 +90,10 @@ inline std::vector<KernelRow> kernel_rows() {
     return rows;
 }
 
-/// In elements; strides may be negative.
+/// The sizes and strides of an operand, in elements. Strides may be negative.
 using Dimensions = std::vector<cases::Array::Dimension>;
 
-/// An operand, and the words that it is filled with, gaps too, from the lowest address on.
+/// An operand of a call, and a function that gives the word at each index from the lowest address on, gaps included.
 struct Operand : cases::Array {
     using Words = std::function<std::uint32_t(std::int64_t)>;
 
@@ -102,7 +102,8 @@ struct Operand : cases::Array {
     Words words;
 
     const void *lowest() const { return static_cast<const char *>(first) + static_cast<std::int64_t>(extent().low); }
-    /// Calls function(i, at) for all elements in memory, or in an image of it, from a place on.
+    /// Calls function(i, at) for each element-sized word of the operand's extent, gaps included. The words start at
+    /// `begin`, in memory or in a copy of it.
     template <typename Function>
     void for_each_word(char *begin, Function function) const {
         const auto n = static_cast<std::int64_t>((extent().high - extent().low) / bytes);
@@ -112,8 +113,8 @@ struct Operand : cases::Array {
     }
 };
 
-/// A random call of a kernel, the n-th of it. (Numbers that are drawn are no arguments of one call together: compilers
-/// take these in any order, and calls are to be the same on all machines.)
+/// The n-th random call of a kernel. It must be the same on all machines. So no two random numbers are drawn in the
+/// arguments of one call, which compilers evaluate in any order.
 class Trial {
 public:
     Trial(const KernelRow &row, Random &random, std::int64_t n) : row_(row), random_(random), n_(n) {
@@ -135,8 +136,9 @@ public:
     Trial(const Trial &) = delete;
     Trial &operator=(const Trial &) = delete;
 
-    /// What a kernel, or the model, makes of the operands, which are the same each time. All NaN are one. Groups hold
-    /// nothing of use where a scale overflows.
+    /// Runs a kernel or the model on the operands, which are restored first. Returns copies of all memory after it,
+    /// with all NaN made equal. store_groups leaves its output undefined if a scale overflows, so that output is
+    /// dropped.
     cases::Images run(const Caller &kernel, bool is_packed) {
         halyard_buffer buffers[6] = {};
         halyard_dimension dims[6][4] = {};
@@ -170,7 +172,7 @@ public:
         return after;
     }
 
-    /// What two calls made that differs, in words, or nothing.
+    /// Names the first difference between the results of two runs. Returns an empty string if there is none.
     std::string difference(cases::Images got, cases::Images want) const {
         for (std::size_t region = 0; region < got.size(); region++) {
             if (got[region] == want[region]) {
@@ -213,10 +215,11 @@ private:
     std::deque<Operand> operands_;  // each in a region of its own
     cases::Memory memory_;
     cases::Images before_;
-    std::vector<const Operand *> parameters_;  // in the order of the kernel's: in place, y's is x
+    std::vector<const Operand *> parameters_;  // in the kernel's order; in place, x stands for y too
     std::vector<double> numbers_;
 
-    /// An operand at either end of its memory, and at a multiple of so many bytes; if that is 1, also a few from there.
+    /// Adds an operand in a memory region of its own, aligned to `step` bytes. If step is 1, the operand may also lie
+    /// up to 63 bytes from the region's lower end.
     void add(const char *name, Dtype dtype, const Dimensions &dims, Operand::Words words, std::int64_t step = 1) {
         Operand &operand = operands_.emplace_back(cases::Array{nullptr, halyard::element_bytes(dtype), {}}, name,
                                                   static_cast<std::int32_t>(dtype), words);
@@ -234,7 +237,7 @@ private:
         };
         add(name, dtype, dims, words, step);
     }
-    /// y, or x in its place, which was the last.
+    /// Adds the output y. In place, that is the operand added last: x.
     void add_output(bool in_place, Dtype dtype, const Dimensions &dims, std::int64_t step = 1) {
         if (in_place) {
             parameters_.push_back(parameters_.back());
@@ -252,9 +255,10 @@ private:
         return (n + multiple - 1) / multiple * multiple;
     }
 
-    /// Elements, heads and tokens, or heads and tokens: in any order, with gaps and either sign; but the first are
-    /// neighbours unless a kernel takes them anywhere.
-    Dimensions spread(const std::vector<std::int64_t> &extents, bool are_neighbours = true, std::int64_t multiple = 1) {
+    /// Random strides for dimensions of these sizes (elements, heads, tokens): dimensions in any order, with gaps and
+    /// either sign. Dimension 0 has stride 1 if are_neighbours. Other strides are a multiple of `multiple`.
+    Dimensions random_dimensions(const std::vector<std::int64_t> &extents, bool are_neighbours = true,
+                                 std::int64_t multiple = 1) {
         Dimensions dims;
         std::vector<std::size_t> order;  // innermost first
         for (const std::int64_t extent : extents) {
@@ -275,8 +279,8 @@ private:
         }
         return dims;
     }
-    /// The same of what is only read: some have one for all elements, heads or tokens.
-    Dimensions share(Dimensions dims, std::size_t first) {
+    /// Sets some strides of an input to 0 from dimension `first` on, so that elements, heads or tokens are shared.
+    Dimensions share_some(Dimensions dims, std::size_t first) {
         for (std::size_t d = random_.one_in(3) ? first : dims.size(); d < dims.size(); d++) {
             dims[d].stride = random_.one_in(2) ? 0 : dims[d].stride;
         }
@@ -293,7 +297,7 @@ private:
                                   : std::vector<std::int64_t>{n_elements, n_heads, n_tokens};
     }
 
-    /// x and y, or what is found of the heads of x.
+    /// Draws norms, conversions (x to y) and reductions over the heads of x.
     void draw_heads() {
         const std::string &stage = row_.stage;
         const bool is_norm = stage.ends_with("norm"), widens = stage.starts_with("widen");
@@ -306,27 +310,27 @@ private:
                 add("bias", Dtype::f32, {{shape[0], 1}, {shape[1], stride}}, Values::ordinary);
             }
         }
-        const Dimensions of_x = spread(shape);
+        const Dimensions of_x = random_dimensions(shape);
         const bool in_place = is_norm && !widens && random_.one_in(2);
         const Values values = any_values();
-        add("x", widens ? row_.dtype : Dtype::f32, in_place ? of_x : share(of_x, 1), values);
+        add("x", widens ? row_.dtype : Dtype::f32, in_place ? of_x : share_some(of_x, 1), values);
         if (stage == "range") {
-            add("least", Dtype::f32, spread(of_heads), Values::any_bits, 4);
+            add("least", Dtype::f32, random_dimensions(of_heads), Values::any_bits, 4);
         }
         if (stage == "range" || stage == "largest") {
-            add("greatest", Dtype::f32, spread(of_heads), Values::any_bits, 4);
+            add("greatest", Dtype::f32, random_dimensions(of_heads), Values::any_bits, 4);
             return;
         }
         if (stage == "narrow") {
             const Values of_r = random_.one_in(2) ? Values::ordinary : any_values();
-            const Dimensions dims = spread(shape, random_.one_in(3));
-            add("r", Dtype::f32, share(dims, 0), of_r);
+            const Dimensions dims = random_dimensions(shape, random_.one_in(3));
+            add("r", Dtype::f32, share_some(dims, 0), of_r);
         }
-        add_output(in_place, widens || is_norm ? Dtype::f32 : row_.dtype, spread(shape));
+        add_output(in_place, widens || is_norm ? Dtype::f32 : row_.dtype, random_dimensions(shape));
     }
 
-    /// Of up to 97 pairs, and two more counts for which kernels are specialised; with a norm, of 16 pairs or a
-    /// multiple.
+    /// Draws a rotation of 1 to 97, 128 or 256 pairs: kernels are specialised for the last two. With a norm the number
+    /// of pairs is a multiple of 16.
     void draw_rotation() {
         const halyard::Kernel &kernel = row_.rotation;
         const bool norms = row_.stage == "norm_rotate", on_lines = kernel.place == Place::non_temporal;
@@ -337,7 +341,7 @@ private:
         if (norms) {
             n_pairs = round_up(n_pairs, 16);
         } else if (out_pairing == Pairing::half && (on_lines || kernel.packed)) {
-            n_pairs = round_up(n_pairs, on_lines ? of_line : 2);  // where the second members begin
+            n_pairs = round_up(n_pairs, on_lines ? of_line : 2);  // alignment of the pairs' second members
         }
         const std::int64_t n_heads = random_.in(1, norms ? 20 : 5), n_tokens = random_.in(1, 9);
         const bool in_place = norms ? random_.one_in(2) : kernel.place == Place::in_place;
@@ -347,15 +351,15 @@ private:
         }
         add_rows(n_pairs, n_tokens);
         numbers_.push_back(random_.one_in(2) ? 0x80000000u : 0);  // sin_sign
-        const Dimensions of_x = spread({2 * n_pairs, n_heads, n_tokens}, pairing.has_value(), multiple),
-                         of_y = spread({2 * n_pairs, n_heads, n_tokens}, out_pairing.has_value(),
+        const Dimensions of_x = random_dimensions({2 * n_pairs, n_heads, n_tokens}, pairing.has_value(), multiple),
+                         of_y = random_dimensions({2 * n_pairs, n_heads, n_tokens}, out_pairing.has_value(),
                                        on_lines ? of_line : multiple);
         const Values values = any_values();
-        add("x", row_.dtype, pair_up(pairing, in_place ? of_x : share(of_x, 1)), values);
-        add_output(in_place, row_.dtype, pair_up(out_pairing, of_y), on_lines ? 64 : 1);
+        add("x", row_.dtype, split_pairs(pairing, in_place ? of_x : share_some(of_x, 1)), values);
+        add_output(in_place, row_.dtype, split_pairs(out_pairing, of_y), on_lines ? 64 : 1);
     }
 
-    /// Rows of cos and sin, and which of them each token has.
+    /// Adds rows of cos and sin, and the index of each token's row.
     void add_rows(std::int64_t n_pairs, std::int64_t n_tokens) {
         const std::int64_t n_rows = random_.in(1, 12);
         const auto any_row = [this, n_rows](std::int64_t) {
@@ -368,15 +372,15 @@ private:
         add("sin", Dtype::f32, of_rows, values);
     }
 
-    /// Pairs and their members instead of elements.
-    Dimensions pair_up(std::optional<Pairing> pairing, const Dimensions &dims) {
+    /// Splits the dimension of elements into two, pairs and members, as rotation kernels take it.
+    Dimensions split_pairs(std::optional<Pairing> pairing, const Dimensions &dims) {
         const bool is_half = pairing ? pairing == Pairing::half : random_.one_in(2);
         const std::int64_t n_pairs = dims[0].count / 2, element = dims[0].stride;
         return {
             {n_pairs, is_half ? element : 2 * element}, {2, is_half ? n_pairs * element : element}, dims[1], dims[2]};
     }
 
-    /// To a packed kernel an element is two.
+    /// Halves the sizes and strides of x or y: a packed kernel takes two 16-bit elements as one word.
     static void pack(halyard_buffer &side, std::optional<Pairing> pairing) {
         if (pairing == Pairing::half) {
             side.dim[0].extent /= 2;
@@ -397,18 +401,18 @@ private:
         const auto position = [this](std::int64_t) { return static_cast<std::uint32_t>(random_position(random_)); };
         add("position", Dtype::f32, {{n_tokens, 1}}, position, 4);
         std::vector<std::uint64_t> turns;
-        while (std::ssize(turns) < n_pairs) {  // for half of them position 1 or -1 comes near a border of octants
+        while (std::ssize(turns) < n_pairs) {  // half of the angles of position 1 or -1 lie near a multiple of pi / 4
             const std::uint64_t octant = random_.bits() << 61;
             const auto off = static_cast<std::uint64_t>(static_cast<std::int64_t>(random_.bits()) >> random_.in(3, 40));
             turns.push_back(random_.one_in(2) ? random_.bits() : octant + off);
         }
-        for (const int shift : {32, 0}) {  // high and low
+        for (const int shift : {32, 0}) {  // the high and the low 32 bits
             const auto half = [turns, shift](std::int64_t k) {
                 return static_cast<std::uint32_t>(turns[static_cast<std::size_t>(k)] >> shift);
             };
             add("turns", Dtype::f32, {{n_pairs, 1}}, half, 4);
         }
-        add("rows", Dtype::f32, spread({n_pairs, 2, n_tokens}), Values::any_bits, 4);
+        add("rows", Dtype::f32, random_dimensions({n_pairs, 2, n_tokens}), Values::any_bits, 4);
     }
 
     void draw_transform() {
@@ -433,8 +437,8 @@ private:
         shape[0] = random_.one_in(2) ? random_.one_of(groups) : shape[0];
         const auto [low, high] = random_.one_of(ends);
         numbers_ = {number(0, 2), low, high};
-        // Some calls have halves between integers, or integers to be cut off, and their neighbours, with one r and one
-        // z.
+        // In half of the calls r and z are constant and most x quantise to a rounding tie (by truncation: an integer)
+        // or to a neighbour of it.
         const bool has_ties = random_.one_in(2);
         const float half = numbers_[0] == 2 ? 0.0f : 0.5f;
         const float one_r = random_.one_in(2) ? 1.0f : static_cast<float>(random_.unit()) * 127.0f;
@@ -449,13 +453,14 @@ private:
         const auto r = [=, this](std::int64_t) { return word(has_ties ? one_r : finite(127)); };
         const auto z = [=, this, most = high](std::int64_t) { return word(has_ties ? one_z : finite(most)); };
         const Dimensions of_groups = {{shape[1], 1}, {shape[2], shape[1]}}, of_one = {{shape[1], 0}, {shape[2], 0}};
-        add("x", Dtype::f32, spread(shape), x);
+        add("x", Dtype::f32, random_dimensions(shape), x);
         add("r", Dtype::f32, of_groups, r);
         add("z", Dtype::f32, random_.one_in(3) ? of_one : of_groups, z, 4);
-        add("y", Dtype::int8, spread(shape), Values::any_bits);
+        add("y", Dtype::int8, random_dimensions(shape), Values::any_bits);
     }
 
-    /// A reciprocal or a zero point: a finite one of any size, or zero. Most are such that results are within the ends.
+    /// A reciprocal or zero point: mostly at most `usual`, so that results stay in range, else zero or extreme, but
+    /// finite.
     double finite(double usual) {
         static constexpr double hard[] = {0.0, -0.0, 0x1p-149, 0x1.fffffep127, -0x1.fffffep127, 8.5, 0.5, 1.0};
         return random_.one_in(8) ? random_.one_of(hard) : random_.unit() * (random_.one_in(2) ? usual : 1);
@@ -467,22 +472,22 @@ private:
         const std::int64_t n_groups = random_.in(1, 8), n_heads = random_.in(1, 256 / n_groups);
         const std::vector<std::int64_t> shape = {q8_group, n_groups, n_heads}, of_scales = {n_groups, n_heads};
         if (row_.stage == "load_groups") {
-            add("x", Dtype::int8, spread(shape), Values::any_bits);
-            const Dimensions scales = spread(of_scales, false);
+            add("x", Dtype::int8, random_dimensions(shape), Values::any_bits);
+            const Dimensions scales = random_dimensions(of_scales, false);
             add("scales", Dtype::f16, scales, any_values(), 2);
-            add("y", Dtype::f32, spread(shape), Values::any_bits);
+            add("y", Dtype::f32, random_dimensions(shape), Values::any_bits);
             return;
         }
-        numbers_ = {number(0, 2), number(0, 1)};  // reciprocal, away
-        add("x", Dtype::f32, {{q8_group, 1}, {n_groups * n_heads, q8_group}}, words_of_groups());
-        add("y", Dtype::int8, spread(shape), Values::any_bits);
-        add("scales", Dtype::f16, spread(of_scales, false), Values::any_bits, 2);
+        numbers_ = {number(0, 2), number(0, 1)};  // reciprocal, away (halfway cases are rounded away from zero)
+        add("x", Dtype::f32, {{q8_group, 1}, {n_groups * n_heads, q8_group}}, group_values());
+        add("y", Dtype::int8, random_dimensions(shape), Values::any_bits);
+        add("scales", Dtype::f16, random_dimensions(of_scales, false), Values::any_bits, 2);
         add("largest", Dtype::f32, {}, Values::any_bits, 4);
     }
 
-    /// Any values, or mostly zeros, subnormal numbers, halves between integers, and now and then a scale that just
-    /// overflows.
-    Operand::Words words_of_groups() {
+    /// The contents of groups: any values, or else groups of zeros, subnormal numbers or rounding ties, and rarely one
+    /// whose scale just overflows.
+    Operand::Words group_values() {
         const Values values = any_values();
         const bool is_any = random_.one_in(8);
         return [=, this, size = 0.0, has_ties = false](std::int64_t i) mutable {
@@ -497,8 +502,8 @@ private:
     }
 };
 
-/// Calls a row's kernel, and its model on images, `n_calls` times or until something is wrong. The first fault in
-/// words, or nothing. A crash is a fault like others and names what was tried, and so is taking longer than the limit.
+/// Compares a kernel with the model in up to `n_calls` random calls, in a child process. Returns a message about the
+/// first difference, crash or timeout, with the call's arguments, or an empty string.
 inline std::string fault_of(const KernelRow &row, std::uint64_t seed, int n_calls, unsigned limit_seconds = 0) {
     using Text = char[1000];
     void *const shared = mmap(nullptr, sizeof(Text), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

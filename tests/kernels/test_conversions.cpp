@@ -1,4 +1,4 @@
-// How floats are rounded to each dtype, and elements widened: kernels of every target and the model, against the
+// Conversions from float to each dtype and back: the kernels of every target and the model are compared with the
 // oracle, which searches among all values of a dtype.
 #include "checks/model.h"
 #include "checks/oracle.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int32_t dtypes[] = {HALYARD_F16, HALYARD_BF16, HALYARD_E4M3, HALYARD_E5M2, HALYARD_INT8};
 
-/// Calls check(kernels) with the stage kernels of every target that this machine has, and with the model.
+/// Calls check(kernels) with the stage kernels of every target that this machine supports, and with the model's.
 template <typename Check>
 void for_all_kernels(Check check) {
     check(model::stage_kernels);
@@ -29,7 +29,7 @@ void for_all_kernels(Check check) {
     }
 }
 
-/// Rounds floats by all of these. Another NaN of 16 bits is right, too.
+/// Checks the conversion of floats by all kernels. In 16-bit dtypes any NaN is right.
 void check_narrow(std::int32_t dtype, const std::vector<float> &values) {
     const std::int64_t bytes = oracle::element_bytes(dtype);
     std::vector<std::uint32_t> nearest;
@@ -51,8 +51,8 @@ void check_narrow(std::int32_t dtype, const std::vector<float> &values) {
 
 }  // namespace
 
-// Every upper half with some lower halves, and all values of the dtype and the middles between them with their
-// neighbours, of both signs.
+// Tried are: each value of a float's upper 16 bits with some lower 16 bits; all values of the dtype; and the midpoints
+// between them with their neighbours, of both signs.
 TEST_CASE("conversions: floats are rounded to the nearest element of every dtype, on every target", "[stages]") {
     for (const std::int32_t dtype : dtypes) {
         std::vector<float> values;
@@ -102,7 +102,7 @@ TEST_CASE("conversions: the oracle has the numbers of the formats", "[stages]") 
     const struct {
         std::int32_t dtype;
         std::uint32_t word;
-        float value, rounded;  // what the word stands for, and a float that becomes it
+        float value, rounded;  // the word's value, and a float that is rounded to the word
     } rows[] = {{HALYARD_E4M3, 0x7e, 448, INFINITY},
                 {HALYARD_E4M3, 0xff, nan, -nan},
                 {HALYARD_E4M3, 0x81, -0x1p-9f, -0x1p-9f},
@@ -134,7 +134,7 @@ TEST_CASE("conversions: the oracle has the numbers of the formats", "[stages]") 
     CHECK(oracle::half_ulp(HALYARD_BF16, 0.0L) == 0x1p-134L);
 }
 
-// Hidden: it takes half an hour, and is run once for a machine. See tests/README.md.
+// Hidden, because it takes half an hour: run it once on each kind of machine. See tests/README.md.
 TEST_CASE("exhaustive: every float to every dtype, on every target", "[.exhaustive]") {
     std::vector<float> values(1 << 16);
     for (const std::int32_t dtype : dtypes) {

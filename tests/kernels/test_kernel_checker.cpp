@@ -1,4 +1,4 @@
-// The check of kernels must catch broken ones: these are the model, with one thing wrong.
+// The kernel checker must catch broken kernels: here each is the model with one bug.
 #include "kernels/kernel_checker.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -17,7 +17,7 @@ char *element(Buffer of, std::int64_t bytes, Indices... indices) {
 }
 float &value(Buffer of, std::int64_t i) { return reinterpret_cast<float *>(of->host)[i]; }
 
-/// A call, which bugs can change; of a rotation its operands have names.
+/// The arguments of a call, which a bug changes before or after the model runs. A rotation's operands have names.
 struct Call : Arguments {
     Buffer rows = nullptr, cos = nullptr, sin = nullptr, x = nullptr, y = nullptr;
 
@@ -26,7 +26,7 @@ struct Call : Arguments {
             std::tie(rows, cos, sin, x, y) = std::tie(buffers[0], buffers[1], buffers[2], buffers[3], buffers[4]);
         }
     }
-    /// The element behind y's or x's last head.
+    /// The address of the element after the last head of y or x.
     char *past(Buffer of) const {
         return element(of, 4, y->dim[0].extent, 0, y->dim[2].extent - 1, y->dim[3].extent - 1);
     }
@@ -37,7 +37,7 @@ struct Call : Arguments {
             function(i / 2 % n, i % 2, i / 2 / n % y->dim[2].extent, i / 2 / n / y->dim[2].extent);
         }
     }
-    /// Changes each float of y.
+    /// Replaces each float v of y by change(v).
     template <typename Change>
     void change_outputs(Change change) const {
         for_each_element([&](auto... at) {
@@ -47,7 +47,7 @@ struct Call : Arguments {
     }
 };
 
-/// Rotates once more, and rounds as `narrow` likes; and both products, unless one is fused.
+/// Rotates x again, rounding the results by `narrow`. Without `fuses` both products are rounded, with it only one.
 template <std::int32_t dtype, auto narrow, bool fuses = true>
 void rotate_by(Call &r) {
     r.for_each_element([&](std::int64_t k, std::int64_t member, std::int64_t head, std::int64_t token) {
@@ -66,18 +66,18 @@ void rotate_by(Call &r) {
 
 template <std::int32_t dtype>
 constexpr auto to_nearest = [](float value) { return oracle::narrow(dtype, value); };
-/// Cuts what no element holds off.
+/// Truncates a float to the dtype in place of rounding it.
 template <std::int32_t dtype>
 constexpr auto cut_off = [](float value) {
     const std::uint32_t word = oracle::narrow(dtype, value);
     return std::fabs(oracle::widen(dtype, word)) > std::fabs(value) ? word - 1 : word;
 };
-/// Rounds ties up.
+/// Rounds ties up, not to even.
 constexpr auto ties_up = [](float value) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     return std::isnan(value) ? 0x7fffu : (bits + 0x8000u) >> 16;
 };
-/// Knows no elements of f16 below the normal ones.
+/// Flushes f16 denormals to zero.
 constexpr auto without_denormals = [](float value) {
     const std::uint32_t word = oracle::narrow(HALYARD_F16, value);
     return (word & 0x7c00u) == 0 ? word & 0x8000u : word;
@@ -85,7 +85,7 @@ constexpr auto without_denormals = [](float value) {
 
 const char crashes[] = ": crashes with signal 11", hangs[] = ": takes more than 1 seconds";
 void read(const void *at) { *static_cast<const volatile char *>(at); }
-/// Writes into a gap behind the first elements, where there is one.
+/// Writes into the gap after the first head's elements, if there is one.
 void write_behind_first(Buffer of) {
     if (of->dim[1].extent > 1 && of->dim[1].stride > of->dim[0].extent &&
         std::abs(of->dim[2].stride) >= of->dim[1].stride) {
@@ -93,12 +93,12 @@ void write_behind_first(Buffer of) {
     }
 }
 
-/// Kernels that bugs are in: of any strides, and of elements that are neighbours.
+/// The kernels that bugs are put into: one for any strides, one for contiguous elements.
 const char rotate[] = "rotate_strided_f32", neighbours[] = "rotate_interleaved_f32";
 
 using Bug = void (*)(Call &);
 const struct Broken {
-    const char *name, *kernel;  // that it stands for, without halyard_ and the target
+    const char *name, *kernel;  // the bug's name; the broken kernel's name without halyard_ and the target
     Bug before, after = nullptr;
     const char *fault = "";
 } all_broken[] = {

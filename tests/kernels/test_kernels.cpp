@@ -1,6 +1,6 @@
-// Every kernel of the list against the model, bit by bit and within the memory that it is given: rotations each in a
-// test case of the kernel's name. test_conversions.cpp has the roundings of each dtype, test_row_kernels.cpp how far
-// the model's rows are off.
+// Every kernel of the list must have the model's bits and write nothing else. Each rotation kernel has a test case of
+// its own name. test_conversions.cpp checks conversions, test_row_kernels.cpp the accuracy of the model's cos and sin
+// rows.
 #include "kernels/kernel_checker.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -13,7 +13,7 @@ using halyard::Target;
 
 namespace {
 
-/// How often each count of pairs is tried: HALYARD_TEST_ROUNDS in the environment, for runs at night.
+/// How often each number of pairs is tried: HALYARD_TEST_ROUNDS in the environment, for nightly runs.
 int n_rounds() {
     const char *const rounds = std::getenv("HALYARD_TEST_ROUNDS");
     return rounds != nullptr ? std::max(std::atoi(rounds), 1) : 6;
@@ -63,10 +63,10 @@ TEST_CASE("stage kernels: the model's bits within the memory that they are given
     }
 }
 
-// All kernels have the model's bits, whose own depend on no machine: a compiler that fused or reordered what it does
-// would change this number, and so does another way to draw calls.
+// All kernels have the model's bits, and those must not depend on the machine. This hash changes if a compiler fuses or
+// reorders the model's arithmetic, or if random calls are drawn differently.
 TEST_CASE("hashes: the model's bits are the same on every machine", "[stages]") {
-    std::map<std::string, KernelRow> rows;  // by names without targets; not every machine has non-temporal kernels
+    std::map<std::string, KernelRow> rows;  // by name without the target; not every machine has non-temporal kernels
     for (const KernelRow &row : kernel_rows()) {
         if (row.stage != "rotate" || row.rotation.place != Place::non_temporal) {
             rows.emplace(row.name.substr(0, row.name.rfind(halyard::name_of(row.target))), row);

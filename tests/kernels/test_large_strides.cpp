@@ -1,5 +1,5 @@
-// Tensors, caches and rows of angles that reach farther than a kernel's 32-bit offsets: random calls, made again with
-// one stride of everything far larger. Memory is only reserved: just the pages that hold elements exist.
+// Tensors, caches and angle rows that span more than a kernel's 32-bit offsets: random cases are run again with one
+// stride of each array far larger. Address space is only reserved; just the pages that hold elements are touched.
 #include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -24,8 +24,8 @@ void for_each_input(const Call &call, Function function) {
     }
 }
 
-/// A case whose views have a large stride in one dimension, whose caches have one from block to block or from head to
-/// head, and whose given rows have one.
+/// A random case with huge strides: in one dimension of its tensors, between blocks or heads of its caches, and between
+/// its given rows.
 class FarCase {
 public:
     FarCase(Case &drawn, int dimension, std::int64_t stride) : drawn_(drawn) {
@@ -44,7 +44,7 @@ public:
         }
     }
 
-    /// What is wrong with a run on a target.
+    /// Compares a run on a target with the case's ordinary run. Returns a message, or an empty string.
     std::string fault(const char *target, RunMode mode) {
         auto output = outputs_.begin();
         for_each_output(drawn_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, ~*output++); });
@@ -75,7 +75,7 @@ private:
         try {
             const auto n_pages = n_bytes / GuardedMemory::page + 1;
             char *const begin = memories_.emplace_back(std::make_unique<GuardedMemory>(n_pages))->begin();
-            madvise(begin, n_bytes, MADV_NOHUGEPAGE);  // so that an element costs a page and not 2 MiB
+            madvise(begin, n_bytes, MADV_NOHUGEPAGE);  // an element then costs 4 KiB, not 2 MiB
             return begin - static_cast<std::int64_t>(extent.low);
         } catch (const std::bad_alloc &) {
             SKIP("cannot reserve " << n_bytes << " bytes of address space");
@@ -88,7 +88,7 @@ private:
         halyard_tensor &x = call.x[i], &y = call.y[i];
         const bool in_place = x.data == y.data;
         for (halyard_tensor *const view : {&x, &y}) {
-            const bool is_record = view->dtype == HALYARD_UINT8;  // whose bytes lie one behind the other
+            const bool is_record = view->dtype == HALYARD_UINT8;  // a record's bytes are contiguous
             view->strides[is_record && dimension == 3 ? 2 : dimension] = stride;
             if (view->data != nullptr) {
                 view->data = view == &y && in_place ? x.data : reserve(extent_of(*view));
@@ -120,7 +120,7 @@ private:
 
 TEST_CASE("strides beyond 32 bits", "[large]") {
     constexpr std::int64_t two_31 = std::int64_t{1} << 31;
-    // Some or all tokens or heads are too far apart for one call of a kernel, or just fit.
+    // By these strides tokens or heads are too far apart for one kernel call, or just near enough.
     constexpr std::int64_t strides[] = {two_31 + 6,     -two_31 - 6,    two_31 / 2 - 64,
                                         two_31 / 2 + 3, two_31 / 4 - 1, 3 * two_31};
     oracle::Random random(Catch::getSeed());
@@ -133,7 +133,7 @@ TEST_CASE("strides beyond 32 bits", "[large]") {
         Choice choice = round % 2 == 0 ? Choice::of_rotations() : Choice();
         choice.shape = {2, 5, 3};
         choice.rerotates = random.one_in(5);
-        if (round / 2 % 4 == 3) {  // elements apart: of short heads, for which there is address space everywhere
+        if (round / 2 % 4 == 3) {  // scattered elements: heads are short, because address space is limited
             choice.head_dim = 16;
             choice.rotary_dim = 8;
         }

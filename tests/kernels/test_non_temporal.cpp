@@ -1,4 +1,4 @@
-// Which runs store non-temporally, past the caches, and that this changes no bit.
+// Which runs use non-temporal stores, which bypass the CPU's cache. They must not change any bit.
 #include "checks/sized.h"
 #include "core/plan.h"
 #include "halyard/halyard_kv.hpp"
@@ -19,15 +19,15 @@ using halyard::Place;
 constexpr std::int64_t head_dim = 64, n_heads = 16, row = n_heads * head_dim, mib = 1 << 20;
 constexpr std::int64_t n_large_tokens = 8 * mib / (row * 4);
 
-/// A bound run of f32 that is called elsewhere than where it was bound.
+/// A bound run of f32 that is called with other pointers than those it was bound with.
 struct Request {
     halyard::pairing pairing = halyard::pairing::half;
     std::int64_t n_tokens = n_large_tokens, rotary_dim = head_dim, offset = 0, n_tensors = 1;
     std::int64_t stride_head = head_dim, stride_token = row;
-    std::int64_t n_in_place = 0;        // how many of the first tensors are in place
+    std::int64_t n_in_place = 0;        // so many tensors, the first ones, are in place
     std::int64_t misaligned_by = 0;     // floats
-    std::int32_t non_temporal_mib = 8;  // from how much output on the kernel for large outputs is taken
-    bool is_last_plain = false;         // the last tensor is a KV stage that only stores
+    std::int32_t non_temporal_mib = 8;  // the output size at which non-temporal kernels start
+    bool is_last_plain = false;         // the last tensor is stored without a rotation
 };
 
 /// Counts the heads that a plan's kernel for large outputs writes.

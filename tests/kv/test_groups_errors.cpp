@@ -38,7 +38,7 @@ struct GroupsRun : ValidRun {
 
 TEST_CASE("errors: groups, plans", "[errors][groups]") {
     GroupsRun s;
-    const Table &plans = s.plans;
+    const CallChecker &plans = s.plans;
     auto &q = s.tensors[0], &k = s.tensors[1], &v = s.tensors[2];
     auto &q_kv = s.kv[0], &k_kv = s.kv[1], &v_kv = s.kv[2];
     auto &preset = s.q_groups.preset;
@@ -92,7 +92,7 @@ TEST_CASE("errors: groups, plans", "[errors][groups]") {
 
 TEST_CASE("errors: groups, what a run brings", "[errors][groups]") {
     GroupsRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     auto &y = s.y[0], &x = s.x[2];
     auto &scales = s.stages[1].group_scales;
     auto &[size, preset, block, token, head] = s.k_groups;
@@ -125,7 +125,7 @@ TEST_CASE("errors: groups, what is told of a preset", "[errors][groups]") {
     std::int32_t preset = HALYARD_GROUPS_GGML_Q8_0;
     std::int64_t head_dim = 128;
     const auto tell = [&](halyard_error *e) { return halyard_get_groups_info(preset, head_dim, &out, e); };
-    const Table table([&](halyard_status status, const Words &words) {
+    const CallChecker table([&](halyard_status status, const Words &words) {
         const auto before = out;
         check_refused(status, words, tell);
         CHECK(std::memcmp(&before, &out, sizeof(out)) == 0);

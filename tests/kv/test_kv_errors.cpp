@@ -37,7 +37,7 @@ struct KvRun : ValidRun {
 
 TEST_CASE("errors: kv path, norms of a plan", "[errors][kv]") {
     KvRun s;
-    const Table &plans = s.plans;
+    const CallChecker &plans = s.plans;
     auto &norm = s.norm;
     s.refuse_fields({"tensors[1].kv.norm.window_size"});  // named beside window_offset, below
     plans.accept({{norm.eps, 1e38}});
@@ -67,7 +67,7 @@ TEST_CASE("errors: kv path, norms of a plan", "[errors][kv]") {
 
 TEST_CASE("errors: kv path, dtypes, scales and caches of a plan", "[errors][kv]") {
     KvRun s;
-    const Table &plans = s.plans;
+    const CallChecker &plans = s.plans;
     auto &cache = s.k_cache;
     plans.accept({});
     for (const std::int32_t dtype : {HALYARD_E4M3, HALYARD_E5M2, HALYARD_INT8}) {
@@ -99,7 +99,7 @@ TEST_CASE("errors: kv path, dtypes, scales and caches of a plan", "[errors][kv]"
 
 TEST_CASE("errors: kv path, slots of a run", "[errors][kv]") {
     KvRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     auto &slots = s.slots;
     auto *const values = s.numbers(2000);
     for (const int i : {0, 1}) {
@@ -132,7 +132,7 @@ TEST_CASE("errors: kv path, slots of a run", "[errors][kv]") {
 
 TEST_CASE("errors: kv path, stages that a run lacks or has too many of", "[errors][kv]") {
     KvRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     auto &stages = s.stages;
     auto &norm = s.norm;
     runs.refuse({
@@ -164,7 +164,7 @@ TEST_CASE("errors: kv path, stages that a run lacks or has too many of", "[error
 
 TEST_CASE("errors: kv path, stages that do not fit their run", "[errors][kv]") {
     KvRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     auto &norm = s.norm;
     auto &k = s.stages[1];
     constexpr std::int64_t all = KvRun::H * KvRun::D;
@@ -205,7 +205,7 @@ TEST_CASE("errors: kv path, stages over other arguments", "[errors][kv]") {
     stages[1].bias = s.at(910);
     struct Overlap {
         Words words;
-        Set wrong, right;  // which are next to each other
+        Change wrong, right;  // which are next to each other
     };
     for (const Overlap &each : std::initializer_list<Overlap>{
              {{"stages[1].cache", "x[2]"}, {stages[1].cache, s.at(495)}, {stages[1].cache, s.at(496)}},
@@ -246,7 +246,7 @@ TEST_CASE("errors: kv path, scales by position", "[errors][kv]") {
     s.refuse_fields({"tensors*", "x*", "y*", "kv.stages[1]*", "kv.stages[2]*"});
     s.plans.refuse(HALYARD_ERROR_UNSUPPORTED, {}, {{s.tensors[0].head_dim, 2050}});
 
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     for (const double scale : {nan_value, infinite, -infinite}) {
         runs.refuse(HALYARD_ERROR_SCALE, {"stages[0].position_scales[batch 1, token 2, head 0] is ", "must be finite"},
                     {{*s.at(3010), scale}});
@@ -283,7 +283,7 @@ TEST_CASE("errors: kv path, scales by position", "[errors][kv]") {
 
 TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][kv]") {
     KvRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     // As many scales as are said to be there are looked at, whatever the heads ask for.
     const GuardedMemory memory(1);
     auto *const last_two = reinterpret_cast<float *>(memory.end()) - 2;
@@ -307,7 +307,7 @@ TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][k
     s.plan.tensors = &s.tensors[2];
     s.args.x = &s.x[2];
     s.kv_args.stages = &s.stages[2];
-    std::vector<Set> endless;
+    std::vector<Change> endless;
     for (int i = 0; i < 2; i++) {
         endless.insert(endless.end(), {{s.x[2].shape[i], std::int64_t{1} << 32},
                                        {s.slots.shape[i], std::int64_t{1} << 32},

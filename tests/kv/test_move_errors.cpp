@@ -36,7 +36,7 @@ struct MoveRun : ValidRun {
 
 TEST_CASE("errors: moves, plans", "[errors][kv][moves]") {
     MoveRun s;
-    const Table &plans = s.plans;
+    const CallChecker &plans = s.plans;
     s.refuse_fields({"tensors[0].kv.position_scales", "tensors[1].kv.position_scales", "x[1].strides*", "kv"});
     plans.accept({});
     for (const int i : {0, 1}) {
@@ -83,7 +83,7 @@ TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][k
 
 TEST_CASE("errors: moves, positions", "[errors][kv][moves]") {
     MoveRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     auto &from = s.from_positions;
     runs.accept_each({{}, {{s.args.positions, nullptr}}, {{from.data, s.positions.data}}});  // NULL: to 0, 1, 2, …
     runs.refuse_each(HALYARD_ERROR_MISMATCH, {HALYARD_BAD_POSITION_CLAMP, HALYARD_BAD_POSITION_IDENTITY},

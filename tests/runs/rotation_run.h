@@ -5,8 +5,8 @@
 
 using Strides = std::array<std::int64_t, 4>;
 
-/// Half of each head is rotated, out of place: x at 0 and 256, y at 1024 and 1280. Positions, at 2048, and an executor
-/// are there for tests that set them.
+/// Rotates half of each head out of place. In the arena, x are at 0 and 256, y at 1024 and 1280. Tests may set the
+/// positions (at 2048) and the executor, which the run does not use otherwise.
 struct RotationRun : ValidRun {
     static constexpr std::int64_t rotary_dim = 4, n_heads[] = {2, 1};
 
@@ -28,8 +28,8 @@ struct RotationRun : ValidRun {
         args.kv = nullptr;
     }
 
-    /// Another size of a dimension of all tensors.
-    std::vector<Set> all_shapes(int d, std::int64_t size) {
+    /// Changes that give dimension d of all tensors another size.
+    std::vector<Change> all_shapes(int d, std::int64_t size) {
         return {{x[0].shape[d], size}, {y[0].shape[d], size}, {x[1].shape[d], size}, {y[1].shape[d], size}};
     }
 };

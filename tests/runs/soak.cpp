@@ -1,6 +1,5 @@
-// Makes random sources, plans, pools and runs in many threads for as long as it is told to, and compares each result
-// with the model's. Between rounds, when all objects are destroyed, memory, files and threads must be what they
-// were.
+// A soak test: for a given time, many threads make random sources, plans, pools and runs, and compare each result with
+// the model's. Between rounds all objects are destroyed; memory, open files and threads must then not have grown.
 #include "checks/cases/ways.h"
 
 #include <malloc.h>
@@ -22,7 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<long> n_runs{0}, n_refused{0}, n_wrong{0};
 
-/// Makes a case's run on the best target and by the model. Some are refused for their positions or slots.
+/// Compares a random case's run on the best target with the model's. Some cases must be refused for their positions or
+/// slots.
 void run_something(oracle::Random &random, const halyard_executor *executor) {
     static const std::string config = R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})";
@@ -44,16 +44,16 @@ void run_something(oracle::Random &random, const halyard_executor *executor) {
     }
 }
 
-/// What a process holds while nothing is going on.
-struct Held {
+/// The resources of this process between rounds.
+struct Resources {
     std::size_t heap, resident;  // in bytes
     std::ptrdiff_t files = count("/proc/self/fd"), threads = count("/proc/self/task");
 
-    Held() {
+    Resources() {
         malloc_trim(0);
         const struct mallinfo2 info = mallinfo2();
         heap = info.uordblks + info.hblkhd;
-        std::ifstream("/proc/self/statm") >> resident >> resident;  // the second number
+        std::ifstream("/proc/self/statm") >> resident >> resident;  // the second number counts resident pages
         resident *= 4096;
     }
     static std::ptrdiff_t count(const char *folder) {
@@ -92,19 +92,19 @@ int main(int argc, char **argv) {
     }
     mallopt(M_ARENA_MAX, 1);  // mallinfo2 sees only one arena
     const int n_rounds = 12;
-    std::vector<Held> held;
+    std::vector<Resources> held;
     std::printf("seed %llu\n%8s %12s %9s %9s %9s %6s %8s\n", static_cast<unsigned long long>(seed), "seconds", "runs",
                 "refused", "heap", "resident", "files", "threads");
     for (int round = 0; round < n_rounds; round++) {
         run_round(seed + static_cast<std::uint64_t>(round), seconds / n_rounds);
-        const Held &last = held.emplace_back();
+        const Resources &last = held.emplace_back();
         std::printf("%8.0f %12ld %9ld %7zu K %7zu K %6td %8td\n", seconds / n_rounds * (round + 1), n_runs.load(),
                     n_refused.load(), last.heap >> 10, last.resident >> 10, last.files, last.threads);
         std::fflush(stdout);
     }
-    const Held &first = held[2], &last = held.back();  // by the third round all that is made only once has been made
-    // The heap is known to the byte, so anything that every run leaves behind shows. Resident memory comes and goes by
-    // 7 MiB, with the stacks of threads that have ended.
+    const Resources &first = held[2], &last = held.back();  // all one-time allocations are made by the third round
+    // The heap is measured exactly, so a leak per run shows. Resident memory fluctuates by 7 MiB, because stacks of
+    // ended threads are reused.
     const bool is_flat = last.heap <= first.heap + (32 << 10) && last.resident <= first.resident + (16 << 20) &&
                          last.files == first.files && last.threads == first.threads;
     std::printf("%s; %ld results differ from the model's or were refused for no reason\n",

@@ -1,5 +1,5 @@
-// Checks that runs and make_rows allocate nothing, on one thread or in a pool. Wherever memory runs out while an object
-// is made, there must be an error, no object and no leak. This is a program of its own, because it replaces malloc.
+// Checks that runs and make_rows allocate nothing, on one thread or in a pool; and that creating any object fails
+// without a leak, whichever allocation fails. This is a separate program because it replaces malloc.
 #include "checks/make_sources.h"
 #include "checks/cases/ways.h"
 
@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-// AddressSanitizer and ThreadSanitizer replace malloc too, and are not ready when the first call comes.
+// AddressSanitizer and ThreadSanitizer replace malloc too, and are not initialised when malloc is first called.
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 static std::atomic<long> n_allocations{0}, n_live{0}, n_failed{0};
-// Those with these numbers fail, and all between.
+// Allocations first_to_fail to last_to_fail, counted from the start of a check, return NULL.
 static std::atomic<long> first_to_fail{LONG_MAX}, last_to_fail{LONG_MAX};
 
 extern "C" {
@@ -78,14 +78,14 @@ long allocations_in(Work work) {
 
 // ---- Objects -------------------------------------------------------------------------------------------------------
 
-/// Makes an object by create(out, error) again and again, each time with one allocation more before one fails, or all
-/// from there on, until it can be made.
+/// Calls create(out, error) with the first allocation failing, then the second, and so on until creation succeeds: once
+/// with only that allocation failing, and once with all later ones failing too.
 template <typename Handle, typename Create>
 void check_failures(const char *what, Create create) {
     using Object = decltype(std::declval<Handle>().get());
     const std::string of = std::string(what) + ": ";
     Object object = nullptr;
-    check(create(&object, nullptr) == HALYARD_OK, of + "can be made");  // with what the C library allocates only once
+    check(create(&object, nullptr) == HALYARD_OK, of + "can be made");  // the C library allocates once
     Handle(std::exchange(object, nullptr));
     for (const bool for_good : {false, true}) {
         halyard_status status = HALYARD_ERROR_OUT_OF_MEMORY;
@@ -196,7 +196,7 @@ void check_runs(const std::string &target) {
         choice.rerotates = has_stages && random.one_in(3);
         choice.n_tensors = has_stages ? 0 : 1;
         choice.level[cases::of_pairing] = has_stages ? -1 : round % 4;
-        if (random.one_in(4)) {  // worth several threads
+        if (random.one_in(4)) {  // large enough for several threads
             choice.shape = {1, 120, 8};
             choice.head_dim = 512;
             choice.rotary_dim = 64;
@@ -229,7 +229,7 @@ void check_runs(const std::string &target) {
         }
         if (call.plan.rerotates == 0 && call.rotates() && drawn.angles.desc.by_token == 0) {
             auto args = sized<halyard_rows_args>();
-            args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // positions of padding may be any
+            args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // padding tokens may have any position
             args.angles = call.args.angles;
             args.positions = call.args.positions;
             args.n_batch = call.n_batch();
@@ -253,7 +253,7 @@ int main() {
             check_runs(target.name);
         }
     }
-    // The sentence of an error is written to the caller's memory, too.
+    // Error messages are written to the caller's struct.
     auto error = sized<halyard_error>();
     check(allocations_in([&] { halyard_run(nullptr, nullptr, &error); }) == 0, "an error allocates nothing");
     check_all_failures();

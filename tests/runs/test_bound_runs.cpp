@@ -10,7 +10,7 @@
 #include <memory>
 #include <thread>
 
-// They would outlive a plan or angles that no name holds.
+// A bound run must not be made from a temporary plan or angle source, which it would outlive.
 template <typename Plan, typename Angles>
 constexpr bool can_bind = std::is_constructible_v<halyard::bound_run, Plan, Angles, halyard_tensor, halyard_tensor>;
 static_assert(can_bind<halyard::plan &, const halyard::angle_source &>);
@@ -22,7 +22,7 @@ TEST_CASE("bound runs: given rows that lie elsewhere, if they are of the same ki
     const std::int32_t by_token = GENERATE(0, 1, 2);
     const std::int64_t n_rows[] = {10, s.n_batch * s.n_tokens, s.n_tokens};
     oracle::Random random(Catch::getSeed());
-    for (std::int64_t i = 0; i < 200; i++) {  // numbers below 1 in each of the dtypes
+    for (std::int64_t i = 0; i < 200; i++) {  // bit patterns of numbers below 1, whichever the dtype
         const auto word = static_cast<std::uint32_t>(random.in(0, 0x3bff) << 16 | random.in(0, 0x3bff));
         std::memcpy(s.at(3000 + i), &word, sizeof(word));
     }
@@ -48,11 +48,11 @@ TEST_CASE("bound runs: given rows that lie elsewhere, if they are of the same ki
         CHECK(s.holds(after));
     }
 
-    const Table calls([&](halyard_status status, const Words &words) {
+    const CallChecker calls([&](halyard_status status, const Words &words) {
         second = halyard::angle_source(halyard::frequencies(), desc);
         b.calls.refuse(status, words, {{b.args.angles, second.get()}});
     });
-    const auto refuse = [&](const std::string &what, const Set &change) {
+    const auto refuse = [&](const std::string &what, const Change &change) {
         calls.refuse(HALYARD_ERROR_MISMATCH, {"args.angles has another " + what}, {change});
     };
     refuse("n_rows", {desc.n_rows, desc.n_rows - 1});
@@ -89,7 +89,7 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
         {HALYARD_ERROR_MISMATCH, {"args.positions is NULL", "with positions"}, {{b.args.positions, nullptr}}},
         {HALYARD_ERROR_SHAPE, {"args.part is 1, but must be 0"}, {{b.args.part, 1}}},
     });
-    // Every part tells of a bad position, wherever it is.
+    // Every part reports a bad position, even in another part's tokens.
     auto &position = reinterpret_cast<std::int32_t *>(s.at(2048))[4];
     const Words told = {"positions[batch 1, token 1] is 10"};
     b.calls.refuse(HALYARD_ERROR_POSITION, told, {{position, 10}});
@@ -99,9 +99,9 @@ TEST_CASE("errors: bound runs", "[errors][bound]") {
     }
     b.calls.refuse_each(HALYARD_ERROR_SHAPE, {-1, 3, INT32_MAX}, {{"args.part", b.args.part}}, {"0 to 2"});
 
-    // To bind takes the checks of halyard_run: ValidRun::runs has them. But positions are an example, and not read.
-    Table::with({{position, 100}}, [&] { CHECK_NOTHROW(BoundRun(s)); });
-    const Table binding([&](halyard_status status, const Words &words) {
+    // halyard_bind_run checks what halyard_run checks (see ValidRun::runs), except positions: it does not read them.
+    CallChecker::with({{position, 100}}, [&] { CHECK_NOTHROW(BoundRun(s)); });
+    const CallChecker binding([&](halyard_status status, const Words &words) {
         halyard_bound_run *bound = nullptr;
         check_refused(status, words, [&](auto *e) { return halyard_bind_run(b.plan.get(), &s.args, &bound, e); });
         CHECK(bound == nullptr);
@@ -158,13 +158,13 @@ TEST_CASE(
         });
     };
     const auto first = find(1);
-    for (const int key : {2, 3, 1, 4, 1, 3, 2, 1}) {  // 2 makes room for 4, and 4 for 2
+    for (const int key : {2, 3, 1, 4, 1, 3, 2, 1}) {  // 2 is evicted for 4, then 4 for 2
         CHECK(**find(key) == 10 * key);
     }
     CHECK(made == std::vector<int>{1, 2, 3, 4, 2});
     CHECK(find(1) == first);
     find(5), find(6), find(7);
-    CHECK(**first == 10);  // which the cache has forgotten
+    CHECK(**first == 10);  // evicted, but its owner keeps it alive
     CHECK(find(1) != first);
 
     const auto refuse = [&] { return cache.find(8, [&]() -> std::unique_ptr<int> { throw halyard::error(1, "no"); }); };
@@ -184,6 +184,6 @@ TEST_CASE(
         });
     }
     threads.clear();
-    CHECK(n_made >= 4);  // threads that miss a key at once each make it
+    CHECK(n_made >= 4);  // threads that miss the same key at once each make a run
     CHECK(n_wrong == 0);
 }

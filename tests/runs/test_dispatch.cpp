@@ -1,4 +1,4 @@
-// Which kernel serves what: the choice, the environment, and how the library explains it.
+// Which kernel a plan takes, how environment variables change the choice, and how halyard::explain reports it.
 #include "base/text.h"
 #include "checks/rotate.h"
 #include "checks/cases/ways.h"
@@ -24,7 +24,7 @@ using Words = std::vector<std::string>;
 
 namespace {
 
-/// An environment variable, which is not set until a test sets it. Empty is as good as not set.
+/// An environment variable that is unset except while a test sets it. The library treats an empty value as unset.
 struct Variable {
     const char *const name;
     const std::string before = std::getenv(name) == nullptr ? "" : std::getenv(name);
@@ -41,14 +41,14 @@ struct Environment {
 
 std::string best_target() { return targets_here().front(); }
 
-/// The line of an explanation that says that a kernel is taken.
+/// The line of an explanation for the kernel that is taken.
 std::string taken(const std::string &kernel) { return "  * " + kernel + "_" + best_target() + ": taken\n"; }
 
 halyard::plan_desc describe(halyard::dtype dtype = halyard::dtype::f32) {
     return halyard::plan_desc(128, {halyard::describe_tensor(dtype, 128, halyard::pairing::half)});
 }
 
-/// Makes a plan. Returns the name of its target, or the sentence of the error.
+/// Makes a plan. Returns the name of its target, or the error message.
 std::string resolve(const halyard::plan_desc &desc, halyard_status expected = HALYARD_OK) {
     auto error = sized<halyard_error>();
     halyard_plan *plan = nullptr;
@@ -144,7 +144,7 @@ TEST_CASE("dispatch: a target can be forced, a ceiling leaves what is below, and
         auto forced = describe(), below = describe();
         forced.target = below.max_target = name.c_str();
         struct Row {
-            std::string target, max_target, taken;  // what is set, and what a plan takes that asks for nothing
+            std::string target, max_target, taken;  // both variables, and the target of a plan that names none
         };
         for (const auto &[target, max_target, taken] :
              {Row{"", name, name}, Row{name, "reference", name}, Row{"", "reference", "reference"},
@@ -162,12 +162,12 @@ TEST_CASE("dispatch: a target can be forced, a ceiling leaves what is below, and
 
 TEST_CASE("dispatch: a name that cannot be had is an error, never another target", "[dispatch]") {
     const Environment environment;
-    struct Bad {
+    struct BadName {
         std::string name;
         halyard_status status;
         Words words;
     };
-    std::vector<Bad> rows;
+    std::vector<BadName> rows;
     for (const char *name : {"nope", "X86_AVX2", "x86_avx2 ", "x86_avx", "avx2", "auto"}) {
         rows.push_back({name, HALYARD_ERROR_UNKNOWN_TARGET, all_names});
     }
@@ -187,7 +187,7 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
             check_words(sentence, words);
             CHECK(sentence.starts_with(given_by + " is "));
             CHECK(count(sentence, name) > 0);
-            // To explain such a description is no error: the explanation holds the sentence.
+            // halyard::explain accepts such a description: its text contains the error message.
             check_words(halyard::explain(desc), {sentence});
         };
         auto forced = describe(), below = describe();
@@ -217,12 +217,13 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
     CHECK(text.back() == '\n');
     check_words(text, {"tensor 0, out of place, dense heads:", "tensor 0, in place, dense heads:",
                        "tensor 0, out of place, strided heads:", "tensor 0, in place, strided heads:"});
-    // Each heading has exactly one kernel taken.
+    // Under each heading exactly one kernel is taken.
     CHECK(count(text, ": taken\n") == 4 + n_non_temporal);
     CHECK(count(text, "tensor 0, ") == 4 + n_non_temporal);
     CHECK(count(text, "tensor 0, out of place past the caches, dense heads:") == n_non_temporal);
     CHECK(count(text, taken("halyard_rotate_half_f32_non_temporal")) == n_non_temporal);
-    // Kernels that work only in place, or only out of place, are no candidates for the other.
+    // Kernels of other tensors and dtypes are not listed, nor is an in-place kernel for a run out of place or vice
+    // versa.
     for (const char *word : {"tensor 1", "f16", "works "}) {
         CHECK(count(text, word) == 0);
     }
@@ -250,7 +251,7 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     auto forced = describe();
     forced.target = "reference";
     CHECK(count(halyard::explain(forced), "  * halyard_rotate_reference: taken") == 4);
-    // The reference has no stages.
+    // The reference target has no KV stages.
     auto columns = halyard::describe_hnd_cache(1, 16, 1, 128);
     columns.stride_token = columns.tile_elements = 1;
     columns.stride_tile_elements = 16;
@@ -267,14 +268,15 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     check_words(of_two, {taken("halyard_rotate_half_to_interleaved_bf16"), taken("halyard_rotate_half_f16")});
     forced.tensors[0].kv = nullptr;
     check_words(halyard::explain(forced), {"excluded by the request"});
-    // Into columns of a cache heads are rotated as anywhere, and copied; with a stage they go through floats.
+    // For a cache with scattered elements, heads are rotated as usual and then copied; with a stage they go through
+    // f32.
     auto stored = describe(halyard::dtype::bf16);
     stored.tensors[0].kv = &kv;
     check_words(halyard::explain(stored), {"tensor 0, in blocks: rotate, scatter\n", "bf16_", ": taken"});
     kv.position_scales = 1;
     check_words(halyard::explain(stored),
                 {"tensor 0, in blocks: load, rotate, scale by position, store in the cache\n", "f32_in_place_"});
-    // An odd number of pairs keeps words of two away.
+    // With an odd number of pairs no packed kernel fits.
     auto odd = describe(halyard::dtype::bf16);
     check_words(halyard::explain(odd), {"* halyard_rotate_half_bf16"});
     odd.rotary_dim = 126;
@@ -311,7 +313,7 @@ TEST_CASE("dispatch: an explanation is cut to the caller's buffer", "[dispatch]"
 // ---- On other machines ---------------------------------------------------------------------------------------------
 
 TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatch][emulated]") {
-    // Tests on emulated CPUs set this, because they know what the CPU has.
+    // Tests on emulated CPUs set this variable, because they know the CPU's features.
     const char *expected = std::getenv("HALYARD_TEST_EXPECTED_TARGET");
     if (expected == nullptr) {
         SKIP("HALYARD_TEST_EXPECTED_TARGET is not set");
@@ -328,13 +330,13 @@ TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatc
 
 TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][emulated]") {
     using namespace cases;
-    // A quick look at each kernel, for slow emulators; test_kernels.cpp looks closely.
+    // A quick check of each kernel for slow emulators; test_kernels.cpp is thorough.
     oracle::Random random(Catch::getSeed());
     for (int form = 0; form < 3 * 4 * 2 * 5; form++) {
         Choice choice = Choice::of_rotations();
         choice.level[of_dtype] = form % 3;
         choice.level[of_pairing] = form / 3 % 4;
-        choice.level[of_strides] = form < 3 * 4 * 2 ? 0 : 4;  // dense; any, mostly with elements apart
+        choice.level[of_strides] = form < 3 * 4 * 2 ? 0 : 4;  // dense; any strides, mostly scattered elements
         choice.in_place = form / 3 / 4 % 2 == 0;
         choice.n_tensors = 1;
         choice.shape = {1, 3, 3};

@@ -1,4 +1,4 @@
-// Names of statuses, the error struct itself, and the bad arguments that are not in structs.
+// Names of statuses, the error struct itself, and bad arguments that are passed outside of structs.
 #include "checks/make_sources.h"
 #include "rotation_run.h"
 
@@ -22,7 +22,7 @@ TEST_CASE("errors: every status has a name, and nothing else has", "[errors]") {
 TEST_CASE("errors: the struct is optional, checked for its size, and left alone by success", "[errors]") {
     halyard_pool *pool = nullptr;
     CHECK(halyard_create_pool(0, &pool, nullptr) == HALYARD_ERROR_THREADS);
-    // A size that is not set is told at once, also by a call that would succeed.
+    // An error struct whose size is not set is reported even by a call that would succeed.
     halyard_error error, before;
     std::memset(&before, 0x5a, sizeof(before));
     for (const std::uint32_t size : bad_sizes<halyard_error>()) {
@@ -71,7 +71,7 @@ TEST_CASE("errors: the table of fields has every byte of every struct", "[errors
 
 namespace {
 
-/// Calls a function with NULL in the place of each of the arguments that have a name here.
+/// Checks that a function refuses NULL for each of its arguments that has a name in `names`.
 template <typename Function, typename... Arguments>
 void refuse_nulls(Function function, const std::array<const char *, sizeof...(Arguments)> &names,
                   Arguments... arguments) {
@@ -90,7 +90,7 @@ void refuse_nulls(Function function, const std::array<const char *, sizeof...(Ar
     (refuse(arguments), ...);
 }
 
-/// Asks for an info of every size that there is not.
+/// Checks that get() refuses an info struct of every bad size.
 template <typename Info, typename Get>
 void refuse_sizes(Get get) {
     for (const std::uint32_t size : bad_sizes<Info>()) {
@@ -128,7 +128,7 @@ TEST_CASE("errors: every function refuses NULL, and infos whose size is not set"
     std::int64_t n_needed = -7;
     const halyard_frequencies *const f = s.frequencies.get();
     const halyard_plan *const p = plan.get();
-    for (int round = 0; round < 2; round++) {  // the second one looks at what the first one left
+    for (int round = 0; round < 2; round++) {  // the second round sees what the first one left
         auto *const to_f = untouched<halyard_frequencies>();
         refuse_nulls(halyard_create_frequencies_from_base, {"", "", "out"}, 100.0, std::int64_t{4}, to_f);
         refuse_nulls(halyard_create_frequencies_from_list, {"inv_freq", "", "", "out"}, list, std::int64_t{1}, 1.0,

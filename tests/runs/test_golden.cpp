@@ -12,25 +12,25 @@ namespace {
 using nlohmann::json;
 using Pair = oracle::Pair<long double>;
 
-/// The bound that halyard.h promises.
-auto promised(std::int32_t dtype, long double attention_factor) {
+/// A bound function: the error bound that halyard.h promises.
+auto promised_bound_of(std::int32_t dtype, long double attention_factor) {
     return [=](Pair x, const ExactCosSin &, long double exact) {
         return oracle::promised_bound(dtype, x, attention_factor, exact);
     };
 }
 
-/// The bound of a kernel whose cos and sin are given.
-auto of_kernel(std::int32_t dtype) {
+/// A bound function: the error bound of a kernel that is given exact cos and sin.
+auto kernel_bound_of(std::int32_t dtype) {
     return [=](Pair x, const ExactCosSin &at, long double exact) {
         return oracle::kernel_bound(dtype, std::fabs(x.x0 * at.cos) + std::fabs(x.x1 * at.sin), exact);
     };
 }
 
-/// Rotates x on every target, in place where that is possible and out of place, and compares with exact_at and bound as
-/// count_wrong has them.
+/// Rotates x on every target, in place (if possible) and out of place, and checks the results. See count_wrong for
+/// exact_at and bound.
 template <typename ExactAt, typename Bound>
-void check_all_ways(Rotation rotation, const halyard::angle_source &angles, const Elements &x, const ExactAt &exact_at,
-                    const Bound &bound) {
+void check_in_and_out_of_place(Rotation rotation, const halyard::angle_source &angles, const Elements &x,
+                               const ExactAt &exact_at, const Bound &bound) {
     for (const char *target : targets_here()) {
         rotation.target = target;
         for (const bool in_place : {false, true}) {
@@ -42,8 +42,8 @@ void check_all_ways(Rotation rotation, const halyard::angle_source &angles, cons
     }
 }
 
-/// The same with angles of an inv_freq and positions, whose rows are given by token. Of the golden y, which is exact
-/// and rounded once, a bound is given.
+/// The same with angles made from inv_freq and positions, as rows by token. Also checks the golden y, which is the
+/// exact result rounded once, against the oracle, within of_golden.
 template <typename Bound>
 void check_case(const Rotation &rotation, const halyard::frequencies &frequencies,
                 const std::vector<long double> &inv_freq, const std::vector<std::int64_t> &positions, const Elements &x,
@@ -58,7 +58,7 @@ void check_case(const Rotation &rotation, const halyard::frequencies &frequencie
     const auto rows = table_rows_at(frequencies, positions);
     const auto source =
         halyard::angle_source::given_by_token(rows.data(), std::ssize(positions), rotation.rotary_dim, true);
-    check_all_ways(rotation, source, x, angle, promised(rotation.dtype, factor));
+    check_in_and_out_of_place(rotation, source, x, angle, promised_bound_of(rotation.dtype, factor));
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ TEST_CASE("golden apply", "[golden]") {
         rotation.dtype = storage.dtype;
         const Elements x = golden::read_elements(section, entry.at(std::string("x_") + storage.name), storage.dtype);
         const Elements y = golden::read_elements(section, entry.at(std::string("y_") + storage.name), storage.dtype);
-        // The library has attention_factor with listed frequencies only; a list is rounded to double.
+        // The library takes attention_factor only with a list of frequencies, which are doubles.
         const double base = entry.at("base"), factor = entry.at("attention_factor");
         std::vector<long double> inv_freq = oracle::inv_freq_of(base, rotation.rotary_dim);
         auto frequencies = halyard::frequencies::from_base(base, rotation.rotary_dim);
@@ -82,8 +82,8 @@ TEST_CASE("golden apply", "[golden]") {
             inv_freq.assign(list.begin(), list.end());
             frequencies = make_frequencies(list, factor);
         }
-        // The golden y differs from this oracle by its rounding, and also by the last bit of long double in
-        // theta < 2^21, and by the rounding of the list, each times |x0| + |x1| < 2^6.
+        // The golden y may differ from this oracle by three errors: its own rounding; the last bit of long double in
+        // theta < 2^21; and the rounding of the list to double. The last two are times |x0| + |x1| < 2^6.
         const auto of_golden = [&](Pair, const ExactCosSin &, long double value) {
             return oracle::half_ulp(storage.dtype, value) + (factor == 1.0 ? 0x1p-36L : 0x1p-26L);
         };
@@ -102,7 +102,7 @@ TEST_CASE("golden seeds", "[golden]") {
     const auto angle = [&](std::int64_t token, std::int64_t k) {
         return exact_cos_sin(inv_freq[static_cast<std::size_t>(k)], token);
     };
-    for (std::int64_t i = 0; i < 10; i++) {  // the golden x and y are of float64
+    for (std::int64_t i = 0; i < 10; i++) {  // the golden x and y are float64
         const auto at = static_cast<std::size_t>(i / 2 * 4 + rotation.index(rotation.pairing, i % 2, 0));
         const auto beside = static_cast<std::size_t>(i / 2 * 4 + rotation.index(rotation.pairing, i % 2, 1));
         const ExactCosSin turn = angle(i / 2, i % 2);
@@ -112,7 +112,7 @@ TEST_CASE("golden seeds", "[golden]") {
     }
     const auto angles =
         halyard::angle_source::table(halyard::frequencies::from_base(entry.at("base").get<double>(), 4), 0, 5);
-    check_all_ways(rotation, angles, x, angle, promised(HALYARD_F32, 1));
+    check_in_and_out_of_place(rotation, angles, x, angle, promised_bound_of(HALYARD_F32, 1));
 
     const json cos_sin = section.find_case("cos_sin_at_position");
     const auto cos = section.array<double>("cs.cos"), sin = section.array<double>("cs.sin");
@@ -130,7 +130,7 @@ TEST_CASE("golden seeds", "[golden]") {
 TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
     const golden::Section section("hf_apply"), frequencies_section("frequencies");
     for (const json &entry : section.cases()) {
-        // The first evaluation is the one without a length, since all positions are below the original maximum.
+        // The first evaluation has the frequencies for short contexts: all positions are below the original maximum.
         const json evaluation = frequencies_section.find_case(entry.at("frequencies_case")).at("evaluations").at(0);
         const auto list =
             frequencies_section.array<double>(evaluation.at("inv_freq_exact_f64").get<std::string>()).values;
@@ -142,7 +142,7 @@ TEST_CASE("golden hf_apply, exact frequencies", "[golden]") {
                        section.array<std::int64_t>(entry.at("positions")).values,
                        golden::read_elements(section, entry.at(name)),
                        golden::read_elements(section, entry.at(std::string(name) + "_exact")),
-                       promised(HALYARD_F32, factor));
+                       promised_bound_of(HALYARD_F32, factor));
         }
     }
 }
@@ -164,9 +164,9 @@ TEST_CASE("golden hf_apply and mrope, given cos and sin", "[golden]") {
                 const auto at = static_cast<std::size_t>(token * cos.shape[1] + k);
                 return ExactCosSin{cos.values[at], sin.values[at]};
             };
-            // transformers rounds as often as a kernel does.
-            CHECK(count_wrong(rotation, x, theirs, angle, of_kernel(HALYARD_F32)) == 0);
-            check_all_ways(rotation, source, x, angle, of_kernel(HALYARD_F32));
+            // transformers rounds as often as a kernel does, so its result must be within the same bound.
+            CHECK(count_wrong(rotation, x, theirs, angle, kernel_bound_of(HALYARD_F32)) == 0);
+            check_in_and_out_of_place(rotation, source, x, angle, kernel_bound_of(HALYARD_F32));
         }
     }
 }
@@ -186,7 +186,8 @@ TEST_CASE("golden decay: the score of equal vectors by distance", "[golden]") {
     const auto frequencies = halyard::frequencies::from_base(10000, rotation.rotary_dim);
     std::fill_n(reinterpret_cast<float *>(ones.at(0)), ones.count(), 1.0f);
     const Elements y = rotate(rotation, halyard::angle_source::table(frequencies, 0, start + n), &positions, ones);
-    // Each pair has length sqrt(2) and is off by sqrt(2) bounds, and so is the pair that it is multiplied by.
+    // The error of a dot product: each pair has length sqrt(2) and an error of sqrt(2) bounds, as has the pair that it
+    // is multiplied by.
     const long double bound =
         rotation.rotary_dim / 2 * 4 * 1.01L * oracle::promised_bound(HALYARD_F32, {1, 1}, 1, std::sqrt(2.0L));
     for (std::int64_t token = 0; token < n; token++) {

@@ -1,5 +1,5 @@
-// Whether tensors share bytes, and whether a tensor's elements are apart, compared with brute force. Only addresses are
-// compared, and nothing is read from them.
+// Whether two tensors share bytes, and whether a tensor's own elements overlap: compared with brute force over all
+// addresses. No memory is read.
 #include "base/overlap.h"
 #include "checks/rotate.h"
 #include "halyard/halyard.hpp"
@@ -36,7 +36,7 @@ bool really_share(const halyard_tensor &a, const halyard_tensor &b) {
     const std::int64_t bytes_a = oracle::element_bytes(a.dtype), bytes_b = oracle::element_bytes(b.dtype);
     const auto of_a = addresses_of(a), of_b = addresses_of(b);
     return std::any_of(of_b.begin(), of_b.end(), [&](std::int64_t address) {
-        // The first element of a that does not end before this one begins.
+        // The first element of a that ends after this element begins.
         const auto near = std::upper_bound(of_a.begin(), of_a.end(), address - bytes_a);
         return near != of_a.end() && *near < address + bytes_b;
     });
@@ -75,7 +75,7 @@ TEST_CASE("overlap: the checks agree with brute force on small tensors", "[error
         const halyard_tensor a = random_tensor(random, largest_stride), b = random_tensor(random, largest_stride);
         const bool share = really_share(a, b), may_share = may_share_bytes(a, b);
         CAPTURE(i, std::vector(a.strides, a.strides + 4), std::vector(a.shape, a.shape + 4));
-        // The search is exact where the elements are of one size and it runs to the end.
+        // may_share_bytes is exact if both tensors' elements have the same size; else it may only err towards sharing.
         const bool is_exact = oracle::element_bytes(a.dtype) == oracle::element_bytes(b.dtype);
         REQUIRE((may_share == share || (may_share && !is_exact)));
         REQUIRE(may_share_bytes(b, a) == may_share);
@@ -86,7 +86,7 @@ TEST_CASE("overlap: the checks agree with brute force on small tensors", "[error
         n_refused_though_apart += apart && !elements_are_apart(a) ? 1 : 0;
         n_apart += apart ? 1 : 0;
     }
-    // Both answers have to be common, or the comparison above shows nothing.
+    // Both answers must be common, or the comparison above proves nothing.
     CHECK(n_sharing > 2000);
     CHECK(n_disjoint > 2000);
     CHECK(n_apart > 2000);
@@ -102,7 +102,7 @@ TEST_CASE("overlap: strides that are never walked may be of 2^64 bytes", "[error
 
 TEST_CASE("overlap: slices of one buffer are told apart exactly, at the sizes of real models", "[errors]") {
     const std::int64_t sizes[] = {3, 1000, 32, 3}, dim = 128;  // batch, tokens, heads, and slots of q, k and v
-    std::array<int, 4> order = {0, 1, 2, 3};                   // slowest first: engines use every one of them
+    std::array<int, 4> order = {0, 1, 2, 3};                   // slowest dimension first; engines use every order
     do {
         std::int64_t strides[4], stride = dim;
         for (int i = 3; i >= 0; i--) {
@@ -122,7 +122,7 @@ TEST_CASE("overlap: slices of one buffer are told apart exactly, at the sizes of
             const auto whole = view(dtype, slot, 0, 32);
             CHECK(may_share_bytes(whole, view(dtype, other, 0, 32)) == (slot == other));
             CHECK(may_share_bytes(whole, view(dtype, other, 0, 32, 64)) == (slot == other));
-            // Grouped heads: the first few of a slot against the rest.
+            // The first 24 (or 25) heads of a slot against the last 8.
             CHECK_FALSE(may_share_bytes(view(dtype, slot, 0, 24), view(dtype, other, 24, 8)));
             CHECK(may_share_bytes(view(dtype, slot, 0, 25), view(dtype, other, 24, 8)) == (slot == other));
             CHECK(elements_are_apart(whole));
@@ -131,15 +131,16 @@ TEST_CASE("overlap: slices of one buffer are told apart exactly, at the sizes of
 }
 
 TEST_CASE("overlap: strides that defy the search count as sharing, soon", "[errors]") {
-    // Odd, pairwise prime strides in a: even offsets from the start of b are hard to rule out.
+    // The strides of a are odd and coprime, so that it takes a long search to rule out that b's elements meet a's.
     const Strides shape = {1000003, 1000033, 1000037, 1000039};
     const auto a = at_address(nowhere, HALYARD_F16, shape, {15485863, 32452843, 49979687, 67867967});
     const auto b = at_address(nowhere + 1234567, HALYARD_F16, shape, {86028121, 104395301, 122949823, 141650939});
     const auto start = std::chrono::steady_clock::now();
     CHECK(may_share_bytes(a, b));
-    // No element meets another: the search cannot know that all steps are multiples of 16 bytes.
+    // All steps are multiples of 16 bytes and d lies 8 bytes off, so no elements meet, but the search does not use
+    // that.
     const auto c = at_address(nowhere, HALYARD_F16, {99, 99, 99, 99}, {8 * 1009, 8 * 1013, 8 * 1019, 8 * 1021});
     const auto d = at_address(nowhere + 8, HALYARD_F16, {99, 99, 99, 99}, {8 * 1031, 8 * 1033, 8 * 1039, 8 * 1049});
     CHECK(may_share_bytes(c, d));
-    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));  // it takes some microseconds
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));  // usually microseconds
 }

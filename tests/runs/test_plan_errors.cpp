@@ -1,12 +1,11 @@
-// Bad descriptions of plans: each field that can be wrong is made wrong, one at a time. What is right at the limits is
-// accepted.
+// Bad descriptions of plans: each field gets bad values, one at a time. Values at the limits are accepted.
 #include "rotation_run.h"
 
 #include "core/plan.h"
 
 TEST_CASE("errors: plans", "[errors]") {
     RotationRun s;
-    const Table &plans = s.plans;
+    const CallChecker &plans = s.plans;
     auto &desc = s.plan;
     auto &first = s.tensors[0], &second = s.tensors[1];
     const std::string head_dim = text(RotationRun::D);
@@ -27,7 +26,7 @@ TEST_CASE("errors: plans", "[errors]") {
         {HALYARD_ERROR_WINDOW, {"tensors[1]", "5"}, {{second.head_dim, 5}}},
         {HALYARD_ERROR_MISMATCH, {"target", "max"}, {{desc.target, "reference"}, {desc.max_target, "reference"}}},
     });
-    // The window ends where the head ends; and what lies beyond n_tensors is not read.
+    // A rotated window may end where the head ends. Tensors beyond n_tensors are not read.
     plans.accept_each({{{first.rotary_offset, 4}, {second.rotary_offset, 1}},
                        {{desc.rotary_dim, 6}},
                        {{desc.rotary_dim, 6}, {first.head_dim, INT64_MAX}, {first.rotary_offset, INT64_MAX - 6}},
@@ -60,7 +59,7 @@ TEST_CASE("plans: what the frequencies of a config tell need not be stated", "[p
     check(llama, bare, pairing::half, pairing::half, 64);
     check(deepseek, bare, pairing::interleaved, pairing::half, 64);
     check(deepseek, into_half, pairing::interleaved, pairing::half, 64);
-    check(deepseek, stated, pairing::interleaved, pairing::interleaved, 192);  // what is stated holds
+    check(deepseek, stated, pairing::interleaved, pairing::interleaved, 192);  // an explicit pairing beats the model's
 
     const auto refuse = [&](halyard_status status, const Words &words, const halyard_tensor_desc &tensor,
                             std::int64_t rotary_dim) {

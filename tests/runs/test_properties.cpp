@@ -1,4 +1,4 @@
-// What holds for every rotation, whatever the numbers: on every target that this machine can run.
+// Properties of every rotation, on every target that this machine can run.
 #include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -22,8 +22,8 @@ void check_everywhere(Choice choice, std::uint64_t seed) {
 
 }  // namespace
 
-// Whole, in parts, on a pool, bound and bound in parts, on every target: in place or not, from any pairing and layout
-// to any other, by positions and angles of every kind, each by itself or several tensors at once.
+// The run modes are: whole, in parts, on a pool, bound, bound in parts. Random cases cover in place and out of place,
+// any pairing and layout to any other, every kind of positions and angles, one or several tensors.
 TEST_CASE("rotations: every way on every target gives the same bits, within their bound", "[property]") {
     oracle::Random random(Catch::getSeed());
     Levels n_levels = of_kv_path;
@@ -37,7 +37,7 @@ TEST_CASE("rotations: every way on every target gives the same bits, within thei
     }
 }
 
-// Kernels that read words of two serve steps that are even, from head to head and from token to token.
+// Packed kernels read two bf16 elements as one word, which needs even strides from head to head and token to token.
 TEST_CASE("rotations: of bf16, with steps of any parity", "[property]") {
     for (int round = 0; round < 96; round++) {
         Choice choice = Choice::of_rotations();

@@ -1,5 +1,5 @@
-// Bad arguments of runs: everything that can be wrong is made wrong, one thing at a time. Each mistake has its own
-// status and a sentence that names the argument and its value, and nothing is written.
+// Bad arguments of runs, one at a time. Each must give its status and an error message that names the argument and its
+// value, and nothing may be written.
 #include "checks/guarded_memory.h"
 #include "rotation_run.h"
 
@@ -8,9 +8,9 @@
 
 TEST_CASE("errors: runs, every field", "[errors]") {
     RotationRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     s.args.positions = &s.positions;
-    s.refuse_fields({"x[1].strides[2]", "y[1].strides[2]"});  // of one head
+    s.refuse_fields({"x[1].strides[2]", "y[1].strides[2]"});  // of a single head: may be anything
     s.args.executor = &s.executor;
     s.refuse_fields({"x*", "y*", "tensors*"});
     runs.refuse_each(HALYARD_ERROR_SHAPE, {1, 3, INT32_MAX}, {s.args.n_tensors});
@@ -27,7 +27,7 @@ TEST_CASE("errors: runs, every field", "[errors]") {
         {HALYARD_ERROR_SHAPE, {}, {{s.args.executor, nullptr}, {s.args.part, 1}}},
     });
 
-    // Of a tensor whose size is not set nothing else is read: here it would lie beyond the end of memory.
+    // If a tensor's size field is not set, its other fields are not read: here they lie beyond the end of memory.
     const GuardedMemory memory(1);
     auto *const cut = reinterpret_cast<halyard_tensor *>(memory.end() - alignof(halyard_tensor));
     cut->size = 0;
@@ -40,7 +40,7 @@ TEST_CASE("errors: runs, every field", "[errors]") {
 
 TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
     RotationRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     const auto narrow = halyard::angle_source::table(halyard::frequencies::from_base(100.0, 6), 0, 10);
     auto &x = s.x, &y = s.y;
     runs.refuse({
@@ -54,7 +54,7 @@ TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
         {HALYARD_ERROR_SHAPE, {}, {{y[1].shape[2], 2}}},
         {HALYARD_ERROR_SHAPE, {}, {{y[0].shape[1], 0}}},
         {HALYARD_ERROR_SHAPE, {"y[0].shape[2] is 2"}, {{x[0].shape[2], 0}}},
-        // Where all tensors agree, and where they have no heads.
+        // All tensors have the same bad shape, with heads and without.
         {HALYARD_ERROR_SHAPE, {"x[0].shape[0] is -1"}, s.all_shapes(0, -1)},
         {HALYARD_ERROR_SHAPE, {"x[0].shape[1] is -1"}, s.all_shapes(1, -1)},
         {HALYARD_ERROR_SHAPE,
@@ -75,17 +75,17 @@ TEST_CASE("errors: runs, shapes that do not agree", "[errors]") {
 
 TEST_CASE("errors: runs, sizes and strides that leave the address space", "[errors]") {
     RotationRun s;
-    const auto refuse = [&](const std::string &name, const std::string &number, const std::vector<Set> &changes) {
+    const auto refuse = [&](const std::string &name, const std::string &number, const std::vector<Change> &changes) {
         s.runs.refuse(HALYARD_ERROR_OVERFLOW, {name, "address space", number}, changes);
     };
     for (const std::int64_t size : Numbers{INT64_MAX, INT64_MAX / 2, 1LL << 59}) {
         refuse("x[1]", text(size), {{s.x[1].shape[2], size}, {s.y[1].shape[2], size}});
         auto tokens = s.all_shapes(1, size);
-        tokens.insert(tokens.end(), {{s.x[0].strides[1], 0}, {s.x[1].strides[1], 0}});  // only the output is at fault
+        tokens.insert(tokens.end(), {{s.x[0].strides[1], 0}, {s.x[1].strides[1], 0}});  // only y is at fault
         refuse("y[0]", text(size), tokens);
     }
-    // Each dimension would fit, but not their sum: with elements on both sides of data, and above it. By 2^64 it wraps
-    // to nothing.
+    // Each dimension's span fits into the address space, but not their sum: with elements below and above data, and
+    // only above it. The last sum is a multiple of 2^64, so in 64 bits it wraps to 0.
     refuse("x[0]", "", {{s.x[0].strides, Strides{-(1LL << 56), -(1LL << 56), 8, 1}}});
     refuse("x[0]", "", {{s.x[0].strides, Strides{-(1LL << 61), -(1LL << 60), 8, 1}}});
     refuse("x[0]", "", {{s.x[0].data, before_the_end_of_memory(63)}});
@@ -94,7 +94,7 @@ TEST_CASE("errors: runs, sizes and strides that leave the address space", "[erro
 
 TEST_CASE("errors: runs, outputs whose elements could meet", "[errors]") {
     RotationRun s;
-    // Elements of lattices are told apart in test_overlap.cpp, by brute force.
+    // test_overlap.cpp checks overlapping strides by brute force; here only the message.
     const Strides nested = {48, 16, 7, 1};
     const Words words = {"y[0]", "48", "16", "7"};
     s.runs.refuse(HALYARD_ERROR_STRIDE, words, {{s.y[0].strides, nested}});
@@ -105,7 +105,7 @@ TEST_CASE("errors: runs, outputs whose elements could meet", "[errors]") {
 TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     RotationRun s;
     auto &x = s.x, &y = s.y;
-    const auto refuse = [&](const std::string &output, const std::string &other, const std::vector<Set> &changes) {
+    const auto refuse = [&](const std::string &output, const std::string &other, const std::vector<Change> &changes) {
         s.runs.refuse(HALYARD_ERROR_OVERLAP, {output, other}, changes);
     };
     refuse("y[0]", "x[0]", {{y[0].data, static_cast<char *>(x[0].data) + 1}});
@@ -113,7 +113,7 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     refuse("y[1]", "x[0]", {{y[1].data, x[0].data}});
     refuse("y[1]", "y[0]", {{y[1].data, static_cast<float *>(y[0].data) + 95}});
     refuse("y[1]", "y[0]", {{x[1], x[0]}, {y[1], x[0]}, {y[0], x[0]}});  // both in place of the same memory
-    // The refused run leaves its spans on the stack. The next one, of an empty tensor there, must not read them.
+    // The refused run leaves its tensors' spans on the stack. The next run has an empty tensor and must not read them.
     s.runs.accept({{y[1].data, y[0].data}, {x[1].data, y[0].data}, {x[1].shape[2], 0}, {y[1].shape[2], 0}});
     const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
     const auto n_of_y1 = RotationRun::n_batch * RotationRun::n_tokens * RotationRun::D;
@@ -126,9 +126,9 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     s.args.positions = nullptr;
     y[0].data = x[0].data;                                            // in place, but …
     refuse("y[0]", "x[0]", {{y[0].strides, Strides{48, 8, 24, 1}}});  // heads and tokens are transposed
-    refuse("y[0]", "x[0]",                                            // the heads change places
+    refuse("y[0]", "x[0]",                                            // the heads are swapped
            {{y[0].data, static_cast<float *>(x[0].data) + RotationRun::D}, {y[0].strides[2], -RotationRun::D}});
-    refuse("y[0]", "x[0]", {{s.tensors[0].out_pairing, HALYARD_PAIRING_INTERLEAVED}});  // to another pairing
+    refuse("y[0]", "x[0]", {{s.tensors[0].out_pairing, HALYARD_PAIRING_INTERLEAVED}});  // changes the pairing
     refuse("y[0]", "x[0]", {{x[0].strides[1], 0}});                                     // x is one token for all
     for (const Strides &further : {Strides{121, 40, 20, 1}, {120, 44, 20, 1}, {120, 40, 24, 1}, {120, 40, 20, 2}}) {
         refuse("y[0]", "x[0]", {{x[0].strides, Strides{120, 40, 20, 1}}, {y[0].strides, further}});
@@ -156,7 +156,7 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
     const halyard::pool pool(2);
     RotationRun s;
     const auto before = s.arena;
-    std::vector<Set> nowhere;
+    std::vector<Change> nowhere;
     for (halyard_tensor *const tensor : {&s.x[0], &s.x[1], &s.y[0], &s.y[1]}) {
         nowhere.insert(nowhere.end(),
                        {{tensor->data, nullptr}, {tensor->strides, Strides{INT64_MAX, INT64_MIN, 0, 0}}});
@@ -168,9 +168,9 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
         for (const auto &[d, size] : {std::pair(0, batch), {1, tokens}, {2, heads}}) {
             std::ranges::move(s.all_shapes(d, size), std::back_inserter(all));
         }
-        Table::with(all, [&] {
+        CallChecker::with(all, [&] {
             s.runs.accept_each({{}, {{s.args.executor, pool.executor()}}});
-            if (batch == 0 || tokens == 0) {  // positions of no token may lie nowhere, with any strides
+            if (batch == 0 || tokens == 0) {  // without tokens, positions may have any address and strides
                 s.positions.data = nullptr;
                 s.positions.strides[0] = most;
                 s.runs.accept({{s.args.positions, &s.positions},
@@ -181,7 +181,7 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
         });
     }
     CHECK(s.holds(before));
-    Table::with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[0].data, nullptr}, {s.y[0].data, nullptr}},
+    CallChecker::with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[0].data, nullptr}, {s.y[0].data, nullptr}},
                 [&] { s.run(); });
     RotationRun whole;
     whole.run();
@@ -191,15 +191,15 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
 
 TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") {
     RotationRun s;
-    const Table &runs = s.runs;
+    const CallChecker &runs = s.runs;
     const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
     const auto by_token = halyard::angle_source::given_by_token(s.at(3072), 2, RotationRun::rotary_dim);
-    Table::with({{s.args.angles, given.get()}}, [&] {
+    CallChecker::with({{s.args.angles, given.get()}}, [&] {
         runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {});
         runs.accept(s.all_shapes(1, 0));
     });
-    // Of sequences of one token each, positions are not forgotten.
-    Table::with(s.all_shapes(1, 1), [&] {
+    // Consecutive positions of sequences of one token each are used too.
+    CallChecker::with(s.all_shapes(1, 1), [&] {
         const std::int64_t starts[] = {3, 9};
         const auto start = halyard::consecutive_positions(starts, 2);
         runs.refuse(HALYARD_ERROR_MISMATCH, {"positions is NULL, but each of 2 sequences has one token"}, {});
@@ -208,9 +208,9 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
                           {{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
                           {{s.args.positions, &start}}});
     });
-    // The run is refused, but the other policies accept it.
-    const auto refuse = [&](const Words &words, const std::vector<Set> &changes) {
-        Table::with(changes, [&] {
+    // HALYARD_BAD_POSITION_ERROR refuses the run; the other policies accept it.
+    const auto refuse = [&](const Words &words, const std::vector<Change> &changes) {
+        CallChecker::with(changes, [&] {
             runs.refuse(HALYARD_ERROR_POSITION, words, {});
             runs.accept_each({{{s.args.bad_position, HALYARD_BAD_POSITION_CLAMP}},
                               {{s.args.bad_position, HALYARD_BAD_POSITION_IDENTITY}}});
@@ -254,7 +254,7 @@ TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
     refuse("args.n_tensors is 5, but the plan's is 2", {s.x, 5}, {s.y, 5});
     refuse("x has 0 tensors, y 0", {s.x, std::size_t{0}}, {s.y, std::size_t{0}});
 
-    // Options keep what they are told: the descriptions were temporary.
+    // run_options keeps copies: the descriptions passed to it were temporaries.
     const std::int64_t numbers[] = {9, 8, 7, 6, 5, 4};
     halyard::run_options options;
     options.at(halyard::positions(numbers, {RotationRun::n_batch, RotationRun::n_tokens}));
@@ -263,6 +263,6 @@ TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
     s.arena = before;
     CHECK_FALSE(s.holds(by_options));
     s.positions = halyard::positions(numbers, {RotationRun::n_batch, RotationRun::n_tokens});
-    Table::with({{s.args.positions, &s.positions}}, [&] { s.run(); });
+    CallChecker::with({{s.args.positions, &s.positions}}, [&] { s.run(); });
     CHECK(s.holds(by_options));
 }

@@ -1,4 +1,5 @@
-// Threads: pools, the executor hook and its mistakes, sharing, fork. Any number of threads gives the same bits.
+// Threads: pools, callers' executors (also wrong ones), shared objects, fork. Any number of threads gives the same
+// bits.
 #include "checks/rotate.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -27,18 +28,17 @@
 
 namespace {
 
-/// Heads of which half is rotated, by default so many that they are worth 16 threads, and what one thread makes of
-/// them.
-struct Work {
+/// A rotation of half of each head, by default large enough for 16 threads, and its result on one thread.
+struct Workload {
     Rotation rotation = {.rotary_dim = 64, .head_dim = 128, .offset = 3};
     halyard::angle_source angles;
     halyard::plan plan = rotation.plan();
     oracle::Random random{7};
-    Elements x, alone;
+    Elements x, expected;
 
-    explicit Work(std::int64_t n_batch = 2, std::int64_t n_tokens = 150, std::int64_t n_heads = 64)
+    explicit Workload(std::int64_t n_batch = 2, std::int64_t n_tokens = 150, std::int64_t n_heads = 64)
         : angles(halyard::angle_source::table(halyard::frequencies::from_base(10000.0, 64), 0, n_tokens + 1)),
-          x(Elements::random(HALYARD_F32, {n_batch, n_tokens, n_heads, 128}, random)), alone(rotate({})) {}
+          x(Elements::random(HALYARD_F32, {n_batch, n_tokens, n_heads, 128}, random)), expected(rotate({})) {}
 
     Elements rotate(const halyard::run_options &options, bool in_place = true) const {
         Elements y = x, input = x;
@@ -48,17 +48,17 @@ struct Work {
         halyard::run(plan, angles, in_place ? y.tensor() : input.tensor(), y.tensor(), options);
         return y;
     }
-    /// Whether a run with an executor gives the same bits, in place and not.
+    /// Whether a run with an executor gives the expected bits, in place and out of place.
     bool is_right(const halyard_executor *executor = nullptr) const {
         halyard::run_options options;
         options.executor = executor;
-        return rotate(options) == alone && rotate(options, false) == alone;
+        return rotate(options) == expected && rotate(options, false) == expected;
     }
 };
 
-/// Work is slow to make and read only: one for all tests.
-const Work &work() {
-    static const Work shared;
+/// The default workload, which all tests share because it is slow to make.
+const Workload &workload() {
+    static const Workload shared;
     return shared;
 }
 
@@ -101,7 +101,7 @@ void on_threads(std::int64_t n, Function function) {
     }
 }
 
-/// Long enough for every thread of a pool to sleep.
+/// Waits so long that every idle thread of a pool sleeps.
 void let_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 }  // namespace
@@ -110,7 +110,7 @@ void let_sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 TEST_CASE("pools: of 1 to 16 threads, made and destroyed, awake and asleep, for one caller or several at once",
           "[threads]") {
-    const Work small(1, 64, 64), few(1, 2, 1024);  // few tokens are shared by heads too
+    const Workload small(1, 64, 64), few(1, 2, 1024);  // few tokens: heads are split among threads too
     std::atomic<int> n_wrong{0};
     for (int i = 0; i < 64; i++) {
         const halyard::pool unused(1 + i % 16), pool(1 + i % 16);
@@ -164,7 +164,7 @@ TEST_CASE("pools: their executor runs each task once, as many at once as there a
 
 namespace {
 
-/// Calls f in a child process, which has to end by itself within ten seconds.
+/// Calls f in a forked child. Returns whether the child exits with success within ten seconds.
 template <typename Function>
 bool succeeds_in_child(Function f) {
     const pid_t child = fork();
@@ -182,34 +182,34 @@ bool succeeds_in_child(Function f) {
 
 TEST_CASE("pools: after fork(), the child works on its own thread", "[threads]") {
     auto pool = std::make_unique<halyard::pool>(4);
-    REQUIRE(work().is_right(pool->executor()));
+    REQUIRE(workload().is_right(pool->executor()));
     if (GENERATE(false, true)) {
         let_sleep();
     }
-    CHECK(succeeds_in_child([&] { return work().is_right(pool->executor()); }));
+    CHECK(succeeds_in_child([&] { return workload().is_right(pool->executor()); }));
     CHECK(succeeds_in_child([&] {
         pool.reset();
         return true;
     }));
-// QEMU 7.2 and ThreadSanitizer themselves fail where a forked child starts threads.
+// QEMU 7.2 and ThreadSanitizer cannot run a forked child that starts threads.
 #if !defined(HALYARD_EMULATED) && !defined(__SANITIZE_THREAD__)
     CHECK(succeeds_in_child([&] {
         const halyard::pool own(3);
-        return work().is_right(own.executor()) && work().is_right(pool->executor());
+        return workload().is_right(own.executor()) && workload().is_right(pool->executor());
     }));
 #endif
-    // The parent goes on as before.
-    CHECK(work().is_right(pool->executor()));
+    // The parent's pool still works.
+    CHECK(workload().is_right(pool->executor()));
 }
 
 TEST_CASE("pools: signals in the middle of runs change nothing", "[threads]") {
     static std::atomic<int> n_signals{0};
     struct sigaction interrupt = {}, usual = {};
-    interrupt.sa_handler = [](int) { n_signals++; };  // without SA_RESTART: whatever waits is woken
+    interrupt.sa_handler = [](int) { n_signals++; };  // without SA_RESTART: signals interrupt waits
     REQUIRE(sigaction(SIGALRM, &interrupt, &usual) == 0);
     const halyard::pool pool(4);
     const itimerval often = {{0, 200}, {0, 200}}, never = {};
-    const Work &what = work();
+    const Workload &what = workload();
     REQUIRE(setitimer(ITIMER_REAL, &often, nullptr) == 0);
     int n_wrong = 0;
     for (int i = 0; i < 20; i++) {
@@ -230,7 +230,7 @@ TEST_CASE("executors: they are called from the size on that the header states, w
     const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
     const halyard::angle_source angles(frequencies);
     for (const halyard::dtype dtype : {halyard::dtype::f32, halyard::dtype::f16, halyard::dtype::bf16}) {
-        // Columns beside the window don't count.
+        // The threshold for threads does not count unrotated columns.
         const halyard::plan plan(
             halyard::plan_desc(frequencies, {halyard::describe_tensor(dtype, 96, halyard::pairing::half)}));
         const std::int64_t tokens_a_task =
@@ -251,7 +251,7 @@ TEST_CASE("executors: they are called from the size on that the header states, w
 }
 
 TEST_CASE("executors: any order and any threads give the same bits", "[threads]") {
-    const auto check = [](const Work &what, const Function &function, std::int32_t n_threads, std::int64_t least) {
+    const auto check = [](const Workload &what, const Function &function, std::int32_t n_threads, std::int64_t least) {
         Hook hook(function, n_threads);
         CHECK(what.is_right(&hook.executor));
         CHECK((hook.n_tasks_seen > least && hook.n_tasks_seen <= n_threads));
@@ -264,10 +264,10 @@ TEST_CASE("executors: any order and any threads give the same bits", "[threads]"
         return 0;
     };
     for (const Function &function : {Function(run_tasks), Function(backwards), Function(each_on_its_own)}) {
-        check(work(), function, 16, 1);
+        check(workload(), function, 16, 1);
     }
-    check(Work(1, 2048, 16), run_tasks, 1024, 16);  // as many threads as there may be
-    check(Work(1, 1, 4096), run_tasks, 1024, 1);
+    check(Workload(1, 2048, 16), run_tasks, 1024, 16);  // the maximum number of threads
+    check(Workload(1, 1, 4096), run_tasks, 1024, 1);
 }
 
 TEST_CASE("executors: positions that change after the check count as 0 where they are bad", "[threads]") {
@@ -283,10 +283,10 @@ TEST_CASE("executors: positions that change after the check count as 0 where the
     });
     halyard::run_options options;
     options.at(halyard::positions(numbers.data(), {1, std::ssize(numbers)})).executor = &hook.executor;
-    const auto changed = work().rotate(options);
+    const auto changed = workload().rotate(options);
     change(0, 0);
     options.executor = nullptr;
-    CHECK(changed == work().rotate(options));
+    CHECK(changed == workload().rotate(options));
 }
 
 TEST_CASE("executors: mistakes are errors", "[threads]") {
@@ -297,10 +297,10 @@ TEST_CASE("executors: mistakes are errors", "[threads]") {
                    std::string(error.what()).find("executor.parallel_for " + words) != std::string::npos;
         };
         CAPTURE(what, words);
-        CHECK_THROWS_MATCHES(work().is_right(&hook.executor), halyard::error,
+        CHECK_THROWS_MATCHES(workload().is_right(&hook.executor), halyard::error,
                              Catch::Matchers::Predicate<halyard::error>(says, "says so"));
     };
-    /// Runs all tasks, or all but the last ones, and then something else.
+    /// Runs all tasks but the last n_left_out, then task `other`, which no correct executor does.
     const auto after = [](std::int64_t n_left_out, std::int64_t other) {
         return [=](std::int64_t n, const Task &task) {
             run_tasks(n - n_left_out, task);
@@ -326,14 +326,14 @@ TEST_CASE("executors: mistakes are errors", "[threads]") {
         check("runs one in place of another", "ran 15 of 16 tasks", after(1, beyond));
     }
     const Hook hook;
-    CHECK(work().is_right(&hook.executor));  // the next run is fine
+    CHECK(workload().is_right(&hook.executor));  // the next run is not affected
 }
 
 // ---- Sharing -------------------------------------------------------------------------------------------------------
 
 TEST_CASE("sharing: a plan, a table and a bound run serve 16 threads, while others are made, forced and refused",
           "[threads][bound]") {
-    const Work small(1, 24, 4);
+    const Workload small(1, 24, 4);
     Elements example = small.x;
     const std::int32_t start = 0;
     halyard::run_options options;
@@ -345,7 +345,7 @@ TEST_CASE("sharing: a plan, a table and a bound run serve 16 threads, while othe
     on_threads(16, [&](std::int64_t t) {
         for (int i = 0; i < 20; i++) {
             Elements mine = small.x;
-            const std::int32_t at = i % 2;  // each call brings its own address and position
+            const std::int32_t at = i % 2;  // each call has its own address and position
             bound({mine.at(0)}, {mine.at(0)}, &at);
             halyard::run_options how;
             expect(mine == small.rotate(how.at(halyard::consecutive_positions(&at, 1))));
@@ -363,7 +363,7 @@ TEST_CASE("sharing: a plan, a table and a bound run serve 16 threads, while othe
             const auto frequencies = halyard::frequencies::from_base(10000.0, 64);
             expect(halyard::angle_source::table(frequencies, 0, 65).info().n_rows == 65);
         }
-        const Work own(1, 8, 2);
+        const Workload own(1, 8, 2);
         expect(own.is_right());
     });
     CHECK(n_wrong == 0);

@@ -45,17 +45,17 @@ struct Files : ToolFolder {
 const std::string rotate = "rotate x.npy -o y.npy ";
 
 /// What begins a command, what ends it, in parts by | or by spaces, and words that are said.
-struct Bad {
+struct BadCommand {
     std::string begin, ends, words = "";
     char between = '|';
 };
 
 /// An option, and values of it.
-Bad values(const std::string &option, const std::string &all, const std::string &words = "") {
+BadCommand values(const std::string &option, const std::string &all, const std::string &words = "") {
     return {rotate + option + " ", all, words, ' '};
 }
 
-void fail_all(int status, const std::vector<Bad> &rows) {
+void fail_all(int status, const std::vector<BadCommand> &rows) {
     const Files dir;
     for (const auto &[begin, ends, words, between] : rows) {
         std::istringstream stream(ends + between);
