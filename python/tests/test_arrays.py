@@ -1,4 +1,4 @@
-"""Arrays of several libraries, in and out, without a copy."""
+"""Arrays of several libraries as inputs and outputs, without copies."""
 
 import doctest
 
@@ -12,7 +12,7 @@ DIM = 64
 
 
 class OnlyDlpack:
-    """An array of which nothing is known but DLPack; versioned or from before versions."""
+    """An array that has nothing but __dlpack__, with DLPack's versions or without."""
 
     def __init__(self, array, versioned=True):
         self.array, self.versioned = array, versioned
@@ -43,7 +43,7 @@ def test_any_dlpack(rng, angles, versioned):
 @pytest.mark.parametrize("library", ["torch", "jax"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_torch_and_jax(rng, angles, library, dtype):
-    """New arrays are PyTorch's for its own tensors, and NumPy's for JAX's."""
+    """New outputs are PyTorch tensors for PyTorch inputs, and NumPy arrays for JAX inputs."""
     source = pytest.importorskip("torch" if library == "torch" else "jax.numpy")
     x = source.asarray(rng.standard_normal((2, 3, 4, DIM)), dtype=getattr(source, dtype))
     kind = type(x) if library == "torch" else np.ndarray

@@ -1,5 +1,5 @@
-"""Tensors on a CUDA device, which is the emulated one of the host build (checks/cuda/driver.h): that work is enqueued
-on the stream of the arrays' library, and waits for nothing; that results are the CPU's; and what is refused."""
+"""Tensors on the emulated CUDA device of the host build (checks/cuda/driver.h): rotate enqueues its work on the stream
+of the arrays' library without waiting, gives the bits of the CPU, and refuses mixed devices."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ from halyard import AngleSource, Norm, Tensor
 
 DRIVER = pathlib.Path(__file__).parents[2] / "build" / "host" / "emulated_cuda"
 DIM = 64
-STREAM = ctypes.c_void_p()  # the one that arrays' library works on; made with the device
+STREAM = ctypes.c_void_p()  # the current stream of the arrays' library; Device creates it
 pointer, number = ctypes.c_void_p, ctypes.c_int32
 
 
@@ -47,13 +47,14 @@ class ExchangeApi(ctypes.Structure):
                 ("to_tensor", type(to_tensor)), ("current_stream", type(current_stream))]
 
 
-NAME, API = b"dlpack_exchange_api", ExchangeApi(1, 2, (pointer * 4)(), to_tensor, current_stream)  # a capsule has both
+# Kept in variables, because the capsule points to both.
+NAME, API = b"dlpack_exchange_api", ExchangeApi(1, 2, (pointer * 4)(), to_tensor, current_stream)
 make_capsule = ctypes.pythonapi.PyCapsule_New
 make_capsule.restype, make_capsule.argtypes = ctypes.py_object, (pointer, ctypes.c_char_p, pointer)
 
 
 class OnDevice:
-    """An array in a device's memory, as a library with DLPack's C functions has it."""
+    """An array in device memory, of a library that has DLPack's C functions."""
 
     __dlpack_c_exchange_api__ = make_capsule(ctypes.addressof(API), NAME, None)
 
@@ -62,7 +63,7 @@ class OnDevice:
 
 
 def test_one_place_for_all(angles):
-    """Whatever the build: nothing is read, and no driver asked."""
+    """Arrays on different devices are refused, in builds with and without CUDA, without a driver."""
     far, near = OnDevice((3, 2, DIM)), np.ones((3, 2, DIM), np.float32)
     out = near.copy()
     for stages, more, name in ((dict(out=far), {}, "out of q"), ({}, dict(k=Tensor(far, out=far)), "k"),
@@ -82,7 +83,7 @@ def test_one_place_for_all(angles):
 
 @pytest.mark.skipif(not halyard._core.has_cuda, reason="the package was built without the GPU's part")
 def test_on_a_device():
-    """In a process of its own, which loads the driver by its name."""
+    """Runs this file as a program, in a new process whose LD_LIBRARY_PATH has the emulated driver."""
     if not (DRIVER / "libcuda.so.1").exists():
         pytest.skip(f"there is no {DRIVER}/libcuda.so.1, which the host build's target halyard_emulated_cuda makes")
     done = subprocess.run([sys.executable, __file__], text=True, capture_output=True, timeout=500, check=False,
@@ -91,7 +92,7 @@ def test_on_a_device():
 
 
 class Device:
-    """The driver, with a context and a stream, and memory of it."""
+    """The CUDA driver with a context and a stream; copies arrays to and from the device."""
 
     def __init__(self):
         self.driver, context = ctypes.CDLL("libcuda.so.1"), pointer()
@@ -105,24 +106,25 @@ class Device:
         assert status == 0, f"{name} returns {status}"
 
     def put(self, values):
-        """A copy of an array on the device."""
+        """Returns a copy of an array on the device. `before` of the copy has the values."""
         address = ctypes.c_ulonglong()
         self.call("cuMemAlloc_v2", ctypes.byref(address), values.nbytes)
         self.call("cuMemcpyHtoD_v2", address, values.ctypes.data_as(pointer), ctypes.c_size_t(values.nbytes))
-        self.call("cuStreamSynchronize", None)  # the copy may be on its way yet, and STREAM does not wait for it
+        self.call("cuStreamSynchronize", None)  # waits for the copy, because STREAM does not
         array = OnDevice(values.shape, values.dtype, address=address.value)
         array.before = values.copy()
         return array
 
     def read(self, array):
-        """What is there now. This waits for the default stream, and not for STREAM."""
+        """The values of an array now. Waits for the default stream, but not for STREAM."""
         values = np.empty(array.shape, array.dtype)
         self.call("cuMemcpyDtoH_v2", values.ctypes.data_as(pointer), ctypes.c_ulonglong(array.address),
                   ctypes.c_size_t(values.nbytes))
         return values
 
     def get(self, *arrays):
-        """What becomes of arrays that work on STREAM is to change, and nothing before, for that waits."""
+        """Checks that the work on STREAM has not changed the arrays yet, waits for it, and returns their new values.
+        (The emulated driver runs enqueued work only when a program waits for it.)"""
         assert all(self.read(array).tobytes() == array.before.tobytes() for array in arrays)
         self.call("cuStreamSynchronize", STREAM)
         return [self.read(array) for array in arrays]
@@ -141,7 +143,7 @@ def check_refusals(device, source, q):
 
 
 def check_pytorch(device, source, q):
-    """What is asked of PyTorch for its tensors: to work on q's device, and for a first position that lies there."""
+    """For PyTorch tensors, halyard.rotate makes q's device current, and puts an int position into an array on it."""
     try:
         import torch
     except ImportError:
@@ -152,8 +154,8 @@ def check_pytorch(device, source, q):
         halyard.rotate(q, angles=source, positions=7, in_place=True)
     on_device.assert_called_once_with(0)
     full.assert_called_once_with((1, 1), 7, dtype=torch.int64, device=0)
-    (turned,) = device.get(q)
-    assert turned.tobytes() == halyard.rotate(q.before, angles=source, positions=7).tobytes()
+    (rotated,) = device.get(q)
+    assert rotated.tobytes() == halyard.rotate(q.before, angles=source, positions=7).tobytes()
 
 
 def check_results(device, source, rng):
@@ -161,7 +163,7 @@ def check_results(device, source, rng):
         return rng.standard_normal(shape).astype(dtype)
 
     def compare(tensors, caches=3 * [None], weights=3 * [None], *, in_place=False, on_both={}, **more):
-        """Results of the device and of the CPU; on_both are arguments that are arrays."""
+        """The device gives the bytes of the CPU. on_both: arguments that are arrays, which are copied to each."""
         def rotate(place):
             told, made = [], []
             for x, cache, weight in zip(tensors, caches, weights):
@@ -186,7 +188,7 @@ def check_results(device, source, rng):
         compare([q], on_both=given, pairing="interleaved", inverse=True)
         stored = dict(given, slots=rng.permutation(16)[:9].astype(np.int32))
         stored["slots"][4] = -1
-        weights = [rng.standard_normal(DIM).astype(dtype) for _ in range(2)]  # of what a device has a kernel for
+        weights = [rng.standard_normal(DIM).astype(dtype) for _ in range(2)]  # GPUs have kernels for this dtype
         compare([q, k], weights=weights, on_both=given)
         compare([q, k, v], [None, cache, cache], on_both=stored, duplicate_slots="last")
         compare([q, k], [None, cache], weights, on_both=stored, duplicate_slots="last")

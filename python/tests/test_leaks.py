@@ -1,4 +1,4 @@
-"""References and memory stay where they were after many calls, good and bad."""
+"""Many calls, good and bad, leak neither references nor memory."""
 
 import gc
 import pathlib
@@ -24,8 +24,8 @@ def resident():
 
 
 def check_leaks(call, held, n=N, more_blocks=0, more_memory=0):
-    """Of n calls, after as many: what is held has no more references, and little is allocated, in one round of three at
-    least, since threads of other libraries allocate as well."""
+    """After n warm-up calls, three rounds of n calls each must add no references to the objects in `held`, and at least
+    one of the rounds must allocate almost nothing. (One, because threads of other libraries allocate too.)"""
     def run():
         memory, blocks = resident(), sys.getallocatedblocks()
         for _ in range(n):
@@ -71,7 +71,7 @@ def test_nothing_leaks(name):
 
 
 def test_plans_do_not_pile_up():
-    """A stream of shapes that are all different keeps no more than a bound of plans."""
+    """However many shapes a program uses, a source keeps a limited number of plans."""
     angles = AngleSource(Frequencies.from_base(1e4, 2))
     for head_dim in range(2, 6000):
         halyard.rotate(np.zeros((1, 1, head_dim), np.float32), angles=angles, positions=0)
@@ -93,5 +93,5 @@ def test_no_torch_operator_leaks(kind):
 
     call = {"new": lambda: ops.rotate_qk(q, k, how, positions), "in place": lambda: ops.rotate_(q, how, None, 3),
             "refused": refused}[kind]
-    n = N // 30 if kind == "refused" else N  # pytest's own part of it takes long
+    n = N // 30 if kind == "refused" else N  # pytest.raises itself is slow
     check_leaks(torch.no_grad()(call), [SHORT, q, k, positions, how], n, 50, 100_000)

@@ -1,4 +1,4 @@
-"""Angles that are linear in fractional positions: beside given rows, and in all forms."""
+"""AngleSource.linear compared with given rows: strides, dtypes and shapes of its arguments, and refusals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Prepared calls: rotate's bits, whatever is bound, and what they refuse."""
+"""halyard.prepare gives the bits of rotate for every number of tokens, and refuses bad arguments."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def packed(rng):
 @pytest.mark.parametrize("threads", [0, 1, 2])
 @pytest.mark.parametrize("norms", [False, True])
 def test_bits_of_rotate(rng, angles, packed, norms, threads):
-    """Into caches of two layouts, for several numbers of tokens, each more than once."""
+    """Stores k and v in caches of two layouts, for several numbers of tokens, each more than once."""
     norm = halyard.Norm(rng.standard_normal(DIM).astype(np.float32)) if norms else None
     stored = [[np.zeros(caches.shape_of(layout, 2, DIM), np.float32) for layout in ("tiled", "hnd")] for _ in range(2)]
 
@@ -41,12 +41,12 @@ def test_bits_of_rotate(rng, angles, packed, norms, threads):
         q, _, _ = halyard.rotate(*tensors(*split(before), stored[1]), positions=positions, slots=slots, **how)
         assert np.array_equal(out.reshape(q.shape), q) and np.array_equal(x, before)
         assert all(map(np.array_equal, *stored))
-        prepared(x, positions, slots)  # in place: only q is
+        prepared(x, positions, slots)  # without out: q is rotated in place, k and v of packed stay as they are
         assert np.array_equal(split(x)[0], q) and np.array_equal(x[:, HEADS[0] * DIM:], before[:, HEADS[0] * DIM:])
 
 
 def test_forms(angles, packed):
-    """More than are kept, rows with gaps, and fewer tensors."""
+    """More numbers of tokens than bound runs are kept, rows with gaps between them, and fewer tensors."""
     prepared = halyard.prepare(*HEADS, head_dim=DIM, angles=angles)
     for n in (*range(1, 80), *range(1, 80)):
         x, wide = packed(n), packed(2 * n)
@@ -65,7 +65,7 @@ def test_forms(angles, packed):
 def test_what_is_refused(angles, packed):
     prepared = halyard.prepare(*HEADS, head_dim=DIM, angles=angles)
     x = packed(4)
-    prepared(packed(4))  # so that its form is known
+    prepared(packed(4))  # so that a run for this shape is already bound
     for arguments, kind, words in (
             ((x[:, :-1],), halyard.Error, "packed has the shape"), ((x[:, ::2],), halyard.Error, "dense"),
             ((x[0],), halyard.Error, "columns"), ((x, np.arange(3)), halyard.Error, "positions"),

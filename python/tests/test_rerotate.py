@@ -1,4 +1,4 @@
-"""Keys that move: arguments beside rotate's, and what is refused. In caches they move in test_kv_path.py."""
+"""rerotate's arguments compared with rotate, and refusals. test_kv_path.py re-rotates keys in caches."""
 
 import ml_dtypes
 import numpy as np
@@ -13,7 +13,7 @@ DIM, HEADS, TOKENS = 64, 2, 5
 
 
 def test_arguments(angles, keys):
-    """It is one rotation by the distance, of which the pairing is that of turned keys."""
+    """Re-rotation equals one rotation by the difference of positions, in each layout and pairing."""
     moved, given = keys.copy(), dict(angles=angles, from_positions=FROM, positions=TO)
     assert halyard.rerotate(moved, **given) is moved
     np.testing.assert_allclose(moved, halyard.rotate(keys, angles=angles, positions=TO - FROM), atol=2e-6)
@@ -32,7 +32,7 @@ def test_arguments(angles, keys):
 
 
 def test_eight_bits(angles, keys):
-    """Scales are renewed, and bytes are what dtype says."""
+    """Dynamic scales are replaced; uint8 arrays are read as dtype's 8-bit floats."""
     move, scales = dict(angles=angles, from_positions=FROM, positions=TO), np.zeros((TOKENS, HEADS), np.float32)
     scale = halyard.DynamicScale(scales)
     stored = halyard.rotate(Tensor(keys, dtype="int8", scale=scale), angles=angles, positions=FROM)

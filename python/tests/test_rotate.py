@@ -1,4 +1,4 @@
-"""Arguments of rotate: beside the formula, and beside other calls that mean the same. Bounds are for C++'s tests."""
+"""rotate's arguments, compared with the formula and with equivalent calls. The C++ tests check the error bounds."""
 
 import concurrent.futures
 import threading
@@ -16,10 +16,10 @@ INV_FREQ = 1e4 ** (-np.arange(0, DIM, 2) / DIM)
 
 
 def check_formula(y, x, positions):
-    """Of halves, with a position for each token, or for each of its pairs."""
+    """y is x rotated in half pairing. positions: one for each token, or one for each pair of each token."""
     theta = np.reshape(positions, (*x.shape[:-2], 1, -1)) * INV_FREQ
-    turned = (x[..., :DIM // 2] + 1j * x[..., DIM // 2:]) * np.exp(1j * theta)
-    np.testing.assert_allclose(y, np.concatenate([turned.real, turned.imag], -1), atol=2e-6)
+    rotated = (x[..., :DIM // 2] + 1j * x[..., DIM // 2:]) * np.exp(1j * theta)
+    np.testing.assert_allclose(y, np.concatenate([rotated.real, rotated.imag], -1), atol=2e-6)
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_formula(rng, x, kind):
 def test_arguments(x):
     angles = AngleSource(Frequencies.from_base(1e4, DIM), first=-20, n_positions=50)
     y, one = rotate(x, angles=angles, positions=5), x[:, :1]
-    pairs = np.arange(DIM).reshape(2, -1).T.ravel()  # where interleaved pairs are in halves
-    wide, turned = (np.concatenate([x[..., :4], each, x[..., :2]], -1) for each in (x, y))
+    pairs = np.arange(DIM).reshape(2, -1).T.ravel()  # x[..., pairs] has interleaved pairs if x has half pairs
+    wide, wide_y = (np.concatenate([x[..., :4], each, x[..., :2]], -1) for each in (x, y))
     for q, more, expected in (
             (x[..., pairs], dict(pairing="interleaved"), y[..., pairs]),
             (x, dict(out_pairing="interleaved"), y[..., pairs]),
@@ -62,9 +62,9 @@ def test_forms_of_positions(x, angles):
     assert np.array_equal(rotate(x[0], angles=angles), from_zero[0])  # one sequence from its start
     starts = np.array([[77], [9]])
     for part in slice(0, 1), slice(0, 7):  # one token of each sequence, or all
-        turned = rotate(x[:, part], angles=angles, positions=starts)
-        assert np.array_equal(turned[1], expected[1, part])
-        check_formula(turned[0], x[0, part], np.arange(77, 84)[part])
+        y = rotate(x[:, part], angles=angles, positions=starts)
+        assert np.array_equal(y[1], expected[1, part])
+        check_formula(y[0], x[0, part], np.arange(77, 84)[part])
 
 
 def test_axes(rng, x):
@@ -86,7 +86,7 @@ def test_axes(rng, x):
 
 
 def test_given_rows(x):
-    """By position, by token, and by a map of axes, as vLLM's table of M-RoPE."""
+    """Rows by position, rows by token, and rows with an axis map, as in vLLM's table for M-RoPE."""
     x, positions, given = x[0, :4], np.array([3, 0, 2, 2]), AngleSource.given
     theta = np.arange(4)[:, None] * INV_FREQ
     rows = [each.astype(np.float32) for each in (np.cos(theta), np.sin(theta))]
@@ -107,7 +107,7 @@ def test_given_rows(x):
 
 
 def test_where_results_go(rng, angles):
-    """In place and to arrays of any strides, of several tensors, and nothing lies beside them."""
+    """Outputs in place and in arrays of any strides, of one and several tensors; nothing beside them is written."""
     packed = rng.standard_normal((6, 9, DIM)).astype(np.float32)
     before = packed.copy()
     q, k = packed[:, :4], packed[:, 4:6]
@@ -146,7 +146,7 @@ def test_dtypes(rng, angles):
 
 
 def test_many_python_threads(rng, angles):
-    """Threads of Python's share one source, and its plans, and each gets its own result."""
+    """Python threads share one source and its plans, and each gets its own result."""
     xs = [rng.standard_normal((40, 4, DIM + 2 * (i % 5))).astype((np.float32, np.float16)[i % 2]) for i in range(40)]
     expected = [rotate(x, angles=angles, positions=i) for i, x in enumerate(xs)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -156,7 +156,7 @@ def test_many_python_threads(rng, angles):
 
 
 def test_the_interpreter_goes_on_meanwhile(angles):
-    """A call that takes long does not hold the interpreter's lock."""
+    """A long call releases the GIL: the main thread wakes up meanwhile."""
     x = np.ones((8192, 32, DIM), np.float32)
     rotate(x[:2], angles=angles, target="reference")
     how = dict(angles=angles, target="reference", in_place=True)

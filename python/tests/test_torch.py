@@ -1,4 +1,4 @@
-"""torch.ops.halyard: results, gradients, compiled graphs. Results are those of halyard.rotate, to the bit."""
+"""torch.ops.halyard: results with the bits of halyard.rotate, gradients, and compiled graphs."""
 
 import concurrent.futures
 import functools
@@ -14,7 +14,7 @@ from halyard import AngleSource, Frequencies, Tensor
 torch = pytest.importorskip("torch")
 import halyard.torch  # noqa: E402
 
-IS_OLD = not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # as 2.6 is
+IS_OLD = not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")  # before PyTorch 2.10
 DIM, WIDTH = 32, 40
 AT = torch.tensor([[0, 3, 1, 9, 131_071], [5, 6, 7, 8, 9]])
 ops, rotate = torch.ops.halyard, halyard.torch.rotate
@@ -46,13 +46,13 @@ def test_gradients_are_the_inverse(rng, angles, dtype, out_pairing):
         how = dict(zip(("pairing", "out_pairing"), pairings), inverse=made is back)
         told = [Tensor(each.detach(), rotary_offset=2) for each in tensors]
         assert equal(made, halyard.rotate(*told, **there, **how))
-    for before, after, gradient in zip(x, y, gradients) if dtype == torch.float32 else ():  # it is the transpose
+    for before, after, gradient in zip(x, y, gradients) if dtype == torch.float32 else ():  # y . g = x . gradient of x
         one, other = ((a.double() * b.double()).sum() for a, b in ((after, gradient), (before, before.grad)))
         assert abs(one - other) < 1e-4
 
 
 def test_other_gradients(rng, angles):
-    """Of q alone, from a start, heads first; of one output of two; second ones; and Jacobians."""
+    """Gradients of q alone with an int position and "bhsd"; of one of two outputs; second derivatives; Jacobians."""
     q, k = (x.requires_grad_() for x in draw(rng, torch.float32, 3, 3))
     y = rotate(q.transpose(1, 2), angles=angles, positions=7, layout="bhsd")
     y.square().sum().backward()
@@ -88,7 +88,7 @@ class OnDevice(torch.Tensor):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("on_cuda", [False, True])
 def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch):
-    """Tensors of a CUDA device are described at each call, and go to the same place; here the CPU stands for one."""
+    """CUDA tensors take another path, rotate_on_cuda. Here a CPU tensor with is_cuda set stands for a CUDA tensor."""
     monkeypatch.setattr(halyard.torch, "rotate_on_cuda", halyard._core.rotate)
     (q, k), how = draw(rng, dtype, 3, 1), halyard.torch.describe(angles, rotary_offset=2)
     back = halyard.torch.describe(angles, rotary_offset=2, inverse=True)
@@ -108,7 +108,7 @@ def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch
 
 
 def test_keys_of_sources():
-    """One for each, which is the same in every process, so that graphs on disk serve another one."""
+    """Each source has its own key, the same in every process, so that other processes can use graphs on disk."""
     base, listed = Frequencies.from_base, Frequencies.from_list
     config = Frequencies.from_config({"model_type": "llama", "head_dim": 64, "rope_theta": 1e4})
     made = [functools.partial(AngleSource, *given, **more) for *given, more in (
@@ -127,7 +127,7 @@ def test_keys_of_sources():
 
 
 def test_sources_are_let_go():
-    """What was bound for a source goes with it, as soon as something else is bound."""
+    """The prepared calls of a source are freed when the source is."""
     q = torch.ones(1, 1, 8)
     for i in range(5):
         angles = AngleSource(Frequencies.from_base(3.0 + i, 8), "table", first=0, n_positions=10)
@@ -140,18 +140,18 @@ def test_sources_are_let_go():
 
 
 def test_given_rows(rng):
-    """By position, and by token, which have none."""
+    """Rows by position, and rows by token, which take no positions."""
     q, at = torch.from_numpy(rng.standard_normal((5, 2, 8))).float(), torch.tensor([3, 0, 19, 3, 5])
     table = torch.outer(torch.arange(20.0), 10.0 ** -torch.arange(4.0))
     by_position = AngleSource.given(table.cos(), table.sin())
     by_token = AngleSource.given(table[at].cos(), table[at].sin(), by_token=True)
     expected = halyard.rotate(q, angles=by_position, positions=at)
-    for turn in rotate, halyard.rotate:
-        assert equal((turn(q, angles=by_position, positions=at), turn(q, angles=by_token)), (expected, expected))
+    for each in rotate, halyard.rotate:
+        assert equal((each(q, angles=by_position, positions=at), each(q, angles=by_token)), (expected, expected))
 
 
 def test_many_threads(rng, angles):
-    """Each with shapes of its own, so that runs are bound and found at the same time."""
+    """Threads call one operator with many shapes, so that they bind and find runs at the same time."""
     (q,), how = draw(rng, torch.float32, 40), halyard.torch.describe(angles)
     expected = halyard.rotate(q, angles=angles, positions=0)
 
@@ -185,10 +185,10 @@ def dual(f, x, wants_gradient=False, mode=torch.enable_grad):
 
 
 func, compiled = torch.func, functools.partial(torch.compile, backend="eager")
-WAYS = {  # by forward mode, and by torch.func
+DERIVATIVES = {  # by forward mode, and by torch.func
     "dual": dual, "dual, no_grad": lambda f, x: dual(f, x, mode=torch.no_grad),
     "dual, gradient": lambda f, x: dual(f, x, True),
-    "dual, compiled": lambda f, x: (g := compiled(f), g(x), dual(g, x)),  # a graph from before there was a tangent
+    "dual, compiled": lambda f, x: (g := compiled(f), g(x), dual(g, x)),  # the graph was compiled without a tangent
     "jvp": lambda f, x: func.jvp(f, (x,), (x,)), "jacfwd": lambda f, x: func.jacfwd(f)(x),
     "linearize": lambda f, x: func.linearize(f, x),
     "jvp, compiled": lambda f, x: compiled(lambda y: func.jvp(f, (y,), (x,))[1])(x),
@@ -200,11 +200,11 @@ WAYS = {  # by forward mode, and by torch.func
 
 
 def test_other_derivatives_are_refused(angles):
-    """In one sentence."""
+    """The error is one line that names the cause."""
     x, at = torch.ones(1, 1, DIM), dict(angles=angles, positions=torch.tensor([1]))
 
     def bare(name, q):
-        """An operator itself, and its last tensor."""
+        """Calls an operator itself, with q as its last tensor. Returns the output for q."""
         given = (y := q.clone(),) if "_qk" not in name else (x.clone(), y := q.clone())
         with torch.set_grad_enabled(y.requires_grad):
             made = getattr(ops, name)(*given, halyard.torch.describe(angles), at["positions"])
@@ -212,16 +212,16 @@ def test_other_derivatives_are_refused(angles):
 
     for f in (lambda q: rotate(q, **at), lambda q: rotate(x, q, **at)[1], lambda q: halyard.rotate(q, **at),
               *(functools.partial(bare, op) for op in ("rotate", "rotate_qk", "rotate_", "rotate_qk_"))):
-        for name, way in WAYS.items():
+        for name, derive in DERIVATIVES.items():
             if "compiled" in name and IS_OLD:
-                continue  # fails within the compiler
-            lines = "(?s)" if "compiled" in name else ""  # where PyTorch puts words of its own around the sentence
+                continue  # the old compiler itself fails
+            lines = "(?s)" if "compiled" in name else ""  # PyTorch's compiler adds lines to the message
             with pytest.raises((halyard.Error, RuntimeError), match=lines + r"\A.*(tangent|gradient|DLPack|out=).*\Z"):
-                pytest.fail(f"{name} gives {way(f, x)}")
-    torch._dynamo.reset()  # else it runs what it gave up to compile, and asks for graphs of what lies within operators
+                pytest.fail(f"{name} gives {derive(f, x)}")
+    torch._dynamo.reset()  # drops its state after failed compilations, which would affect later tests
 
 
-BAD_OPERANDS = [  # of an operator itself, and a part of the sentence
+BAD_OPERANDS = [  # (arguments of an operator, a part of the error message)
     (dict(how="nothing"), "alive"), (dict(how=lambda how: how + "|0"), "describe"),
     (dict(q=lambda q: q[0, 0]), "q has the shape"), (dict(positions=torch.zeros(5)), "positions"),
     (dict(start=2**40), "position"), (dict(k=lambda q: q), "share|overlap")]
@@ -230,7 +230,7 @@ BAD_OPERANDS = [  # of an operator itself, and a part of the sentence
 @torch.no_grad()
 @pytest.mark.parametrize("bad, words", BAD_OPERANDS, ids=range(len(BAD_OPERANDS)))
 def test_bad_operands(rng, angles, bad, words):
-    """Nothing is written."""
+    """An operator raises Error and writes nothing."""
     (q,) = draw(rng, torch.float32, 3)
     given = dict(q=q, how=halyard.torch.describe(angles))
     given |= {name: x(given["how" if name == "how" else "q"]) if callable(x) else x for name, x in bad.items()}
@@ -243,15 +243,15 @@ def test_bad_operands(rng, angles, bad, words):
 
 def test_bad_input(rng, angles):
     (q, k), how = draw(rng, torch.float32, 3, 1), halyard.torch.describe(angles)
-    turn = functools.partial(rotate, angles=angles, positions=0)
+    call_rotate = functools.partial(rotate, angles=angles, positions=0)
     for raised, words, call in (
-            (halyard.Error, "layout", lambda: turn(q, layout="tbhd")),
-            (halyard.Error, "rotary_offset", lambda: turn(q, rotary_offset=WIDTH)),
-            (halyard.Error, "lie on cpu and meta", lambda: turn(q, positions=torch.arange(5, device="meta"))),
-            (Exception, "float64", lambda: torch.compile(turn, fullgraph=True, backend="eager")(q.double())),
+            (halyard.Error, "layout", lambda: call_rotate(q, layout="tbhd")),
+            (halyard.Error, "rotary_offset", lambda: call_rotate(q, rotary_offset=WIDTH)),
+            (halyard.Error, "lie on cpu and meta", lambda: call_rotate(q, positions=torch.arange(5, device="meta"))),
+            (Exception, "float64", lambda: torch.compile(call_rotate, fullgraph=True, backend="eager")(q.double())),
             (halyard.Error, "no_grad", lambda: ops.rotate_(q, how)),
             (halyard.Error, "no_grad", lambda: ops.rotate_qk_(q, k, how)),
-            *((TypeError, "positions is a", functools.partial(turn, q, positions=bad)) for bad in (True, [0, 1])),
+            *((TypeError, "positions is a", functools.partial(call_rotate, q, positions=x)) for x in (True, [0, 1])),
             *((TypeError, "angles", functools.partial(make, angles=None))
               for make in (halyard.torch.describe, functools.partial(rotate, q)))):
         with pytest.raises(raised, match=words):

@@ -1,4 +1,4 @@
-"""The tour's blocks print what the page says."""
+"""The code blocks of tour.md print the output that the page shows."""
 
 import contextlib
 import io

@@ -1,11 +1,12 @@
-"""Random-weight models of each family that halyard.transformers knows, with rotary widths that tell mistakes apart."""
+"""Small random-weight models of each family that halyard.transformers is tested with. Sizes such as head_dim and
+rotary_dim differ, so that confusing them changes results."""
 
 import torch
 import transformers
 
 SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              vocab_size=101, max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-             initializer_range=0.2)  # so large that attention depends on where tokens are
+             initializer_range=0.2)  # weights large enough that attention depends on positions
 MLA = dict(q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
            n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, n_group=1, topk_group=1,
            first_k_dense_replace=1, num_key_value_heads=4)

@@ -2,9 +2,9 @@
 refuses the type by name.
 
 A case is a rotary embedding class of a type, made from the type's default config, and a layer type. The test compares
-Halyard's frequencies for that config with the class's inverse frequencies and attention scaling, and halyard.rotate with
-the model's own function, for random q and k at random positions. Then it removes each field of the config in turn, and
-all fields but sizes: Halyard must read what the class makes of such a config, or name what is missing.
+Halyard's frequencies for that config with the class's inverse frequencies and attention scaling, and halyard.rotate
+with the model's own function, for random q and k at random positions. Then it removes each field of the config in turn,
+and all fields but sizes: Halyard must read what the class makes of such a config, or name what is missing.
 
 `python test_model_types.py` prints the cases as a table. With --write it also renews tests/data/model_types.json, for
 tests that run without transformers.
@@ -180,7 +180,7 @@ class Sinusoids(torch.nn.Module):
 
 
 def embeddings(config):
-    """The rotary embeddings that models of this config use: by name, a class or function that makes one from a config."""
+    """The rotary embeddings of models with this config: by name, a class or function that makes one from a config."""
     if text_config(config) is not None:
         return {}
     name, text = modeling_module(config)

@@ -1,4 +1,4 @@
-"""Patched models beside stock ones: logits, tokens, gradients, graphs; and what is refused."""
+"""Patched models give the logits, tokens, gradients and compiled graphs of stock ones; other models are refused."""
 
 import copy
 import sys
@@ -18,8 +18,8 @@ N_BATCH, N_TOKENS = 2, 12
 
 
 def bound(model, logits):
-    """A turned pair is off by 2 eps here and by some 3 eps there, and so are the sums that it goes into, in each
-    layer."""
+    """The largest allowed difference of logits. A rotated pair is wrong by 2 eps in Halyard and by about 3 eps in stock;
+    such errors add up over the layers."""
     n_layers = sum(name.endswith(("self_attn", ".attention")) for name, _ in model.named_modules())
     return 16 * max(n_layers, 2) * EPS * logits.abs().max()
 
@@ -35,7 +35,7 @@ def ids():
 
 
 def positions_for(name):
-    """Of models with axes, time, height and width that differ; else some that begin anywhere."""
+    """Positions for a model: different ones on each axis for models of images, else two sequences with any start."""
     if name.endswith("_vl"):
         return torch.randint(0, 300, (3, N_BATCH, N_TOKENS), generator=torch.Generator().manual_seed(4))
     return torch.arange(N_TOKENS) + torch.tensor([[0], [0]] if name in small_models.CHANGING else [[7], [300]])
@@ -53,13 +53,14 @@ def test_logits(named, ids, reference):
     assert torch.equal(model(ids, position_ids=positions).logits, stock)
     assert (model(ids).logits - implied).abs().max() <= bound(model, implied)
     elsewhere = model(ids, position_ids=3 * positions).logits
-    assert (stock - elsewhere).abs().max() > 1000 * bound(model, stock)  # else nothing would be noticed
-    # At position 300 stock angles are off by 300 * 2**-24 and more.
+    assert (stock - elsewhere).abs().max() > 1000 * bound(model, stock)  # logits do depend on positions
+    # At position 300 stock angles are wrong by 300 * 2**-24 and more.
     assert 0 < (stock - patched).abs().max() <= bound(model, stock) * (1 if reference == "hf_f32" else 30)
 
 
 def test_training_step(named, ids):
-    """Turned pairs are off by up to 5 eps from each other; what a model makes of such errors, others of it show."""
+    """Rotated pairs of stock and patched models differ by up to 5 eps. A stock model whose weights differ by 4 eps shows
+    how far such errors change the gradients."""
     def gradients(model):
         model(ids, labels=ids).loss.backward()
         return {key: value.grad for key, value in model.named_parameters() if value.grad is not None}
@@ -81,7 +82,7 @@ def test_training_step(named, ids):
 def test_compiled_in_one_graph(named, ids):
     name, model = named
     if name in small_models.CHANGING:
-        pytest.skip("which frequencies hold depends on the positions, which a graph does not know")
+        pytest.skip("the frequencies depend on the positions, whose values a graph does not know")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         stock = model(ids).logits
@@ -93,7 +94,8 @@ def test_compiled_in_one_graph(named, ids):
 
 @torch.no_grad()
 def test_what_stays_stock(ids):
-    """Other models, copies of one that is not patched any more, and images, which Gemma 4 turns as it turns text."""
+    """Patching a model does not change other models, copies of it that outlive unpatch, or Gemma 4's image encoder, which
+    calls the same function."""
     from transformers.models.gemma4 import modeling_gemma4
     x, cos, sin = torch.randn(2, 5, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
     given = dict(cos=cos, sin=sin, unsqueeze_dim=2)
@@ -112,7 +114,7 @@ def test_what_stays_stock(ids):
 @torch.no_grad()
 @pytest.mark.parametrize("name", small_models.CHANGING)
 def test_frequencies_that_change_with_the_length(name):
-    """Growing and short again, step by step as stock goes."""
+    """Patched models follow stock ones while sequences grow and become short again."""
     stock, patched = small_models.make(name), patch(small_models.make(name), reference="hf_f32")
     for n_tokens in (4, 8, 9, 40, 20, 5, 30):
         ids = torch.arange(n_tokens)[None] + 3
@@ -122,13 +124,14 @@ def test_frequencies_that_change_with_the_length(name):
 
 @torch.no_grad()
 def test_far_positions(ids):
-    """At 131,071 stock float32 angles are off by thousandths; hf_f32 has them, exact has not."""
+    """Near position 131,071 stock float32 angles are wrong by thousandths. "hf_f32" has the same errors, "exact" none."""
     model = small_models.make("llama, linear")
     model.config.max_position_embeddings = 200_000
     near = torch.arange(N_TOKENS)[None]
     stock, same, exact = (each(ids, position_ids=near + 131_060).logits for each in (
         copy.deepcopy(model), patch(copy.deepcopy(model), reference="hf_f32"), patch(model)))
-    at_start = model(ids, position_ids=near).logits  # attention depends on distances alone, so exact angles give this
+    # Attention depends only on differences of positions, so exact angles give the same logits at position 0.
+    at_start = model(ids, position_ids=near).logits
     assert (stock - same).abs().max() <= 4 * bound(model, stock)
     assert (exact - at_start).abs().max() <= 4 * bound(model, stock)
     assert (stock - at_start).abs().max() > 20 * (exact - at_start).abs().max()
@@ -155,14 +158,14 @@ def test_half_precision_padding_and_checkpoints(ids):
 
 # ---- What is refused -------------------------------------------------------------------------------------------------
 
-def refused(model, sentence):
-    with pytest.raises(halyard.Error, match=sentence):
+def refused(model, message):
+    with pytest.raises(halyard.Error, match=message):
         patch(model)
     assert not any("_halyard" in module.__dict__ or "forward" in module.__dict__ for module in model.modules())
 
 
 def test_models_of_no_list(monkeypatch, ids):
-    """What the probe is for: a model that nothing here was made for."""
+    """patch compares behaviour, so it serves a model of an unlisted family (Falcon), and refuses what it cannot check."""
     model = transformers.FalconForCausalLM(transformers.FalconConfig(
         hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=101, initializer_range=0.2)).eval()
     with torch.no_grad():
@@ -198,7 +201,8 @@ def test_models_that_are_not_what_they_say_are_refused(monkeypatch):
 @pytest.mark.parametrize("name", ["llama", "llama, llama3", "llama, dynamic", "qwen3", "gemma3", "llama4", "phi",
                                   "qwen2_vl"])
 def test_models_that_turn_by_other_frequencies_now_are_refused(name):
-    """What a model has rounded to its dtype passes, see test_half_precision_padding_and_checkpoints."""
+    """Other frequencies than the config's are refused. Frequencies that are only rounded to the model's dtype pass: see
+    test_half_precision_padding_and_checkpoints."""
     for change in (lambda x: 4 * x, lambda x: 1.01 * x, lambda x: x ** 1.1, lambda x: x.flip(0),
                    lambda x: x.half() if x.dtype == torch.float32 else x + 0.01):
         for dtype in (torch.float32, torch.bfloat16):
