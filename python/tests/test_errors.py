@@ -1,5 +1,5 @@
-"""Bad input: an exception with a sentence, and nothing is written. What the library itself refuses is for C++'s tests,
-but for a few, whose sentences name Python's arguments."""
+"""Bad input raises an exception with a message, and nothing is written. The C++ tests cover what the library itself
+refuses; here are a few of these errors, whose messages must name Python's arguments."""
 
 import dataclasses
 
@@ -19,8 +19,8 @@ def zeros(*shape, dtype=np.float32):
     return np.zeros(shape, dtype)
 
 
-# What is said of q, which is X if nothing else is, of k and of the call, and a part of the sentence that is raised. q
-# goes to a poisoned array if they say no more.
+# (arguments of rotate and stages of q, a part of the error message). Defaults: q is X; without a cache, out is an array
+# filled with 7, which must stay so.
 BAD = [
     (dict(q=zeros(3, 2, DIM, dtype=np.float64)), "q holds float64"),
     (dict(q=np.full((3, 2, DIM), None)), "q cannot be read"),
@@ -80,7 +80,7 @@ BAD = [
                   dict(n_slots=TILED.n_slots + TILED.block_size), dict(stride_block=2**60))),
     (dict(cache=SHARED, out=X), "out and cache are given"),
 ]
-NO_ARRAYS = [  # which raise TypeError
+NO_ARRAYS = [  # likewise, but these raise TypeError
     (dict(q=None), "q is a NoneType"), (dict(angles=None), "angles"),
     (dict(positions=[0, 1]), "positions is a list"), (dict(positions=True), "positions is a bool"),
     (dict(norm=zeros(DIM)), "norm is a ndarray, not a halyard.Norm"), (dict(norm=1.0), "norm is a float"),

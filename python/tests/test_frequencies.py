@@ -1,4 +1,4 @@
-"""Frequencies and angle sources: what they are made from, what they tell, and what is refused."""
+"""Frequencies and angle sources: making them from all kinds of arguments, their fields, and refusals."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What a Tensor has beside its array: norms, scales, caches and slots; each gets through. Bounds are C++'s."""
+"""Each argument of a Tensor reaches the library: norms, scales, caches and slots. The C++ tests check error bounds."""
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +19,7 @@ def qkv(rng):
 
 
 def test_norms(rng, angles, qkv):
-    q, zero = qkv[0], np.zeros(TOKENS, np.int32)  # where a rotation leaves all as it is
+    q, zero = qkv[0], np.zeros(TOKENS, np.int32)  # position 0 for all tokens, so that the rotation changes nothing
     weight, bias, by_head = (rng.standard_normal(shape).astype(np.float32) for shape in (DIM, DIM, (2 * HEADS, DIM)))
     short, short_weight = q.astype(ml_dtypes.bfloat16), weight.astype(ml_dtypes.bfloat16)
     window, centred = q.copy(), q - q.mean(-1, keepdims=True)
@@ -45,7 +45,8 @@ def test_norms(rng, angles, qkv):
 
 
 def test_scales_by_position(rng, angles, qkv):
-    """Of tokens and of heads, shared or not, in any strides: one product of float32 behind the rotation."""
+    """Scales for each token or each head, of one or several sequences, with any strides, equal a float32 product after
+    the rotation."""
     x = np.stack([qkv[0], qkv[0] + 1])
     y = rotate(x, angles=angles, positions=7)
     each = rng.standard_normal((2, TOKENS, 2 * HEADS)).astype(np.float32)
@@ -58,7 +59,7 @@ def test_scales_by_position(rng, angles, qkv):
 
 
 def test_hadamard(angles, qkv):
-    """Of some tensors; twice it is nothing, and keys move with it."""
+    """Some tensors of a call are transformed; the transform is its own inverse; transformed keys can be re-rotated."""
     plain = rotate(*qkv, angles=angles)
     q, k, v = rotate(Tensor(qkv[0], hadamard=DIM), qkv[1], Tensor(qkv[2], hadamard=DIM), angles=angles)
     np.testing.assert_allclose(halyard.convert(q, hadamard=DIM), plain[0], atol=1e-5)
@@ -73,12 +74,12 @@ KINDS = {"f32": {}, "bf16": dict(dtype="bf16"), "e4m3": dict(dtype="e4m3"),
 
 
 @pytest.mark.parametrize("kind, layout", [(kind, layout) for kind in KINDS for layout in caches.ORDERS
-                                          if (kind, layout) != ("records", "tiled")])  # tiles cut no record of 68 bytes
+                                          if (kind, layout) != ("records", "tiled")])  # 68 bytes are no whole tiles
 def test_caches(angles, qkv, kind, layout):
-    """What goes to an array is stored by slot, and moves there as in an array; nothing else is written."""
+    """rotate and rerotate give the same bytes in a cache, at each token's slot, as in arrays, and write no others."""
     stages = KINDS[kind]
     wanted = rotate(qkv[0], *(Tensor(x, **stages) for x in qkv[1:]), angles=angles, positions=FROM)
-    between = 0 if layout == "tiled" else 1  # k and v in one array, as some engines have it
+    between = 0 if layout == "tiled" else 1  # the new dimension for k and v, in one array as in some engines
     shape = np.insert(caches.shape_of(layout, HEADS, wanted[1].shape[-1]), between, 2)
     stored = list(np.moveaxis(np.full(shape, 3).astype(wanted[1].dtype), between, 0))
     described = {"hnd": "hnd", "tiled": caches.tiled(HEADS, DIM, n_heads=HEADS, head_dim=DIM)}.get(layout, "nhd")
@@ -97,7 +98,7 @@ def test_caches(angles, qkv, kind, layout):
 
 
 def test_forms_of_slots(angles, rng):
-    """Ranges by their first slots, one slot twice, and what is no slot."""
+    """Slots as first slots of sequences, one slot for two tokens, and numbers that are no slots."""
     x = rng.standard_normal((3, 4, HEADS, DIM)).astype(np.float32)
     starts = np.array([[20], [-1], [3]])
 
@@ -130,7 +131,7 @@ def test_scales(angles, qkv, rng):
 
 
 def test_dynamic_scales(angles, rng):
-    """By token and head, or by slot."""
+    """Dynamic scales of an array, by token and head, and of a cache, by slot and head."""
     def check(stored, scales, y):
         assert np.array_equal(scales, np.abs(y).max(-1) / np.float32(127))
         assert np.abs(stored * scales[..., None] - y).max() <= scales.max()

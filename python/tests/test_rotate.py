@@ -45,7 +45,7 @@ def test_arguments(x):
             (x[..., pairs], dict(pairing="interleaved"), y[..., pairs]),
             (x, dict(out_pairing="interleaved"), y[..., pairs]),
             (x[..., pairs], dict(pairing="interleaved", out_pairing="half"), y),
-            (x, dict(inverse=True, positions=np.arange(-5, -12, -1)), y), (Tensor(wide, rotary_offset=4), {}, turned),
+            (x, dict(inverse=True, positions=np.arange(-5, -12, -1)), y), (Tensor(wide, rotary_offset=4), {}, wide_y),
             (x.swapaxes(1, 2), dict(layout="bhsd"), y.swapaxes(1, 2)),
             (x[0].swapaxes(0, 1), dict(layout="bhsd"), y[0].swapaxes(0, 1)), *((x, dict(threads=n), y) for n in (1, 2)),
             (one, dict(positions=30, bad_position="clamp"), rotate(one, angles=angles, positions=29)),

@@ -18,8 +18,8 @@ N_BATCH, N_TOKENS = 2, 12
 
 
 def bound(model, logits):
-    """The largest allowed difference of logits. A rotated pair is wrong by 2 eps in Halyard and by about 3 eps in stock;
-    such errors add up over the layers."""
+    """The largest allowed difference of logits. A rotated pair is wrong by 2 eps in Halyard and by about 3 eps in
+    stock; such errors add up over the layers."""
     n_layers = sum(name.endswith(("self_attn", ".attention")) for name, _ in model.named_modules())
     return 16 * max(n_layers, 2) * EPS * logits.abs().max()
 
@@ -94,8 +94,8 @@ def test_compiled_in_one_graph(named, ids):
 
 @torch.no_grad()
 def test_what_stays_stock(ids):
-    """Patching a model does not change other models, copies of it that outlive unpatch, or Gemma 4's image encoder, which
-    calls the same function."""
+    """Patching a model does not change other models, copies of it that outlive unpatch, or Gemma 4's image encoder,
+    which calls the same function."""
     from transformers.models.gemma4 import modeling_gemma4
     x, cos, sin = torch.randn(2, 5, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
     given = dict(cos=cos, sin=sin, unsqueeze_dim=2)
@@ -124,7 +124,7 @@ def test_frequencies_that_change_with_the_length(name):
 
 @torch.no_grad()
 def test_far_positions(ids):
-    """Near position 131,071 stock float32 angles are wrong by thousandths. "hf_f32" has the same errors, "exact" none."""
+    """Near position 131,071 stock float32 angles are wrong by thousandths. "hf_f32" repeats that, "exact" does not."""
     model = small_models.make("llama, linear")
     model.config.max_position_embeddings = 200_000
     near = torch.arange(N_TOKENS)[None]
@@ -165,7 +165,7 @@ def refused(model, message):
 
 
 def test_models_of_no_list(monkeypatch, ids):
-    """patch compares behaviour, so it serves a model of an unlisted family (Falcon), and refuses what it cannot check."""
+    """patch compares behaviour, so it serves a model family without special code, Falcon. It refuses other modules."""
     model = transformers.FalconForCausalLM(transformers.FalconConfig(
         hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=101, initializer_range=0.2)).eval()
     with torch.no_grad():

@@ -1,5 +1,5 @@
-"""Records of groups: views, scales apart, moves, bad input. Caches are in test_kv_path.py; which bytes they hold is for
-C++'s tests."""
+"""Records of quantisation groups in arrays: strides, scales outside the records, re-rotation, bad input.
+test_kv_path.py tests records in caches, the C++ tests their bytes."""
 
 import re
 
@@ -16,14 +16,14 @@ MOVE = dict(from_positions=FROM, positions=TO)
 
 
 def test_rotations_go_to_records(angles, keys):
-    """As the floats that they would go to; in any strides, and each tensor to its own."""
-    turned = halyard.rotate(keys, angles=angles, positions=7)
+    """rotate into records equals rotate into floats and then convert; each tensor of a call may have another format."""
+    rotated = halyard.rotate(keys, angles=angles, positions=7)
     records, short, hadamard = halyard.rotate(
         Tensor(keys, groups="ggml_q8_0"), Tensor(keys, dtype="f16"), Tensor(keys, groups="ggml_q4_0", hadamard=64),
         angles=angles, positions=7)
     assert records.shape == (TOKENS, HEADS, 68) and records.dtype == np.uint8
-    assert np.array_equal(records, halyard.convert(turned, groups="ggml_q8_0"))
-    assert np.array_equal(short, turned.astype(np.float16))
+    assert np.array_equal(records, halyard.convert(rotated, groups="ggml_q8_0"))
+    assert np.array_equal(short, rotated.astype(np.float16))
     assert np.array_equal(hadamard, halyard.convert(halyard.convert(keys, hadamard=64), groups="ggml_q4_0"))
     wide = np.zeros((HEADS, TOKENS, 80), np.uint8)
     out = wide.swapaxes(0, 1)[..., 7:75]
@@ -50,7 +50,8 @@ def test_back_to_floats(keys):
 @pytest.mark.parametrize("preset, dtype, of_groups", [("vllm_int8", np.float32, ()), ("vllm_fp8", np.float32, ()),
                                                       ("mla_v41", np.uint8, (16,)), ("mla_v4", np.uint8, (7,))])
 def test_scales_apart(rng, angles, preset, dtype, of_groups):
-    """Made where none are given, in any strides where they are, and by slot or page in caches."""
+    """Scales outside the records: made if none are given, written to arrays of any strides, and in caches by slot or
+    page."""
     keys = rng.standard_normal((TOKENS, HEADS, 512 if of_groups else DIM)).astype(np.float32)
     records, scales = halyard.rotate(Tensor(keys, groups=preset), angles=angles)
     width = records.shape[-1]
@@ -61,7 +62,7 @@ def test_scales_apart(rng, angles, preset, dtype, of_groups):
     assert np.array_equal(given, scales) and not wide[HEADS:].any() and not wide[:, 1::2].any()
     values = halyard.convert(records, from_groups=Groups(preset, given))
     assert np.abs(values - halyard.rotate(keys, angles=angles)).max() < 0.3
-    # Bytes of a page's records and, as DeepSeek has them, its scales behind these.
+    # Pages as in DeepSeek: the bytes of all records of a page, and then their scales.
     page = np.zeros((4, 8 * HEADS * (width + 64)), np.uint8)
     cache = page[:, :8 * HEADS * width].reshape(4, 8, HEADS, width)
     of_pages = page[:, 8 * HEADS * width:].view(dtype).reshape(4, 8, HEADS, -1)
@@ -103,7 +104,7 @@ BAD = [
 
 @pytest.mark.parametrize("bad, words", BAD, ids=range(len(BAD)))
 def test_bad_groups(angles, bad, words):
-    """Of convert, or of keys that move; nothing is written."""
+    """convert, or rerotate if `move` is given, raises Error and writes nothing."""
     arguments = {"v": X, **bad}
     arrays = [each for each in arguments.values() if isinstance(each, np.ndarray)]
     before = [each.copy() for each in arrays]

@@ -1,5 +1,6 @@
-"""Records of quantised heads as OpenVINO itself writes them. Its CPU plugin's paged attention stores keys and values in
-pages that the caller brings, and so their bytes can be read. HALYARD_TEST_GROUPS says how many groups there are."""
+"""The records openvino_u8 and openvino_u4 have the bytes that OpenVINO itself writes. The paged attention of its CPU
+plugin stores keys and values in pages of the caller's, which the test reads. HALYARD_TEST_GROUPS is the number of
+groups."""
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ openvino = pytest.importorskip("openvino")
 if not openvino.__version__.startswith("2026.4"):
     pytest.skip(f"the inputs are those of OpenVINO 2026.4, not of {openvino.__version__}", allow_module_level=True)
 
-BLOCK, HEADS = 32, 2  # tokens of a page, as the plugin has it, and heads of a token
+BLOCK, HEADS = 32, 2  # tokens of a page, which the plugin fixes; heads of a token
 
 
 def paged_attention(head_dim, type_name):
-    """A model of nothing but PagedAttentionExtension, an operation of 28 inputs. Those that say how pages are scored,
-    rotated, skipped or evicted are empty."""
+    """A model with one operation, PagedAttentionExtension. It has 28 inputs; those for scoring, rotating, skipping and
+    evicting pages are empty."""
     from openvino import opset13 as op
     from openvino.op import _PagedAttentionExtension
 
@@ -41,14 +42,14 @@ def paged_attention(head_dim, type_name):
     node = _PagedAttentionExtension([x.output(0) for x in (
         *inputs, scale, sliding_window, alibi_slopes, longest, scored, *rotated, *sparse, sinks, *evicted, token_types,
         *tree)])
-    for name in "k", "v":  # by which the plugin knows how large a page is
+    for name in "k", "v":  # the plugin computes the size of a page from these
         node.get_rt_info()[f"num_{name}_heads"], node.get_rt_info()[f"{name}_head_size"] = HEADS, head_dim
     return openvino.Model([op.result(node.output(0))], [*inputs, longest])
 
 
 def its_records(v, kind, type_name="f32"):
-    """What heads [n, D], n a multiple of a page's, are stored as: as keys and as values, both [n, bytes]. Each page is
-    a sequence of its own, so that little is attended to."""
+    """The records that OpenVINO writes for heads [n, head_dim], as keys and as values, each [n, bytes]. n is a multiple
+    of BLOCK * HEADS. Each page is a sequence of its own, so that attention is quick."""
     n_pages, head_dim = len(v) // (BLOCK * HEADS), v.shape[1]
     compiled = openvino.Core().compile_model(paged_attention(head_dim, type_name), "CPU", {
         "KEY_CACHE_PRECISION": kind, "VALUE_CACHE_PRECISION": kind, "KEY_CACHE_QUANT_MODE": "BY_TOKEN",
@@ -72,13 +73,13 @@ def its_records(v, kind, type_name="f32"):
             .reshape(len(v), -1) for page in pages]
 
 
-def comparable(groups, greatest):
-    """Those [n, size] that both write alike. OpenVINO has infinities and NaN where a scale, a zero point or a
-    reciprocal overflows, and 0 for what is 2^31 or more before it is clamped, as a head of one large number may be; and
-    its zero point has the sign of whichever zero its minimum keeps."""
+def comparable(groups, max_q):
+    """Which of the groups [n, size] both write alike. They differ in three cases: if a scale, a zero point or a
+    reciprocal overflows, OpenVINO stores infinities and NaN; if a number is 2^31 or more before clamping, as in a head
+    of equal large numbers, it stores 0; and with zeros of both signs, its zero point may have the other sign."""
     low, high = groups.min(-1), groups.max(-1)
     spread = high - low
-    scale = spread / F32(greatest)
+    scale = spread / F32(max_q)
     scale = np.where(scale == 0, F32(1e-4), scale)
     return (np.isfinite(groups).all(-1) & (spread <= MOST) & np.isfinite(F32(1) / scale)
             & ~((spread == 0) & (np.abs(low) > 1e12)) & ~((groups == 0) & np.signbit(groups)).any(-1))
@@ -87,7 +88,7 @@ def comparable(groups, greatest):
 @pytest.mark.parametrize("kind", ["u8", "u4"])
 @pytest.mark.parametrize("head_dim", [128, 64, 80])
 def test_against_openvino(rng, kind, head_dim):
-    """Of whole vectors: what is beyond a multiple of 16 elements, OpenVINO divides and rounds half away from zero."""
+    """head_dim is a multiple of 16: for elements beyond one, OpenVINO divides, and rounds halves away from zero."""
     n_compared = 0
     for n in rounds(250_000):
         with np.errstate(all="ignore"):

@@ -1,5 +1,5 @@
-"""Records of groups beside those that ggml's own functions write, byte for byte. HALYARD_TEST_GROUPS says how many
-groups there are of each preset, 1,000,000 say."""
+"""Records of the ggml presets have the bytes that ggml's own functions write. HALYARD_TEST_GROUPS is the number of
+groups for each preset, such as 1,000,000."""
 
 import ctypes
 import os
@@ -14,9 +14,9 @@ N_GROUPS = int(os.environ.get("HALYARD_TEST_GROUPS", 20_000))
 F32, MOST = np.float32, np.finfo(np.float32).max
 
 
-def rounds(n_most):
-    """Numbers of groups that are held at once, N_GROUPS in all."""
-    return [min(N_GROUPS, n_most)] * max(N_GROUPS // n_most, 1)
+def rounds(n_max):
+    """Splits N_GROUPS into rounds of at most n_max groups, to limit memory. Returns the groups of each round."""
+    return [min(N_GROUPS, n_max)] * max(N_GROUPS // n_max, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -26,24 +26,24 @@ def quiet():
 
 
 def near_ties(rng, groups, steps, offset):
-    """The groups with elements an ulp or two from where they would round to another number, or on it, by which
-    reciprocals are told apart that are themselves an ulp from each other."""
+    """Moves the groups' elements to within two ulp of ties, where rounding changes. Such elements show if a reciprocal
+    is an ulp off. steps: the quantised numbers of the range; offset: 1 if the range begins at the minimum, else 0."""
     low = offset * groups.min(-1, keepdims=True)
     reach = groups.max(-1, keepdims=True) - low if offset else np.abs(groups).max(-1, keepdims=True)
     step = (reach / F32(steps)).astype(F32)
     ties = low + (np.floor((groups - low) / step) + F32(0.5)) * step
     ties = (ties.view(np.int32) + rng.integers(-2, 3, groups.shape, np.int32)).view(F32)
-    ties[:, :2] = np.stack([groups.min(-1), groups.max(-1)], -1)  # which decide about the scale
+    ties[:, :2] = np.stack([groups.min(-1), groups.max(-1)], -1)  # keeps the scale as it was
     return ties
 
 
 def draw(rng, n, size):
-    """Groups [n, size] of any magnitude, and among them the hard ones."""
+    """Random groups [n, size] of any magnitude, some of them hard: ties, extreme scales, zeros, infinities, NaN."""
     groups = rng.standard_normal((n, size)).astype(F32) * np.exp2(rng.uniform(-12, 12, (n, 1))).astype(F32)
     for i, (steps, offset) in enumerate(((127, 0), (8, 0), (255, 1), (15, 1), (448, 0))):
         groups[i::12] = near_ties(rng, groups[i::12], steps, offset)
     wide, powers, few, same, special = (groups[i::120].copy() for i in range(5, 10))
-    wide *= np.exp2(rng.integers(-145, 120, (len(wide), 1))).astype(F32)  # to scales that are no float16 or float32
+    wide *= np.exp2(rng.integers(-145, 120, (len(wide), 1))).astype(F32)  # scales out of float16's or float32's range
     ulps = 2.0**-23 * rng.integers(-1, 2, len(powers))
     powers[:, 0] = rng.choice(F32([8, 128, 1016, 3584]), len(powers)) * (1 + ulps)
     powers = np.ldexp(near_ties(rng, np.clip(powers, -powers[:, :1], powers[:, :1]), 127, 0),
@@ -57,7 +57,7 @@ def draw(rng, n, size):
 
 
 def check_equal(got, want, v, size):
-    """With the first group of those that differ."""
+    """Fails with the first group whose records differ."""
     wrong = np.flatnonzero((got != want).any(-1))
     if len(wrong):
         group, ours, theirs = (each[wrong[0]].tolist() for each in (v[:, :size], got, want))
@@ -83,7 +83,7 @@ def ggml():
     ("ggml_q8_0_reference", 1, "quantize_row_q8_0_generic"), ("ggml_q4_0", 0, "quantize_row_q4_0_ref"),
     ("ggml_q4_0", 1, "quantize_row_q4_0")])
 def test_against_ggml(rng, ggml, preset, library, function):
-    """Where every element, the scale as float16 and the reciprocal are finite."""
+    """Compares only groups whose elements, float16 scale and reciprocal are finite: ggml's bytes differ for others."""
     n_compared = 0
     for n in rounds(250_000):
         v = draw(rng, n, 32)
