@@ -1,5 +1,5 @@
-// Tables of what a valid call may not have. Each row changes something, is refused with a status and words, and is
-// undone, so that one valid call serves them all.
+// Tests of refused calls: a row changes some fields of a valid call, checks the status and error message, and undoes
+// the changes. So one valid call serves many rows.
 #pragma once
 
 #include "refused.h"
@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-/// A field of a valid call, and another value for it.
+/// A field of a valid call, and the value to change it to.
 class Change {
 public:
     template <typename Field, typename Value>
@@ -29,7 +29,7 @@ public:
     }
 
     const void *field() const { return field_; }
-    /// Gives the field its other value, and the next time its own again.
+    /// Swaps the field with the other value: the first call changes the field, the second restores it.
     void swap() { std::swap_ranges(bytes_.begin(), bytes_.end(), field_); }
 
 private:
@@ -39,7 +39,8 @@ private:
     std::vector<char> bytes_;
 };
 
-/// An integer of a valid call, by the name that messages have for it, which may be empty where a table knows it.
+/// An integer field of a valid call, and its name in error messages. The name may be empty if the CallChecker finds
+/// names by address.
 struct NamedInteger {
     std::string name;
     std::function<Change(std::int64_t)> set;
@@ -51,7 +52,7 @@ struct NamedInteger {
         : name(std::move(its_name)), set([&integer](std::int64_t value) { return Change(integer, value); }) {}
 };
 
-/// Where no more than so many bytes follow.
+/// An address after which the address space has only n_bytes left.
 template <typename Pointer = void *>
 Pointer before_the_end_of_memory(std::uintptr_t n_bytes) {
     return reinterpret_cast<Pointer>(UINTPTR_MAX - n_bytes);
@@ -63,7 +64,8 @@ struct BadCall {
     std::vector<Change> changes;
 };
 
-/// A valid call, and how to see that it is refused, or accepted, as it stands at the moment.
+/// Checks a call in its current state, by two functions: `refused` checks that it fails with a status and an error
+/// message that holds some words, `accepted` that it succeeds.
 class CallChecker {
 public:
     using Refused = std::function<void(halyard_status, const Words &)>;
@@ -80,7 +82,8 @@ public:
             refuse(row.status, row.words, row.changes);
         }
     }
-    /// The error message holds these words or, without any, names what is changed last, and its value.
+    /// Refuses the changed call. The error message must hold the words or, if there are none, the last changed field's
+    /// name and value.
     void refuse(halyard_status status, const Words &words, const std::vector<Change> &changes) const {
         with(changes, [&] {
             const Words said = words.empty() && names_ ? names_(changes.back().field()) : words;
@@ -88,7 +91,8 @@ public:
             refused_(status, said);
         });
     }
-    /// None of the fields may have any of the values. The error message names the field, and also holds these words.
+    /// Refuses each of the values in each of the fields. The error message must name the field and hold the words
+    /// `more`.
     template <typename Values = Numbers>
     void refuse_each(halyard_status status, const Values &values, std::initializer_list<NamedInteger> fields,
                      const Words &more = {}) const {
@@ -105,7 +109,7 @@ public:
         std::for_each(rows.begin(), rows.end(), [&](const auto &changes) { accept(changes); });
     }
 
-    /// Does something with a changed call.
+    /// Applies the changes, calls check(), and undoes the changes.
     static void with(std::vector<Change> changes, const std::function<void()> &check) {
         std::for_each(changes.begin(), changes.end(), [](Change &set) { set.swap(); });
         check();

@@ -1,12 +1,12 @@
-// Rotations compared with exact ones, whatever their angles are.
+// Counts the wrong elements of a rotation.
 #pragma once
 
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
 
-/// How many elements of y are wrong: rotated ones that are further off than they may be, and others that differ from x.
-/// exact_at(token, k) gives the cos and sin of a pair; bound(pair, cos and sin, exact result) says how far is allowed.
+/// Counts rotated elements of y whose error exceeds a bound, and unrotated ones that differ from x. exact_at(token, k)
+/// returns the exact cos and sin of pair k; bound(pair, cos and sin, exact result) returns the bound.
 template <typename ExactAt, typename Bound>
 std::int64_t count_wrong(const Rotation &rotation, const Elements &x, const Elements &y, const ExactAt &exact_at,
                          const Bound &bound) {

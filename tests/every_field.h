@@ -1,5 +1,5 @@
-// Refuses what may stand in no field, whatever else a valid call says: numbers that are no choice, sizes that no struct
-// has, numbers behind reserved, negative counts, strides and addresses beyond all memory, and NULL.
+// Checks that a call refuses the values that are always bad in a field of its kind: unknown choices, bad struct sizes,
+// nonzero reserved fields, negative counts, strides and addresses beyond the address space, and NULL.
 #pragma once
 
 #include "changes.h"
@@ -14,18 +14,18 @@ using fields::Kind;
 using fields::Place;
 using Real = std::numeric_limits<double>;
 
-/// The field without the number of its element.
+/// The path of the field, without the index of its element.
 inline std::string name_of(const Place &place) {
     return place.path.substr(0, place.path.ends_with(']') ? place.path.rfind('[') : std::string::npos);
 }
 
-/// How an error message names a field and the number in it.
+/// The words of an error message about a number in a field.
 inline Words words_of(const Place &place, std::int64_t number) {
     return place.field->n_elements > 1 ? Words{name_of(place), text(number)}
                                        : Words{name_of(place) + " is " + text(number)};
 }
 
-/// How an error message names a field and its present value, whatever its kind.
+/// The words of an error message about a field of any kind with its current value.
 inline Words words_of(const Place &place) {
     return place.field->is_pointer() ? Words{name_of(place) + (place.is_null() ? " is NULL" : " is set")}
            : place.field->kind == Kind::choice || place.field->is_real ? Words{name_of(place) + " is "}
@@ -34,14 +34,15 @@ inline Words words_of(const Place &place) {
 
 inline Change set(const Place &place, const auto &value) { return Change(place.at, &value, place.field->bytes); }
 
-/// Refuses each of some numbers in a field.
+/// Checks that each of the numbers is refused in a field.
 inline void refuse_numbers(const CallChecker &table, const Place &place, halyard_status status, const auto &numbers) {
     for (const auto number : numbers) {
         table.refuse(status, words_of(place, number), {set(place, number)});
     }
 }
 
-/// Refuses what must not stand in a field that is a pointer.
+/// Checks that a pointer field refuses NULL, addresses at the end of the address space and, in halyard_stages, being
+/// set where the plan does not use it.
 inline void refuse_pointers(const CallChecker &table, const Place &place, bool is_of_stages) {
     if (place.field->kind == Kind::data && is_of_stages && place.is_null()) {
         table.refuse(HALYARD_ERROR_MISMATCH, {place.path + " is set"}, {set(place, place.at)});
@@ -58,7 +59,7 @@ inline void refuse_pointers(const CallChecker &table, const Place &place, bool i
 
 inline void refuse(const CallChecker &table, const Place &place) {
     const fields::Field &field = *place.field;
-    const bool is_of_stages = place.in == &fields::of<halyard_stages>();  // just what the plan asks for is set
+    const bool is_of_stages = place.in == &fields::of<halyard_stages>();  // only fields that the plan uses may be set
     const auto status = static_cast<halyard_status>(field.value);
     switch (field.kind) {
     case Kind::size: {
@@ -95,7 +96,7 @@ inline void refuse(const CallChecker &table, const Place &place) {
     }
 }
 
-/// Refuses what no field may hold, but of these: "x*" begins with x.
+/// Checks all fields but those in `but`, where "x*" stands for all paths that begin with x.
 inline void refuse(const CallChecker &table, const std::vector<Place> &places, const Words &but = {}) {
     for (const Place &place : places) {
         if (std::none_of(but.begin(), but.end(), [&](const std::string &name) {

@@ -17,7 +17,7 @@ using Numbers = std::initializer_list<std::int64_t>;
 
 inline std::string text(std::int64_t value) { return std::to_string(value); }
 
-/// Sizes that no struct of this kind has ever had.
+/// Values of the size field that no version of this struct has had.
 template <typename Struct>
 std::vector<std::uint32_t> bad_sizes() {
     return {0, 1, 4, sizeof(Struct) - 1, sizeof(Struct) + 1, sizeof(Struct) + 8, UINT32_MAX};

@@ -1,4 +1,4 @@
-// A run, and all that belongs to it, which is valid until a test changes something.
+// A valid plan and run of the KV path. Tests change single fields and check that the change is refused.
 #pragma once
 
 #include "checks/cases/bound_pointers.h"
@@ -7,8 +7,8 @@
 
 #include <numeric>
 
-/// Up to three tensors, in place where they have no cache. All memory lies in one arena: x at 0, 200 and 400, 96 floats
-/// each; slots at 2000; their scratch at 2100, one byte.
+/// Up to three tensors, in place unless they have a cache. All memory lies in one arena of floats: x of 96 floats each
+/// at 0, 200 and 400; slots at 2000; one byte of slots' scratch at 2100.
 struct ValidRun {
     static constexpr std::int64_t n_batch = 2, n_tokens = 3, H = 2, D = 8, bs = 4, n_slots = 8;
 
@@ -56,7 +56,7 @@ struct ValidRun {
     ValidRun(const ValidRun &) = delete;
     ValidRun &operator=(const ValidRun &) = delete;
 
-    /// Stores a tensor with dynamic scales: 128 bytes at 1300, scales at 1400.
+    /// Gives tensor i a cache (128 bytes at 1300 of the arena) and dynamic scales (at 1400).
     void store_with_dynamic_scales(int i, const halyard_cache_desc &cache) {
         kv[i].scale = &dynamic;
         kv[i].cache = &cache;
@@ -66,13 +66,13 @@ struct ValidRun {
         stages[i].stride_scales[2] = 1;
     }
 
-    /// Whether the arena holds what it held, but for slots' scratch, which may be written.
+    /// Whether the arena equals `before`, except for the slots' scratch, which a run may write.
     bool holds(std::vector<float> before) const {
         before[2100] = kv_args.slots != nullptr ? arena[2100] : before[2100];
         return std::memcmp(arena.data(), before.data(), before.size() * sizeof(float)) == 0;
     }
 
-    /// Makes the run, which has to be accepted.
+    /// Makes the run and checks that it is accepted.
     void run() const {
         const halyard::plan made(plan);
         auto error = sized<halyard_error>();
@@ -81,11 +81,11 @@ struct ValidRun {
         CHECK(status == HALYARD_OK);
     }
 
-    /// The same by a run that is bound, or the error of binding it.
+    /// Binds the run and calls the bound run. Returns the status of the step that fails, or HALYARD_OK.
     halyard_status run_bound(halyard_error *error) const;
 
-    /// Refuses what no field of the plan or of the run may hold, but of those that are not read, and of these: "x*"
-    /// begins with x.
+    /// Checks that the plan and the run refuse bad values in all fields (see every_field.h), except fields that are not
+    /// read and those in `but`, where "x*" stands for all paths that begin with x.
     void refuse_fields(Words but = {}) const {
         for (int i = 0; i < plan.n_tensors; i++) {
             const std::string at = "[" + text(i) + "]";
@@ -115,7 +115,7 @@ struct ValidRun {
         return every_field::words_of(*found);
     }
 
-    /// Descriptions that give neither a plan nor an explanation, or at least a plan.
+    /// Checks that the description is refused by halyard_create_plan and halyard_explain_plan, or that a plan is made.
     CallChecker plans{[this](halyard_status status, const Words &words) {
                     auto *const untouched = reinterpret_cast<halyard_plan *>(16);
                     halyard_plan *made = untouched;
@@ -131,7 +131,8 @@ struct ValidRun {
                 },
                 [this] { CHECK_NOTHROW(halyard::plan(plan)); }, [this](const void *field) { return words_of(field); }};
 
-    /// Runs, each refused as a whole and, if it may have parts, in each of three and bound.
+    /// Checks that the run is refused as a whole, and, if args has no executor and parts, in each of three parts and as
+    /// a bound run; or that it is accepted.
     CallChecker runs{[this](halyard_status status, const Words &words) {
                    const halyard::plan made(plan);
                    const auto before = arena;
@@ -164,11 +165,11 @@ struct ValidRun {
                [this](const void *field) { return words_of(field); }};
 };
 
-/// A run that is bound, and the pointers of its next call.
+/// A bound run, and the pointers that it is called with.
 struct BoundRun : BoundPointers {
     halyard::plan plan;
     halyard::bound_run bound;
-    CallChecker calls;  // each refused, and writing nothing
+    CallChecker calls;  // checks that a call is refused and writes nothing
 
     explicit BoundRun(const ValidRun &run)
         : BoundPointers(run.plan, run.args), plan(run.plan),

@@ -1,6 +1,6 @@
-// What the GPU runtime asks of a CUDA driver: launches, streams, contexts, and what becomes of errors. The driver here
-// only records, for most launches reach far out of the memory that there is; test_cuda_kernels.cpp says whether the
-// kernels are right.
+// Which CUDA driver calls the GPU runtime makes: launches, streams, contexts, and how it reports the driver's errors.
+// The emulated driver only records launches here, because most of them reach far outside of its memory.
+// test_cuda_kernels.cpp checks the kernels' results.
 #include "checks/cuda/driver.h"
 #include "checks/sized.h"
 #include "tests/cuda/working_run.h"
@@ -14,7 +14,7 @@
 #include <set>
 #include <thread>
 
-// How many more calls of the operator new that may fail succeed before one fails. Negative: none fails.
+// How many calls of nothrow operator new succeed before one fails; negative if none fails.
 static thread_local int n_until_failure = -1;
 
 void *operator new(std::size_t n_bytes, const std::nothrow_t &) noexcept {
@@ -31,15 +31,15 @@ using emulated_cuda::the_driver;
 
 [[maybe_unused]] const bool only_records = the_driver().executes = false;
 
-/// A function fails at a call, behind so many that succeed.
+/// Makes a driver function fail once, after `calls_until` calls that succeed.
 void fail_at(const std::string &function, int error, int calls_until = 0) {
     the_driver().failing = {function, error, calls_until};
 }
 
-/// Regions of memory and modules that the driver holds. They must be the same before and after a test.
+/// The driver's current allocations and modules: equal before and after a test, unless something leaks.
 std::pair<std::size_t, int> held() { return {the_driver().n_regions, the_driver().n_modules}; }
 
-/// All calls that an action makes.
+/// All driver calls that an action makes.
 template <typename Action>
 std::vector<Call> calls_of(Action action) {
     the_driver().calls.clear();
@@ -58,13 +58,13 @@ std::vector<Call> launches_of(const halyard::cuda_plan &plan, const Tensors &x, 
     return launches_in(calls_of([&] { halyard::run(plan, x, y, how); }));
 }
 
-char contexts[4], streams[16];  // their addresses stand for a driver's contexts and streams
+char contexts[4], streams[16];  // their addresses serve as handles of contexts and streams
 
 halyard_cuda_queue queue_of(void *context = &contexts[0]) {
     return halyard::describe_queue(HALYARD_CUDA, context, &streams[0]);
 }
 
-/// Device memory without contents.
+/// Device memory that is not initialised.
 class Memory : public cuda_test::Memory {
 public:
     explicit Memory(std::size_t n_bytes = 1 << 16, const halyard_cuda_queue &queue = queue_of())
@@ -93,7 +93,7 @@ halyard::cuda_angles make_angles(std::int64_t rotary_dim = 64, const halyard_cud
     return halyard::cuda_angles(queue, make_table(rotary_dim));
 }
 
-/// A plan of one f32 head of 64.
+/// A plan of one f32 tensor with head_dim 64.
 halyard::plan_desc describe(std::int64_t rotary_dim = 64) {
     return halyard::plan_desc(rotary_dim, {halyard::describe_tensor(f32, 64, half)});
 }
@@ -104,7 +104,7 @@ halyard::cuda_run_options on_stream(int i = 5) {
     return how;
 }
 
-/// A run in place, without positions.
+/// A run in place, without positions and error word.
 struct RecordedRun : WorkingRun {
     RecordedRun() : WorkingRun(describe().tensors[0], 1 << 16, queue_of()) {
         y = x;
@@ -116,7 +116,7 @@ struct RecordedRun : WorkingRun {
         return launches_in(calls_of([&] { CHECK(run() == expected); }));
     }
 
-    /// Runs, refused before any launch.
+    /// Checks that the run is refused without any launch, or that it launches kernels.
     CallChecker runs{[this](halyard_status status, const Words &words) {
                    check_refused(status, words, [this](auto *error) { return run(error); });
                    CHECK(launches(status).empty());
@@ -127,10 +127,10 @@ struct RecordedRun : WorkingRun {
 }  // namespace
 
 TEST_CASE("cuda calls: tensors of one buffer take one launch, on the caller's stream and in its context", "[cuda]") {
-    // A graph can capture calls that neither wait, allocate, copy nor load.
+    // While a CUDA graph is captured, only calls that do not wait, allocate, copy or load modules are allowed.
     const std::set<std::string> harmless = {"cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2",  "cuPointerGetAttribute",
                                             "cuCtxGetDevice",      "cuModuleGetFunction", "cuLaunchKernel"};
-    // q, k and v of [tokens 8, heads 8 + 2 + 2, 128]. On the KV path q and k are normed, and k and v go into caches.
+    // A fused QKV tensor of 8 tokens, 8 + 2 + 2 heads, head_dim 128. On the KV path q and k are normed, k and v stored.
     const bool has_kv = GENERATE(false, true);
     const Memory packed, k_cache(1 << 17), v_cache(1 << 17), weights(256), places(64);
     const auto norm = halyard::describe_norm(bf16);
@@ -170,12 +170,12 @@ namespace {
 using Tensors = std::array<halyard_tensor, 2>;
 using TensorEdit = std::function<void(halyard_tensor_desc &, Tensors &, Tensors &)>;
 
-/// q and k of [tokens 4, heads 2 + 2, 128], of which 64 are rotated in place, or all from one buffer to another.
+/// q and k of one buffer: 4 tokens, 2 + 2 heads, head_dim 128. In place rotary_dim is 64, out of place 128.
 struct QAndK {
     const Memory from, to;
     const halyard::cuda_angles angles = make_angles(64), all_angles = make_angles(128);
 
-    /// How many launches rotate them if k and its description, or both tensors, are changed.
+    /// How many launches rotate q and k after change(k's description, both inputs, both outputs).
     std::size_t n_launches(bool in_place, const TensorEdit &change) const {
         halyard::plan_desc desc(in_place ? 64 : 128, {});
         Tensors x, y;
@@ -198,7 +198,7 @@ TEST_CASE("cuda calls: heads of several tensors take one launch if they follow e
     for (const bool in_place : {false, true}) {
         const auto n_launches = [&](const TensorEdit &change) { return of.n_launches(in_place, change); };
         CHECK(n_launches([](auto &, auto &, auto &) {}) == 1);
-        CHECK(n_launches([](auto &, auto &x, auto &y) {  // the stride of a single head does not count
+        CHECK(n_launches([](auto &, auto &x, auto &y) {  // the stride of a single head is ignored
                   x[1].shape[2] = y[1].shape[2] = 1;
                   x[1].strides[2] = y[1].strides[2] = 7;
               }) == 1);
@@ -218,7 +218,7 @@ TEST_CASE("cuda calls: heads of several tensors take one launch if they follow e
     CHECK(of.n_launches(true, [&](auto &, auto &x, auto &) { x[1].data = later(of.from); }) == 2);
     CHECK(of.n_launches(false, [&](auto &, auto &x, auto &) { x[1].data = later(of.from); }) == 2);
     CHECK(of.n_launches(false, [&](auto &, auto &, auto &y) { y[1].data = later(of.to); }) == 2);
-    // So are batch rows that follow each other as their tokens do.
+    // Batch rows take one launch too if they follow each other at the stride of tokens.
     const Memory places;
     const auto positions = positions_in(places, {2, 2});
     auto how = on_stream();
@@ -262,7 +262,7 @@ TEST_CASE("cuda calls: heads of tensors that are not alike take a launch for eac
 TEST_CASE("cuda calls: what is empty takes no launch", "[cuda]") {
     RecordedRun w;
     w.args.error_word = static_cast<std::int32_t *>(w.word.data());
-    w.args.positions = &w.positions;  // are not even checked
+    w.args.positions = &w.positions;  // checking positions would take a launch
     for (const auto &[batch, tokens, heads] : {std::array{0, 4, 2}, {1, 0, 2}, {1, 4, 0}}) {
         w.positions = halyard::positions(static_cast<const std::int32_t *>(w.places.data()), {batch, tokens});
         w.x = w.y = view(w.from.data(), f32, {batch, tokens, heads, 64}, {512, 128, 64, 1});
@@ -275,14 +275,14 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
     struct Row {
         halyard::dtype type;
         std::int64_t rotary_dim, begin_bytes, stride_head;
-        std::array<int, 4> bits;  // half, to interleaved, interleaved to half, interleaved
+        std::array<int, 4> bits;  // pairings: half, half to interleaved, interleaved to half, interleaved
     };
     const auto row = GENERATE(values<Row>({{f32, 64, 0, 64, {128, 128, 128, 128}},
                                            {f32, 64, 8, 64, {32, 32, 32, 32}},
                                            {f16, 64, 0, 64, {128, 128, 128, 128}},
                                            {f16, 64, 0, 68, {32, 16, 16, 32}},
                                            {f16, 64, 2, 64, {16, 16, 16, 16}},
-                                           // Halves of 24 and 6 bytes; GPT-NeoX has such.
+                                           // Halves of 24 and 6 bytes, as in GPT-NeoX models.
                                            {f16, 24, 0, 64, {32, 16, 16, 128}},
                                            {f16, 6, 0, 64, {16, 16, 16, 32}}}));
     const auto angles = make_angles(row.rotary_dim);
@@ -297,7 +297,7 @@ TEST_CASE("cuda calls: accesses are as wide as memory, strides and halves are al
         y.data = to.data(row.begin_bytes);
         const auto launches = launches_of(plan, x, y, on_stream());
         REQUIRE(!launches.empty());
-        CHECK(launches[0].store_bits == row.bits[i]);  // copies follow
+        CHECK(launches[0].store_bits == row.bits[i]);  // later launches copy unrotated elements
     }
 }
 
@@ -314,11 +314,11 @@ TEST_CASE("cuda calls: what 32 bits or a grid cannot hold is split", "[cuda]") {
     CHECK(launches(w.plan, {1, 2, 2, 64}, {0, billion + 64, 64, 1}).size() == 2);
     CHECK(launches(w.plan, {1, 2, 4, 64}, {0, 4 * billion, billion, 1}).size() > 1);
     CHECK(launches(w.plan, {3, 4, 2, 64}, {4 * billion, 128, 64, 1}).size() > 1);
-    // Each of x's dimensions fits, but not all together. An input may have such strides.
+    // Each of x's dimensions fits into 32 bits, but their sum does not. x overlaps itself, as an input may.
     const auto x = view(w.from.data(), f32, {1, 2, 3, 64}, {0, 1'000'000'000, 700'000'000, 1});
     const auto y = view(w.to.data(), f32, {1, 2, 3, 64}, {0, 192, 64, 1});
     CHECK(launches_of(w.plan, x, y, on_stream()).size() > 1);
-    // A grid's shorter dimensions hold 65,535 blocks, enough for schedules that give a block one head.
+    // y and z of a CUDA grid are at most 65,535. This holds even for a schedule with one head per block.
     const auto fits = [](const Call &launch) {
         return launch.grid[1] * launch.block[1] < 65535 + launch.block[1] &&
                launch.grid[2] * launch.block[0] < 65535 + launch.block[0];
@@ -340,7 +340,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
         {"cuModuleGetFunction", 500, HALYARD_ERROR_DEVICE},
         {"cuLaunchKernel", 701, HALYARD_ERROR_DEVICE},
     }));
-    // The function fails at its first call, at its second, and so on, until there is no such call any more.
+    // The function fails at its first call, then at its second, and so on, until creation makes no further call of it.
     bool has_failed = true;
     for (int n = 0; has_failed; n++) {
         CAPTURE(function, n);
@@ -395,7 +395,7 @@ TEST_CASE("cuda calls: no host memory is an error, and nothing stays", "[cuda]")
 TEST_CASE("cuda calls: a launch that fails is told, and the last one of its run", "[cuda]") {
     RecordedRun w;
     w.x = w.y = view(w.from.data(), f32, {3, 4, 2, 64}, {std::int64_t{1} << 34, std::int64_t{1} << 30, 64, 1});
-    w.positions.shape[0] = 3;  // each batch row's are checked by a launch, and rotated by several
+    w.positions.shape[0] = 3;  // per batch row one launch checks positions and several rotate
     w.positions.strides[0] = 6;
     w.args.positions = &w.positions;
     w.args.error_word = static_cast<std::int32_t *>(w.word.data());
@@ -417,7 +417,7 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
     w.runs.refuse({
         {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, host.data()}, {y.data, host.data()}}},
         {HALYARD_ERROR_UNSUPPORTED, {}, {{y.data, host.data()}}},
-        // In the middle of an element.
+        // Addresses in the middle of an element.
         {HALYARD_ERROR_UNSUPPORTED, {}, {{x.data, w.from.data(2)}, {y.data, w.from.data(2)}}},
         {HALYARD_ERROR_UNSUPPORTED,
          {},
@@ -457,7 +457,7 @@ TEST_CASE("cuda calls: what no index of 32 bits can reach is refused before any 
 
     auto &positions = w.positions;
     w.args.positions = &positions;
-    is_the_greatest(positions.strides[1], INT32_MAX / 4);  // of four tokens
+    is_the_greatest(positions.strides[1], INT32_MAX / 4);  // there are four tokens
     is_the_greatest(positions.strides[1], INT32_MAX / 8, {{positions.type, HALYARD_INT64}});
     w.runs.refuse(HALYARD_ERROR_UNSUPPORTED, {},
                   {{positions.data, w.from.data((1 << 15) + 2)}, {positions.type, HALYARD_INT64}});
@@ -488,13 +488,13 @@ TEST_CASE("cuda calls: plans of a context share its modules, and the last one un
         CHECK(!w.launches().empty());
     }
     CHECK(held() == before);
-    // Whatever kernels those before it had.
+    // A plan that is destroyed unloads its kernels' modules, whichever kernels earlier plans had.
     const auto angles = make_angles(128);
     const auto norm = halyard::describe_norm(f32);
     auto kv = sized<halyard_kv_desc>();
     kv.norm = &norm;
     const auto with_angles = held();
-    for (const auto type : {bf16, f32, f32, f32, f32, bf16, f32}) {  // of two kernels
+    for (const auto type : {bf16, f32, f32, f32, f32, bf16, f32}) {  // alternates between two kernels
         auto normed = halyard::describe_tensor(type, 128, half);
         normed.kv = &kv;
         halyard::cuda_plan(queue_of(), halyard::plan_desc(128, {normed}), angles);

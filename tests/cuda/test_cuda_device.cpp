@@ -1,4 +1,4 @@
-// What only a CUDA device can show: runs that are captured in a graph and replayed with other positions.
+// Needs a real CUDA device: runs that are captured in a CUDA graph and replayed with other positions.
 #include "tests/cuda/working_run.h"
 
 using cuda_test::call_driver;
@@ -23,7 +23,7 @@ TEST_CASE("cuda device: a captured run replays with other positions", "[cuda]") 
     REQUIRE(w.run() == HALYARD_OK);
     REQUIRE(call_driver("cuStreamEndCapture", w.args.stream, &graph) == 0);
     REQUIRE(call_driver("cuGraphInstantiateWithFlags", &executable, graph, 0ull) == 0);
-    CHECK((w.to.read() == w.before));  // captured, not run
+    CHECK((w.to.read() == w.before));  // only captured so far
     for (const std::int32_t first : {0, 70, 0}) {
         set_positions(first);
         REQUIRE(call_driver("cuGraphLaunch", executable, w.args.stream) == 0);

@@ -1,5 +1,5 @@
-// What halyard_cuda.h refuses: each wrong input, one at a time, and nothing is written. More of that is in
-// test_cuda_calls.cpp.
+// Bad arguments of halyard_cuda.h, one at a time: each is refused and nothing is written. test_cuda_calls.cpp has those
+// that must be refused before any launch.
 #include "cuda/driver.h"
 #include "tests/cuda/working_run.h"
 
@@ -12,8 +12,7 @@ using halyard::cuda_angles, halyard::cuda_plan;
 
 TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
     WorkingRun w;
-    auto *const other = reinterpret_cast<const void *>(&w.x);  // of another size
-    w.runs.refuse({
+    auto *const other = reinterpret_cast<const void *>(&w.x);  // of another sizew.runs.refuse({
         {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 0"}, {{w.args.size, 0}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"slots.size is "}, {{w.kv_args.slots, other}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"stages[0].size is "}, {{w.kv_args.stages, other}}},
@@ -25,7 +24,7 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
          {{w.x.device, HALYARD_CPU}}},
         {HALYARD_ERROR_UNSUPPORTED, {"y[0].device is HALYARD_CPU (0)"}, {{w.y.device, HALYARD_CPU}}},
         {HALYARD_ERROR_UNKNOWN_VALUE, {"y[0].device is 2"}, {{w.y.device, 2}}},
-        // What each argument of a run on the CPU may not be is checked by the same code: one row for each.
+        // Runs on the CPU share these checks (tests/runs, tests/kv), so one row for each argument is enough here.
         {HALYARD_ERROR_UNKNOWN_VALUE, {"bad_position is 9"}, {{w.args.bad_position, 9}, {w.args.error_word, nullptr}}},
         {HALYARD_ERROR_UNKNOWN_VALUE, {"args.reserved is 1"}, {{w.args.reserved, 1}}},
         {HALYARD_ERROR_SHAPE, {"args.n_tensors is 2", "the plan's is 1"}, {{w.args.n_tensors, 2}}},
@@ -40,7 +39,7 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
 
 TEST_CASE("cuda device: positions of many tokens are checked against a range", "[cuda]") {
     WorkingRun w(halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half), 258 * 64 * 4);
-    const std::int64_t n_tokens = GENERATE(256, 258);  // two blocks of threads, and two more
+    const std::int64_t n_tokens = GENERATE(256, 258);  // two blocks of 128 threads, or a third with two
     for (halyard_tensor *const tensor : {&w.x, &w.y}) {
         *tensor = halyard::tensor(tensor->data, halyard::dtype::f32, {1, n_tokens, 1, 64});
         tensor->device = HALYARD_CUDA;
@@ -64,12 +63,12 @@ TEST_CASE("cuda device: positions of many tokens are checked against a range", "
         CHECK(told_of(std::int64_t{place}) == expected);
         w.word.write(std::vector<std::int32_t>{0});
     }
-    CHECK(told_of(INT64_MIN + 50) == HALYARD_ERROR_POSITION);  // 50 is in its lower half
+    CHECK(told_of(INT64_MIN + 50) == HALYARD_ERROR_POSITION);  // its low 32 bits are 50, a good position
 }
 
 namespace {
 
-/// What making something throws, or HALYARD_OK.
+/// The status of the exception that make() throws, or HALYARD_OK.
 template <typename Make>
 halyard_status status_of(Make make) {
     try {
@@ -86,7 +85,7 @@ const halyard::plan_desc some_plan(64, {halyard::describe_tensor(halyard::dtype:
 
 TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
     const WorkingRun w;
-    const cuda_test::Queue foreign;  // of the same device
+    const cuda_test::Queue foreign;  // another context of the same device
     const Memory of_foreign(foreign.get(), std::vector<float>(10 * 64));
     const auto *const rows = static_cast<const float *>(of_foreign.data());
     auto queue = w.queue;
@@ -101,7 +100,7 @@ TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
             of_foreign.data(cos_at), of_foreign.data(sin_at), type, 4, 64, 64)));
     };
     CHECK(of_rows_at(halyard::dtype::f16, 2, 66) == HALYARD_OK);
-    CHECK(of_rows_at(halyard::dtype::bf16, 1, 64) == HALYARD_ERROR_UNSUPPORTED);  // in the middle of an element
+    CHECK(of_rows_at(halyard::dtype::bf16, 1, 64) == HALYARD_ERROR_UNSUPPORTED);  // inside an element
     CHECK(of_rows_at(halyard::dtype::f32, 0, 66) == HALYARD_ERROR_UNSUPPORTED);
     const std::vector<float> here(10 * 64);
     CHECK(of_angles(halyard::angle_source::given(here.data(), rows, 4, 64, 64)) == HALYARD_ERROR_MISMATCH);
@@ -121,14 +120,14 @@ TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
     const std::tuple<halyard_status, halyard_status, std::function<void(halyard::plan_desc &)>> changes[] = {
         {HALYARD_ERROR_MISMATCH, HALYARD_ERROR_MISMATCH, [](auto &desc) { desc.target = "cuda_sm80"; }},
         {HALYARD_ERROR_MISMATCH, HALYARD_ERROR_MISMATCH, [](auto &desc) { desc.max_target = "cuda_sm80"; }},
-        {HALYARD_ERROR_MISMATCH, HALYARD_OK, [](auto &desc) { desc.rotary_dim = 32; }},  // than the angles'
+        {HALYARD_ERROR_MISMATCH, HALYARD_OK, [](auto &desc) { desc.rotary_dim = 32; }},  // not the angles' rotary_dim
         {HALYARD_ERROR_SHAPE, HALYARD_ERROR_SHAPE, [](auto &desc) { desc.tensors.resize(99, desc.tensors[0]); }},
         {HALYARD_ERROR_UNSUPPORTED, HALYARD_ERROR_UNSUPPORTED,
          [&](auto &desc) {
              desc.tensors[0].kv = &kv;
-             desc.tensors[0].head_dim = 4096;  // longer than stages take
+             desc.tensors[0].head_dim = 4096;  // too long for KV stages
          }},
-        {HALYARD_OK, HALYARD_OK, [&](auto &desc) {  // rotates nothing, by any angles
+        {HALYARD_OK, HALYARD_OK, [&](auto &desc) {  // without a rotation, any angles are accepted
              desc.rotary_dim = 32;
              desc.tensors[0].kv = &kv;
          }}};

@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Tries a kernel of a list, as often as is wanted: fault(kernel, random, number of the call).
+/// Checks the kernel of this name in a list by n_calls random calls of fault(kernel, random, number of the call).
 void test_listed(const auto &kernels, const char *name, int n_calls, const auto &fault) {
     const auto kernel =
         std::ranges::find_if(kernels, [&](const auto &each) { return std::strcmp(each.name, name) == 0; });
@@ -17,7 +17,7 @@ void test_listed(const auto &kernels, const char *name, int n_calls, const auto 
     oracle::Random random(Catch::getSeed());
     for (int i = 0, n = cuda_test::n_calls(n_calls); i < n; i++) {
         INFO("seed " << Catch::getSeed() << ", run " << i);
-        const std::string wrong = fault(*kernel, random, i);  // which may skip the test
+        const std::string wrong = fault(*kernel, random, i);  // skips the test without a device
         REQUIRE(wrong == "");
     }
 }
@@ -29,7 +29,7 @@ void test_kernel(const char *name) {
     });
 }
 
-/// Where no other kernel takes its tensors.
+/// Checks a KV kernel by random runs that it serves.
 void test_kv_kernel(const char *name) {
     const halyard_cuda_queue &queue = cuda_test::device_queue();
     const bool is_sm89 = halyard::cuda_target(HALYARD_CUDA).name == std::string("cuda_sm89");

@@ -1,4 +1,4 @@
-// The KV path on a device: what is refused, and what random calls (test_cuda_kernels.cpp) do not come to.
+// The KV path on a CUDA device: refused calls, and cases that the random calls of test_cuda_kernels.cpp do not reach.
 #include "tests/cuda/working_run.h"
 
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -12,7 +12,7 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     auto scale = halyard::describe_static_scales();
     auto nhd = halyard::describe_nhd_cache(4, 16, 2, 64);
     bool rerotates = false;
-    // A plan and an explanation say it with one sentence.
+    // Making a plan and explaining it give the same error message.
     const CallChecker plans([&](halyard_status, const Words &words) {
         halyard::plan_desc desc(64, {tensor});
         desc.rerotates = rerotates;
@@ -53,7 +53,7 @@ TEST_CASE("cuda device: what no kernel of a device does is refused by the plan",
     refuse("cache has tiles of tokens",
            {{nhd.tile_tokens, 4}, {nhd.stride_tile_tokens, 5 * 128}, {nhd.stride_block, 4 * 5 * 128}});
     nhd.tile_tokens = 4;
-    nhd.stride_tile_tokens = 4 * 128;  // tiles that follow each other are none
+    nhd.stride_tile_tokens = 4 * 128;  // tiles that follow each other are as good as no tiles
     halyard::cuda_plan(w.queue, halyard::plan_desc(64, {tensor}), w.angles);
     tensor.dtype = HALYARD_F16;
     kv.out_dtype = HALYARD_BF16;
@@ -95,7 +95,7 @@ struct KvDeviceRun : WorkingRun {
     }
 };
 
-/// A tensor that is normed, without weights.
+/// A tensor that is only normed, without weights.
 struct NormAlone : KvDeviceRun::Desc {
     NormAlone() {
         norm.weight_dtype = 0;
@@ -140,7 +140,7 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
     only_norms.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
                              {"heads that are not dense"},
                              {{only_norms.y.strides, std::array<std::int64_t, 4>{0, 256, 128, 2}}}}});
-    w.args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // the error word still tells of slots
+    w.args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // the error word still reports bad slots
     CHECK(w.run() == HALYARD_OK);
     CHECK((w.to.read() != w.before));
 }
@@ -161,7 +161,7 @@ TEST_CASE("cuda device: a tensor without heads may lie in any way", "[cuda]") {
     CHECK((w.to.read() != w.before));
 }
 
-// A plan that rotates nothing takes any angles, so its runs look none up. Nor do they read positions.
+// A plan without rotations accepts any angles, so its runs must read neither angles nor positions.
 TEST_CASE("cuda device: plans that rotate nothing, of fewer angles", "[cuda]") {
     NormAlone of_norm;
     of_norm.kv.no_rotation = 1;

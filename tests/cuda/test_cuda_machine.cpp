@@ -1,5 +1,5 @@
-// The machine of checks/cuda: what it finds wrong, and how it reads operands. What opcodes give is in what kernels
-// give on it, which is compared with what CPUs give.
+// The PTX interpreter of checks/cuda: the faults that it must find, and how opcodes read operands. Most opcodes are
+// tested by kernels: their results on the interpreter are compared with the CPU's.
 #include "checks/cuda/machine.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,8 +15,8 @@ namespace {
 using emulated_cuda::Address;
 using u64 = std::uint64_t;
 
-/// A module whose function k has some statements, four addresses in %rd10 to %rd13, a byte as its parameter `byte`, and
-/// in %rd14 the place of shared memory.
+/// A PTX module with a kernel k of these statements. %rd10 to %rd13 hold the addresses of four regions, %rd14 that of
+/// shared memory. The kernel has a parameter `byte`.
 std::string module_of(const std::string &body) {
     return ".version 7.0\n.target sm_80\n.address_size 64\n.extern .shared .align 16 .b8 shared[];\n"
            ".visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2, .param .u64 p3, .param .u8 byte)\n{\n"
@@ -30,7 +30,8 @@ struct Size {
     unsigned shared_bytes = 64;
 };
 
-/// A device with four regions of 60 bytes, %rd10 to %rd13 for a kernel. The last one is freed.
+/// An emulated device with four regions of 60 bytes, whose addresses kernels have in %rd10 to %rd13. The last region is
+/// freed.
 class Fixture {
 public:
     Fixture() {
@@ -44,7 +45,7 @@ public:
         return reinterpret_cast<u64 *>(memory_.find(regions_[region], 60)->bytes(regions_[region]))[at];
     }
 
-    /// Runs a kernel. Returns its fault, or "".
+    /// Runs a kernel. Returns its error message, or an empty string.
     std::string run(const std::string &body, const Size &size = {}) {
         try {
             const auto module = emulated_cuda::decode(module_of(body));
@@ -67,36 +68,36 @@ private:
 
 constexpr u64 ones = ~u64{0}, pattern = 0x8877665544332211;
 
-/// A row has the sources, then the result. An opcode stands alone, or in statements in which %d is the result and %a to
-/// %c are the sources, which stand in the first region, too.
+/// An opcode, and rows of its source values and its result. `opcode` may also be whole statements with sources %a to %c
+/// and result %d. The sources also lie in the first region.
 struct Form {
     std::string opcode;
     std::vector<std::vector<u64>> rows;
 };
 
 const std::vector<Form> forms = {
-    // 9.7.8: all 32 bits of a shift's amount count.
+    // PTX ISA, section 9.7.8: all 32 bits of a shift's amount count.
     {"shl.b32", {{ones, 31, 1u << 31}, {ones, 32, 0}, {ones, 256, 0}, {ones, 0x80000000, 0}}},
     {"shr.u64", {{ones, 63, 1}, {ones, 64, 0}, {ones, 256, 0}}},
     {"shr.s32", {{0x80000000, 1, 0xc0000000}, {0x80000000, 32, 0xffffffff}, {0x7fffffff, 33, 0}}},
-    // Towards zero. What the smallest by -1 gives is not said; it must not end the machine.
+    // Divisions round towards zero. INT32_MIN / -1 is unspecified in PTX, but must not crash the interpreter.
     {"div.s32", {{7, 0xfffffffe, 0xfffffffd}, {0xfffffff9, 2, 0xfffffffd}, {0x80000000, 0xffffffff, 0x80000000}}},
-    // 9.7.3 and 9.7.9.21: subnormal sums, large integers, and what saturates, which are rare in kernels.
+    // PTX ISA, sections 9.7.3 and 9.7.9.21: subnormal sums, large integers and saturation, which are rare in kernels.
     {"add.rn.f32", {{0x007fffff, 1, 0x00800000}, {0x00800000, 0x80000001, 0x007fffff}}},
     {"cvt.rn.f32.s32", {{0x7fffffff, 0x4f000000}, {16777219, 0x4b800002}, {0xfeffffff, 0xcb800000}}},
     {"cvt.rn.f32.u32", {{0xffffffff, 0x4f800000}, {0x80000080, 0x4f000000}, {0x80000081, 0x4f000001}}},
     {"cvt.rn.satfinite.e4m3x2.f32", {{0x7f800000, 0xc3f00000, 0x7efe}}},
-    // 9.4.1: a register may be wider than what is taken of it. 9.7.9.6: the first of a list is the lowest.
+    // PTX ISA, section 9.4.1: an operand may be wider than the type. Section 9.7.9.6: {low, high}, lowest first.
     {"cvt.s64.s32", {{0x80000000, 0xffffffff80000000}, {0xffffffff00000005, 5}}},
     {"mov.b64 %d, {%a, %b}", {{0xff11111111, 0x22222222, 0x2222222211111111}}},
     {"mov.b32 {%r9, %d}, %a", {{0x22221111, 0x2222}}},
-    // Sources that are no registers, and registers that are source and result: 4.5 and 4.6.
+    // Immediate operands (PTX ISA, sections 4.5 and 4.6), and registers that are both source and result.
     {"add.s32 %d, %a, 0x7FFFFFFF", {{1, 0x80000000}}},
     {"max.s64 %d, %a, -2305843009213693952", {{0x8000000000000000, 0xe000000000000000}}},
     {"mul.rn.f32 %d, %a, 0f3FC00000", {{0x40000000, 0x40400000}}},
     {"mov.b64 %d, shared", {{emulated_cuda::shared_begin}}},
     {"{ .reg .b32 t; mov.b64 {t, %d}, %a; add.s32 %d, %d, t; }\nadd.s32 %d, %d, %d", {{0x700000005, 24}}},
-    // Loads extend elements by zeros; of what is stored the lower part counts.
+    // Loads zero-extend elements; stores write the low bits.
     {"ld.global.nc.b16 %d, [%rd10+6]", {{pattern, 0x8877}}},
     {"ld.param.b8 %d, [byte]", {{0x81}}},
     {"ld.global.v2.b32 {%r0, %r1}, [%rd10];\nst.shared.v2.b16 [%rd14+4], {%r0, %r1};\nld.shared.b32 %d, [%rd14+4]",
@@ -131,7 +132,7 @@ TEST_CASE("cuda machine: opcodes give what the PTX ISA says", "[machine]") {
 namespace {
 
 struct Wrong {
-    std::string body, words;  // or none where nothing is wrong
+    std::string body, words;  // `words` is empty if the kernel has no fault
 };
 
 void check(const Size &size, const std::vector<Wrong> &all) {
@@ -146,8 +147,8 @@ void check(const Size &size, const std::vector<Wrong> &all) {
 
 const Size two_threads = {.block = {2, 1, 1}}, two_blocks = {.grid = {2, 1, 1}};
 
-/// What one of two threads, or of two blocks, does, and what the other one does, perhaps behind something else. %rs0 is
-/// the number of which it is, and %rd1 is where it has two bytes of its own in shared memory.
+/// A kernel body for two threads or two blocks: number 0 executes `first`, then both execute `between`, then number 1
+/// executes `second`. %rs0 is the number, and %rd1 the address of two bytes of its own in shared memory.
 std::string of_two(const std::string &which, const std::string &first, const std::string &second,
                    const std::string &between) {
     return "mov.u32 %r0, " + which +
@@ -209,18 +210,18 @@ TEST_CASE("cuda machine: threads that touch one place of shared memory need a ba
         {{of_two_threads(write, read), none},
          {of_two_threads(read, write), none},
          {of_two_threads(write, write_other), none},
-         {of_two_threads(write, write), ""},  // one value
+         {of_two_threads(write, write), ""},  // the same value
          {of_two_threads(write, read_next), ""},
          {of_two_threads(write_wide, read_next), none},
          {of_two_threads(read_next, write_wide), none},
-         {of_two_threads(both, both), ""},  // each its own
+         {of_two_threads(both, both), ""},  // each accesses its own bytes
          {of_two_threads(write, read, barrier), ""},
          {of_two_threads(read, write, barrier), ""},
          {of_two_threads(write, read + "\n" + write_other, barrier), ""},
-         // Threads that read in another epoch are forgotten, but not those of this one.
+         // Reads before the last barrier do not race with a write, reads after it do.
          {of_two_threads(write + "\n", read, barrier) + barrier + "@%p0 bra $last;\n" + write_other + "\n$last: ", ""},
          {write + "\n" + barrier + read + of_two_threads("", write_other), none}});
-    check(two_blocks, {{of_two_blocks(write, read), ""}});  // they have shared memory of their own
+    check(two_blocks, {{of_two_blocks(write, read), ""}});  // each block has its own shared memory
 }
 
 TEST_CASE("cuda machine: blocks of a launch must not touch one place of global memory", "[machine]") {
@@ -230,7 +231,7 @@ TEST_CASE("cuda machine: blocks of a launch must not touch one place of global m
     check(two_blocks, {{of_two_blocks(write, read), "reads what is written by another block of this launch"},
                        {of_two_blocks(read, write), "writes what is read by another block of this launch"},
                        {of_two_blocks(write, write_other), another},
-                       {of_two_blocks(write, write), ""},  // one value, as blocks that report bad positions write
+                       {of_two_blocks(write, write), ""},  // the same value, like bad positions' reports
                        {read + "\n" + of_two_blocks("", write), "writes what is read by another block of this launch"},
                        {of_two_blocks(write, "ld.global.b16 %rs1, [%rd11+2];"), ""},
                        {of_two_blocks(row, row), another}});
@@ -249,7 +250,7 @@ TEST_CASE("cuda machine: what a launch writes must not be read by ld.global.nc",
                {"ld.global.nc.v2.b32 {%r0, %r1}, [%rd11];\nst.global.b16 [%rd11+6], 7;", writes}});
     check(two_blocks, {{of_two_blocks(write, read), reads}});
     check(two_threads, {{of_two_threads(write, read, barrier), reads}});
-    Fixture fixture;  // launches come one after the other
+    Fixture fixture;  // launches are ordered
     for (const std::string &body : {write, read, write}) {
         CHECK(fixture.run(body) == "");
     }

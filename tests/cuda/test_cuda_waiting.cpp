@@ -1,4 +1,4 @@
-// When the driver of checks/cuda does what it is asked to, as late as a driver may, and what it refuses.
+// When the emulated CUDA driver executes enqueued work (as late as a driver may), and which calls it refuses.
 #include "checks/cuda/driver.h"
 #include "checks/cuda_memory.h"
 
@@ -14,8 +14,8 @@ using cuda_test::call_driver;
 constexpr int invalid_value = 1, invalid_context = 201, invalid_ptx = 218, launch_failed = 719,
               capture_unsupported = 900;
 
-/// A kernel that multiplies a word by ten and adds a digit, so that the word tells the order of launches, and one that
-/// does wrong.
+/// Kernel `append` multiplies a word by ten and adds a digit, so that the word shows the order of launches. Kernel
+/// `wrong` stores to an invalid address.
 const char *const ptx = ".version 7.0\n.target sm_80\n.address_size 64\n"
                         ".visible .entry append(.param .u64 to, .param .u32 digit) {\n"
                         ".reg .b32 %r<4>; .reg .b64 %rd<2>;\n"
@@ -29,7 +29,7 @@ void must(const char *name, Arguments... arguments) {
     REQUIRE(call_driver(name, arguments...) == 0);
 }
 
-/// A word of device memory that is 0, two streams beside the default one, and the kernels.
+/// A word of device memory that starts at 0, two streams beside the default one, and the kernels.
 struct Device {
     cuda_test::Queue queue, other;
     halyard::cuda::CurrentContext current{queue.get().context};
@@ -64,7 +64,7 @@ struct Device {
                            none);
     }
     void append(int digit, void *stream) const { REQUIRE(launch(append_kernel, digit, stream) == 0); }
-    /// The word, after the work of a stream and of the default one.
+    /// The word after the pending work of a stream and of the default stream.
     int read(void *stream = nullptr) const {
         int value = -1;
         must("cuStreamSynchronize", stream);
@@ -73,7 +73,7 @@ struct Device {
     }
 };
 
-const long &n_executed = the_driver().n_executed;  // launches
+const long &n_executed = the_driver().n_executed;  // executed launches
 
 }  // namespace
 
@@ -89,12 +89,12 @@ TEST_CASE("cuda driver: launches run when something waits for their stream", "[m
     CHECK(n_executed == 1);
     CHECK(device.read() == 21);
     device.append(3, stream);
-    CHECK(device.copy_in(5) == 0);  // what is copied is what was there at once
+    CHECK(device.copy_in(5) == 0);  // the copy reads its source at once
     CHECK(device.read(device.other_stream) == 5);
     CHECK(n_executed == 2);
     must("cuMemFree_v2", other);
     CHECK(n_executed == 3);
-    must("cuStreamCreate", &blocking, 0u);  // is in order with the default stream
+    must("cuStreamCreate", &blocking, 0u);  // a blocking stream: ordered with the default one
     device.append(4, nullptr);
     device.append(5, blocking);
     device.append(6, stream);
@@ -112,7 +112,7 @@ TEST_CASE("cuda driver: what is captured runs when it is replayed", "[machine]")
     must("cuStreamBeginCapture_v2", stream, 0);
     device.append(1, stream);
     device.append(2, stream);
-    // Nothing may wait, or change what there is, while a stream captures.
+    // While a stream captures, calls that wait, allocate, free, copy or load are refused.
     for (const int result :
          {call_driver("cuStreamSynchronize", stream), call_driver("cuCtxSynchronize"),
           call_driver("cuMemAlloc_v2", &memory, std::size_t{4}), call_driver("cuMemFree_v2", device.word),

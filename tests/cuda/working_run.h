@@ -1,10 +1,10 @@
-// A run that a device does, until a test changes something.
+// A valid run on a CUDA device. Tests change single fields and check that the change is refused.
 #pragma once
 
 #include "checks/cuda_device.h"
 #include "tests/changes.h"
 
-/// A run that works: f32 [1, 4, 2, 64] from one buffer to another, at positions, with an error word.
+/// An f32 run of shape [1, 4, 2, 64], out of place, with positions and an error word.
 struct WorkingRun {
     static constexpr std::int64_t n_elements = 4 * 2 * 64;
 
@@ -20,7 +20,7 @@ struct WorkingRun {
     halyard_kv_args kv_args = sized<halyard_kv_args>();
     halyard_cuda_run_args args = sized<halyard_cuda_run_args>();
 
-    /// Of another tensor, or with so many bytes behind what is read and written.
+    /// The same run for another tensor description, or with more bytes after x and y.
     explicit WorkingRun(const halyard_tensor_desc &tensor = halyard::describe_tensor(halyard::dtype::f32, 64,
                                                                                   halyard::pairing::half),
                      std::size_t room = 0, const halyard_cuda_queue &its_queue = cuda_test::device_queue())
@@ -42,7 +42,7 @@ struct WorkingRun {
     }
     halyard_status run(halyard_error *error = nullptr) const { return halyard_run_cuda(plan.get(), &args, error); }
 
-    /// Runs that write nothing.
+    /// Checks that the run is refused and writes nothing.
     CallChecker runs{[this](halyard_status status, const Words &words) {
         check_refused(status, words, [this](auto *error) { return run(error); });
         CHECK((to.read() == before));

@@ -1,5 +1,5 @@
-// What descriptions of caches are accepted. Random calls (test_kv_path.cpp) see that runs store each element where the
-// description of any engine's layout says, write nothing else, and keep the later of two tokens in one slot.
+// Which cache descriptions are accepted. The random calls of test_kv_path.cpp check the stores: that each element goes
+// where the layout says, that nothing else is written, and that the later of two tokens in one slot is kept.
 #include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -11,8 +11,8 @@ namespace {
 
 using namespace cases;
 
-/// Any cache, small and mostly refused; or one whose tiles lie one behind the other, the last of which heads and blocks
-/// cut off.
+/// Draws a random small cache, which is mostly refused, or one of contiguous tiles whose last tile is cut off at the
+/// end of a head or block.
 void draw_any(oracle::Random &random, std::int64_t n_heads, std::int64_t head_dim, halyard_cache_desc &cache) {
     const auto small = [&](std::int64_t last) { return random.one_in(2) ? random.in(0, 3) : random.in(0, last); };
     cache.block_size = random.in(1, 5);
@@ -37,7 +37,7 @@ void draw_any(oracle::Random &random, std::int64_t n_heads, std::int64_t head_di
     }
 }
 
-/// Makes a plan and its run.
+/// Creates a call's plan and makes its run. Returns the first status that is not HALYARD_OK.
 halyard_status run(const Call &call, halyard_error *error) {
     halyard_plan *made = nullptr;
     const halyard_status status = halyard_create_plan(&call.plan, &made, error);
@@ -51,7 +51,7 @@ TEST_CASE("caches: whatever is accepted, elements lie apart", "[kv][errors]") {
     oracle::Random random(Catch::getSeed());
     int n_accepted = 0, n_refused = 0, n_too_strict = 0;
     for (int round = 0; round < 20000; round++) {
-        // A head for each slot.
+        // One token for each slot.
         const std::int64_t head_dim = random.in(1, random.one_in(4) ? 24 : 6), H = random.in(1, 3);
         Call call;
         halyard_cache_desc &cache = call.caches[0];
@@ -78,7 +78,7 @@ TEST_CASE("caches: whatever is accepted, elements lie apart", "[kv][errors]") {
         auto sorted = places;
         std::sort(sorted.begin(), sorted.end());
         const bool is_apart = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
-        float *const behind = std::max(sorted.back(), first) + 1;  // the last element, where the input lies
+        float *const behind = std::max(sorted.back(), first) + 1;  // the input follows the cache's last element
         std::iota(behind, behind + places.size(), 1.0f);
         call.x[0].data = behind;
         auto error = sized<halyard_error>();
@@ -99,5 +99,5 @@ TEST_CASE("caches: whatever is accepted, elements lie apart", "[kv][errors]") {
     }
     CHECK(n_accepted > 1000);
     CHECK(n_refused > 1000);
-    CHECK(n_too_strict < n_accepted);  // it is conservative
+    CHECK(n_too_strict < n_accepted);  // the check may refuse some good caches
 }

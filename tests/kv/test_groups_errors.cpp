@@ -1,11 +1,11 @@
-// Bad descriptions of groups: plans that have them, runs that bring what does not fit, and halyard_get_groups_info.
-// Each has its status, and a sentence that names the argument and its value; nothing is written.
+// Bad quantisation groups: in plans, in the arguments of runs, and in halyard_get_groups_info. Each must give its
+// status and an error message that names the argument and its value, and nothing may be written.
 #include "valid_run.h"
 
 namespace {
 
-/// Three tensors with heads of 32: q becomes records in a view, k records in a cache with scales apart, and v, which
-/// comes as records, floats.
+/// Three tensors with head_dim 32. q is quantised into records in a tensor, k into records in a cache with its scales
+/// in another array; v is records that are dequantised to floats.
 struct GroupsRun : ValidRun {
     static constexpr std::int64_t head_dim = 32, q_bytes = 40, k_bytes = 32, v_bytes = 34;
 
@@ -83,10 +83,10 @@ TEST_CASE("errors: groups, plans", "[errors][groups]") {
         plans.refuse(HALYARD_ERROR_MISMATCH, {"tensors[0].kv.groups.scales_stride_", "preset is 7"},
                      {{(&s.q_groups.scales_stride_block)[i], 4}});
     }
-    plans.accept_each({// Tiles whose elements follow each other all the same, whatever strides nothing goes by.
+    plans.accept_each({// Tiles whose elements are contiguous, with any values of strides that are not used.
                        {{cache.tile_elements, 16}, {cache.stride_tile_elements, 16}},
                        {{cache.tile_elements, 1}, {cache.stride_tile_elements, 1}, {cache.stride_element, 7}},
-                       // A record of one byte lies nowhere apart.
+                       // A record of one byte has no neighbouring elements: its stride_element may be anything.
                        {{k_kv.no_rotation, 1}, {k.head_dim, 1}, {cache.stride_element, 5}}});
 }
 
@@ -139,7 +139,8 @@ TEST_CASE("errors: groups, what is told of a preset", "[errors][groups]") {
     table.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 0, 13, INT32_MIN}, {{"preset", preset}}, {"1 to 12"});
     table.refuse_each(HALYARD_ERROR_SHAPE, {0, -1, INT64_MIN}, {{"head_dim", head_dim}});
     table.refuse_each(HALYARD_ERROR_UNSUPPORTED, {2049, INT64_MAX}, {{"head_dim", head_dim}});
-    // {apart, bytes, groups, their elements, data and its stride, scale and its stride, zero point, raw elements}
+    // {scales apart, bytes, groups, elements per group, data offset and stride, scale offset and stride, zero point
+    // offset, offset of raw elements}
     const std::int64_t dims[] = {128, 128, 128, 128, 128, 128, 128, 128, 576, 512, 512, 128};
     const std::vector<std::int64_t> told[] = {
         {0, 136, 4, 32, 2, 34, 0, 34, 0, 0},      {0, 136, 4, 32, 2, 34, 0, 34, 0, 0},

@@ -1,6 +1,6 @@
-// Bad arguments of KV paths: plans with stages that cannot be, and runs that bring what does not fit. Each has its
-// status, and a sentence that names the argument and its value; nothing is written. Beside each bad value stands a good
-// one.
+// Bad arguments of the KV path: impossible stages in plans, and arguments of runs that do not match the plan. Each must
+// give its status and an error message that names the argument and its value, and nothing may be written. Beside each
+// bad value a good one is accepted.
 #include "checks/guarded_memory.h"
 #include "checks/oracle.h"
 #include "valid_run.h"
@@ -39,7 +39,7 @@ TEST_CASE("errors: kv path, norms of a plan", "[errors][kv]") {
     KvRun s;
     const CallChecker &plans = s.plans;
     auto &norm = s.norm;
-    s.refuse_fields({"tensors[1].kv.norm.window_size"});  // named beside window_offset, below
+    s.refuse_fields({"tensors[1].kv.norm.window_size"});  // named together with window_offset, below
     plans.accept({{norm.eps, 1e38}});
     const std::int64_t D = KvRun::D, most = INT64_MAX;
     for (const auto &[offset, size] : std::vector<std::pair<std::int64_t, std::int64_t>>{
@@ -89,7 +89,7 @@ TEST_CASE("errors: kv path, dtypes, scales and caches of a plan", "[errors][kv]"
         {HALYARD_ERROR_OVERFLOW, {of_k}, {{cache.n_slots, INT64_MAX / 4 * 4}, {cache.stride_block, 1 << 20}}},
     });
     plans.accept_each({{{s.plan.rotary_dim, 0}, {s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
-                       {{s.tensors[2].pairing, 99}}});  // of what is not rotated, not read
+                       {{s.tensors[2].pairing, 99}}});  // not read, since v is not rotated
     s.plan.target = "reference";
     check_refused(HALYARD_ERROR_TARGET_UNSUPPORTED, {"tensors[1] has more stages"}, [&](auto *error) {
         halyard_plan *plan = nullptr;
@@ -113,14 +113,14 @@ TEST_CASE("errors: kv path, slots of a run", "[errors][kv]") {
                         {{values[4], slot}, {slots.policy, policy}});
         }
     }
-    const auto smaller = halyard::describe_nhd_cache(1, 4, KvRun::H, KvRun::D);  // of two caches counts
+    const auto smaller = halyard::describe_nhd_cache(1, 4, KvRun::H, KvRun::D);  // the smaller of two caches counts
     runs.refuse({
         {HALYARD_ERROR_SHAPE, {}, {{slots.scratch_bytes, 0}}},
         {HALYARD_ERROR_NULL_POINTER, {"slots.scratch is NULL", "needs 1 bytes"}, {{slots.scratch, nullptr}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 0, token 0] is 5", "-1 to 3"}, {{s.v_cache, smaller}}},
         {HALYARD_ERROR_SLOT, {"slots[batch 1, token 2] is 0, as is slots[batch 0, token 1]"}, {{values[5], 0}}},
         {HALYARD_ERROR_MISMATCH, {"args.kv.slots is set"}, {{s.plan.n_tensors, 1}, {s.kv_args.stages, nullptr}}},
-        // Scratch and slots share memory with nothing that is written or read.
+        // Scratch and slots must not share memory with anything that is read or written.
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "slots.data"}, {{slots.scratch, s.at(2000)}}},
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "y[0]"}, {{slots.scratch, s.at(7)}}},
         {HALYARD_ERROR_OVERLAP, {"slots.scratch", "stages[1].cache"}, {{slots.scratch, s.at(1127)}}},
@@ -144,9 +144,9 @@ TEST_CASE("errors: kv path, stages that a run lacks or has too many of", "[error
         {HALYARD_ERROR_NULL_POINTER, {"stages[1].bias is NULL"}, {{norm.kind, 1}, {norm.has_bias, 1}}},
     });
     runs.accept_each({
-        {{s.x[1].shape[2], 0}, {stages[1], halyard::stages()}},  // nothing is asked of a tensor without heads
-        {{s.y[1].size, 0}},                                      // of a tensor with a cache, not read
-        // Nothing is rotated, so angles are not needed.
+        {{s.x[1].shape[2], 0}, {stages[1], halyard::stages()}},  // a tensor without heads needs no stages
+        {{s.y[1].size, 0}},                                      // y is not read if there is a cache
+        // No tensor is rotated, so no angles are needed.
         {{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}, {s.args.angles, nullptr}},
     });
 
@@ -190,7 +190,7 @@ TEST_CASE("errors: kv path, stages that do not fit their run", "[errors][kv]") {
          {{norm.weight_per_head, 1}, {k.n_weights, all}, {k.weight, before_end(62)}}},
         {HALYARD_ERROR_OVERFLOW, {"stages[1].scales"}, {{k.scales, before_the_end_of_memory<float *>(6)}}},
         {HALYARD_ERROR_MISMATCH, {"y[0].dtype is f32, but the plan's is bf16"}, {{s.kv[0].out_dtype, HALYARD_BF16}}},
-        // In place goes only where nothing changes its size.
+        // In place, the output must have the input's dtype.
         {HALYARD_ERROR_OVERLAP,
          {"y[0].data shares elements with x[0].data", "only an output of its input's dtype"},
          {{s.kv[0].out_dtype, HALYARD_BF16}, {s.y[0].dtype, HALYARD_BF16}}},
@@ -205,7 +205,7 @@ TEST_CASE("errors: kv path, stages over other arguments", "[errors][kv]") {
     stages[1].bias = s.at(910);
     struct Overlap {
         Words words;
-        Change wrong, right;  // which are next to each other
+        Change wrong, right;  // neighbouring values
     };
     for (const Overlap &each : std::initializer_list<Overlap>{
              {{"stages[1].cache", "x[2]"}, {stages[1].cache, s.at(495)}, {stages[1].cache, s.at(496)}},
@@ -227,7 +227,7 @@ TEST_CASE("errors: kv path, stages over other arguments", "[errors][kv]") {
 
 namespace {
 
-/// The same, with scales by position for q: [2, 3, 2] floats at 3000.
+/// The same, with scales by position for q: [2, 3, 2] floats at 3000 of the arena.
 struct ScaledRun : KvRun {
     ScaledRun() {
         kv[0].position_scales = 1;
@@ -252,7 +252,7 @@ TEST_CASE("errors: kv path, scales by position", "[errors][kv]") {
                     {{*s.at(3010), scale}});
     }
     runs.accept_each({{{*s.at(3010), 0x1p-140}}, {{*s.at(3010), 0x1.fffffep127}}});
-    // What a stride of 0 shares is read once, and what strides do not lead to is not.
+    // Only scales that the strides lead to are read, so others may be NaN.
     std::int64_t(&strides)[3] = q.stride_position_scales;
     runs.accept_each({{{*s.at(3010), nan_value}, {strides[0], 0}},
                       {{*s.at(3010), nan_value}, {strides[1], 0}},
@@ -274,9 +274,9 @@ TEST_CASE("errors: kv path, scales by position", "[errors][kv]") {
         {HALYARD_ERROR_OVERLAP, {"stages[2].cache", "stages[0].position_scales"}, {{q.position_scales, s.at(1289)}}},
     });
     runs.accept({{q.position_scales, s.at(96)}});
-    // Nothing is asked of a tensor without heads.
+    // A tensor without heads needs no scales.
     runs.accept({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {q.position_scales, nullptr}});
-    // Where the plan asks for none, there are no strides.
+    // If the plan has no scales by position, their strides must be 0.
     runs.refuse(HALYARD_ERROR_MISMATCH, {},
                 {{s.kv[0].position_scales, 0}, {q.position_scales, nullptr}, {strides[0], INT64_MAX}});
 }
@@ -284,16 +284,16 @@ TEST_CASE("errors: kv path, scales by position", "[errors][kv]") {
 TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][kv]") {
     KvRun s;
     const CallChecker &runs = s.runs;
-    // As many scales as are said to be there are looked at, whatever the heads ask for.
+    // n_scales scales are checked, even if there are fewer heads.
     const GuardedMemory memory(1);
     auto *const last_two = reinterpret_cast<float *>(memory.end()) - 2;
     std::fill_n(last_two, 2, 1.0f);
     runs.refuse(HALYARD_ERROR_SHAPE, {"stages[1].n_scales is 2", "3"},
                 {{s.x[1].shape[2], 3}, {s.k_cache.stride_block, 96}, {s.stages[1].scales, last_two}});
-    // Heads without an end, in a cache whose heads could all lie in one place.
+    // A huge number of heads, in a cache whose head stride is 0.
     runs.refuse(HALYARD_ERROR_STRIDE, {"x[1] has " + text(INT64_MAX / 2) + " heads", "tensors[1].kv.cache"},
                 {{s.x[1].shape[2], INT64_MAX / 2}, {s.x[1].strides[2], 0}, {s.k_cache.stride_head, 0}});
-    // The stride of what there is one of may be anything.
+    // The stride of a dimension of size 1 may be anything.
     for (const std::int64_t stride : Numbers{INT64_MIN, INT64_MAX}) {
         runs.accept({{s.x[1].shape[2], 1}, {s.stages[1].n_scales, 1}, {s.k_cache.stride_head, stride}});
         runs.accept({{s.kv[0].no_rotation, 1},
@@ -302,7 +302,7 @@ TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][k
                      {s.y[0].shape[3], 1},
                      {s.x[0].strides[3], stride}});
     }
-    // Tokens without an end, in inputs and slots of stride 0.
+    // A huge number of tokens, in inputs and slots of stride 0.
     s.plan.n_tensors = 1;
     s.plan.tensors = &s.tensors[2];
     s.args.x = &s.x[2];
@@ -317,7 +317,8 @@ TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][k
     runs.refuse(HALYARD_ERROR_OVERFLOW, {"slots.shape", text(std::int64_t{1} << 32)}, endless);
 }
 
-// What a bad run has, bad calls of bound runs have too: see ValidRun::runs. These differ from what was bound.
+// ValidRun::runs already makes each bad run as a bound run, too. Here calls have other structs than the run was bound
+// with.
 TEST_CASE("errors: kv path, calls of bound runs that bring other structs", "[errors][kv][bound]") {
     KvRun s;
     BoundRun b(s);
@@ -333,8 +334,8 @@ TEST_CASE("errors: kv path, calls of bound runs that bring other structs", "[err
     CHECK(b() == HALYARD_OK);
 }
 
-// The fuzzers' own check (tests/fuzz/fuzz_api.cpp), of bytes that nobody has thought of: half of the calls are
-// sensible, and the others have some fields that are not.
+// Calls the API's fuzzer (tests/fuzz/fuzz_api.cpp) with random bytes. Half of its calls are sensible, the others have
+// some nonsensical fields.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size);
 
 TEST_CASE("errors: kv path, whatever is accepted is what the formula says, and stays in its memory", "[errors][kv]") {

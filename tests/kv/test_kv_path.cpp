@@ -1,5 +1,5 @@
-// The KV path, from projection to cache, and keys that move: random calls of all their stages against the oracle, on
-// every target and in every way.
+// The KV path from projection to cache, and re-rotations of stored keys: random cases of all stages are compared with
+// the oracle, on every target and in every run mode.
 #include "checks/cases/ways.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -21,11 +21,11 @@ void check(const Choice &choice, Random &random) {
     Random contents(seed);
     Draw draw(contents);
     Case drawn(draw, choice);
-    CAPTURE(drawn.text());  // of what crashes
+    CAPTURE(drawn.text());  // shown if a run crashes
     REQUIRE(fault_in_run_modes(drawn) == "");
 }
 
-/// Every pair of levels, but of factors that have fewer here.
+/// Checks cases in which every two levels of two factors occur together. `fewer` limits the levels of some factors.
 void check_pairs(bool rerotates, const std::vector<std::pair<Factor, int>> &fewer) {
     Random random = seeded();
     Levels n_levels = rerotates ? of_rerotation : of_kv_path;
@@ -50,7 +50,7 @@ TEST_CASE("moves: every pair of what they are put together from, on every target
     check_pairs(true, {{of_head_dim, 5}, {of_groups, 1}});
 }
 
-// Those that have records have no scale, and no other dtype where these are.
+// Cases with quantised records have no scale.
 TEST_CASE("kv path: every pair of stages and records, on every target", "[kv][groups]") {
     check_pairs(false, {{of_head_dim, 10}, {of_scale, 1}});
 }
@@ -60,7 +60,7 @@ TEST_CASE("moves: every pair of what they are put together from and records, on 
     check_pairs(true, {{of_head_dim, 10}, {of_dtype, 1}, {of_scale, 1}});
 }
 
-// Records of what decides about groups: ties, ends, subnormal numbers, and what is not finite.
+// Values that are hard to quantise: ties, extremes, subnormal and non-finite numbers.
 TEST_CASE("groups: hard groups of every preset, on every target", "[kv][groups]") {
     static constexpr std::int64_t head_dims[] = {96, 96, 96, 96, 96, 96, 96, 96, 576, 512, 512, 96};
     Random random = seeded();
@@ -79,10 +79,10 @@ TEST_CASE("groups: hard groups of every preset, on every target", "[kv][groups]"
     }
 }
 
-// A norm of whole heads, their rotation in half pairing and the store are one kernel, where a cache lets it.
+// One kernel norms whole heads, rotates them in half pairing and stores them, if the cache's layout permits.
 TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
     Random random = seeded();
-    constexpr int norms[] = {1, 2, 3, 4, 6, 8, 10, 10, 10};  // from the window's on, none has such a kernel
+    constexpr int norms[] = {1, 2, 3, 4, 6, 8, 10, 10, 10};  // the last seven have no such kernel
     Levels n_levels;
     n_levels.fill(1);
     n_levels[of_dtype] = 3;
@@ -98,9 +98,9 @@ TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
             choice.level[factor] = drawn[factor];
         }
         const int norm = choice.level[of_norm] = norms[drawn[of_norm]];
-        choice.level[of_rounding] = drawn[of_rounding] == 0 ? 0 : 1 + norm % 3;  // by which it takes more than one
+        choice.level[of_rounding] = drawn[of_rounding] == 0 ? 0 : 1 + norm % 3;  // roundings need several kernels
         check(choice, random);
-        if (norm == 1) {  // nor has it what differs in one of these, or makes records of others
+        if (norm == 1) {  // each of these levels needs several kernels, too
             static constexpr std::pair<Factor, int> others[] = {{of_order, 1}, {of_pairing, 1}, {of_pairing, 2},
                                                                 {of_pairing, 3}, {of_window, 1}, {of_groups, 1}};
             const auto [factor, level] = others[static_cast<std::size_t>(n_others++) % std::size(others)];
@@ -112,8 +112,8 @@ TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
     }
 }
 
-// Weights and biases of all heads, or their scales by position, are more than fits beside a block of heads; and rows
-// are as long as a block, or longer.
+// With many heads, weights or scales by position do not fit beside a block of heads, and a row of all heads is as long
+// as a block or longer.
 TEST_CASE("kv path: many heads, with weights of their own or of the row, or scales by position", "[kv]") {
     Random random = seeded();
     for (int round = 0; round < 4 * 8; round++) {
@@ -126,7 +126,7 @@ TEST_CASE("kv path: many heads, with weights of their own or of the row, or scal
             choice.level[of_dtype] = 0;
             choice.level[of_pairing] = is_even ? 1 : 4;
             choice.level[of_scale] = round / 8 % 2;
-            choice.level[of_position_scales] = 3;  // of tokens and heads
+            choice.level[of_position_scales] = 3;  // per token and head
             choice.shape = {2, 5, 131};
             choice.head_dim = 70;
             choice.rotary_offset = 3;
@@ -140,9 +140,9 @@ TEST_CASE("kv path: many heads, with weights of their own or of the row, or scal
     }
 }
 
-// Their bounds allow for roundings, and hold without them, too.
+// Error bounds cannot show whether a norm rounds: they hold with and without. So the bits are compared.
 TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
-    const int window = GENERATE(0, 1);  // a whole head has a kernel of its own where nothing is rounded
+    const int window = GENERATE(0, 1);  // without roundings, whole heads have a kernel of their own
     std::vector<std::vector<Images>> results;
     for (int rounding = 0; rounding < 4; rounding++) {
         Choice choice = Choice::of_rotations();
@@ -150,13 +150,13 @@ TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
         choice.level[of_dtype] = 2;  // bf16
         choice.level[of_rounding] = rounding;
         choice.level[of_window] = window;
-        for (const Factor factor : {of_order, of_pairing, of_values, of_head_dim}) {  // a rotation of numbers follows
+        for (const Factor factor : {of_order, of_pairing, of_values, of_head_dim}) {  // norm first, finite
             choice.level[factor] = 0;
         }
         choice.shape = {1, 37, 8};
         Random random = seeded();
         results.emplace_back();
-        for (int i = 0; i < 8; i++) {  // some have weights or rows that hide a rounding
+        for (int i = 0; i < 8; i++) {  // some weights or rows hide a rounding
             Draw draw(random);
             Case drawn(draw, choice);
             results.back().push_back(run_model(drawn));
@@ -165,7 +165,7 @@ TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
     }
 }
 
-// The longest heads have more pairs than rows are made at once.
+// The longest heads have more pairs than the rows that are made at once.
 TEST_CASE("moves: from one source to another or within it, of many tokens and of long heads",
           "[kv][moves][sources][axes]") {
     Random random = seeded();
@@ -179,12 +179,12 @@ TEST_CASE("moves: from one source to another or within it, of many tokens and of
         choice.shape = {n_batch, n_tokens, 2};
         choice.head_dim = head_dim;
         choice.rotary_dim = head_dim == 29 ? 24 : head_dim;
-        choice.n_tensors = head_dim == 29 ? 0 : 1;  // others could have too long heads for their dtype
+        choice.n_tensors = head_dim == 29 ? 0 : 1;  // a second tensor's dtype might not allow such heads
         check(choice, random);
     }
 }
 
-// The pairs of very wide heads are rotated some at a time.
+// Very wide heads are rotated in several blocks of pairs; the tensors beside them must still be normed only once.
 TEST_CASE("kv path: heads beside those whose pairs are rotated in turn are normed once", "[kv]") {
     constexpr std::int64_t wide = 16384, narrow = 64;
     auto norm = halyard::make_struct<halyard_norm_desc>();

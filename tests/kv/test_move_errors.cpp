@@ -1,5 +1,5 @@
-// What is refused of plans and runs that move keys, with a sentence that names the argument and its value; nothing is
-// written. Beside each bad value stands a good one.
+// Bad arguments of re-rotations (plans with `rerotates`). Each must be refused with an error message that names the
+// argument and its value, and nothing may be written. Beside each bad value a good one is accepted.
 #include "checks/make_sources.h"
 #include "core/plan.h"
 #include "valid_run.h"
@@ -8,14 +8,14 @@
 
 namespace {
 
-/// A view in place, and keys in a cache with dynamic scales.
+/// A re-rotation of a tensor in place, and of keys in a cache with dynamic scales.
 struct MoveRun : ValidRun {
     halyard_cache_desc cache = halyard::describe_hnd_cache(2, 4, H, D);
     halyard_positions positions, from_positions;
 
     MoveRun() : ValidRun(2) {
         frequencies = halyard::frequencies::from_base(100.0, D);
-        frequencies.get()->attention_factor = 1.25;  // which those from a base do not have
+        frequencies.get()->attention_factor = 1.25;  // frequencies from a base have none
         angles = halyard::angle_source::table(frequencies, 0, 10);
         args.angles = angles.get();
         plan.rerotates = 1;
@@ -50,7 +50,7 @@ TEST_CASE("errors: moves, plans", "[errors][kv][moves]") {
     }
     plans.refuse({{HALYARD_ERROR_UNSUPPORTED, {"tensors[1].dtype is e4m3"}, {{s.plan.rerotates, 0}}},
                   {HALYARD_ERROR_MISMATCH, {"tensors[0].kv.scale", "dynamic"}, {{s.kv[0].scale, &s.dynamic}}}});
-    // Keys have the pairing that a model's rotations write, not that which they read.
+    // Stored keys have the model's out_pairing, not its pairing.
     auto about = halyard::frequencies::from_base(100.0, 8);
     about.get()->about.pairing = HALYARD_PAIRING_INTERLEAVED;
     about.get()->about.out_pairing = HALYARD_PAIRING_HALF;
@@ -69,7 +69,7 @@ TEST_CASE("errors: moves, angles from which and to which keys turn", "[errors][k
     table.reference = HALYARD_REFERENCE_HF_F32;
     const auto rounded = make(table), by_rows = make(describe_given(s.at(3000), s.at(3000), 6, 4, 8));
     const auto narrow = make_source(halyard::frequencies::from_base(100.0, 6), HALYARD_ANGLES_PHASE, 0, 0);
-    s.kv_args.from_angles = exact.get();  // so that angles are not these, too
+    s.kv_args.from_angles = exact.get();  // so that from_angles differ from angles
     for (const auto &[what, field] :
          {std::pair("from_angles ", &s.kv_args.from_angles), std::pair("angles ", &s.args.angles)}) {
         s.runs.accept({{*field, exact.get()}});
@@ -85,7 +85,7 @@ TEST_CASE("errors: moves, positions", "[errors][kv][moves]") {
     MoveRun s;
     const CallChecker &runs = s.runs;
     auto &from = s.from_positions;
-    runs.accept_each({{}, {{s.args.positions, nullptr}}, {{from.data, s.positions.data}}});  // NULL: to 0, 1, 2, …
+    runs.accept_each({{}, {{s.args.positions, nullptr}}, {{from.data, s.positions.data}}});  // NULL: 0, 1, 2, …
     runs.refuse_each(HALYARD_ERROR_MISMATCH, {HALYARD_BAD_POSITION_CLAMP, HALYARD_BAD_POSITION_IDENTITY},
                      {s.args.bad_position});
     runs.refuse({
@@ -103,21 +103,21 @@ TEST_CASE("errors: moves, positions", "[errors][kv][moves]") {
         runs.accept({{position, INT32_MAX}});
         runs.refuse_each(HALYARD_ERROR_POSITION, {std::int64_t{INT32_MIN} - 1, std::int64_t{INT32_MAX} + 1},
                          {{name + std::string("[batch 1, token 1]"), position}});
-        // A token without a slot is padding, unless a view has it.
+        // A token without a slot is padding (its position may be bad), unless a tensor without a cache has it.
         auto &padding = s.numbers(first)[2];
         runs.refuse_each(HALYARD_ERROR_POSITION, {INT64_MIN, INT64_MAX},
                          {{name + std::string("[batch 0, token 2]"), padding}});
         runs.accept({{padding, INT64_MIN}, {s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}});
-        runs.refuse(HALYARD_ERROR_POSITION, {name + std::string("[batch 0, token 1]")},  // which has slot 0
+        runs.refuse(HALYARD_ERROR_POSITION, {name + std::string("[batch 0, token 1]")},  // this token has slot 0
                     {{s.numbers(first)[1], INT64_MIN}, {s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}});
-        // Batch row 1, which may share it, stores its token 2.
+        // If batch rows share positions, token 2 is padding in row 0 but stored in row 1.
         runs.refuse(HALYARD_ERROR_POSITION, {name + std::string("[batch 1, token 2]")},
                     {{padding, INT64_MIN},
                      {s.x[0].shape[2], 0},
                      {s.y[0].shape[2], 0},
                      {(first == 2200 ? s.positions : from).shape[0], 1}});
     }
-    // Other plans have nothing to do with it.
+    // Plans that do not re-rotate must not have from_positions.
     s.plan.rerotates = 0;
     s.plan.n_tensors = 1;
     s.kv_args.slots = nullptr;
@@ -151,7 +151,7 @@ TEST_CASE("errors: moves, slots", "[errors][kv][moves]") {
 TEST_CASE("errors: moves, scales", "[errors][kv][moves]") {
     MoveRun s;
     using Float = std::numeric_limits<float>;
-    auto &of_slot_7 = *s.at(1400 + 7 * 2 + 1), &of_slot_6 = *s.at(1400 + 6 * 2 + 1);  // which stays as it is
+    auto &of_slot_7 = *s.at(1400 + 7 * 2 + 1), &of_slot_6 = *s.at(1400 + 6 * 2 + 1);  // no token has slot 6
     for (const float scale : {0.0f, -0.0f, -1.0f, Float::quiet_NaN(), Float::infinity(), Float::denorm_min()}) {
         s.runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales_out[slot 7, head 1] is"}, {{of_slot_7, scale}});
         s.runs.accept({{of_slot_6, scale}});
@@ -181,15 +181,15 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][kv][move
     s.x[1] = s.y[1] =
         halyard::tensor(nullptr, halyard::dtype::uint8, {MoveRun::n_batch, MoveRun::n_tokens, MoveRun::H, 48});
     s.runs.accept({});
-    float *const of_slot_7 = s.at(1400 + (96 + 48 + 36)), *const of_slot_6 = of_slot_7 - 12;  // of head 1
+    float *const of_slot_7 = s.at(1400 + (96 + 48 + 36)), *const of_slot_6 = of_slot_7 - 12;  // scales of head 1
     const float infinite = std::numeric_limits<float>::infinity();
     const std::string record = "the record of slot 7, head 1, of tensor 1 has inf as the ";
     s.runs.refuse({
         {HALYARD_ERROR_SCALE, {record + "scale of group 0"}, {{of_slot_7[0], infinite}, {of_slot_7[1], infinite}}},
         {HALYARD_ERROR_SCALE, {record + "zero point of group 0", "no key was stored"}, {{of_slot_7[1], infinite}}},
     });
-    s.runs.accept({{of_slot_6[0], infinite}});  // which stays as it is
-    // Of several groups the first that has one is told.
+    s.runs.accept({{of_slot_6[0], infinite}});  // no token has slot 6
+    // The message names the first bad group of several.
     groups.preset = HALYARD_GROUPS_GGML_Q8_0;
     s.tensors[1].head_dim = 64;
     s.x[1].shape[3] = s.y[1].shape[3] = 68;

@@ -1,5 +1,6 @@
-// What is stored, to the byte: records of groups, typed from the description of each format; elements that are not
-// finite, ties and the ends of scales; and norms of such numbers. Random calls (test_kv_path.cpp) have all the rest.
+// The exact stored bytes of special cases: records of quantised groups, worked out by hand from each format's
+// description; non-finite elements, ties and extreme scales; norms of such numbers. test_kv_path.cpp tests the rest by
+// random calls.
 #include "checks/record_oracle.h"
 #include "checks/rotate.h"
 #include "checks/sized.h"
@@ -15,7 +16,7 @@
 using Bytes = std::vector<unsigned char>;
 using Bits = std::vector<std::uint32_t>;
 
-/// In hexadecimal.
+/// Shows bytes in hexadecimal.
 template <>
 struct Catch::StringMaker<Bytes> {
     static std::string convert(const Bytes &bytes) {
@@ -31,13 +32,13 @@ namespace {
 
 constexpr auto &preset = halyard::describe_groups;
 
-/// Elements or records of heads, and their scales where they lie apart.
+/// The stored elements or records of heads, and their scales if those lie outside of the records.
 struct Stored {
     Bytes record, scales;
     bool operator==(const Stored &) const = default;
 };
 
-/// Stores heads of so many elements, that are not rotated, one behind the other.
+/// Stores unrotated heads of head_dim elements, densely.
 Stored store(halyard_kv_desc kv, const std::vector<float> &heads, std::int64_t head_dim, const char *target) {
     const std::int64_t n = std::ssize(heads) / head_dim;
     std::int64_t bytes = head_dim * oracle::element_bytes(kv.out_dtype), scales = 4, width = head_dim;
@@ -71,7 +72,7 @@ Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads,
     return store(kv, heads, head_dim, target);
 }
 
-/// One head by way of a norm, a scale and a dtype. Returns the bits of each element.
+/// Norms, scales and converts one head. Returns the bits of each element.
 Bits take(const halyard_norm_desc *norm, const halyard_scale_desc *scale, std::int32_t out_dtype,
           const std::vector<float> &x, const char *target, float *scale_out = nullptr) {
     auto kv = sized<halyard_kv_desc>();
@@ -89,7 +90,7 @@ Bits take(const halyard_norm_desc *norm, const halyard_scale_desc *scale, std::i
     return words;
 }
 
-/// A head of zeros but for some elements.
+/// A head of zeros, except for the given elements.
 std::vector<float> head_of(std::size_t n, const std::vector<std::pair<std::size_t, float>> &elements) {
     std::vector<float> head(n);
     for (const auto &[at, value] : elements) {
@@ -98,7 +99,7 @@ std::vector<float> head_of(std::size_t n, const std::vector<std::pair<std::size_
     return head;
 }
 
-/// Bytes that are all the same but for some.
+/// A record of n equal bytes, except for the given pieces.
 Bytes bytes_of_record(std::size_t n, const std::vector<std::pair<std::size_t, Bytes>> &pieces,
                       unsigned char others = 0) {
     Bytes bytes(n, others);
@@ -126,8 +127,8 @@ TEST_CASE("groups: the records of ggml", "[kv][groups]") {
         Bytes away = even;
         away[2 + 2] = 63;
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_REFERENCE), head, 64, target).record == away);
-        // 12.75 / 127 = 0.1003937 is 0x2e6d in f16. 6.375 is half of the largest: by 127 / 12.75 it is less than 63.5,
-        // by 1 / (12.75 / 127) it is not.
+        // 12.75 / 127 = 0.1003937 is 0x2e6d in f16. 6.375 is half of the largest. Times 127 / 12.75 it is less than
+        // 63.5, times 1 / (12.75 / 127) it is not.
         const auto other = head_of(32, {{5, 12.75f}, {6, 6.375f}});
         const Bytes x86 = bytes_of_record(34, {{0, {0x6d, 0x2e}}, {7, {127, 63}}});
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0), other, 32, target).record == x86);
@@ -135,11 +136,12 @@ TEST_CASE("groups: the records of ggml", "[kv][groups]") {
         neon[8] = 64;
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_NEON), other, 32, target).record == neon);
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_REFERENCE), other, 32, target).record == neon);
-        // block_q4_0: f16 d = max / -8, with the sign of the largest; nibble j beside j + 16. 0 is 8.
+        // block_q4_0: f16 d = largest / -8, where the largest has its sign; nibbles j and j + 16 share a byte; zero is
+        // 8.
         const auto fours = head_of(32, {{0, -8.0f}, {1, 7.0f}, {2, 7.9f}, {15, 0.5f}, {16, 1.0f}, {17, 8.0f}});
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q4_0), fours, 32, target).record ==
               bytes_of_record(18, {{0, {0x00, 0x3c, 0x90, 0xff, 0x8f}}, {17, {0x89}}}, 0x88));
-        const auto positive = head_of(32, {{3, 4.0f}, {20, -4.0f}});  // the first of equals: d = -0.5
+        const auto positive = head_of(32, {{3, 4.0f}, {20, -4.0f}});  // of equal magnitudes the first counts: d = -0.5
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q4_0), positive, 32, target).record ==
               bytes_of_record(18, {{0, {0x00, 0xb8}}, {2 + 3, {0x80}}, {2 + 4, {0xf8}}}, 0x88));
     }
@@ -149,21 +151,21 @@ TEST_CASE("groups: the records of vLLM and OpenVINO", "[kv][groups]") {
     const Bytes one = {0x00, 0x00, 0x80, 0x3f};
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
-        // A f32 scale for each head, apart: the largest / 127 or 448, at least 1e-6, which is 0x358637bd.
+        // An f32 scale per head, outside of the records: largest / 127 or / 448, at least 1e-6 (0x358637bd).
         const std::vector<float> ints = {127.0f, -1.5f, 0.5f, 2.5f, 0.0f, 0.0f, 0.0f, -1e-5f};
         CHECK((store(preset(HALYARD_GROUPS_VLLM_INT8), ints, 4, target) ==
                Stored{{127, minus(2), 1, 3, 0, 0, 0, minus(10)}, {0x00, 0x00, 0x80, 0x3f, 0xbd, 0x37, 0x86, 0x35}}));
-        // e4m3: 448 is 0x7e, 1 0x38, and 17 lies between 16, 0x58, and 18.
+        // e4m3: 448 is 0x7e, 1 is 0x38, and 17 is a tie between 16 (0x58) and 18.
         const std::vector<float> floats = {448.0f, -448.0f, 1.0f, 17.0f};
         CHECK((store(preset(HALYARD_GROUPS_VLLM_FP8), floats, 4, target) == Stored{{0x7e, 0xfe, 0x38, 0x58}, one}));
         // Scale, zero point, elements: (max - min) / 255 = 1, and -min / 1 = 1.
         CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {-1.0f, 254.0f, 0.0f, 0.5f}, 4, target).record ==
                Bytes{0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x80, 0x3f, 0, 255, 1, 2}));
-        // 4 bits, the first in the high nibble: (12 + 3) / 15 = 1, and the zero point is 3.
+        // 4 bits, the first element in the high nibble: the scale is (12 + 3) / 15 = 1, the zero point 3.
         CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U4), {-3.0f, 12.0f, 0.0f, 0.5f}, 4, target).record ==
                Bytes{0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x40, 0x40, 0x0f, 0x34}));
-        // Equal numbers: the scale is 1e-4, 0x38d1b717, and its reciprocal 10000 to the last place; the zero point is
-        // -10000 times 0.25.
+        // Equal elements: the scale is 1e-4 (0x38d1b717), its reciprocal exactly 10000 in f32, and the zero point
+        // -10000 * 0.25.
         CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {0.25f, 0.25f}, 2, target).record ==
                Bytes{0x17, 0xb7, 0xd1, 0x38, 0x00, 0x40, 0x1c, 0xc5, 0, 0}));
     }
@@ -172,7 +174,7 @@ TEST_CASE("groups: the records of vLLM and OpenVINO", "[kv][groups]") {
 TEST_CASE("groups: the records of DeepSeek and of OCP", "[kv][groups]") {
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
-        // V3.2: 512 e4m3, the f32 scales of each 128, 64 bf16. A group of zeros has 1e-4 / 448.
+        // V3.2: 512 e4m3, an f32 scale for each 128 of them, 64 bf16. A group of zeros has the scale 1e-4 / 448.
         const auto v32 =
             head_of(576, {{0, 448.0f}, {1, -1.0f}, {128, 896.0f}, {257, 0.875f}, {512, 1.0f}, {575, -2.0f}});
         Stored stored = store(preset(HALYARD_GROUPS_MLA_V32), v32, 576, target);
@@ -187,8 +189,8 @@ TEST_CASE("groups: the records of DeepSeek and of OCP", "[kv][groups]") {
                                                      {524, floor},
                                                      {528, {0x80, 0x3f}},
                                                      {654, {0x00, 0xc0}}}));
-        // V4: 448 e4m3, 64 bf16; 7 powers of two apart, here in the 8 bytes that V4's pages have for them.
-        // 449 takes the next power, 2^1, by which it is 224.5; zeros take 2^-22, the next from 1e-4 / 448 on.
+        // V4: 448 e4m3, 64 bf16; 7 power-of-two scales outside of the record, here in the 8 bytes that V4's pages have
+        // for them. 449 needs the scale 2^1, so it becomes 224.5; zeros have 2^-22, the next power above 1e-4 / 448.
         auto v4 = head_of(1024, {{0, 448.0f}, {64, 449.0f}, {448, 1.0f}, {512 + 447, -448.0f}});
         auto of_v4 = preset(HALYARD_GROUPS_MLA_V4);
         of_v4.scales_stride_head = 8;
@@ -197,11 +199,11 @@ TEST_CASE("groups: the records of DeepSeek and of OCP", "[kv][groups]") {
         CHECK(stored.record ==
               bytes_of_record(2 * 576, {{0, {0x7e}}, {64, {0x76}}, {448, {0x80, 0x3f}}, {576 + 447, {0xfe}}}));
         CHECK(stored.scales == Bytes{127, 128, 105, 105, 105, 105, 105, 0xa5, 105, 105, 105, 105, 105, 105, 127, 0xa5});
-        // V4.1: 512 e4m3, 16 powers of two.
+        // V4.1: 512 e4m3, 16 power-of-two scales.
         stored = store(preset(HALYARD_GROUPS_MLA_V41), head_of(512, {{32, 2.0f}, {511, 0.5f}}), 512, target);
-        CHECK(stored.record == bytes_of_record(512, {{32, {0x78}}, {511, {0x78}}}));  // 256, by 2^-7 and by 2^-9
+        CHECK(stored.record == bytes_of_record(512, {{32, {0x78}}, {511, {0x78}}}));  // 256, scaled by 2^-7 and by 2^-9
         CHECK(stored.scales == bytes_of_record(16, {{1, {120}}, {15, {118}}}, 105));
-        // MXFP8: 2^(floor(log2(largest)) - 8), then 32 e4m3, which 500 does not fit into.
+        // MXFP8: a scale 2^(floor(log2(largest)) - 8), then 32 e4m3. So 500 has the scale 1 and saturates at 448.
         const auto mx = head_of(96, {{0, 448.0f}, {32, -500.0f}, {33, 256.0f}});
         CHECK(store(preset(HALYARD_GROUPS_MX), mx, 96, target).record ==
               bytes_of_record(99, {{0, {127, 0x7e}}, {33, {127, 0xfe, 0x78}}}));
@@ -214,15 +216,15 @@ TEST_CASE("groups: what is not finite, zeros, and scales beyond their dtype", "[
         const auto q8 = [&](const std::vector<std::pair<std::size_t, float>> &elements) {
             return store(preset(HALYARD_GROUPS_GGML_Q8_0), head_of(32, elements), 32, target).record;
         };
-        // NaN counts as 0, infinities become the nearest, and the others decide: 254 / 127 = 2.
+        // NaN becomes 0, infinities saturate, and finite elements alone decide the scale: 254 / 127 = 2.
         CHECK(q8({{0, NAN}, {1, INFINITY}, {2, -INFINITY}, {3, 254.0f}, {4, -NAN}}) ==
               bytes_of_record(34, {{0, {0x00, 0x40, 0, 127, 0x80, 127}}}));
         CHECK(q8({}) == Bytes(34));
-        CHECK(q8({{0, NAN}, {1, INFINITY}}) == Bytes(34));  // no others: zeros
-        CHECK(q8({{0, 0x1p-140f}}) == Bytes(34));           // a reciprocal beyond f32
-        // s = 1e-6 / 127 is 0 in f16, but its reciprocal is finite: the elements are ggml's.
+        CHECK(q8({{0, NAN}, {1, INFINITY}}) == Bytes(34));  // no finite elements: zeros
+        CHECK(q8({{0, 0x1p-140f}}) == Bytes(34));           // the reciprocal overflows f32
+        // The scale 1e-6 / 127 is 0 in f16, but its f32 reciprocal is finite: elements are quantised as ggml does.
         CHECK(q8({{0, 1e-6f}, {1, -1e-6f}}) == bytes_of_record(34, {{2, {127, minus(127)}}}));
-        // Beyond f16: 65504, and elements by the reciprocal of that.
+        // A scale that overflows f16 becomes 65504, and elements are quantised by the reciprocal of that.
         CHECK(q8({{0, 1e30f}, {1, 65504.0f}, {2, -3 * 65504.0f}}) ==
               bytes_of_record(34, {{0, {0xff, 0x7b, 127, 1, minus(3)}}}));
         const auto q4 = preset(HALYARD_GROUPS_GGML_Q4_0);
@@ -231,14 +233,14 @@ TEST_CASE("groups: what is not finite, zeros, and scales beyond their dtype", "[
               bytes_of_record(18, {{0, {0x00, 0x80}}}, 0x88));
         CHECK(store(q4, head_of(32, {{0, NAN}, {1, INFINITY}, {2, 8.0f}, {16, -INFINITY}}), 32, target).record ==
               bytes_of_record(18, {{0, {0x00, 0xbc, 0xf8, 0x80, 0x80}}}, 0x88));
-        // Ranges: NaN counts as 0, but the others say what the range is.
+        // Ranges of min to max: NaN becomes 0, and finite elements alone decide the range.
         CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {2.0f, NAN, 257.0f, INFINITY, -INFINITY, 4.0f}, 6, target)
                    .record == Bytes{0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x00, 0xc0, 0, 0, 255, 255, 0, 2}));
-        // A range beyond f32 takes the largest scale.
+        // If max - min overflows f32, the scale is the largest f32.
         const float most = std::numeric_limits<float>::max();
         CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {-most, most}, 2, target).record ==
                Bytes{0xff, 0xff, 0x7f, 0x7f, 0x00, 0x00, 0x80, 0x3f, 0, 2}));
-        // Powers of two end at 2^-127 and 2^127.
+        // Power-of-two scales saturate at 2^-127 and 2^127.
         CHECK(store(preset(HALYARD_GROUPS_MX), std::vector<float>(32, -0x1p-140f), 32, target).record ==
               bytes_of_record(33, {{0, {0}}}, 0x80));
         CHECK(store(preset(HALYARD_GROUPS_MX), head_of(32, {{0, most}, {1, NAN}, {2, -INFINITY}}), 32, target).record ==
@@ -258,11 +260,11 @@ TEST_CASE("kv path: the ends of the numbers", "[kv]") {
                Bits{0x7b, 0xfb, 0x7b, 0x7b, 0x01, 0x00}));
         CHECK((take(nullptr, nullptr, HALYARD_F16, {65504.0f, 65520.0f, -inf, 0x1p-25f, 0x1.8p-24f, 1.0f}, target) ==
                Bits{0x7bff, 0x7c00, 0xfc00, 0x0000, 0x0002, 0x3c00}));
-        // A sum of squares that overflows gives r = 0.
+        // If the sum of squares overflows, r is 0.
         auto norm = sized<halyard_norm_desc>();
         CHECK((take(&norm, nullptr, HALYARD_F32, {1e30f, -1.0f, 0.0f, 5.0f}, target) == Bits{0, 0x80000000u, 0, 0}));
         CHECK((take(&norm, nullptr, HALYARD_F32, {0.0f, -0.0f, 0.0f, 0.0f}, target) == Bits{0, 0x80000000u, 0, 0}));
-        // The default of eps is 1e-6: r = 1 / sqrt(1 + 1e-6), and half of that.
+        // eps defaults to 1e-6: r = 1 / sqrt(1 + 1e-6).
         const float r = 1.0f / std::sqrt(1.0f + 1e-6f);
         CHECK((take(&norm, nullptr, HALYARD_F32, {1.0f, -1.0f, 1.0f, 1.0f}, target)[1] ==
                std::bit_cast<std::uint32_t>(-r)));
@@ -271,7 +273,7 @@ TEST_CASE("kv path: the ends of the numbers", "[kv]") {
         for (const std::uint32_t word : take(&norm, nullptr, HALYARD_F32, {0.0f, 0.0f}, target)) {
             CHECK(std::isnan(std::bit_cast<float>(word)));
         }
-        // Dynamic scales look at finite values, and are 1 where there is nothing, or too little, to scale by.
+        // Dynamic scales depend on finite elements only. They are 1 if the largest is 0 or too small.
         const auto dynamic = halyard::describe_dynamic_scales();
         float scale = 0;
         CHECK((take(nullptr, &dynamic, HALYARD_INT8, {2.0f, -254.0f, inf, nan, -inf}, target, &scale) ==
@@ -293,13 +295,13 @@ TEST_CASE("kv path: layer norms of equal numbers, of zeros, and of too large one
         auto norm = sized<halyard_norm_desc>();
         norm.kind = HALYARD_NORM_LAYER;
         const auto normed = [&](const std::vector<float> &x) { return take(&norm, nullptr, HALYARD_F32, x, target); };
-        // Without a bias nothing is added, not even +0 to -0.
+        // Without a bias nothing is added: -0 stays -0.
         CHECK((normed({-0.0f, -0.0f, -0.0f}) == Bits{0x80000000u, 0x80000000u, 0x80000000u}));
         CHECK((normed({3.0f, 3.0f, 3.0f, 3.0f}) == Bits{0, 0, 0, 0}));
         CHECK((normed({7.0f}) == Bits{0}));
         const float r = 1.0f / std::sqrt(1.0f + 1e-6f);
         CHECK((normed({5.0f, 3.0f}) == Bits{std::bit_cast<std::uint32_t>(r), std::bit_cast<std::uint32_t>(-r)}));
-        // A sum of squares that overflows gives r = 0; a sum that does, NaN.
+        // If the sum of squares overflows, r is 0; if the sum overflows, results are NaN.
         CHECK((normed({1e30f, -1.0f, 0.0f, 5.0f}) == Bits{0, 0x80000000u, 0x80000000u, 0x80000000u}));
         CHECK(std::isnan(std::bit_cast<float>(normed({most, most})[0])));
         norm.no_eps = 1;
