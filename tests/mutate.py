@@ -36,8 +36,7 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 CMAKE = ROOT / ".deps/venv/bin/cmake"
-# Headers first: mutants are numbered in this order, so a change of a .cpp file does not renumber those of headers,
-# which would rebuild everything.
+# Headers first, so that a change of a .cpp file does not renumber the mutants of headers, and so rebuild everything.
 FILES = sorted((str(path.relative_to(ROOT)) for path in ROOT.glob("runtime/**/*.*") if path.suffix in (".cpp", ".h")
                 and not path.is_relative_to(ROOT / "runtime/include")), key=lambda name: (name.endswith(".cpp"), name))
 ARITHMETIC = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("generators/arithmetic/*.h"))
@@ -269,8 +268,7 @@ def try_conditions(builds, files, pool, tests):
     last_ones = collections.defaultdict(dict)  # by file: the tests that caught a mutant, the latest last
 
     def catch(mutant, number):
-        """Returns the test that catches a mutant, or the reason why none does. Quick tests are tried first, and among
-        them those that caught the latest mutants of the file."""
+        """The test that catches a mutant, or why none does. Tries quick tests, and those that caught others, first."""
         key = f"{pathlib.Path(mutant.file).name} {mutant.how}: {mutant.text}"
         if key in EQUIVALENT:
             return EQUIVALENT[key]
@@ -336,8 +334,7 @@ def find_values(file):
 
 
 class Values:
-    """The value mutants that a seed selects among those that compile: `count` functions with the lowest ranks, and in
-    each the mutant with the lowest rank."""
+    """The value mutants that a seed selects: of the `count` functions of lowest rank, the best mutant that compiles."""
 
     def __init__(self, seed, count, files):
         def rank(*words):

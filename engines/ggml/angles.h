@@ -40,8 +40,7 @@ private:
     std::unique_ptr<halyard::plan> plan_;
 };
 
-/// The rows of cos and sin of a graph's tokens, and the runs that were bound to this memory. A later graph with as many
-/// tokens writes its rows here.
+/// The rows of cos and sin of a graph's tokens, and the runs bound to them. Graphs with as many tokens reuse both.
 struct TokenRows {
     TokenRows(std::shared_ptr<AngleMaker> maker, std::int64_t n_tokens);
 

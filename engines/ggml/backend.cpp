@@ -100,8 +100,7 @@ void require_kernels() {
     const halyard::plan plan(halyard::plan_desc(2, {tensor}));
 }
 
-/// Replaces the functions of ggml's CPU device. Returns an empty string, or the reason why it replaced nothing; may
-/// throw.
+/// Replaces functions of ggml's CPU device. Returns an empty string, or why it replaced nothing. May throw.
 std::string install_hooks() {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     if (device == nullptr) {

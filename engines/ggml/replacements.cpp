@@ -34,8 +34,7 @@ Replacements::Replacements(Angles &angles, ggml_cgraph *graph) : uid_(graph->uid
     count_left(graph);
 }
 
-/// Binds the longest KV path through node i that Halyard can run, and fills in *path and *call. Returns an empty
-/// string, or the reason why there is none.
+/// Binds the longest KV path through node i that Halyard can run. Returns an empty string, or why there is none.
 std::string Replacements::bind_longest_path(Angles &angles, PathFinder &finder, int i, KvPath *path, Call *call) {
     std::string why;
     for (const Neighbours wanted : {Neighbours{true, true, true},
@@ -116,8 +115,7 @@ void Replacements::use(const Rope &rope, const Call &call) {
     }
 }
 
-/// Records the edits of a replaced sequence: call_node makes the call, the other nodes do nothing. `what` names the
-/// call in the log.
+/// Records the edits of a sequence: call_node makes the call, the other nodes do nothing. `what` names it in the log.
 void Replacements::replace(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes,
                            ggml_tensor *call_node) {
     for (ggml_tensor *node : nodes) {

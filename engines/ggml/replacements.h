@@ -24,8 +24,7 @@ struct Counts {
 /// sequence's other nodes become GGML_OP_NONE, which ggml skips.
 class Replacements {
 public:
-    /// Finds what to replace in the graph, and computes the rows of cos and sin. Does not edit the graph yet. Throws
-    /// std::bad_alloc.
+    /// Finds the nodes to replace, and computes the rows of cos and sin. Does not edit the graph. May throw bad_alloc.
     Replacements(Angles &angles, ggml_cgraph *graph);
     Replacements(const Replacements &) = delete;
     Replacements &operator=(const Replacements &) = delete;

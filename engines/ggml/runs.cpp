@@ -169,8 +169,7 @@ halyard::bound_run bind_shift(const Shift &shift, const RunKey &key, const halya
     return halyard::bound_run(plan, angles, keys, keys, halyard::run_options().at(to).with(kv));
 }
 
-/// Sets call->bound to the run of this key. If the key is new, bind_run(plan) binds it. Returns an empty string, or
-/// Halyard's error message.
+/// Sets call->bound to the run of this key, which bind_run(plan) binds if it is new. Returns an error message, or "".
 template <typename BindRun>
 std::string find_run(Runs &runs, const RunKey &key, BindRun &&bind_run, Call *call) {
     call->bound = runs.find(key, [&] {

@@ -5,8 +5,7 @@
     >>> q = torch.randn(1, 5, 4, 64, requires_grad=True)
     >>> halyard.torch.rotate(q, angles=angles, positions=torch.arange(5)).sum().backward()
 
-``halyard.rotate`` takes tensors as well, but has neither gradients nor compiled graphs. ``halyard.torch.rotate`` calls
-these operators of torch.ops.halyard:
+``halyard.rotate`` takes tensors too, but has no gradients. ``rotate`` calls these operators of torch.ops.halyard:
 
     rotate(Tensor q, str how, Tensor? positions=None, SymInt start=0) -> Tensor
     rotate_qk(Tensor q, Tensor k, str how, …) -> (Tensor, Tensor)
@@ -130,8 +129,7 @@ def _refuse_derivatives(*values: Any) -> None:
 
 
 def _fake(op: Any, *values: Any, **others: Any) -> Any:
-    """The fake kernel: returns outputs without data while PyTorch traces a graph. It checks devices, shapes and dtypes
-    too, so that a bad graph fails when it is compiled rather than when it runs."""
+    """The fake kernel, for tracing graphs: outputs without data. It checks tensors, so that bad graphs fail early."""
     if forward_ad._current_level >= 0:
         raise Error(_NO_TANGENTS)
     tensors = [x for x in (*values, *others.values()) if isinstance(x, Tensor)]

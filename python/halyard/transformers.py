@@ -81,8 +81,7 @@ class _Embedding:
         self.sources = {layer_type: self.make(module, layer_type, 0) for layer_type in kinds}
 
     def make(self, module: _Module, layer_type: str | None, seq_len: int) -> _Source:
-        """Makes the source for a layer type and a length. Raises Error if the config's frequencies are not those that
-        the module holds."""
+        """Makes the source for a layer type and a length. Raises Error if the module holds other frequencies."""
         frequencies = Frequencies.from_config(self.config, seq_len=seq_len, layer_type=layer_type)
         if frequencies.q_scale is not None and self.config.model_type not in _SCALING_Q:
             raise Error(f"{_name(module)} multiplies q by position, which is not known of its code")
@@ -252,8 +251,7 @@ def patch(model: torch.nn.Module, *, reference: str = "exact", max_position: int
     """Has Halyard rotate q and k in a model of transformers 5, and returns the model.
 
     reference: "exact", or "hf_f32" for the float32 angles of the stock model.
-    max_position: for "hf_f32" only: the number of positions of its table [the config's context]. The model then raises
-        halyard.Error for later positions.
+    max_position: for "hf_f32" only: the size of its table [the config's context]. Later positions raise halyard.Error.
 
     It replaces the rotating functions (apply_rotary_…) in the Python module that defines the model. Other models of
     that module still get the original function. Raises halyard.Error, which names the model, if Halyard would not

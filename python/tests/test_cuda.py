@@ -47,8 +47,7 @@ class ExchangeApi(ctypes.Structure):
                 ("to_tensor", type(to_tensor)), ("current_stream", type(current_stream))]
 
 
-# Kept in variables, because the capsule points to both.
-NAME, API = b"dlpack_exchange_api", ExchangeApi(1, 2, (pointer * 4)(), to_tensor, current_stream)
+NAME, API = b"dlpack_exchange_api", ExchangeApi(1, 2, (pointer * 4)(), to_tensor, current_stream)  # the capsule's
 make_capsule = ctypes.pythonapi.PyCapsule_New
 make_capsule.restype, make_capsule.argtypes = ctypes.py_object, (pointer, ctypes.c_char_p, pointer)
 
@@ -123,8 +122,7 @@ class Device:
         return values
 
     def get(self, *arrays):
-        """Checks that the work on STREAM has not changed the arrays yet, waits for it, and returns their new values.
-        (The emulated driver runs enqueued work only when a program waits for it.)"""
+        """Waits for the work on STREAM, and returns the new values. Before, the work must not have changed any."""
         assert all(self.read(array).tobytes() == array.before.tobytes() for array in arrays)
         self.call("cuStreamSynchronize", STREAM)
         return [self.read(array) for array in arrays]
@@ -132,13 +130,13 @@ class Device:
 
 def check_refusals(device, source, q):
     near, rows, at = np.zeros(q.shape, np.float32), np.ones((9, DIM // 2), np.float32), device.put(np.arange(9))
-    for sentence, x, more in (
+    for message, x, more in (
             ("out of q lies on the CPU", Tensor(q, out=near), {}), ("k lies on the CPU", q, dict(k=near)),
             ("device 1", Tensor(q, out=OnDevice(q.shape, device=1, address=q.address)), {}),
             ("positions is a number", q, dict(positions=3)),
             ("angles are given", q, dict(angles=AngleSource.given(rows, rows), positions=at)),
             ("target", q, dict(target="x86_avx2"))):
-        with pytest.raises(halyard.Error, match=sentence):
+        with pytest.raises(halyard.Error, match=message):
             halyard.rotate(x, **{"angles": source, "in_place": True, **more})
 
 
@@ -165,16 +163,16 @@ def check_results(device, source, rng):
     def compare(tensors, caches=3 * [None], weights=3 * [None], *, in_place=False, on_both={}, **more):
         """The device gives the bytes of the CPU. on_both: arguments that are arrays, which are copied to each."""
         def rotate(place):
-            told, made = [], []
+            inputs, outputs = [], []
             for x, cache, weight in zip(tensors, caches, weights):
                 x, cache, weight = (None if each is None else place(each) for each in (x, cache, weight))
                 out = None if cache is not None else x if in_place else place(np.zeros(x.shape, x.dtype))
                 norm = None if weight is None else Norm(weight, 1e-5)
-                told.append(Tensor(x, norm=norm, cache=cache, out=out))
-                made.append(cache if out is None else out)
+                inputs.append(Tensor(x, norm=norm, cache=cache, out=out))
+                outputs.append(cache if out is None else out)
             given = {name: place(x) for name, x in on_both.items()}
-            halyard.rotate(*told, angles=source, **more, **given)
-            return made
+            halyard.rotate(*inputs, angles=source, **more, **given)
+            return outputs
 
         for result, expected in zip(device.get(*rotate(device.put)), rotate(np.copy)):
             assert result.tobytes() == expected.tobytes()

@@ -92,16 +92,16 @@ NO_ARRAYS = [  # likewise, but these raise TypeError
 OF_TENSORS = {field.name for field in dataclasses.fields(halyard.Tensor)}
 
 
-@pytest.mark.parametrize("raised, given, sentence", [*((halyard.Error, *row) for row in BAD),
-                                                     *((TypeError, *row) for row in NO_ARRAYS)])
-def test_bad_input(angles, raised, given, sentence):
+@pytest.mark.parametrize("raised, given, message", [*((halyard.Error, *row) for row in BAD),
+                                                    *((TypeError, *row) for row in NO_ARRAYS)])
+def test_bad_input(angles, raised, given, message):
     given = {"q": X, "angles": angles, **given}
     default = {"positions": 0} if "cache" in given else {"out": np.full(np.shape(given["q"]), 7, np.float32)}
     given = {**default, **given}
     arrays = [each for value in given.values() for each in (value, getattr(value, "array", None))
               if isinstance(each, np.ndarray)]
     before = [array.copy() for array in arrays]
-    with pytest.raises(raised, match=sentence):
+    with pytest.raises(raised, match=message):
         q = given.pop("q")
         stages = {field: given.pop(field) for field in OF_TENSORS & given.keys()}
         halyard.rotate(q if q is None else halyard.Tensor(q, **stages), **given)
@@ -124,7 +124,7 @@ def test_bad_exporters(angles):
         def __dlpack__(self, **_):
             return self.answer()
 
-    for answer, sentence in (lambda: 1 // 0, "division"), (lambda: 3, "no DLPack capsule"):
+    for answer, message in (lambda: 1 // 0, "division"), (lambda: 3, "no DLPack capsule"):
         for q, out in (X, Exporter(answer)), (Exporter(answer), X.copy()):
-            with pytest.raises(halyard.Error, match=sentence):
+            with pytest.raises(halyard.Error, match=message):
                 halyard.rotate(halyard.Tensor(q, out=out), angles=angles)

@@ -45,8 +45,7 @@ def test_norms(rng, angles, qkv):
 
 
 def test_scales_by_position(rng, angles, qkv):
-    """Scales for each token or each head, of one or several sequences, with any strides, equal a float32 product after
-    the rotation."""
+    """Scales by token or head, with any strides, equal a float32 product after the rotation."""
     x = np.stack([qkv[0], qkv[0] + 1])
     y = rotate(x, angles=angles, positions=7)
     each = rng.standard_normal((2, TOKENS, 2 * HEADS)).astype(np.float32)

@@ -44,8 +44,8 @@ def test_gradients_are_the_inverse(rng, angles, dtype, out_pairing):
     back = [each.grad for each in x]
     for tensors, made, pairings in (x, y, ("half", out_pairing)), (gradients, back, (out_pairing, "half")):
         how = dict(zip(("pairing", "out_pairing"), pairings), inverse=made is back)
-        told = [Tensor(each.detach(), rotary_offset=2) for each in tensors]
-        assert equal(made, halyard.rotate(*told, **there, **how))
+        inputs = [Tensor(each.detach(), rotary_offset=2) for each in tensors]
+        assert equal(made, halyard.rotate(*inputs, **there, **how))
     for before, after, gradient in zip(x, y, gradients) if dtype == torch.float32 else ():  # y . g = x . gradient of x
         one, other = ((a.double() * b.double()).sum() for a, b in ((after, gradient), (before, before.grad)))
         assert abs(one - other) < 1e-4
@@ -64,10 +64,10 @@ def test_other_gradients(rng, angles):
     (gradient,) = torch.autograd.grad(rotate(q, angles=angles, positions=0).pow(3).sum(), q, create_graph=True)
     (second,) = torch.autograd.grad(gradient.sum(), q)
     assert torch.isfinite(second).all() and second.abs().max() > 0
-    x, turned = torch.ones(1, 1, DIM), functools.partial(rotate, angles=angles, positions=1)
+    x, by_one = torch.ones(1, 1, DIM), functools.partial(rotate, angles=angles, positions=1)
     for vectorize in (False, True):
-        jacobian = torch.autograd.functional.jacobian(turned, x, vectorize=vectorize).reshape(DIM, DIM)
-        assert torch.allclose(jacobian @ x[0, 0], turned(x)[0, 0], rtol=1e-5)
+        jacobian = torch.autograd.functional.jacobian(by_one, x, vectorize=vectorize).reshape(DIM, DIM)
+        assert torch.allclose(jacobian @ x[0, 0], by_one(x)[0, 0], rtol=1e-5)
 
 
 def test_opcheck(rng, angles):
@@ -93,8 +93,8 @@ def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch
     (q, k), how = draw(rng, dtype, 3, 1), halyard.torch.describe(angles, rotary_offset=2)
     back = halyard.torch.describe(angles, rotary_offset=2, inverse=True)
     for positions in (AT,), (None, 3):
-        told = [Tensor(x.clone(), rotary_offset=2) for x in (q, k)]
-        expected = halyard.rotate(*told, angles=angles, positions=positions[-1])
+        inputs = [Tensor(x.clone(), rotary_offset=2) for x in (q, k)]
+        expected = halyard.rotate(*inputs, angles=angles, positions=positions[-1])
         assert equal(ops.rotate_qk(q, k, how, *positions), expected)
         assert torch.equal(ops.rotate(k, how, *positions), expected[1])
         if on_cuda:
@@ -102,9 +102,9 @@ def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch
         else:
             assert ops.rotate_qk_(q, k, how, *positions) is None
         assert equal((q, k), expected)
-        told = Tensor(expected[1], rotary_offset=2)
+        rotated = Tensor(expected[1], rotary_offset=2)
         ops.rotate_(k, back, *positions)
-        assert torch.equal(k, halyard.rotate(told, angles=angles, positions=positions[-1], inverse=True))
+        assert torch.equal(k, halyard.rotate(rotated, angles=angles, positions=positions[-1], inverse=True))
 
 
 def test_keys_of_sources():

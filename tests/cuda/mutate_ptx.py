@@ -83,8 +83,7 @@ KERNELS = {
     "halyard_kv_f16_e4m3_80": ("halyard_kv_f16_e4m3_80_cuda_sm80", 12),
     "halyard_kv_bf16_192_interleaved_64_at_128": ("halyard_kv_bf16_192_interleaved_64_at_128_cuda_sm80", 8),
 }
-# Mutants that tests may miss, with the reason: (part of the kernel's name, pattern of the rule's name, how the
-# statement begins, reason).
+# Mutants that tests may miss: (part of the kernel's name, pattern of the rule, begin of the statement, reason).
 EQUIVALENT = [
     ("16", "fma split|constant|rounding|sign kept", "", "16 bits mostly hide it; f32 kernels share the code"),
     ("check_positions", "shift", "shl.b64", "positions whose upper half is more than a sign are bad in any case"),

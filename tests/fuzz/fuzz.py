@@ -2,7 +2,6 @@
 
     fuzz.py BUILD MINUTES      all fuzzers at once, for so many minutes; keeps the inputs they found in BUILD/corpus
     fuzz.py BUILD NAME RUNS    one fuzzer, with so many inputs, the same ones each time
-
 Prints an input that breaks a promise, keeps it in BUILD, and exits with 1.
 """
 

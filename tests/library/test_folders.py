@@ -12,8 +12,7 @@ from pathlib import Path
 TOPS = ["runtime", "checks", "tests", "bench", "generators", "engines", "python"]
 SUFFIXES = (".h", ".hpp", ".c", ".cpp", ".inc", ".py")
 
-# The folders that the sources of a folder may include beside their own. A subfolder counts as its parent unless it is
-# listed here.
+# The folders that a folder may include beside itself. A subfolder counts as its parent unless it has a row here.
 ARROWS = {
     "runtime/include": [],
     "runtime/base": ["runtime/include"],

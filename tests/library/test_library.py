@@ -164,8 +164,7 @@ def pack(build, triple, objects, destination):
 
 
 def emitted(build, triple):
-    """The library, header and manifest of a triple agree, the header compiles, and a program runs if this machine can
-    run it."""
+    """A triple's library, header and manifest agree, the header compiles, and a program runs if this machine can."""
     own = triple == build.HALYARD_TRIPLE
     dist = build.scratch / "dist" / triple
     done = pack(build, triple, build.kernels if own and not build.HALYARD_TARGETS else samples(build, triple), dist)

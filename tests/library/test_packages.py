@@ -99,8 +99,7 @@ def files_below(folder):
 
 
 def install(build):
-    """Every component installs files, all components together install everything, and no file names a folder of this
-    machine."""
+    """Every component installs files, all together install everything, and no file names a folder of this machine."""
     whole, parts = prefix(build), build.scratch / "prefix.parts"
     for folder in whole, parts:
         shutil.rmtree(folder, ignore_errors=True)
@@ -183,8 +182,7 @@ def pkg_config(build):
 
 
 def add_subdirectory(build):
-    """A checkout works by add_subdirectory in another project. It uses the packages that ./run setup fetched, and is
-    optimised even if the project has no build type."""
+    """add_subdirectory of a checkout uses what ./run setup fetched, and is optimised even without a build type."""
     folder, bare = build.scratch / "add_subdirectory", build.scratch / "add_subdirectory.sources"
     for leftover in folder, bare:
         shutil.rmtree(leftover, ignore_errors=True)

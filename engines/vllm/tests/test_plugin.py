@@ -18,8 +18,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, folder_of):
-    """A function that runs models.py in a new process, with the entry point of pyproject.toml installed, and returns
-    (the JSON that models.py printed, all output)."""
+    """A function that runs models.py in a process with pyproject.toml's entry point, and returns (JSON, all output)."""
     folder = tmp_path_factory.mktemp("installed")
     described = folder / "halyard-0.dist-info"
     described.mkdir()
@@ -67,15 +66,15 @@ def test_what_is_said_of_other_surroundings(monkeypatch, fused):
             ("vLLM cannot be imported", monkeypatch.setitem, sys.modules, "vllm.platforms", None),
             ("not as the plug-in knows it .*llama_that_is_not_there", monkeypatch.setitem, fused.KNOWN,
              "LlamaAttention", "llama_that_is_not_there")):
-        said = []
+        messages = []
         monkeypatch.setenv("HALYARD_VLLM", "fused")
         monkeypatch.setattr(plugin, "_logged", set())
-        monkeypatch.setattr(plugin.logger, "log", lambda level, sentence, said=said: said.append(sentence))
+        monkeypatch.setattr(plugin.logger, "log", lambda level, text, messages=messages: messages.append(text))
         change(*changed)
-        for _ in range(2):  # as vLLM may do
+        for _ in range(2):  # vLLM may call it twice
             plugin.register()
         monkeypatch.undo()
-        assert len(said) == 1 and re.search(words, said[0])
+        assert len(messages) == 1 and re.search(words, messages[0])
 
 
 def test_a_vllm_of_other_code(monkeypatch, fused):

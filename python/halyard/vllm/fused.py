@@ -172,8 +172,7 @@ torch.library.register_fake("halyard::vllm_attend",
 
 
 def _replace(kind: Any) -> None:
-    """Replaces __init__ and forward of one of vLLM's attention classes. Each layer then decides whether Halyard serves
-    it."""
+    """Replaces __init__ and forward of a vLLM attention class, so that each layer decides whether Halyard serves it."""
     stock_init, stock_forward = kind.__init__, kind.__dict__["forward"]
 
     def init(self: Any, *args: Any, **others: Any) -> None:

@@ -1,5 +1,4 @@
-"""Small random-weight models of each family that halyard.transformers is tested with. Sizes such as head_dim and
-rotary_dim differ, so that confusing them changes results."""
+"""Small random-weight models of each tested family. Sizes such as head_dim and rotary_dim differ, to show mix-ups."""
 
 import torch
 import transformers

@@ -365,9 +365,9 @@ def embedding_cases(config, name, make):
         wrong = why if module is None else compare(frequencies, module, config, layer_type)
         for lack, partial in () if wrong else partial_configs(fields):
             wrong = wrong or wrong_of_partial(config, frequencies, lack, partial, layer_type, make)
-            told = read(json.dumps(partial), layer_type)[0]
-            if lack.startswith("all but sizes {'") and told and not wrong:
-                yield case_of(model_type, layer_type, "right", describe(told), keep(partial), facts_of(told),
+            found = read(json.dumps(partial), layer_type)[0]
+            if lack.startswith("all but sizes {'") and found and not wrong:
+                yield case_of(model_type, layer_type, "right", describe(found), keep(partial), facts_of(found),
                               embedding=name, is_partial=True)
         reduced = read(json.dumps(keep(fields)), layer_type)[0]
         if not wrong and (reduced is None or facts_of(reduced) != facts_of(frequencies)):
@@ -393,17 +393,17 @@ def plain_cases(config):
     for layer_type in re.findall("'([^']+)'", needed) or [None]:
         frequencies, words = read(text, layer_type)
         expected, inner_words = read(inner.to_json_string(use_diff=False), layer_type)
-        told = [describe(f) if f else re.sub(r"\b(\w+_config\.)+", "", w)
+        both = [describe(f) if f else re.sub(r"\b(\w+_config\.)+", "", w)
                 for f, w in ((frequencies, words), (expected, inner_words))]
         if frequencies is None and expected is None:
             verdict, words = "refused" if embeddings(inner) else "no RoPE", f"as {inner.model_type}: {words}"
-        elif told[0] == told[1]:
+        elif both[0] == both[1]:
             wrong = frequencies and next(filter(None, (
                 wrong_of_partial(config, frequencies, lack, partial, layer_type, None)
                 for lack, partial in partial_configs(json.loads(text)))), None)
             verdict, words = ("WRONG", wrong) if wrong else ("right", f"as {inner.model_type}")
         else:
-            verdict, words = ("refused", words) if f"'{model_type}'" in words else ("WRONG", " / ".join(told))
+            verdict, words = ("refused", words) if f"'{model_type}'" in words else ("WRONG", " / ".join(both))
         yield case_of(model_type, layer_type, verdict, words, fields, frequencies and facts_of(frequencies))
 
 

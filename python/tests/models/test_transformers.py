@@ -59,8 +59,7 @@ def test_logits(named, ids, reference):
 
 
 def test_training_step(named, ids):
-    """Rotated pairs of stock and patched models differ by up to 5 eps. A stock model whose weights differ by 4 eps shows
-    how far such errors change the gradients."""
+    """Pairs differ by up to 5 eps. A stock model with weights off by 4 eps shows how such errors change gradients."""
     def gradients(model):
         model(ids, labels=ids).loss.backward()
         return {key: value.grad for key, value in model.named_parameters() if value.grad is not None}
@@ -94,8 +93,7 @@ def test_compiled_in_one_graph(named, ids):
 
 @torch.no_grad()
 def test_what_stays_stock(ids):
-    """Patching a model does not change other models, copies of it that outlive unpatch, or Gemma 4's image encoder,
-    which calls the same function."""
+    """Patching changes no other model, no copy that outlives unpatch, and no image encoder with the same function."""
     from transformers.models.gemma4 import modeling_gemma4
     x, cos, sin = torch.randn(2, 5, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
     given = dict(cos=cos, sin=sin, unsqueeze_dim=2)
@@ -130,8 +128,7 @@ def test_far_positions(ids):
     near = torch.arange(N_TOKENS)[None]
     stock, same, exact = (each(ids, position_ids=near + 131_060).logits for each in (
         copy.deepcopy(model), patch(copy.deepcopy(model), reference="hf_f32"), patch(model)))
-    # Attention depends only on differences of positions, so exact angles give the same logits at position 0.
-    at_start = model(ids, position_ids=near).logits
+    at_start = model(ids, position_ids=near).logits  # with exact angles only differences of positions matter
     assert (stock - same).abs().max() <= 4 * bound(model, stock)
     assert (exact - at_start).abs().max() <= 4 * bound(model, stock)
     assert (stock - at_start).abs().max() > 20 * (exact - at_start).abs().max()
@@ -201,8 +198,7 @@ def test_models_that_are_not_what_they_say_are_refused(monkeypatch):
 @pytest.mark.parametrize("name", ["llama", "llama, llama3", "llama, dynamic", "qwen3", "gemma3", "llama4", "phi",
                                   "qwen2_vl"])
 def test_models_that_turn_by_other_frequencies_now_are_refused(name):
-    """Other frequencies than the config's are refused. Frequencies that are only rounded to the model's dtype pass: see
-    test_half_precision_padding_and_checkpoints."""
+    """But frequencies that are rounded to the model's dtype pass: test_half_precision_padding_and_checkpoints."""
     for change in (lambda x: 4 * x, lambda x: 1.01 * x, lambda x: x ** 1.1, lambda x: x.flip(0),
                    lambda x: x.half() if x.dtype == torch.float32 else x + 0.01):
         for dtype in (torch.float32, torch.bfloat16):

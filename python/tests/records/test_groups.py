@@ -50,8 +50,7 @@ def test_back_to_floats(keys):
 @pytest.mark.parametrize("preset, dtype, of_groups", [("vllm_int8", np.float32, ()), ("vllm_fp8", np.float32, ()),
                                                       ("mla_v41", np.uint8, (16,)), ("mla_v4", np.uint8, (7,))])
 def test_scales_apart(rng, angles, preset, dtype, of_groups):
-    """Scales outside the records: made if none are given, written to arrays of any strides, and in caches by slot or
-    page."""
+    """Scales outside the records are made if not given, and written with any strides, in caches by slot or page."""
     keys = rng.standard_normal((TOKENS, HEADS, 512 if of_groups else DIM)).astype(np.float32)
     records, scales = halyard.rotate(Tensor(keys, groups=preset), angles=angles)
     width = records.shape[-1]

@@ -1,6 +1,5 @@
 """The records openvino_u8 and openvino_u4 have the bytes that OpenVINO itself writes. The paged attention of its CPU
-plugin stores keys and values in pages of the caller's, which the test reads. HALYARD_TEST_GROUPS is the number of
-groups."""
+plugin stores k and v in the caller's pages, which the test reads. HALYARD_TEST_GROUPS is the number of groups."""
 
 import numpy as np
 import pytest
