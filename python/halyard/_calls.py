@@ -18,7 +18,7 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
 
     q, k, v: arrays, or Tensors, which add stages and a destination. An array is float32, float16 or bfloat16, [tokens,
         heads, head_dim] or [batch, tokens, heads, head_dim], with any strides. Without a destination the output is a
-        new array of q's library, shape and dtype.
+        new array of the same library, shape and dtype.
     angles: the AngleSource.
     positions: int32 or int64 [tokens] or [batch, tokens]; with an axis map [axes, tokens] or [axes, batch, tokens], or
         [tokens] if the axes are equal. An int or [batch, 1] is the position of each sequence's first token; the others

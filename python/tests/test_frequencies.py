@@ -81,12 +81,12 @@ def test_what_a_config_asks_of_q():
 
 
 def test_angle_sources():
-    for given, right in (({}, ("phase", -2**31, 2**31 - 1, 1)), (dict(first=0, n_positions=9), ("table", 0, 8, 1)),
+    for given, info in (({}, ("phase", -2**31, 2**31 - 1, 1)), (dict(first=0, n_positions=9), ("table", 0, 8, 1)),
                         (dict(kind="phase", n_positions=9), ("phase", 0, 8, 1)),
                         (dict(kind="phase", first=7), ("phase", 7, 2**31 - 1, 1)),
                         (dict(axis_map=("interleaved", (12, 10, 10))), ("phase", -2**31, 2**31 - 1, 3))):
         source = AngleSource(PLAIN, **given)
-        assert (source.kind, source.first, source.last, source.n_axes) == right
+        assert (source.kind, source.first, source.last, source.n_axes) == info
     assert AngleSource(PLAIN, first=0, n_positions=1024).n_bytes >= 1024 * 64 * 4
     for bad, words in ((dict(kind="given"), "kind"), (dict(kind="rows"), "kind"), (dict(reference="f32"), "refer"),
                        (dict(axis_map=("section", (16, 16))), "axis_map")):
