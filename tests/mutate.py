@@ -221,7 +221,7 @@ def parts_of(code, begin, end, deleted=0, is_whole=True):
     operator = "||" if len(split(code, begin, end, "||")) > 1 else "&&"
     if code[bracket] == "(" and closing(code, bracket) == end - 1:
         yield from parts_of(code, bracket + 1, end - 1, is_whole=False)
-    elif "?" not in code[begin:end] and len(split(code, begin, end, operator)) > 1:  # ? binds less than both
+    elif "?" not in code[begin:end] and len(split(code, begin, end, operator)) > 1:  # ?: is not split
         for operand in split(code, begin, end, operator):
             yield from parts_of(code, *operand, int(operator == "&&"))
 

@@ -23,7 +23,7 @@ public:
     bool serves(const Rope &rope) const;
     std::int64_t n_pairs() const { return static_cast<std::int64_t>(pairs_.size()); }
 
-    /// Writes [n_tokens, 2, n_pairs]; positions are [n_axes, n_tokens].
+    /// Writes rows [n_tokens, 2, n_pairs]: cos and sin of each token. positions: [n_axes, n_tokens].
     void make_rows(const std::int32_t *positions, std::int64_t n_tokens, float *rows);
 
     /// The source for shifts of keys; NULL if ggml's shift would multiply the keys by a factor other than 1.

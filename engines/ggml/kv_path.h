@@ -31,7 +31,7 @@ struct KvPath {
     float eps;
     bool norm_is_of_rows;  // the norm is over all heads of a token
 
-    /// The node whose result the call writes.
+    /// The last node of the path, whose result the call writes.
     ggml_tensor *last() const {
         return set_rows_node != nullptr ? set_rows_node : hadamard_node != nullptr ? hadamard_node : rope_node;
     }

@@ -20,7 +20,7 @@ struct Words {
 };
 
 const Words &words() {
-    static const Words *const once = new Words;  // lives as long as the process, as Python's objects may not outlive it
+    static const Words *const once = new Words;  // never destroyed, because the interpreter may end before the process
     return *once;
 }
 
@@ -45,7 +45,7 @@ struct Kind {
 
 /// The Kind of an object's type. It remembers two types, because calls may alternate between NumPy and PyTorch arrays.
 Kind kind_of(nb::handle object) {
-    static auto &[latest, other] = *new std::pair<Kind, Kind>;  // lives as long as the process
+    static auto &[latest, other] = *new std::pair<Kind, Kind>;  // never destroyed, likewise
     if (!latest.type.is(object.type())) {
         std::swap(latest, other);
         if (!latest.type.is(object.type())) {

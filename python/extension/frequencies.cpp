@@ -1,4 +1,4 @@
-// halyard._core.Frequencies.
+// The class halyard._core.Frequencies.
 #include "module.h"
 #include "names.h"
 #include "refuse.h"

@@ -6,7 +6,7 @@
 
 namespace halyard::python {
 
-/// The C ABI's structs of one tensor, and the arrays that they point into. It must stay where it is.
+/// The C ABI's structs of one tensor, and the arrays that they point into. Not movable: they point into each other.
 class Operand {
 public:
     Operand() = default;

@@ -2,7 +2,7 @@
 
     >>> import halyard, numpy as np
     >>> angles = halyard.AngleSource(halyard.Frequencies.from_base(10000.0, 4))
-    >>> q = np.array([[[1, 1, 0, 0]]] * 3, np.float32)      # 3 tokens, 1 head of 4: pairs (1, 0) and (1, 0)
+    >>> q = np.array([[[1, 1, 0, 0]]] * 3, np.float32)      # 3 tokens, 1 head, head_dim 4: pairs (1, 0), (1, 0)
     >>> halyard.rotate(q, angles=angles).round(5)[:, 0]     # positions 0, 1, 2
     array([[ 1.     ,  1.     ,  0.     ,  0.     ],
            [ 0.5403 ,  0.99995,  0.84147,  0.01   ],

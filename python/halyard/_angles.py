@@ -1,4 +1,4 @@
-"""Angle sources: where cos and sin come from."""
+"""AngleSource: computes or holds cos and sin for each position."""
 
 import hashlib
 import itertools
@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 _process = uuid.uuid4().hex[:16]
 
 
-def find(key: str) -> _core.AngleSource:
+def find_source(key: str) -> _core.AngleSource:
     found = _known.get(key)
     if found is None:
         raise _core.Error(f'angles is "{key[:60]}", which is no AngleSource that is alive in this process: make it '

@@ -78,7 +78,7 @@ class Frequencies:
 
     @classmethod
     def from_base(cls, base: float, rotary_dim: int) -> "Frequencies":
-        """inv_freq[k] = base ** (-2 k / rotary_dim), kept to twice double precision.
+        """Frequencies with inv_freq[k] = base ** (-2 k / rotary_dim), kept to twice double precision.
 
         base: finite, > 0 (10000 in most models). rotary_dim: even, 2 … 2**20. Else raises halyard.Error.
         """

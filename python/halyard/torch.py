@@ -27,7 +27,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _core
-from ._angles import AngleSource, find
+from ._angles import AngleSource, find_source
 from ._calls import rotate_on_cuda
 from ._core import Error
 from ._tensor import Options, require_source
@@ -54,7 +54,7 @@ def _read(how: str) -> tuple[_core.AngleSource, int, Options]:
     offset, inverse, pairing, out_pairing, layout, bad_position, duplicates, threads = (
         others or ("0", "", "", "", "bshd", "error", "error", "0"))
     options = Options(inverse == "1", pairing or None, out_pairing or None, layout, bad_position, duplicates, int(threads))
-    return find(key), int(offset), options
+    return find_source(key), int(offset), options
 
 
 def _describe(how: str, start: int, *given: Any) -> tuple[Any, ...]:
@@ -81,7 +81,7 @@ def _run(how: str, start: int, *given: Any) -> None:
         return
     calls = _bound.get(how)
     if calls is None:
-        source = find(how.partition("|")[0])
+        source = find_source(how.partition("|")[0])
         calls = _bound[how] = _core.Prepared(functools.partial(_describe, how))
         weakref.finalize(source, _bound.pop, how, None).atexit = False
     if not _has_exchange:  # before PyTorch 2.10, DLPack refuses tensors that require gradients
@@ -160,7 +160,7 @@ class _Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, below: Any, how: str, positions: Tensor | None, start: int, *tensors: Tensor) -> Any:
         ctx.how, ctx.start = _inverse(how), start
-        ctx.source = find(how.partition("|")[0])  # keeps the source alive until backward
+        ctx.source = find_source(how.partition("|")[0])  # keeps the source alive until backward
         ctx.save_for_backward(positions)
         return below(*tensors, how, positions, start)
 

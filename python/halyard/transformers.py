@@ -143,7 +143,7 @@ def _forward(module: _Module, x: torch.Tensor, position_ids: torch.Tensor,
     if n_axes > 1 and position_ids.ndim == 2:
         position_ids = position_ids[None].expand(n_axes, -1, -1)
     if module._halyard.takes_one_tensor:
-        position_ids = position_ids[..., None]  # [batch, tokens, 1], as these models index cos
+        position_ids = position_ids[..., None]  # [batch, tokens, 1]: the shape that these models expect of cos
     return _Rotation(position_ids, source)
 
 

@@ -1,5 +1,5 @@
-/* The shared library loaded twice and unloaded, again and again: load_library LIBRARY COPY_OF_IT. Threads run only
- * while there is a pool, and nothing is left open. */
+/* Loads the shared library and a copy of it, uses and unloads both, again and again: load_library LIBRARY COPY_OF_IT.
+ * Threads may run only while a pool exists, and no file may stay open. */
 #include <halyard/halyard.h>
 
 #include <dirent.h>
@@ -19,11 +19,10 @@ static int count_entries(const char *path) {
     return n;
 }
 
-/* Whether there is just one thread. One that was joined is listed until the kernel has taken it down, so this looks
- * again. */
+/* Whether the process has a single thread. The kernel lists a joined thread for a moment, so this looks again. */
 static int is_alone(void) {
     for (int i = 0; i < 100000; i++) {
-        if (count_entries("/proc/self/task") == 3) { /* with "." and ".." */
+        if (count_entries("/proc/self/task") == 3) { /* ".", ".." and one thread */
             return 1;
         }
         sched_yield();
@@ -31,13 +30,14 @@ static int is_alone(void) {
     return 0;
 }
 
-/* A function of the library that is loaded: POSIX promises that the bits of its address are so. */
+/* A function of the loaded library. POSIX permits the conversion of dlsym's result to a function pointer. */
 #define CALL(name) ((__typeof__(name) *)dlsym(library, #name))
 
-/* Makes a pool and rotates one pair by a right angle, twice; 0 when that is right. */
+/* Rotates two pairs, at positions 0 and 1, by a right angle per position, alone and on a pool. Returns 0 if all is
+ * right. */
 static int use(void *library) {
     const double inv_freq = 1.5707963267948966;
-    float values[] = {9, 9, 3, 4}; /* of positions 0 and 1 */
+    float values[] = {9, 9, 3, 4}; /* the pairs at positions 0 and 1 */
     halyard_frequencies *frequencies = NULL;
     halyard_angle_source *source = NULL;
     halyard_plan *plan = NULL;

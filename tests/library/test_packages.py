@@ -227,7 +227,7 @@ def make_archive(build, name, script):
     run(*PYTHON, *script, "--destination", folder)
     shutil.rmtree(folder / name, ignore_errors=True)
     with tarfile.open(folder / f"{name}.tar.gz") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 knows none, 3.12 asks for one
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.2 has none, 3.12 warns without
         archive.extractall(folder)
     return folder / name
 

@@ -1,4 +1,4 @@
-// halyard._core.rotate and rerotate.
+// The functions halyard._core.rotate and halyard._core.rerotate.
 #include "calls/call.h"
 #include "cuda.h"
 #include "module.h"

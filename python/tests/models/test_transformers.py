@@ -153,7 +153,7 @@ def test_half_precision_padding_and_checkpoints(ids):
     assert all(torch.equal(value.grad, kept) for value, kept in zip(model.parameters(), gradients))
 
 
-# ---- What is refused -------------------------------------------------------------------------------------------------
+# ---- Models that patch refuses --------------------------------------------------------------------------------------
 
 def refused(model, message):
     with pytest.raises(halyard.Error, match=message):
