@@ -16,12 +16,12 @@ namespace {
 // The number of tokens from which a rotation is joined with each neighbour. A joined call has more code than a
 // rotation, and between two calls a model's weights evict that code from the CPU's cache. Measured:
 //
-//     joined with                  heads                               machine                 faster from
-//     norm of each head            16 query, 4 KV of 64, 12 layers     Zen 5                   2 tokens
-//     store of k and v in q8_0     8 of 128, 300 MB read between       Zen 5                   3 tokens; equal at 2
-//     Hadamard transform of q      the same                            Zen 5                   1 token
-//     store in a float cache       8 and 32 of 128, 48 MB between      Rocket Lake, 1 thread   32 tokens; equal to 8
-//     norm over all heads          32 or 8 of 128, 48 MB between       Rocket Lake, 1 thread   8 or 32 tokens
+//     joined with                heads (memory read between two calls)      machine                  faster from
+//     norm of each head          16 query, 4 KV of head_dim 64 (a model)    Zen 5                    2 tokens
+//     store of k, v in q8_0      8 of head_dim 128 (300 MB)                 Zen 5                    3 tokens
+//     Hadamard transform of q    the same                                   Zen 5                    1 token
+//     store in a float cache     8 and 32 of head_dim 128 (48 MB)           Rocket Lake, 1 thread    32 tokens
+//     norm over all heads        32, and 8, of head_dim 128 (48 MB)         Rocket Lake, 1 thread    8, and 32, tokens
 constexpr std::int64_t norm_from = 2, row_norm_from = 16;  // norms of each head, and over all heads of a token
 constexpr std::int64_t cache_from = 64, records_from = 2;  // stores into float caches, and into quantised caches
 

@@ -66,9 +66,9 @@ class AngleSource:
         """A source that reads the caller's own rows of cos and sin. It does not copy them: the caller may rewrite them
         between calls, but not during one.
 
-        cos, sin: float32, float16 or bfloat16 [n_rows, rotary_dim / 2], alike, the last dimension dense; position p
-            reads row p. Rows of rotary_dim columns, as Hugging Face makes them, need rotary_dim; only the first half of
-            their columns is read.
+        cos, sin: float32, float16 or bfloat16 [n_rows, rotary_dim / 2], with one dtype, shape and row stride, and a
+            dense last dimension; position p reads row p. For rows of rotary_dim columns, as in Hugging Face, pass
+            rotary_dim; only the first half of their columns is read.
         rotary_dim: even, 2 … 2**20 [twice the number of columns].
         by_token: there is a row for each token of a call, in [batch, tokens] order. Such calls take no positions.
         axis_map: as above [one axis]. Pair k reads the row of the token's position on the pair's axis. Rows [axes,

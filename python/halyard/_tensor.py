@@ -122,7 +122,7 @@ class Tensor:
     from_groups: the format of the array's records: a Groups, or a preset's name [None: the array has no records]. The
         output is then float32 by default.
     norm: a Norm [none].
-    rotary_offset: the first rotated element of a head; the angles' rotary_dim elements rotate from there.
+    rotary_offset: the first element of a head that rotates; the window has the angles' rotary_dim elements.
     position_scales: factors for each token, float32 [tokens] or [batch, tokens]; or for each token and head, of the
         tensor's shape without head_dim. Frequencies.position_scales computes them for models that scale q.
     hadamard: n: a Hadamard transform of each n elements of a head; orthonormal, and so its own inverse. n is a power of
