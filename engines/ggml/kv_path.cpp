@@ -49,7 +49,7 @@ bool has_rows_of(const ggml_tensor &norm, const ggml_tensor &heads) {
 /// Adds to the path the RMS_NORM before the rotation, of each head or over all heads, and its MUL by weights if any.
 void find_norm(const ggml_cgraph *graph, int rope, KvPath *path) {
     int i = neighbour(graph, rope, -1);
-    if (i < 0 || !is_result(graph, path->rope_node->src[0], i) || !is_passed_on(graph, i)) {
+    if (i < 0 || !is_result_of(graph, path->rope_node->src[0], i) || !has_one_reader(graph, i)) {
         return;
     }
     ggml_tensor *norm = graph->nodes[i], *mul = nullptr;
@@ -57,7 +57,7 @@ void find_norm(const ggml_cgraph *graph, int rope, KvPath *path) {
     if (norm->op == GGML_OP_MUL) {
         mul = norm;
         i = neighbour(graph, i, -1);
-        if (i < 0 || !is_passed_on(graph, i)) {
+        if (i < 0 || !has_one_reader(graph, i)) {
             return;
         }
         norm = graph->nodes[i];
@@ -96,12 +96,12 @@ bool stores_tokens(const ggml_tensor &set_rows, const ggml_tensor &x) {
 /// Adds to the path the Hadamard transform after the rotation.
 void find_hadamard(const ggml_cgraph *graph, int rope, KvPath *path) {
     const int i = neighbour(graph, rope, 1);
-    if (i < 0 || path->rope_node->type != GGML_TYPE_F32 || !is_passed_on(graph, rope)) {
+    if (i < 0 || path->rope_node->type != GGML_TYPE_F32 || !has_one_reader(graph, rope)) {
         return;
     }
     ggml_tensor *node = graph->nodes[i];
     const std::int64_t n = hadamard_size(*node);
-    if (n != 0 && path->heads->ne[0] % n == 0 && ggml_is_contiguous(node) && is_result(graph, node->src[1], rope)) {
+    if (n != 0 && path->heads->ne[0] % n == 0 && ggml_is_contiguous(node) && is_result_of(graph, node->src[1], rope)) {
         path->hadamard_node = node;
     }
 }
@@ -113,8 +113,8 @@ const char *find_unrotated(const ggml_cgraph *graph, int i, KvPath *path) {
     path->hadamard_node = node;
     const ggml_tensor *x = node->src[1];
     const int before = neighbour(graph, i, -1);
-    if (before >= 0 && graph->nodes[before]->op == GGML_OP_CONT && is_passed_on(graph, before) &&
-        is_result(graph, x, before)) {
+    if (before >= 0 && graph->nodes[before]->op == GGML_OP_CONT && has_one_reader(graph, before) &&
+        is_result_of(graph, x, before)) {
         path->cont_node = graph->nodes[before];
         x = path->cont_node->src[0];
     } else if (x->op == GGML_OP_RESHAPE && x->src[0]->data == x->data) {
@@ -132,7 +132,7 @@ const char *find_unrotated(const ggml_cgraph *graph, int i, KvPath *path) {
 
 /// Adds to the path the SET_ROWS that stores the result of node `last`.
 void PathFinder::find_cache(int last, KvPath *path) {
-    if (!is_passed_on(graph_, last)) {
+    if (!has_one_reader(graph_, last)) {
         return;
     }
     int i = last;
@@ -141,7 +141,7 @@ void PathFinder::find_cache(int last, KvPath *path) {
         if (i < 0 || i > last + max_distance) {
             return;
         }
-    } while (graph_->nodes[i]->op != GGML_OP_SET_ROWS || !is_result(graph_, graph_->nodes[i]->src[0], last));
+    } while (graph_->nodes[i]->op != GGML_OP_SET_ROWS || !is_result_of(graph_, graph_->nodes[i]->src[0], last));
     ggml_tensor *set_rows = graph_->nodes[i];
     const std::int64_t from = is_record_type(*set_rows) ? records_from : cache_from;
     if (path->heads->ne[2] < from || !stores_tokens(*set_rows, *path->heads)) {

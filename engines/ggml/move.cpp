@@ -13,8 +13,8 @@ namespace {
 
 /// Whether node j, a neighbour of node i, is a Hadamard transform of i's result, and nothing else reads that result.
 bool is_transform(const ggml_cgraph *graph, int j, int i) {
-    return j >= 0 && hadamard_size(*graph->nodes[j]) != 0 && is_passed_on(graph, i) &&
-           is_result(graph, graph->nodes[j]->src[1], i);
+    return j >= 0 && hadamard_size(*graph->nodes[j]) != 0 && has_one_reader(graph, i) &&
+           is_result_of(graph, graph->nodes[j]->src[1], i);
 }
 
 }  // namespace
@@ -30,8 +30,8 @@ bool find_shift(const ggml_cgraph *graph, int i, Shift *out) {
     std::int64_t n = 0;
     if (before >= 0 && is_transform(graph, after, i)) {
         n = hadamard_size(*graph->nodes[after]);
-        if (hadamard_size(*graph->nodes[before]) != n || !is_passed_on(graph, before) ||
-            !is_result(graph, graph->nodes[i]->src[0], before)) {
+        if (hadamard_size(*graph->nodes[before]) != n || !has_one_reader(graph, before) ||
+            !is_result_of(graph, graph->nodes[i]->src[0], before)) {
             return false;
         }
         places = {before, i, after};
@@ -46,8 +46,8 @@ bool find_shift(const ggml_cgraph *graph, int i, Shift *out) {
     const int uses_of_load = load->src[1] == load ? 2 : 1;  // ggml_cast makes its result its own src[1] too
     if (load->op != GGML_OP_CPY || store->op != GGML_OP_CPY || !is_record_type(*keys) || store->src[1] != keys ||
         load->type != GGML_TYPE_F32 || !ggml_node_has_n_uses(graph, first, uses_of_load) ||
-        !is_result(graph, loaded, first) || !is_passed_on(graph, places.back()) ||
-        !is_result(graph, store->src[0], places.back())) {
+        !is_result_of(graph, loaded, first) || !has_one_reader(graph, places.back()) ||
+        !is_result_of(graph, store->src[0], places.back())) {
         return false;
     }
     const std::int64_t block = ggml_blck_size(keys->type);

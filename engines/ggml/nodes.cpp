@@ -21,9 +21,9 @@ int neighbour(const ggml_cgraph *graph, int i, int step) {
     return -1;
 }
 
-bool is_passed_on(const ggml_cgraph *graph, int i) { return ggml_node_has_n_uses(graph, i, 1); }
+bool has_one_reader(const ggml_cgraph *graph, int i) { return ggml_node_has_n_uses(graph, i, 1); }
 
-bool is_result(const ggml_cgraph *graph, const ggml_tensor *tensor, int i) {
+bool is_result_of(const ggml_cgraph *graph, const ggml_tensor *tensor, int i) {
     const ggml_tensor *const node = graph->nodes[i];
     for (; tensor != node; tensor = tensor->src[0]) {
         if (tensor == nullptr || !ggml_op_is_empty(tensor->op) || tensor->data != node->data ||

@@ -15,10 +15,10 @@ bool is_computed(const ggml_tensor &node);
 int neighbour(const ggml_cgraph *graph, int i, int step);
 
 /// Whether exactly one node reads node i. If both are joined in one call, the result of i need not be written.
-bool is_passed_on(const ggml_cgraph *graph, int i);
+bool has_one_reader(const ggml_cgraph *graph, int i);
 
 /// Whether a tensor is node i, or a view of it with all its elements, and nothing else reads the views between them.
-bool is_result(const ggml_cgraph *graph, const ggml_tensor *tensor, int i);
+bool is_result_of(const ggml_cgraph *graph, const ggml_tensor *tensor, int i);
 
 /// Whether a node reads or writes the memory of `root`, a tensor that is no view.
 bool touches(const ggml_tensor &node, const ggml_tensor *root);

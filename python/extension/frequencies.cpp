@@ -47,8 +47,8 @@ nb::dict get_fields(const frequencies &self) {
     }
     if (info.q_scale_rule != HALYARD_Q_SCALE_NONE) {
         fields["q_scale"] = nb::make_tuple(info.q_scale_rule == HALYARD_Q_SCALE_LOG ? "log" : "power", info.q_scale,
-                                         info.q_scale_length, info.q_scale_shift,
-                                         info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated");
+                                           info.q_scale_length, info.q_scale_shift,
+                                           info.q_scale_layers == HALYARD_LAYERS_ALL ? "all" : "unrotated");
     }
     return fields;
 }

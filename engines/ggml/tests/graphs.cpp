@@ -85,7 +85,7 @@ enum class Odd { nothing, cache_is_read, slots_are_made, k_is_read, positions_ar
 
 /// The graph of one layer: q, k and v of n_tokens tokens, and the stores into the caches.
 struct Layer {
-    ggml_type type;  // of both caches
+    ggml_type type;                                  // of both caches
     int head_dim, k_hadamard, v_hadamard, n_tokens;  // k_hadamard, v_hadamard: n of the transform, or 0
     Norm norm;
     bool is_half;
