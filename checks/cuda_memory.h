@@ -1,5 +1,5 @@
-// A queue and memory of a CUDA device, and how what it holds is compared. Everything throws halyard::error where the
-// driver refuses.
+// A CUDA context with a stream, and device memory that tests can read. Everything throws halyard::error if a driver
+// call fails.
 #pragma once
 
 #include "runtime/cuda/driver.h"  // checks/cuda has one, too
@@ -18,7 +18,7 @@ inline void require(int status, const std::string &what) {
     }
 }
 
-/// A function of libcuda.so.1; throws where there is none.
+/// The address of a function of libcuda.so.1. Throws if there is none.
 inline void *find_driver_function(const char *name) {
     static void *const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     void *const function = library == nullptr ? nullptr : dlsym(library, name);
@@ -26,14 +26,14 @@ inline void *find_driver_function(const char *name) {
     return function;
 }
 
-/// Calls one with arguments of exactly its parameters' types (CUDA driver API's reference manual), and returns what it
-/// returns.
+/// Calls a driver function and returns its result. The arguments must have exactly the parameters' types (see the
+/// reference manual of the CUDA driver API).
 template <typename... Arguments>
 int call_driver(const char *name, Arguments... arguments) {
     return reinterpret_cast<int (*)(Arguments...)>(find_driver_function(name))(arguments...);
 }
 
-/// A context and a stream of our own on the first device.
+/// A new context and a new stream on the first device.
 class Queue {
 public:
     Queue() {
@@ -62,7 +62,7 @@ private:
 /// Device memory. The queue's context and stream must live longer.
 class Memory {
 public:
-    Memory(const halyard_cuda_queue &queue, std::size_t n_bytes)  // the driver has no memory of no bytes
+    Memory(const halyard_cuda_queue &queue, std::size_t n_bytes)  // the driver refuses allocations of 0 bytes
         : queue_(queue), n_bytes_(n_bytes), memory_(halyard::cuda::allocate(queue, std::max<std::size_t>(n_bytes, 1))) {
         require(memory_ == nullptr ? 2 : 0, "the device has no memory for " + std::to_string(n_bytes) + " bytes");
     }
@@ -76,7 +76,8 @@ public:
     Memory &operator=(const Memory &) = delete;
     ~Memory() { halyard::cuda::release(queue_, memory_); }
 
-    /// Copies to the memory's beginning, or all from there, after all that was enqueued, and waits until it is done.
+    /// write() copies values to the start of the memory; read() returns the whole memory. Both first wait for all
+    /// enqueued work, and return when the copy is done.
     template <typename Value>
     void write(const std::vector<Value> &values) const {
         const halyard::cuda::CurrentContext current(queue_.context);
@@ -90,7 +91,7 @@ public:
         return values;
     }
 
-    /// What begins some way into the memory.
+    /// The address of a byte offset in the memory.
     void *data(std::int64_t bytes = 0) const noexcept { return static_cast<char *>(memory_) + bytes; }
 
 private:

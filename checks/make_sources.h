@@ -1,4 +1,4 @@
-// Short ways to make angle sources of every kind and rows from them, and the exact values to compare with.
+// Helpers that make angle sources of every kind and rows of cos and sin, and the exact values to compare with.
 #pragma once
 
 #include "angles/angle_source.h"
@@ -37,7 +37,7 @@ inline halyard_angle_source_desc describe_source(std::int32_t kind, std::int32_t
     return desc;
 }
 
-/// Rows of cos and sin of the caller's own.
+/// Describes a source of given rows of cos and sin.
 inline halyard_angle_source_desc describe_given(const void *cos, const void *sin, std::int64_t n_rows,
                                                 std::int64_t stride_row, std::int64_t rotary_dim,
                                                 std::int32_t dtype = HALYARD_F32) {
@@ -50,7 +50,7 @@ inline halyard::angle_source make_source(const halyard::frequencies &frequencies
     return halyard::angle_source(frequencies, describe_source(kind, first, last));
 }
 
-/// Dense positions [n_batch, tokens] in the memory of the vector, which must outlive them.
+/// Dense positions [n_batch, tokens] that point into the vector, which must outlive them.
 template <typename Integer>
 halyard_positions positions_of(const std::vector<Integer> &values, std::int64_t n_batch = 1) {
     return halyard::positions(values.data(), {n_batch, static_cast<std::int64_t>(values.size()) / n_batch});
@@ -61,7 +61,7 @@ inline halyard::frequencies make_frequencies(const std::vector<double> &inv_freq
                                            attention_factor);
 }
 
-/// A plan of one tensor, whose target makes rows.
+/// A plan of one tensor: halyard_make_rows uses its target's kernels.
 inline halyard::plan plan_for(std::int64_t rotary_dim) {
     return halyard::plan(halyard::plan_desc(
         rotary_dim, {halyard::describe_tensor(halyard::dtype::f32, rotary_dim, halyard::pairing::half)}));
@@ -89,7 +89,7 @@ inline std::vector<float> rows_of(const halyard::angle_source &source, const hal
     return rows;
 }
 
-/// The rows [positions, 2, n_pairs] of tables, at positions anywhere in int32.
+/// The rows [positions, 2, n_pairs] of table sources, at any int32 positions: each position has a table of its own.
 template <typename Integer>
 std::vector<float> table_rows_at(const halyard::frequencies &frequencies, const std::vector<Integer> &positions,
                                  std::int32_t reference = HALYARD_REFERENCE_EXACT) {
@@ -115,7 +115,7 @@ inline ExactCosSin exact_cos_sin(long double inv_freq, std::int64_t position) {
     return {std::cos(theta), std::sin(theta)};
 }
 
-/// Which axis a pair reads, in the words of halyard.h, by a map that goes by counts.
+/// The axis whose position a pair uses, by an axis map with counts per axis (see halyard.h).
 inline std::int64_t axis_of_pair(std::int32_t axis_map, std::span<const std::int64_t> counts, std::int64_t pair) {
     const auto n_axes = static_cast<std::int64_t>(counts.size());
     if (axis_map == HALYARD_AXIS_MAP_INTERLEAVED) {

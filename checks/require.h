@@ -1,4 +1,5 @@
-// What every call promises. A broken promise is an exception; a fuzzer that it ends keeps the input.
+// Checks of the promises that every call of the C API makes. A broken promise throws: tests fail, and a fuzzer crashes
+// and keeps its input.
 #pragma once
 
 #include "halyard/halyard.h"

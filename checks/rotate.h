@@ -1,4 +1,4 @@
-// Short ways to rotate dense arrays through the library, and to find the elements of tensors in memory.
+// Helpers that rotate dense arrays through the library and find the elements of tensors in memory.
 #pragma once
 
 #include "checks/oracle.h"
@@ -20,14 +20,14 @@ inline std::vector<const char *> targets_here() {
     return names;
 }
 
-/// The same of those that have stages beside the rotation: all but the reference.
+/// The targets of this machine that have KV stages: all but the reference, which is the last one.
 inline std::vector<const char *> stage_targets_here() {
     std::vector<const char *> names = targets_here();
     names.pop_back();
     return names;
 }
 
-/// What to do with one tensor. By default it is f32 in half pairing, and the whole head is rotated.
+/// The description of one tensor's rotation. By default it is f32 in half pairing, and the whole head is rotated.
 struct Rotation {
     std::int64_t rotary_dim = 0;
     std::int64_t head_dim = 0;  // 0 means rotary_dim
@@ -54,13 +54,13 @@ struct Rotation {
         return halyard::plan(desc);
     }
 
-    /// Where member 0 or 1 of pair k lies in a head of that pairing.
+    /// The index in a head of member 0 or 1 of pair k, by a pairing.
     std::int64_t index(std::int32_t pairing_there, std::int64_t k, int member) const {
         return offset + (pairing_there == HALYARD_PAIRING_HALF ? k + member * rotary_dim / 2 : 2 * k + member);
     }
 };
 
-/// Elements of one dtype, [batch, tokens, heads, head_dim] dense.
+/// A dense array of elements of one dtype, [batch, tokens, heads, head_dim].
 struct Elements {
     std::int32_t dtype = HALYARD_F32;
     std::array<std::int64_t, 4> shape = {};
@@ -96,7 +96,7 @@ struct Elements {
     }
 };
 
-/// Rotates x by a new plan, in place or into poisoned memory, and returns the result.
+/// Makes a plan and rotates x with it, in place or into poisoned memory. Returns the result.
 inline Elements rotate(const Rotation &rotation, const halyard::angle_source &angles,
                        const halyard_positions *positions, Elements x, bool in_place = false,
                        const halyard_executor *executor = nullptr) {

@@ -1,4 +1,4 @@
-// A directory for a test's files, which is removed with everything in it.
+// A temporary directory for a test's files. Its destructor removes it with everything in it.
 #pragma once
 
 #include <filesystem>

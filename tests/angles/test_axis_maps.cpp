@@ -1,5 +1,5 @@
-// Positions with several axes: each pair reads the axis that the map says, whatever the source. Random cases take any
-// map, also with bad positions (test_properties.cpp).
+// Positions with several axes: each pair uses the position on the axis that the axis map gives it, whatever the source.
+// The random cases of test_properties.cpp test all maps, also with bad positions.
 #include "count_wrong.h"
 #include "config/read_config.h"
 #include "data/golden_elements.h"
@@ -57,5 +57,5 @@ TEST_CASE("axis maps: golden mrope, by configs, on every source and target", "[a
             }
         }
     }
-    CHECK(n_apart > 20);  // equal positions would hide every mistake
+    CHECK(n_apart > 20);  // equal positions would hide mistakes
 }

@@ -85,7 +85,7 @@ TEST_CASE("angles: the fast path agrees with the precise one", "[angles]") {
         for (int i = 0; i < n_each; ++i) {
             const auto pair =
                 static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(frequencies.get()->n_pairs));
-            const auto shift = 32 + random() % 32;  // as many small positions as large ones
+            const auto shift = 32 + random() % 32;  // positions of all magnitudes alike
             const auto position = static_cast<std::int32_t>(static_cast<std::int64_t>(random()) >> shift);
             CosSin fast;
             if (halyard::try_cos_sin(*frequencies.get(), pair, position, &fast)) {
@@ -99,7 +99,7 @@ TEST_CASE("angles: the fast path agrees with the precise one", "[angles]") {
 }
 
 TEST_CASE("angles: what the fast path leaves open is settled right", "[angles]") {
-    // These were found by search. mpmath gave the answers.
+    // Hard cases, found by search; their results were computed with mpmath.
     const struct {
         double base;
         std::int64_t pair;
@@ -126,7 +126,8 @@ TEST_CASE("angles: what the fast path leaves open is settled right", "[angles]")
 }
 
 TEST_CASE("angles: values just off the middle of two floats go to the right side", "[angles]") {
-    // The angle is in the middle of two floats. sin is a little nearer to zero; ties to even would go the other way.
+    // The angle is midway between two floats. Its sine is slightly smaller than the angle, so it rounds down, where a
+    // tie would round up to even.
     const double middle = (0x1p24 + 3) * 0x1p-124;
     const float below = static_cast<float>((0x1p24 + 2) * 0x1p-124);
     CHECK(value_at(middle, 1, 1).sin == below);
@@ -134,11 +135,11 @@ TEST_CASE("angles: values just off the middle of two floats go to the right side
     CHECK(value_at(-middle, 1, 1).sin == -below);
     CHECK(value_at(0x1p-124, 1, (1 << 24) + 3).sin == below);
     CHECK(value_at(0x1p-120, (0x1p24 + 3) * 0x1p-4, 1).sin == below);
-    // 2^135 + 1 is a product of three numbers that fit. So this angle is above the middle of 0 and 2^-149 by only
-    // 2^-135 of itself.
+    // 2^135 + 1 is the product of these two significands and the position. So this angle is above the midpoint of 0 and
+    // 2^-149 by only 2^-135 of itself.
     CHECK(value_at(5981411840622251 * 0x1p-233, 7330934210309929 * 0x1p-52, 993313611).sin == 0x1p-149f);
     CHECK(value_at(5981411840622251 * 0x1p-233, 7330934210309929 * 0x1p-52, -993313611).sin == -0x1p-149f);
-    // Subnormal floats have fewer bits, and the same middles.
+    // Midpoints between subnormal floats, and below the smallest one.
     CHECK(value_at(0x1.8p-149, 1, 1).sin == 0x1p-149f);
     CHECK(value_at(0x1p-150, 1, 1).sin == 0.0f);
     CHECK(value_at(0x1p-150 * (1 + 0x1p-52), 1, 1).sin == 0x1p-149f);
@@ -169,7 +170,7 @@ TEST_CASE("angles: zeros and their signs", "[angles]") {
     }
 }
 
-// What the golden values do not show: products, quotients, logarithms and powers are in those.
+// Golden values already test double-doubles' products, quotients, logarithms and powers.
 TEST_CASE("angles: sums, sines and cosines of double-doubles keep twice the bits", "[angles]") {
     using halyard::DoubleDouble;
     std::mt19937_64 random(11);

@@ -1,5 +1,5 @@
-// Frequencies for another context length: those of the same model, for the lengths that they say, as transformers
-// changes them while a context grows. test_config_forms.cpp says which lengths configs tell.
+// for_length: frequencies of the same model for another context length, which must change as transformers changes them
+// while a context grows. test_config_forms.cpp tests the range of lengths that a config's frequencies are for.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "config/read_config.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t most_tokens = std::int64_t{1} << 53;
 
-/// Checks that everything about two frequencies is the same.
+/// Checks that two frequencies objects are equal in everything.
 void check_same(const halyard::frequencies &a, const halyard::frequencies &b) {
     REQUIRE(facts_of(a.info()) == facts_of(b.info()));
     for (std::int64_t k = 0; k < a.get()->n_pairs; k++) {
@@ -24,8 +24,8 @@ void check_same(const halyard::frequencies &a, const halyard::frequencies &b) {
     }
 }
 
-/// Checks that a config gives what it gives when it is read for that length, or that both are refused. Nothing is
-/// checked where a model has no such layers.
+/// Checks for several lengths that for_length gives the same frequencies as reading the config for that length, or that
+/// both are refused. Does nothing if the model has no such layers.
 void check_lengths(const std::string &text, const char *layer_type) {
     std::vector<halyard::frequencies> made;
     for (const std::int64_t seq_len : {0, 200000}) {
@@ -79,7 +79,7 @@ TEST_CASE("lengths: every config gives what it gives when it is read for that le
 TEST_CASE("lengths: dynamic NTK changes when transformers changes it", "[angles]") {
     oracle::Random random(Catch::getSeed());
     auto now = halyard::frequencies::from_scaling(dynamic_ntk());
-    std::int64_t theirs = 1000;  // the length that transformers' dynamic_frequency_update has its frequencies for
+    std::int64_t theirs = 1000;  // the length of transformers' current frequencies (dynamic_frequency_update)
     int n_changes = 0;
     for (int step = 0; step < 3000; step++) {
         const auto seq_len = random.one_of({999, 1000, 1001, static_cast<int>(random.in(0, 6000))});
@@ -96,7 +96,7 @@ TEST_CASE("lengths: dynamic NTK changes when transformers changes it", "[angles]
 
 TEST_CASE("lengths: arguments are checked", "[angles][errors]") {
     const auto dynamic = halyard::frequencies::from_scaling(dynamic_ntk());
-    const auto base = halyard::frequencies::from_base(10000, 64);  // the same at any length
+    const auto base = halyard::frequencies::from_base(10000, 64);  // equal for all lengths
     const auto qwen = read_good(read_fixture("qwen-7b")).frequencies;
     auto *const untouched = reinterpret_cast<halyard_frequencies *>(16);
     halyard_frequencies *out = untouched;

@@ -1,5 +1,5 @@
-// Frequencies from a base and from a list: bad arguments are refused, and the limits are inside. test_error_struct.cpp
-// has NULL in the place of each argument.
+// Frequencies from a base and from a list: bad arguments are refused, and the limits themselves are accepted.
+// test_error_struct.cpp tests NULL for each argument.
 #include "checks/make_sources.h"
 #include "refused.h"
 
@@ -10,7 +10,7 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-/// Checks that create(&out, error) makes nothing.
+/// Checks that create(&out, error) fails with this status and leaves out unchanged.
 void refuse(halyard_status status, const Words &words, const auto &create) {
     auto *const untouched = reinterpret_cast<halyard_frequencies *>(16);
     halyard_frequencies *out = untouched;

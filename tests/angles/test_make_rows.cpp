@@ -1,5 +1,5 @@
-// halyard_make_rows: angles that are linear in positions which need not be integers, against mpmath's and in every form
-// of positions; and runs with rows that were made. test_row_errors.cpp has the bad arguments.
+// halyard_make_rows with angles that are linear in (real-valued) positions: compared with mpmath and for every layout
+// of positions; and runs that use such rows. test_row_errors.cpp tests bad arguments.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"
@@ -17,7 +17,7 @@ halyard::plan plan_on(std::int64_t rotary_dim, const char *target) {
     return Rotation{.rotary_dim = rotary_dim, .target = target}.plan();
 }
 
-/// Takes a case of mpmath's, whose heads each have a matrix, and checks the rows of every target.
+/// Checks a golden case computed with mpmath, in which each head has a matrix of its own, on every target.
 template <typename Real>
 void check_golden(const golden::Section &section, const nlohmann::json &entry) {
     const std::string name = entry.at("name");
@@ -61,7 +61,7 @@ TEST_CASE("linear angles: cos and sin are within 1.2e-7 of mpmath's on every tar
 
 namespace {
 
-/// Numbers at an odd address.
+/// Random numbers at an odd address.
 template <typename Real>
 class OddNumbers {
 public:
@@ -83,7 +83,7 @@ private:
     std::vector<char> bytes_;
 };
 
-/// Rows of angles whose positions have any order, with gaps, backwards or shared.
+/// Checks rows for positions with random strides: dimensions in any order, with gaps, negative or 0.
 template <typename Real>
 void check_random(oracle::Random &random) {
     constexpr std::int64_t pairs[] = {1, 7, 64, 128, 129, 300};
@@ -113,7 +113,7 @@ void check_random(oracle::Random &random) {
     int n_wrong = 0;
     for (std::int64_t i = 0; i < n_batch * n_tokens * n_pairs; i++) {
         const std::int64_t row = i / n_pairs, k = i % n_pairs;
-        long double theta = 0;  // off by at most 2^-31
+        long double theta = 0;  // its error is at most 2^-31
         for (std::int64_t a = 0; a < n_axes; a++) {
             theta += positions.at(first + a * strides[0] + row / n_tokens * strides[1] + row % n_tokens * strides[2]) *
                      matrix.at(a * n_pairs + k);
@@ -137,7 +137,7 @@ TEST_CASE("linear angles: cos and sin are within 1.2e-7 of long double's, in any
 }
 
 TEST_CASE("make_rows: rows by token serve only the shape that they were made for", "[angles]") {
-    RotationRun s;  // of two times three tokens
+    RotationRun s;  // two batch rows of three tokens
     const std::vector<float> rows(6 * RotationRun::rotary_dim, 0.5f);
     const auto of = [&](std::int64_t n_rows, bool is_shared) {
         return halyard::angle_source::given_by_token(rows.data(), n_rows, RotationRun::rotary_dim, is_shared);

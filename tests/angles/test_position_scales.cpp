@@ -1,4 +1,4 @@
-// halyard_make_position_scales: what models multiply q by, against the formulas in long double.
+// halyard_make_position_scales, the factors of q by position: compared with the formulas in long double.
 #include "checks/oracle.h"
 #include "config/read_config.h"
 #include "every_field.h"
@@ -31,7 +31,7 @@ void check_scales(const halyard::frequencies &frequencies, const halyard_positio
         const std::int64_t position = position_of(i / n_tokens, i % n_tokens);
         const long double should_be = exact(frequencies.info(), position);
         const float nearest = static_cast<float>(should_be), is = made[static_cast<std::size_t>(i)];
-        // A long double cannot tell on which side of a midpoint it is when it is this near to one.
+        // This near to a midpoint between two floats, long double is not precise enough to tell which float is nearest.
         const long double middle = (static_cast<long double>(nearest) + is) / 2;
         const bool is_midway = std::fabs(should_be - middle) < 1e-17L * std::fabs(should_be);
         CAPTURE(i, position, is, nearest);
@@ -41,7 +41,7 @@ void check_scales(const halyard::frequencies &frequencies, const halyard_positio
 
 }  // namespace
 
-// As int64 backwards, as int32, and in order from a start or from 0.
+// Forms: int64 with a negative stride, int32, consecutive from a start, and NULL (consecutive from 0).
 TEST_CASE("position scales: the formulas, correctly rounded, for all forms of positions", "[angles]") {
     std::vector<std::int64_t> positions;
     for (const std::int64_t around : {0, 2048, 4096, 8192, 16384, 1 << 20, 3 << 23, INT32_MAX - 2}) {

@@ -1,4 +1,4 @@
-// The reference of tables beside exact ones: Hugging Face's cos and sin in float32.
+// Tables by HALYARD_REFERENCE_HF_F32: Hugging Face's float32 cos and sin, in place of exact ones.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "data/golden.h"
@@ -36,7 +36,7 @@ TEST_CASE("sources: hf_f32 is within an ulp of transformers' cos and sin, given 
         }
     }
     CHECK(n_far == 0);
-    // Hugging Face's angles are far from exact, so this comparison shows something.
+    // Many of Hugging Face's angles are far from exact, so exact tables would fail the comparison above.
     CHECK(n_far_from_exact > n_all / 20);
 }
 
@@ -57,7 +57,7 @@ TEST_CASE("sources: hf_f32 is of the angle in float32, at every position", "[sou
         const auto rows = table_rows_at(make_frequencies(list, factor), positions, HALYARD_REFERENCE_HF_F32);
         for (std::size_t i = 0; i < 20 * 16; i++) {
             const float angle = static_cast<float>(positions[i / 16]) * static_cast<float>(list[i % 16]);
-            // long double is wide enough: it is most unlikely that the middle of two floats lies within its error.
+            // long double is precise enough: a midpoint of two floats within its error is very unlikely.
             const long double scale = static_cast<float>(factor);
             const std::size_t at = i / 16 * 32 + i % 16;
             n_wrong += rows[at] != static_cast<float>(scale * std::cos(static_cast<long double>(angle))) ||

@@ -1,5 +1,5 @@
-// halyard_make_rows: bad arguments, of an angle source and of angles that are linear in positions. Each mistake has its
-// own status and a sentence that names the argument and its value, and nothing is written.
+// Bad arguments of halyard_make_rows, with an angle source and with angles that are linear in positions. Each must give
+// its status and an error message that names the argument and its value, and nothing may be written.
 #include "checks/make_sources.h"
 #include "every_field.h"
 
@@ -7,7 +7,7 @@
 
 namespace {
 
-/// A call for rows of two times three tokens, into memory whose numbers must stay 42.
+/// A valid call for the rows of two batch rows of three tokens. A refused call must leave the output at 42.
 struct ValidRows {
     static constexpr std::int64_t n_floats = 2 * 3 * 8;
     halyard::plan made = plan_for(8);
@@ -43,7 +43,7 @@ struct ValidRows {
     void refuse_fields() const {
         every_field::refuse(calls, fields::places(fields::of<halyard_rows_args>(), &args, 0));
     }
-    /// Changes both counts of tokens, and more.
+    /// Changes n_batch and n_tokens, and more fields.
     std::vector<Change> count(std::int64_t n_batch, std::int64_t n_tokens, std::vector<Change> more = {}) {
         more.insert(more.end(), {{args.n_batch, n_batch}, {args.n_tokens, n_tokens}});
         return more;
@@ -67,12 +67,12 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
          {"positions is NULL, but each of 3 sequences has one token"},
          s.count(3, 1, {{args.positions, nullptr}})},
     });
-    // In 64 bits, their number of floats wraps around to that of one token, or two.
+    // In 64 bits the number of floats of so many tokens wraps around to that of one token, or two.
     const std::vector<Change> in_order = {{args.positions, nullptr}};
     s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count(1, (1LL << 61) + 1, in_order));
     s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count((1LL << 60) + 1, 2, in_order));
     s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count(INT64_MAX, INT64_MAX, in_order));
-    // Nothing to do is fine.
+    // A call without tokens is accepted.
     const std::vector<Change> nothing = {{args.positions, nullptr}, {args.rows, nullptr}, {args.n_floats, 0}};
     s.calls.accept(s.count(INT64_MAX, 0, nothing));
     s.calls.accept(s.count(0, INT64_MAX, nothing));
@@ -90,7 +90,7 @@ TEST_CASE("make_rows: positions are checked before the first write", "[angles][e
         {HALYARD_ERROR_POSITION,
          {"positions[batch 1, token 1] is 70000, but the angle source covers 0 to 9"},
          {{s.numbers[4], 70000}, {s.numbers[5], -8}}},
-        // There are floats in the place of positions, but none is read before the check.
+        // positions.data points to floats, but nothing is read before the overlap is refused.
         {HALYARD_ERROR_OVERLAP, {"positions.data"}, {{at.data, rows + ValidRows::n_floats - 1}}},
     });
     s.calls.accept({{at.data, rows + ValidRows::n_floats}, {s.args.bad_position, HALYARD_BAD_POSITION_CLAMP}});
@@ -102,7 +102,7 @@ TEST_CASE("make_rows: positions are checked before the first write", "[angles][e
         s.calls.accept(
             s.count(n_batch, n_tokens, {{at.data, nullptr}, {at.shape[0], n_batch}, {at.shape[1], n_tokens}}));
     }
-    // Rows of a source are not written over.
+    // The output must not overlap the source's given rows.
     std::vector<float> cos(48, 42.0f), sin = cos;
     const auto given = halyard::angle_source::given(cos.data(), sin.data(), 12, 4, 8);
     for (float *const over : {cos.data() + 47, sin.data() - 47}) {
@@ -164,7 +164,7 @@ TEST_CASE("linear angles: arguments are checked before the first write", "[angle
         {HALYARD_ERROR_SHAPE, {"n_floats is 47, but the rows need 48"}, {{args.n_floats, 47}}},
         {HALYARD_ERROR_OVERFLOW, {"linear.matrix"}, {{linear.matrix, before_the_end_of_memory<const double *>(63)}}},
         {HALYARD_ERROR_OVERFLOW, {"leave the address space"}, tokens},
-        // There are floats in the place of numbers, but none is read before the check.
+        // linear's pointers point to floats, but nothing is read before the overlap is refused.
         {HALYARD_ERROR_OVERLAP, {"shares memory with linear.positions"}, {{linear.positions, s.rows.data() + 47}}},
         {HALYARD_ERROR_OVERLAP,
          {"shares memory with linear.matrix"},
@@ -186,14 +186,14 @@ TEST_CASE("linear angles: numbers are checked before the first write", "[angles]
         refuse(HALYARD_ERROR_POSITION, {"linear.positions[axis 1, batch 0, token 2] is", "finite"}, {{at[8], bad}});
         refuse(HALYARD_ERROR_FREQUENCY, {"linear.matrix[axis 1, pair 3] is", "finite"}, {{s.matrix[7], bad}});
     }
-    const double far = 0x1p33 + 0x1p6;  // times a quarter
+    const double far = 0x1p33 + 0x1p6;  // the matrix's factor is a quarter
     refuse(HALYARD_ERROR_POSITION, {"linear.positions[batch 1, token 1] turn pair 0 by 2.14748", "beyond 2^31"},
            {{at[4], far}});
     refuse(HALYARD_ERROR_POSITION, {"turn pair 3 by", "beyond 2^31"}, {{s.matrix[7], -0x1p31}});
     refuse(HALYARD_ERROR_POSITION,
            {"linear.positions[axis 0, batch 0, token 0] times linear.matrix[axis 0, pair 0]", "beyond 2^40"},
            {{at[0], 0x1.8p42}, {at[6], -0x1.8p42}});
-    // The largest that there may be, and larger terms that cancel.
+    // The largest accepted angle, and larger terms whose sum is small.
     s.calls.accept({{at[0], 0x1p33 - 1.5}});
     s.calls.accept({{at[0], 0x1p42}, {at[6], -0x1p42 + 1}});
     CHECK(std::fabs(s.rows[0] - std::cos(0.25)) < 1.2e-7);

@@ -7,7 +7,7 @@ namespace {
 
 using Desc = halyard_angle_source_desc;
 
-/// Of these frequencies and this description no source is made, or one.
+/// Checks that a source of these frequencies and this description is refused, or that it is made.
 CallChecker sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
     return CallChecker(
         [&](halyard_status status, const Words &words) {
@@ -20,7 +20,7 @@ CallChecker sources_of(const halyard::frequencies &frequencies, const Desc &desc
         [&] { CHECK_NOTHROW(halyard::angle_source(frequencies, desc)); });
 }
 
-/// What no field may hold that sources of this kind read.
+/// Checks bad values in all fields that sources of this kind read (see every_field.h).
 void refuse_fields(const CallChecker &sources, const Desc &desc) {
     auto places = fields::places(fields::of<Desc>(), &desc, 0);
     const bool is_given = desc.kind == HALYARD_ANGLES_GIVEN;
@@ -53,7 +53,7 @@ TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
          {{table.kind, HALYARD_ANGLES_PHASE}, {table.reference, HALYARD_REFERENCE_HF_F32}}},
         {HALYARD_ERROR_POSITION, {"desc.n_positions is 4, but must be 1 to 3"}, {{table.first, INT32_MAX - 2}}},
     });
-    // What else is refused for given rows is not read for a table.
+    // A table does not read the fields of given rows.
     tables.accept({{table.n_rows, -1}, {table.rotary_dim, 3}});
 }
 
@@ -71,7 +71,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     for (const void **const field : {&given.cos_rows, &given.sin_rows}) {
         sources.refuse(HALYARD_ERROR_OVERFLOW, {}, {{*field, before_the_end_of_memory(31)}});
     }
-    // What is refused for a table is not read for given rows.
+    // Given rows do not read the fields of a table.
     given.first = 7;
     given.n_positions = -7;
     const auto info = halyard::angle_source(halyard::frequencies(), given).info();
@@ -116,7 +116,7 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
         }
         refuse(HALYARD_AXIS_MAP_NONE, 2, {32, 32}, "desc.n_axes is 2");
         sources.refuse(HALYARD_ERROR_MISMATCH, {"desc.n_axes is 2, but desc.axis_map is not set"}, with(0, 2, {}));
-        // Of 64 pairs, 21 are 1 modulo 3 and 21 are 2 modulo 3.
+        // Of the pairs 0 to 63, 21 have the remainder 1 modulo 3, and 21 the remainder 2.
         refuse(HALYARD_AXIS_MAP_INTERLEAVED, 3, {21, 22, 21},
                "desc.axis_counts[1] is 22, but of 64 pairs taken in turns by 3 axes, axis 1 has 21");
         refuse(HALYARD_AXIS_MAP_INTERLEAVED, 3, {22, 20, 22}, "desc.axis_counts[2] is 22");
@@ -145,7 +145,7 @@ TEST_CASE("axis maps: a list names an axis for each pair", "[axes][errors]") {
 }
 
 TEST_CASE("sources: rows of two bytes cannot be written through", "[sources][errors]") {
-    // The span that outputs are kept away from counts bytes, not floats.
+    // Outputs must not overlap given rows of f16: their span is in bytes, not in floats.
     std::vector<std::uint16_t> memory(64, 0x3c00);
     const halyard::angle_source source{halyard::frequencies(),
                                        describe_given(memory.data(), memory.data() + 4, 2, 8, 8, HALYARD_F16)};

@@ -1,6 +1,6 @@
-// Angle sources of every kind: runs of wide heads by cases, pairs as long as they may be, ranges of positions, and
-// what sources are. test_source_errors.cpp has the bad descriptions, test_references.cpp the engines' own cos and sin,
-// test_row_kernels.cpp the kernels that make rows.
+// Angle sources of every kind: random cases of wide heads, pairs of the greatest permitted length, ranges of positions,
+// and sources' infos. test_source_errors.cpp tests bad descriptions, test_references.cpp engines' cos and sin,
+// test_row_kernels.cpp the accuracy of rows.
 #include "count_wrong.h"
 #include "checks/make_sources.h"
 #include "checks/cases/ways.h"
@@ -18,8 +18,8 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
     n_levels.fill(1);
     n_levels[of_head_dim] = std::size(rotary_dims);
     n_levels[of_source] = of_kv_path[of_source];
-    n_levels[of_pairing] = 4 * of_kv_path[of_dtype];  // each pair of pairings, of each dtype
-    n_levels[of_shape] = 5;                      // counts of tokens
+    n_levels[of_pairing] = 4 * of_kv_path[of_dtype];  // all pairings, with each dtype
+    n_levels[of_shape] = 5;                      // numbers of tokens
     for (const Levels &levels : cover_pairs(random, n_levels)) {
         const std::int64_t rotary_dim = rotary_dims[levels[of_head_dim]];
         const std::int64_t block = halyard::row_block(rotary_dim).n_tokens;
@@ -44,8 +44,8 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
 
 namespace {
 
-/// Pairs of the greatest length that halyard.h allows. Half of them are turned onto an axis, so that a result is f
-/// times that length. `turns` has the cos and sin of each token's pairs, with f.
+/// Pairs (x0, x1) of the greatest length that halyard.h permits. Half of them are rotated onto (y0, 0), so that the
+/// result y0 is f (the attention factor) times that length. `turns` has cos and sin times f of each token's pairs.
 Elements longest_pairs(std::int32_t dtype, double greatest, double factor, std::int64_t n_pairs,
                        const std::vector<ExactCosSin> &turns, Random &random) {
     const double longest = 0.999999 * greatest / factor;
@@ -54,7 +54,7 @@ Elements longest_pairs(std::int32_t dtype, double greatest, double factor, std::
         const std::int64_t first = i / n_pairs * 2 * n_pairs + i % n_pairs, second = first + n_pairs;
         const ExactCosSin &turn = turns[static_cast<std::size_t>(i)];
         const double length = std::min(longest, greatest) / factor;
-        const double part = random.one_in(2) ? random.unit() : 0;  // of y1
+        const double part = random.one_in(2) ? random.unit() : 0;  // y1's part of the length
         const auto y0 = static_cast<long double>(length * std::sqrt(1 - part * part));
         const auto y1 = static_cast<long double>(length * part);
         const auto back = oracle::rotate_exactly({y0, y1}, turn.cos, -turn.sin);
@@ -70,7 +70,7 @@ Elements longest_pairs(std::int32_t dtype, double greatest, double factor, std::
 
 }  // namespace
 
-// That all targets have the same bits is seen by cases of any bits.
+// Random cases of any bits show that all targets have the same bits, so one target is enough here.
 TEST_CASE("sources: pairs may be as long, and attention_factor as small, as halyard.h says", "[sources]") {
     Random random(Catch::getSeed());
     constexpr std::int64_t rotary_dim = 64, n_pairs = rotary_dim / 2, n_tokens = 40;
@@ -113,14 +113,15 @@ TEST_CASE("sources: pairs may be as long, and attention_factor as small, as haly
     }
 }
 
-// Random cases have bad positions of every size, by every policy (checks/cases/draw_run.cpp).
+// Random cases (checks/cases/draw_run.cpp) test bad positions of every size by every policy; here are the ends of
+// ranges.
 TEST_CASE("sources: ranges are covered, and outside is no rotation to the last bit", "[sources]") {
     const double factor = 1.3;
     const auto frequencies = halyard::frequencies::from_base(10000, 24);
-    frequencies.get()->attention_factor = factor;  // which those from a base do not have
+    frequencies.get()->attention_factor = factor;  // frequencies from a base have none
     constexpr struct {
         std::int32_t first, last;
-        std::int64_t n_rows;  // of a table: position 0 has one, covered or not
+        std::int64_t n_rows;  // rows of a table: position 0 always has one, even if it is not covered
     } ranges[] = {{0, 99, 100},
                   {0, 0, 1},
                   {100, 199, 101},
@@ -151,7 +152,7 @@ TEST_CASE("sources: ranges are covered, and outside is no rotation to the last b
 }
 
 TEST_CASE("sources: what AUTO stands for", "[sources]") {
-    // A table may have 64 MiB, or 2^24 floats: 16 rows of 2^20, or 2^17 rows of 128.
+    // A table may have 64 MiB, or 2^24 floats: 16 rows of 2^20 floats, or 2^17 rows of 128 floats.
     const struct {
         std::int64_t rotary_dim;
         std::int32_t first;
@@ -164,7 +165,7 @@ TEST_CASE("sources: what AUTO stands for", "[sources]") {
         {128, 0, 1 << 17, HALYARD_ANGLES_TABLE},
         {128, 0, (1 << 17) + 1, HALYARD_ANGLES_PHASE},
         {2, least_position, halyard::all_positions, HALYARD_ANGLES_PHASE},
-        {128, 0, (1 << 17) + 1, HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_HF_F32},  // which only a table serves
+        {128, 0, (1 << 17) + 1, HALYARD_ANGLES_TABLE, HALYARD_REFERENCE_HF_F32},  // only tables have references
     };
     for (const auto &row : rows) {
         CAPTURE(row.rotary_dim, row.n_positions);

@@ -1,5 +1,5 @@
-// Reads configs as a caller does. The fixtures in tests/data/configs hold what the published
-// config.json of a model says about its RoPE, and nothing else.
+// Reads configs through the public API. The fixtures in tests/data/configs hold only those fields of models' published
+// config.json that matter for RoPE.
 #pragma once
 
 #include "checks/sized.h"
@@ -17,7 +17,7 @@ inline std::string read_fixture(const std::string &name) {
     return golden::read_file(places::configs() + "/" + name + ".json");
 }
 
-/// What came of reading a config.
+/// The result of reading a config: frequencies, or a status and an error message.
 struct Outcome {
     halyard_status status = HALYARD_OK;
     std::string message;
@@ -35,7 +35,7 @@ inline Outcome read(const std::string &text, const char *layer_type = nullptr, s
     const auto untouched = reinterpret_cast<halyard_frequencies *>(0x1234);
     halyard_frequencies *out = untouched;
     auto error = sized<halyard_error>();
-    // A copy that ends where the text ends: a sanitizer then sees every byte read beyond it.
+    // A copy without a NUL at its end, so that a sanitizer finds any read beyond it.
     const std::vector<char> bytes(text.begin(), text.end());
     const char nothing = 0;
     outcome.status = halyard_create_frequencies_from_config(
@@ -59,7 +59,7 @@ inline Outcome read_good(const std::string &text, const char *layer_type = nullp
     return outcome;
 }
 
-/// Checks that a config was refused with this status, in plain words, and with these.
+/// Checks that a config was refused with this status, and with a plain error message that holds these words.
 inline void check_outcome(const Outcome &outcome, halyard_status status, const std::string &words) {
     CAPTURE(outcome.message, words);
     CHECK(outcome.status == status);
@@ -73,7 +73,7 @@ inline nlohmann::json name_of_pairing(std::int32_t pairing) {
                                                     : nlohmann::json();
 }
 
-/// What is asked of q beside its angles.
+/// The scale of q as JSON, or null if there is none.
 inline nlohmann::json q_scale_of(const halyard_frequencies_info &info) {
     if (info.q_scale_rule == HALYARD_Q_SCALE_NONE) {
         return {};
@@ -83,7 +83,7 @@ inline nlohmann::json q_scale_of(const halyard_frequencies_info &info) {
             info.q_scale_shift};
 }
 
-/// All that is told of frequencies, but for the number of each pair.
+/// All facts of frequencies as JSON, except inv_freq.
 inline nlohmann::json facts_of(const halyard_frequencies_info &info) {
     auto axes = info.axis_map == HALYARD_AXIS_MAP_NONE ? nlohmann::json() : nlohmann::json::array();
     if (axes.is_array()) {
@@ -108,7 +108,7 @@ inline nlohmann::json facts_of(const halyard_frequencies_info &info) {
             {"has_unrotated_layers", info.has_unrotated_layers != 0}};
 }
 
-/// Checks these of the facts.
+/// Checks the facts that `expected` has.
 inline void check_facts(const halyard_frequencies_info &info, const nlohmann::json &expected) {
     const auto facts = facts_of(info);
     for (const auto &[name, value] : expected.items()) {
@@ -122,7 +122,7 @@ inline bool is_same(const halyard_frequencies_info &a, const halyard_frequencies
            std::memcmp(a.inv_freq, b.inv_freq, static_cast<std::size_t>(a.rotary_dim / 2) * sizeof(double)) == 0;
 }
 
-/// JSON is written here with ' for ", which no config has.
+/// Replaces ' by ", so that tests can write JSON without escapes. No config contains '.
 inline std::string quoted(std::string text) {
     std::replace(text.begin(), text.end(), '\'', '"');
     return text;
@@ -138,7 +138,7 @@ struct Text {
     Text(const nlohmann::json &config) : text(config.dump()) {}
 };
 
-/// A config of little more than a model's type.
+/// A config with a model_type, a head_dim and the given fields.
 inline std::string type(const std::string &name, const std::string &fields = "") {
     return "{'model_type': '" + name + "', 'head_dim': 128" + (fields.empty() ? "}" : ", " + fields + "}");
 }
@@ -156,19 +156,19 @@ inline nlohmann::json llama(const std::string &patch = "{}") {
                    patch);
 }
 
-/// Phi-3 mini, whose scaling has two lists.
+/// Phi-3 mini, whose rope_scaling has two lists (short_factor and long_factor), with some fields replaced.
 inline nlohmann::json phi3(const std::string &patch = "{}") {
     return patched(nlohmann::json::parse(read_fixture("phi-3-mini-128k")), patch);
 }
 
-/// These with some fields of their rope_scaling replaced.
+/// Llama 3.1 8B and Phi-3 mini with some fields of rope_scaling replaced.
 inline nlohmann::json scaled(const std::string &fields) { return llama("{'rope_scaling': {" + fields + "}}"); }
 inline nlohmann::json phi3_scaled(const std::string &fields) { return phi3("{'rope_scaling': {" + fields + "}}"); }
 inline nlohmann::json yarn(const std::string &fields) {
     return scaled("'rope_type': 'yarn', 'low_freq_factor': null, 'high_freq_factor': null, " + fields);
 }
 
-/// A language model's config in a whole model's, with fields beside it.
+/// A multimodal config whose text_config is a language model's config, with other fields beside it.
 inline nlohmann::json inside(const nlohmann::json &text_config, const std::string &beside = "{}") {
     return patched({{"model_type", "llava"}, {"text_config", text_config}}, beside);
 }

@@ -1,6 +1,6 @@
-// Configs that are refused with a sentence that names the field. test_perturbed_configs.cpp has each field of RoPE with
-// a wrong type, an absurd number or a misspelt key, test_model_types.cpp each model type that is refused: here is one
-// row for each other condition.
+// Configs that must be refused with an error message that names the field: one row for each condition. Two kinds are
+// elsewhere: wrong types, absurd numbers and misspelt keys in test_perturbed_configs.cpp, refused model types in
+// test_model_types.cpp.
 #include "changes.h"
 #include "config/read_config.h"
 
@@ -188,7 +188,7 @@ TEST_CASE("config: kinds of layers that there are not, or that have no RoPE, are
         {kinds("'a', 'b'", a_and_b + ", 'full_attention': null"), "no RoPE", full},
         {llama("{'layer_types': ['full_attention'], 'per_layer_config': {'0': {'head_dim': 64}}}"),
          "there is a per_layer_config, so layer_type is needed"},
-        // A key that holds a zero is a key like others.
+        // A key may contain a NUL character.
         {kinds("'full_attention\\u0000too'", "'full_attention\\u0000too': {'rope_theta': 1e4}"), "", full},
     });
 }
@@ -214,14 +214,14 @@ TEST_CASE("config: text that is no config, and where it ends, is named", "[confi
         CAPTURE(text);
         check_outcome(read(text), refused, words);
     }
-    // Deep nesting is refused early, wherever it is and however it is closed. A long text is no mistake.
+    // Deep nesting is refused early, wherever it is and whether or not it is closed. A long text is accepted.
     const std::string deep(1000000, '['), closed = deep + std::string(1000000, ']');
     for (const auto &text : {deep, closed, "{\"rope_scaling\": " + deep, "{\"a\":{\"a\": " + closed}) {
         check_outcome(read(text), refused, "64 deep");
     }
     CHECK(read(llama().dump() + std::string(1000000, ' ')).status == HALYARD_OK);
     CHECK(read(llama("{\"a\": \"" + std::string(1000000, 'x') + "\"}").dump()).status == HALYARD_OK);
-    // Messages show nothing that a terminal would act on, and end before they are too long.
+    // Error messages escape control characters and are cut off when they get too long.
     check_outcome(
         read(quoted("{'rope_scaling': {'rope_type': '\\u001b[31m\\n\\u00e9 " + std::string(300, 'x') + "'}}")),
         unsupported, "");

@@ -1,4 +1,4 @@
-// What else a config may say: other forms of the same, layer types, layers, image encoders, what is asked of q.
+// Less common contents of configs: equivalent forms, layer types, single layers, image encoders, scales of q.
 #include "config/read_config.h"
 
 using nlohmann::json;
@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char *full = "full_attention", *sliding = "sliding_attention", *vision = "vision";
 
-/// Two configs that say the same.
+/// Two configs that must give the same frequencies.
 struct SameConfigs {
     Text config, other;
     const char *layer_type = nullptr, *other_type = layer_type;
@@ -22,7 +22,7 @@ void check_same(const std::vector<SameConfigs> &rows) {
     }
 }
 
-/// A config, and some of the facts that are read of it.
+/// A config, and some of the facts (see facts_of) that must be read from it.
 struct ConfigFacts {
     Text config;
     const char *facts, *layer_type = nullptr;
@@ -55,12 +55,12 @@ TEST_CASE("config: other ways to say the same", "[config]") {
         {llama("{'num_hidden_layers': 3, 'rope_scaling_layers': [0, 1, 2]}"), llama()},
         {llama("{'model_type': 'other', 'position_embedding_type': 'default'}"), llama()},
         {both, llama()},
-        {json{{"text_config", llama()}, {"vlm_config", {{"text_config", llama()}}}}, llama()},  // as ColPali
+        {json{{"text_config", llama()}, {"vlm_config", {{"text_config", llama()}}}}, llama()},  // as ColPali's config
         {json{{"model_type", "llama"}, {"text_config", llama("{'model_type': null}")}}, llama()},
-        // Other parts of a model have frequencies of their own.
+        // Frequencies of a model's other parts are ignored.
         {inside(llama(), "{'vision_config': {'rope_theta': 5}}"), llama()},
         {llama("{'drafter': {'model_type': 'x', 'rope_theta': 5}}"), llama()},
-        // null is the same as not there, whatever the key.
+        // A key with the value null counts as missing.
         {llama().dump().insert(1, "'rope_fancy': null, "), llama()},
         {inside(llama()).dump().insert(1, "'rope_theta': null, "), llama()},
         {gemma3("{}", ", 'factro': null, 'factor': null"), gemma3("{}"), full},
@@ -71,7 +71,7 @@ TEST_CASE("config: other ways to say the same", "[config]") {
          qwen2_vl("'depth': 1"), vision},
         {qwen2_vl("'rope_parameters': {'rope_type': 'axial'}"), qwen2_vl("'depth': 1"), vision},
     });
-    // Infinity is read where it does not matter. Within strings it is letters.
+    // Infinity and NaN are accepted in fields that are not read, and are plain text inside strings.
     for (const char *value :
          {"Infinity", "-Infinity", "NaN", "[0.0, Infinity]", "{\"a\": [NaN, -Infinity]}", R"("NaN \" Infinity \\")"}) {
         check_same({{llama().dump().insert(1, "\"time_step_limit\": " + std::string(value) + ", "), llama()}});
@@ -79,9 +79,9 @@ TEST_CASE("config: other ways to say the same", "[config]") {
 }
 
 TEST_CASE("config: other names of methods, and layers that are alike", "[config]") {
-    auto ocr = fixture("deepseek-ocr");  // as it is published: the part does not say its type
+    auto ocr = fixture("deepseek-ocr");  // as published: the language model's part has no model_type
     ocr["language_config"].erase("model_type");
-    // Gemma 4 as transformers writes it: each layer's width under its number. Drafters beside it repeat a method.
+    // Gemma 4 as transformers saves it: widths are keyed by the layer's number. Its drafter repeats the scaling method.
     auto saved = fixture("gemma-4-12b");
     auto &text_config = saved.at("text_config");
     text_config.erase("global_head_dim");
@@ -100,7 +100,7 @@ TEST_CASE("config: other names of methods, and layers that are alike", "[config]
         {type("internlm", "'rotary': {'type': 'origin', 'base': 10000}"), type("internlm", "'rope_theta': 10000")},
         {type("llama", "'rope_scaling_layers': [0]"), type("llama")},
         {ocr, fixture("deepseek-ocr")},
-        // Layers: those with RoPE are alike, or a model type alone says which are not.
+        // Layer types: all layers with RoPE are alike, or the model type alone tells which ones differ.
         {read_fixture("llama-4-scout"), read_fixture("llama-4-scout"), nullptr, "chunked_attention"},
         {type("olmo3"), type("olmo3"), nullptr, full},
         {three_kinds(), three_kinds(), nullptr, "b"},
@@ -111,7 +111,7 @@ TEST_CASE("config: other names of methods, and layers that are alike", "[config]
 
 TEST_CASE("config: what is read of rarer forms", "[config]") {
     const json phimoe = phi3("{'model_type': 'phimoe', 'rope_scaling': {'short_mscale': 1.25, 'long_mscale': 1.5}}");
-    auto half = fixture("deepseek-v3");  // weights can be in half order, too
+    auto half = fixture("deepseek-v3");  // weights may be stored in half order
     half["rope_interleave"] = false;
     check_facts({
         {llama("{'model_type': 'some-other-model'}"), "{'pairing': null}"},
@@ -121,26 +121,27 @@ TEST_CASE("config: what is read of rarer forms", "[config]") {
         {type("llama", "'use_mla': false"), "{'pairing': 'half'}"},
         {yarn("'attn_factor': 1"), "{'rotary_dim': 128}"},
         {type("step3p5"), "{'base': 1e4}"},
-        // Which order a model that is not known has in the end is not known either.
+        // rope_interleave of an unknown model type does not tell the output's pairing.
         {llama("{'model_type': 'other', 'rope_interleave': true}"), "{'pairing': null}"},
         {half, "{'pairing': 'half', 'out_pairing': 'half'}"},
         {llama("{'max_position_embeddings': null, 'rope_scaling': {'max_position_embeddings': 131072}}"),
          "{'rotary_dim': 128}"},
-        // Early Phi-3.5-MoE states an attention factor for each range.
+        // Early Phi-3.5-MoE configs have an attention factor for short and another for long contexts.
         {phimoe, "{'attention_factor': 1.25}", nullptr, 4096},
         {phimoe, "{'attention_factor': 1.5}", nullptr, 4097},
-        // One length for all layers, and another one for those that have a base of their own.
+        // The config's original length is for all layers, except for those with a base of their own.
         {type("gemma3_text",
               "'original_max_position_embeddings': 4096, 'max_position_embeddings': 65536, 'rope_parameters': "
               "{'sliding_attention': {'rope_theta': 1e4}, 'full_attention': {'rope_type': 'yarn', 'rope_theta': 1e6, "
               "'factor': 8, 'original_max_position_embeddings': 8192}}"),
          "{'original_max_position': 8192}", full},
-        // Models that split pairs by axes where a config counts them, and that turn whole heads unless it says else.
+        // These models have axes only if the config has counts of them, and rotate whole heads unless it says
+        // otherwise.
         {type("hunyuan_vl_text"), "{'axis_map': null}"},
         {type("minimax_m3_vl_text"), "{'rotary_dim': 128}"},
         {type("minimax_m3_vl_text", "'rotary_dim': 128"), "{'rotary_dim': 128}"},
         {type("minimax_m3_vl_text", "'rotary_dim': 64, 'partial_rotary_factor': 0.5"), "{'rotary_dim': 64}"},
-        // Latent attention, turned off.
+        // Multi-head latent attention (MLA) that is switched off.
         {type("deepseek_v2", "'use_mla': false"), "{'rotary_dim': 128, 'pairing': 'half', 'out_pairing': 'half'}"},
         {type("deepseek_v2", "'use_mla': false, 'qk_rope_head_dim': 64"), "{'rotary_dim': 128, 'pairing': 'half'}"},
     });
@@ -156,7 +157,8 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
         {type("other", "'layer_types': ['full_attention\\u0000too'], 'rope_parameters': {'full_attention\\u0000too': "
                        "{'rope_theta': 1e4}}"),
          "{'base': 1e4}"},
-        // Lengths that the config states. Qwen2.5's says max_position_embeddings 32768, factor 4.
+        // The range of context lengths that the frequencies are for. Qwen2.5 has max_position_embeddings 32768, factor
+        // 4.
         {type("qwen", "'use_dynamic_ntk': true"), "{'first_seq_len': 0, 'last_seq_len': 8192}", nullptr, 8192},
         {phi3(), "{'first_seq_len': 0, 'last_seq_len': 4096}", nullptr, 4096},
         {phi3(), "{'first_seq_len': 4097, 'last_seq_len': 9007199254740992}", nullptr, 4097},
@@ -182,7 +184,7 @@ TEST_CASE("config: what is asked of q, and whether some layers rotate nothing", 
                          *llama4 = "{'q_scale': ['log', 'unrotated', 0.1, 8192, 1], 'has_unrotated_layers': true}";
     check_facts({
         {type("llama"), nothing},
-        // Llama 4: in layers without RoPE, which are each fourth one where the config lists none.
+        // Llama 4 scales q in layers without RoPE: every fourth layer, unless the config lists them.
         {type("llama4_text"), llama4},
         {type("llama4_text", "'attn_scale': 0.25, 'floor_scale': 100"),
          "{'q_scale': ['log', 'unrotated', 0.25, 100, 1]}"},
@@ -193,14 +195,14 @@ TEST_CASE("config: what is asked of q, and whether some layers rotate nothing", 
         {type("llama4_text", "'num_hidden_layers': 3, 'no_rope_layer_interval': 3"), llama4},
         {type("llama4_text", "'no_rope_layers': [1, 0]"), llama4},
         {read_fixture("llama-4-scout"), llama4},
-        // Ministral 3 and Mistral 4: in all layers. Beam's numbers are its code's.
+        // Ministral 3 and Mistral 4 scale q in all layers. Beam's numbers come from its code, not its config.
         {ministral("ministral3", "'llama_4_scaling_beta': 0.1, 'original_max_position_embeddings': 16384"),
          "{'q_scale': ['log', 'all', 0.1, 16384, 0], 'has_unrotated_layers': false}"},
         {ministral("mistral4", "'llama_4_scaling_beta': 0.5, 'original_max_position_embeddings': 8192"),
          "{'q_scale': ['log', 'all', 0.5, 8192, 0], 'has_unrotated_layers': false}"},
         {beam("null"), "{'q_scale': ['power', 'unrotated', 0.1, 2048, 1], 'has_unrotated_layers': true}", sliding},
         {beam("{'rope_type': 'default', 'rope_theta': 1e6}"), nothing, sliding},
-        // Models that rotate nothing in some layers, and do no more to q.
+        // Models that have layers without RoPE, but no scale of q.
         {read_fixture("smollm3-3b"), skips},
         {type("cohere2", kinds), skips},
         {type("exaone4", kinds + ", 'sliding_window': 4096"), skips},
@@ -208,10 +210,11 @@ TEST_CASE("config: what is asked of q, and whether some layers rotate nothing", 
         {type("exaone4", kinds + ", 'sliding_window': null"), nothing},
         {type("granite_swa", "'layer_rope_theta': [1e4, 0, 1e4]"), skips},
         {type("granite_swa", "'layer_rope_theta': [1e4, 1e4]"), nothing},
-        // What is off, or stands where nobody reads it.
+        // Scales of q that are switched off, or in fields that the model does not read.
         {ministral("qwen2", "'llama_4_scaling_beta': 0, 'original_max_position_embeddings': 8192"), nothing},
         {type("unheard_of", "'rope_theta': 1e4, 'attn_temperature_tuning': false, 'use_logn_attn': false"), nothing},
-        // null is an entry of layers where it stands for layers of attention that there are.
+        // null in rope_parameters is a layer type's entry (no RoPE) if the key is one of layer_types, else a missing
+        // field.
         {type("llama", "'rope_parameters': {'rope_theta': 1e4, 'factor': null}"), nothing},
         {type("llama", "'layer_types': ['full_attention'], 'rope_parameters': {'full_attention': {'rope_theta': 1e4}, "
                        "'sliding_attention': null}"),
@@ -224,7 +227,7 @@ TEST_CASE("config: the layer of a number", "[config]") {
     for (std::int64_t layer = 0; layer < 45; ++layer) {
         CHECK(is_same(read(step, nullptr, 0, &layer).info, read_good(step, layer % 4 == 0 ? full : sliding).info));
     }
-    // Bases by layer count before that of all; those of 0 have no RoPE. Layers of one type need not be alike.
+    // layer_rope_theta beats rope_theta, and a base of 0 means no RoPE. Layers of one type may differ.
     const std::string
         granite = "{'model_type': 'granite_swa', 'head_dim': 64, 'rope_theta': 1e4, 'layer_types': ['full_attention', "
                   "'sliding_attention', 'sliding_attention', 'sliding_attention'], 'layer_rope_theta': [0, 5e5, 5e5, ",
@@ -234,7 +237,7 @@ TEST_CASE("config: the layer of a number", "[config]") {
     const struct {
         Text config;
         std::int64_t layer;
-        double base;  // 0 where it is refused, with words
+        double base;  // 0 if the config must be refused with these words
         const char *layer_type = nullptr, *words = "";
     } rows[] = {
         {mimo, 5, 5e6},

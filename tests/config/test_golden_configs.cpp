@@ -1,11 +1,11 @@
-// Golden configs: what their frequencies are, and how they pair elements. test_axis_maps.cpp has those with axes.
+// Golden configs: their frequencies and pairings. test_axis_maps.cpp tests those with axes.
 #include "config/read_config.h"
 
 using nlohmann::json;
 
 namespace {
 
-/// Calls check(text) with the config of a case in its older and its newer form, as far as it has both.
+/// Calls check(text) with a case's config in its older and in its newer form, if it has them.
 void for_each_form(const json &entry, const auto &check) {
     for (const char *form : {"config_old", "config_new"}) {
         if (!entry.at(form).is_null()) {
@@ -15,14 +15,14 @@ void for_each_form(const json &entry, const auto &check) {
     }
 }
 
-/// Reads a config for the layers and the length that an evaluation is about.
+/// Reads a config for an evaluation's layer type and context length.
 Outcome read_for(const json &evaluation, const std::string &text) {
     const auto &layer_type = evaluation.at("layer_type"), &seq_len = evaluation.at("seq_len");
     return read_good(text, layer_type.is_null() ? nullptr : layer_type.get_ref<const std::string &>().c_str(),
                      seq_len.is_null() ? 0 : seq_len.get<std::int64_t>());
 }
 
-/// How far frequencies are from others, relative to these. Where one is 0, so is the other.
+/// The largest relative error of the frequencies. If an exact one is 0, so must be the one read.
 template <typename Real>
 double error_of(const halyard_frequencies_info &info, const std::vector<Real> &exact) {
     REQUIRE(std::ssize(exact) == info.rotary_dim / 2);

@@ -1,4 +1,4 @@
-// A fixture for each of many model families.
+// The facts read from one or more fixtures of each of many model families.
 #include "config/read_config.h"
 
 #include <filesystem>
@@ -7,11 +7,11 @@
 
 namespace {
 
-enum Pairings { half, interleaved, to_half };  // in and out alike, or interleaved in and half out
+enum Pairings { half, interleaved, to_half };  // half and interleaved: in and out; to_half: interleaved in, half out
 
-/// What is read of fixtures. How a scaling's numbers make frequencies, the golden configs and vLLM's classes tell.
+/// The facts of some fixtures. The resulting frequencies are tested by golden configs and by vLLM's classes.
 struct Family {
-    const char *fixtures;  // apart by spaces
+    const char *fixtures;  // names, separated by spaces
     std::int64_t head_dim, rotary_dim;
     double base;
     const char *method = "default", *layer_type = nullptr;

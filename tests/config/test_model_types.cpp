@@ -1,6 +1,6 @@
-// The default config of every model type of transformers with RoPE, as python/tests/models/test_model_types.py compared
-// it with the type's own code, and the page that lists them; configs for every RoPE class of vLLM 0.32, with what these
-// classes made of them.
+// The default config of every model type of transformers that has RoPE: python/tests/models/test_model_types.py
+// compared Halyard's facts with the type's own code. Also the page that lists the types, and a config for every RoPE
+// class of vLLM 0.32, with the class's frequencies.
 #include "config/read_config.h"
 
 #include <cmath>
@@ -19,7 +19,7 @@ json read_cases(const std::string &file) {
     return json::parse(golden::read_file(places::configs() + "/../" + file + ".json"));
 }
 
-/// First, middle and last of the package's own, which are rounded to float32.
+/// Checks the first, middle and last inv_freq against those of transformers or vLLM, which are rounded to float32.
 void check_inv_freq(const halyard_frequencies_info &info, const json &facts) {
     const auto n_pairs = info.rotary_dim / 2;
     const std::int64_t places[] = {0, n_pairs / 2, n_pairs - 1};
@@ -29,7 +29,7 @@ void check_inv_freq(const halyard_frequencies_info &info, const json &facts) {
     }
 }
 
-/// Reads all configs of a file, and returns how many are read rightly.
+/// Checks all configs of a file. Returns how many are read (the others must be refused).
 std::size_t check_cases(const std::string &file) {
     std::size_t n_right = 0;
     for (const auto &one : read_cases(file)) {
@@ -66,7 +66,7 @@ std::string describe(const json &facts) {
     return kind + (facts.contains("inv_freq") && facts.at("inv_freq").at(0) < 0.0 ? ", backward" : "");
 }
 
-/// The table of runtime/models.md.
+/// Makes the table of runtime/models.md.
 std::string make_type_table() {
     std::map<std::string, std::set<std::string>> right, refused;
     for (const auto &one : read_cases(types)) {

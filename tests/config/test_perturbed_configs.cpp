@@ -1,5 +1,5 @@
-// Fixtures with one of RoPE's fields changed: reading fails, or something else is read. A field that does neither is
-// one that nobody looked at, so each such field is named here with the reason.
+// Fixtures with one RoPE field changed: reading must fail or give other facts, else the reader has ignored the field.
+// The fields that it may ignore are listed here with the reason.
 #include "config/read_config.h"
 
 #include <algorithm>
@@ -14,11 +14,11 @@ using Path = json::json_pointer;
 
 struct Fixture {
     json config;
-    std::set<std::string> layer_types;  // "": none is asked for
+    std::set<std::string> layer_types;  // to read; "" means without a layer type
 };
 
-/// Fields that may be changed, in fixtures or model types whose names begin so, or NULL for any; and the field, or NULL
-/// for all.
+/// A field that the reader may ignore: in fixtures or model types whose names begin with `fixture` (NULL: any), the
+/// field `key` (NULL: all fields).
 struct IgnoredField {
     const char *fixture;
     const char *key;
@@ -47,16 +47,16 @@ constexpr IgnoredField silent[] = {
     {"musicflamingo", nullptr, "around the language model's part stands what is about the audio"},
 };
 
-/// What is read of a config, for each kind of layers and for a short and a long context, "" where nothing is; and all
-/// that was said.
+/// The results of reading a config for each layer type, for a short and for a long context: the facts as text (empty if
+/// refused), and all error messages together.
 struct Outcomes {
     std::map<std::string, std::string> told;
     std::string words;
 
     bool says(const std::string &name) const { return words.find(name) != words.npos; }
 
-    /// Whether nothing can be read of the part that the field is in, the language model's or the image encoder's, and
-    /// the name was said.
+    /// Whether the part of the model that has the field (the language model or the image encoder) was refused for every
+    /// layer type, and an error message holds `name`.
     bool is_refused(const Path &path, const std::string &name) const {
         const bool is_vision = path.to_string().starts_with("/vision_config");
         return says(name) && std::ranges::all_of(told, [&](const auto &one) {
@@ -86,7 +86,7 @@ bool speaks_of_rope(const std::string &name) {
     return name.find("rope") != name.npos || name.find("rotary") != name.npos || name.find("theta") != name.npos;
 }
 
-/// The fields that speak of RoPE, and all that are inside one of them.
+/// Collects the fields whose names have to do with RoPE, and all fields inside of such fields.
 void collect(const json &object, const Path &path, std::vector<Path> *paths) {
     for (const auto &[key, value] : object.items()) {
         if (!value.is_null() && speaks_of_rope((path / key).to_string()) && !value.empty()) {
@@ -98,7 +98,7 @@ void collect(const json &object, const Path &path, std::vector<Path> *paths) {
     }
 }
 
-/// Another value of the same type; an object's is null.
+/// Another value of the same type; null for an object.
 json other_value(const json &value) {
     if (value.is_number()) {
         return value.get<double>() * 2.0;
@@ -124,7 +124,7 @@ bool is_silent(const std::string &fixture, const Path &path, std::set<const Igno
     return false;
 }
 
-/// What no field of this value's type may be, as JSON.
+/// JSON texts of values that must be refused in a field with a value of this type.
 std::vector<std::string> bad_values(const json &value) {
     if (value.is_array()) {
         std::vector<std::string> values = {"5", "\"x\"", "[{}]"};
@@ -150,7 +150,7 @@ void check_field(const std::string &name, const Fixture &fixture, const Path &pa
     const auto other = other_value(value);
     CHECK((other.is_null() || read_all(fixture, text_with(other)).told != read_all(fixture, whole).told ||
            is_silent(name, path, met)));
-    if (value.is_number()) {  // of one kind of layers: the others are read
+    if (value.is_number()) {  // a field of one layer type: only reading that type must fail
         CHECK((read_all(fixture, text_with(-1e30)).says(key) || is_silent(name, path, met)));
     }
     for (const auto &bad : bad_values(value)) {

@@ -1,5 +1,5 @@
-// Compares the scaling methods with their formulas, which are written down once more in long double; and makes every
-// argument wrong that can be.
+// Compares the scaling methods with their formulas, which are repeated here in long double; and checks that bad
+// arguments are refused.
 #include "refused.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr std::int32_t by_default = HALYARD_SCALING_DEFAULT, linear = HALYARD_SC
 using Methods = std::vector<std::int32_t>;
 const Methods all = {by_default, linear, ntk, dynamic, yarn, llama3, longrope, proportional};
 
-/// A good scaling of any method.
+/// A valid scaling by a method.
 halyard_scaling describe(std::int32_t method) {
     static const std::vector<double> short_list(512, 1.25), long_list = [] {
         std::vector<double> values;
@@ -130,7 +130,7 @@ void check_against_formula(const halyard_scaling &scaling) {
         }
         worst = std::max(worst, std::fabs(info.inv_freq[k] / exact - 1));
     }
-    // Half an ulp of double. It is more where long double has no more bits than double, or where its pow is inexact.
+    // Half an ulp of double. The oracle itself is less exact if long double is only double, or if its pow is inexact.
     CHECK(worst < (std::numeric_limits<long double>::digits > 53 ? 1.2e-16L : 1e-14L));
 }
 
@@ -159,9 +159,9 @@ TEST_CASE("scaling: every method follows its formula, at the ends of the numbers
             }
         }
         auto scaling = describe(method);
-        scaling.exponent_dim = 160;  // the exponents run over a wider head
+        scaling.exponent_dim = 160;  // exponents as for a wider head
         check_against_formula(scaling);
-        scaling.exponent_dim = 2;  // or over a narrower one
+        scaling.exponent_dim = 2;  // or as for a narrower one
         check_against_formula(scaling);
         scaling.attention_factor = 1.75;
         check_against_formula(scaling);
@@ -173,14 +173,15 @@ TEST_CASE("scaling: options of the methods", "[scaling]") {
         {yarn, [](S &s) { s.no_truncate = 1; }},
         {yarn, [](S &s) { s.beta_fast = s.beta_slow = 4.0; }},
         {yarn, [](S &s) { s.no_truncate = 1, s.beta_fast = s.beta_slow = 4.0; }},
-        {yarn, [](S &s) { s.factor = 0.0; }},  // max_position over original_max_position
+        {yarn, [](S &s) { s.factor = 0.0; }},  // 0: max_position / original_max_position
         {yarn, [](S &s) { s.mscale = 0.707; }},
         {yarn, [](S &s) { s.mscale = 0.707, s.mscale_all_dim = 0.5; }},
         {yarn, [](S &s) { s.mscale = s.mscale_all_dim = 1.0; }},
         {llama3, [](S &s) { s.high_freq_factor = s.low_freq_factor; }},  // Llama 4
         {longrope, [](S &s) { s.factor = 0.0; }},
         {longrope, [](S &s) { s.factor = 0.0, s.max_position = 4096; }},  // shorter than the original context
-        // The logarithm of a trained length of 1 is 0, by which nothing divides where no attention_factor is asked for.
+        // log(original_max_position) is 0, but no attention factor is computed by dividing by it: the factor is 1 or
+        // given.
         {longrope, [](S &s) { s.original_max_position = 1, s.factor = 1.0; }},
         {longrope, [](S &s) { s.original_max_position = 1, s.attention_factor = 1.5; }},
         {proportional, [](S &s) { s.rotated_dim = 32; }},
@@ -206,7 +207,7 @@ TEST_CASE("scaling: options of the methods", "[scaling]") {
 
 namespace {
 
-/// Changes a good scaling of each of these methods.
+/// Checks that a valid scaling of each of these methods is refused after change().
 void refuse(const Methods &of, halyard_status status, const char *word, const std::function<void(S &)> &change) {
     auto *const untouched = reinterpret_cast<halyard_frequencies *>(0x1234);
     halyard_frequencies *out = untouched;
@@ -220,7 +221,7 @@ void refuse(const Methods &of, halyard_status status, const char *word, const st
     }
 }
 
-/// Gives a field each of these values.
+/// The same, after setting a field to each of these values.
 template <typename Field>
 void refuse(const Methods &of, halyard_status status, const char *word, Field S::*field,
             std::initializer_list<std::type_identity_t<Field>> values) {

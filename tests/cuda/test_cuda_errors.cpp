@@ -12,7 +12,8 @@ using halyard::cuda_angles, halyard::cuda_plan;
 
 TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
     WorkingRun w;
-    auto *const other = reinterpret_cast<const void *>(&w.x);  // of another sizew.runs.refuse({
+    auto *const other = reinterpret_cast<const void *>(&w.x);  // size is not that of halyard_slots
+    w.runs.refuse({
         {HALYARD_ERROR_STRUCT_SIZE, {"args.size is 0"}, {{w.args.size, 0}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"slots.size is "}, {{w.kv_args.slots, other}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"stages[0].size is "}, {{w.kv_args.stages, other}}},

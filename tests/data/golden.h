@@ -1,4 +1,4 @@
-// Golden data: independently computed inputs and answers in tests/data/golden, a folder for each section.
+// Golden data: inputs and independently computed results. tests/data/golden has a folder for each section.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,11 +15,11 @@ struct Array {
     std::vector<std::int64_t> shape;
 };
 
-/// The bytes of a file. Throws std::runtime_error where it cannot be read.
+/// The bytes of a file. Throws std::runtime_error if it cannot be read.
 std::string read_file(const std::string &path);
 
-/// What tests/data/golden/<name>/manifest.json describes. Everything throws std::runtime_error where the data is not as
-/// asked for.
+/// The data that tests/data/golden/<name>/manifest.json describes. Everything throws std::runtime_error if the data
+/// does not match the request.
 class Section {
 public:
     explicit Section(const std::string &name);

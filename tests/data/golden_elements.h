@@ -1,4 +1,4 @@
-// Golden cases of whole rotations: what is asked for, and the elements before and after.
+// Golden cases of whole rotations: a rotation's description, and the elements before and after it.
 #pragma once
 
 #include "checks/rotate.h"
@@ -8,7 +8,7 @@
 
 namespace golden {
 
-/// A storage type, by the names that golden cases, .npy files and the library have for it.
+/// A storage type: its names in golden cases and .npy files, and the library's dtype.
 struct Storage {
     const char *name, *descr;
     std::int32_t dtype;
@@ -20,7 +20,7 @@ inline std::int32_t pairing_of(const nlohmann::json &name) {
     return name.get<std::string>() == "half" ? HALYARD_PAIRING_HALF : HALYARD_PAIRING_INTERLEAVED;
 }
 
-/// What a case asks for, in f32.
+/// The rotation that a golden case describes, with f32 elements.
 inline Rotation rotation_of(const nlohmann::json &entry) {
     Rotation rotation;
     rotation.rotary_dim = entry.at("rotary_dim");

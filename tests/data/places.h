@@ -1,5 +1,5 @@
-// Where the tests' data and the tool are. places.cpp alone is told so when it is compiled, so that all else compiles
-// the same in every checkout, and a compiler's cache serves them all.
+// The paths of the tests' data and of the tool. Only places.cpp is compiled with these paths: all other files compile
+// the same in every checkout, so that a compiler cache can serve them.
 #pragma once
 
 #include <string>
@@ -10,6 +10,6 @@ std::string golden();
 std::string configs();
 std::string models_page();
 std::string tool();
-std::string tool_launcher();  // what starts a program of another machine, or nothing
+std::string tool_launcher();  // the emulator that starts the tool, or empty
 
 }  // namespace places

@@ -1,5 +1,5 @@
-// Fuzzes the API with cases of rotations, KV paths and keys that move, sensible or not. A call does what the formula
-// says and what the model does, to the bit, or fails; and it touches nothing but what it describes.
+// Fuzzes the API with random cases of rotations, KV paths and re-rotations, some of them nonsensical. A call must fail,
+// or give results within the oracle's bounds and with the model's bits; and it must write nothing else.
 #include "checks/model.h"
 #include "checks/cases/ways.h"
 #include "wild.h"
@@ -19,7 +19,7 @@ void print_counts() {
     std::fprintf(stderr, "%ld calls of the API, %ld runs of them compared with the model\n", n_calls, n_compared);
 }
 
-/// Small ones, so that many can be tried.
+/// Chooses small cases, so that a fuzzer can try many.
 Choice choose(Draw &draw) {
     Choice choice = draw.one_in(3) ? Choice::of_rotations() : Choice();
     choice.rerotates = draw.one_in(4);
@@ -44,7 +44,7 @@ halyard::plan make_plan(const Draw &draw, const Call &of, const char *target) {
     return halyard::plan(plan);
 }
 
-/// Runs on the best target in some way, and as a whole by the model.
+/// Compares a run on the best target, in a random run mode, with the model's whole run.
 void compare(Draw &draw, Case &drawn, const halyard::plan &plan, const halyard::plan &by_model) {
     const Obstacles obstacles(drawn);
     if (!obstacles.fits) {
@@ -73,7 +73,8 @@ void compare(Draw &draw, Case &drawn, const halyard::plan &plan, const halyard::
     n_compared++;
 }
 
-/// Rows of angles that are linear in positions. Positions and matrix are as long as the most that may be read of them.
+/// Calls halyard_make_rows with angles that are linear in positions. Arrays are as long as the largest sensible call
+/// reads; nonsensical calls are made only if they read no more.
 void ask_for_linear_rows(Draw &draw) {
     constexpr std::int64_t n_pairs = 3, most_tokens = 12;
     static constexpr double sizes[] = {0x1p-30, 1, 100, 0x1p20, 0x1p33, 0x1p45};
@@ -96,7 +97,7 @@ void ask_for_linear_rows(Draw &draw) {
     args.n_tokens = draw.in(0, 4);
     auto linear = halyard::linear_angles(positions.data(), args.n_batch, args.n_tokens, matrix.data(),
                                          static_cast<std::int32_t>(draw.in(1, HALYARD_MAX_AXES)));
-    linear.type = static_cast<std::int32_t>(draw.in(HALYARD_REAL32, HALYARD_REAL64));  // floats may be anything then
+    linear.type = static_cast<std::int32_t>(draw.in(HALYARD_REAL32, HALYARD_REAL64));  // REAL32 reads halves of doubles
     args.rows = rows.data();
     args.n_floats = std::ssize(rows);
     args.linear = &linear;

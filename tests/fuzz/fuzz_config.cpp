@@ -1,4 +1,4 @@
-// Fuzzes the reader of config.json: any bytes give frequencies that the rest of the library can use, or an error.
+// Fuzzes the reader of config.json: any bytes must give frequencies that the rest of the library can use, or an error.
 #include "angles/angle_source.h"
 #include "checks/require.h"
 #include "checks/sized.h"
@@ -48,7 +48,7 @@ void check_frequencies(halyard_frequencies *frequencies) {
     }
 }
 
-/// Frequencies for another length are those for that length, or it is beyond what a config is known for.
+/// Checks that frequencies can be changed to another context length, unless the config is not known for that length.
 void check_lengths(const halyard_frequencies *frequencies, std::int64_t seq_len) {
     halyard_frequencies *other = nullptr;
     WatchedError error;
@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
         }
         halyard_destroy_frequencies(frequencies);
         if (status != HALYARD_ERROR_MISMATCH) {
-            break;  // another layer type would not help
+            break;  // other layer types fail alike
         }
     }
     return 0;

@@ -1,4 +1,4 @@
-// How fuzzers turn sensible cases into nonsense, and tell whether that may be run.
+// Turns sensible random cases into nonsense for fuzzers, and decides whether such a case can safely be run.
 #pragma once
 
 #include "checks/fields.h"
@@ -15,12 +15,13 @@ using Places = std::vector<fields::Place>;
 
 inline Places fields_of_plan(const Call &call) {
     Places places = fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n());
-    // A case looks at a tensor's stages whether or not the plan does.
+    // tensors[i].kv stays: a case's oracle reads it even if a plan would not.
     std::erase_if(places, [](const auto &place) { return place.field->to == &fields::of<halyard_kv_desc>(); });
     return places;
 }
 
-/// What would be read or made beyond all measure becomes what must be refused.
+/// The fields of an angle source that may become nonsense. Counts are not among them, because a huge count might be
+/// valid but too slow: some counts are set here to values that must be refused.
 inline Places fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
     Places places = fields::places(fields::of<halyard_angle_source_desc>(), &desc, 0);
     std::erase_if(places, [&](const auto &place) {
@@ -46,7 +47,7 @@ inline Places fields_of_run(const Call &call) {
     return places;
 }
 
-/// Another number, often an extreme one.
+/// A nonsensical number in place of a sensible one, often an extreme one.
 template <typename T>
 T wild_number(Draw &draw, T sensible) {
     switch (draw.in(0, 5)) {
@@ -59,7 +60,8 @@ T wild_number(Draw &draw, T sensible) {
     }
 }
 
-/// Makes some fields nonsense, or none. Of few, one that is dangerous is not refused for another.
+/// Turns up to three fields into nonsense. Not more, because a call that is refused for one field does not test the
+/// others.
 inline void make_wild(Draw &draw, const Places &places) {
     static constexpr double wild_doubles[] = {-1, -0.0, 1e39, 1e-60, INFINITY, NAN};
     for (std::int64_t n = draw.wild ? draw.in(0, 3) : 0; n > 0; n--) {
@@ -79,7 +81,7 @@ inline void make_wild(Draw &draw, const Places &places) {
     }
 }
 
-/// Of scales, also by position. A case draws bad slots itself.
+/// Turns some static scales and scales by position into nonsense. Bad slots and positions are drawn by the case itself.
 inline void make_wild_contents(Draw &draw, Case &drawn) {
     static constexpr float wild_scales[] = {0.0f, -1.0f, INFINITY, NAN, 0x1p-140f, 0x1p-126f};
     const Call &call = drawn.call;
@@ -98,10 +100,11 @@ inline void make_wild_contents(Draw &draw, Case &drawn) {
     drawn.before = drawn.memory.image();
 }
 
-/// What stands in the way of a run of a case. The library cannot know that other memory is not the caller's.
+/// Whether a nonsensical case may be run. The library trusts pointers, so a run that would access memory outside of the
+/// case's must not be made.
 struct Obstacles {
-    bool fits = true;    // all memory that a run looks at lies in the case's, or is absurd, and shapes are small
-    std::string absurd;  // what no memory can hold, or nothing
+    bool fits = true;    // shapes are small, and all memory that a run accesses is the case's, or absurdly large
+    std::string absurd;  // an array that is larger than any memory, so that the run must be refused, or empty
 
     explicit Obstacles(const Case &drawn) {
         const Call &call = drawn.call;

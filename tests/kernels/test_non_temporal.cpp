@@ -30,7 +30,7 @@ struct Request {
     bool is_last_plain = false;         // the last tensor is stored without a rotation
 };
 
-/// Counts the heads that a plan's kernel for large outputs writes.
+/// Counts the heads that a plan's non-temporal kernel writes.
 std::atomic<std::int64_t> n_large;
 halyard_rotate_kernel *counted = nullptr;
 int count_call(halyard_buffer *rows, halyard_buffer *cos, halyard_buffer *sin, std::uint32_t sign, halyard_buffer *x,
@@ -39,7 +39,7 @@ int count_call(halyard_buffer *rows, halyard_buffer *cos, halyard_buffer *sin, s
     return counted(rows, cos, sin, sign, x, y);
 }
 
-/// What a run leaves in the memory of its outputs, which held random numbers. Three threads share it.
+/// Makes the run on three threads. Returns the memory of its outputs, which held random numbers before.
 std::vector<float> run(const Request &request) {
     static const std::vector<float> random = [] {
         std::vector<float> floats(static_cast<std::size_t>(20 * mib / 4));
@@ -99,7 +99,7 @@ TEST_CASE("non-temporal: large outputs on whole cache lines and no others, with 
     constexpr auto interleaved = halyard::pairing::interleaved;
     constexpr std::int64_t half = n_large_tokens / 2;
     const std::pair<Request, int> rows[] = {
-        // and how many of its tensors are stored non-temporally
+        // A request, and how many of its tensors must be stored non-temporally.
         {{}, 1},
         {{.pairing = interleaved}, 1},
         {{.n_tokens = n_large_tokens - 1}, 0},
@@ -108,19 +108,19 @@ TEST_CASE("non-temporal: large outputs on whole cache lines and no others, with 
         {{.n_in_place = 1}, 0},
         {{.n_tensors = 2, .n_in_place = 1}, 1},
         {{.n_tensors = 2, .is_last_plain = true}, 1},
-        // Gaps do not count as output, and may be of any length.
+        // Gaps between heads or tokens do not count as output, whatever their length.
         {{.n_tokens = half, .stride_token = 4 * row}, 0},
         {{.stride_head = head_dim + 16, .stride_token = 2 * row}, 1},
         {{.stride_head = head_dim + 8, .stride_token = 2 * row}, 0},
         {{.stride_token = row + 8}, 0},
-        // The window, and the second half of one in half pairing, must begin on a cache line; and so must the output.
+        // The output, its rotated window, and in half pairing the window's second half must each begin on a cache line.
         {{.rotary_dim = 32, .offset = 16}, 1},
         {{.rotary_dim = 32, .offset = 8}, 0},
         {{.rotary_dim = 48}, 0},
         {{.pairing = interleaved, .rotary_dim = 48}, 1},
         {{.misaligned_by = 1}, 0},
         {{.pairing = interleaved, .misaligned_by = 8}, 0},
-        // A kernel says from how much output on.
+        // The kernel's non_temporal_mib is the smallest output size.
         {{.n_tokens = 2 * n_large_tokens, .non_temporal_mib = 16}, 1},
         {{.n_tokens = 2 * n_large_tokens - 1, .non_temporal_mib = 16}, 0},
     };

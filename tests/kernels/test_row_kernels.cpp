@@ -1,4 +1,4 @@
-// How far rows of cos and sin are off, on one target: test_kernels.cpp shows that all have the same bits.
+// The accuracy of rows of cos and sin, on one target: test_kernels.cpp shows that all targets have the same bits.
 #include "checks/make_sources.h"
 
 #include <catch2/catch_get_random_seed.hpp>
@@ -6,22 +6,23 @@
 
 namespace {
 
-constexpr double phase_bound = 1.2e-7;  // how far off cos and sin may be, times attention_factor
+constexpr double phase_bound = 1.2e-7;  // the permitted error of cos and sin, relative to attention_factor
 
 struct Greatest {
-    double of_one = 0;               // the error of cos or sin of phase, as a part of attention_factor
-    double of_y = 0;                 // how far off a rotated pair can be, in 2^-23 of its length
-    std::int64_t n_not_nearest = 0;  // of cos and sin of tables
+    double of_one = 0;               // the largest error of phase's cos or sin, relative to attention_factor
+    double of_y = 0;                 // the largest possible error of a rotated element, in 2^-23 of its pair's length
+    std::int64_t n_not_nearest = 0;  // how many of tables' cos and sin are not correctly rounded
 
     void see_phase(float cos, float sin, const ExactCosSin &exact, double factor) {
         const auto off_cos = std::fabs(static_cast<double>(cos - factor * exact.cos)) / factor;
         const auto off_sin = std::fabs(static_cast<double>(sin - factor * exact.sin)) / factor;
-        // y0 = x0 cos - x1 sin is off by x0 off_cos - x1 off_sin, at most the length of x times that of both; and by
-        // the roundings of x1 sin and of y0, each 2^-24: |x1 sin| + |y0| is at most sqrt(1 + 3 sin^2). y1 is alike.
+        // The error of y0 = x0 cos - x1 sin has two parts. The errors of cos and sin give x0 off_cos - x1 off_sin, at
+        // most hypot(x0, x1) * hypot(off_cos, off_sin). The roundings of x1 sin and of y0 give 2^-24 (|x1 sin| + |y0|),
+        // at most 2^-24 sqrt(1 + 3 sin^2) for a pair of length 1. The same holds for y1.
         const double of_both = std::sqrt(off_cos * off_cos + off_sin * off_sin);
         const double sin_squared = static_cast<double>(exact.sin * exact.sin);
         const double y = 0x1p23 * of_both + 0.5 * std::sqrt(1 + 3 * sin_squared);
-        // These comparisons also take a NaN.
+        // Written so that a NaN counts as an error.
         of_one = !(off_cos <= of_one) ? off_cos : of_one;
         of_one = !(off_sin <= of_one) ? off_sin : of_one;
         of_y = !(y <= of_y) ? y : of_y;
@@ -38,7 +39,7 @@ TEST_CASE("row errors: phase at any position and near the borders of octants, an
     oracle::Random random(Catch::getSeed());
     Greatest greatest;
     for (int round = 0; round < 64; round++) {
-        const bool is_near = round % 4 != 0;  // of few positions, and all pairs near a border at 1 and -1
+        const bool is_near = round % 4 != 0;  // at positions 1 and -1 all angles are near a multiple of pi / 4
         std::vector<double> list(is_near ? 2048 : 128);
         for (double &inv_freq : list) {
             const double off = std::ldexp(random.unit(), -static_cast<int>(random.in(3, 34)));

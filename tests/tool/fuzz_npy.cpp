@@ -1,4 +1,4 @@
-// Fuzzes the reader of .npy files: any bytes give an array whose data were all in the file, or are refused.
+// Fuzzes the reader of .npy files: any bytes must give an array whose data lie in the file, or be refused.
 #include "checks/require.h"
 #include "tool/files/file.h"
 #include "tool/files/npy.h"
@@ -12,7 +12,7 @@
 namespace {
 
 void check_array(const halyard::tool::NpyArray &array, std::size_t size) {
-    // Beside a size of zero, the others may be anything.
+    // If one size is 0, the other sizes may be huge, and their product may overflow.
     std::int64_t n_elements = std::count(array.shape.begin(), array.shape.end(), 0) == 0 ? 1 : 0;
     for (const std::int64_t length : array.shape) {
         require(length >= 0, "no size is negative");
@@ -22,7 +22,7 @@ void check_array(const halyard::tool::NpyArray &array, std::size_t size) {
     require(array.n_bytes < size, "the data were in the file");
     unsigned sum = 0;
     for (const auto byte : array.elements<std::byte>()) {
-        sum += static_cast<unsigned>(byte);  // AddressSanitizer notices if they cannot be read
+        sum += static_cast<unsigned>(byte);  // AddressSanitizer checks that it can be read
     }
     require(sum <= 255 * array.n_bytes, "bytes add up");
 }

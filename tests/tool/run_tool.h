@@ -17,15 +17,15 @@
 #include <vector>
 
 struct Result {
-    int status = -1;  // 128 + the signal where the tool was killed
+    int status = -1;  // the exit status, or 128 + the signal that killed the tool
     std::string output;
     std::string errors;
 };
 
-/// A folder with the tool's files, in which it runs.
+/// A temporary folder with the tool's input and output files. The tool runs in it.
 class ToolFolder : public ScratchDir {
 public:
-    /// Runs what a shell understands, without `halyard` before it.
+    /// Runs a shell command line, which is given without the leading `halyard`.
     Result run(const std::string &command, const std::string &input = "/dev/null",
                const std::string &output = "") const {
         const ScratchDir streams;
@@ -37,7 +37,7 @@ public:
                 output.empty() ? streams.read("output") : "", streams.read("errors")};
     }
 
-    /// It must succeed and write nothing to standard error. Returns its standard output.
+    /// Runs a command that must succeed and write nothing to standard error. Returns its standard output.
     std::string succeed(const std::string &command, const std::string &input = "/dev/null") const {
         const auto result = run(command, input);
         CAPTURE(command);
@@ -46,8 +46,8 @@ public:
         return result.output;
     }
 
-    /// Checks what every error promises: the status, a line that begins with `halyard:` and says these words, and no
-    /// file left behind.
+    /// Runs a command that must fail with this status, print one line that starts with `halyard:` and holds these
+    /// words, and leave no new file.
     void fail(int status, const std::string &command, const std::string &words = "") const {
         const auto n_entries = count_entries();
         const auto result = run(command);
@@ -69,7 +69,7 @@ public:
 
 using Shape = std::vector<std::int64_t>;
 
-/// Returns the name, which is what a command in that folder says.
+/// Writes an array to a .npy file in the folder. Returns its name, for command lines.
 template <typename Element>
 std::string write(const ToolFolder &folder, const std::string &name, const Shape &shape,
                   const std::vector<Element> &values) {
@@ -78,7 +78,7 @@ std::string write(const ToolFolder &folder, const std::string &name, const Shape
     return name;
 }
 
-/// Numbers without a pattern, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 inline std::vector<float> make_values(std::size_t n) {
     std::vector<float> values(n);
     std::uint32_t state = 12345;

@@ -1,4 +1,4 @@
-// The tool's reader and writer of .npy files: it reads what NumPy writes, and refuses all else.
+// The tool's reader and writer of .npy files. The reader accepts what NumPy writes, and refuses anything else.
 #include "checks/scratch_dir.h"
 #include "tool/files/file.h"
 #include "tool/files/npy.h"
@@ -26,7 +26,7 @@ using halyard::tool::Refusal;
 using halyard::tool::write_npy;
 using Shape = std::vector<std::int64_t>;
 
-/// A file with the given version, header text and data, padded as NumPy pads it.
+/// The bytes of a .npy file with this header dictionary, data and version, padded as NumPy pads it.
 std::string make_npy(const std::string &dictionary, const std::string &data, char version = 1) {
     std::string header = dictionary;
     header.append(63 - (10 + header.size()) % 64, ' ');
@@ -49,14 +49,15 @@ NpyArray read(const ScratchDir &dir, const std::string &bytes) {
     return read_npy(dir.write("x.npy", bytes), {"<f4", "<f2", "<i8"});
 }
 
-/// Writes an array of the number 1.
+/// Writes a .npy file with an array of the single number 1.
 void write_one(const std::string &path) {
     const std::int64_t shape[] = {1};
     const float value = 1.0f;
     write_npy(path, "<f4", shape, &value, sizeof(value));
 }
 
-/// Checks that each of the files is refused in one sentence that names it and holds the reason.
+/// Checks that each of the files (contents, reason) is refused with an error message that names the file and the
+/// reason.
 void check_refused(const std::vector<std::pair<std::string, std::string>> &files) {
     const ScratchDir dir;
     for (const auto &[bytes, reason] : files) {
@@ -129,7 +130,7 @@ TEST_CASE("npy: a damaged file is refused", "[npy]") {
                                             : n < whole.size() - 24 ? "header"
                                                                     : "truncated"}});
     }
-    for (const int n : {whole[8] + 8, 20}) {  // the header's length takes in some of the data, or leaves out some of it
+    for (const int n : {whole[8] + 8, 20}) {  // the header's length is too large or too small
         auto other = whole;
         other[8] = static_cast<char>(n);
         check_refused({{other, "header"}});
@@ -165,7 +166,7 @@ TEST_CASE("npy: what is not a little-endian array of numbers in C order is refus
                    {with("''"), "its type is ''"},
                    {with("[('a', '<f2'), ('b', '<f2')]"), "structured"},
                    {with("'<f4'", "True"), "Fortran order"}});
-    // A claimed size costs nothing.
+    // A huge shape in the header must not make the reader allocate memory.
     for (const auto &[shape, reason] : {std::pair("(1000000000000,)", "truncated"),
                                         {"(9223372036854775807,)", "truncated"},
                                         {"(4294967296, 4294967296, 4)", "truncated"},
@@ -179,11 +180,11 @@ TEST_CASE("npy: what is not a little-endian array of numbers in C order is refus
 TEST_CASE("npy: what can't be read or written is refused, and stays as it was", "[npy]") {
     const ScratchDir dir;
     std::filesystem::create_directory(dir / "folder");
-    REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);  // no device of the machine: broken code may replace it
+    REQUIRE(mkfifo((dir / "pipe").c_str(), 0600) == 0);  // not a device file, which broken code might replace
     std::filesystem::permissions(dir.write("protected", "precious"), std::filesystem::perms::owner_read);
     std::filesystem::create_symlink("missing/y.npy", dir / "nowhere.npy");
     std::filesystem::create_symlink("round.npy", dir / "round.npy");
-    // drop_caches cannot be opened for reading, by root neither.
+    // Not even root can open drop_caches for reading.
     for (const auto &path : {dir / "missing.npy", std::string("/dev/null"), std::string("/proc/sys/vm/drop_caches")}) {
         CHECK_THROWS_AS(read_npy(path, {"<f4"}), Refusal);
     }

@@ -1,4 +1,4 @@
-// The other commands of the tool: angles, frequencies, list and explain; and models' configs.
+// The tool's commands beside `rotate`: angles, frequencies, list and explain; and how they read models' configs.
 #include "tool/run_tool.h"
 
 namespace {
@@ -19,7 +19,7 @@ TEST_CASE("tool: frequencies", "[tool]") {
     CHECK(json == nlohmann::json::parse(R"({"base": 100.0, "method": "default", "rotary_dim": 8,
                                             "attention_factor": 1.0, "pairing": null})"));
 
-    // A list comes back as it was, to the last bit; a reference's are those that it turns by.
+    // A list of frequencies is printed to the last bit. With a reference, the frequencies are those it rotates by.
     const std::vector<double> list = {1.0 / 3.0, 0.1 + 0.2, 5e-324, -1.0};
     write(dir, "f.npy", {4}, list);
     const std::string options = " --inv-freq f.npy --attention-factor 1.1";
@@ -43,7 +43,7 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
          {"gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k", "qwen3-vl-8b", "qwen2-vl-7b", "step-3.5-flash"}) {
         dir.link_config(name);
     }
-    // What is said of each, where null stands for what is not said.
+    // For each config the keys that `frequencies` must print, with null for one that is null or missing.
     const std::pair<const char *, const char *> rows[] = {
         {"llama4.json", R"({"has_unrotated_layers": true, "q_scale":
             {"rule": "log", "scale": 0.25, "length": 8192, "shift": 1, "layers": "unrotated"}})"},
@@ -73,7 +73,7 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
     CHECK(of_phi3(" --seq-len 4096") == of_phi3(""));
     CHECK(of_phi3(" --seq-len 4097") != of_phi3(""));
 
-    // A config comes by the standard input too.
+    // A config may also be read from standard input.
     CHECK(dir.succeed("frequencies --config -", dir / "llama.json") == dir.succeed("frequencies --config llama.json"));
     const auto endless = dir.run("frequencies --config -", "/dev/zero");
     CHECK(endless.status == 1);
@@ -99,7 +99,7 @@ TEST_CASE("tool: list and explain", "[tool]") {
         CHECK(reason.empty() == active);
         CHECK((!active || (target.at("built") && target.at("supported"))));
         CHECK((table.find(name) != table.npos && table.find(reason) != table.npos));
-        const bool rotates = target.at("built") && name != "cuda_sm89";  // which has kernels of the KV path alone
+        const bool rotates = target.at("built") && name != "cuda_sm89";  // cuda_sm89 has KV kernels only
         CHECK((!rotates || dir.succeed("explain --target " + name).find("_" + name + ": ") != std::string::npos));
     }
     CHECK(n_active == 1);

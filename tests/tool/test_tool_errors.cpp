@@ -1,5 +1,5 @@
-// What the tool refuses, and what it leaves behind when it fails. The files themselves are for test_npy.cpp, models'
-// configs for tests/config, and shapes and values for the tests of the library.
+// Commands that the tool refuses, and that it leaves no files behind when it fails. Bad .npy files are in test_npy.cpp,
+// bad configs in tests/config, bad shapes and values in the library's tests.
 #include "tool/run_tool.h"
 
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// Three tokens of two heads of eight columns, and files that go with them, or do not.
+/// A folder with x.npy (3 tokens, 2 heads, head_dim 8), and with good and bad files for the other options.
 struct Files : ToolFolder {
     Files() {
         const std::tuple<const char *, const char *, Shape> zeros[] = {
@@ -44,13 +44,14 @@ struct Files : ToolFolder {
 
 const std::string rotate = "rotate x.npy -o y.npy ";
 
-/// What begins a command, what ends it, in parts by | or by spaces, and words that are said.
+/// The start of bad commands, their ends (separated by | or, for values of an option, by spaces), and words of the
+/// error message.
 struct BadCommand {
     std::string begin, ends, words = "";
     char between = '|';
 };
 
-/// An option, and values of it.
+/// Bad values of an option of `rotate`, separated by spaces.
 BadCommand values(const std::string &option, const std::string &all, const std::string &words = "") {
     return {rotate + option + " ", all, words, ' '};
 }
@@ -145,7 +146,7 @@ TEST_CASE("tool: what is said names the argument and its value", "[tool]") {
          {"angles --rotary-dim 8 -o y.npy --positions ", "rows.npy", "has shape [2, 3], but 'angles' needs positions"},
          {"angles --config gemma-3-4b.json --positions 0:3 -o y.npy", "", "layer_type"},
          {"frequencies --inv-freq ", "missing.npy", "missing.npy"},
-         // Of what the library says.
+         // Error messages of the library.
          values("--target", "nothing", "target is \"nothing\", which is none of x86"),
          values("--in-place --out-pairing", "interleaved", "y[0].data shares elements with x[0].data"),
          {"explain --head-dim ", "7", "rotary_dim is 7"},

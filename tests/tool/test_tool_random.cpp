@@ -1,4 +1,4 @@
-// Random rotations by command lines: rotate leaves what the library makes of the same description.
+// Random command lines: `halyard rotate` must write what the library gives for the same rotation.
 #include "checks/oracle.h"
 #include "halyard/halyard.hpp"
 #include "tool/run_tool.h"
@@ -7,7 +7,7 @@
 
 namespace {
 
-/// The CPU's targets that this machine can run.
+/// The CPU targets that this machine can run.
 std::vector<std::string> supported_targets() {
     std::vector<std::string> names;
     for (const auto &target : nlohmann::json::parse(ToolFolder().succeed("list --json"))) {
@@ -19,7 +19,7 @@ std::vector<std::string> supported_targets() {
     return names;
 }
 
-/// A command line and, put together beside it, the library's run.
+/// A random command line, and the same rotation as a run of the library.
 class Rotation {
 public:
     Rotation(std::uint64_t seed, const std::string &target)

@@ -1,10 +1,11 @@
-// What rotate's options mean: by other options that say the same. Random rotations are in test_tool_random.cpp.
+// The options of `halyard rotate`: different options for the same rotation must give the same result.
+// test_tool_random.cpp tests random rotations.
 #include "checks/make_sources.h"
 #include "tool/run_tool.h"
 
 namespace {
 
-/// Rotates x.npy into y.npy, and returns what is written there.
+/// Rotates x.npy into y.npy, and returns the contents of y.npy.
 std::string rotated(const ToolFolder &dir, const std::string &options) {
     dir.succeed("rotate x.npy -o y.npy " + options);
     return dir.read("y.npy");
@@ -39,7 +40,7 @@ TEST_CASE("tool: options that say the same rotate in the same way", "[tool]") {
         {"--bad-position clamp --max-position 10 --positions bad.npy", "--positions held.npy"},
         {"--bad-position identity --max-position 10 --positions bad.npy", "--positions zeroed.npy"},
         {"--bad-position clamp --positions bad.npy", "--positions int32.npy"},
-        // A config brings its map of axes, its width and its pairing, unless said otherwise.
+        // A config sets the axis map, rotary_dim and pairing, unless options do.
         {"--config qwen.json --positions axes.npy", "--rotary-dim 16 --axis-map sections:2,3,3 --positions axes.npy"},
         {"--rotary-dim 16", "--rotary-dim 16 --axis-map sections:2,3,3"},
         {"--config gpt-j-6b.json", "--rotary-dim 64 --pairing interleaved"},
@@ -65,7 +66,7 @@ TEST_CASE("tool: a reference's angles are the library's, and it rotates by them"
     const std::vector<std::int32_t> positions = {0, 1, 7, 65, 4095, 131071};
     write(dir, "p.npy", {6}, positions);
     write<float>(dir, "f.npy", {4}, {1.0f, 0.3f, 1e-3f, 0.25f});
-    std::vector<float> x;  // (1, 0) in each pair shows cos and sin
+    std::vector<float> x;  // pairs (1, 0), which rotate to (cos, sin)
     for (int i = 0; i < 6 * 8; ++i) {
         x.push_back(i % 8 < 4 ? 1.0f : 0.0f);
     }
@@ -93,7 +94,7 @@ TEST_CASE("tool: empty arrays stay", "[tool]") {
         for (const char *options : {"", "--in-place --threads 2", "--layout bshd"}) {
             CHECK(rotated(dir, options) == dir.read("x.npy"));
         }
-        dir.fail(1, "rotate x.npy -o y.npy --rotary-dim 10");  // the rest is still checked
+        dir.fail(1, "rotate x.npy -o y.npy --rotary-dim 10");  // other arguments are still checked
         dir.fail(1, "rotate x.npy -o y.npy --positions 0:99");
     }
     dir.succeed("angles --positions 5:5 --rotary-dim 4 -o cs.npy");
