@@ -98,7 +98,7 @@ Quantiser quantiser_of(const Record &record, const float *group) {
         s = s == 0 ? record.floor : s;
     }
     Quantiser result = {store_scale(record, largest, s), {}, 0};
-    result.r = result.scale.is_other               ? 1.0f / result.scale.value
+    result.r = result.scale.is_other             ? 1.0f / result.scale.value
                : record.is_reciprocal_of_largest ? most / largest
                                                  : 1.0f / s;
     result.r = std::isfinite(result.r) ? result.r : 0.0f;

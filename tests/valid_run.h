@@ -117,52 +117,53 @@ struct ValidRun {
 
     /// Checks that the description is refused by halyard_create_plan and halyard_explain_plan, or that a plan is made.
     CallChecker plans{[this](halyard_status status, const Words &words) {
-                    auto *const untouched = reinterpret_cast<halyard_plan *>(16);
-                    halyard_plan *made = untouched;
-                    check_refused(status, words, [&](auto *e) { return halyard_create_plan(&plan, &made, e); });
-                    CHECK(made == untouched);
-                    std::string lines(64, 'p');
-                    std::int64_t n_needed = -7;
-                    check_refused(status, words, [&](auto *e) {
-                        return halyard_explain_plan(&plan, lines.data(), std::ssize(lines), &n_needed, e);
-                    });
-                    CHECK(n_needed == -7);
-                    CHECK(lines == std::string(64, 'p'));
-                },
-                [this] { CHECK_NOTHROW(halyard::plan(plan)); }, [this](const void *field) { return words_of(field); }};
+                          auto *const untouched = reinterpret_cast<halyard_plan *>(16);
+                          halyard_plan *made = untouched;
+                          check_refused(status, words, [&](auto *e) { return halyard_create_plan(&plan, &made, e); });
+                          CHECK(made == untouched);
+                          std::string lines(64, 'p');
+                          std::int64_t n_needed = -7;
+                          check_refused(status, words, [&](auto *e) {
+                              return halyard_explain_plan(&plan, lines.data(), std::ssize(lines), &n_needed, e);
+                          });
+                          CHECK(n_needed == -7);
+                          CHECK(lines == std::string(64, 'p'));
+                      },
+                      [this] { CHECK_NOTHROW(halyard::plan(plan)); },
+                      [this](const void *field) { return words_of(field); }};
 
     /// Checks that the run is refused as a whole, and, if args has no executor and parts, in each of three parts and as
     /// a bound run; or that it is accepted.
     CallChecker runs{[this](halyard_status status, const Words &words) {
-                   const halyard::plan made(plan);
-                   const auto before = arena;
-                   const bool has_parts = args.executor == nullptr && args.part == 0 && args.n_parts == 0;
-                   for (std::int32_t part = -1; part < (has_parts ? 3 : 0); part++) {
-                       auto some = args;
-                       some.part = part < 0 ? args.part : part;
-                       some.n_parts = part < 0 ? args.n_parts : 3;
-                       check_refused(status, words, [&](auto *e) { return halyard_run(made.get(), &some, e); });
-                       CHECK(holds(before));
-                   }
-                   if (has_parts) {
-                       auto error = sized<halyard_error>();
-                       CHECK(run_bound(&error) == status);
-                       check_error(error, status, {});
-                       CHECK(holds(before));
-                   }
-               },
-               [this] {
-                   const auto before = arena;
-                   run();
-                   if (args.n_parts == 0) {
-                       const auto after = arena;
-                       arena = before;
-                       CHECK(run_bound(nullptr) == HALYARD_OK);
-                       CHECK(holds(after));
-                   }
-                   arena = before;
-               },
-               [this](const void *field) { return words_of(field); }};
+                         const halyard::plan made(plan);
+                         const auto before = arena;
+                         const bool has_parts = args.executor == nullptr && args.part == 0 && args.n_parts == 0;
+                         for (std::int32_t part = -1; part < (has_parts ? 3 : 0); part++) {
+                             auto some = args;
+                             some.part = part < 0 ? args.part : part;
+                             some.n_parts = part < 0 ? args.n_parts : 3;
+                             check_refused(status, words, [&](auto *e) { return halyard_run(made.get(), &some, e); });
+                             CHECK(holds(before));
+                         }
+                         if (has_parts) {
+                             auto error = sized<halyard_error>();
+                             CHECK(run_bound(&error) == status);
+                             check_error(error, status, {});
+                             CHECK(holds(before));
+                         }
+                     },
+                     [this] {
+                         const auto before = arena;
+                         run();
+                         if (args.n_parts == 0) {
+                             const auto after = arena;
+                             arena = before;
+                             CHECK(run_bound(nullptr) == HALYARD_OK);
+                             CHECK(holds(after));
+                         }
+                         arena = before;
+                     },
+                     [this](const void *field) { return words_of(field); }};
 };
 
 /// A bound run, and the pointers that it is called with.

@@ -76,9 +76,8 @@ private:
         y.shape[3] = call_.width_of(i, false);
         x.dtype = call_.in_dtype(i);
         y.dtype = call_.out_dtype(i);
-        const bool can_be_in_place =
-            kv.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
-            (kv.no_rotation != 0 || call_.out_pairing(i) == call_.tensors[i].pairing);
+        const bool can_be_in_place = kv.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
+                                     (kv.no_rotation != 0 || call_.out_pairing(i) == call_.tensors[i].pairing);
         drawn_.in_place[i] = can_be_in_place && (choice_.in_place && i == 0 ? *choice_.in_place : draw_.one_in(2));
         draw_strides(x, !drawn_.in_place[i]);
         draw_strides(y, false);
@@ -497,9 +496,9 @@ private:
                 const std::int64_t axis = i / view->shape[1] / view->shape[0];
                 const bool is_bad =
                     i == lone || (how == 2 && draw_.one_in(5)) || (draw_.one_in(2) && is_padding(*view, b, t));
-                const std::int64_t position = is_bad    ? bad_position(view->type)
+                const std::int64_t position = is_bad        ? bad_position(view->type)
                                               : !rerotates_ ? good_position()
-                                                        : moved_position(view, axis, b, t);
+                                                            : moved_position(view, axis, b, t);
                 write_number(view->type, place_of_number(*view, axis, b, t), position);
             }
         }
@@ -583,7 +582,7 @@ bool Case::has_bad_position(std::int64_t batch, std::int64_t token) const {
         const std::int64_t to = position_of(call.args.positions, axis, batch, token);
         const std::int64_t from = rerotates ? position_of(call.kv_args.from_positions, axis, batch, token) : 0;
         if (rerotates ? to != static_cast<std::int32_t>(to) || from != static_cast<std::int32_t>(from)
-                  : !angles.is_covered(to)) {
+                      : !angles.is_covered(to)) {
             return true;
         }
     }

@@ -26,7 +26,7 @@ struct Driver {
     // Set by a test.
     struct {
         std::string function;
-        int error = 0, calls_until = 0;  // how many calls of the function succeed before the one that fails
+        int error = 0, calls_until = 0;   // how many calls of the function succeed before the one that fails
     } failing;                            // one call of this function returns the error
     void *context_of_device_1 = nullptr;  // all other contexts belong to device 0
     bool executes = true;                 // whether launches are executed, or only recorded

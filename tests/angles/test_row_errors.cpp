@@ -31,14 +31,14 @@ struct ValidRows {
     }
 
     CallChecker calls{[this](halyard_status status, const Words &words) {
-                    const auto before = rows;
-                    check_refused(status, words, [&](auto *e) { return halyard_make_rows(plan, &args, e); });
-                    CHECK(rows == before);
-                },
-                [this] {
-                    CHECK(halyard_make_rows(plan, &args, nullptr) == HALYARD_OK);
-                    CHECK(std::count(rows.begin() + n_floats, rows.end(), 42.0f) == 64);
-                }};
+                          const auto before = rows;
+                          check_refused(status, words, [&](auto *e) { return halyard_make_rows(plan, &args, e); });
+                          CHECK(rows == before);
+                      },
+                      [this] {
+                          CHECK(halyard_make_rows(plan, &args, nullptr) == HALYARD_OK);
+                          CHECK(std::count(rows.begin() + n_floats, rows.end(), 42.0f) == 64);
+                      }};
 
     void refuse_fields() const {
         every_field::refuse(calls, fields::places(fields::of<halyard_rows_args>(), &args, 0));

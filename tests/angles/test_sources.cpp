@@ -19,7 +19,7 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
     n_levels[of_head_dim] = std::size(rotary_dims);
     n_levels[of_source] = of_kv_path[of_source];
     n_levels[of_pairing] = 4 * of_kv_path[of_dtype];  // all pairings, with each dtype
-    n_levels[of_shape] = 5;                      // numbers of tokens
+    n_levels[of_shape] = 5;                           // numbers of tokens
     for (const Levels &levels : cover_pairs(random, n_levels)) {
         const std::int64_t rotary_dim = rotary_dims[levels[of_head_dim]];
         const std::int64_t block = halyard::row_block(rotary_dim).n_tokens;

@@ -118,10 +118,10 @@ struct RecordedRun : WorkingRun {
 
     /// Checks that the run is refused without any launch, or that it launches kernels.
     CallChecker runs{[this](halyard_status status, const Words &words) {
-                   check_refused(status, words, [this](auto *error) { return run(error); });
-                   CHECK(launches(status).empty());
-               },
-               [this] { CHECK(!launches().empty()); }};
+                         check_refused(status, words, [this](auto *error) { return run(error); });
+                         CHECK(launches(status).empty());
+                     },
+                     [this] { CHECK(!launches().empty()); }};
 };
 
 }  // namespace

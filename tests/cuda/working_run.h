@@ -22,8 +22,8 @@ struct WorkingRun {
 
     /// The same run for another tensor description, or with more bytes after x and y.
     explicit WorkingRun(const halyard_tensor_desc &tensor = halyard::describe_tensor(halyard::dtype::f32, 64,
-                                                                                  halyard::pairing::half),
-                     std::size_t room = 0, const halyard_cuda_queue &its_queue = cuda_test::device_queue())
+                                                                                     halyard::pairing::half),
+                        std::size_t room = 0, const halyard_cuda_queue &its_queue = cuda_test::device_queue())
         : queue(its_queue), plan(queue, halyard::plan_desc(64, {tensor}), angles), x_before(n_elements * 4 + room, 7),
           before(x_before.size(), 9) {
         args.stream = queue.stream;

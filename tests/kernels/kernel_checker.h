@@ -353,7 +353,7 @@ private:
         numbers_.push_back(random_.one_in(2) ? 0x80000000u : 0);  // sin_sign
         const Dimensions of_x = random_dimensions({2 * n_pairs, n_heads, n_tokens}, pairing.has_value(), multiple),
                          of_y = random_dimensions({2 * n_pairs, n_heads, n_tokens}, out_pairing.has_value(),
-                                       on_lines ? of_line : multiple);
+                                                  on_lines ? of_line : multiple);
         const Values values = any_values();
         add("x", row_.dtype, split_pairs(pairing, in_place ? of_x : share_some(of_x, 1)), values);
         add_output(in_place, row_.dtype, split_pairs(out_pairing, of_y), on_lines ? 64 : 1);

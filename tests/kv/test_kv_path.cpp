@@ -101,8 +101,8 @@ TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
         choice.level[of_rounding] = drawn[of_rounding] == 0 ? 0 : 1 + norm % 3;  // roundings need several kernels
         check(choice, random);
         if (norm == 1) {  // each of these levels needs several kernels, too
-            static constexpr std::pair<Factor, int> others[] = {{of_order, 1}, {of_pairing, 1}, {of_pairing, 2},
-                                                                {of_pairing, 3}, {of_window, 1}, {of_groups, 1}};
+            static constexpr std::pair<Factor, int> others[] = {{of_order, 1},   {of_pairing, 1}, {of_pairing, 2},
+                                                                {of_pairing, 3}, {of_window, 1},  {of_groups, 1}};
             const auto [factor, level] = others[static_cast<std::size_t>(n_others++) % std::size(others)];
             choice.level[factor] = level;
             choice.level[of_from_groups] = factor == of_groups ? 1 : 0;

@@ -182,7 +182,7 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
     }
     CHECK(s.holds(before));
     CallChecker::with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[0].data, nullptr}, {s.y[0].data, nullptr}},
-                [&] { s.run(); });
+                      [&] { s.run(); });
     RotationRun whole;
     whole.run();
     CHECK(std::equal(s.at(1280), s.at(1536), whole.at(1280)));
