@@ -76,8 +76,7 @@ public:
     Memory &operator=(const Memory &) = delete;
     ~Memory() { halyard::cuda::release(queue_, memory_); }
 
-    /// write() copies values to the start of the memory; read() returns the whole memory. Both first wait for all
-    /// enqueued work, and return when the copy is done.
+    /// write() copies to the start of the memory, read() all of it. Both first wait for all enqueued work.
     template <typename Value>
     void write(const std::vector<Value> &values) const {
         const halyard::cuda::CurrentContext current(queue_.context);

@@ -82,8 +82,7 @@ int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
 
 // ---- Norms and rotations -------------------------------------------------------------------------------------------
 
-/// The mean of n elements, summed as the kernels do: element e goes into partial sum e % 16. add(sum, e) returns the
-/// partial sum plus element e.
+/// The mean of n elements, summed like the kernels: add(sum, e) returns partial sum e % 16 with element e added.
 template <typename Add>
 float mean_of(std::int32_t n_elements, Add add) {
     float sums[16] = {};
@@ -108,8 +107,7 @@ float scale_of(std::int32_t n_elements, float eps, Element element) {
     return 1.0f / std::sqrt(mean_square + eps);
 }
 
-/// An RMS norm, or with a bias a layer norm. X is the input's storage; roundings before and after the weight are to
-/// `Rounded`.
+/// An RMS norm, or with a bias a layer norm. X is the input's storage, `Rounded` what is rounded to around the weight.
 template <typename X, typename Rounded>
 int normalise(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_buffer *bias, halyard_buffer *x,
               halyard_buffer *y) {

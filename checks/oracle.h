@@ -1,5 +1,4 @@
-// Exact results to compare Halyard's with: conversions, rotations, error bounds, random elements. None of it uses code
-// of the runtime or the generators.
+// The oracle: exact conversions and rotations, and error bounds, without any code of the runtime or the generators.
 #pragma once
 
 #include <cstdint>

@@ -25,10 +25,9 @@ using enum Record::Element;
 using enum Record::Rule;
 using enum Record::Scale;
 
-/// In the order of HALYARD_GROUPS_…. Without .group the group is the whole head. With .n_grouped (DeepSeek's latents)
-/// the elements after it are raw bf16.
+/// In the order of HALYARD_GROUPS_…. Without .group the group is the whole head. After .n_grouped come raw elements.
 const Record presets[] = {
-    {.scale = f16, .is_reciprocal_of_largest = true, .group = 32, .data_offset = 2},
+    {.scale = f16, .r_of_largest = true, .group = 32, .data_offset = 2},
     {.scale = f16, .group = 32, .data_offset = 2},
     {.scale = f16, .rounds_away = true, .group = 32, .data_offset = 2},
     {.element = uint4, .rule = signed_largest, .scale = f16, .group = 32, .data_offset = 2},
@@ -98,9 +97,7 @@ Quantiser quantiser_of(const Record &record, const float *group) {
         s = s == 0 ? record.floor : s;
     }
     Quantiser result = {store_scale(record, largest, s), {}, 0};
-    result.r = result.scale.is_other             ? 1.0f / result.scale.value
-               : record.is_reciprocal_of_largest ? most / largest
-                                                 : 1.0f / s;
+    result.r = result.scale.is_other ? 1.0f / result.scale.value : record.r_of_largest ? most / largest : 1.0f / s;
     result.r = std::isfinite(result.r) ? result.r : 0.0f;
     if (record.rule == Record::Rule::range) {
         result.zero = round_to(HALYARD_F32, -min / (result.scale.is_other ? result.scale.value : s));
@@ -156,8 +153,7 @@ Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
     record.n_grouped = record.n_grouped != 0 ? record.n_grouped : head_dim;
     record.group = record.group != 0 ? record.group : record.n_grouped;
     record.data_stride = record.data_offset + record.data_bytes();
-    // A scale lies in front of its group, or all scales follow the groups, or they are outside. Raw bf16 elements come
-    // last.
+    // Scales are in front of their groups, or all after the groups, or outside. Raw bf16 elements come last.
     const bool are_before = record.data_offset != 0;
     record.raw_offset = record.n_groups() * record.data_stride;
     record.scale_stride = are_before ? record.data_stride : record.scale_bytes();

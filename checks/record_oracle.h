@@ -1,6 +1,5 @@
-// Encodes floats into the quantised records that halyard_kv.h describes, and decodes them, without any code of the
-// runtime or the generators. A record is one head: groups of quantised elements with their scales, and raw bf16
-// elements.
+// Encodes floats into the records of halyard_kv.h and decodes them, without any code of the runtime or the generators.
+// A record is one head: groups of quantised elements with their scales, and raw bf16 elements.
 #pragma once
 
 #include "halyard/halyard_kv.h"
@@ -21,8 +20,7 @@ struct Record {
     Rule rule = Rule::largest;
     Scale scale = Scale::f32;
     float floor = 0;
-    bool is_reciprocal_of_largest = false;  // the reciprocal is M / largest |v|, not 1 / scale
-    bool rounds_away = false;               // halves round away from zero, not to even
+    bool r_of_largest = false, rounds_away = false;  // r is M / largest |v|, not 1 / scale; ties round away from zero
     std::int64_t head_dim = 0, group = 0, n_grouped = 0, bytes = 0;
     std::int64_t data_offset = 0, data_stride = 0, scale_offset = 0, scale_stride = 0, zero_offset = 0;
     std::int64_t raw_offset = 0;  // where the elements outside of all groups are stored as bf16

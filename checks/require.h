@@ -1,5 +1,4 @@
-// Checks of the promises that every call of the C API makes. A broken promise throws: tests fail, and a fuzzer crashes
-// and keeps its input.
+// Checks what every call of the C API promises. A broken promise throws, so that tests fail and fuzzers keep the input.
 #pragma once
 
 #include "halyard/halyard.h"

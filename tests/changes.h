@@ -39,8 +39,7 @@ private:
     std::vector<char> bytes_;
 };
 
-/// An integer field of a valid call, and its name in error messages. The name may be empty if the CallChecker finds
-/// names by address.
+/// An integer field of a valid call, and its name in error messages: empty if the CallChecker looks names up.
 struct NamedInteger {
     std::string name;
     std::function<Change(std::int64_t)> set;
@@ -64,8 +63,7 @@ struct BadCall {
     std::vector<Change> changes;
 };
 
-/// Checks a call in its current state, by two functions: `refused` checks that it fails with a status and an error
-/// message that holds some words, `accepted` that it succeeds.
+/// Checks changed calls, by two functions: whether the call fails with a status and words, and whether it succeeds.
 class CallChecker {
 public:
     using Refused = std::function<void(halyard_status, const Words &)>;
@@ -82,8 +80,7 @@ public:
             refuse(row.status, row.words, row.changes);
         }
     }
-    /// Refuses the changed call. The error message must hold the words or, if there are none, the last changed field's
-    /// name and value.
+    /// The error message must hold these words or, if there are none, the last changed field's name and value.
     void refuse(halyard_status status, const Words &words, const std::vector<Change> &changes) const {
         with(changes, [&] {
             const Words said = words.empty() && names_ ? names_(changes.back().field()) : words;
@@ -91,8 +88,7 @@ public:
             refused_(status, said);
         });
     }
-    /// Refuses each of the values in each of the fields. The error message must name the field and hold the words
-    /// `more`.
+    /// Tries each value in each field. The error message must hold the field's name, the value and the words `more`.
     template <typename Values = Numbers>
     void refuse_each(halyard_status status, const Values &values, std::initializer_list<NamedInteger> fields,
                      const Words &more = {}) const {

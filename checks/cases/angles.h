@@ -70,8 +70,7 @@ struct Angles {
             write_real(desc.rows_dtype, place(desc.sin_rows, i / n_pairs(), i % n_pairs()), std::sin(theta));
         }
     }
-    /// Creates the source after Memory::place, and for a re-rotation the other source too. Returns an error message, or
-    /// an empty string.
+    /// After Memory::place, creates the source (two for a re-rotation). Returns an error message or an empty string.
     std::string create(bool rerotates) {
         auto error = sized<halyard_error>();
         for (int i = 0; i < (rerotates ? 2 : 1); i++) {

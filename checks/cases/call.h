@@ -1,5 +1,4 @@
-// The structs of one call, and the addresses of all elements that they describe. The addresses are computed from the
-// description in halyard.h alone, without the runtime's code.
+// The structs of a call, and the addresses of the elements that they describe, computed from halyard.h's words alone.
 #pragma once
 
 #include "checks/oracle.h"
@@ -23,8 +22,7 @@ struct Sized : Struct {
     using Struct::operator=;
 };
 
-/// A run's structs, which point to each other: a copy's pointers are redirected to the copy's structs. Omitted fields
-/// are NULL or 0.
+/// A run's structs, which point to each other (a copy's pointers lead to the copy). Omitted fields are NULL or 0.
 struct RunStructs {
     Sized<halyard_tensor> x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
     Sized<halyard_stages> stages[HALYARD_MAX_TENSORS];
@@ -259,8 +257,7 @@ inline char *place_in(const halyard_tensor &tensor, const Head &at, std::int64_t
     return array_of(tensor).at({at.batch, at.token, at.head, d});
 }
 
-/// A tensor's cache as a 6-dimensional array: block, head, tile of tokens, token in the tile, tile of elements, element
-/// in the tile.
+/// A tensor's cache as an array [block, head, tile of tokens, token in tile, tile of elements, element in tile].
 struct Cache : Array {
     std::int64_t block, tile_tokens, tile_elements;  // the tokens of a block and of a tile, the elements of a tile
 

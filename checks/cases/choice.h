@@ -1,5 +1,4 @@
-// The factors of a random case, such as its dtype or cache layout. Each factor has levels: indices into a list of
-// draw_plan.cpp, draw_run.cpp or here.
+// The factors of a random case, such as its dtype. A factor has levels: indices into lists here or in draw_*.cpp.
 #pragma once
 
 #include "checks/oracle.h"
@@ -116,8 +115,7 @@ struct Choice {
     }
 };
 
-/// Pairwise testing: returns a list of cases' levels in which any two levels of two factors occur together at least
-/// once.
+/// Pairwise testing: returns levels for a list of cases in which any two levels of two factors occur together.
 std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels);
 
 }  // namespace cases

@@ -76,10 +76,8 @@ private:
         kv.out_dtype = kernel == nullptr                    ? level(of_out_dtype, i)
                        : kernel->out_dtype == kernel->dtype ? 0
                                                             : static_cast<std::int32_t>(kernel->out_dtype);
-        const bool has_pairing_of_kernel = kernel != nullptr && !draw_.one_in(i == 0 ? 6 : 3);
-        draw_pairing(i, has_pairing_of_kernel ? choice_.level[of_pairing]
-                        : kernel != nullptr   ? 4
-                                              : level(of_pairing, i));
+        const bool is_fixed = kernel != nullptr && !draw_.one_in(i == 0 ? 6 : 3);
+        draw_pairing(i, is_fixed ? choice_.level[of_pairing] : kernel != nullptr ? 4 : level(of_pairing, i));
         if (i > 0) {
             const halyard_tensor_desc &first = call_.tensors[0];
             const std::int64_t least = kv.no_rotation != 0 ? 1 : call_.plan.rotary_dim;
@@ -296,8 +294,7 @@ private:
                call_.tensors[i].head_dim == call_.tensors[i - 1].head_dim;
     }
 
-    /// Draws the strides of group scales outside of the records: none (dense), tokens or heads outermost, or scales
-    /// after the records of each cache block.
+    /// Draws strides of group scales outside of records: dense, by token, by head, or after each block's records.
     void draw_group_scales(int i, bool is_input) {
         if (call_.groups_of(i, is_input) == nullptr || (is_input && call_.plan.rerotates != 0) || draw_.one_in(3) ||
             !call_.record_of(i, is_input).scales_apart) {

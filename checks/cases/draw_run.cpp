@@ -114,8 +114,7 @@ private:
         }
     }
 
-    /// Packs all inputs into one array of rows [all heads, head_dim], one row per token, like a fused QKV
-    /// projection. Their dtypes and head sizes must be equal.
+    /// Packs all inputs into one array, like a fused QKV projection, if their dtypes and head sizes are equal.
     void pack_inputs() {
         halyard_tensor &first = call_.x[0];
         const auto is_alike = [&](const auto &x) { return x.dtype == first.dtype && x.shape[3] == first.shape[3]; };
@@ -131,7 +130,7 @@ private:
     }
 
     void place_tensors() {
-        const bool has_own_regions = draw_.one_in(2), is_mixed = !choice_.on_device && draw_.one_in(2);
+        const bool is_separate = draw_.one_in(2), is_mixed = !choice_.on_device && draw_.one_in(2);
         const std::size_t inputs = memory_.new_region(), outputs = is_mixed ? inputs : memory_.new_region();
         const std::size_t weights = memory_.new_region();
         std::int64_t heads = 0;
@@ -156,10 +155,9 @@ private:
                 std::copy(x.strides, x.strides + 4, y.strides);
                 memory_.add_beside(y.data, x.data, 0);
             } else if (!is_cached) {
-                memory_.add(y.data, has_own_regions ? memory_.new_region() : outputs, extent_of(y), step_of(y), gap());
+                memory_.add(y.data, is_separate ? memory_.new_region() : outputs, extent_of(y), step_of(y), gap());
             }
-            add_stages(i, has_own_regions ? memory_.new_region() : outputs,
-                       has_own_regions ? memory_.new_region() : weights);
+            add_stages(i, is_separate ? memory_.new_region() : outputs, is_separate ? memory_.new_region() : weights);
         }
     }
 
@@ -413,8 +411,7 @@ private:
         call_.kv_args.slots = &slots;
     }
 
-    /// Writes the slots: ascending or in any order, -1 for some tokens, duplicates if the policy allows them, and some
-    /// out of range if choice_.has_bad.
+    /// Writes the slots: ascending or not, some -1, duplicates if the policy allows them, some bad ones if has_bad.
     void fill_slots() {
         const halyard_slots &slots = call_.slots;
         if (call_.kv_args.slots == nullptr) {
@@ -461,8 +458,7 @@ private:
         }
     }
 
-    /// Draws how positions are passed: int32 or int64, one per token or consecutive from a start, one row per batch row
-    /// or a shared row, strides, and the number of axes.
+    /// Draws the form of positions: int32 or int64, per token or consecutive, batch rows' own or shared, strides, axes.
     void draw_form(halyard_positions &view) {
         const bool are_far_apart = angles_.last - std::int64_t{angles_.first} > n_tokens_;
         const std::int64_t bytes = draw_.one_in(2) ? 8 : 4;
@@ -512,8 +508,7 @@ private:
         });
     }
 
-    /// A position of re-rotated keys, new or old: by level 0 old ones differ from new ones by a fixed amount per axis,
-    /// by level 1 positions are small, by level 2 special values, by level 3 any int32.
+    /// A new or old position of re-rotated keys. Levels: 0 fixed differences of new and old, 1 small, 2 special, 3 any.
     std::int64_t moved_position(const halyard_positions *view, std::int64_t axis, std::int64_t b, std::int64_t t) {
         static constexpr std::int64_t differences[HALYARD_MAX_AXES] = {-1000, 7, 123456, -8};
         static constexpr std::int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};

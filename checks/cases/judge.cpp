@@ -20,8 +20,7 @@ namespace {
     throw std::runtime_error(text.str());
 }
 
-/// Whether long double has less precision than its type promises: valgrind computes it as double, which is too coarse
-/// for an oracle.
+/// Whether long double has less precision than it should: valgrind computes it as double, too coarse for an oracle.
 bool is_coarse() {
     const volatile long double one = 1, least = std::numeric_limits<long double>::epsilon();
     return one + least == one;

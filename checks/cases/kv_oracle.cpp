@@ -67,8 +67,7 @@ void norm(const Call &call, int i, TokenValues &state) {
     }
 }
 
-/// A Hadamard transform of each n values, divided by sqrt(n). The error of each result is relative to the Euclidean
-/// length of all n values.
+/// A Hadamard transform of each n values, divided by sqrt(n). Errors are relative to the length (norm) of all n.
 void transform(std::int64_t n, std::vector<long double> &values, std::vector<long double> &errors) {
     const auto length_of = [n](const long double *of) { return std::sqrt(std::inner_product(of, of + n, of, 0.0L)); };
     for (std::size_t first = 0; first < values.size(); first += static_cast<std::size_t>(n)) {

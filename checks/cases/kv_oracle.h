@@ -9,8 +9,7 @@
 
 namespace oracle {
 
-/// The exact elements of one token before they are scaled and stored, [heads, head_dim], and the error bound that
-/// halyard.h promises for each.
+/// A token's exact elements before they are scaled, [heads, head_dim], and the error bounds that halyard.h promises.
 struct KvValues {
     std::vector<long double> value, bound;
 };

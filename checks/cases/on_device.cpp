@@ -37,8 +37,7 @@ private:
     std::vector<std::unique_ptr<cuda_test::Memory>> regions_;
 };
 
-/// Makes a case's run on a device, with pointers into its mirror. Returns the contents of device memory after it, and
-/// throws if the run is refused.
+/// Makes a case's run on a device, on its mirror. Returns the mirror's contents after it. Throws if the run is refused.
 Images run_on_device(const Case &drawn, const Mirror &mirror, const halyard_cuda_queue &queue,
                      const cuda_test::Memory &words) {
     const Angles &angles = drawn.angles;
@@ -83,17 +82,16 @@ Images run_on_host(Case &drawn) {
     drawn.memory.restore(drawn.before);
     Call &call = drawn.call;
     const std::int32_t policy = call.args.bad_position;
-    const bool is_error_policy = policy == HALYARD_BAD_POSITION_ERROR;
+    const bool is_strict = policy == HALYARD_BAD_POSITION_ERROR;
     any_token(call, [&](std::int64_t b, std::int64_t t) {
-        if (drawn.has_bad_slot(b, t) ||
-            (is_error_policy && call.kv_args.slots != nullptr && drawn.has_bad_position(b, t))) {
+        if (drawn.has_bad_slot(b, t) || (is_strict && call.kv_args.slots != nullptr && drawn.has_bad_position(b, t))) {
             write_number(call.slots.type, place_of_number(call.slots, b, t), -1);
         }
         return false;
     });
     const halyard::plan plan(call.plan);
     WatchedError error;
-    call.args.bad_position = is_error_policy ? HALYARD_BAD_POSITION_IDENTITY : policy;
+    call.args.bad_position = is_strict ? HALYARD_BAD_POSITION_IDENTITY : policy;
     const halyard_status status = run(plan.get(), call, RunMode::whole, 1, error);
     call.args.bad_position = policy;
     if (status != HALYARD_OK) {
@@ -109,10 +107,10 @@ bool is_word_right(const Case &drawn, const std::vector<char> &words) {
     };
     const bool has_bad_position = has(&Case::has_bad_position), has_bad_slot = has(&Case::has_bad_slot);
     const std::int64_t word = read_number(HALYARD_INT32, words.data() + 4);
-    const bool is_error_policy = drawn.call.args.bad_position == HALYARD_BAD_POSITION_ERROR;
+    const bool is_strict = drawn.call.args.bad_position == HALYARD_BAD_POSITION_ERROR;
     return read_number(HALYARD_INT32, words.data()) == 0 &&
            (word == 0
-                ? !is_error_policy || (!has_bad_position && !has_bad_slot)
+                ? !is_strict || (!has_bad_position && !has_bad_slot)
                 : (word == HALYARD_ERROR_POSITION && has_bad_position) || (word == HALYARD_ERROR_SLOT && has_bad_slot));
 }
 

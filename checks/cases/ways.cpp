@@ -9,8 +9,7 @@ namespace cases {
 
 namespace {
 
-/// Runs the parts out of order: 2, 5, 8, …, then 1, 4, 7, …, then 0, 3, 6, …. Requires that all return the same status
-/// and returns it.
+/// Runs parts 2, 5, 8, …, then 1, 4, 7, …, then 0, 3, 6, …. All must return the same status, which is returned.
 template <typename Function>
 halyard_status for_each_part(std::int32_t n_parts, const WatchedError &error, Function run_part) {
     halyard_status first = HALYARD_OK;

@@ -11,8 +11,7 @@ enum class RunMode { whole, parts, pool, bound, bound_parts };
 inline constexpr RunMode all_run_modes[] = {RunMode::whole, RunMode::parts, RunMode::pool, RunMode::bound,
                                             RunMode::bound_parts};
 
-/// Makes a run. n_parts is the number of parts, or the number of threads of the pool; other modes ignore it. All parts
-/// must return the same status, which is returned.
+/// Makes a run, in n_parts parts or on a pool of n_parts threads. Returns the status, which all parts must share.
 halyard_status run(const halyard_plan *plan, const Call &call, RunMode mode, std::int32_t n_parts, WatchedError &error);
 
 /// Runs a case and returns the contents of memory after it. Throws if the run is refused.
@@ -21,8 +20,7 @@ Images run(Case &drawn, const char *target, RunMode mode, std::int32_t n_parts =
 /// The same by the model of the kernels, whose bits all targets must match.
 Images run_model(Case &drawn);
 
-/// The targets of this machine that can make a run. The reference target only rotates: it is left out if the call has
-/// KV stages.
+/// The targets of this machine that can make a run: without the reference if the call has KV stages.
 std::vector<const char *> targets_of(const Call &call);
 
 /// Checks the model's run against the oracle, then compares its bits with runs on all targets of this machine, in all

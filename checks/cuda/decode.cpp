@@ -110,8 +110,7 @@ private:
         parameters_[found[2]] = offset;
     }
 
-    /// The register of a name or of a literal (PTX ISA, section 4.5: constants). A literal's register holds its value
-    /// from the start.
+    /// The register of a name, or of a constant (PTX ISA, section 4.5), which holds the constant from the start.
     Operand operand(const std::string &name) {
         static const std::regex special(R"(%n?(cta|t)id\.[xyz])");
         need(name.find('.') == name.npos || std::regex_match(name, special));

@@ -45,8 +45,7 @@ DriverState &state() {
     return only;
 }
 
-/// A thread's stack of contexts; the last one is current. A plain array, because Halide calls the driver after the
-/// destructors of thread-local objects.
+/// A thread's stack of contexts. It has no destructor, because Halide calls the driver even after threads' objects die.
 struct Contexts {
     void *each[64];
     int n;

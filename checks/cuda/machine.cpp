@@ -68,8 +68,7 @@ private:
 
     std::uint64_t *registers_of(std::size_t thread) { return &registers_[thread * n_registers_]; }
 
-    /// Fills registers and shared memory with garbage, so that a kernel that reads uninitialised ones gives wrong
-    /// results. Then sets constants and special registers.
+    /// Fills registers and shared memory with garbage, which shows uninitialised reads, and sets special registers.
     void set_registers(std::uint64_t garbage) {
         const auto next = [&] { return garbage += 0x9e3779b97f4a7c15; };
         std::generate_n(shared_.bytes(shared_begin), shared_.size(), [&] { return next() >> 56; });
@@ -162,8 +161,7 @@ private:
         return *region;
     }
 
-    /// Executes shuffles that whole warps wait at, or else the barrier that all threads wait at. Returns whether
-    /// threads can go on. Throws if they never can.
+    /// Executes the shuffles or the barrier that threads wait at. Returns whether any go on. Throws if they never can.
     bool meet() {
         bool has_shuffled = false;
         const auto n_threads = static_cast<unsigned>(threads_.size());

@@ -24,11 +24,9 @@ struct Instruction {
     Space space = Space::global;
     bool is_nc = false;
     unsigned n_elements = 0, element_bytes = 0;  // of a load, a store or a list in braces
-    // The destination comes first. The last one is the address of a load or store, or the wide register of mov.b64
-    // {low, high}.
-    std::array<Operand, 5> operands = {};
-    std::int64_t displacement = 0;  // added to the address
-    std::uint32_t target = 0;       // the index of the instruction that a branch jumps to
+    std::array<Operand, 5> operands = {};  // first the destination; the last is an address, or mov.b64's wide register
+    std::int64_t displacement = 0;         // added to the address
+    std::uint32_t target = 0;              // the index of the instruction that a branch jumps to
 };
 
 /// An opcode that reads and writes registers only.

@@ -139,8 +139,7 @@ Table make_table() {
     to["mul.wide.s32"] = op([](s32 a, s32 b) { return s64{a} * b; });
     to["mul.wide.u32"] = op([](u32 a, u32 b) { return u64{a} * b; });
     to["mul.hi.u32"] = op([](u32 a, u32 b) { return u64{a} * b >> 32; });
-    to["div.s32"] =
-        op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // unspecified: a / 0
+    to["div.s32"] = op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // a / 0: any value
     to["bfe.u32"] = op([](u32 a, u32 b, u32 c) { return a >> b & ((1u << c) - 1); });
     to["prmt.b32"] = op([](u32 a, u32 b, u32 c) { return permuted(a, b, c); });
     to["cvt.s64.s32"] = op([](s32 a) { return s64{a}; });

@@ -126,8 +126,7 @@ TEST_CASE("angles: what the fast path leaves open is settled right", "[angles]")
 }
 
 TEST_CASE("angles: values just off the middle of two floats go to the right side", "[angles]") {
-    // The angle is midway between two floats. Its sine is slightly smaller than the angle, so it rounds down, where a
-    // tie would round up to even.
+    // The angle is midway between two floats. Its sine is slightly smaller, so it rounds down; a tie would round up.
     const double middle = (0x1p24 + 3) * 0x1p-124;
     const float below = static_cast<float>((0x1p24 + 2) * 0x1p-124);
     CHECK(value_at(middle, 1, 1).sin == below);

@@ -113,8 +113,7 @@ TEST_CASE("sources: pairs may be as long, and attention_factor as small, as haly
     }
 }
 
-// Random cases (checks/cases/draw_run.cpp) test bad positions of every size by every policy; here are the ends of
-// ranges.
+// Random cases (checks/cases/draw_run.cpp) test bad positions of every size by every policy.
 TEST_CASE("sources: ranges are covered, and outside is no rotation to the last bit", "[sources]") {
     const double factor = 1.3;
     const auto frequencies = halyard::frequencies::from_base(10000, 24);

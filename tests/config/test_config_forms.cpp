@@ -135,8 +135,7 @@ TEST_CASE("config: what is read of rarer forms", "[config]") {
               "{'sliding_attention': {'rope_theta': 1e4}, 'full_attention': {'rope_type': 'yarn', 'rope_theta': 1e6, "
               "'factor': 8, 'original_max_position_embeddings': 8192}}"),
          "{'original_max_position': 8192}", full},
-        // These models have axes only if the config has counts of them, and rotate whole heads unless it says
-        // otherwise.
+        // These models have axes only if the config counts them. They rotate whole heads unless it says otherwise.
         {type("hunyuan_vl_text"), "{'axis_map': null}"},
         {type("minimax_m3_vl_text"), "{'rotary_dim': 128}"},
         {type("minimax_m3_vl_text", "'rotary_dim': 128"), "{'rotary_dim': 128}"},
@@ -157,8 +156,7 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
         {type("other", "'layer_types': ['full_attention\\u0000too'], 'rope_parameters': {'full_attention\\u0000too': "
                        "{'rope_theta': 1e4}}"),
          "{'base': 1e4}"},
-        // The range of context lengths that the frequencies are for. Qwen2.5 has max_position_embeddings 32768, factor
-        // 4.
+        // The context lengths that frequencies are for. Qwen2.5 has max_position_embeddings 32768, factor 4.
         {type("qwen", "'use_dynamic_ntk': true"), "{'first_seq_len': 0, 'last_seq_len': 8192}", nullptr, 8192},
         {phi3(), "{'first_seq_len': 0, 'last_seq_len': 4096}", nullptr, 4096},
         {phi3(), "{'first_seq_len': 4097, 'last_seq_len': 9007199254740992}", nullptr, 4097},
@@ -213,8 +211,7 @@ TEST_CASE("config: what is asked of q, and whether some layers rotate nothing", 
         // Scales of q that are switched off, or in fields that the model does not read.
         {ministral("qwen2", "'llama_4_scaling_beta': 0, 'original_max_position_embeddings': 8192"), nothing},
         {type("unheard_of", "'rope_theta': 1e4, 'attn_temperature_tuning': false, 'use_logn_attn': false"), nothing},
-        // null in rope_parameters is a layer type's entry (no RoPE) if the key is one of layer_types, else a missing
-        // field.
+        // A null in rope_parameters means a layer type without RoPE only if layer_types has the key.
         {type("llama", "'rope_parameters': {'rope_theta': 1e4, 'factor': null}"), nothing},
         {type("llama", "'layer_types': ['full_attention'], 'rope_parameters': {'full_attention': {'rope_theta': 1e4}, "
                        "'sliding_attention': null}"),

@@ -19,13 +19,13 @@ struct Fixture {
 
 /// A field that the reader may ignore: in fixtures or model types whose names begin with `fixture` (NULL: any), the
 /// field `key` (NULL: all fields).
-struct IgnoredField {
+struct Ignored {
     const char *fixture;
     const char *key;
     const char *why;
 };
 
-constexpr IgnoredField silent[] = {
+constexpr Ignored silent[] = {
     {nullptr, "no_rope_layers", "which layers rotate; those that do are alike"},
     {nullptr, "no_rope_layer_interval", "likewise"},
     {nullptr, "original_rope", "ChatGLM's code turns the same way whatever this says"},
@@ -113,7 +113,7 @@ json other_value(const json &value) {
                                : json();
 }
 
-bool is_silent(const std::string &fixture, const Path &path, std::set<const IgnoredField *> *met) {
+bool is_silent(const std::string &fixture, const Path &path, std::set<const Ignored *> *met) {
     for (const auto &one : silent) {
         if ((one.fixture == nullptr || fixture.starts_with(one.fixture)) &&
             (one.key == nullptr || path.back() == one.key)) {
@@ -138,8 +138,7 @@ std::vector<std::string> bad_values(const json &value) {
                                 : std::vector<std::string>{"5", "[\"x\"]"};
 }
 
-void check_field(const std::string &name, const Fixture &fixture, const Path &path,
-                 std::set<const IgnoredField *> *met) {
+void check_field(const std::string &name, const Fixture &fixture, const Path &path, std::set<const Ignored *> *met) {
     const std::string key = path.back(), whole = fixture.config.dump();
     const auto &value = fixture.config.at(path);
     const auto text_with = [&](const json &instead) {
@@ -203,7 +202,7 @@ std::map<std::string, Fixture> read_fixtures() {
 }  // namespace
 
 TEST_CASE("config: no field that speaks of RoPE is left out silently", "[config]") {
-    std::set<const IgnoredField *> met;
+    std::set<const Ignored *> met;
     for (const auto &[name, fixture] : read_fixtures()) {
         std::vector<Path> paths;
         collect(fixture.config, Path(), &paths);

@@ -180,8 +180,7 @@ TEST_CASE("scaling: options of the methods", "[scaling]") {
         {llama3, [](S &s) { s.high_freq_factor = s.low_freq_factor; }},  // Llama 4
         {longrope, [](S &s) { s.factor = 0.0; }},
         {longrope, [](S &s) { s.factor = 0.0, s.max_position = 4096; }},  // shorter than the original context
-        // log(original_max_position) is 0, but no attention factor is computed by dividing by it: the factor is 1 or
-        // given.
+        // log(original_max_position) is 0, but nothing divides by it here: attention_factor is 1 or given.
         {longrope, [](S &s) { s.original_max_position = 1, s.factor = 1.0; }},
         {longrope, [](S &s) { s.original_max_position = 1, s.attention_factor = 1.5; }},
         {proportional, [](S &s) { s.rotated_dim = 32; }},

@@ -30,8 +30,7 @@ struct Size {
     unsigned shared_bytes = 64;
 };
 
-/// An emulated device with four regions of 60 bytes, whose addresses kernels have in %rd10 to %rd13. The last region is
-/// freed.
+/// An emulated device with four regions of 60 bytes, at %rd10 to %rd13 for kernels. The last region is freed.
 class Fixture {
 public:
     Fixture() {

@@ -73,8 +73,7 @@ void compare(Draw &draw, Case &drawn, const halyard::plan &plan, const halyard::
     n_compared++;
 }
 
-/// Calls halyard_make_rows with angles that are linear in positions. Arrays are as long as the largest sensible call
-/// reads; nonsensical calls are made only if they read no more.
+/// Calls halyard_make_rows with angles that are linear in positions, unless it would read beyond the arrays made here.
 void ask_for_linear_rows(Draw &draw) {
     constexpr std::int64_t n_pairs = 3, most_tokens = 12;
     static constexpr double sizes[] = {0x1p-30, 1, 100, 0x1p20, 0x1p33, 0x1p45};

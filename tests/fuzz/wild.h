@@ -20,8 +20,7 @@ inline Places fields_of_plan(const Call &call) {
     return places;
 }
 
-/// The fields of an angle source that may become nonsense. Counts are not among them, because a huge count might be
-/// valid but too slow: some counts are set here to values that must be refused.
+/// The fields of an angle source that may become nonsense. Counts are set here, since a huge valid one takes too long.
 inline Places fields_of_angles(Draw &draw, halyard_angle_source_desc &desc) {
     Places places = fields::places(fields::of<halyard_angle_source_desc>(), &desc, 0);
     std::erase_if(places, [&](const auto &place) {
@@ -60,8 +59,7 @@ T wild_number(Draw &draw, T sensible) {
     }
 }
 
-/// Turns up to three fields into nonsense. Not more, because a call that is refused for one field does not test the
-/// others.
+/// Turns up to three fields into nonsense: with more, most calls would be refused before the dangerous field is read.
 inline void make_wild(Draw &draw, const Places &places) {
     static constexpr double wild_doubles[] = {-1, -0.0, 1e39, 1e-60, INFINITY, NAN};
     for (std::int64_t n = draw.wild ? draw.in(0, 3) : 0; n > 0; n--) {
@@ -100,8 +98,7 @@ inline void make_wild_contents(Draw &draw, Case &drawn) {
     drawn.before = drawn.memory.image();
 }
 
-/// Whether a nonsensical case may be run. The library trusts pointers, so a run that would access memory outside of the
-/// case's must not be made.
+/// Whether a nonsensical case may be run. The library trusts pointers, so all memory must be the case's.
 struct Obstacles {
     bool fits = true;    // shapes are small, and all memory that a run accesses is the case's, or absurdly large
     std::string absurd;  // an array that is larger than any memory, so that the run must be refused, or empty

@@ -102,8 +102,7 @@ struct Operand : cases::Array {
     Words words;
 
     const void *lowest() const { return static_cast<const char *>(first) + static_cast<std::int64_t>(extent().low); }
-    /// Calls function(i, at) for each element-sized word of the operand's extent, gaps included. The words start at
-    /// `begin`, in memory or in a copy of it.
+    /// Calls function(i, at) for each word of the operand's extent, gaps included; `begin` is in memory or in a copy.
     template <typename Function>
     void for_each_word(char *begin, Function function) const {
         const auto n = static_cast<std::int64_t>((extent().high - extent().low) / bytes);
@@ -136,9 +135,8 @@ public:
     Trial(const Trial &) = delete;
     Trial &operator=(const Trial &) = delete;
 
-    /// Runs a kernel or the model on the operands, which are restored first. Returns copies of all memory after it,
-    /// with all NaN made equal. store_groups leaves its output undefined if a scale overflows, so that output is
-    /// dropped.
+    /// Restores the operands and runs a kernel or the model. Returns a copy of all memory, with all NaN made equal and
+    /// without the output of store_groups if a scale overflows, which is undefined.
     cases::Images run(const Caller &kernel, bool is_packed) {
         halyard_buffer buffers[6] = {};
         halyard_dimension dims[6][4] = {};
@@ -218,8 +216,7 @@ private:
     std::vector<const Operand *> parameters_;  // in the kernel's order; in place, x stands for y too
     std::vector<double> numbers_;
 
-    /// Adds an operand in a memory region of its own, aligned to `step` bytes. If step is 1, the operand may also lie
-    /// up to 63 bytes from the region's lower end.
+    /// Adds an operand in a region of its own, aligned to `step` bytes; by step 1 also 0 to 63 bytes from its ends.
     void add(const char *name, Dtype dtype, const Dimensions &dims, Operand::Words words, std::int64_t step = 1) {
         Operand &operand = operands_.emplace_back(cases::Array{nullptr, halyard::element_bytes(dtype), {}}, name,
                                                   static_cast<std::int32_t>(dtype), words);
@@ -256,9 +253,8 @@ private:
     }
 
     /// Random strides for dimensions of these sizes (elements, heads, tokens): dimensions in any order, with gaps and
-    /// either sign. Dimension 0 has stride 1 if are_neighbours. Other strides are a multiple of `multiple`.
-    Dimensions random_dimensions(const std::vector<std::int64_t> &extents, bool are_neighbours = true,
-                                 std::int64_t multiple = 1) {
+    /// either sign. Dimension 0 has stride 1 if is_dense. Other strides are a multiple of `multiple`.
+    Dimensions lay_out(const std::vector<std::int64_t> &extents, bool is_dense = true, std::int64_t multiple = 1) {
         Dimensions dims;
         std::vector<std::size_t> order;  // innermost first
         for (const std::int64_t extent : extents) {
@@ -266,13 +262,13 @@ private:
             dims.push_back({extent, 1});
         }
         for (std::size_t i = dims.size() - 1; i > 0; i--) {
-            const std::int64_t with = random_.in(are_neighbours ? 1 : 0, static_cast<std::int64_t>(i));
+            const std::int64_t with = random_.in(is_dense ? 1 : 0, static_cast<std::int64_t>(i));
             std::swap(order[i], order[static_cast<std::size_t>(with)]);
         }
         std::int64_t reach = 1;
         for (const std::size_t d : order) {
             const std::int64_t gap = random_.one_in(2) ? 0 : random_.in(1, 5);
-            const bool is_free = d != 0 || !are_neighbours;
+            const bool is_free = d != 0 || !is_dense;
             const std::int64_t stride = is_free ? round_up(reach + gap, multiple) : 1;
             reach += stride * (dims[d].count - 1);
             dims[d].stride = is_free && random_.one_in(4) ? -stride : stride;
@@ -310,23 +306,23 @@ private:
                 add("bias", Dtype::f32, {{shape[0], 1}, {shape[1], stride}}, Values::ordinary);
             }
         }
-        const Dimensions of_x = random_dimensions(shape);
+        const Dimensions of_x = lay_out(shape);
         const bool in_place = is_norm && !widens && random_.one_in(2);
         const Values values = any_values();
         add("x", widens ? row_.dtype : Dtype::f32, in_place ? of_x : share_some(of_x, 1), values);
         if (stage == "range") {
-            add("least", Dtype::f32, random_dimensions(of_heads), Values::any_bits, 4);
+            add("least", Dtype::f32, lay_out(of_heads), Values::any_bits, 4);
         }
         if (stage == "range" || stage == "largest") {
-            add("greatest", Dtype::f32, random_dimensions(of_heads), Values::any_bits, 4);
+            add("greatest", Dtype::f32, lay_out(of_heads), Values::any_bits, 4);
             return;
         }
         if (stage == "narrow") {
             const Values of_r = random_.one_in(2) ? Values::ordinary : any_values();
-            const Dimensions dims = random_dimensions(shape, random_.one_in(3));
+            const Dimensions dims = lay_out(shape, random_.one_in(3));
             add("r", Dtype::f32, share_some(dims, 0), of_r);
         }
-        add_output(in_place, widens || is_norm ? Dtype::f32 : row_.dtype, random_dimensions(shape));
+        add_output(in_place, widens || is_norm ? Dtype::f32 : row_.dtype, lay_out(shape));
     }
 
     /// Draws a rotation of 1 to 97, 128 or 256 pairs: kernels are specialised for the last two. With a norm the number
@@ -351,8 +347,8 @@ private:
         }
         add_rows(n_pairs, n_tokens);
         numbers_.push_back(random_.one_in(2) ? 0x80000000u : 0);  // sin_sign
-        const Dimensions of_x = random_dimensions({2 * n_pairs, n_heads, n_tokens}, pairing.has_value(), multiple),
-                         of_y = random_dimensions({2 * n_pairs, n_heads, n_tokens}, out_pairing.has_value(),
+        const Dimensions of_x = lay_out({2 * n_pairs, n_heads, n_tokens}, pairing.has_value(), multiple),
+                         of_y = lay_out({2 * n_pairs, n_heads, n_tokens}, out_pairing.has_value(),
                                                   on_lines ? of_line : multiple);
         const Values values = any_values();
         add("x", row_.dtype, split_pairs(pairing, in_place ? of_x : share_some(of_x, 1)), values);
@@ -412,7 +408,7 @@ private:
             };
             add("turns", Dtype::f32, {{n_pairs, 1}}, half, 4);
         }
-        add("rows", Dtype::f32, random_dimensions({n_pairs, 2, n_tokens}), Values::any_bits, 4);
+        add("rows", Dtype::f32, lay_out({n_pairs, 2, n_tokens}), Values::any_bits, 4);
     }
 
     void draw_transform() {
@@ -453,14 +449,13 @@ private:
         const auto r = [=, this](std::int64_t) { return word(has_ties ? one_r : finite(127)); };
         const auto z = [=, this, most = high](std::int64_t) { return word(has_ties ? one_z : finite(most)); };
         const Dimensions of_groups = {{shape[1], 1}, {shape[2], shape[1]}}, of_one = {{shape[1], 0}, {shape[2], 0}};
-        add("x", Dtype::f32, random_dimensions(shape), x);
+        add("x", Dtype::f32, lay_out(shape), x);
         add("r", Dtype::f32, of_groups, r);
         add("z", Dtype::f32, random_.one_in(3) ? of_one : of_groups, z, 4);
-        add("y", Dtype::int8, random_dimensions(shape), Values::any_bits);
+        add("y", Dtype::int8, lay_out(shape), Values::any_bits);
     }
 
-    /// A reciprocal or zero point: mostly at most `usual`, so that results stay in range, else zero or extreme, but
-    /// finite.
+    /// A finite reciprocal or zero point: mostly at most `usual`, so that results stay in range, else zero or extreme.
     double finite(double usual) {
         static constexpr double hard[] = {0.0, -0.0, 0x1p-149, 0x1.fffffep127, -0x1.fffffep127, 8.5, 0.5, 1.0};
         return random_.one_in(8) ? random_.one_of(hard) : random_.unit() * (random_.one_in(2) ? usual : 1);
@@ -472,16 +467,16 @@ private:
         const std::int64_t n_groups = random_.in(1, 8), n_heads = random_.in(1, 256 / n_groups);
         const std::vector<std::int64_t> shape = {q8_group, n_groups, n_heads}, of_scales = {n_groups, n_heads};
         if (row_.stage == "load_groups") {
-            add("x", Dtype::int8, random_dimensions(shape), Values::any_bits);
-            const Dimensions scales = random_dimensions(of_scales, false);
+            add("x", Dtype::int8, lay_out(shape), Values::any_bits);
+            const Dimensions scales = lay_out(of_scales, false);
             add("scales", Dtype::f16, scales, any_values(), 2);
-            add("y", Dtype::f32, random_dimensions(shape), Values::any_bits);
+            add("y", Dtype::f32, lay_out(shape), Values::any_bits);
             return;
         }
         numbers_ = {number(0, 2), number(0, 1)};  // reciprocal, away (halfway cases are rounded away from zero)
         add("x", Dtype::f32, {{q8_group, 1}, {n_groups * n_heads, q8_group}}, group_values());
-        add("y", Dtype::int8, random_dimensions(shape), Values::any_bits);
-        add("scales", Dtype::f16, random_dimensions(of_scales, false), Values::any_bits, 2);
+        add("y", Dtype::int8, lay_out(shape), Values::any_bits);
+        add("scales", Dtype::f16, lay_out(of_scales, false), Values::any_bits, 2);
         add("largest", Dtype::f32, {}, Values::any_bits, 4);
     }
 

@@ -139,8 +139,7 @@ TEST_CASE("errors: groups, what is told of a preset", "[errors][groups]") {
     table.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 0, 13, INT32_MIN}, {{"preset", preset}}, {"1 to 12"});
     table.refuse_each(HALYARD_ERROR_SHAPE, {0, -1, INT64_MIN}, {{"head_dim", head_dim}});
     table.refuse_each(HALYARD_ERROR_UNSUPPORTED, {2049, INT64_MAX}, {{"head_dim", head_dim}});
-    // {scales apart, bytes, groups, elements per group, data offset and stride, scale offset and stride, zero point
-    // offset, offset of raw elements}
+    // {scales apart, bytes, groups, group size, then offsets: data, stride, scale, stride, zero point, raw elements}
     const std::int64_t dims[] = {128, 128, 128, 128, 128, 128, 128, 128, 576, 512, 512, 128};
     const std::vector<std::int64_t> told[] = {
         {0, 136, 4, 32, 2, 34, 0, 34, 0, 0},      {0, 136, 4, 32, 2, 34, 0, 34, 0, 0},

@@ -1,6 +1,5 @@
-// The exact stored bytes of special cases: records of quantised groups, worked out by hand from each format's
-// description; non-finite elements, ties and extreme scales; norms of such numbers. test_kv_path.cpp tests the rest by
-// random calls.
+// The exact bytes of special cases: records of quantised groups, written by hand from each format's description;
+// non-finite elements, ties and extreme scales; norms of such numbers. test_kv_path.cpp has random calls.
 #include "checks/record_oracle.h"
 #include "checks/rotate.h"
 #include "checks/sized.h"
@@ -136,8 +135,7 @@ TEST_CASE("groups: the records of ggml", "[kv][groups]") {
         neon[8] = 64;
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_NEON), other, 32, target).record == neon);
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_REFERENCE), other, 32, target).record == neon);
-        // block_q4_0: f16 d = largest / -8, where the largest has its sign; nibbles j and j + 16 share a byte; zero is
-        // 8.
+        // block_q4_0: f16 d = largest / -8, with its sign; nibbles j and j + 16 share a byte; 0 is stored as 8.
         const auto fours = head_of(32, {{0, -8.0f}, {1, 7.0f}, {2, 7.9f}, {15, 0.5f}, {16, 1.0f}, {17, 8.0f}});
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q4_0), fours, 32, target).record ==
               bytes_of_record(18, {{0, {0x00, 0x3c, 0x90, 0xff, 0x8f}}, {17, {0x89}}}, 0x88));

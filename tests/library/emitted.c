@@ -11,8 +11,7 @@
 
 enum { n_pairs = 5, n_heads = 2, n_tokens = 3, n_rows = 2, head_dim = 12 };
 
-/* Rotates small integers by cos and sin whose products are exact in f32. Columns 10 and 11 are not rotated. Returns how
- * many results are wrong. */
+/* Rotates integers, whose products are exact. Columns 10 and 11 are not rotated. Returns how many results are wrong. */
 static int check(uint32_t sin_sign) {
     float cos_rows[n_rows][n_pairs], sin_rows[n_rows][n_pairs];
     float x[n_tokens][n_heads][head_dim], y[n_tokens][n_heads][head_dim];

@@ -33,8 +33,7 @@ static int is_alone(void) {
 /* A function of the loaded library. POSIX permits the conversion of dlsym's result to a function pointer. */
 #define CALL(name) ((__typeof__(name) *)dlsym(library, #name))
 
-/* Rotates two pairs, at positions 0 and 1, by a right angle per position, alone and on a pool. Returns 0 if all is
- * right. */
+/* Rotates pairs by a right angle per position, on one thread and on a pool. Returns 0 if all results are right. */
 static int use(void *library) {
     const double inv_freq = 1.5707963267948966;
     float values[] = {9, 9, 3, 4}; /* the pairs at positions 0 and 1 */

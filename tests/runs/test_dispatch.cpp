@@ -222,8 +222,7 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
     CHECK(count(text, "tensor 0, ") == 4 + n_non_temporal);
     CHECK(count(text, "tensor 0, out of place past the caches, dense heads:") == n_non_temporal);
     CHECK(count(text, taken("halyard_rotate_half_f32_non_temporal")) == n_non_temporal);
-    // Kernels of other tensors and dtypes are not listed, nor is an in-place kernel for a run out of place or vice
-    // versa.
+    // Kernels of other tensors and dtypes are not listed, nor kernels that work only in place for runs out of place.
     for (const char *word : {"tensor 1", "f16", "works "}) {
         CHECK(count(text, word) == 0);
     }
@@ -268,8 +267,7 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     check_words(of_two, {taken("halyard_rotate_half_to_interleaved_bf16"), taken("halyard_rotate_half_f16")});
     forced.tensors[0].kv = nullptr;
     check_words(halyard::explain(forced), {"excluded by the request"});
-    // For a cache with scattered elements, heads are rotated as usual and then copied; with a stage they go through
-    // f32.
+    // For scattered elements of a cache, heads are rotated as usual and copied; with a stage they go through f32.
     auto stored = describe(halyard::dtype::bf16);
     stored.tensors[0].kv = &kv;
     check_words(halyard::explain(stored), {"tensor 0, in blocks: rotate, scatter\n", "bf16_", ": taken"});

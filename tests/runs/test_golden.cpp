@@ -186,8 +186,7 @@ TEST_CASE("golden decay: the score of equal vectors by distance", "[golden]") {
     const auto frequencies = halyard::frequencies::from_base(10000, rotation.rotary_dim);
     std::fill_n(reinterpret_cast<float *>(ones.at(0)), ones.count(), 1.0f);
     const Elements y = rotate(rotation, halyard::angle_source::table(frequencies, 0, start + n), &positions, ones);
-    // The error of a dot product: each pair has length sqrt(2) and an error of sqrt(2) bounds, as has the pair that it
-    // is multiplied by.
+    // The error of a dot product: both factors are pairs of length sqrt(2) with an error of sqrt(2) bounds.
     const long double bound =
         rotation.rotary_dim / 2 * 4 * 1.01L * oracle::promised_bound(HALYARD_F32, {1, 1}, 1, std::sqrt(2.0L));
     for (std::int64_t token = 0; token < n; token++) {

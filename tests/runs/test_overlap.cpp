@@ -137,8 +137,7 @@ TEST_CASE("overlap: strides that defy the search count as sharing, soon", "[erro
     const auto b = at_address(nowhere + 1234567, HALYARD_F16, shape, {86028121, 104395301, 122949823, 141650939});
     const auto start = std::chrono::steady_clock::now();
     CHECK(may_share_bytes(a, b));
-    // All steps are multiples of 16 bytes and d lies 8 bytes off, so no elements meet, but the search does not use
-    // that.
+    // All steps are multiples of 16 bytes, and d is 8 bytes off: no elements meet, but the search cannot know.
     const auto c = at_address(nowhere, HALYARD_F16, {99, 99, 99, 99}, {8 * 1009, 8 * 1013, 8 * 1019, 8 * 1021});
     const auto d = at_address(nowhere + 8, HALYARD_F16, {99, 99, 99, 99}, {8 * 1031, 8 * 1033, 8 * 1039, 8 * 1049});
     CHECK(may_share_bytes(c, d));

@@ -1,5 +1,4 @@
-// Threads: pools, callers' executors (also wrong ones), shared objects, fork. Any number of threads gives the same
-// bits.
+// Threads: pools, executors (also wrong ones), shared objects, fork. Any number of threads gives the same bits.
 #include "checks/rotate.h"
 
 #include <catch2/catch_test_macros.hpp>

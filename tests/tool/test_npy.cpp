@@ -56,8 +56,7 @@ void write_one(const std::string &path) {
     write_npy(path, "<f4", shape, &value, sizeof(value));
 }
 
-/// Checks that each of the files (contents, reason) is refused with an error message that names the file and the
-/// reason.
+/// Checks that each of the files (bytes, reason) is refused with an error message that names the file and the reason.
 void check_refused(const std::vector<std::pair<std::string, std::string>> &files) {
     const ScratchDir dir;
     for (const auto &[bytes, reason] : files) {

@@ -44,8 +44,7 @@ struct Files : ToolFolder {
 
 const std::string rotate = "rotate x.npy -o y.npy ";
 
-/// The start of bad commands, their ends (separated by | or, for values of an option, by spaces), and words of the
-/// error message.
+/// The beginning of bad commands, their endings (separated by `between`), and words of the error message.
 struct BadCommand {
     std::string begin, ends, words = "";
     char between = '|';

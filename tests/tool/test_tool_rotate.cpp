@@ -1,5 +1,4 @@
-// The options of `halyard rotate`: different options for the same rotation must give the same result.
-// test_tool_random.cpp tests random rotations.
+// Options of `halyard rotate`: different options for the same rotation must give the same result.
 #include "checks/make_sources.h"
 #include "tool/run_tool.h"
 
