@@ -2,7 +2,7 @@
 // call fails.
 #pragma once
 
-#include "runtime/cuda/driver.h"  // checks/cuda has one, too
+#include "runtime/cuda/driver.h"  // with its folder, because checks/cuda has a driver.h too
 #include "halyard/halyard_cuda.hpp"
 
 #include <algorithm>

@@ -19,7 +19,7 @@
 inline constexpr std::int32_t least_position = std::numeric_limits<std::int32_t>::min();
 inline constexpr std::int32_t greatest_position = std::numeric_limits<std::int32_t>::max();
 
-/// A position of any size, often an end of the range.
+/// A random int32 position of any magnitude, often near an end of the range.
 inline std::int32_t random_position(oracle::Random &random) {
     static constexpr std::int32_t special[] = {0, 1, -1, 2, least_position, least_position + 1, greatest_position};
     return random.one_in(3) ? random.one_of(special)

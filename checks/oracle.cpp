@@ -90,7 +90,7 @@ long double rounding_of_storage(std::int32_t dtype, long double exact) {
 /// A random extreme number or rounding midpoint, or a neighbour of one.
 std::uint32_t special_word(Random &random, std::int32_t dtype) {
     static constexpr std::uint32_t of_f32[] = {
-        0x7f7f8000, 0x477fe000, 0x477ff000,              // where bf16 overflows; the greatest f16; where f16 overflows
+        0x7f7f8000, 0x477fe000, 0x477ff000,              // where bf16 overflows; largest f16; where f16 overflows
         0x38800000, 0x387fc000, 0x33800000, 0x33000000,  // f16: smallest normal, smallest denormal, half of it
         0x3f808000, 0x3f818000, 0x3f801000, 0x3f803000,  // halfway between neighbours in bf16 and in f16
         0x7f810000};                                     // NaNs below it have infinity's upper 16 bits

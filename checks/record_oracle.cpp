@@ -77,7 +77,7 @@ struct Quantiser {
 };
 
 Quantiser quantiser_of(const Record &record, const float *group) {
-    float signed_largest = 0, min = INFINITY, max = -INFINITY;  // of the finite elements
+    float signed_largest = 0, min = INFINITY, max = -INFINITY;  // of finite elements only
     for (std::int64_t i = 0; i < record.group; i++) {
         if (std::isfinite(group[i])) {
             signed_largest = std::fabs(group[i]) > std::fabs(signed_largest) ? group[i] : signed_largest;

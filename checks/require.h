@@ -13,11 +13,11 @@ inline void require(bool holds, const char *promise, const char *sentence = "") 
     }
 }
 
-/// An error struct that can tell whether it was filled in.
+/// An error struct with known contents, so that a test sees whether a call filled it in.
 struct WatchedError {
     halyard_error error = {sizeof(halyard_error), -1, "untouched"};
 
-    /// Checks what every call promises. Returns the status.
+    /// Checks that a success left the struct alone, or that a failure filled it in. Returns the status.
     halyard_status check(halyard_status status) const {
         if (status == HALYARD_OK) {
             require(error.code == -1 && std::strcmp(error.message, "untouched") == 0, "success leaves the error alone");

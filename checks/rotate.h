@@ -120,7 +120,7 @@ inline std::int64_t count_elements(const halyard_tensor &tensor) {
     return tensor.shape[0] * tensor.shape[1] * tensor.shape[2] * tensor.shape[3];
 }
 
-/// The address of element i, counted in the order of the shape, the last dimension fastest.
+/// The address of element i of a strided tensor, where i counts elements with the last dimension fastest.
 inline char *element_at(const halyard_tensor &tensor, std::int64_t i) {
     std::int64_t offset = 0;
     for (int d = 3; d >= 0; d--) {

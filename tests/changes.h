@@ -69,7 +69,7 @@ public:
     using Refused = std::function<void(halyard_status, const Words &)>;
     using Accepted = std::function<void()>;
 
-    /// How an error message names the field at an address.
+    /// Returns the words of an error message about the field at an address.
     using Names = std::function<Words(const void *)>;
 
     explicit CallChecker(Refused refused, Accepted accepted = nullptr, Names names = nullptr)

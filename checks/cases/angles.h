@@ -28,7 +28,7 @@ struct Angles {
     /// Draws a source for a run's tokens, and reserves memory for its given rows, if it has any.
     void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes, Memory &memory) {
         kind = of_kind;
-        const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // a fuzzer may ask for more
+        const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // fuzzers' may be huge
         const std::int64_t asked = call.plan.rotary_dim, n_tokens = call.n_tokens();
         desc.rotary_dim = asked >= 2 && asked <= widest ? asked / 2 * 2 : 2;
         desc.kind = kind == table ? HALYARD_ANGLES_TABLE : kind == phase ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_GIVEN;
@@ -153,7 +153,7 @@ private:
     void draw_range(Draw &draw, const Choice &choice) {
         constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
         const bool is_wide = desc.rotary_dim > (draw.is_fuzzed() ? 32 : 1024);
-        const std::int64_t most = is_wide ? 40 : draw.is_fuzzed() ? 256 : 200;  // tables take time
+        const std::int64_t most = is_wide ? 40 : draw.is_fuzzed() ? 256 : 200;  // large tables are slow
         const std::int64_t n = choice.any_range ? draw.in(1, draw.is_fuzzed() ? 40 : 301) : most;
         const std::int64_t begin = !draw.one_in(3)  ? draw.in(-100, 100)
                                    : draw.one_in(2) ? least + draw.in(0, 9)

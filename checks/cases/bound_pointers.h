@@ -1,4 +1,4 @@
-// The pointers that a call passes to a bound run.
+// The arguments of a call of a bound run.
 #pragma once
 
 #include "checks/sized.h"

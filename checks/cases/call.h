@@ -90,7 +90,7 @@ struct Call : RunStructs {
     std::int32_t out_pairing(int i) const {
         return tensors[i].out_pairing != 0 ? tensors[i].out_pairing : tensors[i].pairing;
     }
-    /// How many elements are normed together.
+    /// How many elements tensor i's norm takes the mean of: a row of all heads, a head, or a window of it.
     std::int64_t norm_size(int i) const {
         const halyard_norm_desc &norm = *kv[i].norm;
         return norm.width == HALYARD_NORM_ROW ? x[i].shape[2] * tensors[i].head_dim
@@ -178,7 +178,7 @@ struct Array {
         }
         return extent;
     }
-    /// The element with these indices.
+    /// The address of the element with these indices.
     char *at(const std::array<std::int64_t, 6> &index) const {
         std::uint64_t offset = 0;
         for (std::size_t i = 0; i < index.size(); i++) {
@@ -362,7 +362,7 @@ inline char *place_of_group_scales(const Call &call, int i, const Head &at, bool
 
 // ---- The elements of a call ----------------------------------------------------------------------------------------
 
-/// Any NaN equals any other.
+/// Whether two words are equal; any NaN equals any other.
 inline bool are_equal(std::int32_t dtype, std::uint32_t a, std::uint32_t b) {
     return a == b || (oracle::is_nan(dtype, a) && oracle::is_nan(dtype, b));
 }

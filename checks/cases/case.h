@@ -35,7 +35,7 @@ struct Case {
     bool is_refused() const;
     /// Whether a run writes a token: it has a slot, even a bad one, or an output tensor without a cache.
     bool is_written(std::int64_t batch, std::int64_t token) const;
-    /// Whether a token has a slot, and no later token has the same one.
+    /// Whether a token's stored elements survive the run: it has a slot, and no later token has the same one.
     bool is_kept(std::int64_t batch, std::int64_t token) const;
 
     /// Checks the memory that a run left: each output is within the bounds of halyard.h, quantised records are exact to

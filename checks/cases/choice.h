@@ -51,11 +51,11 @@ inline constexpr FactorLevels all_factors[n_factors] = {
     {of_norm, 11, 1, 1, true},
     {of_order, 2, 1, 1},
     {of_rounding, 4, 1, 1},
-    {of_scale, 4, 4, 1, true},     // static by HALYARD_SCALE_PER_…, dynamic
+    {of_scale, 4, 4, 1, true},  // none, static (one level for each HALYARD_SCALE_PER_…), dynamic
     {of_layout, n_layouts_of_caches, n_layouts_of_caches, 4, true},
-    {of_slots, 3, 3, 2},           // int32, int64, ranges
+    {of_slots, 3, 3, 2},  // int32, int64, consecutive slots from a start
     {of_policy, 2, 1, 2},
-    {of_window, 2, 2, 2},  // the whole head, half of it
+    {of_window, 2, 2, 2},  // the whole head is rotated, or half of it
     {of_head_dim, 12, 12, 11},
     {of_shape, 9, 9, 5},
     {of_heads, 4, 4, 4},
@@ -63,7 +63,7 @@ inline constexpr FactorLevels all_factors[n_factors] = {
     {of_axes, 4, 4, 4},    // none, HALYARD_AXIS_MAP_SECTIONS, …
     {of_from, 1, 2, 1},    // Angles::From
     {of_positions, 1, 4, 1},
-    {of_strides, 5, 5, 4},  // dense, packed, by head, with gaps, any
+    {of_strides, 5, 5, 4},  // dense, like fused QKV, heads outside of tokens, with gaps, any
     {of_direction, 2, 2, 2},
     {of_values, 2, 1, 2},                 // finite numbers, any bits
     {of_position_scales, 4, 1, 1, true},  // a single scale, one per token, one per token and head

@@ -1,4 +1,4 @@
-// Where the choices of a case come from: the random numbers of a seed, or a fuzzer's bytes.
+// The source of a random case's choices: the random numbers of a seed, or a fuzzer's bytes.
 #pragma once
 
 #include "checks/oracle.h"
@@ -8,7 +8,7 @@ namespace cases {
 class Draw {
 public:
     explicit Draw(oracle::Random &random) : random_(&random) {}
-    /// When the bytes run out, zeros follow.
+    /// Draws from a fuzzer's bytes, and zeros after the last byte.
     Draw(const std::uint8_t *data, std::size_t size) : at_(data), end_(data + size) {}
 
     bool is_fuzzed() const { return random_ == nullptr; }
@@ -19,7 +19,7 @@ public:
         }
         return value;
     }
-    /// One of the integers from first to last. A fuzzer spends one byte on it where that is enough.
+    /// One of the integers from first to last. Takes one byte of a fuzzer's if there are at most 256, else eight.
     std::int64_t in(std::int64_t first, std::int64_t last) {
         const std::uint64_t n = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first) + 1;
         const std::uint64_t value = random_ == nullptr && n <= 256 ? byte() : bits();

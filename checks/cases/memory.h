@@ -10,7 +10,7 @@
 
 namespace cases {
 
-/// Copies of all regions.
+/// Copies of the contents of all regions.
 using Images = std::vector<std::vector<char>>;
 
 class Memory {

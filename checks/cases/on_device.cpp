@@ -164,11 +164,11 @@ std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halya
     choice.rotary_dim = 2 * (kernel.layout.bytes == 16 ? random.one_of(fast_pairs)
                              : is_fast                 ? 2 * random.in(1, 35)
                                                        : random.in(1, 70));
-    // What is not rotated is copied by blocks of 8 columns.
+    // Kernels copy unrotated columns in blocks of 8, so their numbers are below and above that.
     const auto beside = [&] { return random.one_in(2) ? 0 : random.in(1, random.one_in(3) ? 20 : 3) * unit; };
     choice.rotary_offset = beside();
     choice.head_dim = choice.rotary_offset + choice.rotary_dim + beside();
-    const std::int64_t n_tokens = random.one_in(8)   ? random.in(120, 300)  // positions are checked by blocks of 128
+    const std::int64_t n_tokens = random.one_in(8)   ? random.in(120, 300)  // > 128: a block checks 128 positions
                                   : random.one_in(4) ? random.in(60, 70)
                                                      : random.in(1, 5);
     const std::int64_t most_heads = n_tokens > 70 ? 2 : random.one_in(4) ? 70 : 9;

@@ -18,7 +18,7 @@ struct Call {
     void *context;  // the calling thread's current context
     // Set for launches only (`stream` also for cuStreamSynchronize):
     void *stream;
-    int store_bits = 0;  // of the widest store in the kernel
+    int store_bits = 0;  // the width of the kernel's widest store to global memory
     std::array<unsigned, 3> grid = {}, block = {};
 };
 

@@ -23,7 +23,7 @@ struct Instruction {
     void (*compute)(const Instruction &, std::uint64_t *registers) = nullptr;
     Space space = Space::global;
     bool is_nc = false;
-    unsigned n_elements = 0, element_bytes = 0;  // of a load, a store or a list in braces
+    unsigned n_elements = 0, element_bytes = 0;  // of loads, stores and lists in braces
     std::array<Operand, 5> operands = {};  // first the destination; the last is an address, or mov.b64's wide register
     std::int64_t displacement = 0;         // added to the address
     std::uint32_t target = 0;              // the index of the instruction that a branch jumps to
@@ -52,7 +52,7 @@ struct Function {
     std::vector<std::string> places;           // the line number and text of each instruction, for messages
     std::map<std::string, Operand> registers;  // by name: %r1, %tid.x, or a constant's literal
     std::map<Operand, std::uint64_t> constants;
-    unsigned store_bits = 0;  // of the widest store to global memory
+    unsigned store_bits = 0;  // the width of the widest store to global memory
 };
 
 using Module = std::map<std::string, std::shared_ptr<const Function>>;

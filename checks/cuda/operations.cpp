@@ -18,7 +18,7 @@ using s32 = std::int32_t;
 using s64 = std::int64_t;
 using f32 = float;
 
-using pred = std::uint8_t;  // 0, or true
+using pred = std::uint8_t;  // a predicate: 0 is false, anything else true
 
 /// Converts between a register and the value of type T in its lowest bytes; the bytes above are 0.
 template <typename T>

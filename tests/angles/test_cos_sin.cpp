@@ -142,7 +142,7 @@ TEST_CASE("angles: values just off the middle of two floats go to the right side
     CHECK(value_at(0x1.8p-149, 1, 1).sin == 0x1p-149f);
     CHECK(value_at(0x1p-150, 1, 1).sin == 0.0f);
     CHECK(value_at(0x1p-150 * (1 + 0x1p-52), 1, 1).sin == 0x1p-149f);
-    // cos is below 1, however small the angle is, unless it is zero.
+    // Unless the angle is 0, its exact cosine is below 1, which decides the rounding of factor * cos.
     const double factor = 1 + 0x1p-24 * 3;
     for (const double inv_freq : {0x1p-20, 0x1p-60, 1e-100, 1e-300, 5e-324, -5e-324}) {
         CAPTURE(inv_freq);

@@ -139,7 +139,7 @@ TEST_CASE("make_rows: positions on several axes, and messages that name the axis
                             "] is 4294967301"},
                            {{s.numbers[i], (1LL << 32) + 5}});
         }
-        // Axis 2 alone reaches into the rows.
+        // Only the positions of axis 2 overlap the output.
         s.calls.refuse(HALYARD_ERROR_OVERLAP, {"positions.data"},
                        {{s.args.rows, reinterpret_cast<float *>(s.numbers.data() + 13)}});
     }

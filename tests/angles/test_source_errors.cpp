@@ -79,7 +79,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     CHECK((info.rotary_dim == 4 && info.first == 0 && info.last == 3 && info.n_rows == 4 && info.bytes == 0));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators stop the program instead
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their allocators abort if memory runs out
 TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 1 << 16);
     auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, INT32_MAX - 1);

@@ -177,7 +177,7 @@ TEST_CASE("scaling: options of the methods", "[scaling]") {
         {yarn, [](S &s) { s.mscale = 0.707; }},
         {yarn, [](S &s) { s.mscale = 0.707, s.mscale_all_dim = 0.5; }},
         {yarn, [](S &s) { s.mscale = s.mscale_all_dim = 1.0; }},
-        {llama3, [](S &s) { s.high_freq_factor = s.low_freq_factor; }},  // Llama 4
+        {llama3, [](S &s) { s.high_freq_factor = s.low_freq_factor; }},  // as Llama 4
         {longrope, [](S &s) { s.factor = 0.0; }},
         {longrope, [](S &s) { s.factor = 0.0, s.max_position = 4096; }},  // shorter than the original context
         // log(original_max_position) is 0, but nothing divides by it here: attention_factor is 1 or given.

@@ -46,7 +46,7 @@ TEST_CASE("cuda device: positions of many tokens are checked against a range", "
         tensor->device = HALYARD_CUDA;
     }
     const std::size_t from_the_end = GENERATE(1, 2);
-    const auto told_of = [&](const auto place) {
+    const auto word_after_run = [&](const auto place) {
         std::vector at(static_cast<std::size_t>(n_tokens), place * 0 + 50);
         at[at.size() - from_the_end] = place;
         const Memory places(w.queue, at);
@@ -58,13 +58,13 @@ TEST_CASE("cuda device: positions of many tokens are checked against a range", "
     for (const std::int32_t place : {0, 99, -1, 100}) {
         CAPTURE(place);
         const std::int32_t expected = place == -1 || place == 100 ? HALYARD_ERROR_POSITION : 0;
-        CHECK(told_of(place) == expected);
-        CHECK(told_of(50) == expected);  // the word stays until the caller resets it
+        CHECK(word_after_run(place) == expected);
+        CHECK(word_after_run(50) == expected);  // the word stays until the caller resets it
         w.word.write(std::vector<std::int32_t>{0});
-        CHECK(told_of(std::int64_t{place}) == expected);
+        CHECK(word_after_run(std::int64_t{place}) == expected);
         w.word.write(std::vector<std::int32_t>{0});
     }
-    CHECK(told_of(INT64_MIN + 50) == HALYARD_ERROR_POSITION);  // its low 32 bits are 50, a good position
+    CHECK(word_after_run(INT64_MIN + 50) == HALYARD_ERROR_POSITION);  // its low 32 bits are 50, a good position
 }
 
 namespace {

@@ -1,4 +1,4 @@
-// Tests every GPU kernel, in a test case of the kernel's name: see checks/cases/on_device.h.
+// Tests every CUDA kernel by random runs, in a test case of the kernel's name: see checks/cases/on_device.h.
 #include "checks/cuda_device.h"
 #include "checks/cases/on_device.h"
 

@@ -8,7 +8,7 @@
 namespace {
 
 using emulated_cuda::the_driver;
-/// Signatures are those of the CUDA driver API's reference manual.
+/// Calls a driver function; its arguments must have the exact types of the driver API's reference manual.
 using cuda_test::call_driver;
 
 constexpr int invalid_value = 1, invalid_context = 201, invalid_ptx = 218, launch_failed = 719,

@@ -25,7 +25,7 @@ public:
     explicit Section(const std::string &name);
 
     const nlohmann::json &cases() const { return manifest_.at("cases"); }
-    /// The first case of this name.
+    /// The first case of this name in the section's manifest.
     const nlohmann::json &find_case(const std::string &name) const;
     bool has_array(const std::string &name) const { return manifest_.at("arrays").contains(name); }
 

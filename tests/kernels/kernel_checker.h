@@ -349,7 +349,7 @@ private:
         numbers_.push_back(random_.one_in(2) ? 0x80000000u : 0);  // sin_sign
         const Dimensions of_x = lay_out({2 * n_pairs, n_heads, n_tokens}, pairing.has_value(), multiple),
                          of_y = lay_out({2 * n_pairs, n_heads, n_tokens}, out_pairing.has_value(),
-                                                  on_lines ? of_line : multiple);
+                                        on_lines ? of_line : multiple);
         const Values values = any_values();
         add("x", row_.dtype, split_pairs(pairing, in_place ? of_x : share_some(of_x, 1)), values);
         add_output(in_place, row_.dtype, split_pairs(out_pairing, of_y), on_lines ? 64 : 1);
@@ -509,7 +509,7 @@ inline std::string fault_of(const KernelRow &row, std::uint64_t seed, int n_call
     const pid_t child = fork();
     if (child == 0) {
         for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) {
-            std::signal(signal, SIG_DFL);  // instead of what Catch2 does on a signal
+            std::signal(signal, SIG_DFL);  // not Catch2's handlers
         }
         alarm(limit_seconds);
         Random random(seed);

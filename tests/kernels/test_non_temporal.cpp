@@ -25,7 +25,7 @@ struct Request {
     std::int64_t n_tokens = n_large_tokens, rotary_dim = head_dim, offset = 0, n_tensors = 1;
     std::int64_t stride_head = head_dim, stride_token = row;
     std::int64_t n_in_place = 0;        // so many tensors, the first ones, are in place
-    std::int64_t misaligned_by = 0;     // floats
+    std::int64_t misaligned_by = 0;     // in floats: how far the output is from the start of a cache line
     std::int32_t non_temporal_mib = 8;  // the output size at which non-temporal kernels start
     bool is_last_plain = false;         // the last tensor is stored without a rotation
 };

@@ -8,9 +8,9 @@ namespace {
 
 constexpr double phase_bound = 1.2e-7;  // the permitted error of cos and sin, relative to attention_factor
 
-struct Greatest {
-    double of_one = 0;               // the largest error of phase's cos or sin, relative to attention_factor
-    double of_y = 0;                 // the largest possible error of a rotated element, in 2^-23 of its pair's length
+struct LargestErrors {
+    double phase_error = 0;          // the largest error of phase's cos or sin, relative to attention_factor
+    double y_error = 0;              // the largest possible error of a rotated element, in 2^-23 of its pair's length
     std::int64_t n_not_nearest = 0;  // how many of tables' cos and sin are not correctly rounded
 
     void see_phase(float cos, float sin, const ExactCosSin &exact, double factor) {
@@ -23,9 +23,9 @@ struct Greatest {
         const double sin_squared = static_cast<double>(exact.sin * exact.sin);
         const double y = 0x1p23 * of_both + 0.5 * std::sqrt(1 + 3 * sin_squared);
         // Written so that a NaN counts as an error.
-        of_one = !(off_cos <= of_one) ? off_cos : of_one;
-        of_one = !(off_sin <= of_one) ? off_sin : of_one;
-        of_y = !(y <= of_y) ? y : of_y;
+        phase_error = !(off_cos <= phase_error) ? off_cos : phase_error;
+        phase_error = !(off_sin <= phase_error) ? off_sin : phase_error;
+        y_error = !(y <= y_error) ? y : y_error;
     }
     void see_table(float value, long double exact) {
         const bool is_nearest = std::fabs(value - exact) <= oracle::half_ulp(HALYARD_F32, exact) + 1e-9L;
@@ -37,7 +37,7 @@ struct Greatest {
 
 TEST_CASE("row errors: phase at any position and near the borders of octants, and tables", "[rows]") {
     oracle::Random random(Catch::getSeed());
-    Greatest greatest;
+    LargestErrors greatest;
     for (int round = 0; round < 64; round++) {
         const bool is_near = round % 4 != 0;  // at positions 1 and -1 all angles are near a multiple of pi / 4
         std::vector<double> list(is_near ? 2048 : 128);
@@ -79,8 +79,8 @@ TEST_CASE("row errors: phase at any position and near the borders of octants, an
             }
         }
     }
-    WARN("greatest error " << greatest.of_one << ", so y is off by " << greatest.of_y << " eps at most");
-    CHECK(greatest.of_one <= phase_bound);
-    CHECK(greatest.of_y <= 2);
+    WARN("greatest error " << greatest.phase_error << ", so y is off by " << greatest.y_error << " eps at most");
+    CHECK(greatest.phase_error <= phase_bound);
+    CHECK(greatest.y_error <= 2);
     CHECK(greatest.n_not_nearest == 0);
 }

@@ -20,11 +20,11 @@ struct GroupsRun : ValidRun {
             x[i] = halyard::tensor(at(400 * i), halyard::dtype::f32, {n_batch, n_tokens, H, head_dim});
         }
         kv[0].groups = &q_groups;
-        y[0] = halyard::tensor(at(1200), halyard::dtype::uint8, {n_batch, n_tokens, H, q_bytes});  // 120 floats
+        y[0] = halyard::tensor(at(1200), halyard::dtype::uint8, {n_batch, n_tokens, H, q_bytes});  // spans 120 floats
         kv[1].groups = &k_groups;
         kv[1].cache = &cache;
-        stages[1] = halyard::stages_into(at(1400));  // 128 floats
-        stages[1].group_scales = at(1600);           // 16 floats
+        stages[1] = halyard::stages_into(at(1400));  // a cache that spans 128 floats of the arena
+        stages[1].group_scales = at(1600);           // spans 16 floats
         tensors[2].dtype = HALYARD_UINT8;
         kv[2].out_dtype = HALYARD_F32;
         kv[2].from_groups = &v_groups;

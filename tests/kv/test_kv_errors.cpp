@@ -14,7 +14,7 @@ namespace {
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN(),
                  infinite = std::numeric_limits<double>::infinity();
 
-/// q in place, k with norm, static scales and a cache, v with dynamic scales and another cache.
+/// q is rotated in place; k has a norm, static scales and a cache; v has dynamic scales and another cache.
 struct KvRun : ValidRun {
     halyard_scale_desc fixed = halyard::describe_static_scales(HALYARD_SCALE_PER_HEAD);
     halyard_cache_desc k_cache = halyard::describe_hnd_cache(n_slots / bs, bs, H, D);
@@ -24,7 +24,7 @@ struct KvRun : ValidRun {
         kv[1].norm = &norm;
         kv[1].scale = &fixed;
         kv[1].cache = &k_cache;
-        stages[1] = halyard::stages(at(900), D, at(1000));  // 128 elements
+        stages[1] = halyard::stages(at(900), D, at(1000));  // k's cache has 128 elements
         stages[1].scales = at(950);
         stages[1].n_scales = H;
         kv[2].no_rotation = 1;

@@ -1,4 +1,4 @@
-// A run that rotates q and k and does nothing else, which is valid until a test changes something.
+// A valid run that only rotates q and k. Tests change single fields and check that the change is refused.
 #pragma once
 
 #include "valid_run.h"

@@ -1,4 +1,4 @@
-// Bound runs and parts: the bits of a whole run, and its refusals.
+// Bound runs and runs in parts must give the same bits as a whole run, and refuse the same calls.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "rotation_run.h"

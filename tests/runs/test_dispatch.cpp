@@ -238,7 +238,7 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
 TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the target that is asked for",
           "[dispatch]") {
     const Environment environment;
-    // A run to another pairing cannot be in place.
+    // Tensor 0 changes the pairing, so it cannot be rotated in place.
     auto two = describe(halyard::dtype::bf16);
     two.tensors[0].out_pairing = HALYARD_PAIRING_INTERLEAVED;
     two.tensors.push_back(describe(halyard::dtype::f16).tensors[0]);

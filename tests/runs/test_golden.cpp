@@ -1,4 +1,4 @@
-// Golden rotations, on every target of this machine, in place and out of place.
+// Golden rotations (tests/data/golden), on every target of this machine, in place and out of place.
 #include "count_wrong.h"
 #include "data/golden_elements.h"
 

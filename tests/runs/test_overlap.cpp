@@ -101,7 +101,7 @@ TEST_CASE("overlap: strides that are never walked may be of 2^64 bytes", "[error
 }
 
 TEST_CASE("overlap: slices of one buffer are told apart exactly, at the sizes of real models", "[errors]") {
-    const std::int64_t sizes[] = {3, 1000, 32, 3}, dim = 128;  // batch, tokens, heads, and slots of q, k and v
+    const std::int64_t sizes[] = {3, 1000, 32, 3}, dim = 128;  // batch, tokens, heads, and the 3 slices q, k and v
     std::array<int, 4> order = {0, 1, 2, 3};                   // slowest dimension first; engines use every order
     do {
         std::int64_t strides[4], stride = dim;

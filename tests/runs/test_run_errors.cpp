@@ -112,7 +112,7 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     refuse("y[0]", "x[1]", {{y[0].data, x[1].data}});
     refuse("y[1]", "x[0]", {{y[1].data, x[0].data}});
     refuse("y[1]", "y[0]", {{y[1].data, static_cast<float *>(y[0].data) + 95}});
-    refuse("y[1]", "y[0]", {{x[1], x[0]}, {y[1], x[0]}, {y[0], x[0]}});  // both in place of the same memory
+    refuse("y[1]", "y[0]", {{x[1], x[0]}, {y[1], x[0]}, {y[0], x[0]}});  // two tensors in place in the same memory
     // The refused run leaves its tensors' spans on the stack. The next run has an empty tensor and must not read them.
     s.runs.accept({{y[1].data, y[0].data}, {x[1].data, y[0].data}, {x[1].shape[2], 0}, {y[1].shape[2], 0}});
     const auto given = halyard::angle_source::given(s.at(3072), s.at(3080), 4, 2, RotationRun::rotary_dim);
@@ -129,7 +129,7 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     refuse("y[0]", "x[0]",                                            // the heads are swapped
            {{y[0].data, static_cast<float *>(x[0].data) + RotationRun::D}, {y[0].strides[2], -RotationRun::D}});
     refuse("y[0]", "x[0]", {{s.tensors[0].out_pairing, HALYARD_PAIRING_INTERLEAVED}});  // changes the pairing
-    refuse("y[0]", "x[0]", {{x[0].strides[1], 0}});                                     // x is one token for all
+    refuse("y[0]", "x[0]", {{x[0].strides[1], 0}});                                     // all tokens share x
     for (const Strides &further : {Strides{121, 40, 20, 1}, {120, 44, 20, 1}, {120, 40, 24, 1}, {120, 40, 20, 2}}) {
         refuse("y[0]", "x[0]", {{x[0].strides, Strides{120, 40, 20, 1}}, {y[0].strides, further}});
     }
@@ -137,7 +137,7 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
 
 TEST_CASE("runs: layouts that share a buffer without sharing elements", "[errors]") {
     RotationRun s;
-    // [batch, tokens, q q k v, head_dim] in one buffer: q in place, k into the slot of v.
+    // A fused buffer [batch, tokens, 2 q + k + v heads, head_dim]: q is rotated in place, k into the place of v.
     const Strides packed = {RotationRun::n_tokens * 32, 32, RotationRun::D, 1};
     s.runs.accept({{s.x[0].strides, packed},
                    {s.y[0], s.x[0]},
@@ -146,7 +146,7 @@ TEST_CASE("runs: layouts that share a buffer without sharing elements", "[errors
                    {s.x[1].strides, packed},
                    {s.y[1].data, s.at(24)},
                    {s.y[1].strides, packed}});
-    // Even elements in, odd elements out.
+    // x are the buffer's even elements, y its odd elements.
     const Strides even = {96, 32, 16, 2};
     s.runs.accept({{s.x[0].strides, even}, {s.y[0].strides, even}, {s.y[0].data, s.at(1)}});
 }

@@ -1,4 +1,4 @@
-// Runs the command-line tool as its users do.
+// Runs the command-line tool as a program, and checks its output.
 #pragma once
 
 #include "checks/scratch_dir.h"
