@@ -101,11 +101,11 @@ private:
         draw_group_scales(i, false);
     }
 
-    void draw_pairing(int i, int level) {
+    void draw_pairing(int i, int kind) {
         halyard_tensor_desc &tensor = call_.tensors[i];
-        const bool crosses = level == 2 || level == 3;
-        call_.kv[i].no_rotation = level == 4 ? 1 : 0;
-        tensor.pairing = level == 1 || level == 3 ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
+        const bool crosses = kind == 2 || kind == 3;
+        call_.kv[i].no_rotation = kind == 4 ? 1 : 0;
+        tensor.pairing = kind == 1 || kind == 3 ? HALYARD_PAIRING_INTERLEAVED : HALYARD_PAIRING_HALF;
         tensor.out_pairing = crosses ? HALYARD_PAIRING_HALF + HALYARD_PAIRING_INTERLEAVED - tensor.pairing
                                      : draw_.one_of({0, tensor.pairing});
     }
