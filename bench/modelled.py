@@ -1,5 +1,5 @@
 """Models how many cycles a kernel takes for a pair on CPUs that are not at hand. llvm-mca models the innermost loop of
-each kernel, and that of loop.c, which clang -O3 compiles for the same CPU. Nothing is run or measured: llvm-mca assumes
+each kernel, and that of rope.c, which clang -O3 compiles for the same CPU. Nothing is run or measured: llvm-mca assumes
 that data are in the L1 cache and branches are predicted, and it is only as good as LLVM's models of CPUs."""
 
 import argparse
@@ -116,11 +116,11 @@ def model_loops(bodies, architecture, cpu):
 
 
 def compiled_loops(cpu, architecture):
-    """The functions of loop.c as assembly, by name. loop.c includes only the compiler's own headers."""
+    """The functions of rope.c as assembly, by name. rope.c includes only the compiler's own headers."""
     which = "mcpu" if architecture == "aarch64" else "march"
     return functions(output_of([CLANG, f"--target={architecture}-linux-gnu", f"-{which}={cpu}", "-std=c11", "-O3",
                                 "-ffp-contract=fast", "-ffreestanding", "-S", "-o", "-",
-                                str(pathlib.Path(__file__).with_name("loops") / "loop.c")]))
+                                str(pathlib.Path(__file__).with_name("loops") / "rope.c")]))
 
 
 def model_kernels(kernels, target, cpu):
@@ -166,7 +166,7 @@ def main():
     options = parser.parse_args()
     rows = model_folders(options.folders, options.cpu, options.filter)
     llvm = re.search(r"version (\S+)", output_of([MCA, "--version"]))[1]
-    print(f"Modelled, not measured: llvm-mca {llvm}; C loop: bench/loops/loop.c by {CLANG} -O3 -ffp-contract=fast for "
+    print(f"Modelled, not measured: llvm-mca {llvm}; C loop: bench/loops/rope.c by {CLANG} -O3 -ffp-contract=fast for "
           f"each CPU.\nCycles per pair in the steady state, and the ratio, below 1 where Halyard is faster.\n")
     print(f"{'kernel':46} {'CPU':15} {'Halyard':>7} {'C loop':>7} {'ratio':>6}")
     for kernel, cpu, ours, loop in rows:

@@ -2,7 +2,7 @@
 // nonzero reserved fields, negative counts, strides and addresses beyond the address space, and NULL.
 #pragma once
 
-#include "changes.h"
+#include "call_checker.h"
 #include "checks/fields.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // The loops that set a row's ceilings. Memory ceiling: copies or multiplications of the bytes that a rotation reads and
 // writes. Conversion ceiling: each 16-bit element is read, widened to f32, rounded back and written. Elements keep
-// their values; x and y may be the same memory. loops.c includes this, after loop.c.
+// their values; x and y may be the same memory. loops.c includes this, after rope.c.
 #include <string.h>
 
 #if defined(__x86_64__)

@@ -1,7 +1,7 @@
 // All C loops, in a library for each compiler. prepared.py builds the names of their functions.
 #include "loops.h"
 
-#include "loop.c"
+#include "rope.c"
 
 #include "ceilings.c"
 

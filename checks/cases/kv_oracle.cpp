@@ -176,7 +176,7 @@ KvValues path_of_values(const Call &call, int i, const cases::Head &token, const
 bool may_be_stored(std::int32_t out_dtype, std::uint32_t word, long double value, long double bound,
                    std::optional<long double> scale) {
     if (!std::isfinite(value) || !std::isfinite(bound)) {
-        return true;  // no bound is promised; ways.h checks that all targets agree
+        return true;  // no bound is promised; run_modes.h checks that all targets agree
     }
     const long double stored = widen(out_dtype, word), most = greatest(out_dtype);
     if (scale) {

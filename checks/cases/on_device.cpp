@@ -2,7 +2,7 @@
 
 #include "checks/cuda_memory.h"
 #include "checks/fields.h"
-#include "checks/cases/ways.h"
+#include "checks/cases/run_modes.h"
 
 namespace cases {
 

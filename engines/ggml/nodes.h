@@ -1,4 +1,4 @@
-// Questions about the nodes of a ggml graph, shared by kv_path.cpp, move.cpp and replacements.cpp.
+// Questions about the nodes of a ggml graph, shared by kv_path.cpp, shift.cpp and replacements.cpp.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "array.h"
-#include "refuse.h"
+#include "errors.h"
 
 namespace halyard::python {
 

@@ -1,7 +1,7 @@
 // Arrays of any library that speaks DLPack, read without a copy.
 #pragma once
 
-#include "refuse.h"
+#include "errors.h"
 
 #include <nanobind/ndarray.h>
 

@@ -1,6 +1,6 @@
 #include "cuda.h"
 
-#include "refuse.h"
+#include "errors.h"
 
 #include <halyard/halyard_cuda.hpp>
 

@@ -1,8 +1,8 @@
 // The class halyard._core.Frequencies.
 #include "module.h"
-#include "names.h"
-#include "refuse.h"
-#include "tokens.h"
+#include "enum_names.h"
+#include "errors.h"
+#include "positions.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

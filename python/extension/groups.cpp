@@ -1,6 +1,6 @@
 #include "groups.h"
 
-#include "names.h"
+#include "enum_names.h"
 
 #include <nanobind/stl/string.h>
 

@@ -1,7 +1,7 @@
 // The functions by which the extension's source files add their classes and functions to the module halyard._core.
 #pragma once
 
-#include "refuse.h"
+#include "errors.h"
 
 namespace halyard::python {
 

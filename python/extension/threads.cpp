@@ -1,4 +1,4 @@
-#include "tokens.h"
+#include "positions.h"
 
 #include <dlfcn.h>
 #include <link.h>

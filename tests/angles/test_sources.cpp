@@ -3,7 +3,7 @@
 // test_row_kernels.cpp the accuracy of rows.
 #include "count_wrong.h"
 #include "checks/make_sources.h"
-#include "checks/cases/ways.h"
+#include "checks/cases/run_modes.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

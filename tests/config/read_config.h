@@ -4,7 +4,7 @@
 
 #include "checks/sized.h"
 #include "data/golden.h"
-#include "data/places.h"
+#include "data/paths.h"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "checks/cuda_device.h"
-#include "tests/changes.h"
+#include "tests/call_checker.h"
 
 /// An f32 run of shape [1, 4, 2, 64], out of place, with positions and an error word.
 struct WorkingRun {

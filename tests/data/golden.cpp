@@ -1,6 +1,6 @@
 #include "data/golden.h"
 
-#include "data/places.h"
+#include "data/paths.h"
 
 #include <bit>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Tensors, caches and angle rows that span more than a kernel's 32-bit offsets: random cases are run again with one
 // stride of each array far larger. Address space is only reserved; just the pages that hold elements are touched.
-#include "checks/cases/ways.h"
+#include "checks/cases/run_modes.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,6 +1,6 @@
 // Which cache descriptions are accepted. The random calls of test_kv_path.cpp check the stores: that each element goes
 // where the layout says, that nothing else is written, and that the later of two tokens in one slot is kept.
-#include "checks/cases/ways.h"
+#include "checks/cases/run_modes.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,6 +1,6 @@
 // The KV path from projection to cache, and re-rotations of stored keys: random cases of all stages are compared with
 // the oracle, on every target and in every run mode.
-#include "checks/cases/ways.h"
+#include "checks/cases/run_modes.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

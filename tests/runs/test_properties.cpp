@@ -1,5 +1,5 @@
 // Properties of every rotation, on every target that this machine can run.
-#include "checks/cases/ways.h"
+#include "checks/cases/run_modes.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "checks/scratch_dir.h"
-#include "data/places.h"
+#include "data/paths.h"
 #include "tool/files/npy.h"
 
 #include <catch2/catch_test_macros.hpp>

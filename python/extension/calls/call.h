@@ -2,9 +2,9 @@
 #pragma once
 
 #include "angles.h"
-#include "names.h"
-#include "operand.h"
-#include "tokens.h"
+#include "enum_names.h"
+#include "call_tensor.h"
+#include "positions.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

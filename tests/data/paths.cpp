@@ -1,4 +1,4 @@
-#include "data/places.h"
+#include "data/paths.h"
 
 std::string places::golden() { return HALYARD_DATA_DIR "/golden"; }
 std::string places::configs() { return HALYARD_DATA_DIR "/configs"; }

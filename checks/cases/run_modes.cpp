@@ -1,4 +1,4 @@
-#include "checks/cases/ways.h"
+#include "checks/cases/run_modes.h"
 
 #include "checks/fields.h"
 #include "checks/model.h"

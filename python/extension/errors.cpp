@@ -1,4 +1,4 @@
-#include "refuse.h"
+#include "errors.h"
 
 #include "module.h"
 

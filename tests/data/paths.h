@@ -1,4 +1,4 @@
-// The paths of the tests' data and of the tool. Only places.cpp is compiled with these paths: all other files compile
+// The paths of the tests' data and of the tool. Only paths.cpp is compiled with these paths: all other files compile
 // the same in every checkout, so that a compiler cache can serve them.
 #pragma once
 

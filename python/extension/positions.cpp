@@ -1,6 +1,6 @@
-#include "tokens.h"
+#include "positions.h"
 
-#include "names.h"
+#include "enum_names.h"
 
 namespace halyard::python {
 namespace {

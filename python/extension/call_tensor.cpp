@@ -1,6 +1,6 @@
-#include "operand.h"
+#include "call_tensor.h"
 
-#include "names.h"
+#include "enum_names.h"
 
 #include <nanobind/stl/string.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "halyard/halyard_kv.h"
-#include "refuse.h"
+#include "errors.h"
 
 #include <span>
 #include <string_view>
