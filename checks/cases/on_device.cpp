@@ -1,8 +1,8 @@
 #include "checks/cases/on_device.h"
 
+#include "checks/cases/run_modes.h"
 #include "checks/cuda_memory.h"
 #include "checks/fields.h"
-#include "checks/cases/run_modes.h"
 
 namespace cases {
 

@@ -1,6 +1,6 @@
 // Finds context shifts of quantised keys in a graph.
-#include "nodes.h"
 #include "kv_path.h"
+#include "nodes.h"
 
 #include <ggml-impl.h>
 #include <ggml.h>

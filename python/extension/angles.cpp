@@ -1,7 +1,7 @@
 #include "angles.h"
 
-#include "module.h"
 #include "enum_names.h"
+#include "module.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -1,8 +1,8 @@
 // The Python names of the C ABI's enumerations.
 #pragma once
 
-#include "halyard/halyard_kv.h"
 #include "errors.h"
+#include "halyard/halyard_kv.h"
 
 #include <span>
 #include <string_view>

@@ -1,7 +1,7 @@
 // The class halyard._core.Frequencies.
-#include "module.h"
 #include "enum_names.h"
 #include "errors.h"
+#include "module.h"
 #include "positions.h"
 
 #include <nanobind/stl/optional.h>

@@ -1,7 +1,7 @@
 // The extension module halyard._core, through which the package calls the C ABI; here version, targets and explain.
 #include "cuda.h"
-#include "module.h"
 #include "enum_names.h"
+#include "module.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

@@ -1,9 +1,9 @@
 // Angle sources of every kind: random cases of wide heads, pairs of the greatest permitted length, ranges of positions,
 // and sources' infos. test_source_errors.cpp tests bad descriptions, test_references.cpp engines' cos and sin,
 // test_row_kernels.cpp the accuracy of rows.
-#include "count_wrong.h"
-#include "checks/make_sources.h"
 #include "checks/cases/run_modes.h"
+#include "checks/make_sources.h"
+#include "count_wrong.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

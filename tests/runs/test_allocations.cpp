@@ -1,7 +1,7 @@
 // Checks that runs and make_rows allocate nothing, on one thread or in a pool; and that creating any object fails
 // without a leak, whichever allocation fails. This is a separate program because it replaces malloc.
-#include "checks/make_sources.h"
 #include "checks/cases/run_modes.h"
+#include "checks/make_sources.h"
 
 #include <atomic>
 #include <climits>

@@ -1,7 +1,7 @@
 // Which kernel a plan takes, how environment variables change the choice, and how halyard::explain reports it.
 #include "base/text.h"
-#include "checks/rotate.h"
 #include "checks/cases/run_modes.h"
+#include "checks/rotate.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 #include <catch2/catch_test_macros.hpp>

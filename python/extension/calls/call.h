@@ -2,8 +2,8 @@
 #pragma once
 
 #include "angles.h"
-#include "enum_names.h"
 #include "call_tensor.h"
+#include "enum_names.h"
 #include "positions.h"
 
 #include <nanobind/stl/optional.h>
