@@ -60,8 +60,9 @@ class Subject:
         return Timing(median, (third - first) / 2, min(self.seconds))
 
 
-def timer_of(*functions, clock=time.perf_counter):
-    """A Subject's `time`, which calls these Python functions in a cycle."""
+def cycle_timer(*functions, clock=time.perf_counter):
+    """Returns seconds(n), a Subject's `time`: the seconds that n calls take, of these Python functions one after the other
+    in a cycle."""
     calls = itertools.cycle(functions)
 
     def seconds(n):

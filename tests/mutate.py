@@ -109,8 +109,8 @@ OPERATORS
 # Mutants that no test can catch, by the reason: breaking these checks changes nothing that can be observed here.
 EQUIVALENT = {check: reason for reason, checks in {
     "selects other code, which gives the same bits": [
-        "pair_axes.cpp deleted: desc.n_axes == 1", "program.cpp deleted: !is_descending",
-        "program.cpp deleted: !are_alike", "call.cpp deleted: (stages.scale || stages.position_scales)",
+        "pair_axes.cpp deleted: desc.n_axes == 1", "bind.cpp deleted: !is_descending",
+        "bind.cpp deleted: !are_alike", "call.cpp deleted: (stages.scale || stages.position_scales)",
         "call.cpp deleted: call.program.tensors[i].n_heads == 0", "plan.cpp deleted: !norm.layer",
         "plan.cpp deleted: norm != nullptr", "plan.cpp inverted: norm != nullptr",
         "plan.cpp deleted: desc.dtype == Dtype::f32", "plan.cpp deleted: norm->rounding == 0",
@@ -121,7 +121,7 @@ EQUIVALENT = {check: reason for reason, checks in {
     "matters only if HALYARD_KV is OFF, the user may not read a file, or memory has more than 2^64 bytes": [
         "disabled.cpp deleted: !plan->tensors[i].is_plain()", "disabled.cpp inverted: !plan->tensors[i].is_plain()",
         "file.cpp deleted: file == nullptr",
-        "program.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
+        "bind.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
     "reads a null pointer, or too early; the same check follows (UndefinedBehaviorSanitizer may notice)": [
         "widths.cpp deleted: stated", "cuda_run.cpp deleted: check_kv_args(plan.checks, given.kv, error)"],
     "matters only on machines that lack a device or a target": [

@@ -58,7 +58,7 @@ ALWAYS_INLINE void rotate(const struct kv *kv, const uint16_t *restrict x, void 
 }
 
 /// 1 / sqrt(mean of squares + eps).
-ALWAYS_INLINE float reciprocal_rms(const uint16_t *restrict x, int64_t n, float eps) {
+ALWAYS_INLINE float reciprocal_rms_bf16(const uint16_t *restrict x, int64_t n, float eps) {
     float sums[16] = {0}, sum = 0;
     for (int64_t i = 0; i < n; i += 16) {
         for (int64_t j = 0; j < 16; j++) {
@@ -91,7 +91,7 @@ ALWAYS_INLINE void run_kv(const struct kv given) {
                 store_columns(kv, x, y, end, part->head_dim, 0, 1.0f);
                 continue;
             }
-            const float r = reciprocal_rms(x, n_normed, part->eps);
+            const float r = reciprocal_rms_bf16(x, n_normed, part->eps);
             if (n_normed == part->head_dim) {
                 store_columns(kv, x, y, 0, window, 1, r);
                 rotate(kv, x, y, c, s, 1, r);

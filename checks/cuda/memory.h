@@ -12,7 +12,8 @@ namespace emulated_cuda {
 
 using Address = std::uint64_t;
 
-/// The error of a kernel that does wrong. The machine adds the thread and the instruction to the message.
+/// What a kernel does that a device forbids, such as an access out of bounds. The emulated machine adds to the message
+/// which thread did it, at which instruction.
 struct Fault : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

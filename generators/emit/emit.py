@@ -137,13 +137,13 @@ def store_non_temporally(name, assembly):
     return text.replace("\tretq", "\tsfence\n\tretq")
 
 
-def read_schedules(name, is_for_others):
+def read_tuned_schedules(cpu_option, is_for_other_machines):
     """The CPU that --schedules selects, "" for none, and its tuned schedules by kernel name."""
-    cpu = {"none": "", "auto": "" if is_for_others else tuned_schedules.cpu_name()}.get(name, name)
+    cpu = {"none": "", "auto": "" if is_for_other_machines else tuned_schedules.cpu_name()}.get(cpu_option, cpu_option)
     path = tuned_schedules.FOLDER / f"{cpu}.json"
     if cpu and path.exists():
         return cpu, tuned_schedules.load(path)
-    if cpu and name != "auto":
+    if cpu and cpu_option != "auto":
         raise Failed(f"HALYARD_SCHEDULES names {cpu}, and there is no {path}")
     return "", {}
 
@@ -169,7 +169,7 @@ def emit_target(options):
     folder = options.o
     folder.mkdir(parents=True, exist_ok=True)
     emitter = Emitter(options.generator, options.compiler)
-    cpu, schedules = read_schedules(options.schedules, options.no_auto)
+    cpu, schedules = read_tuned_schedules(options.schedules, options.no_auto)
 
     kernels = [kernel for kernel in list_of_kernels.kernels_of(options.target, options.triple)
                if re.search(options.kernels, kernel.name) and (options.compiler or not kernel.is_non_temporal)]

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/versioned.h"
 #include "core/call.h"
-#include "kv/program.h"
+#include "kv/bind.h"
 
 #include <memory>
 

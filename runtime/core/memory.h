@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/overlap.h"
-#include "core/program.h"
+#include "core/bind.h"
 
 #include <cstdio>
 #include <type_traits>

@@ -1,7 +1,7 @@
 // Calls kernels: for some heads of some tokens of one tensor.
 #pragma once
 
-#include "core/program.h"
+#include "core/bind.h"
 #include "core/rows.h"
 
 #include <algorithm>

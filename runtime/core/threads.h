@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/work_share.h"
-#include "core/program.h"
+#include "core/bind.h"
 
 #include <atomic>
 

@@ -4,7 +4,7 @@
 #include "core/memory.h"
 #include "cuda/cuda_plan.h"
 #include "cuda/driver.h"
-#include "kv/program.h"
+#include "kv/bind.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // piece of a tensor takes several launches. why_not refuses tensors that not even single heads can be launched for.
 #pragma once
 
-#include "core/program.h"
+#include "core/bind.h"
 #include "cuda/cuda_angles.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/halide_runtime.h"
@@ -10,7 +10,7 @@
 namespace halyard::cuda {
 
 inline constexpr std::int64_t most_blocks = 65535;        // CUDA's limit to a grid's second and third dimension
-inline constexpr std::int64_t most_elements = INT32_MAX;   // Halide's indices, extents and their product have 32 bits
+inline constexpr std::int64_t most_elements = INT32_MAX;  // Halide's indices, extents and their product have 32 bits
 
 /// An address in device memory. 0: there is no array.
 using Address = std::uintptr_t;

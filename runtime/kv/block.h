@@ -3,8 +3,8 @@
 #pragma once
 
 #include "core/call.h"
+#include "kv/bind.h"
 #include "kv/plan.h"
-#include "kv/program.h"
 
 namespace halyard {
 

@@ -1,5 +1,5 @@
 // Replaces the KV path in a library that is built without it (HALYARD_KV=OFF): refuses plans and runs that need it.
-#include "kv/program.h"
+#include "kv/bind.h"
 
 #include "base/error.h"
 

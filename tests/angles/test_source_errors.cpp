@@ -53,7 +53,7 @@ TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
          {{table.kind, HALYARD_ANGLES_PHASE}, {table.reference, HALYARD_REFERENCE_HF_F32}}},
         {HALYARD_ERROR_POSITION, {"desc.n_positions is 4, but must be 1 to 3"}, {{table.first, INT32_MAX - 2}}},
     });
-    // A table does not read the fields of given rows.
+    // A table ignores the fields that only GIVEN sources use.
     tables.accept({{table.n_rows, -1}, {table.rotary_dim, 3}});
 }
 

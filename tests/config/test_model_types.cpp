@@ -29,9 +29,9 @@ void check_inv_freq(const halyard_frequencies_info &info, const json &facts) {
     }
 }
 
-/// Checks all configs of a file. Returns how many are read (the others must be refused).
+/// Checks all configs of a file. Returns how many of them Halyard accepts (it must refuse the others).
 std::size_t check_cases(const std::string &file) {
-    std::size_t n_right = 0;
+    std::size_t n_accepted = 0;
     for (const auto &one : read_cases(file)) {
         const std::string layer_type = one.value("layer_type", "");
         INFO(one.at(file == types ? "model_type" : "class").get<std::string>() << ", " << layer_type);
@@ -43,12 +43,12 @@ std::size_t check_cases(const std::string &file) {
             CHECK(outcome.message == one.at("words").get<std::string>());
             continue;
         }
-        ++n_right;
+        ++n_accepted;
         REQUIRE(outcome.status == HALYARD_OK);
         check_facts(outcome.info, one.at("facts"));
         check_inv_freq(outcome.info, one.at("facts"));
     }
-    return n_right;
+    return n_accepted;
 }
 
 std::string join(const std::set<std::string> &names, const char *between) {

@@ -60,7 +60,8 @@ public:
         CHECK(count_entries() == n_entries);
     }
 
-    void link_config(const std::string &name) const {
+    /// Makes a symbolic link in this folder to one of the tests' configs.
+    void add_config(const std::string &name) const {
         std::filesystem::create_symlink(places::configs() + "/" + name + ".json", *this / (name + ".json"));
     }
 };

@@ -41,7 +41,7 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
     dir.write("llama.json", R"({"model_type": "llama", "head_dim": 16})");
     for (const char *name :
          {"gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k", "qwen3-vl-8b", "qwen2-vl-7b", "step-3.5-flash"}) {
-        dir.link_config(name);
+        dir.add_config(name);
     }
     // For each config the keys that `frequencies` must print, with null for one that is null or missing.
     const std::pair<const char *, const char *> rows[] = {

@@ -34,8 +34,8 @@ struct Files : ToolFolder {
         ::write<std::int64_t>(*this, "p31.npy", {3}, {5, std::int64_t{1} << 31, 0});
         ::write<std::int32_t>(*this, "axes.npy", {3, 3}, {0, 1, 2, 3, 4, 5, 0, 9, 8});
         ::write<std::int32_t>(*this, "rows.npy", {2, 3}, {0, 1, 2, 0, 7, 2});
-        link_config("gpt-j-6b");
-        link_config("gemma-3-4b");
+        add_config("gpt-j-6b");
+        add_config("gemma-3-4b");
         std::filesystem::resize_file(write("big.json", "{}"), (std::uintmax_t{1} << 26) + 1);
         std::filesystem::create_directory(*this / "folder");
         REQUIRE(mkfifo((*this / "pipe").c_str(), 0600) == 0);

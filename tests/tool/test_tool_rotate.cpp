@@ -26,8 +26,8 @@ TEST_CASE("tool: options that say the same rotate in the same way", "[tool]") {
     dir.write("qwen.json", R"({"model_type": "qwen2_vl", "head_dim": 16, "rope_theta": 1e4,
                                "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}})");
     dir.write("other.json", R"({"head_dim": 64, "rope_theta": 10000})");
-    dir.link_config("gpt-j-6b");
-    dir.link_config("deepseek-v3");
+    dir.add_config("gpt-j-6b");
+    dir.add_config("deepseek-v3");
     dir.succeed("angles --positions 7:11 --rotary-dim 10 -o cs.npy");
     const auto plain = rotated(dir, "");
     const std::vector<std::string> rows[] = {

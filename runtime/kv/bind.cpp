@@ -1,4 +1,4 @@
-#include "kv/program.h"
+#include "kv/bind.h"
 
 #include "base/versioned.h"
 

@@ -1,4 +1,4 @@
-#include "core/program.h"
+#include "core/bind.h"
 
 #include "base/error.h"
 #include "base/versioned.h"

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/work_share.h"
+#include "core/bind.h"
 #include "core/memory.h"
-#include "core/program.h"
 #include "kv/plan.h"
 
 #include <cstddef>
