@@ -139,7 +139,7 @@ def is_quick(case):
     return not case.cold or (case.tokens == 64 and case.in_place)
 
 
-def is_useful(case):
+def is_worth_timing(case):
     """Whether engines have this case, and whether it shows something that other cases do not."""
     if case.in_place and case.model.pairing != case.model.out_pairing:
         return False
@@ -168,7 +168,7 @@ def list_cases(models, quick=False, pattern="*"):
         some = [RotationCase(model, tokens, dtype, in_place, cold, angles) for tokens in (1, 64, 512, 4096)
                 for dtype in ELEMENT_BYTES for in_place in (True, False) for cold in (False, True)
                 for angles in ("table", "phase")]
-        cases += [case for case in some if is_useful(case) and (not quick or is_quick(case))]
+        cases += [case for case in some if is_worth_timing(case) and (not quick or is_quick(case))]
         cases += special_cases(model) if model.name == THOROUGH_MODEL else []
     return [case for case in cases if fnmatch.fnmatchcase(case.name, pattern)]
 

@@ -192,7 +192,7 @@ public:
         number(h, t) = finish(total(0, Halide::min(h, n_heads - 1), t));
     }
 
-    /// Computes the numbers of a group of heads of `tokens` tokens.
+    /// Has `number` and its sum computed in the loop `group` of `in`, for that loop's heads of `tokens` tokens.
     void schedule(const Func &in, const Var &group, const Expr &n_elements, int tokens = 1) {
         sum.schedule_lanes(in, group, n_elements);
         sum.kept.bound_storage(t, tokens);

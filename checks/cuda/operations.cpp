@@ -22,13 +22,13 @@ using pred = std::uint8_t;  // a predicate: 0 is false, anything else true
 
 /// Converts between a register and the value of type T in its lowest bytes; the bytes above are 0.
 template <typename T>
-T taken(u64 value) {
+T value_of(u64 value) {
     T lowest;
     std::memcpy(&lowest, &value, sizeof(lowest));
     return lowest;
 }
 template <typename T>
-u64 given(T value) {
+u64 register_of(T value) {
     u64 result = 0;
     std::memcpy(&result, &value, sizeof(value));
     return result;
@@ -39,7 +39,7 @@ Operation operation_of(R (*)(A...)) {
     return {[](const Instruction &instruction, u64 *registers) {
                 const auto &operands = instruction.operands;
                 [&]<std::size_t... I>(std::index_sequence<I...>) {
-                    registers[operands[0]] = given(F()(taken<A>(registers[operands[I + 1]])...));
+                    registers[operands[0]] = register_of(F()(value_of<A>(registers[operands[I + 1]])...));
                 }
                 (std::index_sequence_for<A...>());
             },

@@ -121,7 +121,8 @@ private:
     refuse(name + " is of type " + names[static_cast<int>(value.kind)] + ", but it must be " + must);
 }
 
-/// The prefix of the strings that quote_non_finite makes. No JSON writer leaves it unescaped in a string.
+/// The prefix of the strings that quote_non_finite makes. (A config's own string may begin with it: as a number it is
+/// refused, too.)
 constexpr char non_finite = '\x7f';
 
 /// Python writes Infinity, -Infinity and NaN, which are not JSON; some configs have them in fields that do not concern

@@ -158,7 +158,7 @@ void store(const KvCall &call, Block &block) noexcept {
 void store_words(const KvCall &call, Block &block) noexcept {
     const std::int64_t bytes = call.desc(block).out_bytes;
     const bool has_units = scatter_of_output(call, block) == Scatter::tiles;
-    // Stretches of tokens (find_stored) of equal size that are evenly spaced themselves are copied together.
+    // Stretches of tokens (find_stored) are copied together if they have equal numbers of tokens and equal distances.
     std::int64_t n_groups = 1, group_stride = 0;
     const auto copy_part = [&](const PlacedPart &part) {
         const Extents &n = part.extents;

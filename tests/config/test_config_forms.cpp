@@ -135,7 +135,8 @@ TEST_CASE("config: what is read of rarer forms", "[config]") {
               "{'sliding_attention': {'rope_theta': 1e4}, 'full_attention': {'rope_type': 'yarn', 'rope_theta': 1e6, "
               "'factor': 8, 'original_max_position_embeddings': 8192}}"),
          "{'original_max_position': 8192}", full},
-        // These models have axes only if the config counts them. They rotate whole heads unless it says otherwise.
+        // These models have several axes only if the config states them, and rotate whole heads unless it states a
+        // rotary_dim.
         {type("hunyuan_vl_text"), "{'axis_map': null}"},
         {type("minimax_m3_vl_text"), "{'rotary_dim': 128}"},
         {type("minimax_m3_vl_text", "'rotary_dim': 128"), "{'rotary_dim': 128}"},
