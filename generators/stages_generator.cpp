@@ -328,7 +328,8 @@ public:
         std::vector<Expr> x0 = normed(format, 0), x1 = normed(format, 1);
         for (int i = 0; i < n_joined(); i++) {
             const Angle row = rows.at(pair(i), t);
-            // The only NaNs here are canonical ones and those of x, whose lower halves are zero: see round_to_bf16.
+            // A NaN here is canonical, or comes from x, which is widened bf16. The lower half of its bits is zero, as
+            // round_to_bf16 requires.
             const Expr sin = flip_sign(canonical_nan(row.sin), *sin_sign);
             const Pair both = rotate(target, {x0[i], x1[i]}, canonical_nan(row.cos), sin);
             x0[i] = both.x0;

@@ -418,7 +418,7 @@ class Builds:
     def copy(self, sources):
         names = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True)
         names = [name for name in names.split("\n") if (ROOT / name).is_file()]
-        for path in [*self.root.glob("tests/**/*.h"), *self.root.glob("checks/**/*.h")]:  # of the last copy
+        for path in (path for room in ("checks", "runtime", "tests") for path in self.root.glob(f"{room}/**/*.[ch]*")):
             if str(path.relative_to(self.root)) not in names:
                 path.unlink()
         for name in names:

@@ -212,7 +212,7 @@ private:
         }
     }
 
-    /// Adds the arrays of group scales outside of records. Returns whether the tensor has any.
+    /// Adds the arrays of group scales that formats keep outside their records. Returns whether the tensor has any.
     bool add_group_scales(int i) {
         halyard_stages &stages = call_.stages[i];
         bool has_group_scales = false;

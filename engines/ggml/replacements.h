@@ -38,7 +38,7 @@ public:
     void edit_graph();
     void restore_graph();
 
-    /// Adds this graph's counts, times the number of its computations.
+    /// Adds to *sums this graph's counts, each times how often the graph was computed.
     void add_counts(Counts *sums) const;
 
     /// The error message of a call that failed in the latest computation, or NULL.

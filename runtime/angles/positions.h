@@ -9,7 +9,7 @@
 namespace halyard {
 
 /// The shape and strides of positions. Without an array (is_given is false) a token's position is computed from the
-/// strides: consecutive positions, or row numbers of rows by token.
+/// strides: it is consecutive, or, if a source has a row for each token (by_token), the number of the token's row.
 struct Positions : TokenNumbers {
     std::int64_t stride_axis;  // in elements; 0 if there is one axis, or all axes share positions
 

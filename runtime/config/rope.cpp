@@ -43,7 +43,7 @@ public:
         read_method();
         read_widths();
         read_base();
-        read_positions();
+        read_context_lengths();
         read_numbers();
         check_qwen();
         check_chunks();
@@ -168,7 +168,7 @@ private:
         }
     }
 
-    void read_positions() {
+    void read_context_lengths() {
         auto &s = rope_.scaling;
         const auto max_position = config_.first_count(
             {"max_position_embeddings", "n_positions", "seq_length", "max_sequence_length", "n_ctx"});

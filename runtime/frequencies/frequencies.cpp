@@ -17,8 +17,9 @@ namespace {
 
 constexpr std::int64_t max_pairs = max_rotary_dim / 2;
 
-/// Sets the context lengths for which frequencies are valid. Frequencies of dynamic NTK that were made for more than
-/// the trained context are valid from the trained length to that length, as in transformers' dynamic_frequency_update.
+/// Sets the context lengths for which frequencies are valid. Frequencies of dynamic NTK that were made for a
+/// seq_len beyond the trained context are valid from the trained length to seq_len, as in transformers'
+/// dynamic_frequency_update.
 void find_seq_lens(const halyard_scaling &scaling, halyard_frequencies &frequencies) noexcept {
     const std::int64_t trained = scaling.original_max_position;
     if (scaling.method != HALYARD_SCALING_DYNAMIC_NTK && scaling.method != HALYARD_SCALING_LONGROPE) {

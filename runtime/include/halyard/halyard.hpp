@@ -478,7 +478,8 @@ private:
     std::size_t size_;
 };
 
-/// The arguments of a run beside its plan, angles and tensors. What they point to must live until the run.
+/// The arguments of a run beside its plan, angles and tensors. What they point to must live until the run
+/// has returned.
 struct run_options {
     std::optional<halyard_positions> positions;  ///< none: 0, 1, 2, … in every batch row
     const halyard_executor *executor = nullptr;  ///< NULL: the calling thread does everything
