@@ -199,7 +199,8 @@ private:
     std::int64_t axis_of(int source, std::int64_t pair) const {
         switch (describe(source).axis_map) {
         case HALYARD_AXIS_MAP_SECTIONS:
-        case HALYARD_AXIS_MAP_INTERLEAVED: return axis_of_pair(desc.axis_map, {desc.axis_counts, static_cast<std::size_t>(desc.n_axes)}, pair);
+        case HALYARD_AXIS_MAP_INTERLEAVED:
+            return axis_of_pair(desc.axis_map, {desc.axis_counts, static_cast<std::size_t>(desc.n_axes)}, pair);
         case HALYARD_AXIS_MAP_LIST: return axis_of_pair_[source][static_cast<std::size_t>(pair)];
         default: return 0;
         }

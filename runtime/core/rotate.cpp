@@ -44,9 +44,10 @@ void copy_columns(const ProgramTensor &tensor, std::int64_t bytes, const Stretch
                   std::int64_t last, bool past_caches) {
     const Side &in = tensor.x, &out = tensor.y;
     const bool is_dense = in.element == 1 && out.element == 1;
-    const bool joins_heads = is_dense && in.head == last - first && out.head == last - first;  // to one copy
+    const std::int64_t width = last - first;
+    const bool joins_heads = is_dense && in.head == width && out.head == width;  // to one copy
     const std::int64_t n_heads = joins_heads ? 1 : stretch.n_heads;
-    const std::int64_t n = (last - first) * (joins_heads ? stretch.n_heads : 1);
+    const std::int64_t n = joins_heads ? stretch.n_heads * width : width;
     for (std::int64_t token = 0; token < stretch.n_tokens && n > 0; token++) {
         for (std::int64_t head = 0; head < n_heads; head++) {
             const char *from = stretch.x + (token * stretch.in_token + head * in.head + first * in.element) * bytes;

@@ -275,7 +275,7 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
             for (unsigned left = stages.needed; left != 0; left &= left - 1) {
                 const int array = std::countr_zero(left);
                 NeededArrays &needed = out->needed[written_arrays >> array & 1];
-                needed.list[needed.n++] = {i, array, out->tensors[i].arrays[array].reach};
+                needed.list[needed.n++] = {i, Array(array)};
             }
         }
     }

@@ -46,10 +46,10 @@ struct KvTensorProgram {
     ProgramTensor direct;         // for Steps::direct: x, and y, cache or words as the kernel sees them
 };
 
-/// An array that a call must be given, by tensor and Array.
+/// An array that a call must be given.
 struct NeededArray {
-    std::int32_t tensor, array;
-    Reach reach;
+    int tensor;
+    Array array;
 };
 struct NeededArrays {
     int n = 0;

@@ -30,8 +30,8 @@ template <typename Add>
     const NeededArrays &needed = call.kv.needed[is_written];
     for (int i = 0; i < needed.n; i++) {
         const NeededArray &of = needed.list[i];
-        add_memory(add, is_written, array_words[of.array].name, of.tensor, call.arrays.of_tensor[of.tensor][of.array],
-                   of.reach, [&] { return elements_of(call, of.tensor, Array(of.array)); });
+        add_memory(add, is_written, words_of(of.array).name, of.tensor, call.data(of.tensor, of.array),
+                   call.bound(of.tensor, of.array).reach, [&] { return elements_of(call, of.tensor, of.array); });
     }
 }
 
@@ -59,13 +59,14 @@ void list_kv_memory(const KvCall &call, const Add &add) {
 /// neither.)
 [[gnu::cold]] halyard_status check_given_arrays(const KvCall &call, halyard_error *error) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        for (int array = 0; array < n_arrays && call.program.tensors[i].n_heads != 0; array++) {
-            const bool is_needed = call.kv_plan().tensors[i].needs(Array(array));
-            if (is_needed != (call.arrays.of_tensor[i][array] != nullptr)) {
+        for (int number = 0; number < n_arrays && call.program.tensors[i].n_heads != 0; number++) {
+            const auto array = static_cast<Array>(number);
+            const bool is_needed = call.kv_plan().tensors[i].needs(array);
+            if (is_needed != (call.data(i, array) != nullptr)) {
                 return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH,
-                            NameText(array_words[array].name, call.given.is_bound, i),
+                            NameText(words_of(array).name, call.given.is_bound, i),
                             is_needed ? " is NULL" : " is set", ", but tensors[", i,
-                            is_needed ? "] has " : "] does not have ", array_words[array].needed_by);
+                            is_needed ? "] has " : "] does not have ", words_of(array).needed_by);
             }
         }
     }
