@@ -42,7 +42,7 @@ public:
             in_vectors(Halide::Func(y).specialize(mode == known));
         }
         in_vectors(Halide::Func(y));
-        // Vectors of one register, because LLVM is slower at comparing a larger one whole and selecting in parts.
+        // Vectors of one register: LLVM would compare a larger vector as a whole but select in parts, which is slower.
         q.compute_at(y, vectors);
         q.specialize(has_vectors()).vectorize(e, natural_vector_size<float>()).unroll(e);
     }

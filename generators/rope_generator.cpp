@@ -1,9 +1,9 @@
 #include "arithmetic/angles.h"
 #include "arithmetic/storage.h"
-#include "schedule_cpu.h"
 #include "cuda/device_angles.h"
 #include "cuda/ptx.h"
-#include "layout.h"
+#include "pair_layout.h"
+#include "schedule_cpu.h"
 
 #include <array>
 #include <memory>
@@ -45,9 +45,9 @@ public:
     GeneratorParam<bool> round_by_test{"round_by_test", false};
     GeneratorParam<int> width{"width", 4, 1, 4};  // GPU: elements in an access
 
-    RowInputs rows;                            // CPU: row_of_token, cos_rows and sin_rows
+    RowInputs rows;                          // CPU: row_of_token, cos_rows and sin_rows
     std::unique_ptr<Fields::Angles> device;  // GPU: positions and an angle source, sin_sign among them
-    Input<uint32_t> *sin_sign;                 // 0; the inverse 0x80000000
+    Input<uint32_t> *sin_sign;               // 0; the inverse 0x80000000
     Input<Buffer<void>> *x;       // [pair, member, head, token]; packed: two pairs or two members in an element
     Output<Buffer<void>> y{"y"};  // likewise
 
@@ -82,7 +82,7 @@ public:
         const auto cos_of = [&](const Expr &which) { return angle(which, k, t)[0]; };
         const auto sin_of = [&](const Expr &which) { return angle(which, k, t)[1]; };
 
-        define_angle(format, zero);
+        define_cos_sin(format, zero);
         y(k, r, h, t) = Halide::undef(format.type());
         if (order() == Order::member_by_member) {  // one shuffle within a vector swaps self and cross
             const Halide::RVar m = over[0];
@@ -136,12 +136,13 @@ private:
             const bool becomes_neighbours = is_on_cuda() && out_pairing == Pairing::interleaved;
             return becomes_neighbours ? Order::as_neighbours : Order::both_members;
         }
-        return packed                               ? Order::both_in_word
+        return packed                              ? Order::both_in_word
                : swap_members != 0 || is_on_cuda() ? Order::member_by_member
-                                                  : Order::both_members;
+                                                   : Order::both_members;
     }
 
-    void define_angle(const Format &format, const Expr &zero) {
+    /// Defines the Func of cos and sin. zero is 0 at run time, but not a constant.
+    void define_cos_sin(const Format &format, const Expr &zero) {
         const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
         const Angle row = is_on_cuda() ? device_angles->at(pair, t) : rows.at(pair, t);
         const Expr cos = flip_sign(format.row_value(row.cos), zero);  // keeps LLVM from calling memcpy for cos

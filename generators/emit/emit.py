@@ -1,6 +1,6 @@
 """emit.py --generator PROGRAM --halide VERSION --triple T --target NAME -o FOLDER [...]: emits a target's kernels.
 
-CMake runs this once for each target of kernels.inc, and once more for each other triple that is asked for. Into the
+CMake runs this once for each target of targets.inc, and once more for each other triple that is asked for. Into the
 folder it writes
 
   <kernel>.o .s .stmt          for each kernel its object, assembly (CPUs), and the loops as Halide has lowered them
@@ -47,15 +47,15 @@ class Product:
 
     def row(self):
         k = self.kernel
-        if k.op in read_kernels.STAGES:
-            return f"HALYARD_STAGE_KERNEL({k.name}, {k.op}, {k.dtype}, {k.target.name})"
         if k.op == "rows_phase":
             return f"HALYARD_ROW_KERNEL({k.name}, {k.target.name})"
         if k.op == "kv_path":
             cells = [k.arguments[name] for name in read_kernels.KV_ARGUMENTS]
             return f"HALYARD_CUDA_KV_KERNEL({', '.join([k.name, k.target.name, *cells])})"
-        if k.op != "rotate":
+        if k.op in ("check_positions", "copy"):
             return None
+        if k.op != "rotate":
+            return f"HALYARD_STAGE_KERNEL({k.name}, {k.op}, {k.dtype}, {k.target.name})"
         if k.target.is_cuda:
             in_place = str(k.place == "in_place").lower()
             cells = [k.name, k.target.name, k.pairing, k.out_pairing, str(k.bits), k.dtype, in_place,

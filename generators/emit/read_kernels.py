@@ -1,4 +1,4 @@
-"""Reads kernels.inc, the list of kernels, and refuses a row that it does not understand."""
+"""Reads targets.inc and kernels.inc, the list of kernels, and refuses a row that it does not understand."""
 
 import dataclasses
 import inspect
@@ -6,11 +6,6 @@ import itertools
 import pathlib
 import re
 
-DTYPES = ["f32", "f16", "bf16"]
-DTYPES_OF_CACHES = DTYPES + ["e4m3", "e5m2", "int8"]
-SEVERAL_DTYPES = {"halves": ["f16", "bf16"], "floats": DTYPES, "caches": DTYPES_OF_CACHES}
-STAGES_OF_ONE_DTYPE = ["store_groups", "load_groups", "largest", "range", "hadamard", "butterfly"]
-STAGES = ["widen", "norm", "widen_norm", "layer_norm", "norm_rotate", "narrow", "quantise"] + STAGES_OF_ONE_DTYPE
 PAIRINGS = ["half", "interleaved", "strided"]
 PLACES = {"out_of_place": ["out_of_place"], "in_place": ["in_place"], "both": ["out_of_place", "in_place"]}
 USUAL_HEADS = ["64", "80", "96", "128", "192", "256"]
@@ -104,10 +99,11 @@ class KernelList:
 
 
 def read(path=LIST):
-    """Reads the list. Raises BadList."""
-    reader = _Reader(path)
-    for macro, line, cells in _rows(path):
-        reader.line = line
+    """Reads the list, and targets.inc beside it. Raises BadList."""
+    rows = [(file, *row) for file in (path.with_name("targets.inc"), path) for row in _rows(file)]
+    reader = _Reader([cells for _, macro, _, cells in rows if macro == "HALYARD_STAGE"])
+    for path, macro, line, cells in rows:
+        reader.path, reader.line = path, line
         row = getattr(reader, macro.removeprefix("HALYARD_").lower(), None) if macro.startswith("HALYARD_") else None
         if row is None:
             raise BadList(f"{path}:{line}: there is no row {macro}")
@@ -124,7 +120,7 @@ def read(path=LIST):
 
 def _rows(path):
     """The macro, the line and the cells of each row. Comments and preprocessor lines are blanked."""
-    text = re.sub(r"^[ \t]*(//|#).*$", "", pathlib.Path(path).read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^[ \t]*(//|#).*$", "", path.read_text(), flags=re.MULTILINE)
     at = re.compile(r"\s*").match(text).end()
     while at < len(text):
         line = text.count("\n", 0, at) + 1
@@ -143,9 +139,10 @@ def _rows(path):
 class _Reader:
     """Collects the rows. Each method is named as a row's macro, in lower case, and takes the cells of such a row."""
 
-    def __init__(self, path):
-        self.path, self.line = path, 0
-        self.targets, self.triples, self.parameters, self.kernels = {}, {}, {}, {}
+    def __init__(self, stage_rows):
+        self.stage_rows = stage_rows
+        self.path = self.line = None
+        self.targets, self.triples, self.parameters, self.dtype_sets, self.kernels = {}, {}, {}, {}, {}
 
     def _refuse(self, why):
         raise BadList(f"{self.path}:{self.line}: {why}")
@@ -177,9 +174,9 @@ class _Reader:
         every = ["gpus" if is_cuda else "cpus"]
         return list(known.values()) if cell in every else [self._one_of("target", cell, known | dict.fromkeys(every))]
 
-    def _dtypes(self, cell, known=DTYPES):
+    def _dtypes(self, cell, known="floats"):
         """The dtypes that a cell names."""
-        return [self._one_of("dtype", dtype, known) for dtype in SEVERAL_DTYPES.get(cell, [cell])]
+        return [self._one_of("dtype", dtype, self.dtype_sets[known]) for dtype in self.dtype_sets.get(cell, [cell])]
 
     def _kernels(self, name, targets, **fields):
         for target in targets:
@@ -203,6 +200,9 @@ class _Reader:
         if not values or any(not value.isdecimal() for value in values):
             self._refuse(f"{name} needs values, which are numbers")
         self._add(self.parameters, Parameter(name, loops, limit, tuple(map(int, values))))
+
+    def dtypes(self, name, *dtypes):
+        self.dtype_sets[name] = dtypes
 
     def rotate(self, pairing, dtype, place, target, packed, round_by_test, swap_members, elements_per_step,
                elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows, non_temporal_mib):
@@ -248,10 +248,10 @@ class _Reader:
                      arguments={}, parameters=self._numbers(pairs_per_step=pairs_per_step), dtype="f32")
 
     def stage(self, stage, dtypes, target):
-        self._one_of("stage", stage, STAGES)
+        has_several = [row[1] in self.dtype_sets for row in self.stage_rows if row[0] == stage] != [False]
         norms = {"widens": str(stage == "widen_norm").lower(), "centres": str(stage == "layer_norm").lower()}
-        for dtype in self._dtypes(dtypes, DTYPES_OF_CACHES):
-            arguments = {} if stage in STAGES_OF_ONE_DTYPE else {"dtype": dtype}
+        for dtype in self._dtypes(dtypes, "caches"):
+            arguments = {"dtype": dtype} if has_several else {}
             arguments |= norms if stage in ("norm", "widen_norm", "layer_norm") else {}
             self._kernels(f"halyard_{stage}_{dtype}", self._targets(target, False), op=stage,
                           generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments,
@@ -262,7 +262,7 @@ class _Reader:
         plus_one = self._one_of("unit_offset", unit_offset, FLAGS)
         for head, dtype in itertools.product(USUAL_HEADS if head_dim == "usual" else [head_dim], self._dtypes(dtypes)):
             out = self._one_of("out_dtype", dtype if out_dtype == "same" else out_dtype, [dtype, "e4m3"])
-            of_weight = self._one_of("weight", dtype if weight == "same" else weight, DTYPES)
+            of_weight = self._one_of("weight", dtype if weight == "same" else weight, self.dtype_sets["floats"])
             window = head if rotary_dim == "whole" else rotary_dim
             name = "_".join(["halyard_kv", dtype, *([out] if out != dtype else []), head,
                              *(["interleaved"] if pairing != "half" else []),

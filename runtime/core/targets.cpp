@@ -22,7 +22,7 @@ struct TargetWords {
 constexpr TargetWords words[] = {
 #define HALYARD_TARGET(name, processor, features, isa) {#name, isa},
 #define HALYARD_CUDA_TARGET(name, processor, features, isa) {#name, isa},
-#include "kernels.inc"
+#include "targets.inc"
     {"reference", "portable C++"},
 };
 static_assert(std::size(words) == n_targets, "words for every target");

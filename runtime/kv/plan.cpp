@@ -225,7 +225,7 @@ constexpr StageKernels kernels_of(Target target) {
 
 constexpr StageKernels table[] = {
 #define HALYARD_TARGET(name, ...) kernels_of(Target::name),
-#include "kernels.inc"
+#include "targets.inc"
 };
 
 }  // namespace

@@ -81,16 +81,14 @@ def faults(assembler, path):
     for line in re.findall(r"^\tv?p?(?:gather|scatter).*", assembly, re.MULTILINE):
         yield f"gathers or scatters: {line.strip()}"
 
-    stage = re.match("halyard_(widen_norm|layer_norm|norm_rotate|widen|norm|narrow|quantise|store_groups|load_groups|"
-                     "largest|range|hadamard|butterfly)_", kernel)
-    needed = [target.fused]
-    if stage:
-        needed = {"norm": [target.fused_vectors, *target.roots]}.get(
-            stage[1].removeprefix("widen_").removeprefix("layer_").removesuffix("_rotate"), [])
+    if "_strided_" in kernel:  # these kernels work element by element
+        needed = [target.fused]
+    else:
+        needed = [target.fused_vectors] if re.match("halyard_(rotate|rows|(widen_|layer_)?norm)_", kernel) else []
+        needed += target.roots if "norm_" in kernel else []
         if "_f16_" in kernel:
-            needed += [target.f16[0]] * (stage[1] != "narrow") + [target.f16[1]] * (stage[1] != "widen")
-    elif "_strided_" not in kernel:  # strided kernels work element by element
-        needed = [target.fused_vectors] + (target.f16 if "_f16_" in kernel else [])
+            is_widen, is_narrow = (kernel.startswith(f"halyard_{op}_f16") for op in ("widen", "narrow"))
+            needed += target.f16[:1] if is_widen else target.f16[1:] if is_narrow else target.f16
     if "_non_temporal_" in kernel:  # non-temporal stores need a fence before the kernel returns
         needed += ["vmovntps", r"sfence\n\tretq"]
     for pattern in needed:

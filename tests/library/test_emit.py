@@ -41,14 +41,15 @@ class Scratch(unittest.TestCase):
 
 
 class List(Scratch):
-    def refuse(self, old, new, why):
-        text = read_kernels.LIST.read_text()
+    def refuse(self, old, new, why, file="kernels.inc"):
+        for name in "kernels.inc", "targets.inc":
+            shutil.copy(GENERATORS / name, self.folder)
+        text = (self.folder / file).read_text()
         self.assertIn(old, text)
-        path = self.folder / "kernels.inc"
-        path.write_text(text.replace(old, new, 1))
+        (self.folder / file).write_text(text.replace(old, new, 1))
         with self.assertRaises(read_kernels.BadList) as refused:
-            read_kernels.read(path)
-        self.assertRegex(str(refused.exception), rf"kernels\.inc:\d+: {why}")
+            read_kernels.read(self.folder / "kernels.inc")
+        self.assertRegex(str(refused.exception), rf"{file}:\d+: {why}")
 
     def test_malformed_rows_are_refused(self):
         row = "HALYARD_ROWS(x86_avx2,   8)"
@@ -67,9 +68,10 @@ class List(Scratch):
         self.refuse(row, row.replace(" _, ", " 32, "), "bits is what a kernel has that is not strided")
 
     def test_targets_are_best_first(self):
-        text = read_kernels.LIST.read_text()
+        text = (GENERATORS / "targets.inc").read_text()
         better, worse = (re.search(rf"HALYARD_TARGET\({name},(.|\n)*?\)\n", text)[0] for name in ("x86_avx512", "x86_avx2"))
-        self.refuse(better + worse, worse + better, "x86_avx512 has features that x86_avx2, which comes before it")
+        self.refuse(better + worse, worse + better, "x86_avx512 has features that x86_avx2, which comes before it",
+                    "targets.inc")
         ranks = [list(LISTED.targets).index(kernel.target.name) for kernel in LISTED.kernels.values()]
         self.assertEqual(ranks, sorted(ranks), "the library takes the first kernel that fits")
 
@@ -111,7 +113,7 @@ class Entries(Scratch):
 
 
 class Emission(Scratch):
-    """emit.py, run on a copy of the generators' scripts and of kernels.inc, which tests may edit."""
+    """emit.py, run on a copy of the generators' scripts and lists, which tests may edit."""
 
     def setUp(self):
         super().setUp()
@@ -119,7 +121,8 @@ class Emission(Scratch):
         (self.generators / "emit").mkdir(parents=True)
         for path in (GENERATORS / "emit").glob("*.py"):
             shutil.copy(path, self.generators / "emit")
-        shutil.copy(read_kernels.LIST, self.generators)
+        for name in "kernels.inc", "targets.inc":
+            shutil.copy(GENERATORS / name, self.generators)
 
     def edit_list(self, pattern, replacement):
         path = self.generators / "kernels.inc"
