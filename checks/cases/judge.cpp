@@ -2,7 +2,7 @@
 #include "checks/cases/case.h"
 #include "checks/cases/kv_oracle.h"
 #include "checks/fields.h"
-#include "checks/model.h"
+#include "checks/kernel_model.h"
 #include "checks/require.h"
 
 #include <cmath>

@@ -1,7 +1,7 @@
 #include "checks/cases/run_modes.h"
 
 #include "checks/fields.h"
-#include "checks/model.h"
+#include "checks/kernel_model.h"
 #include "checks/rotate.h"
 #include "core/plan.h"
 

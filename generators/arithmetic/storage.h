@@ -119,21 +119,25 @@ inline Expr is_any_nan(const Target &target, const Expr &x) {
     return target.has_gpu_feature() ? is_nan_bits(reinterpret<uint32_t>(x)) : Halide::strict_float(x != x);
 }
 
+/// A float format of 8 bits: its sizes, and the words of its largest number and of NaN.
+struct SmallFloat {
+    int fraction_bits, bias;
+    uint32_t largest, nan;
+};
+
 /// Rounds to nearest even; larger numbers become the largest. Adding a power of two (the anchor) whose last place is
 /// the format's makes the FPU round; below the normal numbers the anchor stays the same. The low byte of the sum,
 /// corrected by the exponent's offset, is the result. Other bytes are meaningless.
-template <int fraction_bits, int bias, uint8_t largest, uint8_t nan>
-Expr to_small_float(SmallFloat<fraction_bits, bias, largest, nan>, const Target &target, const Expr &x,
-                    bool may_be_nan) {
-    const int dropped = 23 - fraction_bits;
-    const uint32_t rebias = uint32_t(127 - bias) << 23, least_normal = rebias + (1u << 23);
+inline Expr to_small_float(const SmallFloat &format, const Target &target, const Expr &x, bool may_be_nan) {
+    const int dropped = 23 - format.fraction_bits;
+    const uint32_t rebias = uint32_t(127 - format.bias) << 23, least_normal = rebias + (1u << 23);
     const Expr bits = reinterpret<uint32_t>(x), magnitude = bits & 0x7fffffff, sign = (bits >> 24) & 0x80;
-    const Expr clamped = Halide::min(magnitude, Expr(rebias + (uint32_t(largest) << dropped)));
+    const Expr clamped = Halide::min(magnitude, Expr(rebias + (format.largest << dropped)));
     const Expr binade = Halide::max(clamped, Expr(least_normal)) & 0x7f800000;
     const Expr anchor = binade + Expr((uint32_t(dropped) << 23) + (-(least_normal >> dropped) & 0xff));
     const Expr sum = Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor));
     const Expr finite = reinterpret<uint32_t>(sum) + (binade >> dropped);
-    const Expr rounded = may_be_nan ? select(is_any_nan(target, x), Expr(uint32_t(nan)), finite) : finite;
+    const Expr rounded = may_be_nan ? select(is_any_nan(target, x), Expr(format.nan), finite) : finite;
     return cast<uint8_t>(rounded | sign);
 }
 
@@ -181,8 +185,8 @@ inline Expr narrow(const Target &target, Dtype dtype, const Expr &x, bool may_be
     case Dtype::f32: break;
     case Dtype::f16: return cast(Halide::Float(16), x);
     case Dtype::bf16: return cast<uint16_t>(round_any_to_bf16(target, x) >> 16);
-    case Dtype::e4m3: return to_small_float(E4M3(), target, x, may_be_nan);
-    case Dtype::e5m2: return to_small_float(E5M2(), target, x, may_be_nan);
+    case Dtype::e4m3: return to_small_float({3, 7, 0x7e, 0x7f}, target, x, may_be_nan);
+    case Dtype::e5m2: return to_small_float({2, 15, 0x7b, 0x7e}, target, x, may_be_nan);
     case Dtype::int8: return to_int8(target, x);
     }
     return x;

@@ -1,5 +1,5 @@
-// The dtypes of tensors and of rows of cos and sin. Conversions use portable integer arithmetic, round to nearest even,
-// and keep NaNs.
+// The dtypes, and the portable conversions of those that rotations read. They use integer arithmetic, round to nearest
+// even, and keep NaNs.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -71,64 +71,6 @@ struct F16 {
     }
 };
 
-/// A float of 8 bits. It has no infinities: values beyond the largest number become the largest.
-template <int fraction_bits, int bias, std::uint8_t largest, std::uint8_t nan>
-struct SmallFloat {
-    using Word = std::uint8_t;
-    static float widen(Word word) {
-        const std::uint32_t sign = std::uint32_t(word & 0x80u) << 24, magnitude = word & 0x7fu;
-        const std::uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
-        if (magnitude > largest) {  // a NaN, or an infinity that another library stored
-            return std::bit_cast<float>(sign | 0x7f800000u | fraction << (23 - fraction_bits));
-        }
-        if (magnitude == fraction) {  // a denormal
-            constexpr auto unit = std::bit_cast<float>(std::uint32_t(127 + 1 - bias - fraction_bits) << 23);
-            return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * unit));
-        }
-        return std::bit_cast<float>(sign | ((magnitude << (23 - fraction_bits)) + (std::uint32_t(127 - bias) << 23)));
-    }
-    static Word narrow(float value) {
-        constexpr int dropped = 23 - fraction_bits;
-        const auto bits = std::bit_cast<std::uint32_t>(value);
-        const auto sign = Word(bits >> 24 & 0x80u);
-        const std::uint32_t magnitude = bits & 0x7fffffffu;
-        if (magnitude > 0x7f800000u) {
-            return Word(sign | nan);
-        }
-        std::uint32_t rounded = 0;
-        if (magnitude < std::uint32_t(127 + 1 - bias) << 23) {  // denormal: adding the anchor rounds to its last place
-            constexpr auto anchor = std::uint32_t(127 + 23 + 1 - bias - fraction_bits) << 23;
-            const float shifted = std::bit_cast<float>(magnitude) + std::bit_cast<float>(anchor);
-            rounded = std::bit_cast<std::uint32_t>(shifted) - anchor;
-        } else {
-            constexpr std::uint32_t below_half = (1u << (dropped - 1)) - 1;
-            rounded =
-                (magnitude - (std::uint32_t(127 - bias) << 23) + below_half + (magnitude >> dropped & 1u)) >> dropped;
-        }
-        return Word(sign | (rounded < largest ? rounded : largest));
-    }
-};
-using E4M3 = SmallFloat<3, 7, 0x7e, 0x7f>;
-using E5M2 = SmallFloat<2, 15, 0x7b, 0x7e>;
-
-struct Int8 {
-    using Word = std::int8_t;
-    static float widen(Word word) { return word; }
-    static Word narrow(float value) {
-        const auto bits = std::bit_cast<std::uint32_t>(value);
-        const std::uint32_t magnitude = bits & 0x7fffffffu;
-        if (magnitude > 0x7f800000u) {
-            return 0;
-        }
-        if (magnitude >= 0x43000000u) {  // 128 and up
-            return bits == magnitude ? Word{127} : Word{-128};
-        }
-        const float shifted = value + 0x1.8p23f;  // rounds to an integer, held in the lower bits
-        const auto rounded = std::bit_cast<std::int32_t>(shifted) - 0x4b400000;
-        return Word(rounded < 127 ? rounded : 127);
-    }
-};
-
 enum class Dtype : std::int32_t {
     f32 = HALYARD_F32,
     f16 = HALYARD_F16,
@@ -138,7 +80,6 @@ enum class Dtype : std::int32_t {
     int8 = HALYARD_INT8,
     uint8 = HALYARD_UINT8  // bytes of records, not numbers
 };
-inline constexpr std::int32_t n_dtypes = 6, n_input_dtypes = 3;  // without uint8
 
 /// The index of a dtype in arrays.
 constexpr std::size_t index_of(Dtype dtype) noexcept { return static_cast<std::size_t>(dtype) - 1; }
@@ -151,11 +92,11 @@ struct DtypeRow {
 };
 inline constexpr DtypeRow dtype_rows[] = {
     {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"e4m3", 1, 448.0f}, {"e5m2", 1, 57344.0f}, {"int8", 1, 127.0f}, {"uint8", 1}};
-static_assert(std::size(dtype_rows) == index_of(Dtype::uint8) + 1, "a row for every dtype");
+inline constexpr std::int32_t n_dtypes = std::size(dtype_rows), n_input_dtypes = 3;
 
 /// Converts a number of the C ABI; none if it is no dtype.
 constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
-    const bool exists = number >= HALYARD_F32 && number <= HALYARD_UINT8;
+    const bool exists = number >= HALYARD_F32 && number <= n_dtypes;
     return exists ? std::optional(Dtype(number)) : std::nullopt;
 }
 

@@ -1,7 +1,7 @@
 // Fuzzes the API with random cases of rotations, KV paths and re-rotations, some of them nonsensical. A call must fail,
 // or give results within the oracle's bounds and with the model's bits; and it must write nothing else.
 #include "checks/cases/run_modes.h"
-#include "checks/model.h"
+#include "checks/kernel_model.h"
 #include "wild.h"
 
 #include <cmath>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "checks/cases/memory.h"
+#include "checks/kernel_model.h"
 #include "checks/make_sources.h"
-#include "checks/model.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // Conversions from float to each dtype and back: the kernels of every target and the model are compared with the
 // oracle, which searches among all values of a dtype.
-#include "checks/model.h"
+#include "checks/kernel_model.h"
 #include "checks/oracle.h"
 
 #include <catch2/catch_test_macros.hpp>

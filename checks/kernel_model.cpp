@@ -1,5 +1,6 @@
-#include "checks/model.h"
+#include "checks/kernel_model.h"
 
+#include "checks/oracle.h"
 #include "core/plan.h"
 #include "core/rotate.h"
 #include "kv/plan.h"
@@ -15,6 +16,17 @@ namespace model {
 namespace {
 
 using namespace halyard;
+
+/// The conversions of a dtype of 8 bits, by the oracle.
+template <std::int32_t dtype>
+struct EightBits {
+    using Word = std::uint8_t;
+    static float widen(Word word) { return oracle::widen(dtype, word); }
+    static Word narrow(float value) { return static_cast<Word>(oracle::narrow(dtype, value)); }
+};
+using E4M3 = EightBits<HALYARD_E4M3>;
+using E5M2 = EightBits<HALYARD_E5M2>;
+using Int8 = EightBits<HALYARD_INT8>;
 
 // ---- Elements of buffers -------------------------------------------------------------------------------------------
 
