@@ -1,6 +1,7 @@
 #include "array.h"
 
 #include "cuda.h"
+#include "enum_names.h"
 
 #include <nanobind/stl/string.h>
 
@@ -128,6 +129,14 @@ nb::object view_as_uint(nb::handle object, dlpack::Dtype &dtype) {
 }
 
 }  // namespace
+
+nb::dict long_names_of_dtypes() {
+    nb::dict names;
+    for (const auto &known : known_dtypes) {
+        names[name_of(dtypes, known.value)] = known.name;
+    }
+    return names;
+}
 
 Array::Array(nb::handle object, std::string name, std::int32_t device, bool checks_torch_state)
     : name_(std::move(name)), owner_(nb::borrow(object)), device_(device) {

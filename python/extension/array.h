@@ -48,6 +48,9 @@ struct ExchangeApi {
 
 constexpr int max_dims = 6;
 
+/// The names of all dtypes in NumPy and PyTorch, by their short names.
+nb::dict long_names_of_dtypes();
+
 /// The key of a bound run: shapes, strides and dtypes of a call's arrays, but not their addresses.
 using CallKey = std::vector<std::int64_t>;
 

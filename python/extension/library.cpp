@@ -1,4 +1,5 @@
 // The extension module halyard._core, through which the package calls the C ABI; here version, targets and explain.
+#include "array.h"
 #include "cuda.h"
 #include "enum_names.h"
 #include "module.h"
@@ -19,7 +20,7 @@ nb::list list_targets() {
     return result;
 }
 
-using InAndOut = std::pair<std::string, std::string>;  // of the input and of the output
+using InAndOut = std::pair<std::string, std::string>;                                 // of the input and of the output
 using Targets = std::pair<std::optional<const char *>, std::optional<const char *>>;  // target, max_target
 
 std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std::int64_t head_dim,
@@ -48,6 +49,7 @@ NB_MODULE(_core, module) {
     nb::set_leak_warnings(false);  // other modules' caches may keep objects until the process ends
     module.attr("version") = halyard_version();
     module.attr("has_cuda") = has_cuda;
+    module.attr("dtypes") = long_names_of_dtypes();
     module.def("targets", list_targets);
     module.def("explain", explain_rotation, nb::arg("dtypes"), nb::arg("pairings"), nb::arg("head_dim"),
                nb::arg("rotary_dim"), nb::arg("rotary_offset"), nb::arg("inverse"), nb::arg("targets"));

@@ -5,8 +5,7 @@ from typing import Any
 
 from . import _core
 
-_LONG_NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
-               "int8": "int8"}
+_LONG_NAMES = _core.dtypes  # by short name
 
 
 def name_of_dtype(dtype: Any) -> Any:
@@ -24,7 +23,7 @@ def _new_numpy(like: Any, kind: Any, tail: tuple[int, ...] | None) -> Any:
     import numpy
     if not hasattr(like, "shape"):
         like = numpy.from_dlpack(like)
-    if kind in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+    if kind is not None and not hasattr(numpy, kind):
         import ml_dtypes
         kind = getattr(ml_dtypes, kind)
     return (numpy.empty_like(like, kind, subok=False) if tail is None else
