@@ -358,13 +358,13 @@ halyard::plan make_plan(halyard_plan_desc desc) {
         }
     }
     plan.row_kernels = select_row_kernels(0);
-    if (plan.kv != nullptr) {
-        const auto kv = std::make_shared<KvPlan>(*plan.kv);
-        kv->kernels = &stage_kernels;
-        for (KvTensor &tensor : kv->tensors) {
+    if (plan.kv_plan != nullptr) {
+        const auto kv_plan = std::make_shared<KvPlan>(*plan.kv_plan);
+        kv_plan->kernels = &stage_kernels;
+        for (KvTensorPlan &tensor : kv_plan->tensors) {
             tensor.block_rotation = &rotation_of_floats;
         }
-        plan.kv = kv;
+        plan.kv_plan = kv_plan;
     }
     return made;
 }

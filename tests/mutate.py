@@ -109,8 +109,8 @@ OPERATORS
 # Mutants that no test can catch, by the reason: breaking these checks changes nothing that can be observed here.
 EQUIVALENT = {check: reason for reason, checks in {
     "selects other code, which gives the same bits": [
-        "pair_axes.cpp deleted: desc.n_axes == 1", "bind.cpp deleted: !is_descending",
-        "bind.cpp deleted: !are_alike", "call.cpp deleted: (stages.scale || stages.position_scales)",
+        "pair_axes.cpp deleted: desc.n_axes == 1", "check_and_bind.cpp deleted: !is_descending",
+        "check_and_bind.cpp deleted: !are_alike", "call.cpp deleted: (stages.scale || stages.position_scales)",
         "call.cpp deleted: call.program.tensors[i].n_heads == 0", "plan.cpp deleted: !norm.layer",
         "plan.cpp deleted: norm != nullptr", "plan.cpp inverted: norm != nullptr",
         "plan.cpp deleted: desc.dtype == Dtype::f32", "plan.cpp deleted: norm->rounding == 0",
@@ -119,9 +119,9 @@ EQUIVALENT = {check: reason for reason, checks in {
         "call.cpp deleted: program.reads_rows && n <= max_block_tokens && program.n_tasks == 1 && share.count == 1 && "
         "find_rows(row_input(program, given), 0, 0, n, row_of_token)"],
     "matters only if HALYARD_KV is OFF, the user may not read a file, or memory has more than 2^64 bytes": [
-        "disabled.cpp deleted: !plan->tensors[i].is_plain()", "disabled.cpp inverted: !plan->tensors[i].is_plain()",
+        "without_kv.cpp deleted: !plan->tensors[i].is_plain", "without_kv.cpp inverted: !plan->tensors[i].is_plain",
         "file.cpp deleted: file == nullptr",
-        "bind.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
+        "check_and_bind.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
     "reads a null pointer, or too early; the same check follows (UndefinedBehaviorSanitizer may notice)": [
         "widths.cpp deleted: stated", "cuda_run.cpp deleted: check_kv_args(plan.checks, given.kv, error)"],
     "matters only on machines that lack a device or a target": [
@@ -162,7 +162,7 @@ class Test:
 
 # ---- Sources -------------------------------------------------------------------------------------------------------
 
-def read(file):
+def read_source(file):
     """Returns a file's text, and that text with blanked comments, literals and directives, for counting brackets."""
     text = (ROOT / file).read_text()
     blank = re.compile(r'//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\])\'|^#(?:[^\n]*\\\n)*[^\n]*', re.M)
@@ -201,7 +201,7 @@ def write(mutants):
             edits[mutant.file].append((begin, end, number * (-1) ** i, new.replace("ID", str(number))))
     sources = {}
     for file in edits:
-        text, parts, at = read(file)[0], [], 0
+        text, parts, at = read_source(file)[0], [], 0
         for begin, end, _, new in sorted(edits[file]):
             parts += [text[at:begin], new]
             at = end
@@ -254,7 +254,7 @@ def all_conditions():
     """Returns the mutants of all checks of the runtime by number. The two mutants of a check have adjacent numbers."""
     mutants = {}
     for file in FILES:
-        text, code = read(file)
+        text, code = read_source(file)
         for begin, end, deleted in find_checks(code):
             edits = ((begin, begin, f"halyard_check(ID, {deleted}, "), (end, end, ")"))
             for how in ("deleted", "inverted"):
@@ -310,7 +310,7 @@ def find_functions(code):
 
 def find_values(file):
     """Yields all mutants that RULES can make in the functions of a file."""
-    text, code = read(file)
+    text, code = read_source(file)
     for function, first, last in find_functions(code):
         for rule, pattern in RULES.items():
             for found in re.compile(pattern).finditer(code, first, last):

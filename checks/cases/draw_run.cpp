@@ -319,7 +319,7 @@ private:
                 return;
             }
             if (dtype == HALYARD_UINT8) {
-                fill_record(i, at);
+                fill_quantised_head(i, at);
                 return;
             }
             if (!drawn_.are_inputs_finite && call_.groups_of(i, false) != nullptr) {
@@ -344,9 +344,9 @@ private:
         });
     }
 
-    /// Fills an input record: with encoded numbers, with random data bytes, or (keeping the random contents of memory)
-    /// with any bytes. Re-rotated records must have finite scales and zero points.
-    void fill_record(int i, const Head &at) {
+    /// Fills a head of tensor i's quantised input: with encoded numbers, with random data bytes, or (keeping the random
+    /// contents of memory) with any bytes. Heads that are re-rotated must have finite scales and zero points.
+    void fill_quantised_head(int i, const Head &at) {
         const oracle::Record record = call_.record_of(i, true);
         if (!drawn_.are_inputs_finite && !rerotates_) {
             return;

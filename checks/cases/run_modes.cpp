@@ -97,7 +97,7 @@ Images run(Case &drawn, const char *target, RunMode mode, std::int32_t n_parts) 
 Images run_model(Case &drawn) { return run_by(model::make_plan(drawn.call.plan), drawn, RunMode::whole, 1); }
 
 std::vector<const char *> targets_of(const Call &call) {
-    return halyard::plan(call.plan).get()->kv != nullptr ? stage_targets_here() : targets_here();
+    return halyard::plan(call.plan).get()->kv_plan != nullptr ? stage_targets_here() : targets_here();
 }
 
 std::string fault_in_run_modes(Case &drawn) {

@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Splits a statement's operands; brackets of any kind are dropped.
+/// Splits a statement's operands at blanks and commas, and drops its brackets and braces.
 Words words_of(const std::string &text) {
     static const std::regex word(R"([^\s,{}[\]]+)");
     return {std::sregex_token_iterator(text.begin(), text.end(), word), {}};

@@ -103,7 +103,7 @@ void finish(void *stream) {
     }
 }
 
-void finish_all() {
+void finish_all_streams() {
     for (const auto &[stream, queue] : state().queues) {
         finish(stream);
     }
@@ -158,14 +158,19 @@ std::string ptx_of(const void *image) {
 Driver &emulated_cuda::the_driver() { return state().driver; }
 
 // Halide's runtime looks these up, but Halyard never makes it call them.
-#define UNUSED(name) EXPORTED Result name() { return not_supported; }
-UNUSED(cuDeviceGetName) UNUSED(cuDeviceTotalMem_v2) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2)
-UNUSED(cuCtxGetApiVersion) UNUSED(cuProfilerStop) UNUSED(cuMemcpyHtoDAsync_v2) UNUSED(cuMemcpyDtoDAsync_v2)
-UNUSED(cuMemcpyDtoHAsync_v2) UNUSED(cuMemcpyDtoD_v2) UNUSED(cuMemcpy3D_v2)
+#define UNUSED(name)                                                                                                   \
+    EXPORTED Result name() { return not_supported; }
+UNUSED(cuDeviceGetName)
+UNUSED(cuDeviceTotalMem_v2) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2) UNUSED(cuCtxGetApiVersion)
+    UNUSED(cuProfilerStop) UNUSED(cuMemcpyHtoDAsync_v2) UNUSED(cuMemcpyDtoDAsync_v2) UNUSED(cuMemcpyDtoHAsync_v2)
+        UNUSED(cuMemcpyDtoD_v2) UNUSED(cuMemcpy3D_v2)
 
-// ---- Devices and contexts ------------------------------------------------------------------------------------------
+    // ---- Devices and contexts
+    // ------------------------------------------------------------------------------------------
 
-DRIVER(cuInit, (unsigned flags), flags) { need(flags == 0, invalid_value); }
+    DRIVER(cuInit, (unsigned flags), flags) {
+    need(flags == 0, invalid_value);
+}
 DRIVER(cuDeviceGetCount, (int *count), count) { *count = 2; }
 DRIVER(cuDeviceGet, (int *device, int ordinal), device, ordinal) { *device = ordinal; }
 DRIVER(cuDeviceGetAttribute, (int *value, int attribute, int device), value, attribute, device) {
@@ -195,7 +200,7 @@ DRIVER(cuCtxGetDevice, (int *device), device) {
 }
 DRIVER(cuCtxSynchronize, ()) {
     need_no_capture();
-    finish_all();
+    finish_all_streams();
 }
 
 // ---- Streams and graphs --------------------------------------------------------------------------------------------
@@ -246,7 +251,7 @@ DRIVER(cuMemAlloc_v2, (Address * address, std::size_t n_bytes), address, n_bytes
 }
 DRIVER(cuMemFree_v2, (Address address), address) {
     need_no_capture();
-    finish_all();
+    finish_all_streams();
     need(state().memory.release(address), invalid_value);
     state().driver.n_regions--;
 }

@@ -32,7 +32,7 @@ enum class BadPosition : std::int32_t {
     identity = HALYARD_BAD_POSITION_IDENTITY
 };
 
-/// Converts a number of the C ABI; none if it is no such policy.
+/// Converts a number of the C ABI; none if it is no policy for bad positions.
 constexpr std::optional<BadPosition> to_bad_position(std::int32_t number) noexcept {
     const bool exists = number >= HALYARD_BAD_POSITION_ERROR && number <= HALYARD_BAD_POSITION_IDENTITY;
     return exists ? std::optional(BadPosition(number)) : std::nullopt;

@@ -9,10 +9,10 @@ using namespace halyard;
 namespace {
 
 /// Checks a description with its stages, and fills in *plan, *given and *kv.
-halyard_status read(const halyard_plan_desc *desc, halyard_plan *plan, PlanReading *given, std::shared_ptr<KvPlan> *kv,
-                    halyard_error *error) {
+halyard_status read(const halyard_plan_desc *desc, halyard_plan *plan, PlanReading *given,
+                    std::shared_ptr<KvPlan> *kv_plan, halyard_error *error) {
     HALYARD_TRY(read_plan(desc, plan, given, error));
-    return read_kv_plan(*given, plan, kv, error);
+    return read_kv_plan(*given, plan, kv_plan, error);
 }
 
 }  // namespace
@@ -25,15 +25,15 @@ halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan *
     return guard(error, "a plan", [&] {
         auto plan = std::make_unique<halyard_plan>();
         PlanReading given;
-        std::shared_ptr<KvPlan> kv;
+        std::shared_ptr<KvPlan> kv_plan;
         TargetSet allowed = 0;
-        HALYARD_TRY(read(desc, plan.get(), &given, &kv, error));
+        HALYARD_TRY(read(desc, plan.get(), &given, &kv_plan, error));
         HALYARD_TRY(allowed_targets(given.desc.target, given.desc.max_target, &allowed, error));
         choose_kernels(*plan, allowed);
-        if (kv != nullptr) {
-            HALYARD_TRY(resolve_kv_plan(*plan, allowed, kv.get(), error));
+        if (kv_plan != nullptr) {
+            HALYARD_TRY(resolve_kv_plan(*plan, allowed, kv_plan.get(), error));
         }
-        plan->kv = kv;
+        plan->kv_plan = kv_plan;
         *out = plan.release();
         return halyard_status{HALYARD_OK};
     });
@@ -51,26 +51,26 @@ halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, i
     HALYARD_TRY(check_text(text, n_bytes, error));
     halyard_plan plan;
     PlanReading given;
-    std::shared_ptr<KvPlan> kv;
-    HALYARD_TRY(read(desc, &plan, &given, &kv, error));
+    std::shared_ptr<KvPlan> kv_plan;
+    HALYARD_TRY(read(desc, &plan, &given, &kv_plan, error));
     TargetSet allowed = 0;
     halyard_error reason = {sizeof(halyard_error), HALYARD_OK, ""};
     halyard_status status = allowed_targets(given.desc.target, given.desc.max_target, &allowed, &reason);
     if (status == HALYARD_ERROR_MISMATCH) {
         return fail(error, status, reason.message);
     }
-    if (status == HALYARD_OK && kv != nullptr) {
-        status = resolve_kv_plan(plan, allowed, kv.get(), &reason);
+    if (status == HALYARD_OK && kv_plan != nullptr) {
+        status = resolve_kv_plan(plan, allowed, kv_plan.get(), &reason);
     }
     Text lines = {text, n_bytes};
     if (status != HALYARD_OK) {
         lines.add("no kernel can be taken: ", reason.message, "\n");
     }
     for (int i = 0; status == HALYARD_OK && i < plan.n_tensors; i++) {
-        if (plan.tensors[i].is_plain()) {
+        if (plan.tensors[i].is_plain) {
             explain_tensor(lines, plan, i, allowed);
         } else {
-            explain_steps(lines, plan, *kv, i, allowed);
+            explain_steps(lines, plan, *kv_plan, i, allowed);
         }
     }
     lines.end(n_needed);

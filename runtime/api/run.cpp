@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/versioned.h"
 #include "core/call.h"
-#include "kv/bind.h"
+#include "kv/check_and_bind.h"
 
 #include <memory>
 
@@ -11,7 +11,7 @@ using namespace halyard;
 /// A program on the heap, which the caller owns.
 struct halyard_bound_run {
     Program program;
-    std::unique_ptr<KvProgram> kv;  // NULL for plain rotations
+    std::unique_ptr<KvProgram> kv_program;  // NULL for plain rotations
 };
 
 namespace {
@@ -20,18 +20,19 @@ namespace {
 
 [[gnu::noinline]] halyard_status run_kv(const Program &program, const halyard_run_args &args, const Share &share,
                                         halyard_error *error) {
-    KvProgram kv;
-    HALYARD_TRY(bind_kv(program, args, &kv, error));
-    return call_kv(program, kv, RunPointers(program, args).all, kv_pointers(*program.plan, args.kv), share, error);
+    KvProgram kv_program;
+    HALYARD_TRY(bind_kv(program, args, &kv_program, error));
+    return call_kv(program, kv_program, RunPointers(program, args).all, kv_pointers(*program.plan, args.kv), share,
+                   error);
 }
 
 [[gnu::noinline]] halyard_status run_bound_kv(const halyard_bound_run &bound, const halyard_bound_run_args &args,
                                               const Pointers &given, const Share &share, halyard_error *error) {
     HALYARD_TRY(check_kv_args(*bound.program.plan, args.kv, error));
-    if (args.kv != nullptr && args.kv->from_positions != nullptr && !bound.kv->rerotates) {
+    if (args.kv != nullptr && args.kv->from_positions != nullptr && !bound.kv_program->rerotates) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_positions is set, but the plan does not rerotate");
     }
-    return call_kv(bound.program, *bound.kv, given, kv_pointers(*bound.program.plan, args.kv), share, error);
+    return call_kv(bound.program, *bound.kv_program, given, kv_pointers(*bound.program.plan, args.kv), share, error);
 }
 
 /// Sets *out to the angles of a bound call: those that it was bound with, or another source of like given rows.
@@ -60,7 +61,7 @@ halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *arg
     Share share;
     HALYARD_TRY(bind(plan, args, HALYARD_CPU, &program, error));
     HALYARD_TRY(read_part(args->part, args->n_parts, args->executor != nullptr, &share, error));
-    if (plan->kv != nullptr || args->kv != nullptr) {
+    if (plan->kv_plan != nullptr || args->kv != nullptr) {
         return run_kv(program, *args, share, error);
     }
     return call(program, RunPointers(program, *args).all, share, error);
@@ -81,10 +82,10 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
                         ", but a bound run is whole: each call says which part it does");
         }
         const RunPointers example(program, *args);
-        if (plan->kv != nullptr || args->kv != nullptr) {
-            bound->kv = std::make_unique<KvProgram>();
-            HALYARD_TRY(bind_kv(program, *args, bound->kv.get(), error));
-            HALYARD_TRY(check_kv_memory(program, *bound->kv, example.all, kv_pointers(*plan, args->kv), error));
+        if (plan->kv_plan != nullptr || args->kv != nullptr) {
+            bound->kv_program = std::make_unique<KvProgram>();
+            HALYARD_TRY(bind_kv(program, *args, bound->kv_program.get(), error));
+            HALYARD_TRY(check_kv_memory(program, *bound->kv_program, example.all, kv_pointers(*plan, args->kv), error));
         } else {
             HALYARD_TRY(check_memory(program, example.all, error));
         }
@@ -105,14 +106,15 @@ halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_b
         return fail(error, HALYARD_ERROR_SHAPE, "args.n_tensors is ", args->n_tensors, ", but the plan's is ",
                     program.plan->n_tensors);
     }
-    if (bound->kv == nullptr && args->kv != nullptr) {
+    if (bound->kv_program == nullptr && args->kv != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "args.kv is set, but the run was bound without");
     }
     Pointers given = {nullptr, args->positions, args->x, args->y, true};
     HALYARD_TRY(read_angles(program, args->angles, &given.angles, error));
     Share share;
     HALYARD_TRY(read_part(args->part, args->n_parts, program.executor.n_threads > 0, &share, error));
-    return bound->kv == nullptr ? call(program, given, share, error) : run_bound_kv(*bound, *args, given, share, error);
+    return bound->kv_program == nullptr ? call(program, given, share, error)
+                                        : run_bound_kv(*bound, *args, given, share, error);
 }
 
 void halyard_destroy_bound_run(halyard_bound_run *bound) { delete bound; }

@@ -10,7 +10,7 @@ namespace {
     const bool is_all = tokens.n_tokens == program.positions.count() && heads.count == 1 &&
                         rows.n_pairs * 2 == program.plan->rotary_dim;
     for (int i = 0; i < program.plan->n_tensors; i++) {
-        const ProgramTensor &tensor = program.tensors[i];
+        const TensorProgram &tensor = program.tensors[i];
         if (tensor.n_heads == 0) {
             continue;
         }
@@ -36,21 +36,22 @@ namespace {
 
 void rotate_heads(const Program &program, const Pointers &given, int index, const TokenBlock &tokens, Rows &rows,
                   const Share &heads) noexcept {
-    const TensorPlan &desc = program.plan->tensors[index];
-    const ProgramTensor &tensor = program.tensors[index];
+    const TensorPlan &tensor_plan = program.plan->tensors[index];
+    const TensorProgram &tensor = program.tensors[index];
     const Side &in = tensor.in(), &out = tensor.y;
-    const std::int64_t in_row = program.positions.n_tokens;
+    const std::int64_t tokens_per_row = program.positions.n_tokens;
     const std::int64_t head = first_of_share(tensor.n_heads, heads);
     const std::int64_t n_heads = end_of_share(tensor.n_heads, heads) - head;
-    const char *const x = static_cast<const char *>(given.x[index]) + head * in.head * desc.bytes;
-    char *const y = static_cast<char *>(given.y[index]) + head * out.head * desc.bytes;
+    const char *const x = static_cast<const char *>(given.x[index]) + head * in.head * tensor_plan.bytes;
+    char *const y = static_cast<char *>(given.y[index]) + head * out.head * tensor_plan.bytes;
     const bool past_caches = tensor.large != nullptr && reinterpret_cast<std::uintptr_t>(given.y[index]) % 64 == 0;
     for (std::int64_t done = 0, n = 0; done < tokens.n_tokens && n_heads > 0; done += n) {
-        const std::int64_t batch = (tokens.first + done) / in_row, token = (tokens.first + done) % in_row;
-        n = tensor.one_stride ? tokens.n_tokens - done : std::min(tokens.n_tokens - done, in_row - token);
-        rotate(*program.plan, desc, tensor,
-               {x + (batch * in.batch + token * in.token) * desc.bytes,
-                y + (batch * out.batch + token * out.token) * desc.bytes, tokens.row_of_token + done, n_heads, n,
+        const std::int64_t batch = (tokens.first + done) / tokens_per_row,
+                           token = (tokens.first + done) % tokens_per_row;
+        n = tensor.one_stride ? tokens.n_tokens - done : std::min(tokens.n_tokens - done, tokens_per_row - token);
+        rotate(*program.plan, tensor_plan, tensor,
+               {x + (batch * in.batch + token * in.token) * tensor_plan.bytes,
+                y + (batch * out.batch + token * out.token) * tensor_plan.bytes, tokens.row_of_token + done, n_heads, n,
                 in.token, out.token},
                &rows, past_caches);
     }

@@ -62,7 +62,7 @@ void for_each_token_block(const Program &program, const Pointers &given, std::in
     Rows rows = rows_in_memory(*given.angles);
     for (std::int64_t at = first; at < last; at += max_block_tokens) {
         const std::int64_t n = std::min(last - at, max_block_tokens);
-        find_rows(row_input(program, given), 0, at, n, row_of_token);  // all have rows, see make_axis_rows
+        find_rows(row_input(program, given), 0, at, n, row_of_token);  // positions were checked, so all have rows
         function(TokenBlock{at, n, row_of_token}, rows);
     }
 }

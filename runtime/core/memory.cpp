@@ -3,13 +3,13 @@
 namespace halyard {
 
 Lattice elements_of(const Program &program, const Pointers &given, int index, bool is_y) noexcept {
-    const TensorPlan &desc = program.plan->tensors[index];
-    const ProgramTensor &tensor = program.tensors[index];
+    const TensorPlan &tensor_plan = program.plan->tensors[index];
+    const TensorProgram &tensor = program.tensors[index];
     const Side &side = is_y ? tensor.y : tensor.x;
     return {is_y ? given.y[index] : given.x[index],
-            is_y ? desc.out_bytes : desc.bytes,
-            {program.positions.n_batch, program.positions.n_tokens, tensor.n_heads, is_y ? desc.out_dim : desc.in_dim,
-             1, 1},
+            is_y ? tensor_plan.out_bytes : tensor_plan.bytes,
+            {program.positions.n_batch, program.positions.n_tokens, tensor.n_heads,
+             is_y ? tensor_plan.out_dim : tensor_plan.in_dim, 1, 1},
             {side.batch, side.token, side.head, side.element, 0, 0}};
 }
 
@@ -45,8 +45,8 @@ halyard_status fail_memory(const Program &program, const Pointers &given, const 
     if (data != its_x) {
         return fail(error, HALYARD_ERROR_MISMATCH, text, " is not ", x, ", but the tensor was bound in place");
     }
-    const TensorPlan &desc = program.plan->tensors[tensor];
-    const bool is_either = (is_y || &name == &x_name) && desc.reads_x && desc.writes_y;
+    const TensorPlan &tensor_plan = program.plan->tensors[tensor];
+    const bool is_either = (is_y || &name == &x_name) && tensor_plan.reads_x && tensor_plan.writes_y;
     const NameText y(y_name, given.is_bound, tensor);
     return fail(error, HALYARD_ERROR_OVERFLOW, is_either ? x : text, is_either ? " or " : "",
                 is_either ? Part(y) : Part(""), " leaves the address space");

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/overlap.h"
-#include "core/bind.h"
+#include "core/check_and_bind.h"
 
 #include <cstdio>
 #include <type_traits>
@@ -68,19 +68,19 @@ template <typename Add, typename Elements>
 [[gnu::always_inline]] inline void add_memory(const Add &add, bool is_written, const ArgumentName &name, int tensor,
                                               const void *data, const Reach &reach, const Elements &elements) {
     MemoryRange span;
-    const bool is_there = find_range(data, reach, &span) && data != nullptr;
-    add(is_written, name, tensor, data, is_there, span, elements);
+    const bool is_valid = find_range(data, reach, &span) && data != nullptr;
+    add(is_written, name, tensor, data, is_valid, span, elements);
 }
 
-/// Lists the memory of x, y, positions and rows: calls add(is_written, name, tensor, data, is_there, span, elements)
-/// for each array, for those that are only read first. is_there: the pointer is NULL or not as it must be, and the
-/// array does not leave the address space. elements() returns the Lattice of an array that may have gaps; NULL in its
-/// place: the array fills its span. (Inline, so that the check of spans costs a few comparisons.)
+/// Lists the memory of x, y, positions and rows: calls add(is_written, name, tensor, data, is_valid, span, elements)
+/// for each array, for those that are only read first. is_valid: the pointer is set if it must be and NULL if it must
+/// be NULL, and the array does not leave the address space. elements() returns the Lattice of an array that may have
+/// gaps; NULL in its place: the array fills its span. (Inline, so that the check of spans costs a few comparisons.)
 template <typename Add>
 [[gnu::always_inline]] inline void list_memory(const Program &program, const Pointers &given, const Add &add) {
     const int n_tensors = program.plan->n_tensors;
     for (int i = 0; i < n_tensors; i++) {
-        const ProgramTensor &tensor = program.tensors[i];
+        const TensorProgram &tensor = program.tensors[i];
         if (tensor.lists_x) {
             add_memory(add, false, x_name, i, given.x[i], tensor.x.reach,
                        [&] { return elements_of(program, given, i, false); });
@@ -89,28 +89,28 @@ template <typename Add>
     if (given.angles != nullptr) {
         const bool is_given = program.positions.is_given;
         MemoryRange span = {0, 0};
-        bool is_there = (given.positions != nullptr) == is_given;
+        bool is_valid = (given.positions != nullptr) == is_given;
         if (is_given) {
-            is_there &= find_range(given.positions, program.positions.reach, &span);
+            is_valid &= find_range(given.positions, program.positions.reach, &span);
         }
-        add(false, positions_name, 0, given.positions, is_there, span, nullptr);
+        add(false, positions_name, 0, given.positions, is_valid, span, nullptr);
         add(false, cos_name, 0, nullptr, true, given.angles->cos_memory, nullptr);
         add(false, sin_name, 0, nullptr, true, given.angles->sin_memory, nullptr);
     }
     for (int i = 0; i < n_tensors; i++) {
-        const ProgramTensor &tensor = program.tensors[i];
+        const TensorProgram &tensor = program.tensors[i];
         if (tensor.lists_y) {
             MemoryRange span;
-            const bool is_there = find_range(given.y[i], tensor.y.reach, &span) && given.y[i] != nullptr &&
+            const bool is_valid = find_range(given.y[i], tensor.y.reach, &span) && given.y[i] != nullptr &&
                                   (!tensor.in_place || given.x[i] == given.y[i]);
-            add(true, y_name, i, given.y[i], is_there, span, [&] { return elements_of(program, given, i, true); });
+            add(true, y_name, i, given.y[i], is_valid, span, [&] { return elements_of(program, given, i, true); });
         }
     }
 }
 
 /// The result of inspect_spans.
 struct SpanCheck {
-    bool any_missing;  // for some array is_there is false
+    bool any_invalid;  // for some array is_valid is false
     bool any_overlap;  // the span of a written array overlaps another span (may be true by mistake)
 };
 
@@ -120,9 +120,9 @@ template <int most, typename List>
     MemoryRange spans[most];
     int n = 0, n_read = 0;
     unsigned missing = 0;  // no branches, for the cost of a run
-    list([&](bool is_written, const ArgumentName &, int, const void *, bool is_there, const MemoryRange &span,
+    list([&](bool is_written, const ArgumentName &, int, const void *, bool is_valid, const MemoryRange &span,
              const auto &) {
-        missing |= static_cast<unsigned>(!is_there);
+        missing |= static_cast<unsigned>(!is_valid);
         spans[n++] = span;
         n_read += static_cast<int>(!is_written);
     });
@@ -168,7 +168,7 @@ template <int most, typename List>
 /// How many arrays list_memory lists at most.
 inline constexpr int most_plain_areas = 2 * HALYARD_MAX_TENSORS + 3;
 
-/// Fails because is_there is false for an array: says why, naming it by `name`, as in the list of memory.
+/// Fails because is_valid is false for an array: says why, naming it by `name`, as in the list of memory.
 [[gnu::cold]] halyard_status fail_memory(const Program &program, const Pointers &given, const ArgumentName &name,
                                          int tensor, const void *data, halyard_error *error) noexcept;
 
@@ -177,9 +177,9 @@ template <typename List>
 [[gnu::cold]] halyard_status fail_missing(const List &list, const Program &program, const Pointers &given,
                                           halyard_error *error) {
     halyard_status status = HALYARD_OK;
-    list([&](bool, const ArgumentName &name, int tensor, const void *data, bool is_there, const MemoryRange &,
+    list([&](bool, const ArgumentName &name, int tensor, const void *data, bool is_valid, const MemoryRange &,
              const auto &) {
-        if (!is_there && status == HALYARD_OK) {
+        if (!is_valid && status == HALYARD_OK) {
             status = fail_memory(program, given, name, tensor, data, error);
         }
     });
@@ -194,7 +194,7 @@ inline halyard_status check_memory(const Program &program, const Pointers &given
     }
     const auto list = [&](const auto &add) { list_memory(program, given, add); };
     const SpanCheck spans = inspect_spans<most_plain_areas>(list);
-    if (spans.any_missing) {
+    if (spans.any_invalid) {
         return fail_missing(list, program, given, error);
     }
     return spans.any_overlap ? check_listed_elements<most_plain_areas>(list, given.is_bound, error) : HALYARD_OK;

@@ -9,24 +9,9 @@ namespace halyard {
 
 namespace {
 
-StageSet stages_of(const halyard_plan_desc &plan, const halyard_tensor_desc &tensor, const halyard_kv_desc &kv) {
-    StageSet set = 0;
-    const auto add_if = [&](bool condition, Stage stage) { set |= condition ? bit(stage) : 0; };
-    add_if(plan.rerotates != 0, Stage::rerotation);
-    add_if(kv.out_dtype != tensor.dtype, Stage::conversion);
-    add_if(kv.no_rotation != 0, Stage::no_rotation);
-    add_if(kv.norm != nullptr, Stage::norm);
-    add_if(kv.scale != nullptr, Stage::scale);
-    add_if(kv.cache != nullptr, Stage::cache);
-    add_if(kv.position_scales != 0, Stage::position_scales);
-    add_if(kv.hadamard != 0, Stage::hadamard);
-    add_if(kv.groups != nullptr || kv.from_groups != nullptr, Stage::groups);
-    return set;
-}
-
 /// Fills in fields of a description that are 0, from the frequencies (which may be NULL) and from its other fields.
 void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyard_tensor_desc &tensor,
-                  halyard_kv_desc &kv) {
+                  halyard_kv_desc &kv_desc) {
     const bool from_frequencies = tensor.pairing == 0 && frequencies != nullptr;
     if (from_frequencies) {  // cached keys have been rotated, so their pairing is that of a rotation's output
         tensor.pairing = rerotates ? frequencies->about.out_pairing : frequencies->about.pairing;
@@ -37,19 +22,20 @@ void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyar
     if (tensor.head_dim == 0 && frequencies != nullptr) {
         tensor.head_dim = frequencies->about.head_dim;
     }
-    if (tensor.dtype == 0 && (kv.from_groups != nullptr || (rerotates && kv.groups != nullptr))) {
+    if (tensor.dtype == 0 && (kv_desc.from_groups != nullptr || (rerotates && kv_desc.groups != nullptr))) {
         tensor.dtype = HALYARD_UINT8;
     }
-    if (kv.out_dtype == 0) {
-        kv.out_dtype = kv.groups != nullptr ? HALYARD_UINT8 : tensor.dtype;
+    if (kv_desc.out_dtype == 0) {
+        kv_desc.out_dtype = kv_desc.groups != nullptr ? HALYARD_UINT8 : tensor.dtype;
     }
 }
 
-halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index,
-                           std::int64_t rotary_dim, TensorPlan *out, halyard_error *error) {
-    const bool rotates = kv.no_rotation == 0;
-    const bool has_own_numbers = kv.from_groups != nullptr || (out->stages & bit(Stage::rerotation)) != 0;
-    const auto dtype = to_dtype(tensor.dtype), out_dtype = to_dtype(kv.out_dtype);
+halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv_desc, int index,
+                           const halyard_plan_desc &plan, TensorPlan *out, halyard_error *error) {
+    const std::int64_t rotary_dim = plan.rotary_dim;
+    const bool rotates = kv_desc.no_rotation == 0;
+    const bool has_own_numbers = kv_desc.from_groups != nullptr || plan.rerotates != 0;
+    const auto dtype = to_dtype(tensor.dtype), out_dtype = to_dtype(kv_desc.out_dtype);
     const std::int32_t unread = HALYARD_PAIRING_HALF;
     const auto pairing = to_pairing(rotates ? tensor.pairing : unread);
     const auto out_pairing = to_pairing(rotates ? tensor.out_pairing : unread);
@@ -57,7 +43,7 @@ halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_d
         ElementName("tensors", index).text,
         {{tensor.dtype == 0, HALYARD_ERROR_UNKNOWN_VALUE, "dtype", "not set"},
          {!dtype, HALYARD_ERROR_UNKNOWN_VALUE, "dtype", tensor.dtype, ", which is no dtype"},
-         {!out_dtype, HALYARD_ERROR_UNKNOWN_VALUE, "kv.out_dtype", kv.out_dtype, ", which is no dtype"},
+         {!out_dtype, HALYARD_ERROR_UNKNOWN_VALUE, "kv.out_dtype", kv_desc.out_dtype, ", which is no dtype"},
          {dtype && is_8_bit(*dtype) && !has_own_numbers, HALYARD_ERROR_UNSUPPORTED, "dtype",
           name_of_dtype(tensor.dtype), ", which only outputs and keys that rerotate can have"},
          {rotates && tensor.pairing == 0, HALYARD_ERROR_UNKNOWN_VALUE, "pairing", "not set",
@@ -71,6 +57,7 @@ halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_d
           " elements from there are not inside a head_dim of ", tensor.head_dim}},
         error));
     out->rotates = rotates;
+    out->is_plain = plan.rerotates == 0 && has_only(kv_desc, *dtype);
     out->dtype = *dtype;
     out->out_dtype = *out_dtype;
     out->bytes = element_bytes(*dtype);
@@ -106,15 +93,15 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
     for (int i = 0; i < given.n_tensors; i++) {
         const ElementName name("tensors", i), of_kv("tensors", i, ".kv");
         halyard_tensor_desc &tensor = reading->tensors[i];
-        halyard_kv_desc &kv = reading->kv[i];
+        halyard_kv_desc &kv_desc = reading->kv_descs[i];
         HALYARD_TRY(read_struct(&given.tensors[i], name.text, &tensor, error));
-        kv = {};
-        HALYARD_TRY(tensor.kv == nullptr ? HALYARD_OK : read_struct(tensor.kv, of_kv.text, &kv, error));
-        HALYARD_TRY(check_choice(of_kv.text, "no_rotation", kv.no_rotation, 1, error));
-        HALYARD_TRY(check_choice(of_kv.text, "position_scales", kv.position_scales, 1, error));
-        HALYARD_TRY(check_choice(of_kv.text, "reserved", kv.reserved, 0, error));
-        set_defaults(given.frequencies, given.rerotates != 0, tensor, kv);
-        rotates = rotates || kv.no_rotation == 0;
+        kv_desc = {};
+        HALYARD_TRY(tensor.kv == nullptr ? HALYARD_OK : read_struct(tensor.kv, of_kv.text, &kv_desc, error));
+        HALYARD_TRY(check_choice(of_kv.text, "no_rotation", kv_desc.no_rotation, 1, error));
+        HALYARD_TRY(check_choice(of_kv.text, "position_scales", kv_desc.position_scales, 1, error));
+        HALYARD_TRY(check_choice(of_kv.text, "reserved", kv_desc.reserved, 0, error));
+        set_defaults(given.frequencies, given.rerotates != 0, tensor, kv_desc);
+        rotates = rotates || kv_desc.no_rotation == 0;
     }
     if (given.rotary_dim < 0 || given.rotary_dim % 2 != 0 || (given.rotary_dim == 0 && rotates)) {
         return fail(error, HALYARD_ERROR_ROTARY_DIM, "rotary_dim is ", given.rotary_dim,
@@ -124,9 +111,7 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
     out->sin_sign = given.direction == HALYARD_INVERSE ? 0x80000000u : 0u;
     out->n_tensors = given.n_tensors;
     for (int i = 0; i < given.n_tensors; i++) {
-        TensorPlan &tensor = out->tensors[i];
-        tensor.stages = stages_of(given, reading->tensors[i], reading->kv[i]);
-        HALYARD_TRY(read_tensor(reading->tensors[i], reading->kv[i], i, given.rotary_dim, &tensor, error));
+        HALYARD_TRY(read_tensor(reading->tensors[i], reading->kv_descs[i], i, given, &out->tensors[i], error));
     }
     return HALYARD_OK;
 }

@@ -6,17 +6,14 @@
 #include "halyard/halyard_kv.h"
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <type_traits>
 
 namespace halyard {
 
 /// What the KV path does with the tensors of a plan: see kv/plan.h.
 struct KvPlan;
-
-/// The stages of a tensor that make it not plain: anything but a rotation from x to y.
-enum class Stage { rerotation, no_rotation, conversion, norm, position_scales, hadamard, scale, groups, cache };
-using StageSet = std::uint32_t;
-constexpr StageSet bit(Stage stage) noexcept { return StageSet{1} << static_cast<int>(stage); }
 
 /// A tensor of a plan, with a kernel for each memory layout that the tensor of a run can have.
 struct TensorPlan {
@@ -26,12 +23,9 @@ struct TensorPlan {
     std::int64_t head_dim, rotary_offset;
     std::int64_t in_dim, out_dim;  // last dimensions of x and y: head_dim, or the bytes of a record
     bool rotates;
-    StageSet stages;
+    bool is_plain;           // it is only rotated, from x to y; the KV path handles all others
     bool reads_x, writes_y;  // false: only dtype and shape of x are read; y is ignored
     const Kernel *kernels[n_places][n_layouts];
-
-    /// Whether it is only rotated, from x to y. The KV path handles all others.
-    bool is_plain() const noexcept { return stages == 0; }
 
     const Kernel &kernel(Place place, Layout layout) const noexcept {
         return *kernels[static_cast<int>(place)][static_cast<int>(layout)];
@@ -46,8 +40,8 @@ struct halyard_plan {
     std::int32_t n_tensors = 0;
     halyard::TensorPlan tensors[HALYARD_MAX_TENSORS] = {};
     halyard::RowKernels row_kernels = {};
-    halyard::Target target = {};                // the best one that is allowed
-    std::shared_ptr<const halyard::KvPlan> kv;  // NULL if all tensors are plain
+    halyard::Target target = {};                     // the best one that is allowed
+    std::shared_ptr<const halyard::KvPlan> kv_plan;  // NULL if all tensors are plain
 };
 
 namespace halyard {
@@ -56,8 +50,19 @@ namespace halyard {
 struct PlanReading {
     halyard_plan_desc desc;
     halyard_tensor_desc tensors[HALYARD_MAX_TENSORS];
-    halyard_kv_desc kv[HALYARD_MAX_TENSORS];  // without stages for tensors whose kv is NULL
+    halyard_kv_desc kv_descs[HALYARD_MAX_TENSORS];  // without stages for tensors whose kv is NULL
 };
+
+/// Whether a tensor of this dtype has no stages but those of these fields of its description, and no conversion.
+template <typename... Fields>
+bool has_only(halyard_kv_desc kv_desc, Dtype dtype, Fields halyard_kv_desc::*...fields) noexcept {
+    static_assert(std::has_unique_object_representations_v<halyard_kv_desc>);  // it has no padding
+    ((kv_desc.*fields = {}), ...);
+    halyard_kv_desc none = {};
+    none.size = kv_desc.size;
+    none.out_dtype = static_cast<std::int32_t>(dtype);
+    return std::memcmp(&kv_desc, &none, sizeof(kv_desc)) == 0;
+}
 
 /// Checks a description, except its stages, and fills in *out, except its kernels and kv, and *given.
 halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanReading *given,

@@ -40,7 +40,7 @@ void store_fence() {
 }
 
 /// Copies elements first … last - 1 of each head.
-void copy_columns(const ProgramTensor &tensor, std::int64_t bytes, const Stretch &stretch, std::int64_t first,
+void copy_columns(const TensorProgram &tensor, std::int64_t bytes, const Stretch &stretch, std::int64_t first,
                   std::int64_t last, bool past_caches) {
     const Side &in = tensor.x, &out = tensor.y;
     const bool is_dense = in.element == 1 && out.element == 1;
@@ -70,7 +70,7 @@ void copy_columns(const ProgramTensor &tensor, std::int64_t bytes, const Stretch
 
 }  // namespace
 
-Limits find_limits(const ProgramTensor &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept {
+Limits find_limits(const TensorProgram &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept {
     if (tensor.within_int32) {
         return {stretch.n_heads, stretch.n_tokens};
     }
@@ -99,17 +99,17 @@ void set_part(const Side &side, const Kernel &kernel, std::int64_t n_pairs, cons
 
 namespace {
 
-void rotate_window(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor,
+void rotate_window(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
                    const Stretch &stretch, Rows &rows, const Kernel &kernel) {
     const Limits limits = find_limits(tensor, stretch, plan.rotary_dim / 2);
     if (kernel.function == nullptr || limits.heads == 0) {
-        rotate_reference(plan, desc, tensor, stretch, rows);
+        rotate_reference(plan, tensor_plan, tensor, stretch, rows);
         return;
     }
     const Side &in = tensor.in(), &out = tensor.y;
-    const std::int64_t of_x = in.window + rows.first_pair * in.pair * desc.bytes;
-    const std::int64_t of_y = out.window + rows.first_pair * out.pair * desc.bytes;
-    for_each_part(desc, tensor, stretch, limits, [&](const Stretch &part) {
+    const std::int64_t of_x = in.window + rows.first_pair * in.pair * tensor_plan.bytes;
+    const std::int64_t of_y = out.window + rows.first_pair * out.pair * tensor_plan.bytes;
+    for_each_part(tensor_plan, tensor, stretch, limits, [&](const Stretch &part) {
         halyard_dimension x_dims[4], y_dims[4];
         set_part(in, kernel, rows.n_pairs, part, part.in_token, x_dims);
         set_part(out, kernel, rows.n_pairs, part, part.out_token, y_dims);
@@ -120,15 +120,16 @@ void rotate_window(const halyard_plan &plan, const TensorPlan &desc, const Progr
 
 }  // namespace
 
-void rotate(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor, const Stretch &stretch,
-            Rows *rows, bool past_caches) noexcept {
+void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
+            const Stretch &stretch, Rows *rows, bool past_caches) noexcept {
     const std::int64_t rotated = rows == nullptr ? 0 : plan.rotary_dim;
     if (rows != nullptr) {
-        rotate_window(plan, desc, tensor, stretch, *rows, past_caches ? *tensor.large : *tensor.kernel);
+        rotate_window(plan, tensor_plan, tensor, stretch, *rows, past_caches ? *tensor.large : *tensor.kernel);
     }
-    if (!tensor.in_place && (rows == nullptr || rows->first_pair == 0) && desc.head_dim != rotated) {
-        copy_columns(tensor, desc.bytes, stretch, 0, desc.rotary_offset, past_caches);
-        copy_columns(tensor, desc.bytes, stretch, desc.rotary_offset + rotated, desc.head_dim, past_caches);
+    if (!tensor.in_place && (rows == nullptr || rows->first_pair == 0) && tensor_plan.head_dim != rotated) {
+        copy_columns(tensor, tensor_plan.bytes, stretch, 0, tensor_plan.rotary_offset, past_caches);
+        copy_columns(tensor, tensor_plan.bytes, stretch, tensor_plan.rotary_offset + rotated, tensor_plan.head_dim,
+                     past_caches);
     }
 }
 

@@ -1,7 +1,7 @@
 // Calls kernels: for some heads of some tokens of one tensor.
 #pragma once
 
-#include "core/bind.h"
+#include "core/check_and_bind.h"
 #include "core/rows.h"
 
 #include <algorithm>
@@ -75,8 +75,8 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
 }
 
 /// Sets pair, member and dims of a side, for this kernel and pairing. (Inline for the cost of a run.)
-[[gnu::always_inline]] inline void set_view(const Kernel &kernel, Pairing pairing, std::int64_t n_pairs,
-                                            std::int64_t n_heads, std::int64_t n_tokens, Side &side) noexcept {
+[[gnu::always_inline]] inline void set_kernel_dims(const Kernel &kernel, Pairing pairing, std::int64_t n_pairs,
+                                                   std::int64_t n_heads, std::int64_t n_tokens, Side &side) noexcept {
     const bool is_half = pairing == Pairing::half;
     side.pair = is_half ? side.element : 2 * side.element;
     side.member = is_half ? n_pairs * side.element : side.element;
@@ -102,34 +102,34 @@ struct Stretch {
 struct Limits {
     std::int64_t heads, tokens;  // 0: not even one head
 };
-Limits find_limits(const ProgramTensor &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept;
+Limits find_limits(const TensorProgram &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept;
 
 /// Calls function(part) for parts of a stretch that are within the limits.
 template <typename Function>
-void for_each_part(const TensorPlan &desc, const ProgramTensor &tensor, const Stretch &stretch, const Limits &limits,
-                   const Function &function) {
+void for_each_part(const TensorPlan &tensor_plan, const TensorProgram &tensor, const Stretch &stretch,
+                   const Limits &limits, const Function &function) {
     Stretch part = stretch;
     for (std::int64_t token = 0; token < stretch.n_tokens; token += limits.tokens) {
         part.n_tokens = std::min(stretch.n_tokens - token, limits.tokens);
         part.row_of_token = stretch.row_of_token + token;
         for (std::int64_t head = 0; head < stretch.n_heads; head += limits.heads) {
             part.n_heads = std::min(stretch.n_heads - head, limits.heads);
-            part.x = stretch.x + (token * stretch.in_token + head * tensor.in().head) * desc.bytes;
-            part.y = stretch.y + (token * stretch.out_token + head * tensor.y.head) * desc.bytes;
+            part.x = stretch.x + (token * stretch.in_token + head * tensor.in().head) * tensor_plan.bytes;
+            part.y = stretch.y + (token * stretch.out_token + head * tensor.y.head) * tensor_plan.bytes;
             function(part);
         }
     }
 }
 
-/// Sets the dims of one side of such a part, whose tokens are `token` elements apart: set_view's strides, the part's
-/// extents.
+/// Sets the dims of one side of such a part, whose tokens are `token` elements apart: set_kernel_dims's strides, the
+/// part's extents.
 void set_part(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part, std::int64_t token,
               halyard_dimension (&dims)[4]) noexcept;
 
 /// Rotates a stretch, in several calls if it exceeds the limits of one, and copies the elements beside the window. rows
 /// is NULL for a tensor that is only copied.
-void rotate(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor, const Stretch &stretch,
-            Rows *rows, bool past_caches) noexcept;
+void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
+            const Stretch &stretch, Rows *rows, bool past_caches) noexcept;
 
 // ---- The portable reference (reference.cpp): what kernels compute, in plain C++ with std::fma ---------------------
 
@@ -140,7 +140,7 @@ void with_storage(Dtype dtype, const Function &function) {
 }
 
 /// Rotates a stretch of any strides, with the arithmetic of generators/arithmetic/rotation.h.
-void rotate_reference(const halyard_plan &plan, const TensorPlan &desc, const ProgramTensor &tensor,
+void rotate_reference(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
                       const Stretch &stretch, const Rows &rows) noexcept;
 
 /// Makes one row, with the arithmetic of generators/rows_generator.cpp.

@@ -16,7 +16,7 @@ inline constexpr std::int64_t max_block_tokens = 256;
 /// Room for made rows on the stack: 16 KiB, half an L1 cache, so that they are still cached when they are read.
 inline constexpr std::int64_t made_floats = 4096;
 
-/// What determines the rows of a call's tokens.
+/// What determines which rows of cos and sin the tokens of a call use.
 struct RowInput {
     const halyard_angle_source *angles;
     const Positions *positions;

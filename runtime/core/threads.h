@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/work_share.h"
-#include "core/bind.h"
+#include "core/check_and_bind.h"
 
 #include <atomic>
 

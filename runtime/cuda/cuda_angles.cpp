@@ -107,7 +107,7 @@ using namespace halyard::cuda;
 extern "C" {
 
 halyard_status halyard_create_cuda_angles(const halyard_cuda_queue *queue, const halyard_angle_source *source,
-                                         halyard_cuda_angles **out, halyard_error *error) {
+                                          halyard_cuda_angles **out, halyard_error *error) {
     HALYARD_TRY(check_error(error));
     HALYARD_TRY(check_given(out, "out", error));
     HALYARD_TRY(check_given(source, "source", error));

@@ -13,7 +13,7 @@ namespace halyard::cuda {
 struct DeviceAngles {
     halyard_angle_source source;  // without memory of its own
     AngleForm form = AngleForm::rows_f32;
-    // Rows of cos and of sin. PHASE: the upper and the lower words of the frequencies.
+    // The rows of cos and of sin; for PHASE angles the upper and the lower words of the frequencies instead.
     void *first_rows = nullptr, *second_rows = nullptr;
     std::int64_t n_rows = 1;
     // int32 [n_pairs], then a zero: see counted_positions. All else that is uploaded follows in the same allocation.

@@ -28,14 +28,14 @@ constexpr int cuda_sm80 = 80, cuda_sm89 = 89;
 
 constexpr KvKernel kv_table[] = {
 #define HALYARD_CUDA_KV_KERNEL(name, target, dtype, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight,   \
-                              unit_offset)                                                                             \
+                               unit_offset)                                                                            \
     {#name,      target,        dtype,  out_dtype,   head_dim,   Pairing::pairing,                                     \
      rotary_dim, rotary_offset, weight, unit_offset, name##_argv},
 #include "built_kernels.inc"
 };
 
 constexpr CudaHelpers helpers = {halyard_check_positions_cuda_sm80_argv, halyard_copy_16_cuda_sm80_argv,
-                                halyard_copy_32_cuda_sm80_argv, halyard_copy_128_cuda_sm80_argv};
+                                 halyard_copy_32_cuda_sm80_argv, halyard_copy_128_cuda_sm80_argv};
 
 }  // namespace
 

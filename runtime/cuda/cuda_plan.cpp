@@ -49,18 +49,18 @@ void remove_from_plans(const halyard_cuda_plan &plan) noexcept {
 /// Checks a description and fills in *out, for a device, which decides the target.
 halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, halyard_error *error) {
     PlanReading given;
-    std::shared_ptr<KvPlan> kv;
+    std::shared_ptr<KvPlan> kv_plan;
     HALYARD_TRY(read_plan(desc, out, &given, error));
-    HALYARD_TRY(read_kv_plan(given, out, &kv, error));
-    out->kv = kv;
+    HALYARD_TRY(read_kv_plan(given, out, &kv_plan, error));
+    out->kv_plan = kv_plan;
     if (given.desc.target != nullptr || given.desc.max_target != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, "desc names a target, but the device decides");
     }
-    if (out->kv != nullptr && kv->rerotates) {
+    if (out->kv_plan != nullptr && kv_plan->rerotates) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
                     "rerotates is 1, but on a device this version moves no keys from position to position");
     }
-    for (int i = 0; i < out->n_tensors && out->kv != nullptr; i++) {
+    for (int i = 0; i < out->n_tensors && out->kv_plan != nullptr; i++) {
         if (const char *const reason = why_never(*out, i)) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].kv.", reason,
                         ", which no kernel of a device takes");
@@ -81,12 +81,12 @@ struct Scratch {
 int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
     return until_error(std::int64_t{2} * plan.checks.n_tensors, [&](std::int64_t i) {
         const bool in_place = i % 2 != 0;
-        const TensorPlan &desc = plan.checks.tensors[i / 2];
-        if (in_place && desc.pairing != desc.out_pairing) {
+        const TensorPlan &tensor_plan = plan.checks.tensors[i / 2];
+        if (in_place && tensor_plan.pairing != tensor_plan.out_pairing) {
             return 0;
         }
         const Address y = moved(scratch.memory, in_place ? 0 : 128);
-        DevicePiece piece = {{&desc, scratch.memory, y, {0, 16, 1}, {0, 16, 1}, 1},
+        DevicePiece piece = {{&tensor_plan, scratch.memory, y, {0, 16, 1}, {0, 16, 1}, 1},
                              in_place,
                              std::min<std::int64_t>(plan.checks.rotary_dim, 16),
                              0,
@@ -107,17 +107,19 @@ int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Sc
 
 /// Runs each kernel of a plan with stages, on one head that is neither normed nor rotated.
 int load_kv(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
-    const KvTensor no_stages = {};
+    const KvTensorPlan no_stages = {};
     return until_error(plan.n_launches, [&](std::int64_t i) {
-        TensorPlan desc = plan.checks.tensors[plan.launches[i].tensors[0]];
-        desc.rotates = false;
+        TensorPlan tensor_plan = plan.checks.tensors[plan.launches[i].tensors[0]];
+        tensor_plan.rotates = false;
         KvPieces pieces = {};
         pieces.kernel = plan.launches[i].kernel;
         pieces.n_tensors = 1;
         pieces.n_tokens = 1;
         pieces.positions = scratch.position_0;
-        pieces.tensors[0] = {
-            {&desc, scratch.memory, moved(scratch.memory, Scratch::n_bytes / 2), {}, {}, 1}, &no_stages, 0, 1.0f};
+        pieces.tensors[0] = {{&tensor_plan, scratch.memory, moved(scratch.memory, Scratch::n_bytes / 2), {}, {}, 1},
+                             &no_stages,
+                             0,
+                             1.0f};
         return launch_kv(launch, pieces, call);
     });
 }
@@ -136,7 +138,7 @@ halyard_status load_kernels(const halyard_cuda_plan &plan, halyard_error *error)
     const Launch launch = {&angles, 0, true};
     int status = copy_in(plan.queue, memory, bytes, sizeof(bytes));
     if (status == 0) {
-        status = (plan.checks.kv == nullptr ? load_rotations : load_kv)(plan, launch, scratch, call);
+        status = (plan.checks.kv_plan == nullptr ? load_rotations : load_kv)(plan, launch, scratch, call);
     }
     if (status == 0) {
         status = check_on_device(scratch.position_0, {}, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
@@ -208,7 +210,7 @@ halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc
     }
     for (std::int32_t i = 0; i < checked.n_tensors; i++) {
         const TensorPlan &tensor = checked.tensors[i];
-        if (checked.kv != nullptr) {
+        if (checked.kv_plan != nullptr) {
             lines.add("tensor ", i, ":\n");
             explain_kv(lines, checked, i);
             continue;
@@ -248,7 +250,7 @@ halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *queue, const h
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
                     ", but the plan's is ", plan->checks.rotary_dim);
     }
-    if (plan->checks.kv != nullptr) {
+    if (plan->checks.kv_plan != nullptr) {
         HALYARD_TRY(choose_kv_launches(plan->checks, compute_capability(), plan->launches, &plan->n_launches, error));
     }
     HALYARD_TRY(load_kernels(*plan, error));

@@ -4,7 +4,7 @@
 #include "core/memory.h"
 #include "cuda/cuda_plan.h"
 #include "cuda/driver.h"
-#include "kv/bind.h"
+#include "kv/check_and_bind.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +30,7 @@ struct CudaRun {
     halyard_cuda_run_args given;
     Launch launch;
     Program program;
-    KvProgram kv;
+    KvProgram kv_program;
     std::optional<RunPointers> pointers;
     KvPointers arrays;
 
@@ -43,7 +43,8 @@ struct CudaRun {
         return numbers_of(all, place, batch, all.stride_axis);
     }
     LaunchPositions slots(std::int64_t batch) const {
-        return kv.slots.is_given ? numbers_of(kv.slots, address_of(arrays.slots), batch) : LaunchPositions{};
+        return kv_program.slots.is_given ? numbers_of(kv_program.slots, address_of(arrays.slots), batch)
+                                         : LaunchPositions{};
     }
 };
 
@@ -75,12 +76,13 @@ halyard_status read_as_on_cpu(const halyard_cuda_plan &plan, CudaRun &out, halya
     checked.n_tensors = given.n_tensors;
     checked.reserved = given.reserved;
     HALYARD_TRY(bind(&plan.checks, &checked, HALYARD_CUDA, &out.program, error));
-    HALYARD_TRY(bind_kv(out.program, checked, &out.kv, error));
+    HALYARD_TRY(bind_kv(out.program, checked, &out.kv_program, error));
     if (out.program.angles == nullptr) {
         out.program.positions.is_consecutive = false;  // positions are not used, so batch rows may be joined
     }
     out.arrays = kv_pointers(plan.checks, given.kv);
-    return check_kv_memory(out.program, out.kv, out.pointers.emplace(out.program, checked).all, out.arrays, error);
+    return check_kv_memory(out.program, out.kv_program, out.pointers.emplace(out.program, checked).all, out.arrays,
+                           error);
 }
 
 /// Checks with the driver that all memory is on the plan's device.
@@ -100,7 +102,7 @@ halyard_status check_device_memory(const halyard_cuda_plan &plan, const CudaRun 
                    : fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "] lies on another device than the plan's");
     };
     for (int i = 0; i < plan.checks.n_tensors; i++) {
-        const ProgramTensor &tensor = run.program.tensors[i];
+        const TensorProgram &tensor = run.program.tensors[i];
         if (tensor.n_heads != 0) {
             const bool writes = plan.checks.tensors[i].writes_y && !tensor.in_place;
             HALYARD_TRY(check("x", i, run.pointers->x[i]));
@@ -111,14 +113,14 @@ halyard_status check_device_memory(const halyard_cuda_plan &plan, const CudaRun 
     }
     if (!run.program.is_empty) {
         HALYARD_TRY(check("positions", 0, run.pointers->all.positions));
-        HALYARD_TRY(check("args.kv.slots", 0, run.kv.slots.is_given ? run.arrays.slots : nullptr));
+        HALYARD_TRY(check("args.kv.slots", 0, run.kv_program.slots.is_given ? run.arrays.slots : nullptr));
     }
     return check("error_word", 0, run.given.error_word);
 }
 
 /// Checks the arguments of a run and fills in *out.
 halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_run_args *args, CudaRun *out,
-                            halyard_error *error) {
+                             halyard_error *error) {
     HALYARD_TRY(read_struct(args, "args", &out->given, error));
     const halyard_cuda_run_args &given = out->given;
     HALYARD_TRY(check_kv_args(plan.checks, given.kv, error));
@@ -149,7 +151,7 @@ bool rows_follow(const TokenNumbers &tokens, std::int64_t stride_batch, std::int
 }
 
 bool slots_follow(const CudaRun &run) {
-    return rows_follow(run.program.positions, run.kv.slots.stride_batch, run.kv.slots.stride_token);
+    return rows_follow(run.program.positions, run.kv_program.slots.stride_batch, run.kv_program.slots.stride_token);
 }
 
 /// Splits a run into launches. can_join: whether tensors and slots allow rows to be joined; this checks positions.
@@ -161,15 +163,15 @@ Block split(const Positions &positions, bool can_join) {
 
 /// The heads of a tensor in a batch row. If the output is a cache, y is not set.
 Heads heads_of(const CudaRun &run, int index, std::int64_t batch) {
-    const ProgramTensor &tensor = run.program.tensors[index];
-    const TensorPlan &desc = run.program.plan->tensors[index];
-    Heads heads = {&desc, 0, 0, {}, {}, tensor.n_heads};
+    const TensorProgram &tensor = run.program.tensors[index];
+    const TensorPlan &tensor_plan = run.program.plan->tensors[index];
+    Heads heads = {&tensor_plan, 0, 0, {}, {}, tensor.n_heads};
     if (tensor.n_heads != 0) {
-        heads.x = moved(address_of(run.pointers->x[index]), batch * tensor.x.batch * desc.bytes);
+        heads.x = moved(address_of(run.pointers->x[index]), batch * tensor.x.batch * tensor_plan.bytes);
         heads.in = strides_of(tensor.x);
     }
-    if (tensor.n_heads != 0 && desc.writes_y) {
-        heads.y = moved(address_of(run.pointers->y[index]), batch * tensor.y.batch * desc.out_bytes);
+    if (tensor.n_heads != 0 && tensor_plan.writes_y) {
+        heads.y = moved(address_of(run.pointers->y[index]), batch * tensor.y.batch * tensor_plan.out_bytes);
         heads.out = strides_of(tensor.y);
     }
     return heads;
@@ -184,7 +186,7 @@ DevicePiece piece_of(const CudaRun &run, int index) {
 
 /// Appends another tensor's heads to a piece if they are adjacent, as in a packed QKV, and returns whether they are.
 bool append(DevicePiece &to, const DevicePiece &next) {
-    const TensorPlan &a = *to.desc, &b = *next.desc;
+    const TensorPlan &a = *to.tensor_plan, &b = *next.tensor_plan;
     const auto step = [&](const Strides &s, const Strides &t) {  // from head to head; a single head has no such stride
         return to.n_heads > 1 ? s.head : next.n_heads > 1 ? t.head : a.head_dim;
     };
@@ -205,27 +207,27 @@ bool append(DevicePiece &to, const DevicePiece &next) {
 
 /// Enqueues the rotation of a piece, and copies of the elements beside the window: one launch for each block of tokens.
 /// `tensor` is the first of the tensors whose heads the piece has.
-int enqueue_rotation(const CudaRun &run, const ProgramTensor &tensor, const DevicePiece &whole, Call &call) {
+int enqueue_rotation(const CudaRun &run, const TensorProgram &tensor, const DevicePiece &whole, Call &call) {
     const Block block = split(run.program.positions, tensor.one_stride);
-    const TensorPlan &desc = *whole.desc;
+    const TensorPlan &tensor_plan = *whole.tensor_plan;
     return until_error(block.n_batch, [&](std::int64_t batch) {
         DevicePiece piece = whole;
         piece.n_tokens = block.n_tokens;
         piece.positions = run.positions(batch);
         const auto begin_at = [&](std::int64_t column) {
-            piece.x = moved(whole.x, (batch * tensor.x.batch + column * whole.in.element) * desc.bytes);
-            piece.y = moved(whole.y, (batch * tensor.y.batch + column * whole.out.element) * desc.bytes);
+            piece.x = moved(whole.x, (batch * tensor.x.batch + column * whole.in.element) * tensor_plan.bytes);
+            piece.y = moved(whole.y, (batch * tensor.y.batch + column * whole.out.element) * tensor_plan.bytes);
         };
-        begin_at(desc.rotary_offset);
+        begin_at(tensor_plan.rotary_offset);
         int status = rotate_on_device(run.launch, piece, call);
         if (status == 0 && !tensor.in_place) {
             begin_at(0);
-            status = copy_on_device(piece, desc.rotary_offset, call);
+            status = copy_on_device(piece, tensor_plan.rotary_offset, call);
         }
         if (status == 0 && !tensor.in_place) {
-            const std::int64_t after = desc.rotary_offset + whole.rotary_dim;
+            const std::int64_t after = tensor_plan.rotary_offset + whole.rotary_dim;
             begin_at(after);
-            status = copy_on_device(piece, desc.head_dim - after, call);
+            status = copy_on_device(piece, tensor_plan.head_dim - after, call);
         }
         return status;
     });
@@ -235,7 +237,7 @@ int enqueue_rotations(const CudaRun &run, Call &call) {
     const auto &tensors = run.program.tensors;
     int status = 0;
     for (int i = 0; i < run.program.plan->n_tensors && status == 0;) {
-        const ProgramTensor &first = tensors[i];
+        const TensorProgram &first = tensors[i];
         DevicePiece piece = piece_of(run, i++);
         while (piece.n_heads != 0 && i < run.program.plan->n_tensors && tensors[i].n_heads != 0 &&
                first.x.batch == tensors[i].x.batch && first.y.batch == tensors[i].y.batch &&
@@ -250,7 +252,7 @@ int enqueue_rotations(const CudaRun &run, Call &call) {
 // ---- The KV path ---------------------------------------------------------------------------------------------------
 
 KvPiece kv_piece_of(const CudaRun &run, int index, std::int64_t batch) {
-    const KvTensor &stages = run.program.plan->kv->tensors[index];
+    const KvTensorPlan &stages = run.program.plan->kv_plan->tensors[index];
     KvPiece piece = {heads_of(run, index, batch), &stages, address_of(run.data(index, Array::weight)), 1.0f};
     if (stages.cache) {
         piece.y = address_of(run.data(index, Array::cache));
@@ -264,13 +266,14 @@ KvPiece kv_piece_of(const CudaRun &run, int index, std::int64_t batch) {
 /// How the KV path's tokens are split into launches.
 Block kv_block_of(const CudaRun &run) {
     const Positions &positions = run.program.positions;
-    bool can_join = !run.kv.slots.is_given || slots_follow(run);
+    bool can_join = !run.kv_program.slots.is_given || slots_follow(run);
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
-        const ProgramTensor &tensor = run.program.tensors[i];
-        const bool has_cache = run.program.plan->kv->tensors[i].cache.has_value();  // then slots say where tokens go
-        can_join = can_join && (tensor.n_heads == 0 ||
-                                (rows_follow(positions, tensor.x.batch, tensor.x.token) &&
-                                 (has_cache || rows_follow(positions, tensor.y.batch, tensor.y.token))));
+        const TensorProgram &tensor = run.program.tensors[i];
+        const bool has_cache =
+            run.program.plan->kv_plan->tensors[i].cache.has_value();  // then slots say where tokens go
+        can_join = can_join &&
+                   (tensor.n_heads == 0 || (rows_follow(positions, tensor.x.batch, tensor.x.token) &&
+                                            (has_cache || rows_follow(positions, tensor.y.batch, tensor.y.token))));
     }
     return split(positions, can_join);
 }
@@ -288,7 +291,7 @@ int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, C
         pieces.n_tokens = block.n_tokens;
         pieces.positions = run.positions(batch);
         pieces.slots = run.slots(batch);
-        pieces.n_slots = run.kv.slots.is_given ? run.kv.slots.n_slots : 0;
+        pieces.n_slots = run.kv_program.slots.is_given ? run.kv_program.slots.n_slots : 0;
         pieces.stores_bad = run.program.angles == nullptr || run.program.bad_position != BadPosition::error;
         return pieces.n_tensors == 0 ? 0 : launch_kv(run.launch, pieces, call);
     });
@@ -299,18 +302,17 @@ int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, C
 /// Enqueues the checks that set the error word: of positions that the source does not cover, and of slots out of range.
 int enqueue_checks(const CudaRun &run, Call &call) {
     const Positions &positions = run.program.positions;
-    const Slots &slots = run.kv.slots;
+    const Slots &slots = run.kv_program.slots;
     const Address word = address_of(run.given.error_word);
     int status = 0;
     if (word != 0 && run.program.angles != nullptr && run.program.bad_position == BadPosition::error) {
         // All tensors have the same positions. Those of tokens that are stored nowhere are not checked.
-        const bool by_slot = stores_in_caches_only(run.program, run.kv);
+        const bool by_slot = stores_in_caches_only(run.program, run.kv_program);
         const Block block = split(positions, !by_slot || slots_follow(run));
         const std::int64_t n = by_slot ? block.n_batch : std::min(block.n_batch, positions.n_distinct());
         status = until_error(n, [&](std::int64_t batch) {
-            return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{},
-                                   block.n_tokens, positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION,
-                                   word, call);
+            return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{}, block.n_tokens,
+                                   positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION, word, call);
         });
     }
     if (status == 0 && word != 0 && slots.is_given) {
@@ -325,7 +327,7 @@ int enqueue_checks(const CudaRun &run, Call &call) {
 
 /// Refuses alignments and strides that no kernel of the plan supports.
 halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
-    const bool is_kv = run.program.plan->kv != nullptr;
+    const bool is_kv = run.program.plan->kv_plan != nullptr;
     const auto check = [&](const char *reason, const auto &...what) {
         return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, what..., " ", reason);
     };
@@ -338,7 +340,7 @@ halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
     const std::int64_t n_tokens = split(run.program.positions, true).n_tokens;
     HALYARD_TRY(check(why_not(run.positions(0), n_tokens, run.launch.angles->source.axes.n_axes), "positions"));
     const std::int64_t n_slots = is_kv ? kv_block_of(run).n_tokens : 0;
-    return check(run.kv.slots.is_given ? why_not(run.slots(0), n_slots, 1) : "", "slots");
+    return check(run.kv_program.slots.is_given ? why_not(run.slots(0), n_slots, 1) : "", "slots");
 }
 
 }  // namespace
@@ -349,7 +351,7 @@ using namespace halyard;
 using namespace halyard::cuda;
 
 extern "C" halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const halyard_cuda_run_args *args,
-                                          halyard_error *error) {
+                                           halyard_error *error) {
     HALYARD_TRY(check_error(error));
     HALYARD_TRY(check_given(plan, "plan", error));
     CudaRun run;
@@ -360,7 +362,7 @@ extern "C" halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const 
     HALYARD_TRY(check_layouts(run, error));
     Call call = {plan->queue.context, run.given.stream, ""};
     int status = enqueue_checks(run, call);
-    if (status == 0 && plan->checks.kv == nullptr) {
+    if (status == 0 && plan->checks.kv_plan == nullptr) {
         status = enqueue_rotations(run, call);
     }
     for (int i = 0; i < plan->n_launches && status == 0; i++) {

@@ -21,8 +21,8 @@ struct Cuda {
     class Function {
     public:
         Function(Cuda &cuda, const char *name)
-            : call_(reinterpret_cast<int (*)(Parameters...)>(
-                  cuda.library == nullptr ? nullptr : dlsym(cuda.library, name))) {
+            : call_(reinterpret_cast<int (*)(Parameters...)>(cuda.library == nullptr ? nullptr
+                                                                                     : dlsym(cuda.library, name))) {
             cuda.missing = call_ == nullptr && cuda.missing == nullptr ? name : cuda.missing;
         }
         /// Returns 0, or the driver's error code.
@@ -51,7 +51,7 @@ struct Cuda {
 };
 
 constexpr int compute_capability_major = 75, compute_capability_minor = 76;  // CU_DEVICE_ATTRIBUTE_…
-constexpr int pointer_device = 9;             // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+constexpr int pointer_device = 9;                                            // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 
 Cuda load_cuda() {
     Cuda cuda;

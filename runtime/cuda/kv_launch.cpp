@@ -26,12 +26,12 @@ const char *first_of(std::initializer_list<std::pair<bool, const char *>> refusa
 }  // namespace
 
 const char *why_never(const halyard_plan &plan, int index) noexcept {
-    const TensorPlan &desc = plan.tensors[index];
-    const KvTensor &stages = kv_of(plan).tensors[index];
+    const TensorPlan &tensor_plan = plan.tensors[index];
+    const KvTensorPlan &stages = kv_of(plan).tensors[index];
     const NormDesc none = {}, &norm = stages.norm ? *stages.norm : none;
     const CacheDesc no_cache = {}, &cache = stages.cache ? *stages.cache : no_cache;
     std::int64_t stride_element = 1;
-    const bool is_linear = !stages.cache || cache.is_linear(desc.out_dim, &stride_element);
+    const bool is_linear = !stages.cache || cache.is_linear(tensor_plan.out_dim, &stride_element);
     return first_of(
         {{stages.groups.has_value(), "groups is set"},
          {stages.from_groups.has_value(), "from_groups is set"},
@@ -42,7 +42,7 @@ const char *why_never(const halyard_plan &plan, int index) noexcept {
          {norm.per_head, "norm.weight_per_head is 1"},
          {norm.after, "norm.order is HALYARD_NORM_AFTER (1)"},
          {norm.rounding != 0, "norm.rounding is set"},
-         {stages.norm && norm.size != desc.head_dim, "norm has a window"},
+         {stages.norm && norm.size != tensor_plan.head_dim, "norm has a window"},
          {stages.scale && stages.scale->dynamic, "scale.kind is HALYARD_SCALE_DYNAMIC (1)"},
          {stages.scale && stages.scale->by_head, "scale.per is not HALYARD_SCALE_PER_TENSOR (0)"},
          {!is_linear || stride_element != 1, "cache has heads that are not dense"},
@@ -52,16 +52,18 @@ const char *why_never(const halyard_plan &plan, int index) noexcept {
 }
 
 const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index, int capability) noexcept {
-    const TensorPlan &desc = plan.tensors[index];
-    const KvTensor &stages = kv_of(plan).tensors[index];
+    const TensorPlan &tensor_plan = plan.tensors[index];
+    const KvTensorPlan &stages = kv_of(plan).tensors[index];
     const bool has_weight = stages.norm && stages.norm->weight;
     return first_of(
         {{capability < kernel.capability, "the device's compute capability is lower"},
-         {desc.head_dim != kernel.head_dim, "another head_dim"},
-         {desc.dtype != kernel.dtype || desc.out_dtype != kernel.out_dtype, "another dtype or out_dtype"},
-         {stages.scale && desc.out_dtype != Dtype::e4m3, "scales only e4m3"},
-         {desc.rotates && (desc.pairing != kernel.pairing || desc.out_pairing != kernel.pairing), "another pairing"},
-         {desc.rotates && (plan.rotary_dim != kernel.rotary_dim || desc.rotary_offset != kernel.rotary_offset),
+         {tensor_plan.head_dim != kernel.head_dim, "another head_dim"},
+         {tensor_plan.dtype != kernel.dtype || tensor_plan.out_dtype != kernel.out_dtype, "another dtype or out_dtype"},
+         {stages.scale && tensor_plan.out_dtype != Dtype::e4m3, "scales only e4m3"},
+         {tensor_plan.rotates && (tensor_plan.pairing != kernel.pairing || tensor_plan.out_pairing != kernel.pairing),
+          "another pairing"},
+         {tensor_plan.rotates &&
+              (plan.rotary_dim != kernel.rotary_dim || tensor_plan.rotary_offset != kernel.rotary_offset),
           "another rotary_dim or rotary_offset"},
          {has_weight && (*stages.norm->weight != kernel.weight || stages.norm->unit_offset != kernel.unit_offset),
           "another weight_dtype or unit_offset"}});
@@ -113,19 +115,19 @@ std::int64_t quads(Address from, Address to) { return static_cast<std::int64_t>(
 
 /// Sets the scalar fields of a tensor.
 void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Origins &origins) {
-    const TensorPlan &desc = *tensor.desc;
+    const TensorPlan &tensor_plan = *tensor.tensor_plan;
     const auto &norm = tensor.stages->norm;
     const auto &cache = tensor.stages->cache;
     to.end[i] = (i == 0 ? 0 : to.end[i - 1]) + static_cast<std::int32_t>(tensor.n_heads);
     to.kind[i] = (norm ? Fields::Kv::is_normed : 0) | (norm && norm->weight ? Fields::Kv::has_weight : 0) |
-                 (desc.rotates ? Fields::Kv::is_rotated : 0);
+                 (tensor_plan.rotates ? Fields::Kv::is_rotated : 0);
     to.x_at[i] = quads(origins.x, tensor.x);
-    to.x_head[i] = tensor.in.head * desc.bytes / quad_bytes;
-    to.x_token[i] = tensor.in.token * desc.bytes / quad_bytes;
+    to.x_head[i] = tensor.in.head * tensor_plan.bytes / quad_bytes;
+    to.x_token[i] = tensor.in.token * tensor_plan.bytes / quad_bytes;
     to.y_at[i] = quads(origins.y, tensor.y);
-    to.y_head[i] = (cache ? cache->stride_head : tensor.out.head) * desc.out_bytes / quad_bytes;
-    to.y_token[i] = (cache ? cache->stride_token : tensor.out.token) * desc.out_bytes / quad_bytes;
-    to.y_block[i] = cache ? cache->stride_block * desc.out_bytes / quad_bytes : 0;
+    to.y_head[i] = (cache ? cache->stride_head : tensor.out.head) * tensor_plan.out_bytes / quad_bytes;
+    to.y_token[i] = (cache ? cache->stride_token : tensor.out.token) * tensor_plan.out_bytes / quad_bytes;
+    to.y_block[i] = cache ? cache->stride_block * tensor_plan.out_bytes / quad_bytes : 0;
     to.block_size[i] = cache ? static_cast<std::int32_t>(cache->block_size) : 0;
     to.reciprocal[i] = tensor.reciprocal;
     to.eps[i] = norm ? norm->eps : 0.0f;
@@ -143,7 +145,7 @@ int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept
         const KvPiece &tensor = pieces.tensors[i];
         origins.weight = tensor.weight != 0 ? tensor.weight : origins.weight;
         has_norms = has_norms || tensor.stages->norm;
-        rotates = rotates || tensor.desc->rotates;
+        rotates = rotates || tensor.tensor_plan->rotates;
     }
     Arguments all;
     Fields::Kv fields{all};
@@ -168,12 +170,12 @@ int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept
 
 const char *why_not(const KvPiece &tensor) noexcept {
     constexpr std::int64_t most_heads = most_blocks * kv_heads_in_block / HALYARD_MAX_TENSORS;  // of all tensors
-    const TensorPlan &desc = *tensor.desc;
+    const TensorPlan &tensor_plan = *tensor.tensor_plan;
     const auto &cache = tensor.stages->cache;
     const std::int64_t steps =
-        (tensor.in.token | tensor.in.head) * desc.bytes |
+        (tensor.in.token | tensor.in.head) * tensor_plan.bytes |
         (cache ? cache->stride_block | cache->stride_head | cache->stride_token : tensor.out.token | tensor.out.head) *
-            desc.out_bytes;
+            tensor_plan.out_bytes;
     const auto bits = tensor.x | tensor.y | static_cast<std::uint64_t>(steps);
     if (tensor.in.element != 1 || (!cache && tensor.out.element != 1) || bits % quad_bytes != 0) {
         return "has heads that are not dense or do not begin on 16 bytes, in x or where they go: a device does no more "

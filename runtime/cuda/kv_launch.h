@@ -26,7 +26,7 @@ halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLa
 
 /// One tensor of a launch. If it has a cache, y is the address of slot 0, head 0 there, and `out` is ignored.
 struct KvPiece : Heads {
-    const KvTensor *stages;
+    const KvTensorPlan *stages;
     Address weight;
     float reciprocal;  // of the scale; 1 where there is none
 };

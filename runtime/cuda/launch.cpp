@@ -25,8 +25,8 @@ bool fits(const DevicePiece &piece) {
     }
     double reach = 0.0;  // double, since int64 could overflow
     const std::int64_t columns = piece.rotary_dim != 0 ? piece.rotary_dim : piece.n_columns;
-    for (const auto &[n, step] : {std::pair(columns, &Strides::element), {piece.n_heads, &Strides::head},
-                                  {piece.n_tokens, &Strides::token}}) {
+    for (const auto &[n, step] :
+         {std::pair(columns, &Strides::element), {piece.n_heads, &Strides::head}, {piece.n_tokens, &Strides::token}}) {
         const auto count = static_cast<double>(n), stride = n > 1 ? static_cast<double>(longest(piece, step)) : 0.0;
         // A kernel multiplies an extent by its stride. This bounds the number of elements, too, because those of y do
         // not overlap.
@@ -51,8 +51,8 @@ int in_parts(const DevicePiece &piece, const Part &part) {
     DevicePiece one = piece, other = piece;
     one.*n = piece.*n / 2;
     other.*n -= one.*n;
-    other.x = moved(piece.x, one.*n * piece.in.*step * piece.desc->bytes);
-    other.y = moved(piece.y, one.*n * piece.out.*step * piece.desc->bytes);
+    other.x = moved(piece.x, one.*n * piece.in.*step * piece.tensor_plan->bytes);
+    other.y = moved(piece.y, one.*n * piece.out.*step * piece.tensor_plan->bytes);
     if (by_token) {
         LaunchPositions &positions = other.positions;
         positions.place = moved(positions.place, one.n_tokens * positions.stride_token * positions.n_words * 4);
@@ -65,7 +65,7 @@ int in_parts(const DevicePiece &piece, const Part &part) {
 /// Whether addresses, strides, and `together`, a number of contiguous elements, are multiples of access_bytes.
 bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t access_bytes) {
     const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | together;
-    const auto bytes = static_cast<std::uint64_t>(strides * piece.desc->bytes);
+    const auto bytes = static_cast<std::uint64_t>(strides * piece.tensor_plan->bytes);
     return piece.in.element == 1 && piece.out.element == 1 &&
            (piece.x | piece.y | bytes) % static_cast<std::uint64_t>(access_bytes) == 0;
 }
@@ -83,7 +83,7 @@ void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const Stri
     const int halve = type == halide_type<std::uint32_t> ? 1 : 0;
     if (pairing == Pairing::half) {
         view.add(piece.n_columns >> halve, strides.element).add(2, (piece.rotary_dim / 2 * strides.element) >> halve);
-    } else if (halve != 0 && piece.desc->pairing == piece.desc->out_pairing) {
+    } else if (halve != 0 && piece.tensor_plan->pairing == piece.tensor_plan->out_pairing) {
         view.add(piece.n_columns, 1).add(1, 4);  // a word is a pair
     } else {                                     // if the pairing changes: two pairs are in two neighbouring words
         view.add(piece.n_columns >> halve, 2 * strides.element).add(2, strides.element);
@@ -94,18 +94,18 @@ void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const Stri
 }  // namespace
 
 bool takes(const CudaKernel &kernel, const DevicePiece &piece) noexcept {
-    const TensorPlan &desc = *piece.desc;
-    const bool has_halves = desc.pairing == Pairing::half || desc.out_pairing == Pairing::half;
+    const TensorPlan &tensor_plan = *piece.tensor_plan;
+    const bool has_halves = tensor_plan.pairing == Pairing::half || tensor_plan.out_pairing == Pairing::half;
     const std::int64_t together = has_halves ? piece.rotary_dim / 2 : piece.rotary_dim;
-    return kernel.serves(desc.dtype, desc.pairing, desc.out_pairing, piece.in_place) &&
+    return kernel.serves(tensor_plan.dtype, tensor_plan.pairing, tensor_plan.out_pairing, piece.in_place) &&
            (kernel.layout == any_layout || is_aligned(piece, together, kernel.layout.bytes));
 }
 
 int launch_rotation(const CudaKernel &kernel, const Launch &launch, const DevicePiece &piece, Call &call) noexcept {
     const std::uint32_t type = type_of(kernel);
     View x(piece.x, type), y(piece.y, type);
-    add_pairs(x, piece, piece.desc->pairing, piece.in, type);
-    add_pairs(y, piece, piece.desc->out_pairing, piece.out, type);
+    add_pairs(x, piece, piece.tensor_plan->pairing, piece.in, type);
+    add_pairs(y, piece, piece.tensor_plan->out_pairing, piece.out, type);
     Arguments all;
     Fields::Angles fields{all};
     set_angles(fields, launch, piece.positions, piece.n_tokens, piece.n_columns);
@@ -129,7 +129,7 @@ int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexce
     whole.rotary_dim = 0;
     whole.n_columns = n_columns;
     return in_parts(whole, [&](const DevicePiece &piece) {
-        const std::int64_t bytes = piece.desc->bytes;
+        const std::int64_t bytes = piece.tensor_plan->bytes;
         const bool is_fast = is_aligned(piece, piece.n_columns, wide_bytes);
         const CudaHelpers &helpers = cuda_helpers();
         const std::int64_t per_word = is_fast ? 4 / bytes : 1;
@@ -161,11 +161,11 @@ int check_on_device(const LaunchPositions &positions, const LaunchPositions &slo
 }
 
 const char *why_not(const DevicePiece &piece) noexcept {
-    if ((piece.x | piece.y) % static_cast<std::uint64_t>(piece.desc->bytes) != 0) {
+    if ((piece.x | piece.y) % static_cast<std::uint64_t>(piece.tensor_plan->bytes) != 0) {
         return "is not aligned to its elements";
     }
-    return piece.desc->head_dim > most_blocks ? "has heads of more than 65,535 elements"
-           : longest(piece, &Strides::element) > most_elements / piece.desc->head_dim
+    return piece.tensor_plan->head_dim > most_blocks ? "has heads of more than 65,535 elements"
+           : longest(piece, &Strides::element) > most_elements / piece.tensor_plan->head_dim
                ? "has heads of more than 2^31 elements' reach"
                : "";
 }

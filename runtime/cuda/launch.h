@@ -2,7 +2,7 @@
 // piece of a tensor takes several launches. why_not refuses tensors that not even single heads can be launched for.
 #pragma once
 
-#include "core/bind.h"
+#include "core/check_and_bind.h"
 #include "cuda/cuda_angles.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/halide_runtime.h"
@@ -26,7 +26,7 @@ inline Address counted_positions(const DeviceAngles &angles) {
 /// The positions or slots of a launch: those in device memory, plus start + step * (the token's number).
 struct LaunchPositions {
     Address place;
-    std::int32_t n_words;                    // 1: int32; 2: int64
+    std::int32_t n_words;  // 1: int32; 2: int64
     std::int64_t start;
     std::int32_t step;
     std::int64_t stride_token, stride_axis;  // in positions
@@ -41,7 +41,7 @@ inline Strides strides_of(const Side &side) { return {side.token, side.head, sid
 
 /// Some heads of each token, of one tensor or of several whose heads are adjacent.
 struct Heads {
-    const TensorPlan *desc;
+    const TensorPlan *tensor_plan;
     Address x, y;  // of the first head of the first token
     Strides in, out;
     std::int64_t n_heads;

@@ -50,8 +50,9 @@ inline bool try_cos_sin(const QuarterTurns &frequency, double scale, double posi
     const double whole = shifted - to_integer;
     const auto quadrant = std::bit_cast<std::uint64_t>(shifted);
 
-    // The fraction x of a quarter turn. The first two products and the difference are exact, and the error of each sum
-    // is 1. The error of the low part is up to 3 * 2^-94 of the product: low, its product and the last sum are rounded.
+    // The fraction x of a quarter turn. The products with high and middle and the difference are exact. Each of the two
+    // sums rounds, with an error of 1. frequency.low and its product are rounded too, far below that: their error is up
+    // to 3 * 2^-94 of position * frequency.
     const double x = ((position * frequency.high - whole) + position * frequency.middle) + position * frequency.low;
 
     // Taylor series in y, |y| <= pi/4. Errors: y 3.4 (x 2, the constant 0.4, the product 1); sin 3.4 from y, 0.6 from

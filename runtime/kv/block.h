@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/call.h"
-#include "kv/bind.h"
+#include "kv/check_and_bind.h"
 #include "kv/plan.h"
 
 namespace halyard {
@@ -56,31 +56,32 @@ struct Block {
 /// A call of a plan that has stages.
 struct KvCall {
     const Program &program;
-    const KvProgram &kv;
+    const KvProgram &kv_program;
     const Pointers &given;
     const KvPointers &arrays;
 
     const halyard_plan &plan() const noexcept { return *program.plan; }
     const KvPlan &kv_plan() const noexcept { return kv_of(*program.plan); }
-    const StageKernels &kernels() const noexcept { return *program.plan->kv->kernels; }
-    const TensorPlan &desc(const Block &block) const noexcept { return program.plan->tensors[block.index]; }
-    const KvTensor &stages(const Block &block) const noexcept { return kv_plan().tensors[block.index]; }
-    const ProgramTensor &tensor(const Block &block) const noexcept { return program.tensors[block.index]; }
+    const StageKernels &kernels() const noexcept { return *program.plan->kv_plan->kernels; }
+    const TensorPlan &tensor_plan(const Block &block) const noexcept { return program.plan->tensors[block.index]; }
+    const KvTensorPlan &stages(const Block &block) const noexcept { return kv_plan().tensors[block.index]; }
+    const TensorProgram &tensor(const Block &block) const noexcept { return program.tensors[block.index]; }
 
     /// The slot of the block's token `token`; -1 if it is not stored.
     std::int64_t slot_of(const Block &block, std::int64_t token) const noexcept {
-        return kv.slots.of_token(arrays.slots, block.first(*this) + token);
+        return kv_program.slots.of_token(arrays.slots, block.first(*this) + token);
     }
 
     /// An array that the run passes for a tensor, and its address.
     const BoundArray &bound(int index, Array array) const noexcept {
-        return kv.tensors[index].arrays[static_cast<int>(array)];
+        return kv_program.tensors[index].arrays[static_cast<int>(array)];
     }
     char *data(int index, Array array) const noexcept { return arrays.of_tensor[index][static_cast<int>(array)]; }
 
     /// The address of slot 0 of a tensor's cache, for the block's first head.
     char *cache_of(const Block &block) const noexcept {
-        return data(block.index, Array::cache) + block.head * stages(block).cache->stride_head * desc(block).out_bytes;
+        return data(block.index, Array::cache) +
+               block.head * stages(block).cache->stride_head * tensor_plan(block).out_bytes;
     }
 
     /// The address of an array's element for a batch row, token and head. With slots, `token` is the slot, or the slot
@@ -94,11 +95,11 @@ struct KvCall {
     /// The address of the block's first element in x; in y, if the output is not a cache.
     const char *x(const Block &block) const noexcept {
         const Side &side = tensor(block).in();
-        const void *const data = tensor(block).in_place ? given.y[block.index] : given.x[block.index];
-        return static_cast<const char *>(data) + offset(side, block) * desc(block).bytes;
+        return static_cast<const char *>(given.x[block.index]) + offset(side, block) * tensor_plan(block).bytes;
     }
     char *y(const Block &block) const noexcept {
-        return static_cast<char *>(given.y[block.index]) + offset(tensor(block).y, block) * desc(block).out_bytes;
+        return static_cast<char *>(given.y[block.index]) +
+               offset(tensor(block).y, block) * tensor_plan(block).out_bytes;
     }
 
 private:
@@ -117,7 +118,7 @@ template <typename Function>
 void for_each_stored(const KvCall &call, const Block &block, const Function &function) {
     const std::int64_t first = block.first(call);
     for (std::int64_t done = 0; done < block.n_tokens;) {
-        Stored stored = find_stored(call.kv.slots, call.arrays.slots, *call.stages(block).cache, first + done,
+        Stored stored = find_stored(call.kv_program.slots, call.arrays.slots, *call.stages(block).cache, first + done,
                                     block.n_tokens - done);
         if (stored.n_tokens == 0) {
             break;
@@ -132,20 +133,20 @@ void for_each_stored(const KvCall &call, const Block &block, const Function &fun
 /// tokens that have slots, as many at once as are evenly spaced there.
 template <typename Function>
 void for_each_stretch(const KvCall &call, const Block &block, const Function &function) {
-    const TensorPlan &desc = call.desc(block);
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
     const auto &cache = call.stages(block).cache;
     if (!cache) {
-        const ProgramTensor &tensor = call.tensor(block);
+        const TensorProgram &tensor = call.tensor(block);
         function(Stretch{call.x(block), call.y(block), block.row_of_token, block.n_heads, block.n_tokens,
                          tensor.in().token, tensor.y.token});
         return;
     }
-    const bool moves = call.kv.rerotates;  // keys in a cache are rotated in place
+    const bool moves = call.kv_program.rerotates;  // keys in a cache are rotated in place
     const char *const x = moves ? nullptr : call.x(block);
     const std::int64_t in_token = moves ? 0 : call.tensor(block).x.token;
     for_each_stored(call, block, [&](const Stored &stored) {
-        char *const to = call.cache_of(block) + stored.offset * desc.out_bytes;
-        function(Stretch{moves ? to : x + stored.first * in_token * desc.bytes, to,
+        char *const to = call.cache_of(block) + stored.offset * tensor_plan.out_bytes;
+        function(Stretch{moves ? to : x + stored.first * in_token * tensor_plan.bytes, to,
                          block.row_of_token == nullptr ? nullptr : block.row_of_token + stored.first, block.n_heads,
                          stored.n_tokens, moves ? stored.stride_token : in_token, stored.stride_token});
     });
@@ -159,7 +160,7 @@ inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
             block.n_heads,
             block.n_tokens,
             call.tensor(block).x.token,
-            block.n_heads * call.desc(block).head_dim};
+            block.n_heads * call.tensor_plan(block).head_dim};
 }
 
 /// Whether and how the elements of a head are scattered in a block's output.

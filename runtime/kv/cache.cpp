@@ -96,10 +96,13 @@ Stored find_stored(const Slots &slots, const void *data, const CacheDesc &cache,
     std::int64_t last = 0;
     for (std::int64_t token = first; token < first + n; token++) {
         const std::int64_t slot = slots.of_token(data, token);
-        const std::int64_t offset = slot < 0 ? last : cache.offset_of(slot), step = offset - last;
-        if (stored.n_tokens == 0 && slot < 0) {
+        if (slot < 0 && stored.n_tokens == 0) {
             continue;
         }
+        if (slot < 0) {
+            break;
+        }
+        const std::int64_t offset = cache.offset_of(slot), step = offset - last;
         if (stored.n_tokens == 0) {
             stored = {token, 0, offset, 0};
         } else if (step == 0 || (stored.n_tokens > 1 && step != stored.stride_token)) {

@@ -15,11 +15,11 @@ constexpr int most_areas = most_plain_areas + n_arrays * HALYARD_MAX_TENSORS + 3
 
 /// The elements of an array, with its address.
 Lattice elements_of(const KvCall &call, int index, Array array) {
-    const TensorPlan &desc = call.plan().tensors[index];
+    const TensorPlan &tensor_plan = call.plan().tensors[index];
     const auto &cache = call.kv_plan().tensors[index].cache;
-    Lattice elements = array == Array::cache
-                           ? cache->elements(nullptr, desc.out_dtype, call.program.tensors[index].n_heads, desc.out_dim)
-                           : call.bound(index, array).elements;
+    Lattice elements = array == Array::cache ? cache->elements(nullptr, tensor_plan.out_dtype,
+                                                               call.program.tensors[index].n_heads, tensor_plan.out_dim)
+                                             : call.bound(index, array).elements;
     elements.data = call.data(index, array);
     return elements;
 }
@@ -27,10 +27,10 @@ Lattice elements_of(const KvCall &call, int index, Array array) {
 /// Lists the arrays of all stages: those that are written, or those that are only read.
 template <typename Add>
 [[gnu::always_inline]] inline void list_arrays(const KvCall &call, bool is_written, const Add &add) {
-    const NeededArrays &needed = call.kv.needed[is_written];
+    const NeededArrays &needed = call.kv_program.needed[is_written];
     for (int i = 0; i < needed.n; i++) {
         const NeededArray &of = needed.list[i];
-        add_memory(add, is_written, words_of(of.array).name, of.tensor, call.data(of.tensor, of.array),
+        add_memory(add, is_written, texts_of(of.array).name, of.tensor, call.data(of.tensor, of.array),
                    call.bound(of.tensor, of.array).reach, [&] { return elements_of(call, of.tensor, of.array); });
     }
 }
@@ -38,10 +38,10 @@ template <typename Add>
 /// Lists all memory of a call as list_memory does, memory that is only read first.
 template <typename Add>
 void list_kv_memory(const KvCall &call, const Add &add) {
-    const Slots &slots = call.kv.slots;
+    const Slots &slots = call.kv_program.slots;
     list_arrays(call, false, add);
-    if (call.kv.rerotates && call.kv.from_positions.is_given) {
-        add_memory(add, false, from_positions_name, 0, call.arrays.from_positions, call.kv.from_positions.reach,
+    if (call.kv_program.rerotates && call.kv_program.from_positions.is_given) {
+        add_memory(add, false, from_positions_name, 0, call.arrays.from_positions, call.kv_program.from_positions.reach,
                    nullptr);
     }
     if (slots.is_given) {
@@ -64,9 +64,8 @@ void list_kv_memory(const KvCall &call, const Add &add) {
             const bool is_needed = call.kv_plan().tensors[i].needs(array);
             if (is_needed != (call.data(i, array) != nullptr)) {
                 return fail(error, is_needed ? HALYARD_ERROR_NULL_POINTER : HALYARD_ERROR_MISMATCH,
-                            NameText(words_of(array).name, call.given.is_bound, i),
-                            is_needed ? " is NULL" : " is set", ", but tensors[", i,
-                            is_needed ? "] has " : "] does not have ", words_of(array).needed_by);
+                            NameText(texts_of(array).name, call.given.is_bound, i), is_needed ? " is NULL" : " is set",
+                            ", but tensors[", i, is_needed ? "] has " : "] does not have ", texts_of(array).needed_by);
             }
         }
     }
@@ -77,25 +76,26 @@ void list_kv_memory(const KvCall &call, const Add &add) {
 halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
     const auto is_written = [](const void *of, std::int64_t token) {
         const KvCall &its = *static_cast<const KvCall *>(of);
-        return its.kv.slots.of_token(its.arrays.slots, token) >= 0;
+        return its.kv_program.slots.of_token(its.arrays.slots, token) >= 0;
     };
     const TokenSet written = {is_written, &call};
-    const TokenSet *const tokens = stores_in_caches_only(call.program, call.kv) ? &written : nullptr;
-    return call.kv.rerotates ? check_moves(call, tokens, error)
-                             : check_positions(row_input(call.program, call.given), tokens, error);
+    const TokenSet *const tokens = stores_in_caches_only(call.program, call.kv_program) ? &written : nullptr;
+    return call.kv_program.rerotates ? check_moves(call, tokens, error)
+                                     : check_positions(row_input(call.program, call.given), tokens, error);
 }
 
 halyard_status check_call(const KvCall &call, halyard_error *error) {
     const auto list = [&](const auto &add) { list_kv_memory(call, add); };
     const SpanCheck spans = inspect_spans<most_areas>(list);
-    if (call.arrays.n_given != call.kv.needed[0].n + call.kv.needed[1].n) {
+    // If as many arrays are given as needed, but others, then a needed one is NULL and spans.any_invalid.
+    if (call.arrays.n_given != call.kv_program.needed[0].n + call.kv_program.needed[1].n) {
         HALYARD_TRY(check_given_arrays(call, error));
     }
-    if (spans.any_missing) {
+    if (spans.any_invalid) {
         return fail_missing(list, call.program, call.given, error);
     }
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        const KvTensor &stages = call.kv_plan().tensors[i];
+        const KvTensorPlan &stages = call.kv_plan().tensors[i];
         if (call.program.tensors[i].n_heads != 0 && (stages.scale || stages.position_scales)) {
             HALYARD_TRY(check_read_scales(call, i, error));
         }
@@ -108,8 +108,10 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
 constexpr std::int64_t line_bytes = 64;  // of the CPU's caches
 constexpr float one = 1.0f;
 
+/// Runs the steps that list_steps (plan.cpp) has listed. For k in bf16 with a norm and an e4m3 cache, these are
+/// load_and_norm, rotate_block, set_factors_by_static_scales and store.
 void run_steps(const KvCall &call, Block &block) {
-    const Steps &steps = *call.kv.tensors[block.index].steps;
+    const Steps &steps = *call.kv_program.tensors[block.index].steps;
     block.factors = {&one, {0, 0, 0}};
     block.is_done = false;
     for (int i = 0; i < steps.n && !block.is_done; i++) {
@@ -124,26 +126,26 @@ struct BlockSize {
 
 /// Chooses the block size for the heads and tokens of `all`. A norm of rows needs all heads.
 BlockSize size_of_blocks(const KvCall &call, const Block &all) {
-    const TensorPlan &desc = call.desc(all);
-    const KvTensor &stages = call.stages(all);
+    const TensorPlan &tensor_plan = call.tensor_plan(all);
+    const KvTensorPlan &stages = call.stages(all);
     const bool norms_rows = stages.norm && stages.norm->row,
                is_scattered = scatter_of_output(call, all) != Scatter::none;
     // Weights, and biases, may take as much room as the heads of a block.
     const bool has_many_weights = stages.norm && stages.norm->layer && (norms_rows || stages.norm->per_head);
-    const std::int64_t most_heads = std::clamp<std::int64_t>(
-        (has_many_weights ? block_floats / 2 : block_floats) / desc.head_dim, 1, stages.most_heads);
-    std::int64_t n_heads = std::min(all.n_heads, most_heads);
+    const std::int64_t heads_that_fit = std::clamp<std::int64_t>(
+        (has_many_weights ? block_floats / 2 : block_floats) / tensor_plan.head_dim, 1, stages.most_heads);
+    std::int64_t n_heads = std::min(all.n_heads, heads_that_fit);
     if (is_scattered && !norms_rows) {
         // In such caches the tokens of an element are contiguous, so more tokens in a block make longer stores.
-        const std::int64_t n_tokens = std::min(line_bytes / desc.out_bytes, all.n_tokens);
-        n_heads = std::clamp<std::int64_t>(most_heads / n_tokens, 1, n_heads);
+        const std::int64_t n_tokens = std::min(line_bytes / tensor_plan.out_bytes, all.n_tokens);
+        n_heads = std::clamp<std::int64_t>(heads_that_fit / n_tokens, 1, n_heads);
     }
     // Blocks leave room in the L1 cache for the other memory that a step reads and writes.
     const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
     const std::int64_t words_bytes = block_floats;  // for scattered outputs: a quarter of Workspace::spare
     const std::int64_t n_tokens =
-        std::min({n_floats / (n_heads * desc.head_dim), stages.most_heads / n_heads,
-                  is_scattered ? words_bytes / (desc.head_dim * desc.out_bytes) : block_floats});
+        std::min({n_floats / (n_heads * tensor_plan.head_dim), stages.most_heads / n_heads,
+                  is_scattered ? words_bytes / (tensor_plan.head_dim * tensor_plan.out_bytes) : block_floats});
     return {n_heads, std::clamp<std::int64_t>(n_tokens, 1, all.n_tokens)};
 }
 
@@ -153,13 +155,13 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
 [[gnu::noinline]] void walk_blocks(const KvCall &call, Block &block) {
     Workspace work;
     const BlockSize size = size_of_blocks(call, block);
-    const std::int64_t head_dim = call.desc(block).head_dim;
+    const std::int64_t head_dim = call.tensor_plan(block).head_dim;
     const std::int64_t first_token = block.token, first_head = block.head, n_heads = block.n_heads;
-    const std::int32_t *const rows = block.row_of_token;
+    const std::int32_t *const row_of_token = block.row_of_token;
     const auto take_tokens = [&](std::int64_t at, std::int64_t n) {
         block.token = first_token + at;
         block.n_tokens = n;
-        block.row_of_token = rows == nullptr ? nullptr : rows + at;
+        block.row_of_token = row_of_token == nullptr ? nullptr : row_of_token + at;
     };
     const auto &norm = call.stages(block).norm;
     const bool has_long_rows = norm && norm->row && size.n_heads < n_heads;
@@ -185,16 +187,16 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
 
 /// Runs all steps on a share of the heads of one tensor, for the tokens of one batch row after the other.
 void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *rows, const Share &heads) {
-    const Steps &steps = *call.kv.tensors[index].steps;
-    const std::int64_t in_row = call.program.positions.n_tokens, n_heads = call.program.tensors[index].n_heads;
+    const Steps &steps = *call.kv_program.tensors[index].steps;
+    const std::int64_t tokens_per_row = call.program.positions.n_tokens, n_heads = call.program.tensors[index].n_heads;
     Block block;
     block.index = index;
     block.rows = call.plan().tensors[index].rotates ? rows : nullptr;
     for (std::int64_t done = 0, n = 0; done < tokens.n_tokens; done += n) {
         const std::int64_t at = tokens.first + done;
-        block.batch = at < in_row ? 0 : at / in_row;
-        block.token = at - block.batch * in_row;
-        n = block.n_tokens = std::min(tokens.n_tokens - done, in_row - block.token);
+        block.batch = at < tokens_per_row ? 0 : at / tokens_per_row;
+        block.token = at - block.batch * tokens_per_row;
+        n = block.n_tokens = std::min(tokens.n_tokens - done, tokens_per_row - block.token);
         block.row_of_token = block.rows == nullptr ? nullptr : tokens.row_of_token + done;
         block.head = first_of_share(n_heads, heads);
         block.n_heads = end_of_share(n_heads, heads) - block.head;
@@ -205,18 +207,18 @@ void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *
 }
 
 // One block of rows holds all pairs of a head that is processed in blocks. Longer heads are rotated without blocks, in
-// several calls for different pairs.
+// several calls for different pairs, the first of which also copies tensors that are not rotated.
 static_assert(max_head <= made_floats);
 
 void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        const TensorPlan &desc = call.plan().tensors[i];
+        const TensorPlan &tensor_plan = call.plan().tensors[i];
         if (call.program.tensors[i].n_heads == 0) {
             continue;
         }
-        if (desc.is_plain()) {
+        if (tensor_plan.is_plain) {
             rotate_heads(call.program, call.given, i, tokens, *rows, heads);
-        } else if (rows == nullptr || rows->first_pair == 0 || desc.rotates) {
+        } else if (rows == nullptr || rows->first_pair == 0 || tensor_plan.rotates) {
             walk_tensor(call, i, tokens, rows, heads);
         }
     }
@@ -226,7 +228,7 @@ void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, cons
 void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) {
     if (call.plan().rotary_dim == 0) {
         walk_tensors(call, {first, last - first, nullptr}, nullptr, heads);
-    } else if (call.kv.rerotates) {
+    } else if (call.kv_program.rerotates) {
         for_each_moved_block(call, first, last, heads, walk_tensors);
     } else {
         for_each_token_block(call.program, call.given, first, last,
@@ -240,7 +242,7 @@ void walk_own_slots(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
     const std::int64_t together = std::clamp<std::int64_t>(n / share.count, 1, 16);
     const auto is_own = [&](std::int64_t token) {
-        const std::int64_t slot = call.kv.slots.of_token(call.arrays.slots, token);
+        const std::int64_t slot = call.kv_program.slots.of_token(call.arrays.slots, token);
         return (slot < 0 ? token : slot) / together % share.count == share.index;
     };
     for (std::int64_t first = 0, last = 0; first < n; first = last + 1) {
@@ -257,7 +259,7 @@ void walk_own_slots(const KvCall &call, const Share &share) {
 [[gnu::noinline]] void walk_share(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
     TokenShare own = share_of_tokens(n, share);
-    if (share.count > 1 && call.kv.slots.is_given && call.kv.slots.may_be_doubled) {
+    if (share.count > 1 && call.kv_program.slots.is_given && call.kv_program.slots.may_be_doubled) {
         walk_own_slots(call, share);
         return;
     }
@@ -271,25 +273,25 @@ void walk_own_slots(const KvCall &call, const Share &share) {
 
 }  // namespace
 
-halyard_status check_kv_memory(const Program &program, const KvProgram &kv, const Pointers &given,
+halyard_status check_kv_memory(const Program &program, const KvProgram &kv_program, const Pointers &given,
                                const KvPointers &arrays, halyard_error *error) noexcept {
-    return program.is_empty ? HALYARD_OK : check_call({program, kv, given, arrays}, error);
+    return program.is_empty ? HALYARD_OK : check_call({program, kv_program, given, arrays}, error);
 }
 
-halyard_status call_kv(const Program &program, const KvProgram &kv, const Pointers &given, const KvPointers &arrays,
-                       const Share &share, halyard_error *error) noexcept {
+halyard_status call_kv(const Program &program, const KvProgram &kv_program, const Pointers &given,
+                       const KvPointers &arrays, const Share &share, halyard_error *error) noexcept {
     if (program.is_empty) {
         return HALYARD_OK;
     }
-    const KvCall call = {program, kv, given, arrays};
+    const KvCall call = {program, kv_program, given, arrays};
     HALYARD_TRY(check_call(call, error));
-    if (kv.slots.is_given) {
-        HALYARD_TRY(check_slots(kv.slots, arrays.slots, arrays.scratch, error));
+    if (kv_program.slots.is_given) {
+        HALYARD_TRY(check_slots(kv_program.slots, arrays.slots, arrays.scratch, error));
     }
     if (program.angles != nullptr) {
         HALYARD_TRY(check_all_positions(call, error));
     }
-    for (int i = 0; i < program.plan->n_tensors && kv.rerotates; i++) {
+    for (int i = 0; i < program.plan->n_tensors && kv_program.rerotates; i++) {
         if (program.tensors[i].n_heads != 0) {
             HALYARD_TRY(call.kv_plan().tensors[i].groups ? check_moved_records(call, i, error)
                                                          : check_moved_scales(call, i, error));

@@ -23,9 +23,9 @@ void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const floa
 }
 
 Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
     const auto &cache = call.stages(block).cache;
-    return cache                               ? cache->scatter(desc.out_dim, desc.out_bytes)
+    return cache                               ? cache->scatter(tensor_plan.out_dim, tensor_plan.out_bytes)
            : call.tensor(block).y.element == 1 ? Scatter::none
                                                : Scatter::single;
 }
@@ -45,33 +45,34 @@ struct PlacedPart {
 /// Calls function(part) for the elements of tokens that are stored, in as few parts as possible.
 template <typename Function>
 void place_in_cache(const KvCall &call, const Block &block, const Stored &stored, const Function &function) {
-    const TensorPlan &desc = call.desc(block);
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
     const CacheDesc &cache = *call.stages(block).cache;
     PlacedPart part;  // not initialised as a whole, for the cost of a token
-    part.extents = {desc.head_dim, block.n_heads, stored.n_tokens};
+    part.extents = {tensor_plan.head_dim, block.n_heads, stored.n_tokens};
     part.token = stored.first;
     part.head = 0;
     part.offset = stored.first * block.strides.token;
     part.dense = block.strides;
-    part.there.data = call.cache_of(block) + stored.offset * desc.out_bytes;
+    part.there.data = call.cache_of(block) + stored.offset * tensor_plan.out_bytes;
     part.there.strides = {0, cache.stride_head, stored.stride_token};
-    part.is_tiled = !cache.is_linear(desc.head_dim, &part.there.strides.element);
+    part.is_tiled = !cache.is_linear(tensor_plan.head_dim, &part.there.strides.element);
     if (!part.is_tiled) {
         function(part);
         return;
     }
-    const std::int64_t tile = cache.tile_elements, n_tiles = desc.head_dim / tile, rest = desc.head_dim % tile;
+    const std::int64_t tile = cache.tile_elements, n_tiles = tensor_plan.head_dim / tile,
+                       rest = tensor_plan.head_dim % tile;
     part.dense.head = tile;
     part.there.strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
     for (; part.head < block.n_heads; part.head++) {
         PlacedPart tiles = part;
         tiles.offset += part.head * block.strides.head;
-        tiles.there.data += part.head * cache.stride_head * desc.out_bytes;
+        tiles.there.data += part.head * cache.stride_head * tensor_plan.out_bytes;
         tiles.extents = {tile, n_tiles, stored.n_tokens};
         function(tiles);
         if (rest != 0) {  // a shorter tile
             tiles.offset += n_tiles * tile;
-            tiles.there.data += n_tiles * cache.stride_tile_elements * desc.out_bytes;
+            tiles.there.data += n_tiles * cache.stride_tile_elements * tensor_plan.out_bytes;
             tiles.extents = {rest, 1, stored.n_tokens};
             function(tiles);
         }
@@ -84,13 +85,13 @@ void place_in_view(const KvCall &call, const Block &block, bool is_output, const
     const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
     char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
     const Elements<char> there = {data, {side.element, side.head, side.token}};
-    function(PlacedPart{block.extents(call.desc(block).head_dim), 0, 0, 0, false, block.strides, there});
+    function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), 0, 0, 0, false, block.strides, there});
 }
 
 /// Calls function(part) for all elements of a block in the view, or (tokens with slots only) in the cache.
 template <typename Function>
 void for_each_placed(const KvCall &call, const Block &block, bool is_output, const Function &function) {
-    if (!call.stages(block).cache || (!is_output && call.desc(block).reads_x)) {
+    if (!call.stages(block).cache || (!is_output && call.tensor_plan(block).reads_x)) {
         place_in_view(call, block, is_output, function);
         return;
     }
@@ -112,14 +113,14 @@ void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Element
 }  // namespace
 
 void load(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
     // A dense view is loaded in one call, because PlacedParts would slow down a run of one token.
-    if (const Side &in = call.tensor(block).in(); desc.reads_x && in.element == 1) {
-        widen(call.kernels(), desc.dtype, block.extents(desc.head_dim), {call.x(block), {1, in.head, in.token}},
-              block.floats());
+    if (const Side &in = call.tensor(block).in(); tensor_plan.reads_x && in.element == 1) {
+        widen(call.kernels(), tensor_plan.dtype, block.extents(tensor_plan.head_dim),
+              {call.x(block), {1, in.head, in.token}}, block.floats());
         return;
     }
-    for (std::int64_t token = 0; token < block.n_tokens && !desc.reads_x; token++) {
+    for (std::int64_t token = 0; token < block.n_tokens && !tensor_plan.reads_x; token++) {
         if (call.slot_of(block, token) < 0) {
             std::fill_n(block.work->floats + token * block.strides.token, block.n_heads * block.strides.head, 0.0f);
         }
@@ -131,17 +132,17 @@ void load(const KvCall &call, Block &block) noexcept {
         const Extents &n = part.extents;
         const Elements<float> floats = {block.work->floats + part.offset, dense};
         if (at.element == 1) {
-            widen(call.kernels(), desc.dtype, n, {data, at}, floats);
+            widen(call.kernels(), tensor_plan.dtype, n, {data, at}, floats);
             return;
         }
         char *const words = words_of(block);
         if (at.token == 1) {  // tokens are contiguous: copied as units, they are transposed in registers
-            copy(desc.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {data, {1, at.head, at.element}},
+            copy(tensor_plan.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {data, {1, at.head, at.element}},
                  {words, {dense.token, dense.head, 1}});
         } else {
-            copy(desc.bytes, 1, n, {data, at}, {words, dense});
+            copy(tensor_plan.bytes, 1, n, {data, at}, {words, dense});
         }
-        widen(call.kernels(), desc.dtype, n, {words, dense}, floats);
+        widen(call.kernels(), tensor_plan.dtype, n, {words, dense}, floats);
     });
 }
 
@@ -150,13 +151,13 @@ void store(const KvCall &call, Block &block) noexcept {
     for_each_placed(call, block, true, [&](const PlacedPart &part) {
         const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
                                                {0, part.is_tiled ? 0 : by.head, by.token}};
-        narrow(call.kernels(), call.desc(block).out_dtype, part.extents, {block.work->floats + part.offset, part.dense},
-               factors, part.there);
+        narrow(call.kernels(), call.tensor_plan(block).out_dtype, part.extents,
+               {block.work->floats + part.offset, part.dense}, factors, part.there);
     });
 }
 
 void store_words(const KvCall &call, Block &block) noexcept {
-    const std::int64_t bytes = call.desc(block).out_bytes;
+    const std::int64_t bytes = call.tensor_plan(block).out_bytes;
     const bool has_units = scatter_of_output(call, block) == Scatter::tiles;
     // Stretches of tokens (find_stored) are copied together if they have equal numbers of tokens and equal distances.
     std::int64_t n_groups = 1, group_stride = 0;
@@ -200,9 +201,9 @@ void store_words(const KvCall &call, Block &block) noexcept {
 }
 
 void store_scattered(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
-    narrow(call.kernels(), desc.out_dtype, block.extents(desc.head_dim), {block.work->floats, block.strides},
-           block.factors, {words_of(block), block.strides});
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
+    narrow(call.kernels(), tensor_plan.out_dtype, block.extents(tensor_plan.head_dim),
+           {block.work->floats, block.strides}, block.factors, {words_of(block), block.strides});
     store_words(call, block);
 }
 

@@ -81,15 +81,15 @@ float GroupsDesc::greatest() const noexcept {
 
 halyard_status read_groups(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim, GroupsDesc *out,
                            halyard_error *error) noexcept {
-    halyard_groups_desc desc = {};
-    HALYARD_TRY(read_struct(groups, name, &desc, error));
-    HALYARD_TRY(read_preset(desc.preset, name, head_dim, out, error));
-    out->strides[0] = desc.scales_stride_block;
-    out->strides[1] = desc.scales_stride_token;
-    out->strides[2] = desc.scales_stride_head;
+    halyard_groups_desc tensor_plan = {};
+    HALYARD_TRY(read_struct(groups, name, &tensor_plan, error));
+    HALYARD_TRY(read_preset(tensor_plan.preset, name, head_dim, out, error));
+    out->strides[0] = tensor_plan.scales_stride_block;
+    out->strides[1] = tensor_plan.scales_stride_token;
+    out->strides[2] = tensor_plan.scales_stride_head;
     return check_fields(name,
                         {{!out->scales_apart && !out->are_dense(), "scales_stride_…", "set", ", but preset is ",
-                          desc.preset, ", whose scales lie in the record"}},
+                          tensor_plan.preset, ", whose scales lie in the record"}},
                         error);
 }
 
@@ -298,7 +298,7 @@ struct TokenRecords {
 /// The records of the block's token `token` that are written, or that are read. Re-rotation reads and writes the same.
 TokenRecords records_of(const KvCall &call, const Block &block, bool are_written, std::int64_t token) {
     const auto &cache = call.stages(block).cache;
-    const bool are_kept = are_written || call.kv.rerotates;
+    const bool are_kept = are_written || call.kv_program.rerotates;
     std::int64_t batch = block.batch, at = block.token + token;  // or block of the cache, and the slot in that block
     TokenRecords records = {};
     if (cache && are_kept) {
@@ -356,7 +356,7 @@ void copy_words(std::int64_t n, std::int64_t bytes, const void *from, std::int64
 
 /// Quantises the groups of a block and stores them, except for tokens without a slot.
 void store_groups(const KvCall &call, const Block &block) {
-    const std::int64_t head_dim = call.desc(block).head_dim, n_heads = block.n_tokens * block.n_heads;
+    const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).groups;
     const StageKernels &kernels = call.kernels();
     const GroupNumbers numbers(block);
@@ -389,7 +389,7 @@ void store_groups(const KvCall &call, const Block &block) {
 
 /// Converts a block's records to floats; zeros for tokens without a slot.
 void load_groups(const KvCall &call, const Block &block) {
-    const std::int64_t head_dim = call.desc(block).head_dim, n_heads = block.n_tokens * block.n_heads;
+    const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).from_groups;
     const GroupNumbers numbers(block);
     unsigned char *const elements = elements_of(block), *const packed = packed_of(groups, block);
@@ -515,7 +515,7 @@ std::int64_t find_infinite(const GroupsDesc &groups, const char *record, const c
 }  // namespace
 
 halyard_status check_moved_records(const KvCall &call, int index, halyard_error *error) noexcept {
-    const KvTensor &stages = call.kv_plan().tensors[index];
+    const KvTensorPlan &stages = call.kv_plan().tensors[index];
     const GroupsDesc &groups = *stages.groups;
     const TokenNumbers &tokens = call.program.positions;
     Block row = {};

@@ -120,9 +120,9 @@ void call_norm(const KvCall &call, const Block &block, const Weights &weights, c
                const Elements<T> &x, const Elements<float> &y) {
     const NormDesc &norm = *call.stages(block).norm;
     const StageKernels &kernels = call.kernels();
-    const Dtype dtype = call.desc(block).dtype;
+    const Dtype dtype = call.tensor_plan(block).dtype;
     const std::size_t rounds_to = norm.rounding == 0 ? 0 : index_of(dtype);
-    const bool widens = sizeof(T) == 1 && dtype != Dtype::f32;
+    const bool widens = std::is_same_v<T, const char> && dtype != Dtype::f32;
     halyard_norm_kernel *const rms = widens ? kernels.widen_norm[index_of(dtype)] : kernels.norm[rounds_to];
     StageCall(extents, Elements<const float>{weights.weight, {1, weights.stride_head, 0}},
               Elements<const float>{weights.bias, {1, weights.stride_head, 0}}, x, y)
@@ -142,7 +142,7 @@ float rounded(Dtype dtype, float value) {
 /// takes elements i, i + 16 and so on. (This file is compiled without contraction, so only std::fma fuses.)
 void norm_part_of_row(const KvCall &call, Block &block) {
     const NormDesc &norm = *call.stages(block).norm;
-    const Dtype dtype = call.desc(block).dtype;
+    const Dtype dtype = call.tensor_plan(block).dtype;
     LongRow &row = block.work->row;
     const Weights weights = row.pass == LongRow::apply ? load_weights(call, block) : Weights{};
     block.is_done = row.pass != LongRow::apply;
@@ -193,38 +193,39 @@ void norm(const KvCall &call, Block &block) noexcept {
 
 void load_and_norm(const KvCall &call, Block &block) noexcept {
     const Side &in = call.tensor(block).in();
-    const TensorPlan &desc = call.desc(block);
-    call_norm(call, block, load_weights(call, block), block.extents(desc.head_dim),
-              Elements<const char>{call.x(block), {in.element, in.head, in.token}, desc.bytes}, block.floats());
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
+    call_norm(call, block, load_weights(call, block), block.extents(tensor_plan.head_dim),
+              Elements<const char>{call.x(block), {in.element, in.head, in.token}, tensor_plan.bytes}, block.floats());
 }
 
 namespace {
 
 /// Norms and rotates a stretch, in one or more calls of the kernel.
-void norm_and_rotate(const KvCall &call, const Block &block, const float *weight, const Stretch &stretch) {
-    const ProgramTensor &direct = call.kv.tensors[block.index].direct;
-    const TensorPlan &desc = call.desc(block);
+void norm_and_rotate_stretch(const KvCall &call, const Block &block, const float *weight, const Stretch &stretch) {
+    const TensorProgram &direct = call.kv_program.tensors[block.index].direct;
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
     const std::int64_t n_pairs = call.plan().rotary_dim / 2;
     halyard_buffer of_weight, of_tokens, x, y;
     halyard_dimension weight_dims[2], token_dim[1], x_dims[4], y_dims[4];
     set_buffer(of_weight, weight, weight_dims);
     set_dimension(weight_dims[0], n_pairs, 1);
     set_dimension(weight_dims[1], 2, n_pairs);
-    for_each_part(desc, direct, stretch, find_limits(direct, stretch, n_pairs), [&](const Stretch &part) {
+    for_each_part(tensor_plan, direct, stretch, find_limits(direct, stretch, n_pairs), [&](const Stretch &part) {
         set_buffer(of_tokens, part.row_of_token, token_dim);
         set_dimension(token_dim[0], part.n_tokens, 1);
         set_buffer(x, part.x, x_dims);
         set_buffer(y, part.y, y_dims);
         set_part(direct.in(), *direct.kernel, n_pairs, part, part.in_token, x_dims);
         set_part(direct.y, *direct.kernel, n_pairs, part, part.out_token, y_dims);
-        call.kernels().norm_rotate[index_of(desc.dtype)](&of_weight, call.stages(block).norm->eps, &of_tokens,
-                                                         &block.rows->cos, &block.rows->sin, call.plan().sin_sign, &x,
-                                                         &y);
+        call.kernels().norm_rotate[index_of(tensor_plan.dtype)](&of_weight, call.stages(block).norm->eps, &of_tokens,
+                                                                &block.rows->cos, &block.rows->sin,
+                                                                call.plan().sin_sign, &x, &y);
     });
 }
 
 void norm_and_rotate_to_output(const KvCall &call, const Block &block, const float *weight) {
-    for_each_stretch(call, block, [&](const Stretch &stretch) { norm_and_rotate(call, block, weight, stretch); });
+    for_each_stretch(call, block,
+                     [&](const Stretch &stretch) { norm_and_rotate_stretch(call, block, weight, stretch); });
 }
 
 /// The same with weights that must be converted to floats. (Not inlined, because it would make the stack frame of its
@@ -243,7 +244,7 @@ void norm_and_rotate(const KvCall &call, Block &block) noexcept {
 }
 
 void norm_and_rotate_to_words(const KvCall &call, Block &block) noexcept {
-    norm_and_rotate(call, block, load_weights(call, block).weight, stretch_of_words(call, block));
+    norm_and_rotate_stretch(call, block, load_weights(call, block).weight, stretch_of_words(call, block));
 }
 
 }  // namespace halyard

@@ -11,7 +11,7 @@ namespace halyard {
 
 struct Block;
 struct KvCall;
-struct KvTensor;
+struct KvTensorPlan;
 
 /// A checked halyard_norm_desc.
 struct NormDesc {

@@ -14,40 +14,40 @@ namespace {
 constexpr const char *long_head = ", but stages beside the rotation work on heads of at most ";
 
 /// Refuses stages that contradict each other, the tensor's dtypes, or a plan that rerotates.
-halyard_status check_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index, bool rerotates,
-                            const TensorPlan &desc, halyard_error *error) {
-    const bool writes_records = kv.groups != nullptr;
-    const bool reads_records = rerotates ? writes_records : kv.from_groups != nullptr;
+halyard_status check_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv_desc, int index,
+                            bool rerotates, const TensorPlan &tensor_plan, halyard_error *error) {
+    const bool writes_records = kv_desc.groups != nullptr;
+    const bool reads_records = rerotates ? writes_records : kv_desc.from_groups != nullptr;
     const bool has_records = writes_records || reads_records;
-    const std::int64_t n = kv.hadamard;
+    const std::int64_t n = kv_desc.hadamard;
     const auto but_only_rotates = ", but a plan that rerotates does nothing but rotate";
     const auto are_set = [](bool has) { return has ? " is set" : " is NULL"; };
     const auto of_records = ": uint8 is for records";
     return check_fields(
         ElementName("tensors", index).text,
-        {{rerotates && kv.out_dtype != tensor.dtype, "kv.out_dtype", name_of(desc.out_dtype),
-          ", but a plan that rerotates keeps the dtype, ", name_of(desc.dtype)},
+        {{rerotates && kv_desc.out_dtype != tensor.dtype, "kv.out_dtype", name_of(tensor_plan.out_dtype),
+          ", but a plan that rerotates keeps the dtype, ", name_of(tensor_plan.dtype)},
          {rerotates && tensor.out_pairing != tensor.pairing, "out_pairing", tensor.out_pairing,
           ", but a plan that rerotates keeps the pairing, ", tensor.pairing},
-         {rerotates && kv.norm != nullptr, "kv.norm", "set", but_only_rotates},
-         {rerotates && kv.position_scales != 0, "kv.position_scales", "set", but_only_rotates},
-         {rerotates && kv.no_rotation != 0, "kv.no_rotation", "set", but_only_rotates},
-         {has_records && desc.head_dim > max_head, HALYARD_ERROR_UNSUPPORTED, "head_dim", desc.head_dim, long_head,
-          max_head},
-         {rerotates && kv.from_groups != nullptr, "kv.from_groups", "set",
+         {rerotates && kv_desc.norm != nullptr, "kv.norm", "set", but_only_rotates},
+         {rerotates && kv_desc.position_scales != 0, "kv.position_scales", "set", but_only_rotates},
+         {rerotates && kv_desc.no_rotation != 0, "kv.no_rotation", "set", but_only_rotates},
+         {has_records && tensor_plan.head_dim > max_head, HALYARD_ERROR_UNSUPPORTED, "head_dim", tensor_plan.head_dim,
+          long_head, max_head},
+         {rerotates && kv_desc.from_groups != nullptr, "kv.from_groups", "set",
           ", but a plan that rerotates has groups alone, for what it reads and writes"},
-         {reads_records != (desc.dtype == Dtype::uint8), "dtype", name_of(desc.dtype), ", but ",
+         {reads_records != (tensor_plan.dtype == Dtype::uint8), "dtype", name_of(tensor_plan.dtype), ", but ",
           rerotates ? "kv.groups" : "kv.from_groups", are_set(reads_records), of_records},
-         {writes_records != (desc.out_dtype == Dtype::uint8), "kv.out_dtype", name_of(desc.out_dtype),
+         {writes_records != (tensor_plan.out_dtype == Dtype::uint8), "kv.out_dtype", name_of(tensor_plan.out_dtype),
           ", but kv.groups", are_set(writes_records), of_records},
-         {kv.scale != nullptr && has_records, "kv.scale", "set", ", but groups have scales of their own"},
-         {n != 0 && (n < 2 || (n & (n - 1)) != 0 || desc.head_dim % n != 0), HALYARD_ERROR_SHAPE, "kv.hadamard", n,
-          ", but must be 0 or a power of two from 2 on that divides head_dim, ", desc.head_dim}},
+         {kv_desc.scale != nullptr && has_records, "kv.scale", "set", ", but groups have scales of their own"},
+         {n != 0 && (n < 2 || (n & (n - 1)) != 0 || tensor_plan.head_dim % n != 0), HALYARD_ERROR_SHAPE, "kv.hadamard",
+          n, ", but must be 0 or a power of two from 2 on that divides head_dim, ", tensor_plan.head_dim}},
         error);
 }
 
 /// The arrays that a run must pass for a tensor, a bit for each Array.
-std::uint8_t find_needed_arrays(const KvTensor &stages, bool rerotates) {
+std::uint8_t find_needed_arrays(const KvTensorPlan &stages, bool rerotates) {
     unsigned arrays = 0;
     const auto need_if = [&](bool condition, Array array) { arrays |= unsigned{condition} << static_cast<int>(array); };
     need_if(stages.norm && stages.norm->weight, Array::weight);
@@ -61,49 +61,51 @@ std::uint8_t find_needed_arrays(const KvTensor &stages, bool rerotates) {
     return static_cast<std::uint8_t>(arrays);
 }
 
-halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv, int index, bool rerotates,
-                           TensorPlan &desc, KvTensor *out, halyard_error *error) {
-    HALYARD_TRY(check_stages(tensor, kv, index, rerotates, desc, error));
+halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv_desc, int index, bool rerotates,
+                           TensorPlan &tensor_plan, KvTensorPlan *out, halyard_error *error) {
+    HALYARD_TRY(check_stages(tensor, kv_desc, index, rerotates, tensor_plan, error));
     const struct {
         const halyard_groups_desc *given;
         const char *field;
         std::optional<GroupsDesc> &groups;
         std::int64_t &last_dim;
-    } records[] = {{kv.groups, ".kv.groups", out->groups, desc.out_dim},
-                   {rerotates ? kv.groups : kv.from_groups, ".kv.from_groups", out->from_groups, desc.in_dim}};
+    } records[] = {
+        {kv_desc.groups, ".kv.groups", out->groups, tensor_plan.out_dim},
+        {rerotates ? kv_desc.groups : kv_desc.from_groups, ".kv.from_groups", out->from_groups, tensor_plan.in_dim}};
     for (const auto &[given, field, groups, last_dim] : records) {
         if (given != nullptr) {
-            HALYARD_TRY(
-                read_groups(given, ElementName("tensors", index, field).text, desc.head_dim, &groups.emplace(), error));
+            HALYARD_TRY(read_groups(given, ElementName("tensors", index, field).text, tensor_plan.head_dim,
+                                    &groups.emplace(), error));
             last_dim = groups->record_bytes;
             out->most_heads = std::min(out->most_heads, block_groups / groups->n_groups);
         }
     }
-    if (kv.norm != nullptr) {
+    if (kv_desc.norm != nullptr) {
         const ElementName name("tensors", index, ".kv.norm");
-        HALYARD_TRY(read_norm(kv.norm, name.text, desc.head_dim, &out->norm.emplace(), error));
+        HALYARD_TRY(read_norm(kv_desc.norm, name.text, tensor_plan.head_dim, &out->norm.emplace(), error));
         HALYARD_TRY(check_fields(name.text,
-                                 {{kv.from_groups != nullptr && out->norm->rounding != 0, "rounding",
+                                 {{kv_desc.from_groups != nullptr && out->norm->rounding != 0, "rounding",
                                    out->norm->rounding, ", but records have no dtype to round to"}},
                                  error));
     }
-    if (kv.scale != nullptr) {
+    if (kv_desc.scale != nullptr) {
         const ElementName name("tensors", index, ".kv.scale");
-        HALYARD_TRY(read_scale(kv.scale, name.text, desc.out_dtype, &out->scale.emplace(), error));
+        HALYARD_TRY(read_scale(kv_desc.scale, name.text, tensor_plan.out_dtype, &out->scale.emplace(), error));
     }
-    if (kv.cache != nullptr) {
+    if (kv_desc.cache != nullptr) {
         const ElementName name("tensors", index, ".kv.cache");
-        HALYARD_TRY(read_cache(kv.cache, name.text, desc.out_dim, &out->cache.emplace(), error));
+        HALYARD_TRY(read_cache(kv_desc.cache, name.text, tensor_plan.out_dim, &out->cache.emplace(), error));
         std::int64_t stride = 0;
-        if (out->groups && (!out->cache->is_linear(desc.out_dim, &stride) || (stride != 1 && desc.out_dim > 1))) {
+        if (out->groups &&
+            (!out->cache->is_linear(tensor_plan.out_dim, &stride) || (stride != 1 && tensor_plan.out_dim > 1))) {
             return fail(error, HALYARD_ERROR_STRIDE, name.text,
                         " has elements that are apart, but the bytes of a record lie one after the other");
         }
-        desc.writes_y = false;
-        desc.reads_x = !rerotates;
+        tensor_plan.writes_y = false;
+        tensor_plan.reads_x = !rerotates;
     }
-    out->position_scales = kv.position_scales != 0;
-    out->hadamard = kv.hadamard;
+    out->position_scales = kv_desc.position_scales != 0;
+    out->hadamard = kv_desc.hadamard;
     out->needed = find_needed_arrays(*out, rerotates);
     return HALYARD_OK;
 }
@@ -111,23 +113,25 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
 // ---- The steps -----------------------------------------------------------------------------------------------------
 
 /// Whether a tensor is only rotated or copied, in a dtype that kernels can rotate without conversion.
-bool is_only_rotated(const TensorPlan &desc) {
-    return (desc.stages & ~(bit(Stage::rerotation) | bit(Stage::no_rotation) | bit(Stage::cache))) == 0 &&
-           !is_8_bit(desc.dtype);
+bool is_only_rotated(const TensorPlan &tensor_plan, const halyard_kv_desc &kv_desc) {
+    return has_only(kv_desc, tensor_plan.dtype, &halyard_kv_desc::no_rotation, &halyard_kv_desc::cache) &&
+           !is_8_bit(tensor_plan.dtype);
 }
 
 /// Whether halyard_norm_rotate can do all of a tensor: norm whole heads, rotate and store them.
-bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &desc, const KvTensor &stages) {
-    const NormDesc *const norm = stages.norm ? &*stages.norm : nullptr;
-    return norm != nullptr && (desc.stages & ~(bit(Stage::norm) | bit(Stage::cache))) == 0 && !norm->layer &&
-           !norm->per_head && !norm->after && !norm->row && (norm->rounding == 0 || desc.dtype == Dtype::f32) &&
-           norm->size == desc.head_dim && plan.rotary_dim == desc.head_dim && plan.rotary_dim % 32 == 0 &&
-           desc.pairing == Pairing::half && desc.out_pairing == Pairing::half;
+bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &tensor_plan, const halyard_kv_desc &kv_desc,
+                           const std::optional<NormDesc> &norm) {
+    return norm && has_only(kv_desc, tensor_plan.dtype, &halyard_kv_desc::norm, &halyard_kv_desc::cache) &&
+           !norm->layer && !norm->per_head && !norm->after && !norm->row &&
+           (norm->rounding == 0 || tensor_plan.dtype == Dtype::f32) && norm->size == tensor_plan.head_dim &&
+           plan.rotary_dim == tensor_plan.head_dim && plan.rotary_dim % 32 == 0 &&
+           tensor_plan.pairing == Pairing::half && tensor_plan.out_pairing == Pairing::half;
 }
 
 /// Whether load_and_norm can do a tensor's norm: of whole heads, an RMS norm, or a layer norm of floats.
-bool is_loaded_and_normed(const TensorPlan &desc, const NormDesc &norm) {
-    return !norm.after && !norm.row && norm.size == desc.head_dim && (!norm.layer || desc.dtype == Dtype::f32);
+bool is_loaded_and_normed(const TensorPlan &tensor_plan, const NormDesc &norm) {
+    return !norm.after && !norm.row && norm.size == tensor_plan.head_dim &&
+           (!norm.layer || tensor_plan.dtype == Dtype::f32);
 }
 
 /// Whether the elements of a head are not contiguous: in x, and in y or the cache.
@@ -136,27 +140,29 @@ struct Scattered {
 };
 
 /// Whether one kernel can do all stages of a tensor, and where it then writes.
-Steps::Direct find_direct(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered) {
-    const TensorPlan &desc = plan.tensors[index];
-    const KvTensor &stages = kv.tensors[index];
+Steps::Direct find_direct(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_kv_desc &kv_desc, int index,
+                          const Scattered &scattered) {
+    const TensorPlan &tensor_plan = plan.tensors[index];
+    const KvTensorPlan &stages = kv_plan.tensors[index];
     std::int64_t stride = 0;
-    const bool is_linear = !stages.cache || stages.cache->is_linear(desc.head_dim, &stride);
-    if (is_only_rotated(desc)) {
-        const bool writes_there = kv.rerotates || !scattered.y || !stages.cache || desc.head_dim > max_head;
+    const bool is_linear = !stages.cache || stages.cache->is_linear(tensor_plan.head_dim, &stride);
+    if (is_only_rotated(tensor_plan, kv_desc)) {
+        const bool writes_there = kv_plan.rerotates || !scattered.y || !stages.cache || tensor_plan.head_dim > max_head;
         return is_linear && writes_there ? Steps::Direct::to_output
-               : kv.rerotates            ? Steps::Direct::no
+               : kv_plan.rerotates       ? Steps::Direct::no
                                          : Steps::Direct::to_words;
     }
-    return !is_normed_and_rotated(plan, desc, stages) || scattered.x ? Steps::Direct::no
-           : scattered.y                                             ? Steps::Direct::to_words
-           : is_linear                                               ? Steps::Direct::to_output
-                                                                     : Steps::Direct::no;
+    return !is_normed_and_rotated(plan, tensor_plan, kv_desc, stages.norm) || scattered.x ? Steps::Direct::no
+           : scattered.y                                                                  ? Steps::Direct::to_words
+           : is_linear                                                                    ? Steps::Direct::to_output
+                                                                                          : Steps::Direct::no;
 }
 
 /// The steps of a tensor, in the order in which they run.
-Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Scattered &scattered) {
-    const TensorPlan &desc = plan.tensors[index];
-    const KvTensor &stages = kv.tensors[index];
+Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_kv_desc &kv_desc, int index,
+                 const Scattered &scattered) {
+    const TensorPlan &tensor_plan = plan.tensors[index];
+    const KvTensorPlan &stages = kv_plan.tensors[index];
     const bool has_norm = stages.norm.has_value(), norms_after = has_norm && stages.norm->after;
     Steps steps;
     const auto add_if = [&](bool is_done, const char *name, RunStep *run) {
@@ -164,46 +170,47 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv, int index, const Sc
             steps.list[steps.n++] = {name, run};
         }
     };
-    steps.direct = find_direct(plan, kv, index, scattered);
+    steps.direct = find_direct(plan, kv_plan, kv_desc, index, scattered);
     steps.in_blocks = steps.direct != Steps::Direct::to_output;
     if (!steps.in_blocks) {
         add_if(has_norm, "norm and rotate to the output", norm_and_rotate);
-        add_if(!has_norm, desc.rotates ? "rotate to the output" : "copy to the output", rotate_to_output);
+        add_if(!has_norm, tensor_plan.rotates ? "rotate to the output" : "copy to the output", rotate_to_output);
         return steps;
     }
     if (steps.direct == Steps::Direct::to_words) {
         add_if(has_norm, "norm and rotate", norm_and_rotate_to_words);
-        add_if(!has_norm, desc.rotates ? "rotate" : "copy", rotate_to_words);
+        add_if(!has_norm, tensor_plan.rotates ? "rotate" : "copy", rotate_to_words);
         add_if(true, "scatter", store_words);
         return steps;
     }
-    const bool loads_view = !stages.from_groups && !(stages.cache && kv.rerotates);
-    const bool joins = loads_view && !scattered.x && has_norm && is_loaded_and_normed(desc, *stages.norm);
+    const bool loads_view = !stages.from_groups && !(stages.cache && kv_plan.rerotates);
+    const bool joins = loads_view && !scattered.x && has_norm && is_loaded_and_normed(tensor_plan, *stages.norm);
     add_if(stages.from_groups.has_value(), "load records", load_records);
     add_if(joins, "load and norm", load_and_norm);
     add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache", load);
     add_if(has_norm && !norms_after && !joins, "norm", norm);
-    add_if(stages.hadamard != 0 && kv.rerotates, "Hadamard", hadamard);  // undoes it: the transform is its own inverse
-    add_if(desc.rotates, "rotate", rotate_block);
+    add_if(stages.hadamard != 0 && kv_plan.rerotates, "Hadamard",
+           hadamard);  // undoes it: the transform is its own inverse
+    add_if(tensor_plan.rotates, "rotate", rotate_block);
     add_if(norms_after, "norm", norm);
     // Later steps need the product, and may set factors of their own. Else the store multiplies.
     const bool is_multiplied = stages.scale || stages.groups || stages.hadamard != 0;
     add_if(stages.position_scales, "scale by position",
-           is_multiplied ? multiply_by_position_scales : take_position_scales);
+           is_multiplied ? multiply_by_position_scales : set_factors_by_position_scales);
     add_if(stages.hadamard != 0, "Hadamard", hadamard);
     add_if(stages.groups.has_value(), "store records", store_records);
     const bool is_dynamic = stages.scale && stages.scale->dynamic;
     add_if(is_dynamic, "make dynamic scales", make_dynamic_scales);
-    add_if(stages.scale && !is_dynamic && !kv.rerotates, "scale", take_static_scales);
+    add_if(stages.scale && !is_dynamic && !kv_plan.rerotates, "scale", set_factors_by_static_scales);
     add_if(!stages.groups, stages.cache ? "store in the cache" : "store", scattered.y ? store_scattered : store);
     return steps;
 }
 
 /// What the kernel that rotates blocks of floats has to support. Heads are contiguous in a block.
-Task block_task(const halyard_plan &plan, const TensorPlan &desc) {
-    const bool converts = desc.pairing != desc.out_pairing;
-    return task_for(desc, Dtype::f32, plan.rotary_dim, converts ? Place::out_of_place : Place::in_place,
-                    desc.head_dim % 2 == 0 && plan.rotary_dim % 2 == 0 ? Layout::even : Layout::dense);
+Task block_task(const halyard_plan &plan, const TensorPlan &tensor_plan) {
+    const bool converts = tensor_plan.pairing != tensor_plan.out_pairing;
+    return task_for(tensor_plan, Dtype::f32, plan.rotary_dim, converts ? Place::out_of_place : Place::in_place,
+                    tensor_plan.head_dim % 2 == 0 && plan.rotary_dim % 2 == 0 ? Layout::even : Layout::dense);
 }
 
 // ---- The kernels ---------------------------------------------------------------------------------------------------
@@ -242,8 +249,8 @@ const StageKernels *find_stage_kernels(TargetSet allowed) noexcept {
 halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::shared_ptr<KvPlan> *out,
                             halyard_error *error) noexcept {
     for (int i = 0; i < plan->n_tensors; i++) {
-        TensorPlan &desc = plan->tensors[i];
-        if (desc.is_plain()) {
+        TensorPlan &tensor_plan = plan->tensors[i];
+        if (tensor_plan.is_plain) {
             continue;
         }
         if (*out == nullptr) {
@@ -252,22 +259,24 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
                 return halyard_status{HALYARD_OK};
             }));
         }
-        KvPlan &kv = **out;
-        KvTensor &stages = kv.tensors[i];
-        kv.rerotates = given.desc.rerotates != 0;
-        HALYARD_TRY(read_stages(given.tensors[i], given.kv[i], i, kv.rerotates, desc, &stages, error));
+        KvPlan &kv_plan = **out;
+        KvTensorPlan &stages = kv_plan.tensors[i];
+        kv_plan.rerotates = given.desc.rerotates != 0;
+        HALYARD_TRY(
+            read_stages(given.tensors[i], given.kv_descs[i], i, kv_plan.rerotates, tensor_plan, &stages, error));
         bool needs_blocks = false;
         for (const bool x : {false, true}) {
             for (const bool y : {false, true}) {
                 const bool y_is_scattered =
-                    stages.cache ? stages.cache->scatter(desc.head_dim, desc.out_bytes) != Scatter::none : y;
-                stages.steps[x][y] = list_steps(*plan, kv, i, {x, y_is_scattered});
+                    stages.cache ? stages.cache->scatter(tensor_plan.head_dim, tensor_plan.out_bytes) != Scatter::none
+                                 : y;
+                stages.steps[x][y] = list_steps(*plan, kv_plan, given.kv_descs[i], i, {x, y_is_scattered});
                 needs_blocks = needs_blocks || stages.steps[x][y].in_blocks;
             }
         }
-        if (needs_blocks && desc.head_dim > max_head) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].head_dim is ", desc.head_dim, long_head,
-                        max_head);
+        if (needs_blocks && tensor_plan.head_dim > max_head) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].head_dim is ", tensor_plan.head_dim,
+                        long_head, max_head);
         }
     }
     return HALYARD_OK;
@@ -277,7 +286,7 @@ halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPl
                                halyard_error *error) noexcept {
     out->kernels = find_stage_kernels(allowed);
     for (int i = 0; i < plan.n_tensors; i++) {
-        if (plan.tensors[i].is_plain()) {
+        if (plan.tensors[i].is_plain) {
             continue;
         }
         if (out->kernels == nullptr) {
@@ -291,22 +300,22 @@ halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPl
     return HALYARD_OK;
 }
 
-void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv, int index, TargetSet allowed) noexcept {
-    const TensorPlan &desc = plan.tensors[index];
-    const Steps &steps = kv.tensors[index].steps[0][0];
+void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv_plan, int index, TargetSet allowed) noexcept {
+    const TensorPlan &tensor_plan = plan.tensors[index];
+    const Steps &steps = kv_plan.tensors[index].steps[0][0];
     text.add("tensor ", index, steps.in_blocks ? ", in blocks" : "");
     for (int i = 0; i < steps.n; i++) {
         text.add(i == 0 ? ": " : ", ", steps.list[i].name);
     }
     text.add("\n");
-    if (!desc.rotates) {
+    if (!tensor_plan.rotates) {
         return;
     }
     if (steps.direct == Steps::Direct::no) {
-        explain_task(text, block_task(plan, desc), allowed);
-    } else if (!kv.tensors[index].norm) {
-        const Place place = kv.rerotates ? Place::in_place : Place::out_of_place;
-        explain_task(text, task_for(desc, desc.dtype, plan.rotary_dim, place, Layout::even), allowed);
+        explain_task(text, block_task(plan, tensor_plan), allowed);
+    } else if (!kv_plan.tensors[index].norm) {
+        const Place place = kv_plan.rerotates ? Place::in_place : Place::out_of_place;
+        explain_task(text, task_for(tensor_plan, tensor_plan.dtype, plan.rotary_dim, place, Layout::even), allowed);
     }
 }
 

@@ -19,7 +19,7 @@ struct KvCall;
 
 // ---- Steps: functions that work on a block of heads and tokens. Each is in the file of its stage -------------------
 
-using RunStep = void(const KvCall &call, Block &block) noexcept;
+using RunStep = void(const KvCall &call, Block &block) noexcept;  // the type of the functions that follow
 
 // convert.cpp. load fills tokens that have no slot in the cache with zeros. store_scattered narrows to dense words and
 // then copies these (store_words) to scattered elements, because calling a kernel for every few elements is too slow.
@@ -33,7 +33,7 @@ RunStep norm, load_and_norm, norm_and_rotate, norm_and_rotate_to_words;
 RunStep rotate_block, rotate_to_output, rotate_to_words;
 // scale.cpp. The first multiplies the block; the others set the factors by which the store multiplies. The block of a
 // key that is re-rotated has elements as stored: make_dynamic_scales takes the key's old dynamic scale into account.
-RunStep multiply_by_position_scales, take_position_scales, take_static_scales, make_dynamic_scales;
+RunStep multiply_by_position_scales, set_factors_by_position_scales, set_factors_by_static_scales, make_dynamic_scales;
 RunStep hadamard;
 
 /// The longest head that is processed in blocks, and the most elements, heads and groups of a block.
@@ -68,7 +68,7 @@ enum class Array : std::uint8_t {
 inline constexpr int n_arrays = 8;
 
 /// The stages of one tensor.
-struct KvTensor {
+struct KvTensorPlan {
     std::optional<NormDesc> norm;
     bool position_scales = false;  // each token is multiplied by a factor
     std::int64_t hadamard = 0;     // how many elements a transform has, or 0
@@ -78,7 +78,7 @@ struct KvTensor {
     std::optional<CacheDesc> cache;
     std::uint8_t needed = 0;                 // the arrays that a run must pass, a bit for each Array
     const Kernel *block_rotation = nullptr;  // rotates blocks of floats; in place if pairing and out_pairing are equal
-    Steps steps[2][2];                       // [elements of x are scattered][elements of y, or of the cache, are]
+    Steps steps[2][2];  // [elements of x are scattered][elements of y are; with a cache both are alike]
 
     bool needs(Array array) const noexcept { return (needed >> static_cast<int>(array) & 1) != 0; }
 };
@@ -86,13 +86,13 @@ struct KvTensor {
 struct KvPlan {
     bool rerotates = false;  // cached keys are rotated from one position to another
     const StageKernels *kernels = nullptr;
-    KvTensor tensors[HALYARD_MAX_TENSORS];
+    KvTensorPlan tensors[HALYARD_MAX_TENSORS];
 };
 
 /// The KV part of a plan; one without any stages if the plan has none.
 inline const KvPlan &kv_of(const halyard_plan &plan) noexcept {
     static const KvPlan none = {};
-    return plan.kv != nullptr ? *plan.kv : none;
+    return plan.kv_plan != nullptr ? *plan.kv_plan : none;
 }
 
 /// Checks the stages of a plan that read_plan has filled in, and sets *out and the fields of *plan that stages change.
@@ -104,6 +104,6 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
 halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPlan *out, halyard_error *error) noexcept;
 
 /// Appends a line with the steps of a tensor that is not plain, and the choice of its rotation kernel.
-void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv, int index, TargetSet allowed) noexcept;
+void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv_plan, int index, TargetSet allowed) noexcept;
 
 }  // namespace halyard

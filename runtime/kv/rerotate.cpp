@@ -26,24 +26,24 @@ halyard_status check_source_of_moves(const halyard_angle_source &source, const c
 
 halyard_status bind_moves(const Program &program, const halyard_run_args &args, KvProgram *out,
                           halyard_error *error) noexcept {
-    const halyard_kv_args &kv = kv_args_of(args);
+    const halyard_kv_args &kv_args = kv_args_of(args);
     out->rerotates = kv_of(*program.plan).rerotates;
     if (!out->rerotates) {
-        return kv.from_positions == nullptr && kv.from_angles == nullptr
+        return kv_args.from_positions == nullptr && kv_args.from_angles == nullptr
                    ? HALYARD_OK
                    : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_",
-                          kv.from_positions != nullptr ? "positions" : "angles",
+                          kv_args.from_positions != nullptr ? "positions" : "angles",
                           " is set, but the plan does not rerotate");
     }
-    HALYARD_TRY(check_given(kv.from_positions, "args.kv.from_positions", error));
+    HALYARD_TRY(check_given(kv_args.from_positions, "args.kv.from_positions", error));
     if (program.bad_position != BadPosition::error) {
         return fail(error, HALYARD_ERROR_MISMATCH, "bad_position is ", args.bad_position,
                     ", but keys move from and to every position of 32 bits, so that it must be 0");
     }
-    out->from_angles = kv.from_angles != nullptr ? kv.from_angles : program.angles;
+    out->from_angles = kv_args.from_angles != nullptr ? kv_args.from_angles : program.angles;
     HALYARD_TRY(check_source_of_moves(*program.angles, "angles", program.plan->rotary_dim, error));
     HALYARD_TRY(check_source_of_moves(*out->from_angles, "args.kv.from_angles", program.plan->rotary_dim, error));
-    return bind_positions(kv.from_positions, args.x->shape[0], args.x->shape[1], out->from_angles->axes.n_axes,
+    return bind_positions(kv_args.from_positions, args.x->shape[0], args.x->shape[1], out->from_angles->axes.n_axes,
                           "args.kv.from_positions", &out->from_positions, error);
 }
 
@@ -51,8 +51,8 @@ halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_e
     constexpr PositionRange all = {INT32_MIN, INT32_MAX, "positions of 32 bits are "};
     HALYARD_TRY(check_within(all, call.program.positions, call.given.positions, call.given.angles->axes.n_axes, tokens,
                              "positions", error));
-    return check_within(all, call.kv.from_positions, call.arrays.from_positions, call.kv.from_angles->axes.n_axes,
-                        tokens, "args.kv.from_positions", error);
+    return check_within(all, call.kv_program.from_positions, call.arrays.from_positions,
+                        call.kv_program.from_angles->axes.n_axes, tokens, "args.kv.from_positions", error);
 }
 
 namespace {
@@ -66,7 +66,7 @@ struct Move {
 };
 
 Move move_of(const KvCall &call, std::int64_t at) {
-    const halyard_angle_source &to = *call.given.angles, &from = *call.kv.from_angles;
+    const halyard_angle_source &to = *call.given.angles, &from = *call.kv_program.from_angles;
     const Positions &positions = call.program.positions;
     const std::int64_t batch = at / positions.n_tokens, token = at - batch * positions.n_tokens;
     Move move;
@@ -75,8 +75,8 @@ Move move_of(const KvCall &call, std::int64_t at) {
     }
     auto &back = &to == &from ? move.to : move.from;
     for (std::int32_t axis = 0; axis < from.axes.n_axes; axis++) {
-        back[std::size_t(axis)] -=
-            static_cast<std::uint64_t>(call.kv.from_positions.at(call.arrays.from_positions, batch, token, axis));
+        back[std::size_t(axis)] -= static_cast<std::uint64_t>(
+            call.kv_program.from_positions.at(call.arrays.from_positions, batch, token, axis));
     }
     return move;
 }
@@ -89,7 +89,7 @@ std::uint64_t turns_of(const halyard_angle_source &source, const decltype(Move::
 
 /// Makes the row of cos and sin of a move. Angles wrap at whole turns, which do not change cos and sin.
 void make_row(const KvCall &call, const Move &move, std::int64_t first_pair, std::int64_t n_pairs, float *row) {
-    const halyard_angle_source &to = *call.given.angles, &from = *call.kv.from_angles;
+    const halyard_angle_source &to = *call.given.angles, &from = *call.kv_program.from_angles;
     std::uint32_t turns[made_floats / 2];  // in 2^-32 of a full turn
     for (std::int64_t i = 0; i < n_pairs; i++) {
         turns[i] = static_cast<std::uint32_t>(

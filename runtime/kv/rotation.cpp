@@ -7,18 +7,18 @@ namespace halyard {
 
 void bind_direct(const Program &program, int index, bool to_words, KvTensorProgram *of) noexcept {
     const halyard_plan &plan = *program.plan;
-    const TensorPlan &desc = plan.tensors[index];
-    const ProgramTensor &tensor = program.tensors[index];
-    const KvTensor &stages = kv_of(plan).tensors[index];
+    const TensorPlan &tensor_plan = plan.tensors[index];
+    const TensorProgram &tensor = program.tensors[index];
+    const KvTensorPlan &stages = kv_of(plan).tensors[index];
     const std::optional<CacheDesc> &cache = stages.cache;
     const Reach &in_cache = of->arrays[static_cast<int>(Array::cache)].reach;
-    ProgramTensor *const out = &of->direct;
+    TensorProgram *const out = &of->direct;
     out->n_heads = tensor.n_heads;
     out->in_place = tensor.in_place && !to_words;
     out->large = nullptr;
     out->within_int32 =
         tensor.within_int32 && (to_words || !cache || in_cache.n_bytes() <= static_cast<std::uintptr_t>(max_offset));
-    // set_view below sets the other fields. (Copying the whole struct would cost a run some nanoseconds.)
+    // set_kernel_dims below sets the other fields. (Copying the whole struct would cost a run some nanoseconds.)
     const auto copy_side = [](const Side &from, Side &to) {
         to.batch = from.batch;
         to.token = from.token;
@@ -26,42 +26,43 @@ void bind_direct(const Program &program, int index, bool to_words, KvTensorProgr
         to.element = from.element;
         to.window = from.window;
     };
-    std::int64_t steps_of_tokens = desc.head_dim;
-    if (desc.reads_x) {
+    std::int64_t steps_of_tokens = tensor_plan.head_dim;
+    if (tensor_plan.reads_x) {
         copy_side(tensor.in(), out->x);
     }
     if (to_words) {
-        out->y.head = desc.head_dim;
+        out->y.head = tensor_plan.head_dim;
         out->y.element = 1;
     } else if (cache) {
-        cache->is_linear(desc.head_dim, &out->y.element);
+        cache->is_linear(tensor_plan.head_dim, &out->y.element);
         out->y.head = out->n_heads > 1 ? cache->stride_head : 0;
         steps_of_tokens = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // and sums of these
     } else {
         copy_side(tensor.y, out->y);
         steps_of_tokens = out->y.token | out->y.batch;
     }
-    if (!desc.rotates) {
+    if (!tensor_plan.rotates) {
         return;
     }
-    out->y.window = desc.rotary_offset * out->y.element * desc.bytes;
+    out->y.window = tensor_plan.rotary_offset * out->y.element * tensor_plan.bytes;
     const Side &in = out->in_place ? out->y : out->x;
     const std::int64_t of_input = out->in_place ? 0 : in.batch | in.token | in.head;
     const Layout layout = choose_layout(in.element, out->y.element, of_input | steps_of_tokens | out->y.head);
     static constexpr Kernel norms_too = {};  // stands for norm_rotate: not packed
     out->kernel =
-        stages.norm ? &norms_too : &desc.kernel(out->in_place ? Place::in_place : Place::out_of_place, layout);
+        stages.norm ? &norms_too : &tensor_plan.kernel(out->in_place ? Place::in_place : Place::out_of_place, layout);
     const std::int64_t n_pairs = plan.rotary_dim / 2;
-    set_view(*out->kernel, desc.out_pairing, n_pairs, out->n_heads, 1, out->y);
+    set_kernel_dims(*out->kernel, tensor_plan.out_pairing, n_pairs, out->n_heads, 1, out->y);
     if (!out->in_place) {
-        set_view(*out->kernel, desc.pairing, n_pairs, out->n_heads, 1, out->x);
+        set_kernel_dims(*out->kernel, tensor_plan.pairing, n_pairs, out->n_heads, 1, out->x);
     }
 }
 
 void rotate_block(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
     const std::int64_t rotary_dim = call.plan().rotary_dim;
-    const bool converts = desc.pairing != desc.out_pairing;  // then windows are rotated into `spare`, and copied back
+    const bool converts =
+        tensor_plan.pairing != tensor_plan.out_pairing;  // then windows are rotated into `spare`, and copied back
     const Kernel &kernel = *call.stages(block).block_rotation;
     Side in, out;  // not initialised as a whole, for the cost of a token
     in.token = block.strides.token;
@@ -69,9 +70,10 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
     out.token = converts ? block.n_heads * rotary_dim : in.token;
     out.head = converts ? rotary_dim : in.head;
     in.element = out.element = 1;
-    set_view(kernel, desc.pairing, rotary_dim / 2, block.n_heads, block.n_tokens, in);
-    set_view(kernel, desc.out_pairing, rotary_dim / 2, block.n_heads, block.n_tokens, out);
-    float *const window = block.work->floats + desc.rotary_offset, *const spare = block.work->spare;
+    set_kernel_dims(kernel, tensor_plan.pairing, rotary_dim / 2, block.n_heads, block.n_tokens, in);
+    set_kernel_dims(kernel, tensor_plan.out_pairing, rotary_dim / 2, block.n_heads, block.n_tokens, out);
+    float *const window = block.work->floats + tensor_plan.rotary_offset, *const spare = block.work->spare;
+    // A target with kernels for stages also has this one, and rows hold all pairs of a head that is in blocks.
     call_kernel(kernel, call.plan().sin_sign, *block.rows, {0, block.n_tokens, block.row_of_token}, !converts,
                 {window, in.dims}, {converts ? spare : window, out.dims});
     if (converts) {
@@ -84,13 +86,14 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
 
 void rotate_to_output(const KvCall &call, Block &block) noexcept {
     for_each_stretch(call, block, [&](const Stretch &stretch) {
-        rotate(call.plan(), call.desc(block), call.kv.tensors[block.index].direct, stretch, block.rows, false);
+        rotate(call.plan(), call.tensor_plan(block), call.kv_program.tensors[block.index].direct, stretch, block.rows,
+               false);
     });
 }
 
 void rotate_to_words(const KvCall &call, Block &block) noexcept {
-    rotate(call.plan(), call.desc(block), call.kv.tensors[block.index].direct, stretch_of_words(call, block),
-           block.rows, false);
+    rotate(call.plan(), call.tensor_plan(block), call.kv_program.tensors[block.index].direct,
+           stretch_of_words(call, block), block.rows, false);
 }
 
 }  // namespace halyard

@@ -72,7 +72,7 @@ char *dynamic_scales_of(const KvCall &call, const Block &block, std::int64_t tok
 template <typename... Parts>
 [[gnu::cold]] halyard_status fail_scale(const KvCall &call, Array array, int index, halyard_error *error,
                                         const Parts &...parts) {
-    return fail(error, HALYARD_ERROR_SCALE, NameText(words_of(array).name, call.given.is_bound, index), parts...);
+    return fail(error, HALYARD_ERROR_SCALE, NameText(texts_of(array).name, call.given.is_bound, index), parts...);
 }
 
 constexpr const char *has_to_be_usable = ", but it and its reciprocal must be positive and finite";
@@ -80,7 +80,7 @@ constexpr const char *has_to_be_usable = ", but it and its reciprocal must be po
 }  // namespace
 
 halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept {
-    const KvTensor &stages = call.kv_plan().tensors[index];
+    const KvTensorPlan &stages = call.kv_plan().tensors[index];
     const std::int64_t n_static =
         stages.needs(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
     for (std::int64_t i = 0; i < n_static; i++) {
@@ -130,7 +130,7 @@ halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *
 
 // ---- Steps ---------------------------------------------------------------------------------------------------------
 
-void take_position_scales(const KvCall &call, Block &block) noexcept {
+void set_factors_by_position_scales(const KvCall &call, Block &block) noexcept {
     block.for_each_head([&](std::int64_t i, std::int64_t token, std::int64_t head) {
         block.work->numbers[i] = position_scale(call, block.index, block.batch, block.token + token, block.head + head);
     });
@@ -147,7 +147,7 @@ void multiply_by_position_scales(const KvCall &call, Block &block) noexcept {
     });
 }
 
-void take_static_scales(const KvCall &call, Block &block) noexcept {
+void set_factors_by_static_scales(const KvCall &call, Block &block) noexcept {
     const ScaleDesc &scale = *call.stages(block).scale;
     const std::int64_t n = scale.count(block.n_heads), first = scale.by_head ? block.head : 0;
     for (std::int64_t i = 0; i < n; i++) {
@@ -157,17 +157,18 @@ void take_static_scales(const KvCall &call, Block &block) noexcept {
 }
 
 void make_dynamic_scales(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &desc = call.desc(block);
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
     const std::int64_t stride = call.bound(block.index, Array::scales_out).elements.strides[2] * 4;
     float *r = block.work->numbers;
-    find_largest(call.kernels(), block.extents(desc.head_dim), block.floats(), r);
+    find_largest(call.kernels(), block.extents(tensor_plan.head_dim), block.floats(), r);
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
         char *const scales = dynamic_scales_of(call, block, token);
         for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
-            const float before = call.kv.rerotates && scales != nullptr ? load_scale(scales + head * stride) : 1.0f;
+            const float before =
+                call.kv_program.rerotates && scales != nullptr ? load_scale(scales + head * stride) : 1.0f;
             // The rotation may move a pair's length into one element, for which a finite scale may be too small.
             const float scale =
-                std::min(before * (*r / greatest_of(desc.out_dtype)), std::numeric_limits<float>::max());
+                std::min(before * (*r / greatest_of(tensor_plan.out_dtype)), std::numeric_limits<float>::max());
             const float used = scale >= std::numeric_limits<float>::min() ? scale : 1.0f;  // below, it is not normal
             *r = before / used;
             if (scales != nullptr) {

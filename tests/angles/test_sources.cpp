@@ -44,8 +44,8 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
 
 namespace {
 
-/// Pairs (x0, x1) of the greatest length that halyard.h permits. Half of them are rotated onto (y0, 0), so that the
-/// result y0 is f (the attention factor) times that length. `turns` has cos and sin times f of each token's pairs.
+/// Pairs (x0, x1) of the greatest length that halyard.h permits. The rotation takes half of them to (y0, 0), where
+/// y0 is f (the attention factor) times that length. `turns` has cos and sin times f of each token's pairs.
 Elements longest_pairs(std::int32_t dtype, double greatest, double factor, std::int64_t n_pairs,
                        const std::vector<ExactCosSin> &turns, Random &random) {
     const double longest = 0.999999 * greatest / factor;

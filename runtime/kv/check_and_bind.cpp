@@ -1,4 +1,4 @@
-#include "kv/bind.h"
+#include "kv/check_and_bind.h"
 
 #include "base/versioned.h"
 
@@ -15,12 +15,12 @@ constexpr halyard_stages no_stages = {};
 /// The inputs and the output of binding one tensor's stages.
 struct Binding {
     const Program &program;
-    const KvTensor &stages;
+    const KvTensorPlan &stages;
     const halyard_stages &given;
     int index;
     KvTensorProgram &out;
 
-    const TensorPlan &desc() const { return program.plan->tensors[index]; }
+    const TensorPlan &tensor_plan() const { return program.plan->tensors[index]; }
     std::int64_t n_heads() const { return program.tensors[index].n_heads; }
 };
 
@@ -61,7 +61,7 @@ Lattice lattice_of_scales(const Binding &to, const GroupsDesc &groups, bool is_i
 }
 
 [[gnu::cold]] halyard_status fail_reach(const Binding &to, Array array, halyard_error *error) {
-    return fail(error, HALYARD_ERROR_OVERFLOW, NameText(words_of(array).name, false, to.index),
+    return fail(error, HALYARD_ERROR_OVERFLOW, NameText(texts_of(array).name, false, to.index),
                 " leaves the address space");
 }
 
@@ -99,7 +99,8 @@ halyard_status add_written(const Binding &to, Array array, const Lattice &elemen
 }
 
 halyard_status bind_cache(const Binding &to, const CacheDesc &cache, halyard_error *error) {
-    if (!cache.find_reach(to.n_heads(), to.desc().out_bytes, &to.out.arrays[static_cast<int>(Array::cache)].reach)) {
+    if (!cache.find_reach(to.n_heads(), to.tensor_plan().out_bytes,
+                          &to.out.arrays[static_cast<int>(Array::cache)].reach)) {
         return fail_reach(to, Array::cache, error);
     }
     return to.n_heads() <= cache.most_heads
@@ -169,7 +170,8 @@ halyard_status check_unneeded_strides(const Binding &to, halyard_error *error) {
 
 /// Checks that the bytes of records are contiguous.
 halyard_status check_records(const Binding &to, const halyard_run_args &args, halyard_error *error) {
-    const bool reads = to.desc().reads_x && to.stages.from_groups, writes = to.desc().writes_y && to.stages.groups;
+    const bool reads = to.tensor_plan().reads_x && to.stages.from_groups,
+               writes = to.tensor_plan().writes_y && to.stages.groups;
     const bool is_x = reads && args.x[to.index].strides[3] != 1;
     const std::int64_t stride = is_x ? args.x[to.index].strides[3] : writes ? args.y[to.index].strides[3] : 1;
     return stride == 1 ? HALYARD_OK
@@ -178,8 +180,8 @@ halyard_status check_records(const Binding &to, const halyard_run_args &args, ha
 }
 
 halyard_status bind_stages(const Binding &to, const halyard_run_args &args, halyard_error *error) {
-    const ProgramTensor &tensor = to.program.tensors[to.index];
-    const TensorPlan &desc = to.desc();
+    const TensorProgram &tensor = to.program.tensors[to.index];
+    const TensorPlan &tensor_plan = to.tensor_plan();
     HALYARD_TRY(check_records(to, args, error));
     HALYARD_TRY(check_unneeded_strides(to, error));
     HALYARD_TRY(to.stages.cache ? bind_cache(to, *to.stages.cache, error) : HALYARD_OK);
@@ -190,69 +192,70 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     for (unsigned left = to.stages.needed & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
         HALYARD_TRY(bind_array(to, Array(std::countr_zero(left)), error));
     }
-    const bool x_is_scattered = desc.reads_x && tensor.in().element != 1;
-    const bool y_is_scattered = desc.writes_y && tensor.y.element != 1;
+    const bool x_is_scattered = tensor_plan.reads_x && tensor.in().element != 1;
+    const bool y_is_scattered = tensor_plan.writes_y && tensor.y.element != 1;
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];
-    const bool has_kernels = desc.kernels[0][0] != nullptr;  // false: the plan is for a GPU, which runs no steps
+    const bool has_kernels = tensor_plan.kernels[0][0] != nullptr;  // false: the plan is for a GPU, which runs no steps
     if (has_kernels && to.out.steps->direct != Steps::Direct::no) {
         bind_direct(to.program, to.index, to.out.steps->direct == Steps::Direct::to_words, &to.out);
     }
     return HALYARD_OK;
 }
 
-[[gnu::cold]] halyard_status fail_no_stages(const KvTensor &stages, int index, const halyard_kv_args *kv,
+[[gnu::cold]] halyard_status fail_no_stages(const KvTensorPlan &stages, int index, const halyard_kv_args *kv_args,
                                             halyard_error *error) {
     const Array first = stages.cache ? Array::cache : Array(std::countr_zero(stages.needed));
     return fail(error, HALYARD_ERROR_NULL_POINTER,
-                kv == nullptr                          ? "args.kv is NULL"
-                : stages.cache && kv->slots == nullptr ? "args.kv.stages and args.kv.slots are NULL"
-                                                       : "args.kv.stages is NULL",
-                ", but tensors[", index, "] has ", words_of(first).needed_by);
+                kv_args == nullptr                          ? "args.kv is NULL"
+                : stages.cache && kv_args->slots == nullptr ? "args.kv.stages and args.kv.slots are NULL"
+                                                            : "args.kv.stages is NULL",
+                ", but tensors[", index, "] has ", texts_of(first).needed_by);
 }
 
 }  // namespace
 
-halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv, halyard_error *error) noexcept {
-    if (kv == nullptr) {
+halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv_args, halyard_error *error) noexcept {
+    if (kv_args == nullptr) {
         return HALYARD_OK;
     }
-    HALYARD_TRY(check_struct(kv, "args.kv", error));
-    HALYARD_TRY(check_choice("args.kv", "reserved", kv->reserved, 0, error));
-    for (int i = 0; i < plan.n_tensors && kv->stages != nullptr; i++) {
-        const halyard_stages &stages = kv->stages[i];
+    HALYARD_TRY(check_struct(kv_args, "args.kv", error));
+    HALYARD_TRY(check_choice("args.kv", "reserved", kv_args->reserved, 0, error));
+    for (int i = 0; i < plan.n_tensors && kv_args->stages != nullptr; i++) {
+        const halyard_stages &stages = kv_args->stages[i];
         if (stages.size != sizeof(stages) || stages.reserved != 0) {
             const ElementName name("args.kv.stages", i);
             HALYARD_TRY(check_struct(&stages, name.text, error));
             return check_choice(name.text, "reserved", stages.reserved, 0, error);
         }
     }
-    HALYARD_TRY(kv->slots == nullptr ? HALYARD_OK : check_struct(kv->slots, "args.kv.slots", error));
-    return kv->from_positions == nullptr ? HALYARD_OK
-                                         : check_struct(kv->from_positions, "args.kv.from_positions", error);
+    HALYARD_TRY(kv_args->slots == nullptr ? HALYARD_OK : check_struct(kv_args->slots, "args.kv.slots", error));
+    return kv_args->from_positions == nullptr ? HALYARD_OK
+                                              : check_struct(kv_args->from_positions, "args.kv.from_positions", error);
 }
 
-KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noexcept {
+KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args) noexcept {
     KvPointers pointers;
     int n_given = 0;
     for (int i = 0; i < plan.n_tensors; i++) {
-        const halyard_stages &given = kv == nullptr || kv->stages == nullptr ? no_stages : kv->stages[i];
+        const halyard_stages &given = kv_args == nullptr || kv_args->stages == nullptr ? no_stages : kv_args->stages[i];
         for (int array = 0; array < n_arrays; array++) {
             char *&pointer = pointers.of_tensor[i][array];
-            std::memcpy(&pointer, reinterpret_cast<const char *>(&given) + array_words[array].field, sizeof(pointer));
+            std::memcpy(&pointer, reinterpret_cast<const char *>(&given) + array_texts[array].field, sizeof(pointer));
             n_given += static_cast<int>(pointer != nullptr);
         }
     }
     pointers.n_given = n_given;
-    const halyard_slots *const slots = kv == nullptr ? nullptr : kv->slots;
+    const halyard_slots *const slots = kv_args == nullptr ? nullptr : kv_args->slots;
     pointers.slots = slots == nullptr ? nullptr : slots->data;
     pointers.scratch = slots == nullptr ? nullptr : static_cast<unsigned char *>(slots->scratch);
-    pointers.from_positions = kv == nullptr || kv->from_positions == nullptr ? nullptr : kv->from_positions->data;
+    pointers.from_positions =
+        kv_args == nullptr || kv_args->from_positions == nullptr ? nullptr : kv_args->from_positions->data;
     return pointers;
 }
 
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept {
-    const KvPlan &kv = kv_of(*program.plan);
+    const KvPlan &kv_plan = kv_of(*program.plan);
     const halyard_kv_args &given_kv = kv_args_of(args);
     HALYARD_TRY(check_kv_args(*program.plan, args.kv, error));
     out->slots.is_given = false;
@@ -260,7 +263,7 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
     std::int64_t n_slots = INT64_MAX;
     bool has_cache = false, stores = false;
     for (int i = 0; i < program.plan->n_tensors; i++) {
-        const KvTensor &stages = kv.tensors[i];
+        const KvTensorPlan &stages = kv_plan.tensors[i];
         const halyard_stages &given = given_kv.stages == nullptr ? no_stages : given_kv.stages[i];
         if (given_kv.stages == nullptr && stages.needed != 0) {
             return fail_no_stages(stages, i, args.kv, error);
@@ -296,8 +299,8 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
     return HALYARD_OK;
 }
 
-bool stores_in_caches_only(const Program &program, const KvProgram &kv) noexcept {
-    bool all = kv.slots.is_given;
+bool stores_in_caches_only(const Program &program, const KvProgram &kv_program) noexcept {
+    bool all = kv_program.slots.is_given;
     for (int i = 0; i < program.plan->n_tensors; i++) {
         all = all && (program.tensors[i].n_heads == 0 || kv_of(*program.plan).tensors[i].cache);
     }

@@ -1,5 +1,5 @@
 // Replaces the KV path in a library that is built without it (HALYARD_KV=OFF): refuses plans and runs that need it.
-#include "kv/bind.h"
+#include "kv/check_and_bind.h"
 
 #include "base/error.h"
 
@@ -17,7 +17,7 @@ halyard_status fail_without(halyard_error *error, const Part &what, const Part &
 halyard_status read_kv_plan(const PlanReading &, halyard_plan *plan, std::shared_ptr<KvPlan> *,
                             halyard_error *error) noexcept {
     for (int i = 0; i < plan->n_tensors; i++) {
-        if (!plan->tensors[i].is_plain()) {
+        if (!plan->tensors[i].is_plain) {
             return fail_without(error, "tensors[", i, "] is not only rotated");
         }
     }

@@ -1,4 +1,4 @@
-#include "core/bind.h"
+#include "core/check_and_bind.h"
 
 #include "base/error.h"
 #include "base/versioned.h"
@@ -91,56 +91,58 @@ bool have_equal_strides(const Side &a, const Side &b) {
     return ((a.batch ^ b.batch) | (a.token ^ b.token) | (a.head ^ b.head) | (a.element ^ b.element)) == 0;
 }
 
-Layout layout_of(const ProgramTensor &tensor) {
+Layout layout_of(const TensorProgram &tensor) {
     const Side &out = tensor.y, &in = tensor.in();
     const std::int64_t steps = in.batch | in.token | in.head | out.batch | out.token | out.head;
     return choose_layout(in.element, out.element, steps);
 }
 
 /// Chooses the kernel of a plain tensor, and fills in the dims that it reads.
-[[gnu::always_inline]] inline void bind_kernel(const halyard_plan &plan, const TensorPlan &desc,
-                                               const Positions &positions, ProgramTensor &tensor) {
+[[gnu::always_inline]] inline void bind_kernel(const halyard_plan &plan, const TensorPlan &tensor_plan,
+                                               const Positions &positions, TensorProgram &tensor) {
     const std::int64_t n_pairs = plan.rotary_dim / 2;
     const std::int64_t n_together = tensor.one_stride ? positions.count() : positions.n_tokens;
-    tensor.kernel = &desc.kernel(tensor.in_place ? Place::in_place : Place::out_of_place, layout_of(tensor));
-    set_view(*tensor.kernel, desc.out_pairing, n_pairs, tensor.n_heads, n_together, tensor.y);
+    tensor.kernel = &tensor_plan.kernel(tensor.in_place ? Place::in_place : Place::out_of_place, layout_of(tensor));
+    set_kernel_dims(*tensor.kernel, tensor_plan.out_pairing, n_pairs, tensor.n_heads, n_together, tensor.y);
     if (!tensor.in_place) {
-        set_view(*tensor.kernel, desc.pairing, n_pairs, tensor.n_heads, n_together, tensor.x);
+        set_kernel_dims(*tensor.kernel, tensor_plan.pairing, n_pairs, tensor.n_heads, n_together, tensor.x);
     }
     tensor.is_one_call = tensor.one_stride && n_together <= max_block_tokens && tensor.within_int32 &&
-                         (tensor.in_place || desc.head_dim == plan.rotary_dim) && tensor.kernel->function != nullptr;
+                         (tensor.in_place || tensor_plan.head_dim == plan.rotary_dim) &&
+                         tensor.kernel->function != nullptr;
 }
 
 /// Fills in strides and reaches of a tensor's x and y, and whether it is in place.
 [[gnu::always_inline]] inline halyard_status bind_sides(const halyard_tensor &x, const halyard_tensor &y, int index,
-                                                        const TensorPlan &desc, ProgramTensor &tensor,
+                                                        const TensorPlan &tensor_plan, TensorProgram &tensor,
                                                         halyard_error *error) {
     bool is_descending = false, unused = false, are_alike = false;
-    Reach reach_of_x = {0, 0}, reach_of_y = {0, 0};     // locals, since reading back a struct just stored would be slow
-    tensor.in_place = !desc.reads_x && !desc.writes_y;  // re-rotation in a cache, which is read and written
-    if (desc.writes_y) {
+    Reach reach_of_x = {0, 0}, reach_of_y = {0, 0};  // locals, since reading back a struct just stored would be slow
+    tensor.in_place =
+        !tensor_plan.reads_x && !tensor_plan.writes_y;  // re-rotation in a cache, which is read and written
+    if (tensor_plan.writes_y) {
         set_strides(y, tensor.y);
-        if (!find_reach(y.shape, y.strides, desc.out_bytes, &reach_of_y, &is_descending)) {
-            const bool is_of_both = desc.reads_x && std::equal(x.strides, x.strides + 4, y.strides);
+        if (!find_reach(y.shape, y.strides, tensor_plan.out_bytes, &reach_of_y, &is_descending)) {
+            const bool is_of_both = tensor_plan.reads_x && std::equal(x.strides, x.strides + 4, y.strides);
             return fail_reach(is_of_both ? x : y, is_of_both ? "x" : "y", index, error);
         }
         if (!is_descending && !elements_are_apart(lattice_of(y))) {
             return fail(error, HALYARD_ERROR_STRIDE, "y[", index, "] has strides ", y.strides[0], ", ", y.strides[1],
                         ", ", y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
         }
-        tensor.y.window = desc.rotary_offset * tensor.y.element * desc.out_bytes;
+        tensor.y.window = tensor_plan.rotary_offset * tensor.y.element * tensor_plan.out_bytes;
     }
-    if (desc.reads_x) {
+    if (tensor_plan.reads_x) {
         set_strides(x, tensor.x);
-        are_alike = desc.writes_y && have_equal_strides(tensor.x, tensor.y) && desc.bytes == desc.out_bytes &&
-                    desc.in_dim == desc.out_dim;
+        are_alike = tensor_plan.writes_y && have_equal_strides(tensor.x, tensor.y) &&
+                    tensor_plan.bytes == tensor_plan.out_bytes && tensor_plan.in_dim == tensor_plan.out_dim;
         reach_of_x = reach_of_y;
-        if (!are_alike && !find_reach(x.shape, x.strides, desc.bytes, &reach_of_x, &unused)) {
+        if (!are_alike && !find_reach(x.shape, x.strides, tensor_plan.bytes, &reach_of_x, &unused)) {
             return fail_reach(x, "x", index, error);
         }
-        tensor.x.window = desc.rotary_offset * tensor.x.element * desc.bytes;
-        tensor.in_place =
-            are_alike && x.data == y.data && desc.pairing == desc.out_pairing && desc.dtype == desc.out_dtype;
+        tensor.x.window = tensor_plan.rotary_offset * tensor.x.element * tensor_plan.bytes;
+        tensor.in_place = are_alike && x.data == y.data && tensor_plan.pairing == tensor_plan.out_pairing &&
+                          tensor_plan.dtype == tensor_plan.out_dtype;
     }
     tensor.x.reach = reach_of_x;
     tensor.y.reach = reach_of_y;
@@ -159,36 +161,36 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
     program.positions.n_tokens = first[1] == 1 ? first[0] : first[1];
     program.is_empty = true;
     for (int i = 0; i < plan.n_tensors; i++) {
-        const TensorPlan &desc = plan.tensors[i];
+        const TensorPlan &tensor_plan = plan.tensors[i];
         const halyard_tensor &x = given.x[i], &y = given.y[i];
-        Expected expected = {desc.dtype, device, {first[0], first[1], x.shape[2], desc.in_dim}};
+        Expected expected = {tensor_plan.dtype, device, {first[0], first[1], x.shape[2], tensor_plan.in_dim}};
         if (!fits(x, expected)) {
             return fail_unexpected(x, "x", i, expected, error);
         }
-        expected.dtype = desc.out_dtype;
-        expected.shape[3] = desc.out_dim;
-        if (desc.writes_y && !fits(y, expected)) {
+        expected.dtype = tensor_plan.out_dtype;
+        expected.shape[3] = tensor_plan.out_dim;
+        if (tensor_plan.writes_y && !fits(y, expected)) {
             return fail_unexpected(y, "y", i, expected, error);
         }
-        ProgramTensor &tensor = program.tensors[i];
+        TensorProgram &tensor = program.tensors[i];
         tensor.n_heads = first[0] != 0 && first[1] != 0 ? x.shape[2] : 0;
         tensor.lists_x = tensor.lists_y = false;
         if (tensor.n_heads == 0) {
             continue;
         }
         program.is_empty = false;
-        HALYARD_TRY(bind_sides(x, y, i, desc, tensor, error));
-        tensor.lists_x = desc.reads_x && !tensor.in_place;
-        tensor.lists_y = desc.writes_y;
+        HALYARD_TRY(bind_sides(x, y, i, tensor_plan, tensor, error));
+        tensor.lists_x = tensor_plan.reads_x && !tensor.in_place;
+        tensor.lists_y = tensor_plan.writes_y;
         tensor.kernel = tensor.large = nullptr;
         tensor.is_one_call = tensor.one_stride = false;
-        if (desc.is_plain()) {
+        if (tensor_plan.is_plain) {
             const std::int64_t n_tokens = program.positions.n_tokens;
             tensor.one_stride = program.positions.n_batch == 1 || (tensor.x.batch == n_tokens * tensor.x.token &&
                                                                    tensor.y.batch == n_tokens * tensor.y.token);
         }
-        if (desc.is_plain() && device == HALYARD_CPU) {
-            bind_kernel(plan, desc, program.positions, tensor);
+        if (tensor_plan.is_plain && device == HALYARD_CPU) {
+            bind_kernel(plan, tensor_plan, program.positions, tensor);
         }
     }
     return HALYARD_OK;
@@ -196,11 +198,12 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
 
 // ---- Large outputs -------------------------------------------------------------------------------------------------
 
-/// Whether all heads and their halves begin on a cache line if y does, so that a kernel stores whole lines.
-bool is_on_cache_lines(const TensorPlan &desc, const Side &y, std::int64_t rotary_dim) {
-    const std::int64_t half = desc.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
-    const std::int64_t steps = y.batch | y.token | y.head | half | (desc.rotary_offset * y.element);
-    return (steps * desc.bytes & 63) == 0;
+/// Whether every head, and each half of it, begins on a cache line, provided that y does. A kernel can then store whole
+/// lines.
+bool is_on_cache_lines(const TensorPlan &tensor_plan, const Side &y, std::int64_t rotary_dim) {
+    const std::int64_t half = tensor_plan.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
+    const std::int64_t steps = y.batch | y.token | y.head | half | (tensor_plan.rotary_offset * y.element);
+    return (steps * tensor_plan.bytes & 63) == 0;
 }
 
 /// Sets `large` of tensors if the run's outputs together have the non_temporal_mib of a kernel. Such outputs would
@@ -212,12 +215,12 @@ void choose_large_kernels(Program &program) {
     std::uint64_t written =
         0;  // inputs of stride 0 on their way to a cache may have more elements than int64 can count
     for (int i = 0; i < plan.n_tensors; i++) {
-        const ProgramTensor &tensor = program.tensors[i];
-        const TensorPlan &desc = plan.tensors[i];
+        const TensorProgram &tensor = program.tensors[i];
+        const TensorPlan &tensor_plan = plan.tensors[i];
         if (tensor.n_heads != 0 && !tensor.in_place) {
-            std::uint64_t n_bytes = static_cast<std::uint64_t>(desc.out_bytes);
+            std::uint64_t n_bytes = static_cast<std::uint64_t>(tensor_plan.out_bytes);
             for (const std::int64_t n :
-                 {program.positions.n_batch, program.positions.n_tokens, tensor.n_heads, desc.out_dim}) {
+                 {program.positions.n_batch, program.positions.n_tokens, tensor.n_heads, tensor_plan.out_dim}) {
                 n_bytes *= static_cast<std::uint64_t>(n);
             }
             written += n_bytes;
@@ -225,14 +228,15 @@ void choose_large_kernels(Program &program) {
     }
     const std::uint64_t n_mib = written >> 20;
     for (int i = 0; n_mib >= std::uint64_t{least_non_temporal_mib} && i < plan.n_tensors; i++) {
-        ProgramTensor &tensor = program.tensors[i];
-        const TensorPlan &desc = plan.tensors[i];
+        TensorProgram &tensor = program.tensors[i];
+        const TensorPlan &tensor_plan = plan.tensors[i];
         if (tensor.in_place || tensor.kernel == nullptr) {
             continue;
         }
-        const Kernel &large = desc.kernel(Place::non_temporal, layout_of(tensor));
+        const Kernel &large = tensor_plan.kernel(Place::non_temporal, layout_of(tensor));
+        // The dims were set for the normal kernel, packed or not.
         if (n_mib >= static_cast<std::uint64_t>(large.non_temporal_mib) && large.packed == tensor.kernel->packed &&
-            is_on_cache_lines(desc, tensor.y, plan.rotary_dim)) {
+            is_on_cache_lines(tensor_plan, tensor.y, plan.rotary_dim)) {
             tensor.large = &large;
             tensor.is_one_call = false;
         }
@@ -282,10 +286,10 @@ halyard_status bind_executor(const halyard_executor *executor, Program &program,
         static_cast<double>(program.positions.n_batch) * static_cast<double>(program.positions.n_tokens);
     double threads = 0.0;
     for (int i = 0; i < program.plan->n_tensors && !program.is_empty; i++) {
-        const TensorPlan &desc = program.plan->tensors[i];
-        const std::int64_t width = desc.is_plain() ? program.plan->rotary_dim : desc.head_dim;
-        threads += n_tokens * static_cast<double>(program.tensors[i].n_heads * width * desc.bytes) /
-                   static_cast<double>(bytes_worth_a_thread(desc.dtype));
+        const TensorPlan &tensor_plan = program.plan->tensors[i];
+        const std::int64_t width = tensor_plan.is_plain ? program.plan->rotary_dim : tensor_plan.head_dim;
+        threads += n_tokens * static_cast<double>(program.tensors[i].n_heads * width * tensor_plan.bytes) /
+                   static_cast<double>(bytes_worth_a_thread(tensor_plan.dtype));
     }
     program.n_tasks = std::clamp(static_cast<std::int64_t>(std::min(threads, 1024.0)), std::int64_t{1},
                                  std::int64_t{executor->n_threads});

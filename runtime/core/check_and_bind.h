@@ -20,14 +20,14 @@ struct Side {
     halyard_dimension dims[4];  // pairs, members, heads and tokens, as the kernel reads them
 };
 
-/// One tensor of a program. In place, pair, member and dims of x are not set. If the tensor is not plain, only n_heads,
-/// in_place, and the strides and reaches of x and y, where it has them, are set.
-struct ProgramTensor {
+/// One tensor of a program. In place, pair, member and dims of x are not set. If the tensor is not plain, it has no
+/// kernel, and pair, member and dims of neither side are set.
+struct TensorProgram {
     std::int64_t n_heads;  // 0 if the tensor has no elements; nothing else is set then
     bool in_place;
     bool lists_x, lists_y;  // whether list_memory lists x and y; in place, only y, which is the same memory
     bool one_stride;        // all tokens, through all batch rows, are one stride apart
-    bool is_one_call;       // one call of the kernel, with these dims, can rotate all tokens of a block
+    bool is_one_call;       // one call of the kernel, with these dims, can rotate all tokens of the run
     bool within_int32;      // a kernel's 32-bit offsets reach all elements
     const Kernel *kernel;   // its function is NULL for the reference
     const Kernel *large;    // NULL, or the kernel with non-temporal stores, to be used if y begins on a cache line
@@ -45,7 +45,7 @@ struct Program {
     bool reads_rows;            // kernels read the rows of angles where they are in memory; else rows are made
     std::int64_t n_tasks;       // 1: the executor is not called
     halyard_executor executor;  // n_threads is 0 if there is none
-    ProgramTensor tensors[HALYARD_MAX_TENSORS];
+    TensorProgram tensors[HALYARD_MAX_TENSORS];
 };
 
 /// Checks all arguments except pointers, and fills in the program. (It compares data of x and y only to see whether a

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/work_share.h"
-#include "core/bind.h"
+#include "core/check_and_bind.h"
 #include "core/memory.h"
 #include "kv/plan.h"
 
@@ -17,12 +17,12 @@ struct BoundArray {
 };
 
 /// An array's name in error messages, the stage that needs it, and the offset of its pointer in halyard_stages.
-struct ArrayWords {
+struct ArrayTexts {
     ArgumentName name;
     const char *needed_by;
     std::size_t field;
 };
-inline constexpr ArrayWords array_words[n_arrays] = {
+inline constexpr ArrayTexts array_texts[n_arrays] = {
     {{"args.kv.stages[%d].weight"}, "a norm with a weight", offsetof(halyard_stages, weight)},
     {{"args.kv.stages[%d].bias"}, "a norm with a bias", offsetof(halyard_stages, bias)},
     {{"args.kv.stages[%d].scales"}, "static scales", offsetof(halyard_stages, scales)},
@@ -33,7 +33,7 @@ inline constexpr ArrayWords array_words[n_arrays] = {
     {{"args.kv.stages[%d].from_group_scales"},
      "from_groups with scales apart",
      offsetof(halyard_stages, from_group_scales)}};
-inline const ArrayWords &words_of(Array array) noexcept { return array_words[static_cast<int>(array)]; }
+inline const ArrayTexts &texts_of(Array array) noexcept { return array_texts[static_cast<int>(array)]; }
 
 /// The arrays that are written, a bit for each.
 inline constexpr unsigned written_arrays = 1u << static_cast<int>(Array::scales_out) |
@@ -43,7 +43,7 @@ inline constexpr unsigned written_arrays = 1u << static_cast<int>(Array::scales_
 struct KvTensorProgram {
     const Steps *steps;
     BoundArray arrays[n_arrays];  // only those that are needed are set
-    ProgramTensor direct;         // for Steps::direct: x, and y, cache or words as the kernel sees them
+    TensorProgram direct;         // for Steps::direct: x, and y, cache or words as the kernel sees them
 };
 
 /// An array that a call must be given.
@@ -58,7 +58,7 @@ struct NeededArrays {
 
 struct KvProgram {
     NeededArrays needed[2];  // [0]: those that are only read, [1]: those that are written
-    Slots slots;  // is_given is false if no token is stored in a cache
+    Slots slots;             // is_given is false if no token is stored in a cache
     bool rerotates;
     const halyard_angle_source *from_angles;  // with which keys were rotated; set only if the plan rerotates
     Positions from_positions;
@@ -81,10 +81,10 @@ inline const halyard_kv_args &kv_args_of(const halyard_run_args &args) noexcept 
 }
 
 /// Checks the sizes of all structs in the KV arguments of a run or a bound run. kv may be NULL.
-halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv, halyard_error *error) noexcept;
+halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv_args, halyard_error *error) noexcept;
 
 /// The pointers in KV arguments whose sizes were checked.
-KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv) noexcept;
+KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args) noexcept;
 
 /// Checks the KV arguments of a run, except pointers, and fills in *out. `program` is bound already.
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
@@ -98,14 +98,14 @@ halyard_status bind_moves(const Program &program, const halyard_run_args &args, 
 void bind_direct(const Program &program, int index, bool to_words, KvTensorProgram *of) noexcept;
 
 /// Whether all of a run's outputs are caches, so that tokens without a slot are written nowhere.
-bool stores_in_caches_only(const Program &program, const KvProgram &kv) noexcept;
+bool stores_in_caches_only(const Program &program, const KvProgram &kv_program) noexcept;
 
 /// Checks a call's pointers, the scales that it only reads, and that what it writes shares no element with anything.
-halyard_status check_kv_memory(const Program &program, const KvProgram &kv, const Pointers &given,
+halyard_status check_kv_memory(const Program &program, const KvProgram &kv_program, const Pointers &given,
                                const KvPointers &arrays, halyard_error *error) noexcept;
 
 /// Checks the memory and all values (slots, positions, scales of cached keys), and runs the call, or a share of it.
-halyard_status call_kv(const Program &program, const KvProgram &kv, const Pointers &given, const KvPointers &arrays,
-                       const Share &share, halyard_error *error) noexcept;
+halyard_status call_kv(const Program &program, const KvProgram &kv_program, const Pointers &given,
+                       const KvPointers &arrays, const Share &share, halyard_error *error) noexcept;
 
 }  // namespace halyard
