@@ -1,5 +1,6 @@
 /* Halyard: rotary position embedding (RoPE) kernels, compiled ahead of time. The C ABI. halyard_kv.h adds norms,
- * quantisation and stores into KV caches to the rotation; halyard_cuda.h runs the same on CUDA devices.
+ * quantisation and stores into KV caches to the rotation; halyard_cuda.h has rotations and part of halyard_kv.h
+ * for CUDA devices.
  *
  * What it computes. A head vector of head_dim elements holds rotary_dim / 2 pairs (x0, x1) in a window
  * [rotary_offset, rotary_offset + rotary_dim). Pair k of the token at position p rotates by the angle
@@ -410,7 +411,7 @@ typedef struct halyard_angle_source_info {
     int64_t first;      /* first … last: the positions that the source covers */
     int64_t last;
     int64_t n_rows;     /* a table that does not cover position 0 holds one more row, for position 0 */
-    uint64_t bytes;     /* of memory that the source owns; 4 * rotary_dim of them are for re-rotation only */
+    uint64_t bytes;     /* of memory that the source owns; of a TABLE, 4 * rotary_dim are for re-rotation only */
 } halyard_angle_source_info;
 
 /* Fills in *info (its size must be set). Errors: NULL_POINTER, STRUCT_SIZE. */
@@ -592,8 +593,8 @@ typedef struct halyard_bound_run_args {
                                slots, data of from_positions, and all in stages */
 } halyard_bound_run_args;
 
-/* Runs a bound run on other memory. It checks pointers, positions, values of kv that must be valid (slots and scales),
- * and that outputs share no element with inputs, positions, GIVEN rows and each other. Allocates nothing. Errors:
+/* Runs a bound run on other memory. It checks pointers, positions, the values of slots and scales, and overlap:
+ * that outputs share no element with inputs, positions, GIVEN rows and each other. Allocates nothing. Errors:
  * NULL_POINTER, STRUCT_SIZE, SHAPE (n_tensors, part), MISMATCH (positions or kv where the run was bound without them,
  * or none where it was bound with them; y other than x for a tensor that was bound in place; angles; parts of a run
  * with an executor), OVERFLOW, OVERLAP (also y the same as x for a tensor that was bound out of place), POSITION,

@@ -2,7 +2,7 @@
 /// structs. Header-only, C++17. Only run_cache adds logic of its own; halyard.h documents everything else.
 ///
 ///     const auto frequencies = halyard::frequencies::from_base(10000.0, 128);
-///     const auto angles = halyard::angle_source::table(frequencies, 0, 4095);
+///     const auto angles = halyard::angle_source::table(frequencies, 0, 4096);
 ///     const auto head = halyard::describe_tensor(halyard::dtype::f32, 128, halyard::pairing::half);
 ///     const halyard::plan plan(halyard::plan_desc(128, {head}));
 ///     const auto x = halyard::tensor(data, halyard::dtype::f32, {batch, tokens, heads, 128});
@@ -13,8 +13,8 @@
 /// and leave outputs incomplete. Without exceptions, define HALYARD_THROW(error) before including this header: it
 /// replaces `throw error` and must not return. Or use halyard.h, which never throws.
 ///
-/// Ownership. frequencies, angle_source, plan and pool each own one object of the C ABI: they move, they don't copy,
-/// and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
+/// Ownership. frequencies, angle_source, plan, bound_run and pool each own one object of the C ABI: they move,
+/// they don't copy, and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
 ///
 /// Threads. The objects are immutable: any number of threads may use one at once. Destroy or move it when none does.
 #pragma once
@@ -326,7 +326,8 @@ public:
     explicit angle_source(const frequencies &frequencies, const halyard_angle_source_desc &desc)
         : angle_source(frequencies.get(), desc) {}
 
-    /// HALYARD_ANGLES_AUTO for every int32 position: the right choice unless there is a reason for another.
+    /// HALYARD_ANGLES_AUTO for every int32 position, which is PHASE. For fewer positions describe_angles(kind, first,
+    /// n_positions) may give a table.
     explicit angle_source(const frequencies &frequencies)
         : angle_source(frequencies, describe_angles(HALYARD_ANGLES_AUTO)) {}
 

@@ -17,14 +17,26 @@
  * they access two elements of f16 and bf16 where all of these are multiples of two elements and the pairing does not
  * change, else one element.
  *
- * The KV path. A plan may have these stages, where a kernel of generators/kernels.inc serves them together: RMS norms
+ * The KV path. A plan may have these stages, where a kernel serves them together: RMS norms
  * of whole heads before the rotation, with weights that heads share; one static scale of e4m3; out_dtype the dtype or
- * e4m3; tensors that are not rotated; caches whose heads are dense, in pages of any strides. Kernels are for heads of
- * 64, 80, 96, 128, 192 and 256 elements of bf16 and f16, and a few more; halyard_explain_cuda_plan says of each kernel
- * why it does not serve a tensor. Tensors that one kernel serves take one launch, wherever their memory is. Everything
+ * e4m3; tensors that are not rotated; caches whose heads are dense, in pages of any strides. The kernels (a weight has
+ * x's dtype unless the table says another; "1 + w" is unit_offset):
+ *
+ *     dtype -> out_dtype              head_dim                    pairing      rotary window    weight
+ *     bf16, f16 -> the same or e4m3   64, 80, 96, 128, 192, 256   half         whole head
+ *     bf16, f16 -> the same or e4m3   64, 128                     interleaved  whole head
+ *     bf16 -> bf16 or e4m3            80                          half         32 at 0
+ *     bf16 -> bf16 or e4m3            128                         half         64 at 0
+ *     bf16 -> bf16 or e4m3            192                         interleaved  64 at 128
+ *     bf16 -> bf16 or e4m3            128, 256                    half         whole head       1 + w
+ *     bf16 -> bf16 or e4m3            256                         half         64 at 0          1 + w
+ *     bf16 -> bf16 or e4m3            128                         half         whole head       f32
+ *     f32 -> f32                      64, 128                     half         whole head
+ *
+ * halyard_explain_cuda_plan says of each kernel why it does not serve a tensor. Tensors that one kernel serves take one launch, wherever their memory is. Everything
  * else is refused (UNSUPPORTED), as are heads that are not dense, and heads or weights that do not begin on 16 bytes.
  *   scales   are in host memory, which the call reads and checks. A captured graph keeps their values.
- *   slots    Their policy must be RANGE_ONLY. A slot out of range is not stored, and neither is a token with a bad
+ *   slots    Their policy must be RANGE_ONLY and consecutive 0. A slot out of range is not stored, and neither is a token with a bad
  *            position under BAD_POSITION_ERROR. If several tokens have one slot, each element of the slot
  *            comes from one of these tokens, but different elements may come from different ones.
  *   error word   SLOT for a slot out of range, POSITION for a bad position; where there are both, one of them.

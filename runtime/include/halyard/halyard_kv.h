@@ -12,8 +12,10 @@
  * Between load and store elements are f32. Elements beside the rotary window take every stage but the rotation.
  * Conversions round to nearest even and keep denormals; f16 and bf16 overflow to infinity.
  * The error of a result before conversion is at most c * 2^-23 * len * |p|. p is the scale by position, or 1.
- *   c    2, + 4 + (n / 16 + 5) / 2 for a norm over n elements, whose sum is not compensated, + 1/2 for a scale by
- *        position, + 2 for a scale.
+ *   c    2
+ *        + 4 + (n / 16 + 5) / 2 for a norm over n elements, whose sum is not compensated
+ *        + 1/2 for a scale by position
+ *        + 2 for a scale
  *   len  the length of the pair; with a norm BEFORE the rotation, of the normed and weighted pair; with a norm AFTER
  *        it, of the pair before the norm, times |r * weight| of the element.
  * Layer norms and Hadamard transforms add errors of their own, bounded below.
