@@ -14,7 +14,8 @@
 /// replaces `throw error` and must not return. Or use halyard.h, which never throws.
 ///
 /// Ownership. frequencies, angle_source, plan, bound_run and pool each own one object of the C ABI: they move,
-/// they don't copy, and they destroy it. A moved-from one is empty (get() is NULL), and using it throws HALYARD_ERROR_NULL_POINTER.
+/// they don't copy, and they destroy it. A moved-from one is empty (get() is NULL), and using it throws
+/// HALYARD_ERROR_NULL_POINTER.
 ///
 /// Threads. The objects are immutable: any number of threads may use one at once. Destroy or move it when none does.
 #pragma once

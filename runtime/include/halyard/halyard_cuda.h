@@ -33,12 +33,13 @@
  *     bf16 -> bf16 or e4m3            128                         half         whole head       f32
  *     f32 -> f32                      64, 128                     half         whole head
  *
- * halyard_explain_cuda_plan says of each kernel why it does not serve a tensor. Tensors that one kernel serves take one launch, wherever their memory is. Everything
- * else is refused (UNSUPPORTED), as are heads that are not dense, and heads or weights that do not begin on 16 bytes.
+ * halyard_explain_cuda_plan says of each kernel why it does not serve a tensor. Tensors that one kernel serves take one
+ * launch, wherever their memory is. Everything else is refused (UNSUPPORTED), as are heads that are not dense, and
+ * heads or weights that do not begin on 16 bytes.
  *   scales   are in host memory, which the call reads and checks. A captured graph keeps their values.
- *   slots    Their policy must be RANGE_ONLY and consecutive 0. A slot out of range is not stored, and neither is a token with a bad
- *            position under BAD_POSITION_ERROR. If several tokens have one slot, each element of the slot
- *            comes from one of these tokens, but different elements may come from different ones.
+ *   slots    Their policy must be RANGE_ONLY and consecutive 0. A slot out of range is not stored, and neither is a
+ *            token with a bad position under BAD_POSITION_ERROR. If several tokens have one slot, each element of the
+ *            slot comes from one of these tokens, but different elements may come from different ones.
  *   error word   SLOT for a slot out of range, POSITION for a bad position; where there are both, one of them.
  *
  * Results are the bits that the CPU's targets give, for each kind of angle source.
