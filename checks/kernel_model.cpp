@@ -3,7 +3,7 @@
 #include "checks/oracle.h"
 #include "core/plan.h"
 #include "core/rotate.h"
-#include "kv/plan.h"
+#include "kv/stages.h"
 
 #include <algorithm>
 #include <bit>

@@ -94,7 +94,7 @@ public:
     Output<Buffer<int32_t, 0>> largest{"largest"};  // the bits of the largest magnitude; a NaN's are larger than any
 
     void generate() {
-        number(g) = numbers_of(largest_of_group());
+        number(g) = scale_factor_and_bits(largest_of_group());
         const Expr n_groups = x.dim(1).extent(), at = g + h * y.dim(1).extent();
         const Expr product = Halide::strict_float(x(e, at) * number(at)[1]);
         const Expr rounded = reinterpret<int32_t>(Halide::strict_float(away_or_not(product) + 0x1.8p23f));
@@ -138,8 +138,9 @@ private:
         return Halide::max(Halide::max(from(0, g), from(2, g)), Halide::max(from(1, g), from(3, g)));
     }
 
-    /// From the bits of a group's largest magnitude: the scale as stored, the factor of elements, and the bits.
-    Tuple numbers_of(const Expr &bits) const {
+    /// Three numbers of a group, from the bits of its largest magnitude: the scale as stored, the factor of elements,
+    /// and the bits.
+    Tuple scale_factor_and_bits(const Expr &bits) const {
         const Expr most = reinterpret<float>(bits), scale = Halide::strict_float(most / 127.0f);
         const Expr word = reinterpret<uint16_t>(narrow(target, Dtype::f16, scale));
         const Expr of_largest = reciprocal == by_largest;

@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Splits a statement's operands at blanks and commas, and drops its brackets and braces.
+/// Splits a PTX statement's operands at blanks and commas, and drops its brackets and braces.
 Words words_of(const std::string &text) {
     static const std::regex word(R"([^\s,{}[\]]+)");
     return {std::sregex_token_iterator(text.begin(), text.end(), word), {}};
@@ -62,7 +62,7 @@ private:
             {std::regex(R"((\$\w+):)"), &Decoder::add_label},
             {std::regex(R"(\.param \.[a-z](8|16|32|64)\b[^,)]*?(\w+)\s*(?=[,)]))"), &Decoder::add_parameter},
             {std::regex(R"(\.visible \.entry (\w+))"), &Decoder::begin_function, true},
-            {std::regex(R"(\.extern \.shared [^;]*?(\w+)\[\];)"), &Decoder::set_shared, true}};
+            {std::regex(R"(\.extern \.shared [^;]*?(\w+)\[\];)"), &Decoder::name_shared_array, true}};
         return all;
     }
 
@@ -73,7 +73,7 @@ private:
     }
 
     void pass(const std::cmatch &) {}  // also skips .reg: registers are made when an operand names them
-    void set_shared(const std::cmatch &found) { shared_ = found[1]; }
+    void name_shared_array(const std::cmatch &found) { shared_ = found[1]; }
     void add_label(const std::cmatch &found) { labels_[found[1]] = static_cast<std::uint32_t>(to_->code.size()); }
 
     void begin_function(const std::cmatch &found) {

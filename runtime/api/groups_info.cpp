@@ -1,7 +1,7 @@
 // halyard_get_groups_info: the layout of records, so that a caller can allocate them.
 #include "base/error.h"
 #include "base/versioned.h"
-#include "kv/plan.h"
+#include "kv/stages.h"
 
 using namespace halyard;
 

@@ -2,7 +2,7 @@
 #include "core/plan.h"
 #include "base/error.h"
 #include "base/versioned.h"
-#include "kv/plan.h"
+#include "kv/stages.h"
 
 using namespace halyard;
 

@@ -134,7 +134,8 @@ private:
         }
     }
 
-    /// Chooses for a config that has an entry for each layer type.
+    /// Chooses a layer where the config's rope parameters have an entry for each layer type: of the type that the
+    /// caller named, or any if all entries are alike. If they differ and no type is named, that is an error.
     Layer choose_from_object() const {
         std::vector<std::string> names;
         const Json *first = nullptr;

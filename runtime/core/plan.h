@@ -12,7 +12,7 @@
 
 namespace halyard {
 
-/// What the KV path does with the tensors of a plan: see kv/plan.h.
+/// What the KV path does with the tensors of a plan: see kv/stages.h.
 struct KvPlan;
 
 /// A tensor of a plan, with a kernel for each memory layout that the tensor of a run can have.

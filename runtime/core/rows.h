@@ -53,7 +53,8 @@ struct RowInput {
 /// Fails, naming the first bad position, if one is an error for a token of the set. NULL: all tokens.
 halyard_status check_positions(const RowInput &input, const TokenSet *tokens, halyard_error *error) noexcept;
 
-/// How many tokens, and how many pairs of each row, are made at once, so that they fit in made_floats.
+/// The part of the rows of cos and sin that is made at once: n_tokens rows, n_pairs pairs of each, in made_floats
+/// floats.
 struct RowBlock {
     std::int64_t n_tokens, n_pairs;
 };

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/launch.h"
-#include "kv/plan.h"
+#include "kv/stages.h"
 
 namespace halyard::cuda {
 

@@ -4,7 +4,7 @@
 
 #include "core/call.h"
 #include "kv/check_and_bind.h"
-#include "kv/plan.h"
+#include "kv/stages.h"
 
 namespace halyard {
 

@@ -2,7 +2,7 @@
 
 #include "base/transpose.h"
 #include "base/versioned.h"
-#include "kv/plan.h"
+#include "kv/stages.h"
 
 #include <algorithm>
 

@@ -108,7 +108,7 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
 constexpr std::int64_t line_bytes = 64;  // of the CPU's caches
 constexpr float one = 1.0f;
 
-/// Runs the steps that list_steps (plan.cpp) has listed. For k in bf16 with a norm and an e4m3 cache, these are
+/// Runs the steps that list_steps (stages.cpp) has listed. For k in bf16 with a norm and an e4m3 cache, these are
 /// load_and_norm, rotate_block, set_factors_by_static_scales and store.
 void run_steps(const KvCall &call, Block &block) {
     const Steps &steps = *call.kv_program.tensors[block.index].steps;

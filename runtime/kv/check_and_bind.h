@@ -4,7 +4,7 @@
 #include "base/work_share.h"
 #include "core/check_and_bind.h"
 #include "core/memory.h"
-#include "kv/plan.h"
+#include "kv/stages.h"
 
 #include <cstddef>
 

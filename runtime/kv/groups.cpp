@@ -209,7 +209,7 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
 
 /// Workspace for a block's quantised elements, one byte each, dense; and after it for packed ones, two in a byte.
 unsigned char *elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
-unsigned char *packed_of(const GroupsDesc &groups, const Block &block) {
+unsigned char *packed_elements_of(const GroupsDesc &groups, const Block &block) {
     return elements_of(block) + (groups.is_4_bit() ? block_floats : 0);
 }
 
@@ -362,7 +362,7 @@ void store_groups(const KvCall &call, const Block &block) {
     const GroupNumbers numbers(block);
     const Extents extents = {groups.group, groups.n_groups, n_heads};
     const Elements<float> floats = {block.work->floats, {1, groups.group, head_dim}};
-    unsigned char *const elements = elements_of(block), *const packed = packed_of(groups, block);
+    unsigned char *const elements = elements_of(block), *const packed = packed_elements_of(groups, block);
     const std::int64_t bytes = groups.data_bytes(), scale_bytes = groups.scale_bytes();
     make_numbers(kernels, groups, extents, floats, numbers);
     quantise(kernels, groups, extents, floats, numbers, elements);
@@ -392,7 +392,7 @@ void load_groups(const KvCall &call, const Block &block) {
     const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).from_groups;
     const GroupNumbers numbers(block);
-    unsigned char *const elements = elements_of(block), *const packed = packed_of(groups, block);
+    unsigned char *const elements = elements_of(block), *const packed = packed_elements_of(groups, block);
     const std::int64_t bytes = groups.data_bytes();
     for_each_record(call, block, false, [&](std::int64_t i, const char *record, const char *scales) {
         const std::int64_t n = groups.n_groups, first = i * n;

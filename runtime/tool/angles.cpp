@@ -53,7 +53,7 @@ void add_angles(CLI::App &app) {
     const auto given = std::make_shared<Angles>();
     given->positions.add(*command, "<i4 or <i8, [tokens]; or START ... STOP - 1")->required();
     add_file(*command, "-o,--output", given->output, "the cos row and the sin row of each token")->required();
-    given->frequencies.add_alone(*command);
+    given->frequencies.add_without_tensor(*command);
     command->callback([given] { given->run(); });
 }
 

@@ -101,7 +101,7 @@ void add_frequencies(CLI::App &app) {
     auto *command = app.add_subcommand("frequencies", "Print inv_freq, attention_factor, rotary_dim, pairing and "
                                                       "method as JSON");
     const auto options = std::make_shared<FrequencyOptions>();
-    options->add_alone(*command);
+    options->add_without_tensor(*command);
     command->callback([options] { print_frequencies(*options); });
 }
 

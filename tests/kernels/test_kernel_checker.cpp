@@ -93,7 +93,8 @@ void write_behind_first(Buffer of) {
     }
 }
 
-/// The kernels that bugs are put into: one for any strides, one for contiguous elements.
+/// The tests break these two kernels on purpose, to see that the checker notices: one for any strides, one for
+/// contiguous elements.
 const char rotate[] = "rotate_strided_f32", neighbours[] = "rotate_interleaved_f32";
 
 using Bug = void (*)(Call &);

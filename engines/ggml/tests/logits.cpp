@@ -72,9 +72,10 @@ public:
 
     bool has_context() const { return context_ != nullptr; }
 
-    /// Decodes n tokens of a sequence at positions first, first + 1, …, and returns all logits. If first_of_other >= 0,
-    /// the batch also has a token of the other sequence, at that position.
-    std::vector<float> decode(const llama_token *tokens, int n, int first, int sequence = 0, int first_of_other = -1) {
+    /// Decodes n tokens of a sequence at positions first, first + 1, …, and returns all logits. If position_of_other >=
+    /// 0, the batch also has a token of the other sequence, at that position.
+    std::vector<float> decode(const llama_token *tokens, int n, int first, int sequence = 0,
+                              int position_of_other = -1) {
         llama_batch batch = llama_batch_init(n + 1, 0, 1);
         const auto add = [&](llama_token token, int position, int of) {
             const int i = batch.n_tokens++;
@@ -87,8 +88,8 @@ public:
         for (int i = 0; i < n; ++i) {
             add(tokens[i], first + i, sequence);
         }
-        if (first_of_other >= 0) {
-            add(tokens[0], first_of_other, 1 - sequence);
+        if (position_of_other >= 0) {
+            add(tokens[0], position_of_other, 1 - sequence);
         }
         if (llama_model_has_encoder(model_) && llama_encode(context_.get(), batch) != 0) {
             stop("could not encode");
@@ -179,10 +180,11 @@ std::optional<Logits> run(const Settings &settings) {
     auto &[prompt, one_by_one, restored, shifted] = result;
     prompt = session.decode(tokens.data(), n_prompt, 0);
     int n_done = 0;
-    const auto steps = [&](int first, int first_of_other, std::vector<float> *out) {
+    const auto steps = [&](int first, int position_of_other, std::vector<float> *out) {
         for (int i = 0; i < n_steps; ++i, ++n_done) {
             const llama_token *token = &tokens[static_cast<std::size_t>(n_prompt + n_done)];
-            const auto more = session.decode(token, 1, first + i, 0, first_of_other < 0 ? -1 : first_of_other + i);
+            const auto more =
+                session.decode(token, 1, first + i, 0, position_of_other < 0 ? -1 : position_of_other + i);
             out->insert(out->end(), more.begin(), more.end());
         }
     };

@@ -27,8 +27,9 @@ Tensor = torch.Tensor
 # each head if it has norms, and then calls rotary_emb, attn and o_proj. Subclasses with their own forward keep it.
 KNOWN = {"LlamaAttention": "llama", "MistralAttention": "mistral", "Qwen2Attention": "qwen2", "Qwen3Attention": "qwen3",
          "Gemma3Attention": "gemma3"}
-# The names that these forwards use (_USED: each of them; _USED_BY_SOME: some), and the parameters of vLLM's attention
-# function. _compare refuses a vLLM whose code uses other names, because it may compute something else.
+# Names in the forward methods that are replaced: all methods use all names of _USED, and some use names of
+# _USED_BY_SOME; and the parameters of vLLM's attention function. _compare refuses a vLLM whose code uses other names,
+# because it may compute something else.
 _USED = set("qkv_proj split q_size kv_size rotary_emb attn o_proj".split())
 _USED_BY_SOME = set("view shape flatten unflatten num_heads num_kv_heads head_dim qk_norm q_norm k_norm "
                     "do_llama_4_scaling _get_llama_4_attn_scale to dtype".split())

@@ -59,8 +59,8 @@ struct FrequencyOptions {
         return sources;
     }
 
-    /// Adds the options of a command without a tensor, which must determine the number of frequencies.
-    void add_alone(CLI::App &app) {
+    /// Adds the options of a command that has no tensor: the options alone must give the number of frequencies.
+    void add_without_tensor(CLI::App &app) {
         add(app, "twice the number of pairs [the config's, or 2 * the length of --inv-freq]");
     }
 

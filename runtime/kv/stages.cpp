@@ -1,4 +1,4 @@
-#include "kv/plan.h"
+#include "kv/stages.h"
 
 #include "base/versioned.h"
 
