@@ -47,7 +47,7 @@ struct Step {
 /// The steps of a tensor, in the order in which they run: on one block after the other in a thread's workspace, or, if
 /// in_blocks is false, on all tokens at once.
 struct Steps {
-    static constexpr int most = 8;  // load, norm, Hadamard, rotate, scale by position, Hadamard, scale, store
+    static constexpr int most = 12;  // the longest list has 8
     Step list[most];
     int n = 0;
     bool in_blocks = false;
