@@ -172,8 +172,8 @@ class Prepared:
         for name, n_bytes in ("slots", 8 * self.tokens), ("scale", 4), ("scratch", self.n_slots // 8 + 1):
             place(name, n_bytes)
         # Offset tensors by half a memory page: if a load and an earlier store differ only in the page of their address,
-        # the CPU delays the load (4K aliasing). The KV path has more tensors, and offsets each by 64 bytes. A shift has
-        # just its cache, whose pages are whole memory pages.
+        # the CPU delays the load (4K aliasing). The KV path has more tensors, and offsets each by 64 bytes. A shift
+        # needs no offset: its only tensor is the cache.
         gap = 64 if self.is_kv else 0 if self.is_shift else MEMORY_PAGE // 2
         rows = outputs = self.places["outputs"] = place("rows", self.tensor_bytes)
         if not self.is_kv and not self.in_place:

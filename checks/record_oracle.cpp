@@ -159,7 +159,7 @@ Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
     record.scale_stride = are_before ? record.data_stride : record.scale_bytes();
     if (!are_before && !record.scales_apart) {
         record.scale_offset = record.raw_offset;
-        record.raw_offset += record.dense_scales();
+        record.raw_offset += record.dense_scales_bytes();
     }
     record.bytes = record.raw_offset + 2 * (head_dim - record.n_grouped);
     return record;

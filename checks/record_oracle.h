@@ -30,7 +30,7 @@ struct Record {
     std::int64_t data_bytes() const { return element == Element::uint4 ? group / 2 : group; }
     std::int64_t scale_bytes() const { return scale == Scale::f32 ? 4 : scale == Scale::f16 ? 2 : 1; }
     /// The bytes of a head's scales when they are dense.
-    std::int64_t dense_scales() const { return n_groups() * scale_stride; }
+    std::int64_t dense_scales_bytes() const { return n_groups() * scale_stride; }
 };
 
 Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim);

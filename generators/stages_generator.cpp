@@ -408,7 +408,7 @@ private:
     }
 };
 
-/// The largest magnitude of the finite elements of each head, or 0.
+/// The largest magnitude of the finite elements of each head; 0 if a head has none.
 class Largest : public Halide::Generator<Largest> {
 public:
     Input<Buffer<float, 3>> x{"x"};   // [element, head, token]
@@ -433,7 +433,7 @@ private:
     Reduction most{"most"};
 };
 
-/// The minimum and the maximum of the finite elements of each head, or 0.
+/// The minimum and the maximum of the finite elements of each head; both are 0 if a head has none.
 class Range : public Halide::Generator<Range> {
 public:
     Input<Buffer<float, 3>> x{"x"};                                          // [element, head, token]

@@ -480,6 +480,7 @@ def main():
     parser.add_argument("--count", type=int, default=100, help="of values [%(default)s]")
     options = parser.parse_args()
     kind = options.what.pop(0) if options.what[:1] in (["conditions"], ["values"], ["kernels"]) else "conditions"
+    options.what = [name.removeprefix("runtime/") for name in options.what]
     for name in options.what:
         if not any(file.startswith(f"runtime/{name}") for file in FILES):
             sys.exit(f"mutate.py: {name} is none of {', '.join(FILES)}")

@@ -78,7 +78,7 @@ struct Call : RunStructs {
                : kv[i].out_dtype != 0         ? kv[i].out_dtype
                                               : tensors[i].dtype;
     }
-    /// The dtype that stages round to when they round to the input's dtype: f32 if the input is quantised records.
+    /// The dtype that the stages of tensor i round to when they round to the input's dtype: f32 if the input is quantised records.
     std::int32_t dtype_of_stages(int i) const { return in_dtype(i) == HALYARD_UINT8 ? HALYARD_F32 : in_dtype(i); }
     oracle::Record record_of(int i, bool is_input) const {
         return oracle::record_of(*groups_of(i, is_input), tensors[i].head_dim);
@@ -337,7 +337,7 @@ struct GroupScales : Array {
                                       groups.scales_stride_head};
         block = cache != nullptr ? std::max<std::int64_t>(or_else(cache->block_size, cache->n_slots), 1) : 0;
         const std::int64_t tokens = cache != nullptr ? block : shape[1];
-        const std::int64_t head = record.dense_scales(), token = times(shape[2], head);
+        const std::int64_t head = record.dense_scales_bytes(), token = times(shape[2], head);
         const std::int64_t dense[] = {times(tokens, token), token, head};
         const std::int64_t *const strides = given[0] == 0 && given[1] == 0 && given[2] == 0 ? dense : given;
         first = is_from ? call.stages[i].from_group_scales : call.stages[i].group_scales;

@@ -304,7 +304,7 @@ private:
         const bool is_paged = !is_input && call_.kv[i].cache != nullptr && call_.caches[i].block_size != 0;
         const std::int64_t tokens = std::max<std::int64_t>(GroupScales(call_, i, is_input).dimensions[1].count, 1);
         const std::int64_t heads = std::max<std::int64_t>(call_.x[i].shape[2], 1);
-        const std::int64_t head = call_.record_of(i, is_input).dense_scales() + draw_.in(0, 3);
+        const std::int64_t head = call_.record_of(i, is_input).dense_scales_bytes() + draw_.in(0, 3);
         const bool by_head = draw_.one_in(2);
         groups.scales_stride_token = by_head ? head : heads * head + draw_.in(0, 3);
         groups.scales_stride_head = by_head ? tokens * head + draw_.in(0, 3) : head;

@@ -94,14 +94,14 @@ Images run(Case &drawn, const char *target, RunMode mode, std::int32_t n_parts) 
     return run_by(halyard::plan(desc), drawn, mode, n_parts);
 }
 
-Images run_model(Case &drawn) { return run_by(model::make_plan(drawn.call.plan), drawn, RunMode::whole, 1); }
+Images run_kernel_model(Case &drawn) { return run_by(model::make_plan(drawn.call.plan), drawn, RunMode::whole, 1); }
 
 std::vector<const char *> targets_of(const Call &call) {
     return halyard::plan(call.plan).get()->kv_plan != nullptr ? stage_targets_here() : targets_here();
 }
 
 std::string fault_in_run_modes(Case &drawn) {
-    const Images expected = run_model(drawn);
+    const Images expected = run_kernel_model(drawn);
     std::string fault = drawn.fault(expected);
     for (const char *const target : targets_of(drawn.call)) {
         if (fault.empty()) {

@@ -18,7 +18,7 @@ halyard_status run(const halyard_plan *plan, const Call &call, RunMode mode, std
 Images run(Case &drawn, const char *target, RunMode mode, std::int32_t n_parts = 3);
 
 /// The same by the model of the kernels, whose bits all targets must match.
-Images run_model(Case &drawn);
+Images run_kernel_model(Case &drawn);
 
 /// The targets of this machine that can make a run: without the reference if the call has KV stages.
 std::vector<const char *> targets_of(const Call &call);

@@ -155,7 +155,7 @@ private:
             instruction.compute = known->second.compute;
             set(instruction, words);
         } else {
-            set_access(instruction, opcode, words);
+            decode_memory_access(instruction, opcode, words);
         }
         need(!found[2].matched || opcode.starts_with("bra"));  // only branches may have predicates
         push(instruction);
@@ -174,7 +174,7 @@ private:
     }
 
     /// Decodes loads and stores (PTX ISA, section 9.7.9), such as ld.global.nc.v4.b32 {…}, [address + displacement].
-    void set_access(Instruction &to, const std::string &opcode, Words words) {
+    void decode_memory_access(Instruction &to, const std::string &opcode, Words words) {
         static const std::regex form(R"((?:(ld)|st)\.(param|shared|global)(\.nc)?(?:\.v([24]))?\.b(8|16|32|64))");
         std::smatch found;
         need(std::regex_match(opcode, found, form) && words.size() >= 2);

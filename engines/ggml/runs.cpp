@@ -34,7 +34,7 @@ bool share_memory(const ggml_tensor &a, const ggml_tensor &b) {
     return x < y + ggml_nbytes(&b) && y < x + ggml_nbytes(&a);
 }
 
-/// The HALYARD_GROUPS_… whose records ggml's CPU backend writes for a quantised type; 0 for any other type.
+/// The HALYARD_GROUPS_… of a quantised ggml type, as ggml's CPU backend writes its records; 0 for any other type.
 std::int32_t groups_of(ggml_type type) {
     switch (type) {
 #if defined(__aarch64__)

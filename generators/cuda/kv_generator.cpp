@@ -75,8 +75,8 @@ private:
     }
 
     static int elements_in_word(Dtype of) { return of == Dtype::f32 ? 1 : of == Dtype::e4m3 ? 4 : 2; }
-    int in_words() const { return wide / elements_in_word(dtype); }  // words in an access
-    int out_words() const { return wide / elements_in_word(stored); }
+    int words_of_input() const { return wide / elements_in_word(dtype); }  // words in an access
+    int words_of_output() const { return wide / elements_in_word(stored); }
     int weight_halves() const { return weight == Dtype::f32 ? 2 : 1; }
     int n_accesses() const { return head_dim / lanes; }
     bool has_halves() const { return pairing.value() == "half"; }
@@ -128,8 +128,8 @@ private:
     /// The offset of a head of a token in y, in quads; nowhere if it is not stored.
     Expr stored_at() const {
         const Expr slot = number_at(*in->slots, token);
-        const Expr is_stored = slot >= 0 && slot < cast<int64_t>(*in->n_slots) &&
-                               (*in->stores_bad != 0 || device_angles->cover(token));
+        const Expr is_stored =
+            slot >= 0 && slot < cast<int64_t>(*in->n_slots) && (*in->stores_bad != 0 || device_angles->cover(token));
         const Expr near = cast<int32_t>(clamp(slot, 0, cast<int64_t>(*in->n_slots) - 1));
         const Expr size = of(in->block_size, h), block = near / Halide::max(size, 1);
         const Expr in_block = near - block * size;
@@ -171,7 +171,7 @@ private:
     }
 
     void define_norm() {
-        loaded(w, j, m, h, t) = (*in->x)(at(place(0), in_words() * m + lanes / elements_in_word(dtype) * j + w));
+        loaded(w, j, m, h, t) = (*in->x)(at(place(0), words_of_input() * m + lanes / elements_in_word(dtype) * j + w));
         elements(e, j, m, h, t) = element();
         Expr sum = 0.0f;
         for (int access = 0; access < n_accesses(); access++) {
@@ -183,8 +183,7 @@ private:
         for (const int half : halves_of_lanes) {
             if (half >= wide) {  // the sums to be added are in another lane
                 Func next("joined_" + std::to_string(half));
-                next(e, m, h, t) =
-                    Halide::strict_float(last(e, m, h, t) + last(e, neighbour(m, half / wide), h, t));
+                next(e, m, h, t) = Halide::strict_float(last(e, m, h, t) + last(e, neighbour(m, half / wide), h, t));
                 joined.push_back(last = next);
             }
             for (int at = 0; at < std::min(half, int{wide}); at++) {
@@ -210,8 +209,8 @@ private:
     Expr weight_at(const Expr &e, const Expr &j) const {
         Expr its;
         if (weight == Dtype::f32) {
-            its = reinterpret<float>(Halide::Internal::Shuffle::make_concat(
-                {weights(2 * e, j, m, h, t), weights(2 * e + 1, j, m, h, t)}));
+            its = reinterpret<float>(
+                Halide::Internal::Shuffle::make_concat({weights(2 * e, j, m, h, t), weights(2 * e + 1, j, m, h, t)}));
         } else {
             its = widen(weight, weights(e, j, m, h, t));
         }
@@ -253,8 +252,8 @@ private:
     /// lane offers, of two accesses, the one that this lane needs.
     Member crossed_member() {
         const int n = n_accesses(), in_half = head_dim / 2 / lanes;
-        offered(e, j, m, h, t) = select(m < n_lanes / 2, normed(e, (j + in_half + 1) % n, m, h, t),
-                                        normed(e, (j + in_half) % n, m, h, t));
+        offered(e, j, m, h, t) =
+            select(m < n_lanes / 2, normed(e, (j + in_half + 1) % n, m, h, t), normed(e, (j + in_half) % n, m, h, t));
         crossed(e, j, m, h, t) = offered(e, j, neighbour(m, n_lanes / 2), h, t);
         const Expr element = j * lanes + wide * m, is_second = element >= head_dim / 2;
         return {Halide::clamp(element - select(is_second, head_dim / 2, 0), 0, head_dim / 2 - wide) + e, is_second,
@@ -281,9 +280,9 @@ private:
             // complete_ptx changes each conversion to a pair of f16 into one to two e4m3 in the lower half of a word.
             // LLVM still takes them for pairs of f16, so an intrinsic must join the lower halves.
             rounded(i, w, j, m, h, t) = as_half(scaled(2 * w + i));
-            packed(w, j, m, h, t) = Halide::Internal::Call::make(
-                Halide::UInt(32), "llvm.nvvm.prmt", {word_of(2 * w), word_of(2 * w + 1), Expr(0x5410u)},
-                Halide::Internal::Call::PureExtern);
+            packed(w, j, m, h, t) = Halide::Internal::Call::make(Halide::UInt(32), "llvm.nvvm.prmt",
+                                                                 {word_of(2 * w), word_of(2 * w + 1), Expr(0x5410u)},
+                                                                 Halide::Internal::Call::PureExtern);
         } else {
             Expr word = cast<uint32_t>(0);
             for (int byte = 0; byte < wide; byte++) {
@@ -297,7 +296,7 @@ private:
         // Unsigned, to hide bounds from bounds inference, as in define_places.
         const auto is_below = [](const Expr &n, const Expr &end) { return cast<uint32_t>(n) < cast<uint32_t>(end); };
         const auto n_blocks = [](const Expr &n, int in_block) { return (n + in_block - 1) / in_block; };
-        all = RDom({{0, out_words()},
+        all = RDom({{0, words_of_output()},
                     {0, n_accesses()},
                     {0, n_lanes},
                     {0, heads_in_block},
@@ -309,7 +308,7 @@ private:
         const Expr quad = goal(head, of_token);
         all.where(is_below(head, *in->n_heads) && is_below(of_token, device_angles->n_tokens()) && quad != nowhere);
         y(k) = Halide::undef<uint32_t>();
-        y(at(quad * 4, out_words() * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
+        y(at(quad * 4, words_of_output() * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
             packed(all[0], all[1], all[2], head, of_token);
     }
 
@@ -379,9 +378,9 @@ private:
         for (Func each : by_elements) {
             each.bound(e, 0, wide).unroll(e);
         }
-        loaded.bound(w, 0, in_words()).vectorize(w);
+        loaded.bound(w, 0, words_of_input()).vectorize(w);
         weights.bound(w, 0, weight_halves() * wide).vectorize(w);
-        packed.bound(w, 0, out_words()).unroll(w);
+        packed.bound(w, 0, words_of_output()).unroll(w);
         normed.update(0).unroll(over.x).unroll(over.y);
         normed.update(1).unroll(weighed.x).unroll(weighed.y);
         rotated.update().unroll(turned.x).unroll(turned.y);

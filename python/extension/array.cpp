@@ -79,7 +79,7 @@ const char *find_torch_fault(nb::handle object) {
     if (nb::getattr(object, words().requires_grad).is(Py_True)) {
         return " requires a gradient, which only halyard.torch follows: call that, or detach() it";
     }
-    const auto negated = nb::steal(PyObject_CallMethodNoArgs(object.ptr(), words().is_neg.ptr()));
+    const auto negated = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), words().is_neg.ptr(), nullptr));
     if (negated.is_valid() && negated.is(Py_True)) {
         return " has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before";
     }

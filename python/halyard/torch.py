@@ -191,7 +191,7 @@ def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> A
     return kernel(*values) if keyset.highestPriorityTypeId() == torch._C.DispatchKey.CPU else below(*values)
 
 
-def _refuse_negative(*_: Any) -> None:
+def _raise_for_negative_bit(*_: Any) -> None:
     """PyTorch resolves views with its negative bit itself, except for operators that return nothing."""
     raise Error("a tensor has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before")
 
@@ -205,7 +205,7 @@ for _name, (_schema, _kernel) in _OPERATORS.items():
     _library.impl(_name, functools.partial(_differentiate, _op, _kernel, len(_op._schema.returns)), "Autograd",
                   with_keyset=True)
     if not _op._schema.returns:
-        _library.impl(_name, _refuse_negative, "Negative")
+        _library.impl(_name, _raise_for_negative_bit, "Negative")
     torch.library.register_fake(_op, functools.partial(_fake, _op), lib=_library)
 
 

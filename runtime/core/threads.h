@@ -18,7 +18,7 @@ struct SharedCall {
     std::atomic<std::int64_t> n_refused{0};
     std::atomic<std::uint64_t> started[1024 / 64] = {};  // a bit for each task; an executor has at most 1024 threads
 
-    /// Runs all tasks on the executor. Fails if it fails or does not run each task once.
+    /// Runs all tasks on the executor. Fails if the executor fails, or does not run each task exactly once.
     halyard_status run(const halyard_executor &executor, halyard_error *error) noexcept;
 };
 

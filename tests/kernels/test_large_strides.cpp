@@ -29,7 +29,7 @@ void for_each_input(const Call &call, Function function) {
 class FarCase {
 public:
     FarCase(Case &drawn, int dimension, std::int64_t stride) : drawn_(drawn) {
-        const Images expected = run_model(drawn);
+        const Images expected = run_kernel_model(drawn);
         for_each_output(drawn.call, [&](const char *at, std::int32_t dtype) {
             outputs_.push_back(oracle::read_word(dtype, drawn.memory.in(expected, at)));
         });

@@ -159,7 +159,7 @@ TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
         for (int i = 0; i < 8; i++) {  // some weights or rows hide a rounding
             Draw draw(random);
             Case drawn(draw, choice);
-            results.back().push_back(run_model(drawn));
+            results.back().push_back(run_kernel_model(drawn));
         }
         CHECK(std::count(results.begin(), results.end(), results.back()) == 1);
     }

@@ -44,7 +44,7 @@ Stored store(halyard_kv_desc kv, const std::vector<float> &heads, std::int64_t h
     if (kv.groups != nullptr) {
         const oracle::Record record = oracle::record_of(*kv.groups, head_dim);
         bytes = width = record.bytes;
-        scales = record.scales_apart ? std::max(record.dense_scales(), kv.groups->scales_stride_head) : 0;
+        scales = record.scales_apart ? std::max(record.dense_scales_bytes(), kv.groups->scales_stride_head) : 0;
     }
     Stored stored = {Bytes(static_cast<std::size_t>(n * bytes), 0xa5),
                      Bytes(static_cast<std::size_t>(n * scales), 0xa5)};

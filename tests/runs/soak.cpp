@@ -34,7 +34,7 @@ void run_something(oracle::Random &random, const halyard_executor *executor) {
     try {
         drawn.call.args.executor = executor;
         const Images result = run(drawn, nullptr, RunMode::whole);
-        const Images expected = run_model(drawn);
+        const Images expected = run_kernel_model(drawn);
         n_wrong += drawn.difference(expected, result).empty() ? 0 : 1;
         n_runs += 2;
     } catch (const std::runtime_error &) {

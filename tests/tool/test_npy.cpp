@@ -45,7 +45,7 @@ std::string float_dictionary(const std::string &shape) {
 
 std::string floats(std::size_t n) { return std::string(4 * n, 'x'); }
 
-NpyArray read(const ScratchDir &dir, const std::string &bytes) {
+NpyArray write_and_read(const ScratchDir &dir, const std::string &bytes) {
     return read_npy(dir.write("x.npy", bytes), {"<f4", "<f2", "<i8"});
 }
 
@@ -63,7 +63,7 @@ void check_refused(const std::vector<std::pair<std::string, std::string>> &files
         CAPTURE(bytes, reason);
         std::string said;
         try {
-            read(dir, bytes);
+            write_and_read(dir, bytes);
         } catch (const Refusal &refusal) {
             said = refusal.what();
         }
@@ -107,7 +107,7 @@ TEST_CASE("npy: every way to spell a header is read", "[npy]") {
                                    "{'shape':(2,3),'fortran_order':False,'descr':'<f4'}",
                                    "{ \"descr\" : \"<f4\" ,\n\t\"fortran_order\": False, \"shape\": ( 2 , 3 , ) }"}) {
         for (const char version : {1, 2, 3}) {
-            const auto array = read(dir, make_npy(dictionary + std::string(300, ' '), floats(6), version));
+            const auto array = write_and_read(dir, make_npy(dictionary + std::string(300, ' '), floats(6), version));
             CHECK(array.shape == Shape{2, 3});
             CHECK(array.n_bytes == 24);
         }

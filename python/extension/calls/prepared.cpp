@@ -5,8 +5,8 @@
 namespace halyard::python {
 namespace {
 
-/// The argument that a pointer of a bound run points into. halyard.torch passes the arrays in this order, without
-/// slots. start: the int position of the first token. nowhere: the pointer is NULL.
+/// Into which argument of a call a pointer of a bound run points: an array; start, the first token's position, if it is
+/// given as an int; or nowhere, if the pointer is NULL. halyard.torch passes the arrays in this order, without slots.
 enum Role : std::size_t { q, k, out, k_out, positions, slots, n_arrays, start = n_arrays, nowhere, n_roles };
 constexpr const char *names[n_arrays] = {"q", "k", "out", "k_out", "positions", "slots"};
 using Memory = std::array<void *, n_roles>;  // the first address of each argument

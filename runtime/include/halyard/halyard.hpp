@@ -256,7 +256,8 @@ public:
         return frequencies(detail::create<halyard_frequencies>(halyard_create_frequencies_for_length, get(), seq_len));
     }
 
-    /// Whether the frequencies are valid for a context of seq_len tokens. If not: for_length(), and re-rotation.
+    /// Whether the frequencies are valid for a context of seq_len tokens. If not, make others by
+    /// for_length(), and re-rotate cached keys.
     bool are_for_length(std::int64_t seq_len) const {
         const auto about = info();
         return seq_len >= about.first_seq_len && seq_len <= about.last_seq_len;
