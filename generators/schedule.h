@@ -62,7 +62,7 @@ inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, i
     // Auto would not guard the tail of an update's pure dimension.
     stage.split(loops.element, outer, inner, step, TailStrategy::GuardWithIf);
     if (loops.by_member) {
-        // Each vector holds whole pairs, and its loads come before its stores.
+        // The races are harmless: each vector holds whole pairs, and is loaded before it is stored.
         stage.allow_race_conditions().reorder(loops.member, inner, loops.head, outer, loops.token);
         stage.vectorize(loops.member);
     } else {

@@ -248,7 +248,8 @@ def ggml(case):
 
 
 def rotation(make):
-    """Peer.ready for a rotation: (its calls, a function that copies the first call's result to y)."""
+    """Peer.ready for a rotation: (its calls, a function that copies the first call's result to y). make(placed) returns
+    the calls and their output."""
     def ready(case, prepared, done):
         placed = Placed(case, prepared, done)
         calls, output = make(placed)

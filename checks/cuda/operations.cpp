@@ -80,7 +80,7 @@ void add_ordered(Table &to, const std::string &type) {
 }
 
 template <typename U>
-void add_integers(Table &to, const std::string &bits) {
+void add_integer_operations(Table &to, const std::string &bits) {
     to["add.s" + bits] = op([](U a, U b) { return a + b; });
     to["sub.s" + bits] = op([](U a, U b) { return a - b; });
     to["mul.lo.s" + bits] = op([](U a, U b) { return a * b; });
@@ -131,8 +131,8 @@ Table make_table() {
     add_ordered<u32>(to, "u32");
     add_ordered<s64>(to, "s64");
     add_ordered<u64>(to, "u64");
-    add_integers<u32>(to, "32");
-    add_integers<u64>(to, "64");
+    add_integer_operations<u32>(to, "32");
+    add_integer_operations<u64>(to, "64");
     add_floats(to);
     to["and.b16"] = op([](u16 a, u16 b) { return a & b; });
     to["setp.ne.b16"] = op([](u16 a, u16 b) { return a != b; });

@@ -85,7 +85,8 @@ private:
     DeviceCode code_;
     bool is_split_ = false;
 
-    /// Replaces the PTX in the call that passes it to the driver: (state, zero-terminated text, its size).
+    /// Replaces the PTX in the call that passes it to the driver. The arguments of the call are the state, the
+    /// zero-terminated text and its size.
     Halide::Expr visit(const Call *op) override {
         if (op->name != "halide_cuda_initialize_kernels") {
             return IRMutator::visit(op);

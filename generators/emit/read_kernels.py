@@ -157,7 +157,7 @@ class _Reader:
             self._refuse(f"{what} is {found!r}, which is none of {', '.join(known)}")
         return known[found] if isinstance(known, dict) else found
 
-    def _numbers(self, **cells):
+    def _read_numbers(self, **cells):
         """A row's parameters, without those that are `_`. Each must have a legal value."""
         numbers = {name: int(cell) for name, cell in cells.items() if cell != "_" and cell.isdecimal()}
         for name, cell in cells.items():
@@ -206,11 +206,11 @@ class _Reader:
 
     def rotate(self, pairing, dtype, place, target, packed, round_by_test, swap_members, elements_per_step,
                elements_per_step_any, elements_per_vector, heads_per_step, hoist_rows, non_temporal_mib):
-        numbers = self._numbers(
+        numbers = self._read_numbers(
             elements_per_step=elements_per_step, elements_per_step_any=elements_per_step_any,
             elements_per_vector=elements_per_vector, heads_per_step=heads_per_step, hoist_rows=hoist_rows,
             swap_members=swap_members)
-        past_caches = self._numbers(non_temporal_mib=non_temporal_mib)
+        past_caches = self._read_numbers(non_temporal_mib=non_temporal_mib)
         places = self._one_of("place", place, PLACES)
         if past_caches and place == "in_place":
             self._refuse("non_temporal_mib is of no kernel that is in place")
@@ -245,7 +245,7 @@ class _Reader:
 
     def rows(self, target, pairs_per_step):
         self._kernels("halyard_rows_phase", self._targets(target, False), op="rows_phase", generator="rows_phase",
-                     arguments={}, parameters=self._numbers(pairs_per_step=pairs_per_step), dtype="f32")
+                     arguments={}, parameters=self._read_numbers(pairs_per_step=pairs_per_step), dtype="f32")
 
     def stage(self, stage, dtypes, target):
         has_several = [row[1] in self.dtype_sets for row in self.stage_rows if row[0] == stage] != [False]

@@ -39,7 +39,7 @@ bool fits(const DevicePiece &piece) {
 }
 
 /// Calls part(piece) if one launch can do it, else splits it in two, by tokens or by a token's heads, and does both.
-/// One head always fits: why_not has refused others.
+/// One head of one token always fits, because why_not() refuses tensors whose heads are too large.
 template <typename Part>
 int in_parts(const DevicePiece &piece, const Part &part) {
     if (fits(piece)) {

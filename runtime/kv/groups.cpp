@@ -334,8 +334,8 @@ void for_each_record(const KvCall &call, const Block &block, bool are_written, c
     }
 }
 
-/// Copies n words of `bytes` bytes each. Strides are in bytes. Common sizes are compile-time constants, for speed.
-void copy_words(std::int64_t n, std::int64_t bytes, const void *from, std::int64_t from_stride, void *to,
+/// Copies n words of word_bytes bytes each. Strides are in bytes. Common sizes are compile-time constants, for speed.
+void copy_words(std::int64_t n, std::int64_t word_bytes, const void *from, std::int64_t from_stride, void *to,
                 std::int64_t to_stride) {
     const auto copy = [=](auto size) {
         for (std::int64_t i = 0; i < n; i++) {
@@ -343,14 +343,14 @@ void copy_words(std::int64_t n, std::int64_t bytes, const void *from, std::int64
                         size);
         }
     };
-    switch (bytes) {
+    switch (word_bytes) {
     case 1: copy(std::integral_constant<std::size_t, 1>()); break;
     case 2: copy(std::integral_constant<std::size_t, 2>()); break;
     case 4: copy(std::integral_constant<std::size_t, 4>()); break;
     case 16: copy(std::integral_constant<std::size_t, 16>()); break;
     case 32: copy(std::integral_constant<std::size_t, 32>()); break;
     case 64: copy(std::integral_constant<std::size_t, 64>()); break;
-    default: copy(static_cast<std::size_t>(bytes));
+    default: copy(static_cast<std::size_t>(word_bytes));
     }
 }
 

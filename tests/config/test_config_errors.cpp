@@ -1,6 +1,6 @@
-// Configs that must be refused with an error message that names the field: one row for each condition. Two kinds are
-// elsewhere: wrong types, absurd numbers and misspelt keys in test_perturbed_configs.cpp, refused model types in
-// test_model_types.cpp.
+// Configs that must be refused with an error message that names the field: one row for each condition. Other
+// refusals are tested elsewhere: wrong types, absurd numbers and misspelt keys in test_perturbed_configs.cpp, refused
+// model types in test_model_types.cpp.
 #include "call_checker.h"
 #include "config/read_config.h"
 
