@@ -138,7 +138,7 @@ class Maker:
                       "-Wl,--no-whole-archive", f"-Wl,--version-script={self.recipe['exports']}")
         return Variant(numbers, library, fault)
 
-    def make_all(self, lists, until):
+    def make_variants(self, lists, until):
         """The Variants with these lists of numbers, as many as can be begun before the time `until`."""
         begin = lambda numbers: self.make(numbers) if time.monotonic() < until else None
         with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -206,7 +206,7 @@ class Tuner:
     def vary(self, numbers, until):
         """Makes and times variants with these numbers; the fastest becomes the base if it is better."""
         show_progress(f"{self.kernel.name}: making {len(numbers)} variants")
-        made = self.maker.make_all(numbers, until)
+        made = self.maker.make_variants(numbers, until)
         self.tried += len(made)
         self.refused += [variant for variant in made if variant.fault]
         alive = [variant for variant in made if not variant.fault]

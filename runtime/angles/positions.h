@@ -8,8 +8,9 @@
 
 namespace halyard {
 
-/// The shape and strides of positions. Without an array (is_given is false) a token's position is computed from the
-/// strides: it is consecutive, or, if a source has a row for each token (by_token), the number of the token's row.
+/// The shape and strides of positions. Without an array (is_given is false) positions are computed from the strides. If
+/// the source has a row for each token (by_token), a position is the number of the token's row; else positions are
+/// consecutive.
 struct Positions : TokenNumbers {
     std::int64_t stride_axis;  // in elements; 0 if there is one axis, or all axes share positions
 

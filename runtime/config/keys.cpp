@@ -227,7 +227,8 @@ void check_top(const JsonObject &config, const Model &model) {
     }
 }
 
-/// Refuses a known key outside of the language model's object unless that has the same value, for it alone is read.
+/// Only the language model's object is read. So refuses a known key outside of that object, unless the object has the same
+/// key with the same value.
 void check_around(const JsonObject &around, const Model &model) {
     const auto &config = model.config;
     const auto type = around.word("model_type");

@@ -427,8 +427,8 @@ bool is_q8(const GroupsDesc &groups) { return groups.element == Dtype::int8 && g
 /// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel numbers it.
 enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 
-/// Calls function(elements, scales, floats) for the records of a block; floats of a token without a slot become zeros.
-/// Returns false if the stride of scales is odd, since kernels count it in units of 2 bytes.
+/// Calls function(elements, scales, floats) once for each token of a block; the floats of a token without a slot become
+/// zeros. Returns false if the stride of scales is an odd number of bytes, since kernels count it in units of 2 bytes.
 template <typename Function>
 bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
                  const Function &function) {

@@ -51,11 +51,11 @@ def weights_of(config):
     def matrix(name, rows, columns):
         weights[name] = torch.randn(rows, columns, generator=random) * (1.5 / columns ** 0.5)
 
-    def norm(name, size):
+    def norm_weight(name, size):
         weights[name] = centre + 0.3 * torch.randn(size, generator=random)
 
     matrix("model.embed_tokens.weight", config["vocab_size"], hidden)
-    norm("model.norm.weight", hidden)
+    norm_weight("model.norm.weight", hidden)
     if not config["tie_word_embeddings"]:
         matrix("lm_head.weight", config["vocab_size"], hidden)
     for i in range(config["num_hidden_layers"]):
@@ -64,7 +64,7 @@ def weights_of(config):
         if config["model_type"] == "gemma3_text":
             names += ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
         for name in names:
-            norm(f"{layer}.{name}.weight", hidden)
+            norm_weight(f"{layer}.{name}.weight", hidden)
         attention = f"{layer}.self_attn"
         if config["model_type"] == "phi3":
             matrix(f"{attention}.qkv_proj.weight", q + 2 * kv, hidden)
@@ -80,7 +80,7 @@ def weights_of(config):
         matrix(f"{layer}.mlp.down_proj.weight", hidden, between)
         if config["model_type"] in NORMED:
             for name in "q_norm", "k_norm":
-                norm(f"{attention}.{name}.weight", head_dim)
+                norm_weight(f"{attention}.{name}.weight", head_dim)
     return weights
 
 

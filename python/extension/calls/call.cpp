@@ -2,7 +2,7 @@
 
 namespace halyard::python {
 
-std::string Tensors::name_tensors(std::string message) const {
+std::string Tensors::with_tensor_names(std::string message) const {
     const auto replace = [&](const std::string &words, const std::string &by) {
         for (auto found = message.find(words); found != message.npos; found = message.find(words, found + by.size())) {
             message.replace(found, words.size(), by);

@@ -68,10 +68,10 @@ struct Tensors {
         try {
             return function();
         } catch (const error &refusal) {
-            throw error(refusal.status(), name_tensors(refusal.what()));
+            throw error(refusal.status(), with_tensor_names(refusal.what()));
         }
     }
-    std::string name_tensors(std::string message) const;
+    std::string with_tensor_names(std::string message) const;
 
     /// The slots of the smallest cache; 0 if there is no cache.
     std::int64_t n_slots() const {
