@@ -57,8 +57,8 @@ std::string find_difference_of_names() {
     return {};
 }
 
-/// Computes a layer's k of 64 tokens with and without Halyard: norm, rotation of a part of each head, store. All of
-/// ROPE's parameters matter, so that a parameter in another place changes the result. Returns what differs, or "".
+/// Computes a layer's k of 64 tokens with and without Halyard: norm, rotation of a part of each head, store. The
+/// values of ROPE's parameters are such that misplacing any of them changes the result. Returns what differs, or "".
 std::string find_difference_of_graph(ggml_backend_t backend) {
     const ggml_context_ptr context(ggml_init({1 << 16, nullptr, true}));
     ggml_context *const c = context.get();
