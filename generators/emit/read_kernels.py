@@ -176,7 +176,8 @@ class _Reader:
 
     def _dtypes(self, cell, known="floats"):
         """The dtypes that a cell names."""
-        return [self._one_of("dtype", dtype, self.dtype_sets[known]) for dtype in self.dtype_sets.get(cell, [cell])]
+        known = self._one_of("a set of dtypes", known, self.dtype_sets)
+        return [self._one_of("dtype", dtype, known) for dtype in self.dtype_sets.get(cell, [cell])]
 
     def _kernels(self, name, targets, **fields):
         for target in targets:
@@ -202,6 +203,8 @@ class _Reader:
         self._add(self.parameters, Parameter(name, loops, limit, tuple(map(int, values))))
 
     def dtypes(self, name, *dtypes):
+        if not dtypes:
+            self._refuse(f"{name} names no dtype")
         self.dtype_sets[name] = dtypes
 
     def rotate(self, pairing, dtype, place, target, packed, round_by_test, swap_members, elements_per_step,

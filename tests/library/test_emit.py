@@ -64,6 +64,9 @@ class List(Scratch):
             self.refuse(row, row.replace(old, new, 1), why)
         row = "HALYARD_STAGE(widen_norm,   halves, cpus)"
         self.refuse(row, row.replace("halves", "f64"), "dtype is 'f64', which is none of f32, f16, ")
+        row = "HALYARD_DTYPES(halves, f16, bf16)"
+        self.refuse(row, "HALYARD_DTYPES(halves)", "halves names no dtype")
+        self.refuse(row.replace("halves", "floats").replace("f16", "f32, f16", 1), "", "a set of dtypes is 'floats'")
         row = "HALYARD_CUDA_ROTATE(strided,             floats, both,         _,   cuda_sm80)"
         self.refuse(row, row.replace(" _, ", " 32, "), "bits is what a kernel has that is not strided")
 
