@@ -61,8 +61,8 @@ class Subject:
 
 
 def cycle_timer(*functions, clock=time.perf_counter):
-    """Returns seconds(n), a Subject's `time`: the seconds that n calls take, of these Python functions one after the other
-    in a cycle."""
+    """Returns seconds(n), a Subject's `time`: the seconds that n calls take, of these Python functions one after the
+    other in a cycle."""
     calls = itertools.cycle(functions)
 
     def seconds(n):

@@ -18,7 +18,7 @@ def ready_kv_path(compile_or_not, case, prepared, done):
     compiles a function, or returns it as it is."""
     import torch
 
-    def memory_of(what, count, dtype, part=0):
+    def operand(what, count, dtype, part=0):
         """The memory of an operand of the case, such as "weight", of tensor number `part`."""
         n_bytes = int(count) * dtype.itemsize
         return torch.from_numpy(np.frombuffer(prepared.memory(what, n_bytes, 0, part), np.uint8)).view(dtype)
@@ -26,17 +26,17 @@ def ready_kv_path(compile_or_not, case, prepared, done):
     desc, bf16 = case.described(), torch.bfloat16
     tokens, row, parts, n = desc["tokens"], desc["row_elements"], desc["parts"], desc["rotary_dim"]
     cached = torch.uint8 if desc["cache"] == "e4m3" else bf16
-    weights = [memory_of("weight", part["norm_size"], bf16, i) if part["norm_size"] else None
+    weights = [operand("weight", part["norm_size"], bf16, i) if part["norm_size"] else None
                for i, part in enumerate(parts)]
     outputs = []
     for i, part in enumerate(parts):
         shape = (desc["n_slots"] if part["is_cached"] else tokens, part["heads"], part["head_dim"])
-        outputs.append(memory_of("y", np.prod(shape), cached if part["is_cached"] else bf16, i).view(shape))
+        outputs.append(operand("y", np.prod(shape), cached if part["is_cached"] else bf16, i).view(shape))
     inv_freq = 1.0 / BASE ** (torch.arange(0, n, 2, dtype=torch.float32) / n)
-    angles = memory_of("positions", tokens, torch.int64).float()[:, None, None] * inv_freq
-    call = functools.partial(compile_or_not(make_kv_path(desc)), memory_of("rows", tokens * row, bf16).view(tokens, row),
-                             memory_of("slots", tokens, torch.int64), angles.cos().to(bf16), angles.sin().to(bf16), weights,
-                             outputs)
+    angles = operand("positions", tokens, torch.int64).float()[:, None, None] * inv_freq
+    call = functools.partial(compile_or_not(make_kv_path(desc)), operand("rows", tokens * row, bf16).view(tokens, row),
+                             operand("slots", tokens, torch.int64), angles.cos().to(bf16), angles.sin().to(bf16),
+                             weights, outputs)
     call()
 
     def leave(results):

@@ -158,19 +158,14 @@ std::string ptx_of(const void *image) {
 Driver &emulated_cuda::the_driver() { return state().driver; }
 
 // Halide's runtime looks these up, but Halyard never makes it call them.
-#define UNUSED(name)                                                                                                   \
-    EXPORTED Result name() { return not_supported; }
-UNUSED(cuDeviceGetName)
-UNUSED(cuDeviceTotalMem_v2) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2) UNUSED(cuCtxGetApiVersion)
-    UNUSED(cuProfilerStop) UNUSED(cuMemcpyHtoDAsync_v2) UNUSED(cuMemcpyDtoDAsync_v2) UNUSED(cuMemcpyDtoHAsync_v2)
-        UNUSED(cuMemcpyDtoD_v2) UNUSED(cuMemcpy3D_v2)
+#define UNUSED(name) EXPORTED Result name() { return not_supported; }
+UNUSED(cuDeviceGetName) UNUSED(cuDeviceTotalMem_v2) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2)
+UNUSED(cuCtxGetApiVersion) UNUSED(cuProfilerStop) UNUSED(cuMemcpyHtoDAsync_v2) UNUSED(cuMemcpyDtoDAsync_v2)
+UNUSED(cuMemcpyDtoHAsync_v2) UNUSED(cuMemcpyDtoD_v2) UNUSED(cuMemcpy3D_v2)
 
-    // ---- Devices and contexts
-    // ------------------------------------------------------------------------------------------
+// ---- Devices and contexts ------------------------------------------------------------------------------------------
 
-    DRIVER(cuInit, (unsigned flags), flags) {
-    need(flags == 0, invalid_value);
-}
+DRIVER(cuInit, (unsigned flags), flags) { need(flags == 0, invalid_value); }
 DRIVER(cuDeviceGetCount, (int *count), count) { *count = 2; }
 DRIVER(cuDeviceGet, (int *device, int ordinal), device, ordinal) { *device = ordinal; }
 DRIVER(cuDeviceGetAttribute, (int *value, int attribute, int device), value, attribute, device) {

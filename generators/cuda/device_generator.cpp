@@ -41,8 +41,8 @@ private:
     Var i{"i"};
 };
 
-/// Copies those columns of each head that are not rotated. The runtime chooses the widest element whose size divides all
-/// sizes. With elements of 128 bits, a thread copies four words of 32 bits at a time.
+/// Copies those columns of each head that are not rotated. The runtime chooses the widest element whose size divides
+/// all sizes. With elements of 128 bits, a thread copies four words of 32 bits at a time.
 class CopyColumns : public Halide::Generator<CopyColumns> {
 public:
     GeneratorParam<int> bits{"bits", 32};  // of an element: 16, 32 or 128 (as four words)

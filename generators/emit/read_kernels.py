@@ -251,7 +251,7 @@ class _Reader:
                      arguments={}, parameters=self._read_numbers(pairs_per_step=pairs_per_step), dtype="f32")
 
     def stage(self, stage, dtypes, target):
-        has_several = [row[1] in self.dtype_sets for row in self.stage_rows if row[0] == stage] != [False]
+        has_several = dtypes in self.dtype_sets or [row[0] for row in self.stage_rows].count(stage) > 1
         norms = {"widens": str(stage == "widen_norm").lower(), "centres": str(stage == "layer_norm").lower()}
         for dtype in self._dtypes(dtypes, "caches"):
             arguments = {"dtype": dtype} if has_several else {}

@@ -20,7 +20,7 @@ nb::list list_targets() {
     return result;
 }
 
-using InAndOut = std::pair<std::string, std::string>;                                 // of the input and of the output
+using InAndOut = std::pair<std::string, std::string>;  // of the input and of the output
 using Targets = std::pair<std::optional<const char *>, std::optional<const char *>>;  // target, max_target
 
 std::string explain_rotation(const InAndOut &dtype, const InAndOut &pairing, std::int64_t head_dim,

@@ -118,8 +118,8 @@ Layout layout_of(const TensorProgram &tensor) {
                                                         halyard_error *error) {
     bool is_descending = false, unused = false, are_alike = false;
     Reach reach_of_x = {0, 0}, reach_of_y = {0, 0};  // locals, since reading back a struct just stored would be slow
-    tensor.in_place =
-        !tensor_plan.reads_x && !tensor_plan.writes_y;  // re-rotation in a cache, which is read and written
+    // A re-rotation in a cache, which it reads and writes, is in place too.
+    tensor.in_place = !tensor_plan.reads_x && !tensor_plan.writes_y;
     if (tensor_plan.writes_y) {
         set_strides(y, tensor.y);
         if (!find_reach(y.shape, y.strides, tensor_plan.out_bytes, &reach_of_y, &is_descending)) {

@@ -19,9 +19,9 @@ namespace halyard::cuda {
 
 namespace {
 
-/// The list of all plans, which tells whether a plan is its context's last. Halide keeps loaded kernels by the context's
-/// address, which a later context may have too; so a context's last plan unloads them. (These variables have no
-/// destructors, because plans may outlive static objects.)
+/// The list of all plans, which tells whether a plan is its context's last. Halide keeps loaded kernels by the
+/// context's address, which a later context may have too; so a context's last plan unloads them. (These variables have
+/// no destructors, because plans may outlive static objects.)
 std::mutex plans_mutex;
 halyard_cuda_plan *first_plan = nullptr;
 

@@ -189,8 +189,8 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_
     add_if(joins, "load and norm", load_and_norm);
     add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache", load);
     add_if(has_norm && !norms_after && !joins, "norm", norm);
-    add_if(stages.hadamard != 0 && kv_plan.rerotates, "Hadamard",
-           hadamard);  // undoes it: the transform is its own inverse
+    // Undoes the transform, which is its own inverse.
+    add_if(stages.hadamard != 0 && kv_plan.rerotates, "Hadamard", hadamard);
     add_if(tensor_plan.rotates, "rotate", rotate_block);
     add_if(norms_after, "norm", norm);
     // Later steps need the product, and may set factors of their own. Else the store multiplies.

@@ -7,7 +7,8 @@ namespace {
 
 using Desc = halyard_angle_source_desc;
 
-/// Checks calls that make a source of these frequencies and this description: they must fail, or succeed, as a test says.
+/// Checks calls that make a source of these frequencies and this description: they must fail, or succeed, as a test
+/// says.
 CallChecker sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
     return CallChecker(
         [&](halyard_status status, const Words &words) {

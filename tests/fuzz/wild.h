@@ -79,7 +79,8 @@ inline void make_wild(Draw &draw, const Places &places) {
     }
 }
 
-/// Replaces some scales, static ones and those by position, by bad values. (A case itself draws bad slots and positions.)
+/// Replaces some scales, static ones and those by position, by bad values. (A case itself draws bad slots and
+/// positions.)
 inline void make_wild_contents(Draw &draw, Case &drawn) {
     static constexpr float wild_scales[] = {0.0f, -1.0f, INFINITY, NAN, 0x1p-140f, 0x1p-126f};
     const Call &call = drawn.call;

@@ -33,6 +33,11 @@ def entry(**changed):
     return {"default_sha256": "0123", "halide": "1.2.3", "parameters": dict(NUMBERS)} | changed
 
 
+def copy_lists(folder):
+    for name in "kernels.inc", "targets.inc":
+        shutil.copy(GENERATORS / name, folder)
+
+
 class Scratch(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -42,8 +47,7 @@ class Scratch(unittest.TestCase):
 
 class List(Scratch):
     def refuse(self, old, new, why, file="kernels.inc"):
-        for name in "kernels.inc", "targets.inc":
-            shutil.copy(GENERATORS / name, self.folder)
+        copy_lists(self.folder)
         text = (self.folder / file).read_text()
         self.assertIn(old, text)
         (self.folder / file).write_text(text.replace(old, new, 1))
@@ -124,8 +128,7 @@ class Emission(Scratch):
         (self.generators / "emit").mkdir(parents=True)
         for path in (GENERATORS / "emit").glob("*.py"):
             shutil.copy(path, self.generators / "emit")
-        for name in "kernels.inc", "targets.inc":
-            shutil.copy(GENERATORS / name, self.generators)
+        copy_lists(self.generators)
 
     def edit_list(self, pattern, replacement):
         path = self.generators / "kernels.inc"
