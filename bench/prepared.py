@@ -277,7 +277,7 @@ class Prepared:
         """A Call by its name, or None if this case has none: "run" or "bound" of a library of Halyard (a shift has only
         "bound"); "gcc" or "clang", a C loop; a name of CEILINGS."""
         if name == "bound" or name == "run" and not self.is_shift:
-            return self.halyard_call(name, library, target)
+            return self.library_call(name, library, target)
         if name in Library.native.loops:
             return self.loop_call(Library.native.loops[name])
         if name in CEILINGS:
@@ -316,8 +316,8 @@ class Prepared:
             "bench_ceiling", x=self.address("rows"), y=self.address("outputs"), n_rows=self.tensor_bytes // head,
             row_bytes=columns, stride=head), None)])
 
-    def halyard_call(self, name, library, target):
-        """A run or a bound run of a library."""
+    def library_call(self, name, library, target):
+        """A Call of a run or a bound run ("run" or "bound") of a library."""
         kind, first = self.angles, max(self.first_position, 0)
         last = max(*self.positions, N_POSITIONS - 1)
         angles = (library.angles(kind, self.rotary_dim, -1 << 31, 1 << 32) if self.is_shift else

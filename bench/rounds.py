@@ -60,7 +60,7 @@ class Subject:
         return Timing(median, (third - first) / 2, min(self.seconds))
 
 
-def cycle_timer(*functions, clock=time.perf_counter):
+def make_timer(*functions, clock=time.perf_counter):
     """Returns seconds(n), a Subject's `time`: the seconds that n calls take, of these Python functions one after the
     other in a cycle."""
     calls = itertools.cycle(functions)

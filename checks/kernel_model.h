@@ -8,7 +8,7 @@
 
 namespace model {
 
-/// The model of each KV stage's kernel, in the same table as the kernels of a target.
+/// The models of the KV stages' kernels, as a table like those of a target's kernels: a plan can call them instead.
 extern const halyard::StageKernels stage_kernels;
 
 /// Rotate elements of any layout, in place if x is y. Indexed by halyard::index_of(dtype).

@@ -35,7 +35,8 @@ int last_place(const Format &format, long double value) {
     return std::max(exponent, format.min_exponent) - format.fraction_bits;
 }
 
-// The host is little-endian. memcpy is many times as fast with a length that the compiler knows.
+// Copies the lowest bytes of a word, on a little-endian host. memcpy is many times as fast with a length that the
+// compiler knows.
 void copy_word(std::int32_t dtype, void *to, const void *from) {
     switch (format_of(dtype).bits) {
     case 32: std::memcpy(to, from, 4); break;
@@ -179,7 +180,8 @@ long double promised_bound(std::int32_t dtype, Pair<long double> x, long double 
 
 long double kernel_bound(std::int32_t dtype, long double magnitude, long double exact) {
     const long double in_f32 = 2 * 0x1p-24L * (1 + 0x1p-24L) * magnitude + 0x1p-149L;
-    // The rounded value may be this far from the exact one, and may have a larger ulp.
+    // Before it is rounded to storage, the value may be in_f32 further from 0 than the exact one, where an ulp may be
+    // larger.
     return in_f32 + rounding_of_storage(dtype, std::fabs(exact) + in_f32);
 }
 

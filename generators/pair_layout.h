@@ -39,7 +39,8 @@ struct Layout {
             buffer.dim(0).set_stride(Halide::Expr());
         }  // half: Halide's default stride of dimension 0 is 1
         if (is_on_cuda && width > 1) {
-            // Wide accesses need multiples. Halide checks this when a kernel is called.
+            // Wide accesses need multiples of per_thread pairs, and strides that are multiples of width. Halide checks
+            // both when the kernel is called.
             buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread * per_thread);
             for (int i = pairing == Pairing::half || order == Order::both_in_word ? 1 : 2; i < 4; i++) {
                 buffer.dim(i).set_stride(buffer.dim(i).stride() / width * width);

@@ -56,7 +56,7 @@ inline int fit(int elements, int extent, const Steps &steps) {
 /// The loops are tokens, then steps of elements, then heads. So all heads of a token share a step's cos and sin: in
 /// registers if the step is one vector, else in the L1 cache. If a whole head is one step, memory is read and written
 /// in order, which is faster for data that is larger than the L2 cache.
-inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, int vector, int heads) {
+inline void schedule_in_steps(Halide::Stage stage, const Loops &loops, int step, int vector, int heads) {
     using namespace Halide;
     const Var outer("step"), inner("inner"), vectors("vectors"), next_heads("next_heads");
     // Auto would not guard the tail of an update's pure dimension.
@@ -82,7 +82,7 @@ inline void rotate_in_steps(Halide::Stage stage, const Loops &loops, int step, i
 }
 
 /// Schedules the reads of a step's cos and sin.
-inline void read_rows_in_steps(Halide::Stage stage, const Loops &loops, int step) {
+inline void schedule_rows_in_steps(Halide::Stage stage, const Loops &loops, int step) {
     if (loops.by_member) {
         stage.reorder(loops.lane, loops.element);
     }
@@ -100,9 +100,9 @@ inline void read_rows_in_steps(Halide::Stage stage, const Loops &loops, int step
 inline void schedule_size(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps,
                           const Halide::Expr &is_size, int step, int vector) {
     const bool is_one = is_size.defined();
-    rotate_in_steps(is_one ? y.update().specialize(is_size) : y.update(), loops, step, vector, steps.heads);
+    schedule_in_steps(is_one ? y.update().specialize(is_size) : y.update(), loops, step, vector, steps.heads);
     if (steps.hoist) {
-        read_rows_in_steps(is_one ? angle.specialize(is_size) : Halide::Stage(angle), loops, step);
+        schedule_rows_in_steps(is_one ? angle.specialize(is_size) : Halide::Stage(angle), loops, step);
     }
 }
 

@@ -1,7 +1,7 @@
-"""wheel_aarch64.py HOST_BUILD TREE DESTINATION: cross-compiles the Python package for AArch64 Linux, and tests it.
+"""wheel_aarch64.py HOST_BUILD SYSROOT DESTINATION: cross-compiles the Python package for AArch64 Linux, and tests it.
 
-HOST_BUILD is the build folder that has the kernels. TREE is a root file system with an AArch64 Python, of the version
-that runs this script, and its headers; TREE/wheels has the packages that tests need. TESTS, which need only NumPy and
+HOST_BUILD is the build folder that has the kernels. SYSROOT is a root file system with an AArch64 Python, of the version
+that runs this script, and its headers; SYSROOT/wheels has the packages that tests need. TESTS, which need only NumPy and
 ml_dtypes, run under qemu.
 """
 
@@ -19,12 +19,12 @@ TESTS = ["test_rotate.py", "test_kv_path.py", "test_errors.py", "test_frequencie
          "test_prepare.py", "records/test_groups.py"]
 
 
-def build(host, tree, folder):
+def build_wheel(host_build, sysroot, folder):
     """Builds the wheel and returns its path. scikit-build-core names a wheel by these environment variables."""
     soabi = f"cpython-{VERSION.replace('.', '')}-aarch64-linux-gnu"
-    defined = {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64", "HALYARD_HOST_BUILD": host,
+    defined = {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64", "HALYARD_HOST_BUILD": host_build,
                "CMAKE_C_COMPILER": "aarch64-linux-gnu-gcc", "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
-               "CMAKE_CXX_FLAGS": f"-I{tree}/usr/include", "Python_INCLUDE_DIR": f"{tree}/usr/include/python{VERSION}",
+               "CMAKE_CXX_FLAGS": f"-I{sysroot}/usr/include", "Python_INCLUDE_DIR": f"{sysroot}/usr/include/python{VERSION}",
                "Python_SOABI": soabi}
     options = [option for name, value in defined.items() for option in ("-C", f"cmake.define.{name}={value}")]
     shutil.rmtree(folder, ignore_errors=True)
@@ -35,22 +35,22 @@ def build(host, tree, folder):
     return next(folder.glob("*.whl"))
 
 
-def test(wheels, tree, folder):
+def test(wheels, sysroot, folder):
     """Runs TESTS by the AArch64 Python, under qemu."""
     for wheel in wheels:
         zipfile.ZipFile(wheel).extractall(folder)
-    libraries = f"{tree}/usr/lib/aarch64-linux-gnu:{tree}/lib/aarch64-linux-gnu"
+    libraries = f"{sysroot}/usr/lib/aarch64-linux-gnu:{sysroot}/lib/aarch64-linux-gnu"
     paths = f"{folder}:{sysconfig.get_path('purelib')}"
     subprocess.run(["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-E", f"LD_LIBRARY_PATH={libraries}", "-E",
-                    f"PYTHONHOME={tree}/usr", "-E", f"PYTHONPATH={paths}", f"{tree}/usr/bin/python{VERSION}", "-m", "pytest",
-                    "-q", "-p", "no:cacheprovider", *(ROOT / "python/tests" / name for name in TESTS)], check=True)
+                    f"PYTHONHOME={sysroot}/usr", "-E", f"PYTHONPATH={paths}", f"{sysroot}/usr/bin/python{VERSION}", "-m",
+                    "pytest", "-q", "-p", "no:cacheprovider", *(ROOT / "python/tests" / name for name in TESTS)], check=True)
 
 
-def main(host, tree, destination):
-    host, tree = pathlib.Path(host).resolve(), pathlib.Path(tree).resolve()
+def main(host_build, sysroot, destination):
+    host_build, sysroot = pathlib.Path(host_build).resolve(), pathlib.Path(sysroot).resolve()
     folder = ROOT / "build/wheel-aarch64"
-    wheel = build(host, tree, folder)
-    test([wheel, *(tree / "wheels").glob("*.whl")], tree, folder / "site")
+    wheel = build_wheel(host_build, sysroot, folder)
+    test([wheel, *(sysroot / "wheels").glob("*.whl")], sysroot, folder / "site")
     subprocess.run([sys.executable, "-I", "-m", "auditwheel", "repair", "-w", destination, wheel], check=True)
 
 

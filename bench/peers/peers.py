@@ -26,7 +26,7 @@ import ml_dtypes
 import numpy as np
 
 from peers.kv_path import ready_kv_path
-from rounds import Subject, cycle_timer
+from rounds import Subject, make_timer
 
 NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}  # torch's and NumPy's
 BASE, MAX_POSITION = 10000.0, 32768
@@ -338,5 +338,5 @@ class Peers:
                     self.list["refused"].append(refusal)
                 continue
             # CPU time of the process, because a peer may work on other threads; Halyard's is that of its thread.
-            found.append(Subject(peer.name, cycle_timer(*calls, clock=time.process_time), about=about))
+            found.append(Subject(peer.name, make_timer(*calls, clock=time.process_time), about=about))
         return found

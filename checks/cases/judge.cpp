@@ -205,7 +205,8 @@ private:
         }
     }
 
-    /// Checks a dynamic scale: the head's largest magnitude, which may be off by `bound`, over the dtype's largest.
+    /// Checks that a dynamic scale is the head's largest magnitude, which may be off by `bound`, divided by the dtype's
+    /// largest number.
     void check_scale(int i, const Head &at, const std::vector<long double> &head, long double bound,
                      float scale) const {
         long double greatest = 0;

@@ -111,7 +111,7 @@ private:
     }
 
     /// The register of a name, or of a constant (PTX ISA, section 4.5), which holds the constant from the start.
-    Operand operand(const std::string &name) {
+    Operand register_of(const std::string &name) {
         static const std::regex special(R"(%n?(cta|t)id\.[xyz])");
         need(name.find('.') == name.npos || std::regex_match(name, special));
         const auto [found, is_new] = to_->registers.try_emplace(name, static_cast<Operand>(to_->registers.size()));
@@ -126,7 +126,7 @@ private:
 
     void set(Instruction &instruction, const Words &words) {
         need(words.size() <= instruction.operands.size());
-        std::ranges::transform(words, instruction.operands.begin(), [&](const auto &word) { return operand(word); });
+        std::ranges::transform(words, instruction.operands.begin(), [&](const auto &of) { return register_of(of); });
     }
 
     /// Adds an instruction from a statement's predicate, opcode and operands.
@@ -140,7 +140,7 @@ private:
             instruction.flow = !found[2].matched        ? Flow::branch
                                : found[1].length() == 0 ? Flow::branch_if
                                                         : Flow::branch_if_not;
-            instruction.operands[0] = found[2].matched ? operand(found[2]) : 0;
+            instruction.operands[0] = found[2].matched ? register_of(found[2]) : 0;
             branches_.emplace_back(to_->code.size(), words[0]);
         } else if (opcode == "ret" || opcode == "bar.sync") {
             instruction.flow = opcode == "ret" ? Flow::exit : Flow::barrier;
@@ -149,7 +149,7 @@ private:
             instruction.flow = Flow::shuffle;
             set(instruction, words);
         } else if (operands.find("{") != operands.npos && opcode.starts_with("mov.b")) {
-            set_list(instruction, opcode, operands.starts_with("{"), words);
+            set_vector_move(instruction, opcode, operands.starts_with("{"), words);
         } else if (known != operations().end()) {
             need(words.size() == known->second.n_operands);
             instruction.compute = known->second.compute;
@@ -162,15 +162,15 @@ private:
     }
 
     /// Decodes mov.b64 {low, high}, wide and mov.b64 wide, {low, high}.
-    void set_list(Instruction &to, const std::string &opcode, bool is_taken_apart, Words words) {
+    void set_vector_move(Instruction &to, const std::string &opcode, bool splits, Words words) {
         need(words.size() == 3 || words.size() == 5);
-        const auto whole = is_taken_apart ? words.end() - 1 : words.begin();
-        to.operands[4] = operand(*whole);
+        const auto whole = splits ? words.end() - 1 : words.begin();
+        to.operands[4] = register_of(*whole);
         words.erase(whole);
         set(to, words);
         to.n_elements = static_cast<unsigned>(words.size());
         to.element_bytes = (opcode.ends_with("64") ? 8 : 4) / to.n_elements;
-        to.compute = is_taken_apart ? take_apart : join;
+        to.compute = splits ? take_apart : join;
     }
 
     /// Decodes loads and stores (PTX ISA, section 9.7.9), such as ld.global.nc.v4.b32 {…}, [address + displacement].
@@ -195,7 +195,7 @@ private:
             to.displacement += parameters_[base];
             need(to.displacement >= 0 && to.displacement + n_bytes <= to_->parameter_bytes);
         } else {
-            to.operands[4] = operand(base);
+            to.operands[4] = register_of(base);
         }
         if (to.flow == Flow::store && to.space == Space::global) {
             to_->store_bits = std::max(to_->store_bits, 8 * n_bytes);

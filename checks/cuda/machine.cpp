@@ -46,7 +46,7 @@ public:
                 for (current_ = 0; current_ < threads_.size(); current_++) {
                     run_thread();
                 }
-            } while (meet());
+            } while (release_threads());
         } catch (const Fault &fault) {
             fail(fault.what());
         }
@@ -161,8 +161,9 @@ private:
         return *region;
     }
 
-    /// Executes the shuffles or the barrier that threads wait at. Returns whether any go on. Throws if they never can.
-    bool meet() {
+    /// Executes the shuffles or the barrier at which threads wait. Returns true if threads can then go on, and false if
+    /// all have ended. Throws if threads wait that never can go on.
+    bool release_threads() {
         bool has_shuffled = false;
         const auto n_threads = static_cast<unsigned>(threads_.size());
         for (unsigned first = 0; first < n_threads; first += warp_size) {

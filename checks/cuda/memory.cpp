@@ -13,11 +13,11 @@ constexpr std::uint32_t many_blocks = UINT32_MAX;
 constexpr std::uint16_t many_threads = UINT16_MAX;
 
 /// Throws unless a barrier or a launch orders two accesses.
-void need_order(const Access &before, const Access &by, const char *what) {
-    if (before.launch == by.launch && before.block != by.block) {
+void require_order(const Access &earlier, const Access &later, const char *what) {
+    if (earlier.launch == later.launch && earlier.block != later.block) {
         throw Fault(std::string(what) + " by another block of this launch");
     }
-    if (before.launch == by.launch && before.epoch == by.epoch && before.thread != by.thread) {
+    if (earlier.launch == later.launch && earlier.epoch == later.epoch && earlier.thread != later.thread) {
         throw Fault(std::string(what) + " by another thread, with no barrier in between");
     }
 }
@@ -31,7 +31,7 @@ void Region::load(Address at, unsigned n, const Access &by, std::uint8_t *to) {
         if (by.is_nc && write.launch == by.launch) {
             throw Fault("reads by ld.global.nc what this launch writes");
         }
-        need_order(write, by, "reads what is written");
+        require_order(write, by, "reads what is written");
         const Access before = std::exchange(read, by);
         if (before.launch == by.launch) {
             read.is_nc = before.is_nc || by.is_nc;
@@ -53,9 +53,9 @@ void Region::store(Address at, unsigned n, const Access &by, const std::uint8_t 
         if (read.is_nc && read.launch == by.launch) {
             throw Fault("writes what this launch reads by ld.global.nc");
         }
-        need_order(read, by, "writes what is read");
+        require_order(read, by, "writes what is read");
         if (bytes_[i] != from[i - first]) {
-            need_order(write, by, "writes another value than what is written");
+            require_order(write, by, "writes another value than what is written");
         }
         write = by;
     }

@@ -1,4 +1,4 @@
-// The nodes of a graph that calls of Halyard replace, and the edits of the graph that make ggml run these calls.
+// Which nodes of a graph are replaced by calls of Halyard, and how the graph is edited so that ggml runs these calls.
 #pragma once
 
 #include "angles.h"

@@ -47,7 +47,8 @@ std::int32_t groups_of(ggml_type type) {
     }
 }
 
-/// The size of a head as Halyard counts it: in elements or, for quantised types, in bytes of a record.
+/// The size of a head as Halyard counts it: its elements or, for quantised types, the bytes of its record (the
+/// quantised head as it is stored).
 std::int64_t record_size(ggml_type type, std::int64_t head_dim) {
     return static_cast<std::int64_t>(groups_of(type) == 0 ? static_cast<std::size_t>(head_dim)
                                                           : ggml_row_size(type, head_dim));

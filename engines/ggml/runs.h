@@ -13,7 +13,7 @@
 
 namespace halyard_ggml {
 
-/// All that a bound run depends on except its angles and its pointers.
+/// All that a bound run (halyard_bind_run) depends on, except its angles and its pointers.
 struct RunKey {
     std::array<std::int64_t, 4> shape;    // batch, tokens, heads, head_dim
     std::array<std::int64_t, 4> in, out;  // strides of the input and the output in elements or, of records, in bytes

@@ -49,8 +49,9 @@ struct Rounding {
     Expr last_bit;  // 0x10000: the last of the bits that are kept
 };
 
-/// `zero` must be 0 at run time but not a constant. If LLVM knew last_bit, it would shift before it masks: on NEON that
-/// is USHR, AND and ADD instead of AND and USRA, which take .88 to .90 of the cycles (llvm-mca's model of Neoverse N1).
+/// `zero` must be 0 at run time but not a constant: on NEON it hides the value of last_bit from LLVM. If LLVM knew that
+/// value, it would emit USHR, AND and ADD. As it is, LLVM emits AND and USRA, in .88 to .90 of the cycles (llvm-mca's
+/// model of Neoverse N1).
 inline Rounding rounding_of(const Target &target, const Expr &by_test, const Expr &zero) {
     const Expr last_bit(0x10000u);
     return {by_test, target.arch == Target::ARM ? last_bit ^ zero : last_bit};
@@ -66,8 +67,9 @@ inline Expr round_bits_to_bf16(const Expr &bits, const Rounding &rounding) {
     return select(rounding.by_test, tested, bits + ((bits & rounding.last_bit) >> 16) + 0x7fff);
 }
 
-/// The same for a float. On CPUs x is never a NaN whose lower half is all ones: it is computed from bf16 data, whose
-/// lower halves are zero, and from rows with canonical NaNs. On CUDA arithmetic produces such NaNs.
+/// The same for a float. On CPUs x is never a NaN whose lower half is all ones, because it is computed from bf16
+/// elements, whose lower halves are zero, and from cos and sin, whose NaNs are canonical. On CUDA, operations return
+/// such NaNs, so they are replaced first.
 inline Expr round_to_bf16(const Target &target, const Expr &x, const Rounding &rounding) {
     return round_bits_to_bf16(reinterpret<uint32_t>(target.has_gpu_feature() ? canonical_nan(x) : x), rounding);
 }
@@ -119,7 +121,7 @@ inline Expr is_any_nan(const Target &target, const Expr &x) {
     return target.has_gpu_feature() ? is_nan_bits(reinterpret<uint32_t>(x)) : Halide::strict_float(x != x);
 }
 
-/// A float format of 8 bits: its sizes, and the words of its largest number and of NaN.
+/// A float format of 8 bits: the sizes of its fields, and the bit patterns of its largest number and of NaN.
 struct SmallFloat {
     int fraction_bits, bias;
     uint32_t largest, nan;

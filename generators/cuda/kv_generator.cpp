@@ -248,8 +248,8 @@ private:
         return {(Halide::clamp(j - first, 0, n - 1) * lanes + wide * m) / 2 + e / 2, e % 2 == 1,
                 normed(Halide::clamp(e + 1 - 2 * (e % 2), 0, wide - 1), j, m, h, t)};
     }
-    /// Half pairing with halves of 16 n + 8 elements: the other member is in the lane that is 8 elements away. That
-    /// lane offers, of two accesses, the one that this lane needs.
+    /// Half pairing with halves of 16 n + 8 elements: another lane, whose elements begin 8 later or earlier, has the
+    /// other member, in one of two accesses. That lane passes on the access that this lane needs.
     Member crossed_member() {
         const int n = n_accesses(), in_half = head_dim / 2 / lanes;
         offered(e, j, m, h, t) =

@@ -191,7 +191,7 @@ def emit_target(options):
     earlier = read_manifest(manifest)
     manifest.unlink(missing_ok=True)  # until all is emitted, so that a partial folder is not taken for complete
 
-    def make(product):
+    def emit_product(product):
         k = product.kernel
         key, known = emitter.key(k, options.triple, product.parameters), earlier.get(k.name)
         if known and known["key"] == key and all((folder / file).exists() for file in known["files"]):
@@ -202,7 +202,7 @@ def emit_target(options):
                 "files": files, "key": key}
 
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        made = list(pool.map(make, products))
+        made = list(pool.map(emit_product, products))
     files = {file for one in made for file in one["files"]}
     for path in folder.glob(f"halyard_*_{target.name}.*"):
         if path.name not in files:

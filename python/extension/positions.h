@@ -5,7 +5,7 @@
 
 namespace halyard::python {
 
-/// Numbers is halyard_positions or halyard_slots. Keeps that struct and the array that it points into.
+/// A struct for the C ABI (Numbers is halyard_positions or halyard_slots), with the array that it points into.
 template <typename Numbers>
 class Tokens {
 public:

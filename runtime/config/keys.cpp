@@ -53,7 +53,7 @@ constexpr Keys top_keys[] = {
     {as_numbers, "no_rope_layers rope_scaling_layers"},
 };
 
-// Layer types that rope_parameters may have an entry for: transformers' types with attention, and DeepSeek-V4's.
+// The layer types that may be keys in rope_parameters: those of transformers' attention layers, and DeepSeek-V4's.
 constexpr char layer_types[] =
     "chunked_attention compress compressed_sparse_attention full_attention heavily_compressed_attention hybrid "
     "hybrid_sliding indexed_attention linear_attention main minimax_m3_sparse reference_sliding_attention "

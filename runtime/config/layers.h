@@ -37,7 +37,7 @@ struct Layer {
 /// must then be alike. Throws Failure.
 Layer choose_layer(const Model &model, const RequestedLayer &asked);
 
-/// Whether a model like EXAONE 4 has layers with a sliding window: by default yes, unless the config has null.
+/// Whether a model like EXAONE 4 has layers with a sliding window: yes, unless the config's sliding_window is null.
 bool has_sliding_window(const JsonObject &config);
 
 /// The number that a list by layer has for all of these layers; zeros mean no RoPE. Throws Failure if they differ.

@@ -15,7 +15,8 @@ bool is_on(const JsonObject &config, const char *key, bool otherwise) {
     return config.flag(key).value_or(otherwise);
 }
 
-/// Whether the config lists layers of a type, or lists no layers, so that the model's own pattern applies.
+/// Whether the model may have layers of a type: layer_types has the type, or the config has no layer_types. (Then the
+/// model's own pattern may have the type.)
 bool may_have_layers(const JsonObject &config, const std::string &type) {
     const auto listed = config.words("layer_types");
     return !listed || std::ranges::find(*listed, type) != listed->end();

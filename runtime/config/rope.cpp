@@ -40,7 +40,7 @@ public:
 
     Rope read() {
         check_needs(known_, model_.type, config_, scaling_);
-        read_method();
+        read_scaling_method();
         read_widths();
         read_base();
         read_context_lengths();
@@ -75,7 +75,7 @@ private:
         return word;
     }
 
-    void read_method() {
+    void read_scaling_method() {
         const auto new_name = read_type("rope_type");
         const auto old_name = read_type("type");
         if (new_name && old_name && *new_name != *old_name) {

@@ -166,7 +166,8 @@ void explain_tensor(Text &text, const TensorPlan &tensor, bool in_place) {
     }
 }
 
-/// Appends a line for each kernel of the KV path: "fits", or why it does not serve a tensor. (Runs check alignment.)
+/// Appends a line for each kernel of the KV path: "fits", or why it cannot serve tensor `index`. (Only runs know the
+/// alignment of memory, and check it.)
 void explain_kv(Text &text, const halyard_plan &plan, std::int32_t index) {
     for (const KvKernel &kernel : kv_kernels()) {
         const char *const reason = why_not(kernel, plan, index, compute_capability());

@@ -278,7 +278,7 @@ Block kv_block_of(const CudaRun &run) {
     return split(positions, can_join);
 }
 
-/// Enqueues a KvLaunch, without tensors that have no heads, for each batch row.
+/// Enqueues a KvLaunch for each batch row. Leaves out tensors with zero heads.
 int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, Call &call) {
     return until_error(block.n_batch, [&](std::int64_t batch) {
         KvPieces pieces = {};

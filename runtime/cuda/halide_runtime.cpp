@@ -58,7 +58,7 @@ void *load_library(const char *name) {
     return strstr(name, "cuda") != nullptr ? halyard::cuda::find_driver_library() : nullptr;
 }
 
-// At exit Halide asks for a context with a NULL call, to release modules; then it gets none.
+// At exit Halide calls this with `call` = NULL, to release its modules. That call gets no context.
 
 int acquire_cuda(void *call, void **context, bool) {
     *context = call != nullptr ? static_cast<Call *>(call)->context : nullptr;

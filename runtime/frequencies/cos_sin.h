@@ -19,7 +19,7 @@ struct QuarterTurns {
 
 QuarterTurns to_quarter_turns(DoubleDouble inv_freq) noexcept;
 
-/// One entry of a row: float32(f cos theta) and float32(f sin theta).
+/// One entry of a row: cos theta and sin theta, each multiplied by the attention factor and then rounded to f32.
 struct CosSin {
     float cos = 0.0f;
     float sin = 0.0f;

@@ -171,8 +171,8 @@ Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept;
 /// Fails, naming the first bad position, unless all positions that the tokens of the set have and get fit 32 bits.
 halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_error *error) noexcept;
 
-/// Calls walk(call, tokens, rows, heads) for blocks of the tokens first … last - 1, with rows of cos and sin of the
-/// angle between the position that each key has and the one that it gets.
+/// Calls walk(call, tokens, rows, heads) for blocks of the tokens first … last - 1, with the rows of cos and sin that
+/// rotate each key from its old position to its new one.
 using WalkBlock = void(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads);
 void for_each_moved_block(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads,
                           WalkBlock *walk) noexcept;

@@ -100,7 +100,8 @@ void bind_direct(const Program &program, int index, bool to_words, KvTensorProgr
 /// Whether all of a run's outputs are caches, so that tokens without a slot are written nowhere.
 bool stores_in_caches_only(const Program &program, const KvProgram &kv_program) noexcept;
 
-/// Checks a call's pointers, the scales that it only reads, and that what it writes shares no element with anything.
+/// Checks a call's pointers, the values of the scales that it only reads, and that no array it writes shares elements
+/// with another array.
 halyard_status check_kv_memory(const Program &program, const KvProgram &kv_program, const Pointers &given,
                                const KvPointers &arrays, halyard_error *error) noexcept;
 

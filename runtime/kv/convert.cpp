@@ -44,7 +44,7 @@ struct PlacedPart {
 
 /// Calls function(part) for the elements of tokens that are stored, in as few parts as possible.
 template <typename Function>
-void place_in_cache(const KvCall &call, const Block &block, const Stored &stored, const Function &function) {
+void for_each_part_in_cache(const KvCall &call, const Block &block, const Stored &stored, const Function &function) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     const CacheDesc &cache = *call.stages(block).cache;
     PlacedPart part;  // not initialised as a whole, for the cost of a token
@@ -81,7 +81,7 @@ void place_in_cache(const KvCall &call, const Block &block, const Stored &stored
 
 /// Calls function(part) for all elements of a block, in its view x or y.
 template <typename Function>
-void place_in_view(const KvCall &call, const Block &block, bool is_output, const Function &function) {
+void for_each_part_in_view(const KvCall &call, const Block &block, bool is_output, const Function &function) {
     const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
     char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
     const Elements<char> there = {data, {side.element, side.head, side.token}};
@@ -92,10 +92,10 @@ void place_in_view(const KvCall &call, const Block &block, bool is_output, const
 template <typename Function>
 void for_each_placed(const KvCall &call, const Block &block, bool is_output, const Function &function) {
     if (!call.stages(block).cache || (!is_output && call.tensor_plan(block).reads_x)) {
-        place_in_view(call, block, is_output, function);
+        for_each_part_in_view(call, block, is_output, function);
         return;
     }
-    for_each_stored(call, block, [&](const Stored &stored) { place_in_cache(call, block, stored, function); });
+    for_each_stored(call, block, [&](const Stored &stored) { for_each_part_in_cache(call, block, stored, function); });
 }
 
 /// The workspace's words: the block's elements in the tensor's dtype, with the strides of its floats.
@@ -176,7 +176,7 @@ void store_words(const KvCall &call, Block &block) noexcept {
         }
     };
     if (!call.stages(block).cache) {
-        place_in_view(call, block, true, copy_part);
+        for_each_part_in_view(call, block, true, copy_part);
         return;
     }
     Stored first = {0, 0, 0, 0};
@@ -189,14 +189,14 @@ void store_words(const KvCall &call, Block &block) noexcept {
             return;
         }
         if (first.n_tokens != 0) {
-            place_in_cache(call, block, first, copy_part);
+            for_each_part_in_cache(call, block, first, copy_part);
         }
         first = next;
         n_groups = 1;
         group_stride = 0;
     });
     if (first.n_tokens != 0) {
-        place_in_cache(call, block, first, copy_part);
+        for_each_part_in_cache(call, block, first, copy_part);
     }
 }
 

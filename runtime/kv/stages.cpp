@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char *long_head = ", but stages beside the rotation work on heads of at most ";
 
-/// Refuses stages that contradict each other, the tensor's dtypes, or a plan that rerotates.
+/// Refuses stages that contradict each other or the tensor's dtypes, or that a plan that rerotates cannot have.
 halyard_status check_stages(const halyard_tensor_desc &tensor, const halyard_kv_desc &kv_desc, int index,
                             bool rerotates, const TensorPlan &tensor_plan, halyard_error *error) {
     const bool writes_records = kv_desc.groups != nullptr;

@@ -138,7 +138,7 @@ TEST_CASE("angles: values just off the middle of two floats go to the right side
     // 2^-149 by only 2^-135 of itself.
     CHECK(value_at(5981411840622251 * 0x1p-233, 7330934210309929 * 0x1p-52, 993313611).sin == 0x1p-149f);
     CHECK(value_at(5981411840622251 * 0x1p-233, 7330934210309929 * 0x1p-52, -993313611).sin == -0x1p-149f);
-    // Midpoints between subnormal floats, and below the smallest one.
+    // Angles at the midpoint of two subnormal floats, at that of 0 and the smallest one, and just above it.
     CHECK(value_at(0x1.8p-149, 1, 1).sin == 0x1p-149f);
     CHECK(value_at(0x1p-150, 1, 1).sin == 0.0f);
     CHECK(value_at(0x1p-150 * (1 + 0x1p-52), 1, 1).sin == 0x1p-149f);

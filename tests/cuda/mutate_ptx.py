@@ -123,15 +123,15 @@ class Runner:
     def path_of(self, kernel):
         return self.build / "kernels" / f"{kernel}_cuda_sm80.ptx"
 
-    def notice(self, kernel, by, limit, rounds=1):
-        """Runs a kernel's tests with the file `by` in place of the kernel. Returns what caught it, in words, or None."""
+    def find_catcher(self, kernel, replacement, timeout, rounds=1):
+        """Runs a kernel's tests with the file `replacement` in its place. Returns what caught it, in words, or None."""
         environment = {**os.environ, "LD_LIBRARY_PATH": str(self.build / "emulated_cuda"),
-                       "HALYARD_EMULATED_CUDA_REPLACE": f"{self.path_of(kernel)}:{by}",
+                       "HALYARD_EMULATED_CUDA_REPLACE": f"{self.path_of(kernel)}:{replacement}",
                        "HALYARD_CUDA_ROUNDS": str(rounds)}
         command = [self.build / "bin/halyard_cuda_tests", KERNELS[kernel][0], "--abort", "--rng-seed", str(self.seed)]
         try:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment,
-                                  timeout=limit)
+                                  timeout=timeout)
         except subprocess.TimeoutExpired:
             return "hangs"
         output = done.stdout.decode(errors="replace")
@@ -143,12 +143,12 @@ class Runner:
     def check(self, kernel):
         """The tests must pass with the kernel itself, and fail with a file that is not PTX. Sets the time limit."""
         begun = time.monotonic()
-        if caught := self.notice(kernel, self.path_of(kernel), 300):
+        if caught := self.find_catcher(kernel, self.path_of(kernel), 300):
             sys.exit(f"mutate_ptx.py: with nothing broken, a test of {kernel} fails: {caught}")
         self.limits[kernel] = 10 + 10 * (time.monotonic() - begun)
         nothing = self.folder / "nothing.ptx"
         nothing.write_text("no PTX")
-        if not self.notice(kernel, nothing, 300):
+        if not self.find_catcher(kernel, nothing, 300):
             sys.exit(f"mutate_ptx.py: no test runs {kernel}, or {self.path_of(kernel)} is not what was built in")
 
     def catch(self, mutant):
@@ -159,7 +159,7 @@ class Runner:
         by.write_text("\n".join(lines))
         limit, may_pass = self.limits[kernel], why_equivalent(*mutant)
         # Some mutants change a result only rarely, so what a first run missed is run for 20 rounds.
-        return self.notice(kernel, by, limit) or (None if may_pass else self.notice(kernel, by, 20 * limit, 20))
+        return self.find_catcher(kernel, by, limit) or (None if may_pass else self.find_catcher(kernel, by, 20 * limit, 20))
 
 
 def main():

@@ -19,8 +19,8 @@ void print_counts() {
     std::fprintf(stderr, "%ld calls of the API, %ld runs of them compared with the model\n", n_calls, n_compared);
 }
 
-/// Chooses small cases, so that a fuzzer can try many.
-Choice choose(Draw &draw) {
+/// What random cases may have: small ones, so that a fuzzer can try many.
+Choice draw_small_choice(Draw &draw) {
     Choice choice = draw.one_in(3) ? Choice::of_rotations() : Choice();
     choice.rerotates = draw.one_in(4);
     choice.has_bad = draw.one_in(4);
@@ -126,7 +126,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
     (void)printed;
     Draw draw(data, size);
     draw.wild = draw.one_in(2);
-    Case drawn(draw, choose(draw), Case::InSteps());
+    Case drawn(draw, draw_small_choice(draw), Case::InSteps());
     drawn.draw_plan();
     make_wild(draw, fields_of_plan(drawn.call));
     static const char *const targets[] = {nullptr, "reference", "x86_avx2", "x86_avx512", "no_such"};

@@ -15,7 +15,7 @@ using Places = std::vector<fields::Place>;
 
 inline Places fields_of_plan(const Call &call) {
     Places places = fields::places(fields::of<halyard_plan_desc>(), &call.plan, call.n());
-    // tensors[i].kv stays: a case's oracle reads it even if a plan would not.
+    // The pointer tensors[i].kv is never made wild, because a case's oracle reads it even where a plan would not.
     std::erase_if(places, [](const auto &place) { return place.field->to == &fields::of<halyard_kv_desc>(); });
     return places;
 }
@@ -79,8 +79,7 @@ inline void make_wild(Draw &draw, const Places &places) {
     }
 }
 
-/// Replaces some scales, static ones and those by position, by bad values. (A case itself draws bad slots and
-/// positions.)
+/// Puts bad values in the place of some scales, static or by position. (Cases have bad slots and positions already.)
 inline void make_wild_contents(Draw &draw, Case &drawn) {
     static constexpr float wild_scales[] = {0.0f, -1.0f, INFINITY, NAN, 0x1p-140f, 0x1p-126f};
     const Call &call = drawn.call;
@@ -130,7 +129,7 @@ struct Obstacles {
             look_at(is_there && !has_cache, "y", call.y[i].data, [&] { return extent_of(call.y[i]); });
             look_at(has_stages && has_cache, "cache", stages.cache, [&] { return extent_of_cache(call, i); });
             look_at(has_stages && call.is_dynamic(i), "scales_out", stages.scales_out,
-                    [&] { return extent_of_scales_out(call, i); });
+                    [&] { return extent_of_output_scales(call, i); });
             for (const void *const weights : {stages.weight, stages.bias}) {
                 look_at(has_stages && stages.n_weights != 0, "weight or bias", weights,
                         [&] { return Extent(bytes_of(call.norms[i].weight_dtype), stages.n_weights); });

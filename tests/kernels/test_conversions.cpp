@@ -1,4 +1,4 @@
-// Conversions from float to each dtype and back: the kernels of every target and the model are compared with the
+// Conversions from float to each dtype and back: each target's kernels, and the kernel model, are compared with the
 // oracle, which searches among all values of a dtype.
 #include "checks/kernel_model.h"
 #include "checks/oracle.h"

@@ -42,7 +42,7 @@ known_spills = [
     (r"norm_rotate_bf16_arm_neon", 1, 0),
     # Two vectors of 16-bit elements per step (head_dim 80: three) are unpacked at once. One per step is slower.
     (r"rotate_half_bf16(_in_place)?_x86_avx2", 15, 0),
-    # Tails load and store their rows and elements one by one.
+    # In tails, rows and elements are loaded and stored one by one.
     (r"rotate_interleaved_to_half_.*_x86_avx(2|512)", 0, 80),
 ]
 

@@ -23,14 +23,14 @@ def prefix(build):
     return build.scratch / "prefix"
 
 
-def readme(build, kind):
+def readme_part(build, kind):
     """A part of the README's example, which CMake extracts: cpp (the program), txt (its output) or cmake."""
     return build.folder / f"tests/readme_example.{kind}"
 
 
 def expect_programs(build, folder):
     """The programs that consume() built work: the README's example prints the README's output."""
-    expect_equal("the README's example prints", run(*build.emulator, folder / "app"), readme(build, "txt").read_text())
+    expect_equal("the README's example prints", run(*build.emulator, folder / "app"), readme_part(build, "txt").read_text())
     expect_c_example(build, folder / "consumer_c")
 
 
@@ -40,8 +40,8 @@ def configure(build, folder, *options, cxx=True, make=None):
         "-G", build.CMAKE_GENERATOR, f"-DCMAKE_MAKE_PROGRAM={build.CMAKE_MAKE_PROGRAM}"]
     tools = [f"-DCMAKE_C_COMPILER={build.CMAKE_C_COMPILER}", f"-DC_EXAMPLE={build.c_example}"]
     if cxx:
-        tools += [f"-DCMAKE_CXX_COMPILER={build.CMAKE_CXX_COMPILER}", f"-DREADME_EXAMPLE={readme(build, 'cpp')}",
-                  f"-DREADME_CMAKE={readme(build, 'cmake')}"]
+        tools += [f"-DCMAKE_CXX_COMPILER={build.CMAKE_CXX_COMPILER}", f"-DREADME_EXAMPLE={readme_part(build, 'cpp')}",
+                  f"-DREADME_CMAKE={readme_part(build, 'cmake')}"]
     if cxx and build.CMAKE_CROSSCOMPILING == "TRUE":
         tools += [f"-D{name}={getattr(build, name)}" for name in ("CMAKE_SYSTEM_NAME", "CMAKE_SYSTEM_PROCESSOR")]
     return [build.CMAKE_COMMAND, "-S", build.here / "consumer", "-B", folder, *generator, *tools, *options]

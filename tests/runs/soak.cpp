@@ -21,7 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<long> n_runs{0}, n_refused{0}, n_wrong{0};
 
-/// Compares a random case's run on the best target with the model's. Some have bad positions or slots.
+/// Compares a random case's results on the best target with those of the kernel model. Some cases have bad positions
+/// or slots.
 void run_something(oracle::Random &random, const halyard_executor *executor) {
     static const std::string config = R"({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}})";

@@ -178,7 +178,8 @@ def _replace(kind: Any) -> None:
 
     def init(self: Any, *args: Any, **others: Any) -> None:
         stock_init(self, *args, **others)
-        # A subclass with its own forward stays vLLM's. If it is in KNOWN too, its own init, which called this, decides.
+        # Leave a subclass alone that has its own forward. If the subclass is in KNOWN as well, its init, which has called
+        # this one, decides whether Halyard serves the layer.
         if type(self).forward is not forward:
             return
         impl = getattr(self.attn, "impl", None)

@@ -17,7 +17,7 @@ EPS = 2.0 ** -23
 N_BATCH, N_TOKENS = 2, 12
 
 
-def bound(model, logits):
+def logits_bound(model, logits):
     """The largest allowed difference of logits. A rotated pair is wrong by 2 eps in Halyard and by about 3 eps in
     stock; such errors add up over the layers."""
     n_layers = sum(name.endswith(("self_attn", ".attention")) for name, _ in model.named_modules())
@@ -51,11 +51,11 @@ def test_logits(named, ids, reference):
     patched, implied = model(ids, position_ids=positions).logits, model(ids).logits
     unpatch(model)
     assert torch.equal(model(ids, position_ids=positions).logits, stock)
-    assert (model(ids).logits - implied).abs().max() <= bound(model, implied)
+    assert (model(ids).logits - implied).abs().max() <= logits_bound(model, implied)
     elsewhere = model(ids, position_ids=3 * positions).logits
-    assert (stock - elsewhere).abs().max() > 1000 * bound(model, stock)  # logits do depend on positions
+    assert (stock - elsewhere).abs().max() > 1000 * logits_bound(model, stock)  # logits do depend on positions
     # At position 300 stock angles are wrong by 300 * 2**-24 and more.
-    assert 0 < (stock - patched).abs().max() <= bound(model, stock) * (1 if reference == "hf_f32" else 30)
+    assert 0 < (stock - patched).abs().max() <= logits_bound(model, stock) * (1 if reference == "hf_f32" else 30)
 
 
 def test_training_step(named, ids):
@@ -88,7 +88,7 @@ def test_compiled_in_one_graph(named, ids):
         model = patch(copy.deepcopy(model), reference="hf_f32")
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(ids).logits
         torch._dynamo.reset()
-    assert (stock - compiled).abs().max() <= bound(model, stock)
+    assert (stock - compiled).abs().max() <= logits_bound(model, stock)
 
 
 @torch.no_grad()
@@ -117,7 +117,7 @@ def test_frequencies_that_change_with_the_length(name):
     for n_tokens in (4, 8, 9, 40, 20, 5, 30):
         ids = torch.arange(n_tokens)[None] + 3
         expected = stock(ids).logits
-        assert (expected - patched(ids).logits).abs().max() <= bound(stock, expected), n_tokens
+        assert (expected - patched(ids).logits).abs().max() <= logits_bound(stock, expected), n_tokens
 
 
 @torch.no_grad()
@@ -129,8 +129,8 @@ def test_far_positions(ids):
     stock, same, exact = (each(ids, position_ids=near + 131_060).logits for each in (
         copy.deepcopy(model), patch(copy.deepcopy(model), reference="hf_f32"), patch(model)))
     at_start = model(ids, position_ids=near).logits  # with exact angles only differences of positions matter
-    assert (stock - same).abs().max() <= 4 * bound(model, stock)
-    assert (exact - at_start).abs().max() <= 4 * bound(model, stock)
+    assert (stock - same).abs().max() <= 4 * logits_bound(model, stock)
+    assert (exact - at_start).abs().max() <= 4 * logits_bound(model, stock)
     assert (stock - at_start).abs().max() > 20 * (exact - at_start).abs().max()
 
 
@@ -168,7 +168,7 @@ def test_models_of_no_list(monkeypatch, ids):
     with torch.no_grad():
         stock = model(ids).logits
         patched = patch(model, reference="hf_f32")(ids).logits
-        assert 0 < (stock - patched).abs().max() <= bound(model, stock)
+        assert 0 < (stock - patched).abs().max() <= logits_bound(model, stock)
     refused(torch.nn.Linear(2, 2), "Linear has no rotary embedding")
     monkeypatch.setattr(halyard.transformers, "_SCALING_Q", ())
     refused(small_models.make("ministral3"), "Ministral3RotaryEmbedding of ministral3 multiplies q by position")

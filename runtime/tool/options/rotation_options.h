@@ -51,7 +51,7 @@ struct RotationOptions {
         add_text(app, "--target", target, "run exactly this target of 'halyard list' [the best]", "NAME");
     }
 
-    /// The description of a plan for one rotated tensor. `model`: the info of its frequencies, if there are any.
+    /// The description of a plan for one rotated tensor. `model`: the info of the frequencies; NULL if there are none.
     plan_desc describe(halyard_tensor_desc tensor, std::int64_t rotary_dim,
                        const halyard_frequencies_info *model = nullptr) const {
         tensor.rotary_offset = rotary_offset;
