@@ -78,8 +78,7 @@ struct Call : RunStructs {
                : kv[i].out_dtype != 0         ? kv[i].out_dtype
                                               : tensors[i].dtype;
     }
-    /// The dtype to which the stages of tensor i round if they round to the dtype of the input: f32 if that is quantised
-    /// records.
+    /// The dtype to which the stages of tensor i round if they round to the input's dtype: f32 if the input is records.
     std::int32_t dtype_of_stages(int i) const { return in_dtype(i) == HALYARD_UINT8 ? HALYARD_F32 : in_dtype(i); }
     oracle::Record record_of(int i, bool is_input) const {
         return oracle::record_of(*groups_of(i, is_input), tensors[i].head_dim);
