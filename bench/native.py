@@ -54,7 +54,7 @@ def make(name, **values):
     return made
 
 
-def array(items):
+def c_array(items):
     """A C array of structs or addresses, with `kept` and `moving` as in make."""
     items = list(items)
     made = ((type(items[0]) if isinstance(items[0], ctypes.Structure) else ctypes.c_void_p) * len(items))(*items)

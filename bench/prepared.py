@@ -13,7 +13,7 @@ import struct
 import typing
 
 from machine import read_line
-from native import CONSTANTS, Failed, Library, Moving, address_of, array, make
+from native import CONSTANTS, Failed, Library, Moving, address_of, c_array, make
 
 PAGE, SCALE, EPS = 16, 0.015625, 1e-6  # tokens in a page of a cache; the scale of e4m3; eps of norms
 GROUP, GROUP_BYTES = 32, 34  # of q8_0: 32 int8 elements and an f16 scale in 34 bytes
@@ -107,8 +107,8 @@ class Call:
             if args:
                 ctypes.memmove(made[-1].args, ctypes.byref(args), ctypes.sizeof(args))
                 made[-1].kept["args"], made[-1].moving = args, args.moving
-        steps = array(made)
-        self.struct = make("bench_call", steps=steps, n_steps=len(steps), places=array(steps.moving),
+        steps = c_array(made)
+        self.struct = make("bench_call", steps=steps, n_steps=len(steps), places=c_array(steps.moving),
                            stride=prepared.step, n_places=len(steps.moving), n_copies=prepared.n_copies)
 
     def seconds(self, n):
@@ -324,7 +324,7 @@ class Prepared:
                   library.angles(kind, self.rotary_dim, first, last - first + 1))
         plan = library.create("create_plan", make(
             "halyard_plan_desc", rotary_dim=self.rotary_dim, n_tensors=len(self.parts), rerotates=self.is_shift,
-            tensors=array(map(self.describe, self.parts)),
+            tensors=c_array(map(self.describe, self.parts)),
             target=ctypes.create_string_buffer(target.encode()) if target else None))
         self.stack.callback(library.destroy, "plan", plan)
         args = self.run_args(angles)
@@ -364,7 +364,7 @@ class Prepared:
     def run_args(self, angles):
         # Halyard does not read the y of a tensor with a cache, so its x stands there.
         names = [("x", "x" if part["is_cached"] else "y") for part in self.parts]
-        x, y = (array(self.tensor(name, p) for p, name in enumerate(some)) for some in zip(*names))
+        x, y = (c_array(self.tensor(name, p) for p, name in enumerate(some)) for some in zip(*names))
         positions = self.consecutive_from(0) if self.is_shift else make(
             "halyard_positions", type=CONSTANTS["INT32"], data=self.address("run's positions"), shape=(1, self.tokens),
             strides=(self.tokens, 1))
@@ -372,7 +372,7 @@ class Prepared:
                     kv=self.kv_args() if self.n_slots else None)
 
     def bound_args(self, args):
-        pointers = lambda tensors: array(tensor.kept["data"] for tensor in tensors.kept)
+        pointers = lambda tensors: c_array(tensor.kept["data"] for tensor in tensors.kept)
         made = make("halyard_bound_run_args", positions=args.kept["positions"].data, n_tensors=args.n_tensors,
                     x=pointers(args.kept["x"]), y=pointers(args.kept["y"]), kv=args.kept["kv"])
         made.kept["positions"] = args.kept["positions"]  # keeps the memory of its data alive
@@ -381,7 +381,7 @@ class Prepared:
     def consecutive_from(self, position):
         """Consecutive positions of which this is the first."""
         return make("halyard_positions", type=CONSTANTS["INT64"], consecutive=1, shape=(1, 1), strides=(1, 1),
-                    data=array([position]))
+                    data=c_array([position]))
 
     def kv_args(self):
         stages = []
@@ -396,7 +396,7 @@ class Prepared:
             stages.append(make("halyard_stages", **arrays))
         slots = make("halyard_slots", type=CONSTANTS["INT64"], data=self.address("slots"), shape=(1, self.tokens),
                      strides=(self.tokens, 1), scratch=self.address("scratch"), scratch_bytes=self.n_slots // 8 + 1)
-        return make("halyard_kv_args", stages=array(stages), slots=slots,
+        return make("halyard_kv_args", stages=c_array(stages), slots=slots,
                     from_positions=self.consecutive_from(-self.moved_by) if self.is_shift else None)
 
     def close(self):

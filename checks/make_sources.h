@@ -61,7 +61,7 @@ inline halyard::frequencies make_frequencies(const std::vector<double> &inv_freq
                                            attention_factor);
 }
 
-/// A plan of one tensor: halyard_make_rows uses its target's kernels.
+/// A plan of one tensor, for halyard_make_rows, which uses the kernels of the plan's target.
 inline halyard::plan plan_for(std::int64_t rotary_dim) {
     return halyard::plan(halyard::plan_desc(
         rotary_dim, {halyard::describe_tensor(halyard::dtype::f32, rotary_dim, halyard::pairing::half)}));

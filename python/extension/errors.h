@@ -38,7 +38,7 @@ T cast(nb::handle object, const Text &name) {
     return value;
 }
 
-/// Converts a Python number that float32 must represent; throws if it would round to 0 or to infinity.
+/// Converts a Python number that will be rounded to float32; throws if that would give 0 (unless it is 0) or infinity.
 double float_in(nb::handle object, const std::string &name);
 
 /// A Python string for attribute look-ups. Make it once, so that calls need not make it.

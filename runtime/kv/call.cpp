@@ -142,7 +142,7 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     }
     // Blocks leave room in the L1 cache for the other memory that a step reads and writes.
     const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
-    const std::int64_t words_bytes = block_floats;  // for scattered outputs: a quarter of Workspace::spare
+    const std::int64_t words_bytes = block_floats;  // of scattered outputs: a quarter of the bytes of Workspace::spare
     const std::int64_t n_tokens =
         std::min({n_floats / (n_heads * tensor_plan.head_dim), stages.most_heads / n_heads,
                   is_scattered ? words_bytes / (tensor_plan.head_dim * tensor_plan.out_bytes) : block_floats});

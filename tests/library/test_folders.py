@@ -49,7 +49,7 @@ ROOTS = ["runtime", "runtime/include", "", "tests", "bench", "generators"]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(halyard/[^>]+)>)', re.MULTILINE)
 
 
-def owner_of(path):
+def folder_of(path):
     """The folder of ARROWS that a file belongs to."""
     folder = posixpath.dirname(path)
     while folder and folder not in ARROWS:
@@ -71,7 +71,7 @@ def find_includes(tree):
 def find_faults(tree):
     first = {}
     for path, line, included in find_includes(tree):
-        own, other = owner_of(path), owner_of(included)
+        own, other = folder_of(path), folder_of(included)
         tops = [] if other.startswith(PRIVATE) else [other.split("/")[0]]
         if other != own and not any(each in ARROWS.get(own, []) for each in [other, *tops]):
             yield f"{path}:{line}: {own} must not include {included}"
