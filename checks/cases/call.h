@@ -178,13 +178,13 @@ struct Array {
         }
         return extent;
     }
-    /// The address of the element with these indices.
+    /// The address of the element with these indices. It may lie outside of memory, in an array that no run reads.
     char *at(const std::array<std::int64_t, 6> &index) const {
-        std::uint64_t offset = 0;
+        auto address = reinterpret_cast<std::uintptr_t>(first);
         for (std::size_t i = 0; i < index.size(); i++) {
-            offset += static_cast<std::uint64_t>(times(index[i], dimensions[i].stride));
+            address += static_cast<std::uintptr_t>(times(times(index[i], dimensions[i].stride), bytes));
         }
-        return static_cast<char *>(const_cast<void *>(first)) + static_cast<std::int64_t>(offset) * bytes;
+        return reinterpret_cast<char *>(address);
     }
 };
 
