@@ -12,8 +12,8 @@ inline Expr almost_half(const Expr &v) {
     return reinterpret<float>(reinterpret<uint32_t>(v) & sign_bit | Expr(0x3effffffu));
 }
 
-/// Quantises floats to integers or floats of 8 bits, with a reciprocal scale and a zero point for each group. Heads
-/// count groups.
+/// Quantises floats to integers or floats of 8 bits, with a reciprocal scale and a zero point for each group. In the
+/// place of a head, the arrays have a group.
 class Quantise : public Halide::Generator<Quantise> {
 public:
     GeneratorParam<Dtype> dtype{"dtype", Dtype::int8, dtypes_of_caches};

@@ -169,7 +169,7 @@ def read_source(file):
     return text, blank.sub(lambda found: re.sub(r"[^\n]", " " if found[0][0] in "/#" else "_", found[0]), text)
 
 
-def closing(code, at):
+def end_of_bracket(code, at):
     """The index of the bracket that closes the one at `at`."""
     depth = 0
     for i in range(at, len(code)):
@@ -219,7 +219,7 @@ def parts_of(code, begin, end, deleted=0, is_whole=True):
         yield begin, end, deleted
     bracket = begin + code.startswith("!(", begin)
     operator = "||" if len(split(code, begin, end, "||")) > 1 else "&&"
-    if code[bracket] == "(" and closing(code, bracket) == end - 1:
+    if code[bracket] == "(" and end_of_bracket(code, bracket) == end - 1:
         yield from parts_of(code, bracket + 1, end - 1, is_whole=False)
     elif "?" not in code[begin:end] and len(split(code, begin, end, operator)) > 1:  # ?: is not split
         for operand in split(code, begin, end, operator):
@@ -229,12 +229,12 @@ def parts_of(code, begin, end, deleted=0, is_whole=True):
 def find_checks(code):
     """Returns (begin, end, its value when deleted) for each check of a file."""
     conditions = []
-    statuses = [(found.end(), closing(code, found.end() - 1), 0) for found in re.finditer(r"\bHALYARD_TRY\(", code)]
+    statuses = [(found.end(), end_of_bracket(code, found.end() - 1), 0) for found in re.finditer(r"\bHALYARD_TRY\(", code)]
     for found in re.finditer(r"\bif \(", code):
-        end = closing(code, found.end() - 1)
+        end = end_of_bracket(code, found.end() - 1)
         begin = split(code, found.end(), end, "; ")[-1][0]  # after a declaration in the if
         brace = code.index("{", end)
-        if not LEAVES.search(code[brace + 1:closing(code, brace)]):
+        if not LEAVES.search(code[brace + 1:end_of_bracket(code, brace)]):
             continue
         if declared := re.match(r"const (?:halyard_status|int) status =\s*", code[begin:end]):
             statuses.append((begin + declared.end(), end, 0))
@@ -303,7 +303,7 @@ def find_functions(code):
         if named is None and not re.search(r"=\s*$", head):
             at = brace + 1  # in a namespace or a class
             continue
-        at = closing(code, brace)
+        at = end_of_bracket(code, brace)
         if named and "constexpr" not in head:
             yield named[1], brace + 1, at
 
@@ -318,7 +318,7 @@ def find_values(file):
                     continue
                 begin, end = found.span()
                 if rule == "min/max":
-                    end = closing(code, code.index("(", end)) + 1
+                    end = end_of_bracket(code, code.index("(", end)) + 1
                 old = text[begin:end]
                 others = ([OPERATORS[old]] if rule == "operator" else
                           [old[1:]] if rule == "sign" else

@@ -39,11 +39,11 @@ def ready_kv_path(compile_or_not, case, prepared, done):
                              weights, outputs)
     call()
 
-    def leave(results):
+    def copy_results(results):
         kept = [output for output, part in zip(outputs, parts) if not part["is_cached"]]
         for output, made in zip(kept, results):
             output.copy_(made)
-    return [call], leave
+    return [call], copy_results
 
 
 def make_kv_path(desc):

@@ -80,7 +80,8 @@ private:
     int weight_halves() const { return weight == Dtype::f32 ? 2 : 1; }
     int n_accesses() const { return head_dim / lanes; }
     bool has_halves() const { return pairing.value() == "half"; }
-    /// Whether halves are not a multiple of 16 elements. The rotary window is then the whole head.
+    /// Whether half a rotary window is not a multiple of 16 elements, so that lanes exchange members. Such a window is
+    /// the whole head.
     bool crosses() const { return has_halves() && rotary_dim / 2 % lanes != 0; }
 
     // Head, token and pair; access of a lane, lane, word of an access, half of a word, element of an access.

@@ -53,7 +53,7 @@ void check_type(const JsonObject &config, const std::string &type) {
 }
 
 /// The key of the object that holds the language model, or NULL. ColPali repeats what is inside it.
-const char *find_part(const JsonObject &config) {
+const char *find_nested_model(const JsonObject &config) {
     const char *found = nullptr;
     for (const char *key : {"thinker_config", "vlm_config", "text_config", "llm_config", "language_config"}) {
         if (!config.has(key)) {
@@ -84,7 +84,7 @@ Model find_model(const JsonObject &root) {
     Model model = {root, root.word("model_type").value_or("")};
     check_type(root, model.type);
     // Models of several parts keep the language model inside, some of them two levels down.
-    for (auto key = find_part(root); key != nullptr; key = find_part(model.config)) {
+    for (auto key = find_nested_model(root); key != nullptr; key = find_nested_model(model.config)) {
         const auto inner = *model.config.object(key);
         if (const auto *const whole = find_model_type(model.type)) {
             check_needs(*whole, model.type, inner, inner.object("rope_parameters").value_or(inner));

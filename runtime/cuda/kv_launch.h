@@ -19,8 +19,8 @@ const char *why_never(const halyard_plan &plan, int index) noexcept;
 /// Why a kernel cannot serve a tensor of a plan on a device of this compute capability (80: 8.0); NULL if it can.
 const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index, int capability) noexcept;
 
-/// Chooses kernels for the tensors of a plan, greedily to have few launches. Sets out and *n_launches, or fails, naming
-/// a tensor that no kernel serves.
+/// Chooses kernels for the tensors of a plan, greedily, to have few launches. Fills in out and *n_launches, or fails,
+/// naming a tensor that no kernel serves.
 halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLaunch (&out)[HALYARD_MAX_TENSORS],
                                   int *n_launches, halyard_error *error) noexcept;
 

@@ -78,7 +78,7 @@ std::uint32_t type_of(const CudaKernel &kernel) {
 }
 
 /// Adds a rotation kernel's dimensions [pair, member, head, token] of a tensor. If the kernel takes words of two
-/// elements, a word holds a pair (interleaved), or members of two pairs (half).
+/// elements, a word holds a pair (interleaved), or the same member of two pairs (half).
 void add_pairs(View &view, const DevicePiece &piece, Pairing pairing, const Strides &strides, std::uint32_t type) {
     const int halve = type == halide_type<std::uint32_t> ? 1 : 0;
     if (pairing == Pairing::half) {

@@ -140,7 +140,7 @@ float rounded(Dtype dtype, float value) {
 
 /// Does a pass over one block of a row that is longer than a block. The sums are those of kernels: partial sum i of 16
 /// takes elements i, i + 16 and so on. (This file is compiled without contraction, so only std::fma fuses.)
-void norm_part_of_row(const KvCall &call, Block &block) {
+void norm_block_of_row(const KvCall &call, Block &block) {
     const NormDesc &norm = *call.stages(block).norm;
     const Dtype dtype = call.tensor_plan(block).dtype;
     LongRow &row = block.work->row;
@@ -183,7 +183,7 @@ bool LongRow::next(const NormDesc &norm) noexcept {
 void norm(const KvCall &call, Block &block) noexcept {
     const NormDesc &norm = *call.stages(block).norm;
     if (block.work->row.pass != LongRow::none) {
-        norm_part_of_row(call, block);
+        norm_block_of_row(call, block);
         return;
     }
     const Extents extents = norm.row ? Extents{block.n_heads * norm.size, 1, block.n_tokens} : block.extents(norm.size);

@@ -1,4 +1,4 @@
-// The kernels of the stages beside the rotation, and calls of them.
+// The kernels of all stages other than the rotation, and functions that call these kernels.
 #pragma once
 
 #include "base/storage.h"

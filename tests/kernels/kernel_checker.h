@@ -112,8 +112,8 @@ struct Operand : cases::Array {
     }
 };
 
-/// The n-th random call of a kernel. It must be the same on all machines. So no two random numbers are drawn in the
-/// arguments of one call, which compilers evaluate in any order.
+/// The n-th random call of a kernel. It must be the same on all machines. So draw no two random numbers in one list of
+/// C++ arguments, which compilers evaluate in any order.
 class Trial {
 public:
     Trial(const KernelRow &row, Random &random, std::int64_t n) : row_(row), random_(random), n_(n) {
