@@ -228,23 +228,23 @@ inline void write_real(std::int32_t dtype, const void *at, float value) {
 }
 
 /// The address of the position on an axis, or of the slot, of token t of batch row b.
-inline char *address_of_number(const halyard_positions &p, std::int64_t axis, std::int64_t b, std::int64_t t) {
+inline char *place_of_number(const halyard_positions &p, std::int64_t axis, std::int64_t b, std::int64_t t) {
     return array_of(p).at({p.shape[0] > 1 ? b : 0, p.consecutive != 0 ? 0 : t, p.n_axes > 1 ? axis : 0});
 }
-inline char *address_of_number(const halyard_slots &slots, std::int64_t b, std::int64_t t) {
+inline char *place_of_number(const halyard_slots &slots, std::int64_t b, std::int64_t t) {
     return array_of(slots).at({b, slots.consecutive != 0 ? 0 : t});
 }
 inline std::int64_t position_of(const halyard_positions *positions, std::int64_t axis, std::int64_t b, std::int64_t t) {
     if (positions == nullptr) {
         return t;
     }
-    const std::int64_t number = read_number(positions->type, address_of_number(*positions, axis, b, t));
+    const std::int64_t number = read_number(positions->type, place_of_number(*positions, axis, b, t));
     const std::int64_t later = positions->consecutive != 0 ? t : 0;
     return number > INT64_MAX - later ? INT64_MAX : number + later;  // a bad start may be as large as INT64_MAX
 }
 /// The slot of a token; -1 if it has none.
 inline std::int64_t slot_of(const Call &call, std::int64_t b, std::int64_t t) {
-    const std::int64_t slot = read_number(call.slots.type, address_of_number(call.slots, b, t));
+    const std::int64_t slot = read_number(call.slots.type, place_of_number(call.slots, b, t));
     const auto later = static_cast<std::uint64_t>(slot) + static_cast<std::uint64_t>(t);  // slot may be huge
     return call.slots.consecutive == 0 || slot == -1 ? slot : static_cast<std::int64_t>(later);
 }
@@ -307,7 +307,7 @@ inline Array scales_out_of(const Call &call, int i) {
               {cache != nullptr ? cache->n_slots : shape[1], strides[1]},
               {shape[2], strides[2]}}}};
 }
-inline Extent extent_of_output_scales(const Call &call, int i) { return scales_out_of(call, i).extent(); }
+inline Extent extent_of_scales_out(const Call &call, int i) { return scales_out_of(call, i).extent(); }
 inline char *place_of_scale(const Call &call, int i, const Head &at) {
     const bool has_cache = call.kv[i].cache != nullptr;
     return scales_out_of(call, i).at(

@@ -254,7 +254,7 @@ private:
             memory_.add_beside(stages.scales_out, stages.cache, (call_.tensors[i].head_dim + 3) / 4 * 4);
             return;
         }
-        memory_.add(stages.scales_out, memory_.new_region(), extent_of_output_scales(call_, i), 4, 4 * draw_.in(0, 2));
+        memory_.add(stages.scales_out, memory_.new_region(), extent_of_scales_out(call_, i), 4, 4 * draw_.in(0, 2));
     }
 
     /// Adds scales by position: one scale, one per token, or one per token and head. Strides have gaps and either sign.
@@ -436,7 +436,7 @@ private:
                 slot = draw_.one_in(2) ? -2 - draw_.in(0, 9) : n_slots + (draw_.one_in(2) ? 0 : draw_.in(1, 99));
             }
             used.push_back(slot);
-            write_number(slots.type, address_of_number(slots, i / n_tokens_, i % n_tokens_), slot);
+            write_number(slots.type, place_of_number(slots, i / n_tokens_, i % n_tokens_), slot);
         }
     }
 
@@ -496,16 +496,16 @@ private:
                 const std::int64_t position = is_bad        ? bad_position(view->type)
                                               : !rerotates_ ? good_position()
                                                             : moved_position(view, axis, b, t);
-                write_number(view->type, address_of_number(*view, axis, b, t), position);
+                write_number(view->type, place_of_number(*view, axis, b, t), position);
             }
         }
     }
 
     /// Whether no tensor writes any token that reads the position of token t of batch row b.
     bool is_padding(const halyard_positions &view, std::int64_t b, std::int64_t t) const {
-        const char *const place = address_of_number(view, 0, b, t);
+        const char *const place = place_of_number(view, 0, b, t);
         return !any_token(call_, [&](std::int64_t batch, std::int64_t token) {
-            return address_of_number(view, 0, batch, token) == place && drawn_.is_written(batch, token);
+            return place_of_number(view, 0, batch, token) == place && drawn_.is_written(batch, token);
         });
     }
 
@@ -514,7 +514,7 @@ private:
         static constexpr std::int64_t differences[HALYARD_MAX_AXES] = {-1000, 7, 123456, -8};
         static constexpr std::int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};
         if (positions_ == 0 && view == &call_.from_positions) {
-            const std::int64_t to = read_number(call_.positions.type, address_of_number(call_.positions, axis, b, t));
+            const std::int64_t to = read_number(call_.positions.type, place_of_number(call_.positions, axis, b, t));
             return std::clamp<std::int64_t>(to, -(std::int64_t{1} << 40), std::int64_t{1} << 40) - differences[axis];
         }
         return positions_ <= 1   ? draw_.in(0, 8191)

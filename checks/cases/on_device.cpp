@@ -85,7 +85,7 @@ Images run_on_host(Case &drawn) {
     const bool is_strict = policy == HALYARD_BAD_POSITION_ERROR;
     any_token(call, [&](std::int64_t b, std::int64_t t) {
         if (drawn.has_bad_slot(b, t) || (is_strict && call.kv_args.slots != nullptr && drawn.has_bad_position(b, t))) {
-            write_number(call.slots.type, address_of_number(call.slots, b, t), -1);
+            write_number(call.slots.type, place_of_number(call.slots, b, t), -1);
         }
         return false;
     });

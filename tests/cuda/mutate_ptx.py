@@ -159,7 +159,8 @@ class Runner:
         by.write_text("\n".join(lines))
         limit, may_pass = self.limits[kernel], why_equivalent(*mutant)
         # Some mutants change a result only rarely, so what a first run missed is run for 20 rounds.
-        return self.find_catcher(kernel, by, limit) or (None if may_pass else self.find_catcher(kernel, by, 20 * limit, 20))
+        caught = self.find_catcher(kernel, by, limit)
+        return caught or (None if may_pass else self.find_catcher(kernel, by, 20 * limit, 20))
 
 
 def main():

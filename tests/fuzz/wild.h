@@ -129,7 +129,7 @@ struct Obstacles {
             look_at(is_there && !has_cache, "y", call.y[i].data, [&] { return extent_of(call.y[i]); });
             look_at(has_stages && has_cache, "cache", stages.cache, [&] { return extent_of_cache(call, i); });
             look_at(has_stages && call.is_dynamic(i), "scales_out", stages.scales_out,
-                    [&] { return extent_of_output_scales(call, i); });
+                    [&] { return extent_of_scales_out(call, i); });
             for (const void *const weights : {stages.weight, stages.bias}) {
                 look_at(has_stages && stages.n_weights != 0, "weight or bias", weights,
                         [&] { return Extent(bytes_of(call.norms[i].weight_dtype), stages.n_weights); });
