@@ -16,14 +16,14 @@ namespace {
 using halyard::Kernel;
 using halyard::Place;
 
-constexpr std::int64_t head_dim = 64, n_heads = 16, row = n_heads * head_dim, mib = 1 << 20;
+constexpr std::int64_t most_elements = 64, n_heads = 16, row = n_heads * most_elements, mib = 1 << 20;
 constexpr std::int64_t n_large_tokens = 8 * mib / (row * 4);
 
 /// A bound run of f32 that is called with other pointers than those it was bound with.
 struct Request {
     halyard::pairing pairing = halyard::pairing::half;
-    std::int64_t n_tokens = n_large_tokens, rotary_dim = head_dim, offset = 0, n_tensors = 1;
-    std::int64_t stride_head = head_dim, stride_token = row;
+    std::int64_t n_tokens = n_large_tokens, head_dim = most_elements, rotary_dim = head_dim, n_tensors = 1;
+    std::int64_t stride_head = most_elements, stride_token = row;
     std::int64_t n_in_place = 0;        // so many tensors, the first ones, are in place
     std::int64_t misaligned_by = 0;     // in floats: how far the output is from the start of a cache line
     std::int32_t non_temporal_mib = 8;  // the output size at which non-temporal kernels start
@@ -50,7 +50,7 @@ std::vector<float> run(const Request &request) {
     auto kv = halyard::make_struct<halyard_kv_desc>();
     kv.no_rotation = 1;
     std::vector tensors(static_cast<std::size_t>(request.n_tensors),
-                        halyard::describe_tensor(halyard::dtype::f32, head_dim, request.pairing, request.offset));
+                        halyard::describe_tensor(halyard::dtype::f32, request.head_dim, request.pairing));
     tensors.back().kv = request.is_last_plain ? &kv : nullptr;
     const halyard::plan plan(halyard::plan_desc(request.rotary_dim, tensors));
     Kernel large = plan.get()->tensors[0].kernel(Place::non_temporal, halyard::Layout::even);
@@ -70,7 +70,7 @@ std::vector<float> run(const Request &request) {
     std::vector<void *> to;
     for (std::int64_t i = 0; i < request.n_tensors; i++) {
         float *const first = line + i * (request.n_tokens * request.stride_token);
-        y.push_back(halyard::tensor(first, halyard::dtype::f32, {1, request.n_tokens, n_heads, head_dim}));
+        y.push_back(halyard::tensor(first, halyard::dtype::f32, {1, request.n_tokens, n_heads, request.head_dim}));
         y.back().strides[1] = request.stride_token;
         y.back().strides[2] = request.stride_head;
         x.push_back(y.back());
@@ -110,14 +110,13 @@ TEST_CASE("non-temporal: large outputs on whole cache lines and no others, with 
         {{.n_tensors = 2, .is_last_plain = true}, 1},
         // Gaps between heads or tokens do not count as output, whatever their length.
         {{.n_tokens = half, .stride_token = 4 * row}, 0},
-        {{.stride_head = head_dim + 16, .stride_token = 2 * row}, 1},
-        {{.stride_head = head_dim + 8, .stride_token = 2 * row}, 0},
+        {{.stride_head = most_elements + 16, .stride_token = 2 * row}, 1},
+        {{.stride_head = most_elements + 8, .stride_token = 2 * row}, 0},
         {{.stride_token = row + 8}, 0},
-        // The output, its rotated window, and in half pairing the window's second half must each begin on a cache line.
-        {{.rotary_dim = 32, .offset = 16}, 1},
-        {{.rotary_dim = 32, .offset = 8}, 0},
-        {{.rotary_dim = 48}, 0},
-        {{.pairing = interleaved, .rotary_dim = 48}, 1},
+        // Only whole heads are; in half pairing the second half must begin on a cache line, too.
+        {{.rotary_dim = 32}, 0},
+        {{.n_tokens = 2 * n_large_tokens, .head_dim = 48}, 0},
+        {{.pairing = interleaved, .n_tokens = 2 * n_large_tokens, .head_dim = 48}, 1},
         {{.misaligned_by = 1}, 0},
         {{.pairing = interleaved, .misaligned_by = 8}, 0},
         // The kernel's non_temporal_mib is the smallest output size.

@@ -520,7 +520,7 @@ typedef struct halyard_tensor {
     int32_t reserved;   /* 0 */
     void *data;         /* the element [0, 0, 0, 0]; any alignment; an input's is never written. If the outputs of a run
                            take 32 MiB or more, and all heads and their halves begin on 64 bytes, non-temporal stores
-                           write them past the CPU's caches. */
+                           write heads that are rotated as a whole past the CPU's caches. */
     int64_t shape[4];   /* batch, tokens, heads, head_dim; the first three >= 0, head_dim the plan's */
     int64_t strides[4]; /* in elements, any sign; an input's may be 0 */
 } halyard_tensor;
