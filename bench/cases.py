@@ -134,8 +134,9 @@ def is_quick(case):
     if case.model.name == INTERLEAVED_TWIN and case.in_place and not case.cold and case.tokens <= 64:
         return True
     if case.model.name != THOROUGH_MODEL:
+        shows_copy = case.model.rotary_dim < case.model.head_dim  # of the other elements of each head
         return (case.tokens == 64 and not case.cold and case.dtype != "f16" and
-                (case.in_place or case.model.pairing != case.model.out_pairing))
+                (case.in_place or shows_copy or case.model.pairing != case.model.out_pairing))
     return not case.cold or (case.tokens == 64 and case.in_place)
 
 
