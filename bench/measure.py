@@ -67,7 +67,7 @@ def make_subjects(case, prepared, setting):
     return subjects
 
 
-def best_ceiling(subjects, own):
+def fastest_ceiling(subjects, own):
     """A row's entry for the fastest of these ceilings; None if there are none. `own` is Halyard's Timing."""
     timed = [(subject.timing(), subject.name) for subject in subjects]
     if not timed:
@@ -83,7 +83,7 @@ def make_row(case, subjects):
         if subject.about["kind"] not in CEILINGS]}
     if "bytes" in row:
         row["gigabytes_per_second"] = row["bytes"] / own.median * 1e-9
-    ceilings = {kind: best_ceiling([s for s in subjects if s.about["kind"] == kind], own) for kind in CEILINGS}
+    ceilings = {kind: fastest_ceiling([s for s in subjects if s.about["kind"] == kind], own) for kind in CEILINGS}
     row |= {kind: ceiling for kind, ceiling in ceilings.items() if ceiling}
     if "memory" in row:
         row["judged_by"] = max((kind for kind in CEILINGS if kind in row), key=lambda kind: row[kind]["ratio"])

@@ -64,12 +64,12 @@ def find_gain(base, other, control, hot):
     """The Gain of `other` over `base`, both seconds by shape and round. `control` is a second copy of the base: its
     difference from the base is noise. `hot` has the indices of the hot shapes, which make the mean; cold shapes are too
     noisy for it, and can only forbid a variant."""
-    def mean(some):
-        in_rounds = zip(*(ratios(base[i], some[i]) for i in hot))
+    def mean_gain(seconds):
+        in_rounds = zip(*(ratios(base[i], seconds[i]) for i in hot))
         return interval_of_median([statistics.geometric_mean(ratios_of_round) for ratios_of_round in in_rounds])
 
-    low, gain, high = mean(other)
-    noise = max((high - low) / 2, abs(mean(control)[1] - 1))
+    low, gain, high = mean_gain(other)
+    noise = max((high - low) / 2, abs(mean_gain(control)[1] - 1))
     return Gain(gain, noise, tuple(interval_of_median(ratios(*both)) for both in zip(base, other)))
 
 

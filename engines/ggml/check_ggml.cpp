@@ -43,7 +43,7 @@ constexpr std::pair<ggml_type, const char *> types[] = {{GGML_TYPE_F32, "f32"}, 
                                                         {GGML_TYPE_BF16, "bf16"}, {GGML_TYPE_I32, "i32"},
                                                         {GGML_TYPE_Q8_0, "q8_0"}, {GGML_TYPE_Q4_0, "q4_0"}};
 
-std::string find_difference_of_names() {
+std::string find_changed_name() {
     for (const auto &[op, name] : operations) {
         if (std::strcmp(ggml_op_name(op), name) != 0) {
             return std::string("the operation ") + name;
@@ -114,7 +114,7 @@ std::string find_difference_of_graph(ggml_backend_t backend) {
 }  // namespace
 
 std::string find_difference(ggml_backend_dev_t device) {
-    std::string differs = find_difference_of_names();
+    std::string differs = find_changed_name();
     if (!differs.empty()) {
         return differs;
     }

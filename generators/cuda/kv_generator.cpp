@@ -166,7 +166,7 @@ private:
         return dtype == Dtype::bf16 ? reinterpret<float>(up & Expr(0xffff0000u)) : f16_bits_to_f32(down);
     }
 
-    /// Lane m ^ bit of a head. (Halide finds no bounds for m ^ bit, and would make two shuffles of (m + bit) % n.)
+    /// Lane m ^ bit of a head, written so that Halide finds bounds and makes one shuffle. (% n would make two.)
     static Expr neighbour(const Expr &m, int bit) {
         return Halide::clamp(m + bit - m / bit % 2 * (2 * bit), 0, n_lanes - 1);
     }

@@ -179,7 +179,7 @@ class _Reader:
         known = self._one_of("a set of dtypes", known, self.dtype_sets)
         return [self._one_of("dtype", dtype, known) for dtype in self.dtype_sets.get(cell, [cell])]
 
-    def _kernels(self, name, targets, **fields):
+    def _add_kernels(self, name, targets, **fields):
         for target in targets:
             self._add(self.kernels, Kernel(name + "_" + target.name, target, **fields))
 
@@ -220,7 +220,7 @@ class _Reader:
         self._one_of("round_by_test", round_by_test, FLAGS)
         arguments = {"round_by_test": round_by_test}
         for of_these, parameters in (["non_temporal"] if past_caches else [], numbers | past_caches), (places, numbers):
-            self._rotation(pairing, dtype, of_these, self._targets(target, False), packed, arguments, parameters)
+            self._add_rotation(pairing, dtype, of_these, self._targets(target, False), packed, arguments, parameters)
 
     def cuda_rotate(self, pairing, dtype, place, bits, target):
         if (pairing == "strided") != (bits == "_"):
@@ -229,17 +229,17 @@ class _Reader:
         width = {} if bits == "_" else {"width": str(int(bits) // 32)}
         for each in self._dtypes(dtype):
             packed = str(each != "f32" and pairing != "strided").lower()
-            self._rotation(pairing, each, self._one_of("place", place, PLACES), self._targets(target, True), packed,
-                           width, {}, bits=0 if bits == "_" else int(bits))
+            self._add_rotation(pairing, each, self._one_of("place", place, PLACES), self._targets(target, True), packed,
+                               width, {}, bits=0 if bits == "_" else int(bits))
 
-    def _rotation(self, pairing, dtypes, places, targets, packed, arguments, numbers, bits=0):
+    def _add_rotation(self, pairing, dtypes, places, targets, packed, arguments, numbers, bits=0):
         pairing_in, _, pairing_out = pairing.partition("_to_")
         pairing_out = pairing_out or pairing_in
         for one in (pairing_in, pairing_out):
             self._one_of("pairing", one, PAIRINGS)
         for dtype, place in itertools.product(self._dtypes(dtypes), places):
             differs = ([] if place == "out_of_place" else [place]) + (["by_32"] if bits == 32 else [])
-            self._kernels(
+            self._add_kernels(
                 "_".join(["halyard_rotate", pairing, dtype, *differs]), targets, op="rotate", generator="rope",
                 arguments={"dtype": dtype, "packed": packed, "pairing": pairing_in, "out_pairing": pairing_out,
                            "in_place": str(place == "in_place").lower()} | arguments,
@@ -247,8 +247,8 @@ class _Reader:
                 packed=self._one_of("packed", packed, FLAGS), bits=bits)
 
     def rows(self, target, pairs_per_step):
-        self._kernels("halyard_rows_phase", self._targets(target, False), op="rows_phase", generator="rows_phase",
-                     arguments={}, parameters=self._read_numbers(pairs_per_step=pairs_per_step), dtype="f32")
+        self._add_kernels("halyard_rows_phase", self._targets(target, False), op="rows_phase", generator="rows_phase",
+                         arguments={}, parameters=self._read_numbers(pairs_per_step=pairs_per_step), dtype="f32")
 
     def stage(self, stage, dtypes, target):
         has_several = dtypes in self.dtype_sets or [row[0] for row in self.stage_rows].count(stage) > 1
@@ -256,9 +256,9 @@ class _Reader:
         for dtype in self._dtypes(dtypes, "caches"):
             arguments = {"dtype": dtype} if has_several else {}
             arguments |= norms if stage in ("norm", "widen_norm", "layer_norm") else {}
-            self._kernels(f"halyard_{stage}_{dtype}", self._targets(target, False), op=stage,
-                          generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments,
-                          parameters={}, dtype=dtype)
+            self._add_kernels(f"halyard_{stage}_{dtype}", self._targets(target, False), op=stage,
+                              generator=stage.removeprefix("widen_").removeprefix("layer_"), arguments=arguments,
+                              parameters={}, dtype=dtype)
 
     def cuda_kv(self, dtypes, out_dtype, head_dim, pairing, rotary_dim, rotary_offset, weight, unit_offset, target):
         self._one_of("pairing", pairing, ["half", "interleaved"])
@@ -274,14 +274,14 @@ class _Reader:
             cells = (dtype, out, head, pairing, window, rotary_offset, of_weight, unit_offset)
             for each in self._targets(target, True):
                 by_sm89 = str(each.name == "cuda_sm89").lower()
-                self._kernels(name, [each], op="kv_path", generator="kv_path", dtype=dtype, parameters={},
-                              arguments=dict(zip(KV_ARGUMENTS, cells)) | {"by_sm89": by_sm89})
+                self._add_kernels(name, [each], op="kv_path", generator="kv_path", dtype=dtype, parameters={},
+                                  arguments=dict(zip(KV_ARGUMENTS, cells)) | {"by_sm89": by_sm89})
 
     def cuda_check_positions(self, target):
-        self._kernels("halyard_check_positions", self._targets(target, True), op="check_positions",
-                     generator="check_positions", arguments={}, parameters={})
+        self._add_kernels("halyard_check_positions", self._targets(target, True), op="check_positions",
+                         generator="check_positions", arguments={}, parameters={})
 
     def cuda_copy(self, bits, target):
         self._one_of("bits", bits, ["16", "32", "128"])
-        self._kernels(f"halyard_copy_{bits}", self._targets(target, True), op="copy", generator="copy_columns",
-                     arguments={"bits": bits}, parameters={})
+        self._add_kernels(f"halyard_copy_{bits}", self._targets(target, True), op="copy", generator="copy_columns",
+                         arguments={"bits": bits}, parameters={})

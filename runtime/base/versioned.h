@@ -19,7 +19,7 @@ halyard_status fail_size(const Struct &in, const char *name, halyard_error *erro
                 ", but this library knows ", sizeof(Struct));
 }
 
-/// Checks that a caller's struct is not NULL and has this library's size. Nothing else of it may be read before.
+/// Checks that a caller's struct is not NULL, and that its size is sizeof(Struct). Read no other field before.
 template <typename Struct>
 halyard_status check_struct(const Struct *in, const char *name, halyard_error *error) noexcept {
     HALYARD_TRY(check_given(in, name, error));

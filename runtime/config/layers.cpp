@@ -40,7 +40,7 @@ public:
 
 private:
     Layer choose_kind() const {
-        check_is_listed();
+        check_uses_rope();
         if (scaling_) {
             for (const auto &[key, value] : scaling_->value().fields) {
                 if (value.is_object()) {
@@ -121,7 +121,7 @@ private:
     }
 
     /// Refuses layer types without RoPE: those without attention, and those that the model exempts.
-    void check_is_listed() const {
+    void check_uses_rope() const {
         if (!layer_type_) {
             return;
         }

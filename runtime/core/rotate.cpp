@@ -13,12 +13,12 @@ std::int64_t count_fitting(std::int64_t n, std::int64_t stride, std::int64_t roo
     return n <= 1 || stride == 0 ? n : std::min(n, 1 + room / std::abs(stride));
 }
 
-/// Whether items of n elements follow one another in x and in y.
+/// Whether items of n elements lie side by side in x and in y, by the strides of both.
 bool are_adjacent(std::int64_t in_stride, std::int64_t out_stride, std::int64_t n) {
     return in_stride == n && out_stride == n;
 }
 
-/// Copies elements first … last - 1 of each head: heads, and then tokens, that are adjacent as one.
+/// Copies elements first … last - 1 of each head. What lies side by side in x and in y is copied at once.
 void copy_columns(const TensorProgram &tensor, std::int64_t bytes, const Stretch &stretch, std::int64_t first,
                   std::int64_t last) {
     const Side &in = tensor.x, &out = tensor.y;

@@ -15,9 +15,9 @@
 
 namespace halyard {
 
-/// A target's kernels: an array for each stage, with an entry for each dtype (index_of). These entries are NULL, and no
-/// others: widen_norm of f32 (norm does the same), largest, range, hadamard and butterfly of other dtypes than f32,
-/// quantise of others than e4m3 and int8, store_groups and load_groups of others than int8.
+/// A target's kernels: an array for each stage, with an entry for each dtype (index_of). Only these entries are NULL:
+/// widen_norm for f32 (norm does the same); largest, range, hadamard and butterfly except for f32; quantise except for
+/// e4m3 and int8; store_groups and load_groups except for int8.
 struct StageKernels {
     Target target;
     halyard_widen_kernel *widen[n_dtypes];

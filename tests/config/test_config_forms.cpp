@@ -157,7 +157,7 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
         {type("other", "'layer_types': ['full_attention\\u0000too'], 'rope_parameters': {'full_attention\\u0000too': "
                        "{'rope_theta': 1e4}}"),
          "{'base': 1e4}"},
-        // The context lengths that frequencies are for. Qwen2.5 has max_position_embeddings 32768, factor 4.
+        // The context lengths for which frequencies hold. Qwen2.5 has max_position_embeddings 32768, factor 4.
         {type("qwen", "'use_dynamic_ntk': true"), "{'first_seq_len': 0, 'last_seq_len': 8192}", nullptr, 8192},
         {phi3(), "{'first_seq_len': 0, 'last_seq_len': 4096}", nullptr, 4096},
         {phi3(), "{'first_seq_len': 4097, 'last_seq_len': 9007199254740992}", nullptr, 4097},

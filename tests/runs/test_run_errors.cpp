@@ -208,7 +208,7 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
                           {{s.kv[0].no_rotation, 1}, {s.kv[1].no_rotation, 1}},
                           {{s.args.positions, &start}}});
     });
-    // HALYARD_BAD_POSITION_ERROR refuses the run; the other policies accept it.
+    // Of the policies, only HALYARD_BAD_POSITION_ERROR refuses the run.
     const auto refuse = [&](const Words &words, const std::vector<Change> &changes) {
         CallChecker::with(changes, [&] {
             runs.refuse(HALYARD_ERROR_POSITION, words, {});

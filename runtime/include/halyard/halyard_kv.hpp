@@ -118,8 +118,8 @@ inline halyard_stages stages(const void *weight = nullptr, std::int64_t n_weight
 /// The same for a tensor that has a cache and no norm with a weight.
 inline halyard_stages stages_into(void *cache) noexcept { return stages(nullptr, 0, cache); }
 
-/// The KV arguments of a run: stages, one for each tensor of the plan, and slots if any tensor has a cache. Both are
-/// kept as pointers and must live until the run has returned.
+/// The KV arguments of a run: for each tensor of the plan its halyard_stages (weights, scales, its cache), and slots if
+/// any tensor has a cache. Both are kept as pointers and must live until the run has returned.
 inline halyard_kv_args kv_args(const halyard_stages *stages, const halyard_slots *slots = nullptr) noexcept {
     auto args = make_struct<halyard_kv_args>();
     args.stages = stages;
