@@ -106,10 +106,9 @@ void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const Tenso
     }
     const Kernel &kernel = past_caches ? *tensor.large : *tensor.kernel;
     const bool copies = !tensor.in_place && rows->first_pair == 0 && head_dim != plan.rotary_dim;
-    const bool are_dense = tensor.x.element == 1 && tensor.y.element == 1,
-               are_heads_adjacent = are_adjacent(tensor.x.head, tensor.y.head, head_dim),
+    const bool are_heads_adjacent = are_adjacent(tensor.x.head, tensor.y.head, head_dim),
                are_tokens_adjacent = are_adjacent(stretch.in_token, stretch.out_token, head_dim);
-    if (copies && are_dense && (are_heads_adjacent || are_tokens_adjacent)) {
+    if (copies && (are_heads_adjacent || are_tokens_adjacent)) {
         // Whole heads are copied, and the rotation overwrites their windows. To copy just the other elements of each
         // head took 1.03 to 1.8 times as long (64 heads of 80 with rotary_dim 32, 32 of 256 with 64; 1 to 4096 tokens,
         // in the CPU's caches or not), and 1.1 to 2.2 times if tokens are adjacent (Zen 5, 2026-11-29).
