@@ -175,7 +175,8 @@ void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet a
         for (const Layout layout : {Layout::even, Layout::strided}) {
             const Task task = task_for(tensor, tensor.dtype, plan.rotary_dim, place, layout);
             const bool is_none = place == Place::in_place && tensor.pairing != tensor.out_pairing;
-            if (is_none || (place == Place::non_temporal && select(task, allowed).place != place)) {
+            const bool has_own = tensor.head_dim == plan.rotary_dim && select(task, allowed).place == place;
+            if (is_none || (place == Place::non_temporal && !has_own)) {
                 continue;  // not possible, or the same kernels as for smaller outputs
             }
             text.add("tensor ", index, ", ", words_for(place), ", ", layout == Layout::strided ? "strided" : "dense",

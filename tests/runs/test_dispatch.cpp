@@ -222,6 +222,9 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
     CHECK(count(text, "tensor 0, ") == 4 + n_non_temporal);
     CHECK(count(text, "tensor 0, out of place past the caches, dense heads:") == n_non_temporal);
     CHECK(count(text, taken("halyard_rotate_half_f32_non_temporal")) == n_non_temporal);
+    auto partial = describe();
+    partial.tensors[0].head_dim *= 2;
+    CHECK(count(halyard::explain(partial), "past the caches") == 0);
     // Kernels of other tensors and dtypes are not listed, nor kernels that work only in place for runs out of place.
     for (const char *word : {"tensor 1", "f16", "works "}) {
         CHECK(count(text, word) == 0);
