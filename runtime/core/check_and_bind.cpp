@@ -198,8 +198,8 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
 
 // ---- Large outputs -------------------------------------------------------------------------------------------------
 
-/// Whether whole heads are rotated, and every head, and each half of it, begins on a cache line, provided that y does. A
-/// kernel can then store whole lines.
+/// Whether whole heads are rotated, and every head, and each half of it, begins on a cache line, provided that y does.
+/// A kernel can then store whole lines.
 bool fills_cache_lines(const TensorPlan &tensor_plan, const Side &y, std::int64_t rotary_dim) {
     const std::int64_t half = tensor_plan.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
     const std::int64_t steps = y.batch | y.token | y.head | half;
@@ -212,8 +212,7 @@ bool fills_cache_lines(const TensorPlan &tensor_plan, const Side &y, std::int64_
 /// of 40 heads of 128; if all output is read afterwards, 1.11 at 8 MiB, 0.89 at 16, 0.87 at 32 and 0.76 at 128 MiB.
 void choose_large_kernels(Program &program) {
     const halyard_plan &plan = *program.plan;
-    std::uint64_t written =
-        0;  // inputs of stride 0 on their way to a cache may have more elements than int64 can count
+    std::uint64_t written = 0;  // bytes; inputs of stride 0 may have more elements than int64 can count
     for (int i = 0; i < plan.n_tensors; i++) {
         const TensorProgram &tensor = program.tensors[i];
         const TensorPlan &tensor_plan = plan.tensors[i];
