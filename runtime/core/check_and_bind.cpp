@@ -198,12 +198,12 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
 
 // ---- Large outputs -------------------------------------------------------------------------------------------------
 
-/// Whether whole heads are rotated, and every head, and each half of it, begins on a cache line, provided that y does.
-/// A kernel can then store whole lines.
-bool fills_cache_lines(const TensorPlan &tensor_plan, const Side &y, std::int64_t rotary_dim) {
+/// Whether every head, and each half of it, begins on a cache line, provided that y does. A kernel can then store whole
+/// lines.
+bool is_on_cache_lines(const TensorPlan &tensor_plan, const Side &y, std::int64_t rotary_dim) {
     const std::int64_t half = tensor_plan.out_pairing == Pairing::half ? rotary_dim / 2 : 0;
     const std::int64_t steps = y.batch | y.token | y.head | half;
-    return tensor_plan.head_dim == rotary_dim && (steps * tensor_plan.bytes & 63) == 0;
+    return (steps * tensor_plan.bytes & 63) == 0;
 }
 
 /// Sets `large` of tensors if the run's outputs together have the non_temporal_mib of a kernel. Such outputs would
@@ -234,8 +234,8 @@ void choose_large_kernels(Program &program) {
         }
         const Kernel &large = tensor_plan.kernel(Place::non_temporal, layout_of(tensor));
         // The dims were set for the normal kernel, packed or not.
-        if (n_mib >= static_cast<std::uint64_t>(large.non_temporal_mib) && large.packed == tensor.kernel->packed &&
-            fills_cache_lines(tensor_plan, tensor.y, plan.rotary_dim)) {
+        if (large.place == Place::non_temporal && n_mib >= static_cast<std::uint64_t>(large.non_temporal_mib) &&
+            large.packed == tensor.kernel->packed && is_on_cache_lines(tensor_plan, tensor.y, plan.rotary_dim)) {
             tensor.large = &large;
             tensor.is_one_call = false;
         }

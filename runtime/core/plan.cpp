@@ -120,7 +120,10 @@ Task task_for(const TensorPlan &tensor, Dtype dtype, std::int64_t rotary_dim, Pl
     // Kernels may read words of two elements. bind checks strides; the distance of a pair's members is checked here.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool keeps = layout == Layout::strided || (layout == Layout::even && even_halves);
-    return {dtype, tensor.pairing, tensor.out_pairing, place, keeps ? layout : Layout::dense};
+    // If only a part of each head is rotated, the rest is copied, and both stay in the caches: see rotate().
+    const bool copies = place == Place::non_temporal && tensor.head_dim != rotary_dim;
+    return {dtype, tensor.pairing, tensor.out_pairing, copies ? Place::out_of_place : place,
+            keeps ? layout : Layout::dense};
 }
 
 void choose_kernels(halyard_plan &plan, TargetSet allowed) noexcept {
@@ -175,8 +178,7 @@ void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet a
         for (const Layout layout : {Layout::even, Layout::strided}) {
             const Task task = task_for(tensor, tensor.dtype, plan.rotary_dim, place, layout);
             const bool is_none = place == Place::in_place && tensor.pairing != tensor.out_pairing;
-            const bool has_own = tensor.head_dim == plan.rotary_dim && select(task, allowed).place == place;
-            if (is_none || (place == Place::non_temporal && !has_own)) {
+            if (is_none || (place == Place::non_temporal && select(task, allowed).place != place)) {
                 continue;  // not possible, or the same kernels as for smaller outputs
             }
             text.add("tensor ", index, ", ", words_for(place), ", ", layout == Layout::strided ? "strided" : "dense",

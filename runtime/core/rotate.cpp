@@ -104,11 +104,12 @@ void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const Tenso
         copy_columns(tensor, bytes, stretch, 0, tensor.in_place ? 0 : head_dim);
         return;
     }
-    const Kernel &kernel = past_caches ? *tensor.large : *tensor.kernel;
-    const bool copies = !tensor.in_place && rows->first_pair == 0 && head_dim != plan.rotary_dim;
-    const bool are_heads_adjacent = are_adjacent(tensor.x.head, tensor.y.head, head_dim),
-               are_tokens_adjacent = are_adjacent(stretch.in_token, stretch.out_token, head_dim);
-    if (copies && (are_heads_adjacent || are_tokens_adjacent)) {
+    if (tensor.in_place || rows->first_pair != 0 || head_dim == plan.rotary_dim) {  // nothing to copy
+        rotate_window(plan, tensor_plan, tensor, stretch, *rows, past_caches ? *tensor.large : *tensor.kernel);
+        return;
+    }
+    const bool are_heads_adjacent = are_adjacent(tensor.x.head, tensor.y.head, head_dim);
+    if (are_heads_adjacent || are_adjacent(stretch.in_token, stretch.out_token, head_dim)) {
         // Whole heads are copied, and the rotation overwrites their windows. To copy just the other elements of each
         // head took 1.03 to 1.8 times as long (64 heads of 80 with rotary_dim 32, 32 of 256 with 64; 1 to 4096 tokens,
         // in the CPU's caches or not), and 1.1 to 2.2 times if tokens are adjacent (Zen 5, 2026-11-29).
@@ -118,15 +119,13 @@ void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const Tenso
         const Limits limits = {stretch.n_heads, std::max<std::int64_t>(n_tokens, 1)};
         for_each_part(tensor_plan, tensor, stretch, limits, [&](const Stretch &part) {
             copy_columns(tensor, bytes, part, 0, head_dim);
-            rotate_window(plan, tensor_plan, tensor, part, *rows, kernel);
+            rotate_window(plan, tensor_plan, tensor, part, *rows, *tensor.kernel);
         });
         return;
     }
-    rotate_window(plan, tensor_plan, tensor, stretch, *rows, kernel);
-    if (copies) {
-        copy_columns(tensor, bytes, stretch, 0, tensor_plan.rotary_offset);
-        copy_columns(tensor, bytes, stretch, tensor_plan.rotary_offset + plan.rotary_dim, head_dim);
-    }
+    rotate_window(plan, tensor_plan, tensor, stretch, *rows, *tensor.kernel);
+    copy_columns(tensor, bytes, stretch, 0, tensor_plan.rotary_offset);
+    copy_columns(tensor, bytes, stretch, tensor_plan.rotary_offset + plan.rotary_dim, head_dim);
 }
 
 }  // namespace halyard
