@@ -163,6 +163,9 @@ inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
             block.n_heads * call.tensor_plan(block).head_dim};
 }
 
+/// Sets the floats of tokens that are read from the cache, but have no slot there, to 0.
+void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept;
+
 /// Whether and how the elements of a head are scattered in a block's output.
 Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept;
 

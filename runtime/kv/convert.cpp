@@ -112,6 +112,14 @@ void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Element
 
 }  // namespace
 
+void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept {
+    for (std::int64_t token = 0; token < block.n_tokens && !call.tensor_plan(block).reads_x; token++) {
+        if (call.slot_of(block, token) < 0) {
+            std::fill_n(block.work->floats + token * block.strides.token, block.strides.token, 0.0f);
+        }
+    }
+}
+
 void load(const KvCall &call, Block &block) noexcept {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     // A dense view is loaded in one call, because PlacedParts would slow down a run of one token.
@@ -120,11 +128,7 @@ void load(const KvCall &call, Block &block) noexcept {
               {call.x(block), {1, in.head, in.token}}, block.floats());
         return;
     }
-    for (std::int64_t token = 0; token < block.n_tokens && !tensor_plan.reads_x; token++) {
-        if (call.slot_of(block, token) < 0) {
-            std::fill_n(block.work->floats + token * block.strides.token, block.n_heads * block.strides.head, 0.0f);
-        }
-    }
+    clear_tokens_without_slots(call, block);
     for_each_placed(call, block, false, [&](const PlacedPart &part) {
         const char *const data = part.there.data;
         const ElementStrides &at = part.there.strides;

@@ -427,31 +427,37 @@ bool is_q8(const GroupsDesc &groups) { return groups.element == Dtype::int8 && g
 /// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel numbers it.
 enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 
-/// Calls function(elements, scales, floats) once for each token of a block; the floats of a token without a slot become
-/// zeros. Returns false if the stride of scales is an odd number of bytes, since kernels count it in units of 2 bytes.
+/// Calls function(elements, scales, floats) for the records of a block's tokens, except for tokens without a slot: at
+/// once for all records that are evenly spaced. Returns false if a stride of scales is an odd number of bytes, since
+/// kernels count it in units of 2 bytes.
 template <typename Function>
 bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
                  const Function &function) {
-    for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        const TokenRecords records = records_of(call, block, are_written, token);
-        float *const floats = block.work->floats + token * block.strides.token;
-        if (records.bytes == nullptr) {
-            std::fill_n(floats, block.strides.token, 0.0f);
-            continue;
+    bool is_even = true;
+    const auto take = [&](const Stored &tokens, std::int64_t stride_head, char *records) {
+        const std::int64_t stride = block.n_heads == 1 ? tokens.stride_token : stride_head;
+        const bool are_evenly_spaced = block.n_heads == 1 || tokens.stride_token == block.n_heads * stride_head;
+        const std::int64_t at_once = are_evenly_spaced ? tokens.n_tokens : 1;
+        is_even = is_even && stride % 2 == 0;
+        for (std::int64_t token = 0; token < tokens.n_tokens && is_even; token += at_once) {
+            char *const at = records + tokens.offset + token * tokens.stride_token;
+            StageCall({groups.group, groups.n_groups, block.n_heads * at_once},
+                      Elements<char>{at + groups.data_offset, {1, groups.data_stride, stride}},
+                      Elements<char>{at + groups.scale_offset, {0, groups.scale_stride / 2, stride / 2}, 2, 1},
+                      Elements<float>{block.work->floats + (tokens.first + token) * block.strides.token,
+                                      {1, groups.group, block.strides.head}})
+                .for_each_part(function);
         }
-        if (records.scales_stride_head % 2 != 0) {
-            return false;
-        }
-        StageCall({groups.group, groups.n_groups, block.n_heads},
-                  Elements<char>{records.bytes + groups.data_offset, {1, groups.data_stride, records.stride_head}},
-                  Elements<char>{records.scales + groups.scale_offset,
-                                 {0, groups.scale_stride / 2, records.scales_stride_head / 2},
-                                 2,
-                                 1},
-                  Elements<float>{floats, {1, groups.group, block.strides.head}})
-            .for_each_part(function);
+    };
+    if (const auto &cache = call.stages(block).cache; cache && (are_written || call.kv_program.rerotates)) {
+        for_each_stored(call, block,
+                        [&](const Stored &stored) { take(stored, cache->stride_head, call.cache_of(block)); });
+    } else {
+        const Side &side = are_written ? call.tensor(block).y : call.tensor(block).in();
+        take({0, block.n_tokens, 0, side.token}, side.head,
+             are_written ? call.y(block) : const_cast<char *>(call.x(block)));
     }
-    return true;
+    return is_even;
 }
 
 /// Stores a block's groups by kernels. Returns false if these cannot: if the stride of scales is odd, or if a group has
@@ -483,6 +489,7 @@ void store_records(const KvCall &call, Block &block) noexcept {
 
 void load_records(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).from_groups;
+    clear_tokens_without_slots(call, block);
     const auto load = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
         call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
     };
