@@ -27,24 +27,27 @@ const char *first_of(std::initializer_list<std::pair<bool, const char *>> refusa
 
 const char *why_never(const halyard_plan &plan, int index) noexcept {
     const TensorPlan &tensor_plan = plan.tensors[index];
-    const KvTensorPlan &stages = kv_of(plan).tensors[index];
-    const NormDesc none = {}, &norm = stages.norm ? *stages.norm : none;
-    const CacheDesc no_cache = {}, &cache = stages.cache ? *stages.cache : no_cache;
+    // These name all members, so that a new stage or kind of norm does not compile until it is refused, or served.
+    const auto &[its_norm, position_scales, hadamard, scale, groups, from_groups, most_heads, its_cache, needed,
+                 block_rotation, steps] = kv_of(plan).tensors[index];
+    const auto &[row, after, unit_offset, rounding, eps, weight, offset, size, layer, has_bias, per_head] =
+        its_norm.value_or(NormDesc{});
+    const CacheDesc cache = its_cache.value_or(CacheDesc{});
     std::int64_t stride_element = 1;
-    const bool is_linear = !stages.cache || cache.is_linear(tensor_plan.out_dim, &stride_element);
+    const bool is_linear = !its_cache || cache.is_linear(tensor_plan.out_dim, &stride_element);
     return first_of(
-        {{stages.groups.has_value(), "groups is set"},
-         {stages.from_groups.has_value(), "from_groups is set"},
-         {stages.hadamard != 0, "hadamard is set"},
-         {stages.position_scales, "position_scales is 1"},
-         {norm.layer, "norm.kind is HALYARD_NORM_LAYER (1)"},
-         {norm.row, "norm.width is HALYARD_NORM_ROW (1)"},
-         {norm.per_head, "norm.weight_per_head is 1"},
-         {norm.after, "norm.order is HALYARD_NORM_AFTER (1)"},
-         {norm.rounding != 0, "norm.rounding is set"},
-         {stages.norm && norm.size != tensor_plan.head_dim, "norm has a window"},
-         {stages.scale && stages.scale->dynamic, "scale.kind is HALYARD_SCALE_DYNAMIC (1)"},
-         {stages.scale && stages.scale->by_head, "scale.per is not HALYARD_SCALE_PER_TENSOR (0)"},
+        {{groups.has_value(), "groups is set"},
+         {from_groups.has_value(), "from_groups is set"},
+         {hadamard != 0, "hadamard is set"},
+         {position_scales, "position_scales is 1"},
+         {layer, "norm.kind is HALYARD_NORM_LAYER (1)"},
+         {row, "norm.width is HALYARD_NORM_ROW (1)"},
+         {per_head, "norm.weight_per_head is 1"},
+         {after, "norm.order is HALYARD_NORM_AFTER (1)"},
+         {rounding != 0, "norm.rounding is set"},
+         {its_norm && size != tensor_plan.head_dim, "norm has a window"},
+         {scale && scale->dynamic, "scale.kind is HALYARD_SCALE_DYNAMIC (1)"},
+         {scale && scale->by_head, "scale.per is not HALYARD_SCALE_PER_TENSOR (0)"},
          {!is_linear || stride_element != 1, "cache has heads that are not dense"},
          {cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token,
           "cache has tiles of tokens"},
