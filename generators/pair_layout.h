@@ -15,7 +15,7 @@ inline const std::map<std::string, Pairing> pairings = {
     {"half", Pairing::half}, {"interleaved", Pairing::interleaved}, {"strided", Pairing::strided}};
 
 /// The order in which a kernel writes its results.
-enum class Order {
+enum class WriteOrder {
     both_members,      // first members, then second members
     member_by_member,  // in the order of memory, in which the members of a pair are neighbours
     as_neighbours,     // likewise, but in x the members are in different halves
@@ -29,10 +29,10 @@ struct Layout {
     int per_thread = 1;  // GPU: elements that a thread processes in a step
 
     template <typename AnyBuffer>
-    void constrain(AnyBuffer &buffer, Order order, bool is_on_cuda) const {
+    void constrain(AnyBuffer &buffer, WriteOrder order, bool is_on_cuda) const {
         begin_at_zero(buffer);
-        buffer.dim(1).set_extent(order == Order::both_in_word ? 1 : 2);
-        if (pairing == Pairing::interleaved && order != Order::both_in_word) {
+        buffer.dim(1).set_extent(order == WriteOrder::both_in_word ? 1 : 2);
+        if (pairing == Pairing::interleaved && order != WriteOrder::both_in_word) {
             buffer.dim(0).set_stride(2);
             buffer.dim(1).set_stride(1);
         } else if (pairing == Pairing::strided) {
@@ -42,7 +42,7 @@ struct Layout {
             // Wide accesses need multiples of per_thread pairs, and strides that are multiples of width. Halide checks
             // both when the kernel is called.
             buffer.dim(0).set_extent(buffer.dim(0).extent() / per_thread * per_thread);
-            for (int i = pairing == Pairing::half || order == Order::both_in_word ? 1 : 2; i < 4; i++) {
+            for (int i = pairing == Pairing::half || order == WriteOrder::both_in_word ? 1 : 2; i < 4; i++) {
                 buffer.dim(i).set_stride(buffer.dim(i).stride() / width * width);
             }
         }

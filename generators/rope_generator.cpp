@@ -68,7 +68,8 @@ public:
 
     void generate() {
         const Expr zero = *sin_sign & 0x7fffffff;  // always 0, but LLVM does not know that
-        const bool by_member = order() == Order::member_by_member || order() == Order::as_neighbours;
+        const bool by_member =
+            write_order() == WriteOrder::member_by_member || write_order() == WriteOrder::as_neighbours;
         const Halide::RDom over = by_member ? Halide::RDom(0, 2, "over") : Halide::RDom();
         const Loops loops = loops_over(over, by_member);
         const Format format = {target, dtype, packed, rounding_of(target, rounds_by_test(loops), zero)};
@@ -84,10 +85,10 @@ public:
 
         define_cos_sin(format, zero);
         y(k, r, h, t) = Halide::undef(format.type());
-        if (order() == Order::member_by_member) {  // one shuffle within a vector swaps self and cross
+        if (write_order() == WriteOrder::member_by_member) {  // one shuffle within a vector swaps self and cross
             const Halide::RVar m = over[0];
             write(m) = format.element({rotate_member(read(m)[0], read(1 - m)[0], cos_of(m), sin_of(m))});
-        } else if (order() == Order::both_in_word) {
+        } else if (write_order() == WriteOrder::both_in_word) {
             const Pair rotated = rotate(target, {read(0)[0], read(0)[1]}, cos_of(0), sin_of(0));
             write(0) = format.element({rotated.x0, rotated.x1});
         } else {  // all loads come before the stores, so that y may be x
@@ -100,7 +101,7 @@ public:
             }
             const Members rotated = arranged(out_pairing, x);
             const Expr first = format.element(rotated[0]), second = format.element(rotated[1]);
-            if (order() == Order::as_neighbours) {
+            if (write_order() == WriteOrder::as_neighbours) {
                 write(over[0]) = select(over[0] == 0, first, second);
             } else {
                 write(Halide::scatter(0, 1)) = Halide::gather(first, second);
@@ -114,7 +115,7 @@ public:
     }
 
     void schedule() {
-        if (order() == Order::member_by_member && dtype == Dtype::f16) {
+        if (write_order() == WriteOrder::member_by_member && dtype == Dtype::f16) {
             get_pipeline().add_custom_lowering_pass(new ConvertFirst);
         }
         // Without a limit ptxas uses 40 registers on some devices, but 32 are enough on sm_80 to sm_120.
@@ -131,14 +132,14 @@ private:
     bool is_on_cuda() const { return get_target().has_gpu_feature(); }
     bool converts() const { return is_on_cuda() && Pairing(pairing) != Pairing(out_pairing); }
 
-    Order order() const {
+    WriteOrder write_order() const {
         if (pairing != Pairing::interleaved || out_pairing != Pairing::interleaved) {
             const bool becomes_neighbours = is_on_cuda() && out_pairing == Pairing::interleaved;
-            return becomes_neighbours ? Order::as_neighbours : Order::both_members;
+            return becomes_neighbours ? WriteOrder::as_neighbours : WriteOrder::both_members;
         }
-        return packed                              ? Order::both_in_word
-               : swap_members != 0 || is_on_cuda() ? Order::member_by_member
-                                                   : Order::both_members;
+        return packed                              ? WriteOrder::both_in_word
+               : swap_members != 0 || is_on_cuda() ? WriteOrder::member_by_member
+                                                   : WriteOrder::both_members;
     }
 
     /// Defines the Func of cos and sin. zero is 0 at run time, but not a constant.
@@ -164,24 +165,25 @@ private:
         if (of == Pairing::strided) {
             return {of};
         }
-        const bool takes_neighbours = order() == Order::member_by_member;
+        const bool takes_neighbours = write_order() == WriteOrder::member_by_member;
         return {of, width, takes_neighbours ? width / 2 : width};
     }
 
     /// The number of pairs that an element has members of.
-    int n_lanes() const { return packed && order() != Order::both_in_word ? 2 : 1; }
+    int n_lanes() const { return packed && write_order() != WriteOrder::both_in_word ? 2 : 1; }
 
-    /// The sign bit to flip in sin: set for the inverse, and flipped for first members if Order is member_by_member.
+    /// The sign bit to flip in sin: set for the inverse, and flipped for first members if WriteOrder is
+    /// member_by_member.
     Expr sin_sign_of(const Expr &member) const {
         const Expr sign = *sin_sign;
-        return order() == Order::member_by_member ? sign ^ select(member == 0, sign_bit, Expr(0u)) : sign;
+        return write_order() == WriteOrder::member_by_member ? sign ^ select(member == 0, sign_bit, Expr(0u)) : sign;
     }
 
     void constrain() {
-        layout_of(pairing).constrain(*x, order(), is_on_cuda());
-        layout_of(out_pairing).constrain(y, order(), is_on_cuda());
+        layout_of(pairing).constrain(*x, write_order(), is_on_cuda());
+        layout_of(out_pairing).constrain(y, write_order(), is_on_cuda());
         is_on_cuda() ? device_angles->constrain() : rows.constrain();
-        angle.bound(lane, 0, order() == Order::member_by_member ? 2 : n_lanes());
+        angle.bound(lane, 0, write_order() == WriteOrder::member_by_member ? 2 : n_lanes());
     }
 
     Loops loops_over(const Halide::RDom &over, bool by_member) const {
@@ -200,7 +202,7 @@ private:
     }
 
     Steps steps() const {
-        const int members = order() == Order::member_by_member ? 2 : 1;
+        const int members = write_order() == WriteOrder::member_by_member ? 2 : 1;
         return {elements_per_step, elements_per_step_any, elements_per_vector,
                 heads_per_step,    hoist_rows != 0,       get_target().natural_vector_size<float>() / members};
     }

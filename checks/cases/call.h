@@ -227,7 +227,7 @@ inline void write_real(std::int32_t dtype, const void *at, float value) {
     oracle::write_word(dtype, const_cast<void *>(at), oracle::narrow(dtype, value));
 }
 
-/// The address of the position on an axis, or of the slot, of token t of batch row b.
+/// Where the position of token t of batch row b on an axis is stored; or, for slots, the token's slot.
 inline char *place_of_number(const halyard_positions &p, std::int64_t axis, std::int64_t b, std::int64_t t) {
     return array_of(p).at({p.shape[0] > 1 ? b : 0, p.consecutive != 0 ? 0 : t, p.n_axes > 1 ? axis : 0});
 }

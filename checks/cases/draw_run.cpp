@@ -344,8 +344,9 @@ private:
         });
     }
 
-    /// Fills a head of tensor i's quantised input: with encoded numbers, with random data bytes, or (keeping the random
-    /// contents of memory) with any bytes. Heads that are re-rotated must have finite scales and zero points.
+    /// Fills a head of tensor i's quantised input with encoded numbers, if inputs are finite. Else the random bytes of
+    /// its memory stay. But a head that is re-rotated must have finite scales and zero points, so it gets encoded
+    /// numbers, and then random bytes as elements.
     void fill_quantised_head(int i, const Head &at) {
         const oracle::Record record = call_.record_of(i, true);
         if (!drawn_.are_inputs_finite && !rerotates_) {

@@ -58,9 +58,9 @@ public:
 
     /// Finds the longest KV path through node i that has, beside node i, only nodes of the wanted kinds. Node i is a
     /// ROPE, a ROPE_BACK, or a Hadamard transform that no rotation precedes. Only the path's next node reads the result
-    /// of a node. In the graph's order, other nodes may lie between the path's only right before SET_ROWS, if they do
-    /// not access the cache that SET_ROWS writes. Fills in *out and returns NULL, or returns the reason why ggml
-    /// computes node i itself: a static string.
+    /// of a node. In the graph's order, the path's nodes follow one another. Only right before SET_ROWS may there be
+    /// other nodes, which must not access the cache that SET_ROWS writes. Fills in *out and returns NULL, or returns
+    /// the reason why ggml computes node i itself: a static string.
     const char *find(int i, Neighbours wanted, KvPath *out);
 
     /// Whether a tensor's values are known before the graph is computed.

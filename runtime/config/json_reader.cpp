@@ -121,8 +121,8 @@ private:
     refuse(name + " is of type " + names[static_cast<int>(value.kind)] + ", but it must be " + must);
 }
 
-/// The prefix of the strings that quote_non_finite makes. (A config's own string may begin with it: as a number it is
-/// refused, too.)
+/// The prefix of the strings that quote_non_finite makes. (A config's own string with this prefix is refused where a
+/// number is expected, as every string is, but with the words for a NaN.)
 constexpr char non_finite = '\x7f';
 
 /// Python writes Infinity, -Infinity and NaN, which are not JSON; some configs have them in fields that do not concern

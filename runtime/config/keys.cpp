@@ -41,7 +41,8 @@ constexpr Keys scaling_keys[] = {
     {as_word, "rope_type type"},
 };
 
-// Top-level keys that are read for any model. indexer_rope_interleave (GLM-5) has no effect: its q and k select keys.
+// Top-level keys that are read for any model. indexer_rope_interleave (GLM-5) has no effect: it is
+// about the q and k of the sparse attention's indexer, which Halyard does not rotate.
 constexpr Keys top_keys[] = {
     {as_anything, "rope_parameters rope_scaling rotary"},
     {as_count, "no_rope_layer_interval rotary_dim"},

@@ -94,7 +94,8 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
 halyard_status bind_moves(const Program &program, const halyard_run_args &args, KvProgram *out,
                           halyard_error *error) noexcept;
 
-/// Fills in KvTensorProgram::direct: from x to y, or to a cache, or to dense words in the workspace.
+/// Fills in KvTensorProgram::direct, for tensors that one kernel processes without a block of floats: from x to y, to a
+/// cache, or (to_words) to the workspace, densely.
 void bind_direct(const Program &program, int index, bool to_words, KvTensorProgram *of) noexcept;
 
 /// Whether all of a run's outputs are caches, so that tokens without a slot are written nowhere.

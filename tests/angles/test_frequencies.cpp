@@ -10,7 +10,7 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-/// Checks that create(&out, error) fails with this status and leaves out unchanged.
+/// Checks that create(&out, error) fails with this status and does not change `out`.
 void refuse(halyard_status status, const Words &words, const auto &create) {
     auto *const untouched = reinterpret_cast<halyard_frequencies *>(16);
     halyard_frequencies *out = untouched;

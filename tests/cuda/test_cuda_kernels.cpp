@@ -9,7 +9,8 @@
 
 namespace {
 
-/// Checks the kernel of this name in a list by n_calls random calls of fault(kernel, random, number of the call).
+/// Finds the kernel of this name in a list, and calls fault(kernel, random, number of the call) n_calls times. Each
+/// call must return no fault.
 void test_listed(const auto &kernels, const char *name, int n_calls, const auto &fault) {
     const auto kernel =
         std::ranges::find_if(kernels, [&](const auto &each) { return std::strcmp(each.name, name) == 0; });

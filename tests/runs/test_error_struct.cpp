@@ -92,7 +92,7 @@ void refuse_nulls(Function function, const std::array<const char *, sizeof...(Ar
 
 /// Checks that get() refuses an info struct of every bad size.
 template <typename Info, typename Get>
-void refuse_sizes(Get get) {
+void check_sizes_refused(Get get) {
     for (const std::uint32_t size : bad_sizes<Info>()) {
         auto info = sized<Info>();
         info.size = size;
@@ -152,11 +152,11 @@ TEST_CASE("errors: every function refuses NULL, and infos whose size is not set"
         refuse_nulls(halyard_get_groups_info, {"", "", "info"}, 1, std::int64_t{32}, &of_groups);
     }
     CHECK((lines == std::string("before") && n_needed == -7));
-    refuse_sizes<halyard_frequencies_info>([&](auto... to) { return halyard_get_frequencies_info(f, to...); });
-    refuse_sizes<halyard_angle_source_info>(
+    check_sizes_refused<halyard_frequencies_info>([&](auto... to) { return halyard_get_frequencies_info(f, to...); });
+    check_sizes_refused<halyard_angle_source_info>(
         [&](auto... to) { return halyard_get_angle_source_info(s.args.angles, to...); });
-    refuse_sizes<halyard_target_info>([](auto... to) { return halyard_get_target_info(0, to...); });
-    refuse_sizes<halyard_groups_info>([](auto... to) { return halyard_get_groups_info(1, 32, to...); });
+    check_sizes_refused<halyard_target_info>([](auto... to) { return halyard_get_target_info(0, to...); });
+    check_sizes_refused<halyard_groups_info>([](auto... to) { return halyard_get_groups_info(1, 32, to...); });
     CHECK(halyard_get_plan_target(nullptr) == nullptr);
     CHECK(halyard_get_pool_executor(nullptr) == nullptr);
     halyard_destroy_frequencies(nullptr);

@@ -46,7 +46,7 @@ public:
         has_batch_ = heads_first_ || n_batch_ > 1 || random_.one_in(2);
     }
 
-    void check() {
+    void compare_with_library() {
         const auto source = random_.one_in(3) ? of_rows() : of_positions();
         const std::int64_t B = n_batch_, T = n_tokens_, H = random_.in(1, 4), D = tensor_.head_dim;
         auto x = oracle::random_elements(random_, tensor_.dtype, oracle::Values::ordinary, B * T * H * D);
@@ -146,6 +146,6 @@ TEST_CASE("tool: random rotations are the library's", "[tool]") {
     const auto targets = supported_targets();
     for (std::uint64_t i = 0; i < 100; i++) {
         CAPTURE(Catch::getSeed(), i);
-        Rotation(Catch::getSeed() + i, targets[i % targets.size()]).check();
+        Rotation(Catch::getSeed() + i, targets[i % targets.size()]).compare_with_library();
     }
 }

@@ -203,8 +203,9 @@ std::optional<Logits> run(const Settings &settings) {
     return result;
 }
 
-/// The normalised mean square error of b; -1 if both are empty, infinity if their sizes differ.
-double error(const std::vector<float> &a, const std::vector<float> &b) {
+/// The mean square difference of b from a, divided by the mean square of a; -1 if both are empty, infinity if their
+/// sizes differ.
+double normalised_error(const std::vector<float> &a, const std::vector<float> &b) {
     if (a.empty() || a.size() != b.size()) {
         return a.size() == b.size() ? -1.0 : INFINITY;
     }
@@ -219,7 +220,7 @@ double error(const std::vector<float> &a, const std::vector<float> &b) {
 std::array<double, 4> errors(const std::optional<Logits> &one, const std::optional<Logits> &other) {
     std::array<double, 4> result = {-1.0, -1.0, -1.0, -1.0};
     if (one && other) {
-        std::transform(one->begin(), one->end(), other->begin(), result.begin(), error);
+        std::transform(one->begin(), one->end(), other->begin(), result.begin(), normalised_error);
     }
     return result;
 }

@@ -43,7 +43,7 @@ class Tests:
 
     def run(self, program, *arguments, loads=None, preload=None, **variables):
         """Runs a program with the plug-in `loads` and an LD_PRELOAD library, if given. Returns its status, its output,
-        and the plug-in's counts from ggml's log: {"replaced" or "left": Counter}, with the sum of each as "nodes"."""
+        and the plug-in's counts from ggml's log: two Counters, "replaced" and "left", each with its sum as "nodes"."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("GGML_", "HALYARD_"))}
         environment.update(variables)
         if preloads := [library for library in (self.preload, preload) if library]:

@@ -93,7 +93,8 @@ def test_compiled_in_one_graph(named, ids):
 
 @torch.no_grad()
 def test_what_stays_stock(ids):
-    """Patching changes no other model, no copy that outlives unpatch, and no image encoder with the same function."""
+    """Patching does not change image encoders that call the same rotating function, or other models. And unpatch does
+    not change a patched model's copies."""
     from transformers.models.gemma4 import modeling_gemma4
     x, cos, sin = torch.randn(2, 5, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
     given = dict(cos=cos, sin=sin, unsqueeze_dim=2)

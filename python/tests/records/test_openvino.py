@@ -73,9 +73,10 @@ def its_records(v, kind, type_name="f32"):
 
 
 def comparable(groups, max_q):
-    """Which of the groups [n, size] both write alike. They differ in three cases: if a scale, a zero point or a
-    reciprocal overflows, OpenVINO stores infinities and NaN; if a number is 2^31 or more before clamping, as in a head
-    of equal large numbers, it stores 0; and with zeros of both signs, its zero point may have the other sign."""
+    """Which of the groups [n, size] Halyard and OpenVINO write alike. Their records differ in three cases: if a scale,
+    a zero point or a reciprocal overflows, OpenVINO stores infinities and NaN; if a number is 2^31 or more before
+    clamping, as in a head of equal large numbers, it stores 0; and with zeros of both signs, its zero point may have
+    the other sign."""
     low, high = groups.min(-1), groups.max(-1)
     spread = high - low
     scale = spread / F32(max_q)
