@@ -153,7 +153,8 @@ Record record_of(const halyard_groups_desc &desc, std::int64_t head_dim) {
     record.n_grouped = record.n_grouped != 0 ? record.n_grouped : head_dim;
     record.group = record.group != 0 ? record.group : record.n_grouped;
     record.data_stride = record.data_offset + record.data_bytes();
-    // Scales are in front of their groups, or all after the groups, or outside. Raw bf16 elements come last.
+    // Each scale is in front of its group, or all scales follow the groups, or they are outside the record. Raw bf16
+    // elements come last.
     const bool are_before = record.data_offset != 0;
     record.raw_offset = record.n_groups() * record.data_stride;
     record.scale_stride = are_before ? record.data_stride : record.scale_bytes();

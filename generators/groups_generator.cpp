@@ -176,7 +176,7 @@ private:
         in_vectors(Halide::Func(y));
         scales.specialize(four).unroll(g);
         number.compute_root().store_in(Halide::MemoryType::Stack).bound_storage(g, most_groups);
-        // In the usual case the reciprocal scale is computed from the largest magnitude, without waiting for the scale.
+        // If is_usual, the factor of elements is computed from the largest magnitude, without waiting for the scale.
         const Expr n_groups = x.dim(1).extent();
         number.specialize(is_usual() && n_groups >= lanes).vectorize(g, lanes, TailStrategy::ShiftInwards);
         for (const int n : {lanes, 4}) {

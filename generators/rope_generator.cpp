@@ -11,8 +11,9 @@
 
 namespace halyard {
 
-/// Makes interleaved f16 kernels convert to f32 before they shuffle. They read each vector twice: as it is, and with
-/// the members of its pairs swapped. Halide would convert both, but on x86 a conversion costs more than a shuffle.
+/// Makes interleaved f16 kernels convert to f32 before they shuffle. These kernels use each vector twice: as it
+/// is, and with the members of its pairs swapped. Halide would convert both, but on x86 a conversion costs more than a
+/// shuffle.
 class ConvertFirst : public Halide::Internal::IRMutator {
     using IRMutator::visit;
 

@@ -212,7 +212,7 @@ private:
         }
     }
 
-    /// Adds the arrays of group scales that formats keep outside their records. Returns whether the tensor has any.
+    /// Adds the arrays of group scales that tensor i's formats keep outside their records. Returns whether it has any.
     bool add_group_scales(int i) {
         halyard_stages &stages = call_.stages[i];
         bool has_group_scales = false;
@@ -502,7 +502,7 @@ private:
         }
     }
 
-    /// Whether no tensor writes any token that reads the position of token t of batch row b.
+    /// Whether the position of token t of batch row b is not used, because no tensor writes a token that has it.
     bool is_padding(const halyard_positions &view, std::int64_t b, std::int64_t t) const {
         const char *const place = place_of_number(view, 0, b, t);
         return !any_token(call_, [&](std::int64_t batch, std::int64_t token) {

@@ -111,7 +111,8 @@ std::string install_hooks() {
         return {};
     }
     require_kernels();
-    // ggml gives its function tables a version. Graphs and tensors have none, so find_difference() tries them.
+    // ggml gives its function tables a version. The structs of graphs and tensors have none, so find_difference() makes
+    // some, and compares what it reads in them.
     const std::string differs =
         reg->api_version == GGML_BACKEND_API_VERSION ? find_difference(device) : "the tables of backends";
     if (!differs.empty()) {

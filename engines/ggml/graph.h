@@ -20,7 +20,7 @@ public:
 
     const ggml_backend_i &original() const { return original_; }
 
-    /// A reference backend, with which test-backend-ops compares others, replaces nothing.
+    /// In a reference backend, with which test-backend-ops compares others, no nodes are replaced.
     void set_reference(bool is_reference) { is_reference_ = is_reference; }
 
     /// Computes a graph, which is as before when the call returns. ggml never calls it twice at once for one backend.

@@ -97,7 +97,7 @@ def test_caches(angles, qkv, kind, layout):
 
 
 def test_forms_of_slots(angles, rng):
-    """Slots as first slots of sequences, one slot for two tokens, and numbers that are no slots."""
+    """Slots that are given by the first slot of each sequence, one slot for two tokens, and wrong numbers of slots."""
     x = rng.standard_normal((3, 4, HEADS, DIM)).astype(np.float32)
     starts = np.array([[20], [-1], [3]])
 

@@ -10,7 +10,8 @@
 namespace halyard {
 namespace {
 
-/// Refuses an order of axes in the config that the model's code does not have. (Qwen3-Omni has both keys.)
+/// Refuses an order of axes that the config states but the model's code does not have. Two keys may state it;
+/// Qwen3-Omni's configs have both.
 void check_order(const Model &model, const JsonObject &scaling, std::int32_t axis_map) {
     for (const char *key : {"mrope_interleaved", "interleaved"}) {
         const auto stated = scaling.flag(key);

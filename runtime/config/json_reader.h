@@ -60,7 +60,7 @@ Json parse_json(std::string_view text);
 class JsonObject {
 public:
     JsonObject(const Json &value, std::string path);
-    /// An object without fields, in place of one that the config does not have.
+    /// An empty object, for a config that lacks the object at this path.
     static JsonObject empty(std::string path);
 
     const Json &value() const { return *value_; }

@@ -117,7 +117,8 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
 }
 
 Task task_for(const TensorPlan &tensor, Dtype dtype, std::int64_t rotary_dim, Place place, Layout layout) noexcept {
-    // Kernels may read words of two elements. bind checks strides; the distance of a pair's members is checked here.
+    // Kernels that read words of two elements need even strides, and even distances between the members of a pair. Here
+    // the distance is checked; bind checks the strides.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool keeps = layout == Layout::strided || (layout == Layout::even && even_halves);
     // If only a part of each head is rotated, the rest is copied, and both stay in the caches: see rotate().

@@ -1,4 +1,5 @@
-// Finds the row of cos and sin of each token, and makes rows where a kernel cannot read the source's from memory.
+// Finds the row of cos and sin of each token, and makes rows where the angle source has none in memory that a kernel
+// can read.
 #pragma once
 
 #include "angles/angle_source.h"

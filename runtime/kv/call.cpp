@@ -124,7 +124,7 @@ struct BlockSize {
     std::int64_t n_heads, n_tokens;
 };
 
-/// Chooses the block size for the heads and tokens of `all`. A norm of rows needs all heads.
+/// Chooses the block size for the heads and tokens of `all`. A norm of rows needs all heads of a token in a block.
 BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     const TensorPlan &tensor_plan = call.tensor_plan(all);
     const KvTensorPlan &stages = call.stages(all);

@@ -25,7 +25,7 @@ struct Options {
           duplicate_slots(cast<std::string>(at(tuple, 5), "duplicate_slots")),
           n_threads(cast<std::int32_t>(at(tuple, 6), "threads")), target(cast<Word>(at(tuple, 7), "target")) {}
 
-    /// The pairings of input and output: the options', else the model's; half if the model's are unknown.
+    /// The pairings of input and output: as the options state, else as the model has them, else half.
     std::pair<std::int32_t, std::int32_t> pairings(const AngleSource &angles) const {
         const auto own = angles.pairing != 0 ? angles.pairing : std::int32_t{HALYARD_PAIRING_HALF};
         const auto own_out = angles.out_pairing != 0 ? angles.out_pairing : own;

@@ -127,8 +127,8 @@ inline halyard_kv_args kv_args(const halyard_stages *stages, const halyard_slots
     return args;
 }
 
-/// The KV arguments of a plan that rerotates: the positions that keys have now, and the source that they were rotated
-/// with; NULL: the run's source.
+/// The KV arguments of a plan that rerotates: the positions that keys have now, and the angle source that they were
+/// rotated with (NULL: that of the run).
 inline halyard_kv_args rerotate_from(const halyard_positions &where,
                                   const halyard_angle_source *with = nullptr) noexcept {
     auto args = make_struct<halyard_kv_args>();
