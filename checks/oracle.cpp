@@ -180,8 +180,8 @@ long double promised_bound(std::int32_t dtype, Pair<long double> x, long double 
 
 long double kernel_bound(std::int32_t dtype, long double magnitude, long double exact) {
     const long double in_f32 = 2 * 0x1p-24L * (1 + 0x1p-24L) * magnitude + 0x1p-149L;
-    // Before it is rounded to storage, the value may be further from 0 than the exact one, by in_f32. There an ulp may be
-    // larger.
+    // Before it is rounded to storage, the value may be further from 0 than the exact one, by in_f32. There an ulp may
+    // be larger.
     return in_f32 + rounding_of_storage(dtype, std::fabs(exact) + in_f32);
 }
 

@@ -29,7 +29,7 @@ def readme_part(build, kind):
 
 
 def expect_programs(build, folder):
-    """Checks that the programs that consume() has built run, and that the README's example prints the README's output."""
+    """Checks that the programs that consume() has built run, and that the README's example prints its output there."""
     expect_equal("the README's example prints", run(*build.emulator, folder / "app"), readme_part(build, "txt").read_text())
     expect_c_example(build, folder / "consumer_c")
 

@@ -57,7 +57,8 @@ struct Settings {
         value_type = needs_flash ? GGML_TYPE_F16 : type;
     }
 
-    /// The same settings with flash attention on or off, and with v cached as f16. (A quantised v needs flash attention.)
+    /// The same settings with flash attention on or off, and with v cached as f16. (A quantised v needs flash
+    /// attention.)
     Settings with_flash(bool is_on) const {
         Settings result = *this;
         result.value_type = GGML_TYPE_F16;

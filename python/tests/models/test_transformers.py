@@ -163,7 +163,7 @@ def refused(model, message):
 
 
 def test_models_of_no_list(monkeypatch, ids):
-    """patch compares behaviour, so it serves Falcon, a family for which it has no code. It refuses modules without RoPE."""
+    """patch compares behaviour, so it serves Falcon, for which it has no code. It refuses modules without RoPE."""
     model = transformers.FalconForCausalLM(transformers.FalconConfig(
         hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=101, initializer_range=0.2)).eval()
     with torch.no_grad():
