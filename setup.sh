@@ -1,7 +1,7 @@
-# Fetches what builds, tests and the bench need. ./run sources this file in the project's folder and calls what begins with
-# set_up. System packages come from apt-get; everything else goes into .deps/. What is fetched for .deps/, and the
-# compiler's cache, are kept in the user's cache folder, which all checkouts share. When something cannot be fetched, the
-# script ends with a sentence that says what, and names the log.
+# Fetches what builds, tests and the bench need. ./run sources this file in the project's folder, and calls its
+# functions. System packages come from apt-get; everything else goes into .deps/. What is fetched for .deps/, and the
+# compiler's cache, are kept in the user's cache folder, which all checkouts share. When something cannot be fetched,
+# the script ends with a sentence that says what, and names the log.
 # shellcheck shell=bash disable=SC2317  # with_kept calls functions by name
 
 root=$PWD
@@ -25,7 +25,7 @@ die() {
     exit 1
 }
 
-# Ctrl-C ends the script at once and with its own words, whatever the program that it calls makes of it.
+# Ctrl-C ends the script at once, with the script's own message, however the program that is running reacts to it.
 stop() {
     trap - INT
     say "stopped; what is finished stays"
@@ -33,8 +33,9 @@ stop() {
 }
 trap stop INT
 
-# interruptible LOG PROGRAM ARGUMENTS: the shell runs a trap only when the program at hand has ended, but at once while it
-# merely waits for one. The program hears Ctrl-C too: apt-get ends when dpkg has done what it is at.
+# interruptible LOG PROGRAM ARGUMENTS: runs a program in the background and waits for it, because the shell runs a trap
+# at once during `wait`, but during a program in the foreground only after its end. The program gets Ctrl-C too: apt-get
+# ends when dpkg has finished its current step.
 interruptible() {
     env --default-signal=INT "${@:2}" <&0 >>"$1" 2>&1 &
     wait $!
@@ -73,7 +74,7 @@ fetch_fault() {
     fi
 }
 
-# need_packages [PROGRAM:PACKAGE...]: what every build needs of the system, and these programs.
+# need_packages [PROGRAM:PACKAGE...]: installs, where missing, what every build needs of the system, and these programs.
 need_packages() {
     local missing=() program
     # A compiler or a Python that did not come from a package will do too.
@@ -145,10 +146,10 @@ once() {
     printf '%s\n' "$made_from" >"$deps/$name.stamp"
 }
 
-# with_kept NAME MADE_FROM FETCH USE: calls USE with a folder of the user's cache into which FETCH, which is called with a
-# folder too, has put files. The folder gets its name when it is whole, so nobody sees half of it, and of two checkouts that
-# fetch at once the second one throws its own away. If USE fails on files that were there before, these may be damaged: they
-# are fetched anew.
+# with_kept NAME MADE_FROM FETCH USE: FETCH puts files into a folder of the user's cache, and USE reads them there; both
+# are called with the folder. FETCH's folder has a temporary name until it is complete, so nobody sees half of it. If
+# two checkouts fetch at once, the second one deletes its own folder. If USE fails on files from an earlier call, they
+# may be damaged, so they are fetched anew.
 with_kept() {
     local folder part
     folder=$cache/$1-$(sha256sum <<<"$2" | cut -c 1-16)
@@ -169,14 +170,15 @@ pins() { grep -E "^($1)==" requirements.txt; }
 # A virtual environment holds absolute paths, so its stamp names the folder: it is made again when the folder has moved.
 venv_pins() { printf '%s\n' "$root" && pins 'cmake|ninja'; }
 
-# pip_of ENVIRONMENT LOG ARGUMENTS: its pip, which may take what the pins on stdin name and nothing else, and checks
-# hashes. -I keeps the user's PYTHONPATH and site packages out.
+# pip_of ENVIRONMENT LOG ARGUMENTS: runs the environment's pip, which takes only the packages that are pinned on stdin,
+# and checks their hashes. -I keeps the user's PYTHONPATH and site packages out.
 pip_of() {
     interruptible "$2" "$1/bin/python" -I -m pip "${@:3}" --no-input --disable-pip-version-check --no-deps \
         --require-hashes -r /dev/stdin
 }
 
-# install_pins ENVIRONMENT LOG PINS [PIP_ARGUMENTS]: installs wheels, which are kept. They go into $target, if that is set.
+# install_pins ENVIRONMENT LOG PINS [PIP_ARGUMENTS]: installs wheels into the environment, or into $target if it is set.
+# The wheels stay in the user's cache.
 install_pins() {
     local environment=$1 log=$2 wanted=$3
     local options=(--only-binary=:all: "${@:4}")
@@ -216,7 +218,7 @@ make_venv() {
     ln -sf "${programs[0]}"/{cmake,ctest,cpack} "$venv/bin/"
 }
 
-# fetch_wheels FOLDER WHAT NAMES [PIP_ARGUMENTS]: what these pinned packages hold, in .deps/FOLDER.
+# fetch_wheels FOLDER WHAT NAMES [PIP_ARGUMENTS]: puts the files of these pinned packages into .deps/FOLDER.
 fetch_wheels() {
     local target=$deps/$1
     say "fetching $2"
@@ -258,7 +260,7 @@ download_debian_packages() {
     "${apt[@]}" update && (cd "$1" && "${apt[@]}" download "${@:3}") && rm -rf "$state"
 }
 
-# fetch_debian_packages ARCHITECTURE FOLDER NAMES: unpacks them into .deps/FOLDER.
+# fetch_debian_packages ARCHITECTURE FOLDER NAMES: fetches these packages and unpacks them into .deps/FOLDER.
 fetch_debian_packages() {
     local architecture=$1 tree=$deps/$2 names=("${@:3}")
     say "fetching ${names[*]} for $architecture"
@@ -293,7 +295,7 @@ set_up() {
     # shellcheck source=/dev/null
     . /etc/os-release
     local libraries=(libcatch2-dev libcli11-dev)
-    [[ $VERSION_CODENAME != noble ]] || libraries[0]=catch2 # its name there
+    [[ $VERSION_CODENAME != noble ]] || libraries[0]=catch2 # the package's name in Ubuntu 24.04
     need_packages "$@"
     use_ccache
     once venv "$(venv_pins)" make_venv
@@ -301,7 +303,7 @@ set_up() {
     # machine may have any Python.
     once halide "$(pins halide)" fetch_wheels halide "Halide (70 MB)" halide --implementation cp --python-version 3.13 \
         --abi cp313 --platform manylinux_2_28_x86_64
-    # Its headers are for any machine. The library is compiled with them, and archives bring them along.
+    # The headers of nlohmann_json are for any machine. The library is compiled with them, and archives contain them.
     once json "$(pins nlohmann-json)" fetch_wheels json "JSON for Modern C++" nlohmann-json
     for architecture in $architectures; do
         once "libraries-$architecture" "$PRETTY_NAME: ${libraries[*]}" fetch_libraries "$architecture" "${libraries[@]}"
@@ -313,8 +315,8 @@ set_up() {
 # peer_pins NAME: the section of peers.txt about one library.
 peer_pins() { awk -v name="$1" '/^## / { wanted = $2 == name } wanted && !/^#/' bench/peers/peers.txt; }
 
-# fetch_llama_cpp ENVIRONMENT FOLDER LOG: the sources that the package llama-cpp-python brings, with ggml's. pip asks the
-# package for its metadata, for which that looks for CMake.
+# fetch_llama_cpp ENVIRONMENT FOLDER LOG: fetches the sources of llama.cpp and ggml, which the package llama-cpp-python
+# contains. CMake is on the PATH, because the package looks for it when pip asks for the package's metadata.
 fetch_llama_cpp() {
     local environment=$1 source=$2 log=$3 archive PATH=$root/$venv/bin:$PATH
     archive=$(peer_pins ggml | grep ^llama-cpp-python==)
@@ -384,7 +386,8 @@ fetch_llama_cpp_engine() {
         die "could not fetch llama.cpp from the Python package index: $(fetch_fault "$engine_log")"
 }
 
-# build_llama_cpp FOLDER: with ThreadSanitizer, of which programs need no more than ggml, in build-tsan.
+# build_llama_cpp FOLDER: builds what the tests need: llama.cpp's programs, or in build-tsan only ggml, with
+# ThreadSanitizer.
 build_llama_cpp() {
     local source=$engines/llama.cpp programs=(test-backend-ops test-llama-archs llama-bench) PATH=$root/$venv/bin:$PATH
     local options=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DLLAMA_CURL=OFF -DLLAMA_BUILD_EXAMPLES=OFF
@@ -430,7 +433,7 @@ set_up_python() {
         "what the Python package is built and tested with" "$needed"
 }
 
-# fetch_python_aarch64 VERSION: that Python for AArch64, its headers, and what the package's tests take, as wheels.
+# fetch_python_aarch64 VERSION: fetches this Python for AArch64 with headers, and wheels that the package's tests need.
 fetch_python_aarch64() {
     fetch_debian_packages arm64 python-aarch64 "libpython$1-dev" "libpython$1-minimal" "libpython$1-stdlib" \
         "python$1-minimal" libexpat1 zlib1g libffi8 libbz2-1.0 liblzma5

@@ -52,7 +52,7 @@ def open_library(options):
 
 
 def describe(library):
-    """Prints the machine and the build, the head of every table, and returns them as a dict for --json."""
+    """Prints the head of every table: the machine and the build. Returns them as a dict for --json."""
     about = machine.describe_machine(library.native.about)
     print(machine.format_machine(about))
     return about

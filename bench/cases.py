@@ -29,8 +29,8 @@ class Contender(typing.NamedTuple):
     target: str = ""  # of Halyard; empty: the best
 
 
-# Allowed errors of results by stored dtype: somewhat more than a rounding step, and than the errors of peers that round
-# angles and stages to bf16. A wrong angle or element causes a larger error than any of these.
+# Allowed errors of results by stored dtype. They are somewhat larger than a rounding step, and than the errors of peers
+# that round angles and stages to bf16. A wrong angle or element causes a larger error than any of these.
 TOLERANCE = {"f32": 0.05, "f16": 0.05, "bf16": 0.05, "e4m3": 0.3, "q8_0": 0.1}
 COMPILERS = "gcc", "clang"
 CEILINGS = {"memory": ("memcpy", "copy", "stream", "multiply"), "conversion": ("convert", "convert and stream")}
@@ -91,7 +91,7 @@ class RotationCase:
 
     @property
     def n_bytes(self):
-        """Bytes that must be read and written, without cos and sin. In place, other columns are not touched."""
+        """Bytes that must be read and written, without cos and sin. In place, unrotated columns are not touched."""
         width = self.model.rotary_dim if self.in_place else self.model.head_dim
         return 2 * self.tokens * self.model.heads * width * ELEMENT_BYTES[self.dtype]
 
@@ -104,7 +104,7 @@ class RotationCase:
         return {**fields, "rotary_dim": model.rotary_dim, "pairing": model.pairing, "out_pairing": model.out_pairing,
                 "row_elements": (q + k) * model.head_dim, "parts": parts}
 
-    # (call, target): results are compared with that of the first call that exists. All targets must give its bits.
+    # (call, target): the result of the first call that exists is the expected one, whose bits all targets must give.
     references = (("run", "reference"),)
 
     @property
@@ -134,7 +134,7 @@ def is_quick(case):
     if case.model.name == INTERLEAVED_TWIN and case.in_place and not case.cold and case.tokens <= 64:
         return True
     if case.model.name != THOROUGH_MODEL:
-        shows_copy = case.model.rotary_dim < case.model.head_dim  # of the other elements of each head
+        shows_copy = case.model.rotary_dim < case.model.head_dim  # shows how unrotated elements are copied
         return (case.tokens == 64 and not case.cold and case.dtype != "f16" and
                 (case.in_place or shows_copy or case.model.pairing != case.model.out_pairing))
     return not case.cold or (case.tokens == 64 and case.in_place)
@@ -163,7 +163,7 @@ def special_cases(model):
 
 
 def list_cases(models, quick=False, pattern="*"):
-    """The cases of these models (quick: of a quick run) whose names match the glob; * matches / too."""
+    """The cases of these models whose names match the glob, in which * matches / too; if quick, only a quick run's."""
     cases = []
     for model in models:
         some = [RotationCase(model, tokens, dtype, in_place, cold, angles) for tokens in (1, 64, 512, 4096)
@@ -178,7 +178,7 @@ def list_cases(models, quick=False, pattern="*"):
 
 
 def packed(heads, kv_heads, head_dim, has_norm=False, unit_offset=False):
-    """A model whose projection holds q, k and v side by side; with 0 heads only k and v."""
+    """A model whose projection holds q, k and v side by side; with 0 heads it holds only k and v."""
     norm_size, k, v = head_dim * has_norm, heads * head_dim, (heads + kv_heads) * head_dim
     parts = [*[part(heads, head_dim, 0, head_dim, norm_size=norm_size)] * (heads > 0),
              part(kv_heads, head_dim, k, head_dim, is_cached=True, norm_size=norm_size),

@@ -7,7 +7,7 @@ import typing
 
 LEAST_FALL, SPREADS = 0.05, 3.0  # a row got slower if its ratio fell by more than these, see compare()
 CACHE_BYTES = 32 << 20  # a row that touches more memory than this exceeds the CPU's caches
-LEAST_MARGIN = 0.15  # a fall below the floor that is smaller passes; so does one within 3 times the recorded noise
+LEAST_MARGIN = 0.15  # rows pass if they fall below the floor by no more than this, or than 3 times the recorded noise
 
 
 class Ratio(typing.NamedTuple):
@@ -33,7 +33,7 @@ def read_ratio(row):
 
 
 def read_ratios(run):
-    """{(name, target): Ratio} of a run's rotations. Raises ValueError if the value is not what --json writes."""
+    """{(name, target): Ratio} of a run's rotations. Raises ValueError if the run is not what --json writes."""
     try:
         return {(row["name"], row["target"]): read_ratio(row) for row in run["rows"] if "memory" in row}
     except (KeyError, TypeError, ValueError) as error:

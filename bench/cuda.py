@@ -1,4 +1,4 @@
-"""Times Halyard on this machine's CUDA device, beside a copy and beside others: ./run bench cuda [--quick]
+"""Times Halyard on this machine's CUDA device, beside a copy and other libraries: ./run bench cuda [--quick]
 
 One process calls halyard.rotate, a copy and other libraries on the same tensors of PyTorch, in interleaved rounds: q, k
 and v (32, 8 and 8 heads, head_dim 128) in one packed bf16 buffer, half pairing, positions scattered below 131,072. The
@@ -21,7 +21,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent))
 import rounds  # noqa: E402
 
 HEADS, HEAD_DIM, PAGE, POSITIONS, BASE, CALLS = (32, 8, 8), 128, 16, 131072, 500000, 100
-TOKENS = 1, 16, 256, 1024, 4096, 28520, 32768  # 1,024 and 28,520 are those of published figures
+TOKENS = 1, 16, 256, 1024, 4096, 28520, 32768  # published figures have 1,024 and 28,520 tokens
 FEW_TOKENS = 1, 4096
 EPS = 1e-6
 # The largest allowed errors, relative to 1 + |expected|. bf16 keeps 8 significant bits and e4m3 four. THEIRS is larger,
@@ -114,7 +114,7 @@ def peers(case):
 
 
 def timers_of(call):
-    """{"device" or "host": a function that makes n calls and returns their seconds there}."""
+    """{"device" or "host": a function that makes n calls and returns the seconds that they take there}."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(CALLS):

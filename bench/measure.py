@@ -43,8 +43,8 @@ def set_expected(case, prepared, library):
 
 
 def subject_of(contender, prepared, setting):
-    """The Subject that times a contender, whose result is compared first (ceilings have none); None if the contender is
-    not available."""
+    """The Subject that times a contender; None if the contender is not available. The contender's result is compared
+    first; ceilings have no result."""
     call = prepared.call(contender.name, setting.library, contender.target or setting.target)
     if call is None:
         return None
@@ -130,7 +130,7 @@ KINDS_OF_HALYARD = "halyard", "bound", "unbound"
 class Difference(typing.NamedTuple):
     name: str
     contender: str
-    low: float  # of the interval of the median
+    low: float  # low and high: the ends of the median's interval
     median: float  # over the rounds: the other build's time divided by this build's
     high: float
 

@@ -1,6 +1,7 @@
 """Models how many cycles a kernel takes for a pair on CPUs that are not at hand. llvm-mca models the innermost loop of
-each kernel, and that of rope.c, which clang -O3 compiles for the same CPU. Nothing is run or measured: llvm-mca assumes
-that data are in the L1 cache and branches are predicted, and it is only as good as LLVM's models of CPUs."""
+each kernel, and of the same rotation in rope.c, which clang -O3 compiles for the same CPU. Nothing is run or measured:
+llvm-mca assumes that data are in the L1 cache and branches are predicted, and it is only as good as LLVM's models of
+CPUs."""
 
 import argparse
 import fnmatch
@@ -57,7 +58,7 @@ def functions(assembly):
 
 
 def loops_of_one_block(assembly):
-    """The lines between a label and a branch back to it, where no other label is between."""
+    """The lines of each loop: from a label to a branch back to it, with no other label in between."""
     loops, label, body = [], None, []
     for line in assembly.splitlines():
         line = re.split(r"//|(?:^|\s)#\s", line)[0].strip()
@@ -83,8 +84,8 @@ def products(line, sve_bytes):
 
 
 def steady_loop(assembly, sve_bytes):
-    """(the lines of a loop, how many pairs an iteration handles: a pair takes four products). Of the innermost loops
-    with the most products it is the first: a kernel's loop for known numbers of pairs, which has no tail."""
+    """(the lines of a loop, how many pairs an iteration handles). A pair takes four products. The loop is the first of
+    the innermost loops with the most products: a kernel's loop for known numbers of pairs, which has no tail."""
     loops = [(sum(products(line, sve_bytes) for line in body), body) for body in loops_of_one_block(assembly)]
     n_products, body = max(loops, key=lambda loop: loop[0], default=(0, []))
     if not n_products:
@@ -94,7 +95,7 @@ def steady_loop(assembly, sve_bytes):
 
 def without_write_back(body):
     """The loop with each store that also increments its address split into a store and an addition. llvm-mca lets the
-    new address wait for the stored data, which chains the iterations of a loop in place. Out-of-order CPUs do not."""
+    new address wait for the stored data, which chains the iterations of an in-place loop. Out-of-order CPUs do not."""
     split = []
     for line in body:
         post_index = re.fullmatch(r"(st\w+\s.*\[(x\d+)\]), (x\d+|#\d+)", line)

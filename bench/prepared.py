@@ -22,7 +22,7 @@ BYTES = {"f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "q8_0": 1}
 DTYPES = {name: CONSTANTS[name.upper()] for name in ("f32", "f16", "bf16", "e4m3")} | {"q8_0": CONSTANTS["UINT8"]}
 DEFAULTS = {"angles": "table", "first_position": -1, "in_place": False, "cold": False, "n_slots": 0, "moved_by": 0,
             "layers": 1, "unit_offset": False, "hadamard": False}
-MOST_TOKENS = 64  # of at most so many tokens the results are compared
+MOST_TOKENS = 64  # results are compared for at most this many tokens
 CEILINGS = {"memcpy": "memcpy", "copy": "copy", "stream": "stream", "multiply": "multiply",
             "convert": "convert_{dtype}", "convert and stream": "convert_and_stream_{dtype}"}  # names of C functions
 
@@ -221,7 +221,7 @@ class Prepared:
             self.write(self.places["rows"] + copy * self.step, rows)
 
     def address(self, what):
-        """The address of a place. If every copy of the tensors has this place, a Moving with that of the first copy."""
+        """The address of a place. If every copy of the tensors has it: its address in the first copy, as a Moving."""
         at = self.places[what]
         return (Moving if at >= self.places["rows"] and what[0] != "weight" else int)(self.begin + at)
 

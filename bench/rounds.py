@@ -38,8 +38,8 @@ def ratios(some, others):
 
 
 def interval_of_median(values):
-    """(low, median, high) of values: a 99.9 % confidence interval of the median of their distribution, whatever that is
-    (order statistics)."""
+    """(low, median, high) of values: a 99.9 % confidence interval of the median of their distribution. It holds for any
+    distribution, because it uses order statistics."""
     values, n = sorted(values), len(values)
     rank = max(0, math.floor(n / 2 - 1.65 * math.sqrt(n)))
     return values[rank], statistics.median(values), values[n - 1 - rank]
@@ -61,8 +61,8 @@ class Subject:
 
 
 def make_timer(*functions, clock=time.perf_counter):
-    """Returns seconds(n), a Subject's `time`: the seconds that n calls take, of these Python functions one after the
-    other in a cycle."""
+    """Returns a Subject's `time`: seconds(n) makes n calls of these Python functions, one after the other in a cycle,
+    and returns the seconds that the calls take."""
     calls = itertools.cycle(functions)
 
     def seconds(n):
@@ -112,7 +112,7 @@ def take_rounds(subjects, n_rounds):
 
 
 def measure_pairs(pairs, effort):
-    """Times each pair of subjects one right after the other, each of the two first in half of the rounds."""
+    """Times each pair of subjects one right after the other. Each of the two goes first in half of the rounds."""
     for a, b in pairs:
         a.n_calls = b.n_calls = max(find_n_calls(subject, effort.seconds_each)[0] for subject in (a, b))
         a.seconds, b.seconds = [], []

@@ -1,8 +1,8 @@
 """Finds better schedules for this CPU: ./run tune [--kernels GLOB] [--minutes M] [--shapes NAME...] [--target NAME]
 
-The tuner varies the numbers of a kernel's schedule, those of one loop of the kernel after the other. Each variant is
-linked into a libhalyard.so of its own, must pass the kernel's tests, and is timed beside the default in interleaved
-rounds on the same memory. A schedule that is faster beyond noise, and slower on no shape, is written to
+The tuner varies the numbers of a kernel's schedule, for one loop of the kernel after the other. Each variant is linked
+into a libhalyard.so of its own, must pass the kernel's tests, and is timed beside the default in interleaved rounds on
+the same memory. A schedule that is faster beyond noise, and slower on no shape, is written to
 generators/schedules/<cpu>.json, which the next build reads. Run nothing else on the machine meanwhile. Exit status: 0
 done; 1 an error; 2 wrong usage; 130 interrupted.
 """

@@ -16,7 +16,7 @@ enum class Kind {
     choice,       // a number from `value` to `last`
     reserved,     // must be 0
     count,        // a number; if it is negative, the call fails with the status `value`
-    shape,        // an array of such numbers
+    shape,        // an array of counts
     stride,       // a number; a call fails if it leads out of the address space
     number,       // any other number
     real,         // a double; if it is negative or not finite, the call fails with the status `value`

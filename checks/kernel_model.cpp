@@ -94,7 +94,8 @@ int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
 
 // ---- Norms and rotations -------------------------------------------------------------------------------------------
 
-/// The mean of n elements, summed like the kernels: add(sum, e) returns partial sum e % 16 with element e added.
+/// The mean of n elements, summed in the kernels' order: add(sum, e) adds element e to partial sum e % 16 and returns
+/// the new partial sum.
 template <typename Add>
 float mean_of(std::int32_t n_elements, Add add) {
     float sums[16] = {};
@@ -119,7 +120,8 @@ float scale_of(std::int32_t n_elements, float eps, Element element) {
     return 1.0f / std::sqrt(mean_square + eps);
 }
 
-/// An RMS norm, or with a bias a layer norm. X is the input's storage, `Rounded` what is rounded to around the weight.
+/// An RMS norm, or a layer norm if there is a bias. X is the input's storage; `Rounded` is the storage to which values
+/// are rounded before and after the weight.
 template <typename X, typename Rounded>
 int normalise(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_buffer *bias, halyard_buffer *x,
               halyard_buffer *y) {

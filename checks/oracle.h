@@ -40,8 +40,8 @@ Pair<long double> rotate_exactly(Pair<long double> x, long double cos, long doub
 /// inv_freq[k] = base^(-2k / rotary_dim).
 std::vector<long double> inv_freq_of(long double base, std::int64_t rotary_dim);
 
-/// The error bound that halyard.h promises: 2 eps hypot(x0, x1) f + 2^-149, where f is the attention factor, and half
-/// an ulp of 16-bit storage.
+/// The error bound that halyard.h promises: 2 eps hypot(x0, x1) f + 2^-149, plus half an ulp of 16-bit storage. f is
+/// the attention factor.
 long double promised_bound(std::int32_t dtype, Pair<long double> x, long double attention_factor, long double exact);
 
 /// The same for a kernel alone, whose cos and sin are exact by definition. f32 rounds three times with relative error

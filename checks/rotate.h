@@ -54,7 +54,7 @@ struct Rotation {
         return halyard::plan(desc);
     }
 
-    /// The index in a head of member 0 or 1 of pair k, by a pairing.
+    /// The index that member 0 or 1 of pair k has in a head with this pairing.
     std::int64_t index(std::int32_t pairing_there, std::int64_t k, int member) const {
         return offset + (pairing_there == HALYARD_PAIRING_HALF ? k + member * rotary_dim / 2 : 2 * k + member);
     }

@@ -1,7 +1,7 @@
 // One attention layer that decodes token by token: q, k and v come packed in one buffer, with fewer heads of k and v
 // than of q (grouped-query attention). One call rotates q in place, rotates k into a cache, and copies v into a cache.
 //
-// At the end the cached keys and values must have the bits of those that one call for all tokens makes.
+// At the end the cached keys and values must have the same bits as if one call had made them for all tokens.
 #include <halyard/halyard_kv.hpp>
 
 #include <cmath>
@@ -20,7 +20,7 @@ static void project(std::int64_t token, float *packed) {
     }
 }
 
-/// A view of q, k or v in a packed buffer of some tokens: of `heads` heads from first_head on.
+/// A view of q, k or v: `heads` heads, from first_head on, of all tokens of a packed buffer.
 static halyard_tensor slice(float *packed, std::int64_t tokens, std::int64_t first_head, std::int64_t heads) {
     return halyard::tensor(packed + first_head * head_dim, halyard::dtype::f32, {1, tokens, heads, head_dim},
                            {tokens * n_packed, n_packed, head_dim, 1});

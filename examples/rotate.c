@@ -1,5 +1,5 @@
-/* Uses Halyard from C11: reads a model's config.json, rotates f16 tensors [batch, tokens, heads, head_dim] that are
- * laid out as BHSD on a thread pool, rotates the result back by the inverse, and prints an error's message. */
+/* Uses Halyard from C11: reads a model's config.json, rotates an f16 tensor [batch, tokens, heads, head_dim] with BHSD
+ * layout on a thread pool, rotates the result back by the inverse, and prints an error's message. */
 #include <halyard/halyard.h>
 
 #include <stdint.h>

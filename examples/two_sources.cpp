@@ -25,7 +25,7 @@ int main() {
     desc.rerotates = true;
     const halyard::plan rerotate(desc);
 
-    // Positions 0, 1, 2, … of the first source, then those of the second.
+    // Rows for positions 0, 1, 2, … from the first source, then from the second.
     std::vector<float> rows(2 * n_positions * head_dim);
     halyard::make_rows(rotate, first, nullptr, 1, n_positions, rows.data(), n_positions * head_dim);
     halyard::make_rows(rotate, second, nullptr, 1, n_positions, rows.data() + n_positions * head_dim,

@@ -12,8 +12,8 @@ inline Expr almost_half(const Expr &v) {
     return reinterpret<float>(reinterpret<uint32_t>(v) & sign_bit | Expr(0x3effffffu));
 }
 
-/// Quantises floats to integers or floats of 8 bits, with a reciprocal scale and a zero point for each group. In the
-/// place of a head, the arrays have a group.
+/// Quantises floats to integers or floats of 8 bits, with a reciprocal scale and a zero point for each group. The
+/// dimension `head` of the arrays counts groups.
 class Quantise : public Halide::Generator<Quantise> {
 public:
     GeneratorParam<Dtype> dtype{"dtype", Dtype::int8, dtypes_of_caches};
@@ -52,7 +52,7 @@ private:
     Halide::Func q{"q"};
 
     /// The result is in the low byte. Adding 1.5 * 2^23 leaves the rounded number in the low bits. Such sums are
-    /// clamped as integers, because they order as the numbers do, however large, and none is NaN.
+    /// clamped as integers: their bits have the same order as the numbers, however large these are, and none is NaN.
     Expr to_integer(const Expr &v, const Expr &by, const Expr &product) const {
         const auto rounded = [](const Expr &t) { return reinterpret<int32_t>(Halide::strict_float(t + 0x1.8p23f)); };
         const Expr cut =
@@ -77,8 +77,8 @@ private:
     Expr has_vectors() const { return y.dim(0).extent() >= lanes; }
 };
 
-/// Elements in a group of ggml's q8_0, llama.cpp's most common quantised cache. One kernel writes, and one reads, its
-/// records: integers of 8 bits with an f16 scale for each group.
+/// Elements in a group of ggml's q8_0, llama.cpp's most common quantised cache. Its records are integers of 8 bits with
+/// an f16 scale for each group. One kernel writes them, and one reads them.
 inline constexpr int q8_group = 32;
 inline constexpr int most_groups = 256;  // in one call
 
@@ -168,7 +168,7 @@ private:
     void schedule() {
         using Halide::TailStrategy;
         const auto in_vectors = [&](Halide::Stage stage) { stage.vectorize(e, lanes).unroll(e); };
-        const Expr four = y.dim(1).extent() == 4;  // of a head of 128
+        const Expr four = y.dim(1).extent() == 4;  // groups, as in a head of 128
         Halide::Stage usual = Halide::Func(y).specialize(is_usual() && four);
         in_vectors(usual);
         usual.unroll(g);

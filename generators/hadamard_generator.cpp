@@ -1,5 +1,6 @@
-// The orthonormal Hadamard transform (Sylvester's) of blocks of n = 64, 128, 256, … elements: all are multiplied by
-// 1 / sqrt(n), and then u and v that are 1, 2, 4, … apart become u + v and u - v: ggml's order, to the bit.
+// The orthonormal Hadamard transform (Sylvester's) of blocks of n = 64, 128, 256, … elements. All elements are
+// multiplied by 1 / sqrt(n). Then elements u and v at a distance of 1, then 2, 4, …, become u + v and u - v. That is
+// ggml's order, so results have the same bits as ggml's.
 #include "arithmetic/angles.h"
 #include "schedule.h"
 
@@ -28,7 +29,7 @@ public:
             Func sums("sums_" + std::to_string(distance));
             const Expr is_first = (e & distance) == 0;
             const Expr other = Halide::clamp(e + distance - 2 * (e & distance), 0, n - 1);  // e ^ distance, with bounds
-            // Within a vector of x86, one multiplication by 1 or -1, which is exact, serves sums and differences.
+            // If u and v are in one vector on x86, one fma with 1 or -1, whose product is exact, makes u + v and u - v.
             sums(e, b) = distance < lanes && get_target().arch == Halide::Target::X86
                              ? fma(from(e, b), select(is_first, one, -one), from(other, b))
                              : select(is_first, from(e, b) + from(other, b), from(other, b) - from(e, b));

@@ -11,8 +11,8 @@
 
 namespace halyard {
 
-/// Makes interleaved f16 kernels convert to f32 before they shuffle. These kernels use each vector twice: as it
-/// is, and with the members of its pairs swapped. Halide would convert both, but on x86 a conversion costs more than a
+/// Makes interleaved f16 kernels convert to f32 before they shuffle. These kernels use each vector twice: as it is, and
+/// with the members of its pairs swapped. Halide would convert both forms, but on x86 a conversion costs more than a
 /// shuffle.
 class ConvertFirst : public Halide::Internal::IRMutator {
     using IRMutator::visit;
@@ -47,7 +47,7 @@ public:
     GeneratorParam<int> width{"width", 4, 1, 4};  // GPU: elements in an access
 
     RowInputs rows;                          // CPU: row_of_token, cos_rows and sin_rows
-    std::unique_ptr<Fields::Angles> device;  // GPU: positions and an angle source, sin_sign among them
+    std::unique_ptr<Fields::Angles> device;  // GPU: positions, an angle source and sin_sign
     Input<uint32_t> *sin_sign;               // 0; the inverse 0x80000000
     Input<Buffer<void>> *x;       // [pair, member, head, token]; packed: two pairs or two members in an element
     Output<Buffer<void>> y{"y"};  // likewise
@@ -170,7 +170,7 @@ private:
         return {of, width, takes_neighbours ? width / 2 : width};
     }
 
-    /// The number of pairs that an element has members of.
+    /// An element of a buffer holds members of this many pairs.
     int n_lanes() const { return packed && write_order() != WriteOrder::both_in_word ? 2 : 1; }
 
     /// The sign bit to flip in sin: set for the inverse, and flipped for first members if WriteOrder is

@@ -14,7 +14,7 @@ struct Loops {
     Halide::RVar member;
     bool by_member;  // y is written member by member, over the RVar; else both members at once
     bool gathered;   // strided: the elements of a vector are not contiguous in memory
-    int n_lanes;     // the number of pairs that an element has members of
+    int n_lanes;     // an element holds members of this many pairs
     // cos and sin of a pair's two members are read as one vector. (On NEON that would take 1.14 times the cycles:
     // modelled, Neoverse N1.)
     bool lanes_at_once;

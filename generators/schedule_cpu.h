@@ -1,5 +1,5 @@
-// The schedules of x86 and ARM, and the choice of a schedule by the target's family. arithmetic/families.h has all
-// other differences between families.
+// The schedules of x86 and ARM, and the choice of a schedule by the target's family. arithmetic/families.h has or names
+// the other differences between families.
 #pragma once
 
 #include "schedule.h"

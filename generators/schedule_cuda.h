@@ -23,9 +23,8 @@ inline void load_by_quads(Halide::Func y, Halide::Func loaded, bool has_halves) 
 }
 
 /// A thread block rotates elements of some heads of one token, and computes their cos and sin once, in shared memory.
-/// per_thread: the number of elements that a thread processes in one step: 1, or as many as one wide access to each
-/// member of its pairs holds. Neighbouring threads
-/// access neighbouring elements of a head, so that a warp's accesses are whole lines of 128 bytes.
+/// In one step a thread processes per_thread elements: 1, or as many as a wide access to their members holds.
+/// Neighbouring threads access neighbouring elements of a head, so that a warp's accesses are whole lines of 128 bytes.
 inline void schedule_cuda(Halide::Func y, Halide::Func angle, const Loops &loops, int per_thread,
                          DeviceAngles &device_angles) {
     const int element_threads = per_thread > 1 ? 8 : 32, head_threads = 128 / element_threads;

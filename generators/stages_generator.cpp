@@ -70,7 +70,8 @@ class Reduction {
     using Var = Halide::Var;
 
 public:
-    /// Heads that are reduced together. 32 take half the time of 8, since latencies of heads' sums and roots overlap.
+    /// Heads that are reduced together. With 32, a head takes half the time that it takes with 8, since latencies of
+    /// heads' sums and roots overlap.
     static constexpr int heads_per_group = 32;
 
     Func in_lanes, kept;     // [lane, head, token]
@@ -97,7 +98,7 @@ public:
 
     /// Computes `kept` for a group of heads at once. For a single head LLVM would keep the vector in registers and
     /// reduce its halves separately from the first element on. Elements after the last whole vector go to `kept`,
-    /// because a guarded store to in_lanes would force that into memory for all steps. Other lanes do not change.
+    /// because a guarded store would force in_lanes into memory for all steps. Lanes without an element do not change.
     void schedule_lanes(Func in, const Var &group, const Expr &n_elements) {
         in_lanes.compute_at(kept, h).vectorize(e, lanes);
         in_lanes.update().vectorize(e, lanes);
@@ -192,7 +193,7 @@ public:
         number(h, t) = finish(total(0, Halide::min(h, n_heads - 1), t));
     }
 
-    /// Has `number` and its sum computed in the loop `group` of `in`, for that loop's heads of `tokens` tokens.
+    /// Computes `number` and its sum in the loop `group` of `in`, for a group's heads of `tokens` tokens.
     void schedule(const Func &in, const Var &group, const Expr &n_elements, int tokens = 1) {
         sum.schedule_lanes(in, group, n_elements);
         sum.kept.bound_storage(t, tokens);
@@ -213,7 +214,7 @@ private:
 /// x / sqrt(mean of x^2 + eps) * weight, for each head; or the same of x - mean, plus a bias.
 class Norm : public Halide::Generator<Norm> {
 public:
-    GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};  // what values are rounded to, if they are
+    GeneratorParam<Dtype> dtype{"dtype", Dtype::f32, dtypes};  // the dtype that `rounding` rounds to
     GeneratorParam<bool> widens{"widens", false};              // x is of that dtype; else it is float
     GeneratorParam<bool> centres{"centres", false};            // a layer norm: subtracts the mean, and adds a bias
 
@@ -315,7 +316,8 @@ public:
 
     void generate() {
         const Expr n_pairs = y.dim(0).extent(), n_heads = y.dim(2).extent();
-        // First members are whole vectors, and second members follow them, so element i of member 0 covers the head.
+        // First members are whole vectors, and second members follow them in memory, so member 0 is indexed beyond its
+        // end to reach the whole head.
         scale.define(
             [&](const Expr &sum, const Expr &element, const Var &head, const Var &token) {
                 return add_square(sum, widen(dtype, (*x)(element, 0, head, token)));
@@ -328,8 +330,8 @@ public:
         std::vector<Expr> x0 = normed(format, 0), x1 = normed(format, 1);
         for (int i = 0; i < n_joined(); i++) {
             const Angle row = rows.at(pair(i), t);
-            // A NaN here is canonical, or comes from x, which is widened bf16. The lower half of its bits is zero, as
-            // round_to_bf16 requires.
+            // A NaN here is canonical, or comes from x, which is widened bf16. In both cases the lower half of its bits
+            // is zero, as round_to_bf16 requires.
             const Expr sin = flip_sign(canonical_nan(row.sin), *sin_sign);
             const Pair both = rotate(target, {x0[i], x1[i]}, canonical_nan(row.cos), sin);
             x0[i] = both.x0;
@@ -451,7 +453,7 @@ public:
             [](const Tuple &a, const Tuple &b) { return Tuple(lesser(a[0], b[0]), greater(a[1], b[1])); });
         const Tuple found = of_head(0, h, t);
         y(h, t) = Tuple(or_zero(found[0]), or_zero(found[1]));
-        Halide::OutputImageParam least = Halide::Func(y).output_buffers()[0];  // Halide takes both for the same shape
+        Halide::OutputImageParam least = Halide::Func(y).output_buffers()[0];  // Halide assumes both have this shape
         begin_at_zero(x, least);
         min_max.schedule_alone(y, h, n_elements);
     }
@@ -463,7 +465,7 @@ private:
     static Expr lesser(const Expr &a, const Expr &b) { return Halide::strict_float(select(a < b, a, b)); }
     static Expr greater(const Expr &a, const Expr &b) { return Halide::strict_float(select(a > b, a, b)); }
 
-    /// v, but 0 for -0, whose sign would depend on the order, and 0 if no element was finite.
+    /// v; but 0 instead of -0, because the sign would depend on the order of elements; and 0 if no element was finite.
     static Expr or_zero(const Expr &v) {
         const Expr magnitude = reinterpret<uint32_t>(v) & 0x7fffffff;
         return select(magnitude - 1 < Expr(0x7f7fffffu), v, 0.0f);

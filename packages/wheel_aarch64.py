@@ -20,7 +20,7 @@ TESTS = ["test_rotate.py", "test_kv_path.py", "test_errors.py", "test_frequencie
 
 
 def build_wheel(host_build, sysroot, folder):
-    """Builds the wheel and returns its path. scikit-build-core names a wheel by these environment variables."""
+    """Builds the wheel and returns its path. scikit-build-core names a wheel by the environment variables set here."""
     soabi = f"cpython-{VERSION.replace('.', '')}-aarch64-linux-gnu"
     defined = {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "aarch64", "HALYARD_HOST_BUILD": host_build,
                "CMAKE_C_COMPILER": "aarch64-linux-gnu-gcc", "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",

@@ -39,7 +39,7 @@ private:
     std::vector<char> bytes_;
 };
 
-/// An integer field of a valid call, and its name in error messages: empty if the CallChecker looks names up.
+/// An integer field of a valid call, and its name in error messages. The name is empty if the CallChecker looks it up.
 struct NamedInteger {
     std::string name;
     std::function<Change(std::int64_t)> set;
@@ -63,7 +63,7 @@ struct BadCall {
     std::vector<Change> changes;
 };
 
-/// Checks changed calls, by two functions: whether the call fails with a status and words, and whether it succeeds.
+/// Checks changed calls by two functions: one checks that a call fails with a status and words, one that it succeeds.
 class CallChecker {
 public:
     using Refused = std::function<void(halyard_status, const Words &)>;

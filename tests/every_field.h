@@ -41,7 +41,8 @@ inline void refuse_numbers(const CallChecker &table, const Place &place, halyard
     }
 }
 
-/// Refuses NULL, the last address of the address space and, in halyard_stages, pointers that the plan does not use.
+/// Checks that a call refuses NULL, the last address of the address space and, in halyard_stages, pointers that the
+/// plan does not use.
 inline void refuse_pointers(const CallChecker &table, const Place &place, bool is_of_stages) {
     if (place.field->kind == Kind::data && is_of_stages && place.is_null()) {
         table.refuse(HALYARD_ERROR_MISMATCH, {place.path + " is set"}, {set(place, place.at)});

@@ -3,9 +3,10 @@
     mutate.py [conditions|values|kernels] [FILE...] [--seed N] [--count N]
 
 conditions (the default) breaks each check of the runtime. A check is a condition that is returned, that selects an
-error, or whose branch fails or leaves early. One mutant deletes the check: it never holds (an operand of &&: it always
-holds). Another inverts it. Each operand of && and || is broken in the same two ways. Prints the first test that fails
-for each mutant. Exits with 1 if no test fails for a mutant, unless EQUIVALENT has the reason.
+error, or whose branch fails or leaves early. One mutant deletes the check, so that it never holds; a
+deleted operand of && always holds. Another mutant inverts the check. Each operand of && and || is broken in the same
+two ways. Prints the first test that fails for each mutant. Exits with 1 if no test fails for a mutant, unless
+EQUIVALENT has the reason.
 
 values makes --count mutants of values by RULES, at most one in each function. --seed selects them. The selection does
 not depend on the position of code, so most mutants stay the same when code moves. Runs every test that reaches a
@@ -212,7 +213,7 @@ def write(mutants):
 # ---- Conditions ----------------------------------------------------------------------------------------------------
 
 def parts_of(code, begin, end, deleted=0, is_whole=True):
-    """Yields (begin, end, its value when deleted) for a condition and for each operand of its && or ||."""
+    """Yields (begin, end, value when deleted) for a condition, and for each operand if it is joined by && or ||."""
     begin += len(code[begin:end]) - len(code[begin:end].lstrip())
     end = begin + len(code[begin:end].rstrip())
     if is_whole:
@@ -227,7 +228,7 @@ def parts_of(code, begin, end, deleted=0, is_whole=True):
 
 
 def find_checks(code):
-    """Returns (begin, end, its value when deleted) for each check of a file."""
+    """Returns (begin, end, value when deleted) for each check of a file."""
     conditions = []
     statuses = [(found.end(), end_of_bracket(code, found.end() - 1), 0) for found in re.finditer(r"\bHALYARD_TRY\(", code)]
     for found in re.finditer(r"\bif \(", code):
@@ -242,7 +243,7 @@ def find_checks(code):
             conditions += parts_of(code, begin, end)
     found = [*conditions, *statuses]
     returns = [(one.span(1), 0, False) for one in re.finditer(r"\breturn ([^;{}?]*(?:&&|\|\|)[^;{}?]*);", code)]
-    returns += [(one.span(1), int(one[2] == "HALYARD_OK"), True)  # `condition ? HALYARD_OK : error` is deleted to true
+    returns += [(one.span(1), int(one[2] == "HALYARD_OK"), True)  # deleting `c ? HALYARD_OK : error` makes c true
                 for one in re.finditer(r"\breturn ([^;{}?]+)\? (HALYARD_OK|status|fail|fail_null)\b", code)]
     for (begin, end), deleted, is_whole in returns:
         if not any(first <= begin < last for first, last, _ in found):  # not in a lambda inside another check
@@ -334,7 +335,8 @@ def find_values(file):
 
 
 class Values:
-    """The value mutants that a seed selects: of the `count` functions of lowest rank, the best mutant that compiles."""
+    """The value mutants that a seed selects: one for each of the `count` functions that rank first, namely the mutant
+    that ranks first of those that compile."""
 
     def __init__(self, seed, count, files):
         def rank(*words):
@@ -444,8 +446,8 @@ class Builds:
         return done.stdout if done.returncode != 0 else ""
 
     def notices(self, test, **variables):
-        """Whether a test fails. Too long a run counts as a failure: more than three times the test's own time plus 3 s
-        of CPU time, or ten times plus 20 s of wall-clock time. The test stops at its first failure."""
+        """Whether a test fails. A run that takes too long counts as a failure: more CPU time than 3 s plus three times
+        the test's own time, or more wall-clock time than 20 s plus ten times that. Tests stop at the first failure."""
         case = re.sub(r'([\\",\[\]])', r"\\\1", test.case)
         limits = ["timeout", "-s", "KILL", str(20 + 10 * test.seconds), "prlimit", f"--cpu={3 + int(3 * test.seconds)}"]
         command = [self.host / "bin" / test.program, *([case, "--abort", "--rng-seed", "20261121"] if case else [])]

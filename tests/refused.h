@@ -36,8 +36,8 @@ inline void check_error(const halyard_error &error, halyard_status status, const
     }
 }
 
-/// Checks call(halyard_error *): it must return the status with an error struct, which it fills in, and with NULL. If
-/// the error struct's size is unknown, it must return HALYARD_ERROR_STRUCT_SIZE.
+/// Checks call(halyard_error *). It must return the status when it is given an error struct, which it must fill in, and
+/// when it is given NULL. If the error struct's size is unknown, it must return HALYARD_ERROR_STRUCT_SIZE.
 template <typename Call>
 void check_refused(halyard_status status, const Words &words, Call call) {
     auto unknown = sized<halyard_error>();

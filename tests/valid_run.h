@@ -132,8 +132,8 @@ struct ValidRun {
                       [this] { CHECK_NOTHROW(halyard::plan(plan)); },
                       [this](const void *field) { return words_of(field); }};
 
-    /// Checks that the run is refused as a whole, and, if args has no executor and parts, in each of three parts and as
-    /// a bound run; or that it is accepted.
+    /// Checks that the run is refused, or that it is accepted. Refusals are checked as a whole run and, if args has
+    /// neither an executor nor parts, in each of three parts and as a bound run.
     CallChecker runs{[this](halyard_status status, const Words &words) {
                          const halyard::plan made(plan);
                          const auto before = arena;

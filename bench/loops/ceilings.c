@@ -66,7 +66,7 @@ ALWAYS_INLINE words through_f16(words x, floats factor) {
 /// measures only what conversion costs.
 ALWAYS_INLINE words through_bf16(words x, floats factor) {
     (void)factor;
-    words low = (words)_mm512_unpacklo_epi16((__m512i){0}, (__m512i)x);  // zeros and an element are the element widened
+    words low = (words)_mm512_unpacklo_epi16((__m512i){0}, (__m512i)x);  // zeros below an element widen it to f32
     words high = (words)_mm512_unpackhi_epi16((__m512i){0}, (__m512i)x);
     KEEP(low);
     KEEP(high);

@@ -4,7 +4,7 @@
 #include <math.h>
 
 /// Rounds to nearest even and saturates; NaN is not handled. Numbers below 2^-6 are rounded to multiples of 2^-9:
-/// adding 2^14 leaves these in the low bits of the sum.
+/// adding 2^14 leaves the multiple in the low bits of the sum.
 static inline uint8_t to_e4m3(float value) {
     const union bits bits = {.value = value};
     const union bits magnitude = {.value = fabsf(value) > 448.0f ? 448.0f : fabsf(value)};

@@ -16,7 +16,7 @@ struct bench_step {
     uint8_t args[80];
 };
 
-/* A call that is timed: its steps. There are n_copies of the tensors, `stride` bytes apart, and each call uses the next
+/* A timed call, made of steps. There are n_copies of the tensors, `stride` bytes apart, and each call uses the next
  * copy. So before each call the pointers at `places`, which now point into the copy of index `copy`, are advanced. */
 struct bench_call {
     const struct bench_step *steps;

@@ -30,7 +30,7 @@ static inline void store_bf16(uint16_t *y, float value) {
     *y = (uint16_t)((bits.word + 0x7fff + ((bits.word >> 16) & 1)) >> 16);
 }
 
-// The index in a head of the two elements of pair k.
+// Where in a head the two elements of pair k are.
 #define HALF_0 k
 #define HALF_1 (k + pairs)
 #define INTERLEAVED_0 (2 * k)

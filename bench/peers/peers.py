@@ -243,7 +243,7 @@ def ggml(case):
         graph = call("new_graph_custom", context, size(8), False)
         call("build_forward_expand", graph, y)
         calls.append(functools.partial(ggml_function("backend_graph_compute", ctypes.c_int), backend, graph))
-    case.done(lambda: numbers is None)  # keeps numbers alive until then
+    case.done(lambda: numbers is None)  # keeps numbers alive as long as the peer is used
     return calls, case.copies[0][1]
 
 

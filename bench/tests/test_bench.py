@@ -1,4 +1,4 @@
-"""Tests of the bench: of results that are checked before calls are timed, of rows, and of comparisons with another
+"""Tests of the bench. They cover the check of results before calls are timed, rows, and comparisons with another
 build, another run and floors.
 
     test_bench.py BUILD_FOLDER [NAMES]

@@ -28,7 +28,7 @@ struct Angles {
     /// Draws a source for a run's tokens, and reserves memory for its given rows, if it has any.
     void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes, Memory &memory) {
         kind = of_kind;
-        const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // fuzzers' may be huge
+        const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // fuzzers' rotary_dim may be huge
         const std::int64_t asked = call.plan.rotary_dim, n_tokens = call.n_tokens();
         desc.rotary_dim = asked >= 2 && asked <= widest ? asked / 2 * 2 : 2;
         desc.kind = kind == table ? HALYARD_ANGLES_TABLE : kind == phase ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_GIVEN;

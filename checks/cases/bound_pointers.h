@@ -4,7 +4,7 @@
 #include "checks/sized.h"
 
 /// The pointers of a run's tensors, stages, slots and positions, as arguments of halyard_run_bound. A test may replace
-/// each. The library reads only pointers of these structs, so their counts differ from the run's, or are 0.
+/// each. Of these structs the library reads only the pointers, so their counts are wrong on purpose, or 0.
 struct BoundPointers {
     const void *x[HALYARD_MAX_TENSORS] = {};
     void *y[HALYARD_MAX_TENSORS] = {};

@@ -22,7 +22,7 @@ struct Sized : Struct {
     using Struct::operator=;
 };
 
-/// A run's structs, which point to each other (a copy's pointers lead to the copy). Omitted fields are NULL or 0.
+/// A run's structs, which point to each other; in a copy, they point to the copy's. Omitted fields are NULL or 0.
 struct RunStructs {
     Sized<halyard_tensor> x[HALYARD_MAX_TENSORS], y[HALYARD_MAX_TENSORS];
     Sized<halyard_stages> stages[HALYARD_MAX_TENSORS];
@@ -49,7 +49,7 @@ struct RunStructs {
     RunStructs &operator=(const RunStructs &) = delete;
 };
 
-/// The structs of a call: its plan's and its run's.
+/// The structs that describe a call: those of its plan and those of its run.
 struct Call : RunStructs {
     Sized<halyard_plan_desc> plan;
     Sized<halyard_tensor_desc> tensors[HALYARD_MAX_TENSORS];
@@ -78,7 +78,7 @@ struct Call : RunStructs {
                : kv[i].out_dtype != 0         ? kv[i].out_dtype
                                               : tensors[i].dtype;
     }
-    /// The dtype to which the stages of tensor i round if they round to the input's dtype: f32 if the input is records.
+    /// The dtype of stages of tensor i that round to the input's dtype. If the input consists of records, it is f32.
     std::int32_t dtype_of_stages(int i) const { return in_dtype(i) == HALYARD_UINT8 ? HALYARD_F32 : in_dtype(i); }
     oracle::Record record_of(int i, bool is_input) const {
         return oracle::record_of(*groups_of(i, is_input), tensors[i].head_dim);
@@ -90,7 +90,7 @@ struct Call : RunStructs {
     std::int32_t out_pairing(int i) const {
         return tensors[i].out_pairing != 0 ? tensors[i].out_pairing : tensors[i].pairing;
     }
-    /// How many elements tensor i's norm takes the mean of: a row of all heads, a head, or a window of it.
+    /// Over how many elements tensor i's norm takes the mean: those of all heads, of one head, or of a window of it.
     std::int64_t norm_size(int i) const {
         const halyard_norm_desc &norm = *kv[i].norm;
         return norm.width == HALYARD_NORM_ROW ? x[i].shape[2] * tensors[i].head_dim
@@ -128,7 +128,7 @@ struct Call : RunStructs {
     bool has_cache() const {
         return std::any_of(kv, kv + n(), [](const auto &each) { return each.cache != nullptr; });
     }
-    /// Whether a tensor's error bounds hold for any input bits: no element affects the others, as it would in a norm.
+    /// Whether a tensor's error bounds hold for any input bits. They do not if elements affect others, as in a norm.
     bool takes_any_number(int i) const {
         return plan.rerotates == 0 && kv[i].norm == nullptr && !is_dynamic(i) && groups_of(i, true) == nullptr;
     }
@@ -157,7 +157,8 @@ struct Extent {
 
 // ---- Where arrays lie ----------------------------------------------------------------------------------------------
 
-/// A product that wraps. Fuzzers' numbers overflow, and so may the stride of a dimension of size 0 or 1.
+/// A product that wraps around, because products of fuzzers' numbers may overflow, and so may products of the stride of
+/// a dimension of size 0 or 1.
 inline std::int64_t times(std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
@@ -178,7 +179,7 @@ struct Array {
         }
         return extent;
     }
-    /// The address of the element with these indices. It may lie outside of memory, in an array that no run reads.
+    /// The address of the element with these indices. If no run reads the array, it may lie outside of memory.
     char *at(const std::array<std::int64_t, 6> &index) const {
         auto address = reinterpret_cast<std::uintptr_t>(first);
         for (std::size_t i = 0; i < index.size(); i++) {
@@ -227,7 +228,7 @@ inline void write_real(std::int32_t dtype, const void *at, float value) {
     oracle::write_word(dtype, const_cast<void *>(at), oracle::narrow(dtype, value));
 }
 
-/// Where the position of token t of batch row b on an axis is stored; or, for slots, the token's slot.
+/// The address of a position on an axis, or of a slot: that of token t of batch row b.
 inline char *place_of_number(const halyard_positions &p, std::int64_t axis, std::int64_t b, std::int64_t t) {
     return array_of(p).at({p.shape[0] > 1 ? b : 0, p.consecutive != 0 ? 0 : t, p.n_axes > 1 ? axis : 0});
 }
@@ -323,8 +324,8 @@ inline char *place_of_position_scale(const Call &call, int i, const Head &at) {
     return position_scales_of(call, i).at({at.batch, at.token, at.head});
 }
 
-/// Group scales that lie apart from the records. Strides are in bytes. The dimensions are block or batch row, slot or
-/// token, head, and group.
+/// Group scales that are stored outside the records. Strides are in bytes. By slot, the dimensions are block, slot,
+/// head and group; by token, they are batch row, token, head and group.
 struct GroupScales : Array {
     std::int64_t block = 0;  // slots of a block; 0 if the scales are indexed by token
 

@@ -9,7 +9,7 @@ namespace cases {
 struct Case {
     /// Draws the whole case and makes its angle source.
     Case(Draw &from, const Choice &fixed);
-    /// Leaves the steps to the caller: a fuzzer changes what was drawn between draw_plan, draw_run and create_angles.
+    /// Draws nothing: the caller calls draw_plan, draw_run and create_angles. In between, a fuzzer changes some fields.
     struct InSteps {};
     Case(Draw &from, const Choice &fixed, InSteps) : draw(from), choice(fixed) {}
     void draw_plan();
@@ -33,7 +33,7 @@ struct Case {
     bool has_bad_slot(std::int64_t batch, std::int64_t token) const;
     /// Whether halyard_run must refuse the run for its positions or slots.
     bool is_refused() const;
-    /// Whether a run writes a token: it has a slot, even a bad one, or an output tensor without a cache.
+    /// Whether a run writes a token: the token has a slot, even a bad one, or some tensor with heads has no cache.
     bool is_written(std::int64_t batch, std::int64_t token) const;
     /// Whether a token's stored elements survive the run: it has a slot, and no later token has the same one.
     bool is_kept(std::int64_t batch, std::int64_t token) const;

@@ -46,8 +46,8 @@ inline constexpr FactorLevels all_factors[n_factors] = {
     {of_dtype, 3, 6, 3},
     {of_out_dtype, 7, 1, 1, true},
     {of_pairing, 5, 2, 5},  // half, interleaved, from half to interleaved, from interleaved to half, no rotation
-    // None. RMS norms: with weights, with 1 + weights, without weights, of a window of the head, with an eps, of the
-    // row of all heads. Layer norms: without a bias, with a bias, of the row. Either: with weights per head.
+    // No norm. RMS norms: with weights, with 1 + weights, without weights, of a window of the head, with an eps, of the
+    // row of all heads. Layer norms: without a bias, with a bias, of the row. Either kind: with weights per head.
     {of_norm, 11, 1, 1, true},
     {of_order, 2, 1, 1},
     {of_rounding, 4, 1, 1},
@@ -93,7 +93,7 @@ struct Choice {
     std::array<std::int64_t, 3> shape = {};                                       // batch, tokens, heads
     std::int32_t preset = 0;                                                      // of its quantisation groups, if any
     std::optional<bool> in_place;
-    std::int64_t step = 1;  // addresses and strides are multiples of so many bytes
+    std::int64_t step = 1;  // in bytes: addresses and strides are multiples of it
     bool rerotates = false, on_device = false;
     const halyard::cuda::KvKernel *kernel = nullptr;  // the CUDA kernel that must serve all tensors
     bool has_bad = false;    // some positions and slots are out of range
@@ -115,7 +115,7 @@ struct Choice {
     }
 };
 
-/// Pairwise testing: returns levels for a list of cases in which any two levels of two factors occur together.
+/// Pairwise testing: returns the levels of a list of cases. Any two levels of two factors occur together in some case.
 std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels);
 
 }  // namespace cases

@@ -19,7 +19,7 @@ public:
         }
         return value;
     }
-    /// One of the integers from first to last. Takes one byte of a fuzzer's if there are at most 256, else eight.
+    /// One of the integers from first to last. A fuzzer spends one byte on it if there are at most 256, else eight.
     std::int64_t in(std::int64_t first, std::int64_t last) {
         const std::uint64_t n = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first) + 1;
         const std::uint64_t value = random_ == nullptr && n <= 256 ? byte() : bits();

@@ -252,7 +252,7 @@ private:
         describe_layout(is_row_major || fits ? layout : hnd, drawn_.n_slots / bs, bs,
                         std::max<std::int64_t>(call_.x[i].shape[2], 1), (width + unit - 1) / unit * unit + gap, cache);
         if (choice_.on_device && cache.block_size == 0) {
-            cache.stride_block = 0;  // a device checks its alignment even though there is one block
+            cache.stride_block = 0;  // a device checks the alignment of this stride, even with one block
         }
         if (is_row_major && cache.block_size != 0 && draw_.one_in(3)) {  // another cache's blocks lie in between
             cache.stride_block = 2 * cache.stride_block + unit;
@@ -265,11 +265,11 @@ private:
 
     static void describe_layout(int layout, std::int64_t n_pages, std::int64_t bs, std::int64_t H, std::int64_t D,
                                 halyard_cache_desc &cache) {
-        const std::int64_t x = D % 128 == 0 ? 64 : 8;  // kernels write tiles of 64 elements in place, copy tiles of 8
+        const std::int64_t x = D % 128 == 0 ? 64 : 8;  // kernels write 64-element tiles in place, but copy tiles of 8
         const std::int64_t xv = 8, width = layout == packed_v ? 2 * D : D;
         cache.n_slots = n_pages * bs;
         cache.block_size = layout == rows ? 0 : bs;
-        cache.stride_block = layout == rows ? 12345 : H * bs * width;  // of `rows`' one block: unused
+        cache.stride_block = layout == rows ? 12345 : H * bs * width;  // `rows` has one block: this stride is unused
         cache.stride_head = layout <= nhd ? D : bs * width;
         using Six = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
         const Six tiles[] = {{},
@@ -287,7 +287,7 @@ private:
                  cache.stride_tile_elements, cache.stride_element) = tiles[layout];
     }
 
-    /// Whether a tensor is stored in the free half of the cache rows of the tensor before it.
+    /// Whether a tensor is stored in the previous tensor's cache, in the free half of each row.
     bool follows_packed(int i) const {
         const auto is_simple = [&](int k) { return call_.kv[k].groups == nullptr && !call_.is_dynamic(k); };
         return i > 0 && has_free_half_[i - 1] && is_simple(i) && is_simple(i - 1) && !choice_.rerotates &&

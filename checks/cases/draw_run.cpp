@@ -344,9 +344,9 @@ private:
         });
     }
 
-    /// Fills a head of tensor i's quantised input with encoded numbers, if inputs are finite. Else the random bytes of
-    /// its memory stay. But a head that is re-rotated must have finite scales and zero points, so it gets encoded
-    /// numbers, and then random bytes as elements.
+    /// Fills a head of tensor i's quantised input. If inputs are finite, it gets encoded numbers; else it keeps the
+    /// random bytes of its memory. But a re-rotated head must have finite scales and zero points, so it always gets
+    /// encoded numbers first, and then, if inputs need not be finite, random bytes as elements.
     void fill_quantised_head(int i, const Head &at) {
         const oracle::Record record = call_.record_of(i, true);
         if (!drawn_.are_inputs_finite && !rerotates_) {
@@ -366,9 +366,8 @@ private:
         }
     }
 
-    /// Fills a head with values that are hard to quantise. A group is all zeros, or has a single nonzero element, or
-    /// ties (n + 0.5) and the maximum 127, so that its scale is 1, or subnormal, very large or non-finite numbers, or
-    /// random bits.
+    /// Fills a head with values that are hard to quantise. A group may have: only zeros; a single nonzero element; ties
+    /// (n + 0.5) and the maximum 127, so that the scale is 1; subnormal, huge or non-finite numbers; random bits.
     void fill_edge_values(int i, const Head &at) {
         static constexpr float specials[] = {NAN,   INFINITY,  -INFINITY,  0.0f,
                                              -0.0f, 0x1p-149f, -0x1p-126f, 127 * 65504.0f};
@@ -510,7 +509,8 @@ private:
         });
     }
 
-    /// A new or old position of re-rotated keys. Levels: 0 fixed differences of new and old, 1 small, 2 special, 3 any.
+    /// A new or old position of re-rotated keys. Levels of of_positions: new and old positions have fixed differences
+    /// (0), or positions are small (1), special (2) or any (3).
     std::int64_t moved_position(const halyard_positions *view, std::int64_t axis, std::int64_t b, std::int64_t t) {
         static constexpr std::int64_t differences[HALYARD_MAX_AXES] = {-1000, 7, 123456, -8};
         static constexpr std::int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};

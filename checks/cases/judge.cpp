@@ -205,8 +205,8 @@ private:
         }
     }
 
-    /// Checks that a dynamic scale is the head's largest magnitude, which may be off by `bound`, divided by the dtype's
-    /// largest number.
+    /// Checks that a dynamic scale is the head's largest magnitude divided by the dtype's largest number. The magnitude
+    /// may be off by `bound`.
     void check_scale(int i, const Head &at, const std::vector<long double> &head, long double bound,
                      float scale) const {
         long double greatest = 0;

@@ -39,7 +39,7 @@ void norm(const Call &call, int i, TokenValues &state) {
         const long double mean = is_layer ? mean_of([&](std::size_t at) { return state.value[at]; }) : 0.0L;
         const auto square = [&](std::size_t at) { return (state.value[at] - mean) * (state.value[at] - mean); };
         const long double r = 1 / std::sqrt(mean_of(square) + added);
-        // The error of a normed value that a rounded mean causes, before the weight, in units of 1 + |normed value|.
+        // The error that a rounded mean causes in a normed value before the weight, in units of 1 + |normed value|.
         const auto square_of_length = [&](std::size_t at) { return state.length[at] * state.length[at]; };
         const long double off_mean =
             (static_cast<long double>(size) / 32 + 7) * eps * r * std::sqrt(mean_of(square_of_length));
@@ -161,7 +161,7 @@ KvValues path_of_values(const Call &call, int i, const cases::Head &token, const
             underflow *= 1 + std::fabs(scale);
         }
         result.value[e] *= scale;
-        // The hypot of a longer pair overflows f32, and its members may then be infinite.
+        // A longer pair has no bound: its hypot overflows f32, so its members may become infinite.
         const bool is_bound = state.length[e] <= 0.999999L * std::numeric_limits<float>::max();
         const long double bound = factor * eps * state.length[e] + state.extra[e] * (1 + 64 * eps);
         result.bound.push_back(is_bound ? bound * std::fabs(scale) + underflow

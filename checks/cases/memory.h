@@ -30,7 +30,7 @@ public:
         in.step = std::max(in.step, step);
         in.size = offset + (fits ? static_cast<std::int64_t>(extent.high) : 64) + gap;
     }
-    /// place() sets the pointer so many bytes after another pointer.
+    /// Makes place() set `pointer` to the address that lies `bytes` bytes after the one in `other`.
     template <typename T, typename Other>
     void add_beside(T *&pointer, Other *&other, std::int64_t bytes) {
         const auto found =

@@ -18,7 +18,7 @@ public:
         }
     }
 
-    /// The device address of the copy of what lies at a host address; NULL if no region holds it.
+    /// The device address that corresponds to a host address; NULL if no region holds the host address.
     void *data(const void *host) const {
         const Memory::Found found = drawn_.memory.find(host);
         return found.region < 0 ? nullptr : regions_[static_cast<std::size_t>(found.region)]->data(found.offset);
@@ -37,7 +37,8 @@ private:
     std::vector<std::unique_ptr<cuda_test::Memory>> regions_;
 };
 
-/// Makes a case's run on a device, on its mirror. Returns the mirror's contents after it. Throws if the run is refused.
+/// Makes a case's run on a device, in the case's mirror. Returns the mirror's contents after the run. Throws if the run
+/// is refused.
 Images run_on_device(const Case &drawn, const Mirror &mirror, const halyard_cuda_queue &queue,
                      const cuda_test::Memory &words) {
     const Angles &angles = drawn.angles;
@@ -77,7 +78,7 @@ Images run_on_device(const Case &drawn, const Mirror &mirror, const halyard_cuda
 }
 
 /// Runs a case on the CPU as a device would, and returns the contents of memory after it. A device takes bad positions
-/// as 0 and does not store a token with a bad position or slot, so such slots are set to -1 in memory and stay so.
+/// as 0 and does not store a token with a bad position or slot, so such tokens' slots in memory become and stay -1.
 Images run_on_host(Case &drawn) {
     drawn.memory.restore(drawn.before);
     Call &call = drawn.call;
@@ -164,7 +165,7 @@ std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halya
     choice.rotary_dim = 2 * (kernel.layout.bytes == 16 ? random.one_of(fast_pairs)
                              : is_fast                 ? 2 * random.in(1, 35)
                                                        : random.in(1, 70));
-    // Kernels copy unrotated columns in blocks of 8, so their numbers are below and above that.
+    // Kernels copy unrotated columns in blocks of 8, so cases have both fewer and more than 8 such columns.
     const auto beside = [&] { return random.one_in(2) ? 0 : random.in(1, random.one_in(3) ? 20 : 3) * unit; };
     choice.rotary_offset = beside();
     choice.head_dim = choice.rotary_offset + choice.rotary_dim + beside();

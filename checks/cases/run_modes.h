@@ -20,7 +20,7 @@ Images run(Case &drawn, const char *target, RunMode mode, std::int32_t n_parts =
 /// The same by the model of the kernels, whose bits all targets must match.
 Images run_kernel_model(Case &drawn);
 
-/// The targets of this machine that can make a run: without the reference if the call has KV stages.
+/// The targets of this machine that can make a run. If the call has KV stages, the reference is not one of them.
 std::vector<const char *> targets_of(const Call &call);
 
 /// Checks the model's run against the oracle, then compares its bits with runs on all targets of this machine, in all

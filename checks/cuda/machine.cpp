@@ -162,7 +162,7 @@ private:
     }
 
     /// Executes the shuffles or the barrier at which threads wait. Returns true if threads can then go on, and false if
-    /// all have ended. Throws if threads wait that never can go on.
+    /// all have ended. Throws if waiting threads can never go on.
     bool release_threads() {
         bool has_shuffled = false;
         const auto n_threads = static_cast<unsigned>(threads_.size());

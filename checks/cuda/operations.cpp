@@ -103,7 +103,7 @@ u16 to_e4m3(f32 x) {
     }
     const f32 size = std::min(std::fabs(x), 448.f);
     const int exponent = std::max(std::ilogb(size), -6);
-    const auto eighths = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));  // of 2^exponent / 8
+    const auto eighths = static_cast<int>(std::nearbyint(std::ldexp(size, 3 - exponent)));  // units: 2^exponent / 8
     return static_cast<u16>(8 * (exponent + 6) + eighths + (std::signbit(x) ? 0x80 : 0));
 }
 

@@ -12,7 +12,8 @@ namespace halyard_ggml {
 
 namespace {
 
-/// A server meets about as many different numbers of tokens as it has users. Beyond that, old rows are dropped.
+/// The most rows that are kept: beyond that, old ones are dropped. There are rows for each number of tokens in a graph,
+/// and a server meets about as many different numbers as it has users.
 constexpr std::size_t max_rows = 32;
 constexpr std::size_t max_makers = 16;
 
@@ -20,7 +21,7 @@ const float *factors_of(const Rope &rope) {
     return rope.factors == nullptr ? nullptr : static_cast<const float *>(rope.factors->data);
 }
 
-/// The factor of cos and sin.
+/// The factor that cos and sin are multiplied by.
 double magnitude(const RopeParameters &p) {
     return p.attn_factor * (p.ext_factor == 0.0f ? 1.0 : 1.0 + 0.1 * std::log(1.0 / p.freq_scale));
 }
@@ -33,7 +34,7 @@ halyard::frequencies exact_frequencies(const RopeParameters &p, const std::vecto
     std::vector<double> inv_freq;
     for (std::size_t k = 0; k < pairs.size(); ++k) {
         long double ramp = 0;
-        if (p.ext_factor != 0.0f) {  // else `ends` may be NaN. As rope_yarn_ramp in ggml-cpu/ops.cpp
+        if (p.ext_factor != 0.0f) {  // without YaRN `ends` may be NaN. See rope_yarn_ramp in ggml-cpu/ops.cpp
             ramp = p.ext_factor * (1 - std::clamp((static_cast<int>(k) - low) / width, 0.0L, 1.0L));
         }
         long double value = powl(p.freq_base, -2.0L * pairs[k].exponent / p.n_dims);
@@ -78,7 +79,7 @@ void AngleMaker::make_rows(const std::int32_t *positions, std::int64_t n_tokens,
 }
 
 const halyard::angle_source *AngleMaker::source_of_shifts() const {
-    // ggml multiplies keys by the magnitude at each shift. Halyard's re-rotation does not multiply them again.
+    // At each shift ggml multiplies keys by the magnitude again, but Halyard's re-rotation does not.
     return std::fabs(magnitude(parameters_) - 1.0) < 1e-6 ? source_.get() : nullptr;
 }
 

@@ -29,7 +29,7 @@ public:
     /// The source for shifts of keys; NULL if ggml's shift would multiply the keys by a factor other than 1.
     const halyard::angle_source *source_of_shifts() const;
 
-    std::shared_ptr<Runs> shift_runs;  // bound to that source
+    std::shared_ptr<Runs> shift_runs;  // the runs bound to source_of_shifts()
 
 private:
     RopeParameters parameters_;
@@ -40,14 +40,14 @@ private:
     std::unique_ptr<halyard::plan> plan_;
 };
 
-/// The rows of cos and sin of a graph's tokens, and the runs bound to them. Graphs with as many tokens reuse both.
+/// The rows of cos and sin of a graph's tokens, and the runs bound to them. Graphs with as many tokens share them.
 struct TokenRows {
     TokenRows(std::shared_ptr<AngleMaker> maker, std::int64_t n_tokens);
 
     std::shared_ptr<AngleMaker> maker;
     std::int64_t n_tokens;
     std::vector<float> rows;
-    halyard::angle_source source;     // given rows by token, which batch rows share
+    halyard::angle_source source;     // reads `rows` by token, the same for each row of a batch
     const void *positions = nullptr;  // the positions that the rows were made from
     std::uint64_t graph = 0;          // the number of the graph that last used the rows
     std::shared_ptr<Runs> runs;
@@ -76,7 +76,7 @@ public:
 private:
     std::uint64_t graph_ = 0;
     std::vector<std::shared_ptr<TokenRows>> rows_;
-    std::vector<std::shared_ptr<AngleMaker>> makers_;  // the latest last
+    std::vector<std::shared_ptr<AngleMaker>> makers_;  // the most recently used last
     std::shared_ptr<Runs> unrotated_;
 };
 

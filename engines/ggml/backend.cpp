@@ -90,8 +90,8 @@ void *get_proc_address(ggml_backend_reg_t reg, const char *name) {
     return reinterpret_cast<void *>(set_use_ref);
 }
 
-/// Throws halyard::error if only Halyard's portable reference can run, because of the CPU or of HALYARD_TARGET: it has
-/// no KV path, and is slower than ggml.
+/// Throws halyard::error if the CPU or HALYARD_TARGET leaves only Halyard's portable reference, because the reference
+/// has no KV path and is slower than ggml.
 void require_kernels() {
     auto tensor = halyard::describe_tensor(halyard::dtype::f32, 2, halyard::pairing::half);
     auto kv = halyard::make_struct<halyard_kv_desc>();
@@ -111,8 +111,8 @@ std::string install_hooks() {
         return {};
     }
     require_kernels();
-    // ggml gives its function tables a version. The structs of graphs and tensors have none, so find_difference() makes
-    // some, and compares what it reads in them.
+    // ggml's function tables have a version, but its structs of graphs and tensors have none. So find_difference() has
+    // ggml make such structs, and checks what it reads in them.
     const std::string differs =
         reg->api_version == GGML_BACKEND_API_VERSION ? find_difference(device) : "the tables of backends";
     if (!differs.empty()) {

@@ -35,7 +35,7 @@ private:
     ggml_backend_i original_;
     bool is_reference_ = false;
     Angles angles_;
-    std::vector<std::unique_ptr<Replacements>> known_;  // of the latest graphs, the latest last
+    std::vector<std::unique_ptr<Replacements>> known_;  // for the latest graphs, the newest last
     Counts counts_;                                     // of graphs that are no longer in known_
 };
 

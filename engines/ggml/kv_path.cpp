@@ -14,7 +14,8 @@ namespace halyard_ggml {
 namespace {
 
 // The number of tokens from which a rotation is joined with each neighbour. A joined call has more code than a
-// rotation, and between two calls a model's weights evict that code from the CPU's cache. Measured:
+// rotation, and between two calls a model's weights evict that code from the CPU's cache. So joining can be slower for
+// few tokens. Measured:
 //
 //     joined with                heads (memory read between two calls)      machine                  faster from
 //     norm of each head          16 query, 4 KV of head_dim 64 (a model)    Zen 5                    2 tokens
@@ -25,7 +26,7 @@ namespace {
 constexpr std::int64_t norm_from = 2, row_norm_from = 16;  // norms of each head, and over all heads of a token
 constexpr std::int64_t cache_from = 64, records_from = 2;  // stores into float caches, and into quantised caches
 
-/// SET_ROWS is looked for up to this many nodes after the node that it stores; a layer has fewer between these two.
+/// A SET_ROWS is searched for in this many nodes after the node that it stores; in a layer fewer lie between the two.
 constexpr int max_distance = 64;
 
 /// Whether no node of the graph writes a tensor, so that its values are known before the graph is computed.
@@ -40,7 +41,7 @@ bool is_input(const ggml_cgraph *graph, const ggml_tensor *tensor) {
 
 bool is_f32_rows(const ggml_tensor &tensor) { return tensor.type == GGML_TYPE_F32 && tensor.nb[0] == sizeof(float); }
 
-/// Whether each row of a norm is one token of `heads`, all its heads together.
+/// Whether each row of a norm holds all heads of one token of `heads`.
 bool has_rows_of(const ggml_tensor &norm, const ggml_tensor &heads) {
     return norm.ne[0] == heads.ne[0] * heads.ne[1] && norm.ne[1] == heads.ne[2] && ggml_nrows(&norm) == norm.ne[1] &&
            ggml_nelements(&norm) == ggml_nelements(&heads);

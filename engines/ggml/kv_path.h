@@ -25,8 +25,8 @@ struct KvPath {
     ggml_tensor *hadamard_node;
     ggml_tensor *set_rows_node;
     ggml_tensor *call_node;     // the node that becomes the call: the last one, or the one before SET_ROWS
-    const ggml_tensor *heads;   // its shape is that of the path's input, [head_dim, heads, tokens, batch]
-    const ggml_tensor *x;       // the input: of that shape or, with norm_is_of_rows, [heads * head_dim, tokens]
+    const ggml_tensor *heads;   // a tensor with the shape of the path's heads, [head_dim, heads, tokens, batch]
+    const ggml_tensor *x;       // the input: of the same shape or, with norm_is_of_rows, [heads * head_dim, tokens]
     const ggml_tensor *weight;  // of MUL, f32 [head_dim] or [heads * head_dim]
     float eps;
     bool norm_is_of_rows;  // the norm is over all heads of a token
@@ -37,8 +37,8 @@ struct KvPath {
     }
 };
 
-/// A context shift of quantised keys, in place: CPY to f32 -> MUL_MAT -> ROPE -> MUL_MAT -> CPY back, with a Hadamard
-/// matrix, which is its own inverse; or without both MUL_MAT. ROPE's positions are the shift of each token.
+/// A context shift of quantised keys, in place: CPY to f32 -> MUL_MAT -> ROPE -> MUL_MAT -> CPY back. Each MUL_MAT is
+/// by a Hadamard matrix, which is its own inverse; both may be absent. ROPE's positions are the shift of each token.
 struct Shift {
     Rope rope;
     std::vector<ggml_tensor *> nodes;  // from the first CPY to the last
@@ -57,10 +57,10 @@ public:
     const ggml_cgraph *graph() const { return graph_; }
 
     /// Finds the longest KV path through node i that has, beside node i, only nodes of the wanted kinds. Node i is a
-    /// ROPE, a ROPE_BACK, or a Hadamard transform that no rotation precedes. Only the path's next node reads the result
-    /// of a node. In the graph's order, the path's nodes follow one another. Only right before SET_ROWS may there be
-    /// other nodes, which must not access the cache that SET_ROWS writes. Fills in *out and returns NULL, or returns
-    /// the reason why ggml computes node i itself: a static string.
+    /// ROPE, a ROPE_BACK, or a Hadamard transform that no rotation precedes. A node's result is read only by the next
+    /// node of the path. In the graph's order, the path's nodes follow one another. Only right before SET_ROWS may
+    /// there be other nodes, which must not access the cache that SET_ROWS writes. Fills in *out and returns NULL, or
+    /// returns the reason why ggml computes node i itself: a static string.
     const char *find(int i, Neighbours wanted, KvPath *out);
 
     /// Whether a tensor's values are known before the graph is computed.

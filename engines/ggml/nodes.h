@@ -14,10 +14,10 @@ bool is_computed(const ggml_tensor &node);
 /// The index of the nearest computed node after i (step 1) or before it (step -1); -1 if there is none.
 int neighbour(const ggml_cgraph *graph, int i, int step);
 
-/// Whether exactly one node reads node i. If both are joined in one call, the result of i need not be written.
+/// Whether exactly one node reads node i. If one call joins node i and that reader, i's result need not be written.
 bool has_one_reader(const ggml_cgraph *graph, int i);
 
-/// Whether a tensor is node i, or a view of it with all its elements, and nothing else reads the views between them.
+/// Whether a tensor is node i, or a view of all elements of node i. In a chain of views, each must have one reader.
 bool is_result_of(const ggml_cgraph *graph, const ggml_tensor *tensor, int i);
 
 /// Whether a node reads or writes the memory of `root`, a tensor that is no view.
@@ -26,7 +26,7 @@ bool touches(const ggml_tensor &node, const ggml_tensor *root);
 /// The tensor that a view shows; the tensor itself if it is no view.
 const ggml_tensor *root_of(const ggml_tensor *tensor);
 
-/// n if the node is a Hadamard transform of each n f32 elements; else 0.
+/// If the node is a Hadamard transform of every n f32 elements, returns n; else 0.
 std::int64_t hadamard_size(const ggml_tensor &node);
 
 /// Whether the tensor has a quantised type that Halyard can write, with the same bytes as ggml's CPU backend.

@@ -115,7 +115,7 @@ void Replacements::use(const Rope &rope, const Call &call) {
     }
 }
 
-/// Records the edits of a sequence: call_node makes the call, the other nodes do nothing. `what` names it in the log.
+/// Records the edits of a sequence: call_node makes the call, the others do nothing. `what` names the call in the log.
 void Replacements::replace(Call call, const std::string &what, const std::vector<ggml_tensor *> &nodes,
                            ggml_tensor *call_node) {
     for (ggml_tensor *node : nodes) {

@@ -15,7 +15,7 @@
 
 namespace halyard_ggml {
 
-/// Counts calls by the stages that they join, and the nodes that were left to ggml by reason.
+/// The numbers of calls, by the stages that they join, and of nodes left to ggml, by the reason.
 struct Counts {
     std::map<std::string, long long> replaced, left;
 };
@@ -31,8 +31,8 @@ public:
 
     std::uint64_t uid() const { return uid_; }
 
-    /// For the next computation of the graph: computes the rows again from its positions, which have changed. Returns
-    /// false if its frequency factors have changed too, so that the replacements must be found anew.
+    /// Call it before the graph is computed again: it computes the rows anew, because the positions have changed.
+    /// Returns false if the frequency factors have changed too; then the replacements must be found anew.
     bool refresh(Angles &angles);
 
     void edit_graph();

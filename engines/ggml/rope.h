@@ -8,7 +8,7 @@ struct ggml_tensor;
 
 namespace halyard_ggml {
 
-/// The parameters that determine cos and sin of a position, together with the frequency factors. As in ggml_rope_ext.
+/// These parameters and the frequency factors determine cos and sin of a position. As in ggml_rope_ext.
 struct RopeParameters {
     std::int32_t n_dims, mode, n_ctx_orig;
     float freq_base, freq_scale, ext_factor, attn_factor, beta_fast, beta_slow;

@@ -1,4 +1,4 @@
-// Bound runs of Halyard, and the calls of them that replace nodes of a graph.
+// Bound runs of Halyard, and the calls that execute them in place of a graph's nodes.
 #pragma once
 
 #include "angles.h"
@@ -16,9 +16,9 @@ namespace halyard_ggml {
 /// All that a bound run (halyard_bind_run) depends on, except its angles and its pointers.
 struct RunKey {
     std::array<std::int64_t, 4> shape;    // batch, tokens, heads, head_dim
-    std::array<std::int64_t, 4> in, out;  // strides of the input and the output in elements or, of records, in bytes
+    std::array<std::int64_t, 4> in, out;  // strides of input and output: in elements, or in bytes for records
     std::int64_t rotary_dim;              // 0: no rotation
-    std::int64_t offset, n_slots;         // of the rotated window; slots of the cache, 0: no cache
+    std::int64_t offset, n_slots;         // where the rotated window begins; slots of the cache, 0: no cache
     std::int64_t stride_slot_numbers;     // in numbers, from a token's slot number to the next token's
     std::int64_t hadamard;                // n of the transform, or 0
     halyard::dtype in_dtype, out_dtype;

@@ -24,7 +24,7 @@ inline Expr flip_sign(const Expr &x, const Expr &sign) { return reinterpret<floa
 inline const Expr sign_bit = Expr(0x80000000u);
 
 /// One member of a rotated pair in the canonical form: the self product is fused, the cross product is rounded.
-/// y0 is (x0, x1, cos, -sin) and y1 is (x1, x0, cos, sin).
+/// The arguments for y0 are (x0, x1, cos, -sin), and for y1 (x1, x0, cos, sin).
 inline Expr rotate_member(const Expr &self, const Expr &cross, const Expr &cos, const Expr &signed_sin) {
     return fma(self, cos, Halide::strict_float(cross * signed_sin));
 }

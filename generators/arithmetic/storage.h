@@ -13,7 +13,7 @@ namespace halyard {
 
 inline const std::map<std::string, Dtype> dtypes = {{"f32", Dtype::f32}, {"f16", Dtype::f16}, {"bf16", Dtype::bf16}};
 
-/// These, and the dtypes that only widen() and narrow() support.
+/// The dtypes above, and those that only widen() and narrow() support.
 inline const std::map<std::string, Dtype> dtypes_of_caches = {{"f32", Dtype::f32},   {"f16", Dtype::f16},
                                                               {"bf16", Dtype::bf16}, {"e4m3", Dtype::e4m3},
                                                               {"e5m2", Dtype::e5m2}, {"int8", Dtype::int8}};
@@ -155,15 +155,15 @@ inline Expr to_int8(const Target &target, const Expr &x) {
 }
 
 /// Bits whose upper half is x rounded to bf16; the lower half is meaningless. A NaN becomes 0x7fff and not 0x7fc0,
-/// because LLVM (Halide 21) would make vectors of that constant by an FNEG of 16-bit floats, which ARMv8.0 lacks.
+/// because LLVM (Halide 21) would make vectors of 0x7fc0 by an FNEG of 16-bit floats, which ARMv8.0 lacks.
 inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
     const Rounding rounding = {cast<bool>(Expr(target.has_feature(Target::AVX512))), Expr(0x10000u)};
     return select(is_any_nan(target, x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
 }
 
-/// Converts an element of one number to a float. E5M2 is the upper half of an f16. E4M3 has one more fraction bit and
-/// one exponent bit less: its bits, shifted into an f16's, are 1/256 of its value, also for denormals. It has no
-/// infinities, and one NaN.
+/// Converts an element of one number to a float. E5M2 is the upper half of an f16. E4M3 has one more fraction bit than
+/// E5M2, and one exponent bit less. Its bits, shifted to their places in an f16, make an f16 of 1/256 of its value,
+/// also for denormals. It has no infinities, and one NaN.
 inline Expr widen(Dtype dtype, const Expr &element) {
     switch (dtype) {
     case Dtype::f16: return widen_f16(reinterpret<uint16_t>(element));

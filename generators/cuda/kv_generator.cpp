@@ -69,7 +69,8 @@ private:
     static_assert(n_lanes * heads_in_block % 32 == 0, "a warp has one token");
 
     /// The registers that ptxas would use without a limit, in steps of 8 (sm_80 to sm_120). By default Halide's runtime
-    /// limits them to 64, and heads of more than 96 elements would spill. Heads of 80 need more: halves cross lanes.
+    /// limits them to 64, and heads of more than 96 elements would spill. Heads of 80 need more,
+    /// because their halves cross lanes.
     int most_registers() const {
         return head_dim == 64 ? 56 : head_dim == 96 ? 64 : head_dim <= 128 ? 80 : head_dim == 192 ? 128 : 160;
     }
@@ -109,8 +110,9 @@ private:
                select(head < in->end[0], 0, head < in->end[1], in->end[0], head < in->end[2], in->end[1], in->end[2]);
     }
 
-    /// places: the offset of a head in x, in words, and of its weight, in 16-bit words (if it has none, the runtime
-    /// gives another readable address). Heads beyond the last repeat the last. Unsigned, to hide bounds.
+    /// places: the offset of a head in x, in words, and that of its weight, in 16-bit words. (For a head that has none,
+    /// the runtime gives another readable address.) Heads beyond the last repeat the last head. Offsets are unsigned,
+    /// to hide bounds from bounds inference.
     void define_places() {
         const Expr head = Halide::min(h, *in->n_heads - 1);
         const Expr quad = of(in->x_at, head) + cast<int64_t>(place_of(head)) * of(in->x_head, head) +
@@ -123,7 +125,7 @@ private:
     Expr place(int which) const { return Expr(places(h, t)[which]); }
     Expr is(int kind) const { return (kinds(h, t) & kind) != 0; }
 
-    /// In place of an offset: the head is not stored. (Offsets may be negative.)
+    /// The offset of a head that is not stored. (Other offsets may be negative, too.)
     const Expr nowhere = Halide::Internal::make_const(Halide::Int(64), INT64_MIN);
 
     /// The offset of a head of a token in y, in quads; nowhere if it is not stored.
@@ -233,7 +235,7 @@ private:
             Halide::Internal::substitute({{e.name(), Expr(turned.x)}, {j.name(), Expr(turned.y)}}, of_element);
     }
 
-    /// The pair of element e of access j of lane m, whether the element is its second member, and the other member.
+    /// Of element e of access j of lane m: its pair, whether it is the second member, and the pair's other member.
     struct Member {
         Expr pair, is_second, other;
     };
@@ -274,12 +276,12 @@ private:
         const auto as_half = [](const Expr &v) { return reinterpret<uint16_t>(cast(Halide::Float(16), v)); };
         if (stored == Dtype::f32) {
             packed(w, j, m, h, t) = reinterpret<uint32_t>(rotated(w, j, m, h, t));
-        } else if (stored != Dtype::e4m3) {  // complete_ptx changes the rounding to bf16, if stored is that
+        } else if (stored != Dtype::e4m3) {  // if stored is bf16, complete_ptx makes this round to bf16
             rounded(i, w, j, m, h, t) = as_half(rotated(2 * w + i, j, m, h, t));
             packed(w, j, m, h, t) = word_of(w);
         } else if (by_sm89) {
-            // complete_ptx changes each conversion to a pair of f16 into one to two e4m3 in the lower half of a word.
-            // LLVM still takes them for pairs of f16, so an intrinsic must join the lower halves.
+            // complete_ptx changes each conversion to a pair of f16 into a conversion to two e4m3 in the lower half of
+            // a word. LLVM takes these words for pairs of f16, so an intrinsic must join their lower halves.
             rounded(i, w, j, m, h, t) = as_half(scaled(2 * w + i));
             packed(w, j, m, h, t) = Halide::Internal::Call::make(Halide::UInt(32), "llvm.nvvm.prmt",
                                                                  {word_of(2 * w), word_of(2 * w + 1), Expr(0x5410u)},
@@ -294,7 +296,7 @@ private:
     }
 
     void define_store() {
-        // Unsigned, to hide bounds from bounds inference, as in define_places.
+        // Compares unsigned numbers, to hide bounds from bounds inference, as define_places does.
         const auto is_below = [](const Expr &n, const Expr &end) { return cast<uint32_t>(n) < cast<uint32_t>(end); };
         const auto n_blocks = [](const Expr &n, int in_block) { return (n + in_block - 1) / in_block; };
         all = RDom({{0, words_of_output()},
@@ -346,7 +348,7 @@ private:
     }
 
     /// Schedules the Funcs that a warp or a thread holds in registers. All loops are unrolled, except those over the
-    /// words of an access, which are vectorised.
+    /// words of a load and over the halves of a word, which are vectorised.
     void schedule_warp() {
         const auto of_warp = [&](Func f) {
             f.compute_at(y, all[3]).store_in(Halide::MemoryType::Register).bound(m, 0, n_lanes).gpu_lanes(m);

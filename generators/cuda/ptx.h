@@ -21,7 +21,8 @@ struct DeviceCode {
 
 /// Returns PTX with two things that Halide 21 leaves open:
 /// - The address of shared memory. Halide uses addresses from 0 on, without declaring any. Since sm_90 the first KiB
-///   belongs to the system, and a launch's shared memory follows it. So this declares it, and adds its address to all.
+///   belongs to the system, and a launch's shared memory follows it. So this declares shared memory, and adds its
+///   address to all of Halide's.
 /// - The rounding of products and sums. Without .rn ptxas may contract them to fma, which changes bits.
 inline std::string complete_ptx(std::string ptx, const DeviceCode &code) {
     const auto replace = [&](const char *pattern, const char *by) {

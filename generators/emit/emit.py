@@ -12,8 +12,8 @@ folder it writes
 
 build/host/kernels holds this machine's kernels, build/host/emit/<triple> those of packages. A source archive of
 ./run dist holds kernels/<triple>/<kernel>.s (GPUs: .o) and kernels/<triple>/kernel_rows_<target>.inc beside them; a
-package of ./run emit has its library in place of the .s files, and rows for the kernels in the library. Building these
-does not need this program.
+package of ./run emit has its library in place of the .s files, and rows for the kernels in the library. Building from
+such an archive or package does not need this program.
 
 A kernel is not emitted again if the folder's manifest shows that the same generator made it with the same arguments.
 """
@@ -81,7 +81,7 @@ class Emitter:
         return tuned_schedules.sha256(json.dumps(made_of))
 
     def emit(self, kernel, triple, suffix, folder, parameters=None, outputs=None):
-        """Emits one kernel. Returns its files; the first one decides whether the kernel has changed."""
+        """Emits one kernel. Returns the paths of its files."""
         name = kernel.name
         path = pathlib.Path(folder, name)
         files = {"assembly": ".s", "object": suffix, "stmt": ".stmt"}
@@ -123,8 +123,8 @@ def store_non_temporally(name, assembly):
     """Makes a kernel's stores of whole vectors non-temporal, which Halide 21 cannot emit. Returns the new assembly.
 
     Stores to the stack and masked stores do not change. VCVTPS2PH and VPMOVDW, which convert and store, are split into
-    a conversion, whose operand nothing reads again, and a store. The fence orders the kernel's stores before later
-    stores of its caller, such as one that signals another thread.
+    a conversion and a store. (The conversion overwrites its operand, which nothing reads again.) The fence orders the
+    kernel's stores before later stores of its caller, such as one that signals another thread.
     """
     text = re.sub(r"\((%r[sb]p)", r"{\1", assembly)  # keeps the stack out of the next two patterns
     text = re.sub(r"\tvmov(?:up[sd]|ap[sd]|dq[ua]\d*)\t(%[yz]mm\d+, [^\n{]*\))([ \t]*[\n#])", r"\tvmovntps\t\1\2", text)

@@ -25,7 +25,7 @@ public:
     std::int32_t pairing = 0;      ///< the model's HALYARD_PAIRING_…; 0: unknown
     std::int32_t out_pairing = 0;  ///< likewise
     std::int64_t n_axes = 1;
-    bool by_token = false;             ///< there is a row for each token of a call, which then has no positions
+    bool by_token = false;             ///< there is a row for each token of a call; such calls have no positions
     std::shared_ptr<void> on_devices;  ///< the copies on CUDA devices; their type is private to cuda.cpp
 
     const angle_source &source() const { return angles->source; }

@@ -46,7 +46,7 @@ struct Kind {
 
 /// The Kind of an object's type. It remembers two types, because calls may alternate between NumPy and PyTorch arrays.
 Kind kind_of(nb::handle object) {
-    static auto &[latest, other] = *new std::pair<Kind, Kind>;  // never destroyed, likewise
+    static auto &[latest, other] = *new std::pair<Kind, Kind>;  // never destroyed, like words()
     if (!latest.type.is(object.type())) {
         std::swap(latest, other);
         if (!latest.type.is(object.type())) {
@@ -93,7 +93,7 @@ const char *find_torch_fault(nb::handle object) {
 
 std::string name_of(std::int32_t device) { return device == Array::on_cpu ? "the CPU" : text("CUDA device ", device); }
 
-/// A dtype by its name in NumPy and PyTorch, its value in the C ABI (HALYARD_F32 … HALYARD_INT8), and in DLPack.
+/// A dtype: its name in NumPy and PyTorch, its value in the C ABI (HALYARD_F32 … HALYARD_INT8), and DLPack's struct.
 struct KnownDtype {
     const char *name;
     std::int32_t value;
@@ -112,8 +112,8 @@ const KnownDtype *find_known(const dlpack::Dtype &dtype) {
     return found != std::end(known_dtypes) ? found : nullptr;
 }
 
-/// A NumPy array with a dtype of ml_dtypes as a view of uint8 or uint16, which NumPy's DLPack can export; sets `dtype`
-/// to the dtype of its elements. Returns an invalid object for any other array.
+/// For a NumPy array with a dtype of ml_dtypes: returns a view of it as uint8 or uint16, which NumPy can export by
+/// DLPack, and sets `dtype` to the array's own dtype. Returns an invalid object for any other array.
 nb::object view_as_uint(nb::handle object, dlpack::Dtype &dtype) {
     if (type_of(object) != "numpy.ndarray") {
         return {};

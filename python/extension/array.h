@@ -54,7 +54,7 @@ nb::dict long_names_of_dtypes();
 /// The key of a bound run: shapes, strides and dtypes of a call's arrays, but not their addresses.
 using CallKey = std::vector<std::int64_t>;
 
-/// One array, and its memory for as long as the object lives. Make and destroy it with the GIL held.
+/// One array. The object keeps the array's memory alive. Make and destroy it with the GIL held.
 class Array {
 public:
     static constexpr std::int32_t on_cpu = -1, anywhere = -2;  ///< values of `device` beside numbers of CUDA devices
@@ -89,7 +89,7 @@ public:
     std::string dtype_name() const;
     std::string shape_text() const;
     std::string kind_text() const { return dtype_name() + " " + shape_text(); }
-    /// Throw an error: the array has this shape (or dtype and shape), but has to be `wanted`.
+    /// Throw an error that says which shape (or dtype and shape) the array has, and that it has to be `wanted`.
     [[noreturn]] void refuse_shape(const std::string &wanted) const;
     [[noreturn]] void refuse_kind(const std::string &wanted) const;
     /// Throws if the array may not be written.

@@ -392,7 +392,7 @@ void Operand::read_tiles(nb::handle layout) {
         cache_desc_.*field = cast<std::int64_t>(layout.attr(name), name);
     }
     // These strides are the caller's, not an array's. The library cannot check them against the array's memory, so this
-    // function does, with the defaults of all fields that are 0.
+    // function does, after it has set the fields that are 0 to their defaults.
     auto all = cache_desc_;
     const auto set = [](std::int64_t &number, std::int64_t otherwise) { number = number != 0 ? number : otherwise; };
     set(all.block_size, all.n_slots);

@@ -14,8 +14,8 @@ public:
     Operand &operator=(const Operand &) = delete;
 
     /// Reads the tuple of _tensor.complete: name, array, out (None: a new array or the cache), whether it is rotated,
-    /// and the halyard.Tensor or None. The array must be on `device`, and its other arrays on the same device. The
-    /// layout is BHSD or HSD if heads_first, else BSHD or SHD.
+    /// and the halyard.Tensor or None. The array must be on `device`, and the Tensor's other arrays on the
+    /// same device, except `scale`, which is on the CPU. The layout is BHSD or HSD if heads_first, else BSHD or SHD.
     void read(nb::handle completed, bool heads_first, std::int32_t device);
 
     /// Reads such a tuple for rerotate. With slots, the keys are in the Tensor's cache.

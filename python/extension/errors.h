@@ -38,13 +38,13 @@ T cast(nb::handle object, const Text &name) {
     return value;
 }
 
-/// Converts a Python number that will be rounded to float32; throws if that would give 0 (unless it is 0) or infinity.
+/// Converts a Python number that will be rounded to float32; throws if rounding makes it 0 or infinite.
 double float_in(nb::handle object, const std::string &name);
 
 /// A Python string for attribute look-ups. Make it once, so that calls need not make it.
 inline nb::object intern(const char *name) { return nb::steal(PyUnicode_InternFromString(name)); }
 
-/// Element i of a tuple, which must have that many.
+/// Element i of a tuple, which must have more than i elements.
 inline nb::handle at(nb::handle tuple, std::size_t i) {
     return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
 }

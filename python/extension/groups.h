@@ -5,8 +5,9 @@
 
 namespace halyard::python {
 
-/// The shape of an array with a number for each head of each token, such as scales: the index of the dimensions of
-/// blocks (or batch rows), tokens and heads, -1 if the array lacks one, and their required sizes.
+/// The shape of an array with a number for each head of each token, such as scales. block, token and head are the
+/// indices of the dimensions of blocks (or batch rows), tokens and heads, -1 if the array lacks one; n_… are the sizes
+/// that these dimensions must have.
 struct HeadRows {
     int block, token, head;
     std::int64_t n_blocks, n_tokens, n_heads;
@@ -30,7 +31,8 @@ struct Groups {
     /// long as that array's last dimension, and throws if there is none. Also throws what the library refuses.
     Groups(nb::handle groups, std::string called, std::int64_t n_elements, const Array *records);
 
-    /// Whether the preset has scales outside the records. Throws if they are missing, or given for another preset.
+    /// Whether the preset has scales outside the records. Throws if they are missing, or if they are given and
+    /// the preset has none.
     bool needs_scales() const;
     /// Reads an array of scales outside the records: sets the strides in desc, and returns the array's memory. Throws
     /// if the array has another shape than `rows` and the groups; `wanted` describes that shape in the message.

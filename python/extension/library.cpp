@@ -1,4 +1,4 @@
-// The extension module halyard._core, through which the package calls the C ABI; here version, targets and explain.
+// The extension module halyard._core, through which the package calls the C ABI. This file: version, targets, explain.
 #include "array.h"
 #include "cuda.h"
 #include "enum_names.h"

@@ -9,9 +9,9 @@ namespace halyard::python {
 template <typename Numbers>
 class Tokens {
 public:
-    /// Reads an int (the number of the first token), or an array [tokens], [batch, tokens] or [batch, 1], which must be
-    /// on `device`. If n_axes > 1, a first dimension of axes comes before these. Returns NULL if the argument is None.
-    /// `name` is what error messages call it.
+    /// Reads an int (the first token's position or slot), or an array [tokens], [batch, tokens] or [batch, 1], which
+    /// must be on `device`. If n_axes > 1, a dimension of axes comes first, but [tokens] alone serves all axes.
+    /// Returns NULL if the argument is None. `name` is what error messages call the argument.
     const Numbers *read(const char *name, nb::handle argument, std::int64_t n_axes,
                         std::int32_t device = Array::on_cpu);
 
@@ -37,9 +37,9 @@ private:
     std::vector<unsigned char> scratch_;
 };
 
-/// Returns an executor with n_threads threads, which is kept for later calls; NULL for one thread. For n_threads 0, the
-/// threads of the OpenMP in the process, such as PyTorch's, because engines bind these to cores; NULL if there is no
-/// OpenMP, or it has one thread. Call it with the GIL held.
+/// Returns an executor with n_threads threads, which is kept for later calls; NULL for one thread. With n_threads 0, it
+/// uses the threads of the OpenMP in the process, such as PyTorch's, because engines bind these to cores; NULL if
+/// there is no OpenMP, or it has one thread. Call it with the GIL held.
 const halyard_executor *find_executor(std::int32_t n_threads);
 
 /// The number of threads of the OpenMP in the process; 1 if there is none. Needs no GIL.

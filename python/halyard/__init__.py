@@ -10,7 +10,8 @@
 
 Make ``Frequencies`` (from a base, a list or a model's config), then an ``AngleSource``, shared by all layers, and call
 ``rotate`` with CPU arrays of NumPy, PyTorch, JAX or any other library that speaks DLPack. Nothing is copied. The C
-ABI's header, ``halyard/halyard.h``, defines frequencies, pairings and angle sources to the bit.
+ABI's header, ``halyard/halyard.h``, defines frequencies, pairings and angle sources to the bit. In the help of
+arguments, [brackets] hold the default or a shape.
 
 An argument that Halyard refuses raises ``halyard.Error``, a ValueError, before anything is written. An argument that
 should be an array but is none raises TypeError.
@@ -20,10 +21,10 @@ Objects never change, and any number of threads may use them; calls release the 
 If the package was built with CUDA (HALYARD_BUILD_CUDA), the tensors of ``rotate`` may lie on a CUDA device. All other
 arrays must then lie on the same device, except ``scale``, which stays in host memory. ``rotate`` enqueues its work on
 the current stream of the tensors' library and does not wait for it. So the values of positions and slots raise no
-errors: with bad_position "error", a token whose position angles does not cover rotates as at position 0 and is not
-stored in a cache; a slot outside the cache counts as -1 (not stored). duplicate_slots must be "last"; if tokens share a
-slot, its elements may come from different ones of these tokens. ``halyard_cuda.h`` lists the stages that GPUs have.
-threads is ignored.
+errors. With bad_position "error", a token at a position that the AngleSource does not cover rotates as at position 0
+and is not stored in a cache. A slot outside the cache counts as -1 (not stored). duplicate_slots must be "last", but if
+several tokens have the same slot, each element of the slot may come from any of them. ``halyard_cuda.h`` lists the
+stages that GPUs have. threads is ignored.
 """
 
 from ._angles import AngleSource

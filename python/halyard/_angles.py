@@ -71,9 +71,9 @@ class AngleSource:
             rotary_dim; only the first half of their columns is read.
         rotary_dim: even, 2 … 2**20 [twice the number of columns].
         by_token: there is a row for each token of a call, in [batch, tokens] order. Such calls take no positions.
-        axis_map: as above [one axis]. Pair k reads the row of the token's position on the pair's axis. Rows [axes,
-            tokens, rotary_dim / 2] can be passed as [axes * tokens, rotary_dim / 2], with positions t + a * tokens for
-            token t on axis a.
+        axis_map: as for AngleSource [one axis]. Pair k reads the row of the token's position on the pair's axis. Rows
+            [axes, tokens, rotary_dim / 2] can be passed as [axes * tokens, rotary_dim / 2], with positions t + a *
+            tokens for token t on axis a.
 
         Raises halyard.Error for other shapes and dtypes, TypeError for objects that are not arrays.
         """

@@ -9,7 +9,7 @@ _LONG_NAMES = _core.dtypes  # by short name
 
 
 def name_of_dtype(dtype: Any) -> Any:
-    """The short name, such as "f16", of a NumPy or PyTorch dtype or its name; for an unknown one its own name."""
+    """The short name, such as "f16", of a NumPy or PyTorch dtype or of its long name. An unknown name is returned."""
     name = dtype.__name__ if isinstance(dtype, type) else str(dtype).removeprefix("torch.")
     return next((short for short, long in _LONG_NAMES.items() if name in (short, long)), name)
 
@@ -38,7 +38,7 @@ def _new_torch(like: Any, kind: Any, tail: tuple[int, ...] | None) -> Any:
 
 
 def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | None = None) -> Any:
-    """A new array of the library, shape and dimension order of `like`. dtype: None for that of `like`. A tail replaces
+    """A new array with the shape and dimension order of `like`. dtype: None for the dtype of `like`. A tail replaces
     the last dimension; the array is then dense. `name` is what errors call `like`."""
     if not hasattr(like, "__dlpack__"):
         raise TypeError(f"{name} is a {type(like).__name__}, not an array with __dlpack__ (as numpy.asarray makes one)")

@@ -18,7 +18,7 @@ def rotate(q: Any, k: Any = None, v: Any = None, *, angles: AngleSource, positio
 
     q, k, v: arrays, or Tensors, which add stages and a destination. An array is float32, float16 or bfloat16, [tokens,
         heads, head_dim] or [batch, tokens, heads, head_dim], with any strides. Without a destination the output is a
-        new array of the same library, shape and dtype.
+        new array of the same shape and dtype: a PyTorch tensor for a PyTorch input, else a NumPy array.
     angles: the AngleSource.
     positions: int32 or int64 [tokens] or [batch, tokens]; with an axis map [axes, tokens] or [axes, batch, tokens], or
         [tokens] if the axes are equal. An int or [batch, 1] is the position of each sequence's first token; the others
@@ -98,7 +98,7 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
     cached prefix is used again. It rotates by the difference of the angles, in one step, in place by default.
 
     keys: an array of any dtype that rotate can write; or a Tensor, whose hadamard, scale, dtype and groups describe how
-        the keys are stored. Its out may be given without slots; other stages are refused. With slots: a Cache, a
+        the keys are stored. Without slots its out may be given; other stages are refused. With slots: a Cache, a
         cache's array, or a Tensor with a cache. A CacheLayout must give n_heads and head_dim.
     angles: the source of the new angles. from_angles: the source that the keys were rotated with [angles], for example
         LongRoPE's short frequencies. Both must be exact and may not have given rows. Positions outside their ranges are
@@ -110,8 +110,9 @@ def rerotate(keys: Any, *, angles: AngleSource, from_positions: Any, positions: 
     pairing: of the keys [the out_pairing of the angles' config; if unknown, half]. Other arguments are as in rotate.
 
     A static scale is not read, because it cancels. The scales of a DynamicScale and of groups are read and replaced.
-    attention_factor is not applied again. Each re-rotation rounds: re-rotate keys of few bits seldom and far, because a
-    pair that rotates by less than half an ulp does not change. Returns the keys' array, or out. Raises as rotate does.
+    attention_factor is not applied again. Each re-rotation rounds, and does not change a pair that rotates by less than
+    half an ulp. So re-rotate keys of few bits seldom, and by many positions at once. Returns the keys' array, or out.
+    Raises as rotate does.
     """
     source = angles if from_angles is None else from_angles
     require_source("angles", angles)
@@ -132,7 +133,8 @@ def prepare(q: Any, k: Any = None, v: Any = None, *, head_dim: int, angles: Angl
 
         prepared(packed, positions=None, slots=None, out=None)
 
-    It checks all other arguments once for each combination of shapes, strides and dtypes, and keeps the latest 64.
+    For a new combination of shapes, strides and dtypes it checks all arguments. It keeps the latest 64 combinations,
+    for which it checks only addresses, positions and slots.
 
     q, k, v: the number of heads of head_dim elements; or a Tensor with that number as its array, and stages.
     angles: the AngleSource. options: those of rotate from `inverse` on.

@@ -37,12 +37,12 @@ class Frequencies:
     pairing: "half" or "interleaved": of the rotation's input.
     out_pairing: of its output; differs from pairing in DeepSeek-V3 and related models.
     method: "default", "list", "linear", "ntk", "dynamic", "yarn", "llama3", "longrope" or "proportional".
-    base: of which unscaled frequencies are powers; None for a list.
+    base: the number whose powers the unscaled frequencies are; None for a list.
     max_position, original_max_position: in tokens: the context that the model is meant for, and the context that it
         was trained with.
     first_seq_len, last_seq_len: in tokens: the shortest and the longest sequence that these frequencies hold for, 0 …
         2**53. For other lengths call for_length.
-    axis_map: ("sections" or "interleaved", counts), with the pairs of each axis, if positions have several (Qwen2-VL).
+    axis_map: if positions have several axes (Qwen2-VL), ("sections" or "interleaved", the numbers of pairs by axis).
     q_scale: the model's rule for scaling q by position, which rotate does not apply by itself; None if it has none.
     has_unrotated_layers: whether other layers of the model have attention without RoPE (Llama 4, SmolLM3, Cohere 2).
     """
@@ -125,9 +125,9 @@ class Frequencies:
     def for_length(self, seq_len: int) -> "Frequencies":
         """The frequencies of the same model for a context of seq_len tokens (0 … 2**53), without reading its config.
 
-        Frequencies change with dynamic NTK and LongRoPE only. Re-rotate keys that were cached with the old ones: pass
-        the old angle source to rerotate as from_angles. Raises halyard.Error for a length that is out of range, beyond
-        seq_length for the first Qwen's use_dynamic_ntk, or beyond the first of dual chunks.
+        Only with dynamic NTK and LongRoPE do frequencies change. Re-rotate keys that were cached with the old
+        frequencies: pass the old angle source to rerotate as from_angles. Raises halyard.Error for a length that is out
+        of range, beyond seq_length for the first Qwen's use_dynamic_ntk, or beyond the first chunk for dual chunks.
         """
         return self._wrap(self._handle.for_length(seq_len), self._recipe, int(seq_len))
 

@@ -102,10 +102,11 @@ class Groups:
 
     preset: "ggml_q8_0", "ggml_q8_0_neon", "ggml_q8_0_reference", "ggml_q4_0", "vllm_int8", "vllm_fp8", "openvino_u8",
         "openvino_u4", "mla_v32", "mla_v4", "mla_v41" or "mx".
-    scales: for presets whose scales lie outside the records (vllm_…, mla_v4, mla_v41), else None: float32, or uint8
-        for E8M0 scales (mla_v4, mla_v41). Shape: the tensor's without head_dim; with a cache [slots, heads] or [pages,
-        slots of a page, heads]; plus a last, dense dimension of groups if a head has several. If None for an output
-        without a cache, rotate makes the scales and returns (array, scales) in place of that array.
+    scales: an array for presets whose scales lie outside the records (vllm_…, mla_v4, mla_v41); None for all others. It
+        is float32, or uint8 for E8M0 scales (mla_v4, mla_v41). Its shape is the tensor's without head_dim; with a cache
+        [slots, heads] or [pages, slots of a page, heads]. If a head has several groups, a dense last dimension of
+        groups is added. If scales is None for an output without a cache, rotate makes the array, and returns (output,
+        scales) in place of the output.
     """
 
     preset: str
@@ -125,8 +126,8 @@ class Tensor:
     rotary_offset: the first element of a head that rotates; the window has the angles' rotary_dim elements.
     position_scales: factors for each token, float32 [tokens] or [batch, tokens]; or for each token and head, of the
         tensor's shape without head_dim. Frequencies.position_scales computes them for models that scale q.
-    hadamard: n: a Hadamard transform of each n elements of a head; orthonormal, and so its own inverse. n is a power of
-        two that divides head_dim [0: none].
+    hadamard: n, a power of two that divides head_dim, for a Hadamard transform of every n elements of a head [0: none].
+        The transform is orthonormal, and so its own inverse.
     scale: a number, float32 [heads], or a DynamicScale. stored = convert(value / scale), so value = stored * scale.
     dtype: of the output: "f32", "f16", "bf16", "e4m3", "e5m2", "int8", or that dtype of NumPy or PyTorch [the input's].
         An out or cache of uint8 needs it: "e4m3" or "e5m2".

@@ -192,7 +192,7 @@ def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> A
 
 
 def _raise_for_negative_bit(*_: Any) -> None:
-    """PyTorch resolves views with its negative bit itself, except for operators that return nothing."""
+    """For operators that return nothing. For all others, PyTorch itself resolves views with its negative bit."""
     raise Error("a tensor has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before")
 
 
@@ -227,7 +227,7 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
             and not angles._handle.by_token):
         raise Error(f"positions is left out, but q has {'a batch' if q.dim() == 4 else 'one token'}: say where the "
                     "tokens are (0, if they start at position 0)")
-    # What torch.compile reads here becomes a guard of its graph. _refuse_derivatives looks for tangents, outside of it.
+    # torch.compile makes the level read here a guard of its graph. Elsewhere _refuse_derivatives looks for tangents.
     if torch.compiler.is_compiling() and forward_ad._current_level >= 0:
         raise Error(_NO_TANGENTS)
     how = describe(angles, layout=layout, **options) if options or layout != "bshd" else angles._key

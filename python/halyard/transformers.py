@@ -6,8 +6,8 @@
 
 A patched model no longer computes cos and sin. In its layers Halyard rotates q and k, with exact angles at every
 position, and with gradients. patch does not go by a list of models. It compares the frequencies of the model's config
-with those that the model holds, and then q and k as the model rotates them with q and k as Halyard does. If they
-differ, it raises halyard.Error and leaves the model unchanged.
+with those that the model holds. Then it rotates q and k by the model's code and by Halyard, and compares the results.
+If anything differs, it raises halyard.Error and leaves the model unchanged.
 
 Image encoders are not patched. Models must be on the CPU. In f16 and bf16, stock models round cos, sin and products to
 the dtype; a patched model rounds only each result.
@@ -193,7 +193,7 @@ def _unrounded(module: _Module) -> _Module:
 
 
 def _functions(module: _Module) -> dict[str, Any]:
-    """The functions of the module's file that may rotate q and k, by name. Raises Error if it cannot be patched."""
+    """The functions of the module's file that may rotate q and k, by name. Raises Error if the module is unfit."""
     if getattr(getattr(module, "config", None), "model_type", None) is None:
         raise Error(f"{type(module).__name__} has no config with a model type")
     found = {name: getattr(function, "_halyard_original", function)

@@ -105,7 +105,7 @@ class Device:
         assert status == 0, f"{name} returns {status}"
 
     def put(self, values):
-        """Returns a copy of an array on the device. `before` of the copy has the values."""
+        """Copies an array to the device. Returns the copy, whose attribute `before` keeps the values."""
         address = ctypes.c_ulonglong()
         self.call("cuMemAlloc_v2", ctypes.byref(address), values.nbytes)
         self.call("cuMemcpyHtoD_v2", address, values.ctypes.data_as(pointer), ctypes.c_size_t(values.nbytes))
@@ -122,7 +122,7 @@ class Device:
         return values
 
     def get(self, *arrays):
-        """Waits for the work on STREAM, and returns the new values. Before, the work must not have changed any."""
+        """Checks that the work on STREAM has not changed the arrays yet, waits for it, and returns the new values."""
         assert all(self.read(array).tobytes() == array.before.tobytes() for array in arrays)
         self.call("cuStreamSynchronize", STREAM)
         return [self.read(array) for array in arrays]
@@ -161,7 +161,7 @@ def check_results(device, source, rng):
         return rng.standard_normal(shape).astype(dtype)
 
     def compare(tensors, caches=3 * [None], weights=3 * [None], *, in_place=False, on_both={}, **more):
-        """The device gives the bytes of the CPU. on_both: arguments that are arrays, which are copied to each."""
+        """The device gives the bytes of the CPU. on_both: rotate's other arrays, by name; each place gets a copy."""
         def rotate(place):
             inputs, outputs = [], []
             for x, cache, weight in zip(tensors, caches, weights):

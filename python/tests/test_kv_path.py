@@ -75,7 +75,7 @@ KINDS = {"f32": {}, "bf16": dict(dtype="bf16"), "e4m3": dict(dtype="e4m3"),
 @pytest.mark.parametrize("kind, layout", [(kind, layout) for kind in KINDS for layout in caches.ORDERS
                                           if (kind, layout) != ("records", "tiled")])  # 68 bytes are no whole tiles
 def test_caches(angles, qkv, kind, layout):
-    """rotate and rerotate give the same bytes in a cache, at each token's slot, as in arrays, and write no others."""
+    """rotate and rerotate write the same bytes to a token's slot of a cache as to an array, and nothing else."""
     stages = KINDS[kind]
     wanted = rotate(qkv[0], *(Tensor(x, **stages) for x in qkv[1:]), angles=angles, positions=FROM)
     between = 0 if layout == "tiled" else 1  # the new dimension for k and v, in one array as in some engines
@@ -97,7 +97,7 @@ def test_caches(angles, qkv, kind, layout):
 
 
 def test_forms_of_slots(angles, rng):
-    """Slots that are given by the first slot of each sequence, one slot for two tokens, and wrong numbers of slots."""
+    """Slots that are given by the first slot of each sequence, one slot for two tokens, and bad slot numbers."""
     x = rng.standard_normal((3, 4, HEADS, DIM)).astype(np.float32)
     starts = np.array([[20], [-1], [3]])
 

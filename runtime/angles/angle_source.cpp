@@ -16,7 +16,7 @@ using namespace halyard;
 
 namespace {
 
-/// Sets the axis map of a description that has none to that of the frequencies' config; frequencies may be NULL.
+/// If a description has no axis map, sets it to that of the frequencies' config. frequencies may be NULL.
 halyard_status set_default_axes(const halyard_frequencies *frequencies, halyard_angle_source_desc &desc,
                                 halyard_error *error) noexcept {
     if (desc.axis_map != 0) {

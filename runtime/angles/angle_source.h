@@ -38,7 +38,7 @@ constexpr std::optional<BadPosition> to_bad_position(std::int32_t number) noexce
     return exists ? std::optional(BadPosition(number)) : std::nullopt;
 }
 
-/// Rows start on a cache line, so that no vector load of a row whose rotary_dim is a multiple of 16 straddles two.
+/// Rows start on a cache line. So if rotary_dim is a multiple of 16, no vector load of a row straddles two cache lines.
 inline constexpr std::align_val_t row_alignment{64};
 
 struct DeleteRows {
@@ -87,7 +87,7 @@ struct halyard_angle_source : halyard::AngleShape {
 
 namespace halyard {
 
-/// The name of a field in which two sources of given rows differ, except the rows' addresses; NULL if none does.
+/// The name of a field in which two sources of given rows differ; NULL if none does. The rows' addresses may differ.
 const char *find_difference(const halyard_angle_source &a, const halyard_angle_source &b) noexcept;
 
 }  // namespace halyard

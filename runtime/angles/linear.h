@@ -1,5 +1,5 @@
-// Angles that are linear in positions which need not be integers: each is the sum, over the axes of positions, of the
-// position times an entry of a matrix. The caller's description, and the angles as fractions of a turn.
+// Angles that are linear in positions, which need not be integers. Each axis of positions adds a term to an angle: the
+// position times an entry of a matrix. This reads the caller's description, and makes angles as fractions of a turn.
 #pragma once
 
 #include "base/overlap.h"

@@ -75,7 +75,7 @@ halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_ba
 
 namespace {
 
-/// Checks the fields of a description except positions, and sets out, with the memory of the matrix.
+/// Checks the fields of a description except positions. Sets these fields in `out`, and the memory range of the matrix.
 halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, halyard_error *error) noexcept {
     const double factor = given.attention_factor == 0.0 ? 1.0 : given.attention_factor;
     HALYARD_TRY(check_choice("linear", "reserved", given.reserved, 0, error));
@@ -149,7 +149,7 @@ LinearPairs::LinearPairs(const LinearAngles &angles, std::int64_t first, std::in
 // A term is a position times an entry, each split into an upper part of 26 bits and the rest. The product of the upper
 // parts is exact, and so is its fraction of a turn. The other products are below 2^12 turns, for terms up to 2^40 rad,
 // so the error of an axis is at most 2^-39 turns. The sum of four axes is below 2^15, and the error of each addition is
-// at most 2^-39, too. All these errors together are an eighth of that of the last rounding, 2^-33 turns.
+// at most 2^-39, too. All these errors together are an eighth of the last rounding's error of 2^-33 turns.
 void LinearPairs::find_turns(std::int64_t batch, std::int64_t token, std::uint32_t *turns) const noexcept {
     double sum[most] = {};
     for (std::int32_t axis = 0; axis < angles_.n_axes; axis++) {

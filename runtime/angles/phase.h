@@ -38,7 +38,8 @@ CosAndSin<typename Math::Float> phase_angle(const Math &math, const typename Mat
     using Float = typename Math::Float;
     using Word = typename Math::Word;
     using Int = typename Math::Int;
-    // The upper half of the 64-bit product. Unsigned, a negative position is p + 2^32, so turns_low is subtracted.
+    // The upper half of the 64-bit product. As a word, a negative position is 2^32 too large, which adds turns_low to
+    // the upper half, so that is subtracted.
     const Word p = math.to_word(position);
     const Word carry = math.upper_product(turns_low, p);
     const Word turns = turns_high * p + carry - math.select(position < 0, turns_low, Word(0u));

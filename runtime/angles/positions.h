@@ -8,9 +8,9 @@
 
 namespace halyard {
 
-/// The shape and strides of positions. Without an array (is_given is false) positions are computed from the strides. If
-/// the source has a row for each token (by_token), a position is the number of the token's row; else positions are
-/// consecutive.
+/// The shape and strides of positions. Without an array (is_given is false) positions are computed from the strides: if
+/// the angle source has a row for each token (by_token), a position is the number of its token's row; else positions
+/// are consecutive.
 struct Positions : TokenNumbers {
     std::int64_t stride_axis;  // in elements; 0 if there is one axis, or all axes share positions
 
@@ -44,8 +44,8 @@ struct PositionRange {
     bool has(std::int64_t position) const noexcept { return position >= first && position <= last; }
 };
 
-/// Fails, naming the first bad position, unless the positions of all tokens of the set are in the range. NULL: all
-/// tokens. name is for the message.
+/// Fails, naming the first bad position, unless the positions of all tokens of the set are in the range. If `tokens` is
+/// NULL, the set is all tokens. name is for the message.
 halyard_status check_within(const PositionRange &range, const Positions &positions, const void *data,
                             std::int32_t n_axes, const TokenSet *tokens, const char *name,
                             halyard_error *error) noexcept;
@@ -53,13 +53,13 @@ halyard_status check_within(const PositionRange &range, const Positions &positio
 /// The positions of a run that gives none: 0, 1, 2, … in every batch row.
 Positions positions_in_order(std::int64_t n_batch, std::int64_t n_tokens) noexcept;
 
-/// Checks positions against the shape of a call, and fills in *out. NULL means positions in order, except for several
-/// sequences of one token, which would all be at position 0. name is for the message.
+/// Checks positions against the shape of a call, and fills in *out. NULL means positions in order. For several
+/// sequences of one token NULL is an error, because all would be at position 0. name is for the message.
 halyard_status bind_positions(const halyard_positions *given, std::int64_t n_batch, std::int64_t n_tokens,
                               std::int32_t n_axes, const char *name, Positions *out, halyard_error *error) noexcept;
 
-/// Makes each token's position the number of its row by token: b * n_tokens + t for token t of batch row b, or, if
-/// batch rows share rows, t.
+/// For angle sources that have a row for each token: makes each token's position the number of its row. For token t of
+/// batch row b that is b * n_tokens + t, or t if all batch rows share the source's rows.
 void bind_rows_by_token(bool is_shared, Positions &positions) noexcept;
 
 }  // namespace halyard

@@ -28,8 +28,8 @@ halyard_status allocate_rows(std::int64_t n_rows, std::int64_t rotary_dim, std::
 /// in float32.
 void make_hf_row(const halyard_frequencies &frequencies, std::int32_t position, float *cos_row,
                  float *sin_row) noexcept {
-    // attention_factor is applied before the only rounding. transformers rounds cos, which its cosf has not rounded
-    // correctly, and then the product, so rounding twice here would sometimes be 2 ulp from transformers.
+    // attention_factor is applied before the only rounding. transformers rounds twice: cos, by a cosf that is not
+    // correctly rounded, and then the product. So rounding twice here would sometimes be 2 ulp from transformers.
     const double factor = static_cast<float>(frequencies.attention_factor);
     for (std::int64_t pair = 0; pair < frequencies.n_pairs; ++pair) {
         const auto inv_freq = static_cast<float>(frequencies.rounded_inv_freq.get()[pair]);

@@ -16,7 +16,7 @@ halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept;
 /// Sets cos_memory and sin_memory of a source. Returns false if the rows leave the address space.
 bool find_rows_memory(halyard_angle_source &source) noexcept;
 
-// Both fill in a source whose kind, rotary_dim and range of positions are set.
+// The next two functions fill in a source whose kind, rotary_dim and range of positions are set.
 
 /// Makes a row for each position of the range, and one for position 0.
 halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_source &source,

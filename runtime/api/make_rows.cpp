@@ -65,8 +65,8 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     return HALYARD_OK;
 }
 
-/// Writes the rows of linear angles, [token][cos, sin][pair], for n_tokens tokens, counted through all batch rows. Each
-/// batch row has tokens_in_batch of them.
+/// Writes the rows of linear angles, [token][cos, sin][pair]. All batch rows together have n_tokens tokens, and each
+/// batch row has tokens_in_batch.
 void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std::int64_t tokens_in_batch,
                       std::int64_t n_tokens, float *rows) {
     const auto factor_high = static_cast<float>(linear.attention_factor);

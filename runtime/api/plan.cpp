@@ -8,7 +8,7 @@ using namespace halyard;
 
 namespace {
 
-/// Checks a description with its stages, and fills in *plan, *given and *kv.
+/// Checks a description with its stages, and fills in *plan, *given and *kv_plan.
 halyard_status read(const halyard_plan_desc *desc, halyard_plan *plan, PlanReading *given,
                     std::shared_ptr<KvPlan> *kv_plan, halyard_error *error) {
     HALYARD_TRY(read_plan(desc, plan, given, error));

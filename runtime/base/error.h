@@ -13,8 +13,8 @@
 
 namespace halyard {
 
-/// A part of an error message: text, or a number, written as by printf's %d and %g. It is
-/// small, because the many calls of fail() have to be.
+/// A part of an error message: text, or a number, written as by printf's %d and %g. It is small, so that the many calls
+/// of fail() are small.
 class Part {
 public:
     Part(std::string_view text = {}) noexcept : text_(text) {}

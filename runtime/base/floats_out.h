@@ -8,15 +8,15 @@
 
 namespace halyard {
 
-/// The caller's array, which has room for n_floats, and the names of both arguments for messages.
+/// The caller's array, which has room for n_floats floats, and for messages the names of these two arguments.
 struct FloatsOut {
     const float *data;
     std::int64_t n_floats;
     const char *data_name, *n_floats_name, *what;  // what: the plural of what is written, as in "the rows need 5"
 };
 
-/// Sets *span to the addresses of shape[0] * shape[1] * shape[2] floats (batch rows, tokens, floats of each; none
-/// negative), and checks that the array has room for them.
+/// Sets *span to the addresses of the floats, and checks that the array has room for them. shape: batch rows, tokens of
+/// each, floats of each token; none is negative.
 inline halyard_status find_floats_out(const FloatsOut &out, const std::int64_t (&shape)[3], MemoryRange *span,
                                       halyard_error *error) noexcept {
     std::int64_t n_needed = 1;

@@ -8,7 +8,7 @@
 
 namespace halyard {
 
-/// The addresses begin … end - 1; empty where both are equal.
+/// The addresses begin … end - 1; empty if begin equals end.
 struct MemoryRange {
     std::uintptr_t begin, end;
 

@@ -1,5 +1,5 @@
-// The dtypes, and the portable conversions of those that rotations read. They use integer arithmetic, round to nearest
-// even, and keep NaNs.
+// The dtypes, and portable conversions of those that rotations read. The conversions use integer arithmetic (float
+// arithmetic for subnormal f16), round to nearest even, and keep NaNs.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -75,7 +75,7 @@ enum class Dtype : std::int32_t {
     f32 = HALYARD_F32,
     f16 = HALYARD_F16,
     bf16 = HALYARD_BF16,
-    e4m3 = HALYARD_E4M3,  // this and the following are for outputs, and for keys that are re-rotated
+    e4m3 = HALYARD_E4M3,  // this and the following are for outputs, re-rotated keys and records of groups
     e5m2 = HALYARD_E5M2,
     int8 = HALYARD_INT8,
     uint8 = HALYARD_UINT8  // bytes of records, not numbers
@@ -100,7 +100,7 @@ constexpr std::optional<Dtype> to_dtype(std::int32_t number) noexcept {
     return exists ? std::optional(Dtype(number)) : std::nullopt;
 }
 
-/// Whether only outputs and re-rotated keys can have this dtype.
+/// Whether only outputs, re-rotated keys and records of groups can have this dtype.
 constexpr bool is_8_bit(Dtype dtype) noexcept { return index_of(dtype) >= n_input_dtypes; }
 
 /// Whether this is a dtype that rows of cos and sin, and weights, can have.

@@ -8,7 +8,7 @@
 
 namespace halyard {
 
-/// Checks the buffer of a caller that a text is written to.
+/// Checks a caller's buffer, to which a text will be written.
 inline halyard_status check_text(const char *text, std::int64_t n_bytes, halyard_error *error) noexcept {
     if (n_bytes < 0) {
         return fail(error, HALYARD_ERROR_SHAPE, "n_bytes is ", n_bytes, ", but must not be negative");
@@ -35,7 +35,7 @@ struct Text {
         }
     }
 
-    /// Writes the zero byte, also of an empty text, and *n_needed, the length of the whole text.
+    /// Ends the text, even an empty one, with its zero byte, and sets *n_needed to the length of the whole text.
     void end(std::int64_t *n_needed) noexcept {
         add("");
         if (n_needed != nullptr) {

@@ -53,8 +53,8 @@ struct TokenNumbers {
     }
 };
 
-/// Checks the type and fills in *out, except reach, from halyard_positions or halyard_slots for a call of n_batch rows
-/// of n_tokens tokens.
+/// Checks the type of halyard_positions or halyard_slots, and fills in *out except reach and one_token_rows. The call
+/// has n_batch batch rows of n_tokens tokens each.
 template <typename Given>
 halyard_status read_form(const Given &given, std::int64_t n_batch, std::int64_t n_tokens, const char *name,
                          TokenNumbers *out, halyard_error *error) noexcept {

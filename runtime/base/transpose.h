@@ -97,12 +97,12 @@ void copy(std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens, Uni
 
 }  // namespace transposing
 
-/// Whether copy_units can copy units of so many bytes.
+/// Whether copy_units can copy units of this many bytes.
 inline bool is_unit(std::int64_t bytes) {
     return bytes <= 16 && std::has_single_bit(static_cast<std::uint64_t>(bytes));
 }
 
-/// Copies units of so many bytes; in registers where the copy is a transpose.
+/// Copies units of `bytes` bytes each, in registers where the copy is a transpose.
 inline void copy_units(std::int64_t bytes, std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens,
                        const Units<const char> &from, const Units<char> &to) {
     switch (bytes) {

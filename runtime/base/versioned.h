@@ -19,7 +19,7 @@ halyard_status fail_size(const Struct &in, const char *name, halyard_error *erro
                 ", but this library knows ", sizeof(Struct));
 }
 
-/// Checks that a caller's struct is not NULL, and that its size is sizeof(Struct). Read no other field before.
+/// Checks that a caller's struct is not NULL, and that its size is sizeof(Struct). Call it before reading other fields.
 template <typename Struct>
 halyard_status check_struct(const Struct *in, const char *name, halyard_error *error) noexcept {
     HALYARD_TRY(check_given(in, name, error));
@@ -42,7 +42,7 @@ struct ElementName {
     }
 };
 
-/// A row of a table of checks: if the field is wrong, the message is "NAME.FIELD is PARTS…". MISMATCH is the default.
+/// A row of a table of checks. The message for a wrong field is "NAME.FIELD is PARTS…"; the default status is MISMATCH.
 struct FieldCheck {
     bool is_wrong;
     halyard_status status;
@@ -81,7 +81,7 @@ inline halyard_status check_choice(const char *name, const char *field, std::int
                       last == 0 ? Part("") : Part(last));
 }
 
-/// Copies value to a caller's struct, after checking that one's size.
+/// Copies value to a caller's struct, after checking the size in that struct.
 template <typename Struct>
 halyard_status write_struct(const Struct &value, const char *name, Struct *info, halyard_error *error) noexcept {
     HALYARD_TRY(check_struct(info, name, error));

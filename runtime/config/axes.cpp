@@ -24,8 +24,8 @@ void check_order(const Model &model, const JsonObject &scaling, std::int32_t axi
     }
 }
 
-/// The numbers of pairs of each axis that the model's code has, for configs that do not state them. Interleaved axes
-/// take as many of their pairs as exist, and the first axis has all others.
+/// The numbers of pairs of each axis that the model's code has, for configs that do not state them. If axes are
+/// interleaved, all except the first are limited to the pairs that exist for them, and the first has all others.
 std::vector<std::int64_t> find_usual_counts(const ModelType &known, std::int64_t n_pairs) {
     if (known.n_equal_axes != 0) {
         return std::vector<std::int64_t>(static_cast<std::size_t>(known.n_equal_axes), n_pairs / known.n_equal_axes);

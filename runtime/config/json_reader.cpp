@@ -89,7 +89,7 @@ public:
 
 private:
     /// Adds the next value to the innermost open array or object, and returns it. (Pointers to open values stay valid,
-    /// since their parents get no other element until they are closed.)
+    /// because a parent gets no other element while a value inside it is open.)
     Json &add(Json::Kind kind) {
         Json *place = &root_;
         if (!open_.empty()) {
@@ -121,8 +121,8 @@ private:
     refuse(name + " is of type " + names[static_cast<int>(value.kind)] + ", but it must be " + must);
 }
 
-/// The prefix of the strings that quote_non_finite makes. (A config's own string with this prefix is refused where a
-/// number is expected, as every string is, but with the words for a NaN.)
+/// The prefix of the strings that quote_non_finite makes. (Where a number is expected, every string is refused. If a
+/// config's own string has this prefix, the message calls it infinite or no number.)
 constexpr char non_finite = '\x7f';
 
 /// Python writes Infinity, -Infinity and NaN, which are not JSON; some configs have them in fields that do not concern
@@ -250,7 +250,7 @@ const Json *Json::find(std::string_view key) const {
     return found != fields.end() && found->key == key ? &found->value : nullptr;
 }
 
-// Written out, because clang 14 crashes at a defaulted comparison of a type that contains itself. So is Field's.
+// Written out, as is Field's, because clang 14 crashes at a defaulted comparison of a type that contains itself.
 bool Json::operator==(const Json &other) const {
     const auto all = [](const Json &value) {
         return std::tie(value.kind, value.flag, value.number, value.text, value.elements, value.fields);

@@ -56,7 +56,7 @@ struct Json::Field {
 /// with the same key twice.
 Json parse_json(std::string_view text);
 
-/// A JSON object and its path in the document. A field of null counts as absent. The document must outlive it.
+/// A JSON object and its path in the document. A null field counts as absent. The document must outlive this.
 class JsonObject {
 public:
     JsonObject(const Json &value, std::string path);

@@ -228,8 +228,8 @@ void check_top(const JsonObject &config, const Model &model) {
     }
 }
 
-/// Only the language model's object is read. So refuses a known key outside of that object, unless the object has the
-/// same key with the same value.
+/// Only the language model's object is read. So this refuses a known key outside of that object, unless the object has
+/// the same key with the same value.
 void check_around(const JsonObject &around, const Model &model) {
     const auto &config = model.config;
     const auto type = around.word("model_type");

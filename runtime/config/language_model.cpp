@@ -34,7 +34,7 @@ void check_uses_rope(const JsonObject &config, const std::string &type, bool is_
             refuse(config.name_of(key) + " is false, so the model has no RoPE");
         }
     }
-    // In spite of its name, 1 means a layer with RoPE.
+    // In spite of the name no_rope_layers, 1 means a layer with RoPE.
     const auto has_rope = config.numbers("no_rope_layers").value_or(std::vector<double>());
     if (!has_rope.empty() && std::ranges::count(has_rope, 0.0) == std::ssize(has_rope)) {
         refuse(config.name_of("no_rope_layers") + " leaves no layer with RoPE");
@@ -52,7 +52,7 @@ void check_type(const JsonObject &config, const std::string &type) {
     }
 }
 
-/// The key of the object that holds the language model, or NULL. ColPali repeats what is inside it.
+/// The key of the object that holds the language model, or NULL. (ColPali repeats an inner object beside the outer.)
 const char *find_nested_model(const JsonObject &config) {
     const char *found = nullptr;
     for (const char *key : {"thinker_config", "vlm_config", "text_config", "llm_config", "language_config"}) {
@@ -100,7 +100,7 @@ Model find_model(const JsonObject &root) {
     if (const auto *const known = find_model_type(model.type)) {
         model.known = known;
     } else if (!model.config.has("model_type") && !model.type.empty()) {
-        refuse_missing(model.config.name_of("model_type"));  // the whole model's type does not determine this one
+        refuse_missing(model.config.name_of("model_type"));  // the whole model's type does not tell its part's
     }
     check_uses_rope(model.config, model.type, model.is_known());
     return model;

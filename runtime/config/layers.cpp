@@ -134,8 +134,8 @@ private:
         }
     }
 
-    /// Chooses a layer where the config's rope parameters have an entry for each layer type: of the type that the
-    /// caller named, or any if all entries are alike. If they differ and no type is named, that is an error.
+    /// Chooses from rope parameters that have an entry for each layer type: the entry of the type that the caller
+    /// named, or any entry if all are alike. If they differ and the caller named no type, that is an error.
     Layer choose_from_object() const {
         std::vector<std::string> names;
         const Json *first = nullptr;
@@ -165,8 +165,8 @@ private:
         refuse_layer_type("layer_type is " + quote(type) + ", but the config knows " + join(names));
     }
 
-    /// Chooses for a model whose two layer types are known from its model_type only, as in configs from before
-    /// rope_parameters had an entry for each.
+    /// Chooses for a model whose two layer types are known from its model_type only, because its config is of the time
+    /// before rope_parameters had an entry for each layer type.
     Layer choose_from_two() const {
         const std::vector<std::string> names = {"full_attention", "sliding_attention"};
         if (config_.has("rope_parameters") || ((kind_ == Layers::gemma4 || kind_ == Layers::mimo) && scaling_)) {

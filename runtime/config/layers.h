@@ -40,7 +40,8 @@ Layer choose_layer(const Model &model, const RequestedLayer &asked);
 /// Whether a model like EXAONE 4 has layers with a sliding window: yes, unless the config's sliding_window is null.
 bool has_sliding_window(const JsonObject &config);
 
-/// The number that a list by layer has for all of these layers; zeros mean no RoPE. Throws Failure if they differ.
+/// The number that a list by layer has for these layers, except layers with 0, which have no RoPE. Throws Failure if
+/// their numbers differ.
 StatedNumber find_listed(const JsonObject &config, const char *key, const Layer &layer);
 
 }  // namespace halyard

@@ -18,7 +18,7 @@ struct RefusedTypes {
     const char *names;  // separated by spaces
 };
 
-// The most common model types without RoPE, so that the message can say so.
+// The most common model types without RoPE, and types whose RoPE is not supported, so that the message can say why.
 constexpr RefusedTypes refused_types[] = {
     {{"has learned positions and no RoPE"},
      "albert bart bert big_bird biogpt camembert clip convbert ctrl deit distilbert electra ernie gpt2 gpt_bigcode "

@@ -14,9 +14,9 @@ enum class Layers : std::int32_t {
     gemma3,              // sliding_attention: a base of its own and no scaling
     gemma4,              // likewise, and full_attention: p-RoPE on wider heads
     olmo3,               // sliding_attention: no scaling
-    modernbert,          // a base each
-    mimo,                // likewise, by hybrid_layer_pattern
-    step,                // lists by layer, and scaling of yarn_only_types
+    modernbert,          // each layer type has a base of its own
+    mimo,                // likewise; hybrid_layer_pattern tells the types
+    step,                // lists by layer; only yarn_only_types are scaled
     nested,              // rope_parameters must have an entry for each kind
     not_full_attention,  // full_attention has no RoPE
     not_full_if_sliding  // likewise, in models with a sliding window
@@ -36,11 +36,11 @@ struct ModelType {
     std::int64_t rotary_dim = 0;  // 0: head_dim times the partial factor
     std::int64_t mla_dim = 0;     // qk_rope_head_dim, if latent attention (MLA) has a separate rotated slice
     Layers layers = Layers::alike;
-    std::int64_t unrotated_each = 0;  // every so many layers one has no RoPE, unless no_rope_layers lists them
+    std::int64_t unrotated_each = 0;  // one layer in this many has no RoPE, unless no_rope_layers lists such layers
     QScale q_scale = QScale::none;
     std::int32_t axis_map = HALYARD_AXIS_MAP_NONE;
     std::int32_t axis_counts[3] = {};
-    std::int32_t n_equal_axes = 0;      // instead of axis_counts: so many axes with equal numbers of pairs
+    std::int32_t n_equal_axes = 0;      // instead of axis_counts: the number of axes, which have equal numbers of pairs
     const char *needs[3] = {};          // keys for which its code has defaults that this table does not have
     const char *attention = nullptr;    // the key of the object that has the base
     const char *sliding_key = nullptr;  // the key of sliding_attention's base, if it has another one
@@ -49,7 +49,7 @@ struct ModelType {
     bool is_backward = false;           // it rotates by -position
     bool has_vision = false;            // its image encoder is supported, too
     bool turns_whole = false;           // it ignores rotary_dim and rotates whole heads unless a factor is stated
-    bool yarn_is_longrope = false;      // early Phi-3 configs say "yarn"
+    bool yarn_is_longrope = false;      // "yarn" means LongRoPE, as in early Phi-3 configs
 };
 
 /// The ModelType of all types that Halyard does not know.

@@ -50,7 +50,7 @@ bool has_unrotated_layers(const Model &model) {
     return has_zero(config, "no_rope_layers") || has_zero(config, "layer_rope_theta") || has_layers_of_null(config);
 }
 
-/// Sets q_scale_rule and its numbers in *about; `scale` is stated by the object under this key.
+/// Sets q_scale_rule and its numbers in *about; `scale` is what the object states under `key`.
 void set_rule(std::int32_t rule, std::int32_t layers, const JsonObject &object, const char *key, double scale,
               halyard_frequencies_info *about) {
     if (!(std::fabs(scale) <= 0x1p20)) {

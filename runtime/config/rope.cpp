@@ -58,7 +58,7 @@ private:
     std::optional<std::string> read_type(const char *key) {
         auto word = scaling_.word(key);
         if (word == "deepseek_yarn") {
-            // Its attention_factor is YaRN's if mscale and mscale_all_dim are both stated, or neither.
+            // Its attention_factor is YaRN's if the config states both mscale and mscale_all_dim, or neither of them.
             const auto mscale = scaling_.number("mscale"), all = scaling_.number("mscale_all_dim");
             if (mscale.value_or(1.0) != 1.0 && all.value_or(0.0) == 0.0) {
                 refuse_missing(scaling_.name_of("mscale_all_dim") + ", which deepseek_yarn's mscale needs,");
@@ -137,7 +137,7 @@ private:
                 agreement.add(config_, known_.sliding_key);
             } else if (model_.is_kind(Layers::modernbert)) {
                 agreement.add(config_, "global_rope_theta");
-            } else if (!has_list && !model_.is_kind(Layers::gemma4)) {  // whose code ignores a base outside
+            } else if (!has_list && !model_.is_kind(Layers::gemma4)) {  // Gemma 4's code ignores a base outside
                 agreement.add(config_, "rope_theta");
                 agreement.add(config_, "rotary_emb_base");
                 agreement.add(config_, "rope_ratio", 10000.0);  // ChatGLM
@@ -296,7 +296,7 @@ private:
         }
     }
 
-    /// Limits the context of the first Qwen, which beyond it changes its base, and scales q, by rules of its own.
+    /// Limits the context of the first Qwen: in longer ones its code changes the base and scales q by rules of its own.
     void check_qwen() {
         const bool is_dynamic = config_.flag("use_dynamic_ntk").value_or(false);
         if (model_.type != "qwen" || !(is_dynamic || config_.flag("use_logn_attn").value_or(false))) {
@@ -306,7 +306,8 @@ private:
                config_.name_of(is_dynamic ? "use_dynamic_ntk" : "use_logn_attn") + " is true");
     }
 
-    /// Limits the context to one chunk of dual chunk attention (Qwen2.5-1M, arXiv:2402.17463): each has own positions.
+    /// Limits the context to one chunk of dual chunk attention (Qwen2.5-1M, arXiv:2402.17463), because each chunk has
+    /// positions of its own.
     void check_chunks() {
         const auto chunks = config_.object("dual_chunk_attention_config");
         if (!chunks) {
@@ -332,7 +333,8 @@ private:
     void read_pairing() {
         rope_.about.pairing = known_.pairing;
         rope_.about.out_pairing = known_.out_pairing != 0 ? known_.out_pairing : known_.pairing;
-        // DeepSeek-V3 and related models: whether x is interleaved. The rotation's output has half pairing in any case.
+        // In DeepSeek-V3 and related models rope_interleave says whether x is interleaved. The rotation's output has
+        // half pairing in any case.
         const bool de_interleaves = rope_.about.pairing != rope_.about.out_pairing;
         if (de_interleaves && !config_.flag("rope_interleave").value_or(true)) {
             rope_.about.pairing = rope_.about.out_pairing;

@@ -97,7 +97,7 @@ private:
         return usual;
     }
 
-    /// Reads head_dim from per_layer_config, which has the layers, by number, that differ from the rest.
+    /// Reads head_dim from per_layer_config, whose keys are the numbers of the layers that differ from the rest.
     std::int64_t find_own_head_dim(std::int64_t usual) const {
         const auto own = *config_.object("per_layer_config");
         const auto types = config_.words("layer_types");

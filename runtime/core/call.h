@@ -31,8 +31,9 @@ inline constexpr auto rows_in_order = [] {
     return rows;
 }();
 
-/// Makes rows for blocks of the tokens first … last - 1, whose positions were checked: calls function(tokens, rows). If
-/// there is no room for rows of all pairs, it calls function several times for the same tokens, with other pairs.
+/// Makes rows for the tokens first … last - 1, whose positions were checked, and calls function(tokens, rows) for each
+/// block of tokens. If there is no room for the rows of all pairs, it calls function several times for the same tokens,
+/// each time with other pairs.
 template <typename Function>
 [[gnu::noinline]] void with_made_rows(const Program &program, const Pointers &given, std::int64_t first,
                                       std::int64_t last, const Function &function) {

@@ -206,13 +206,14 @@ bool is_on_cache_lines(const TensorPlan &tensor_plan, const Side &y, std::int64_
     return (steps * tensor_plan.bytes & 63) == 0;
 }
 
-/// Sets `large` of tensors if the run's outputs together have the non_temporal_mib of a kernel. Such outputs would
-/// evict each other from the CPU's caches anyway, and a non-temporal store does not read the line that it overwrites.
-/// Time relative to normal stores (half pairing, f32, AVX2; Zen 4, 32 MiB of L3 cache, 2026-11): 0.72 for 4096 tokens
-/// of 40 heads of 128; if all output is read afterwards, 1.11 at 8 MiB, 0.89 at 16, 0.87 at 32 and 0.76 at 128 MiB.
+/// Sets a tensor's `large` to its non-temporal kernel if the run's outputs together have the kernel's non_temporal_mib.
+/// Such outputs would evict each other from the CPU's caches anyway, and a non-temporal store does not read the line
+/// that it overwrites. Time relative to normal stores (half pairing, f32, AVX2; Zen 4, 32 MiB of L3 cache, 2026-11):
+/// 0.72 for 4096 tokens of 40 heads of 128; if all output is read afterwards, 1.11 at 8 MiB, 0.89 at 16, 0.87 at 32 and
+/// 0.76 at 128 MiB.
 void choose_large_kernels(Program &program) {
     const halyard_plan &plan = *program.plan;
-    std::uint64_t written = 0;  // bytes; inputs of stride 0 may have more elements than int64 can count
+    std::uint64_t written = 0;  // bytes; may wrap, since inputs of stride 0 may have more elements than int64 can count
     for (int i = 0; i < plan.n_tensors; i++) {
         const TensorProgram &tensor = program.tensors[i];
         const TensorPlan &tensor_plan = plan.tensors[i];
@@ -233,7 +234,7 @@ void choose_large_kernels(Program &program) {
             continue;
         }
         const Kernel &large = tensor_plan.kernel(Place::non_temporal, layout_of(tensor));
-        // The dims were set for the normal kernel, packed or not.
+        // The dims were set for the normal kernel, so both kernels must be packed, or neither.
         if (large.place == Place::non_temporal && n_mib >= static_cast<std::uint64_t>(large.non_temporal_mib) &&
             large.packed == tensor.kernel->packed && is_on_cache_lines(tensor_plan, tensor.y, plan.rotary_dim)) {
             tensor.large = &large;
@@ -244,8 +245,9 @@ void choose_large_kernels(Program &program) {
 
 // ---- Angles and threads --------------------------------------------------------------------------------------------
 
-/// Checks, for a GIVEN source, that each token has a row. Rows by token fit one shape of run. Other rows are found by
-/// position: without positions all batch rows would read the same rows, which nobody with [batch, 1] tokens means.
+/// Checks, for a GIVEN source, that each token has a row. Rows by_token fit runs of one shape only. Other rows are
+/// found by position: without positions all batch rows would read the same rows, and no caller with [batch, 1] tokens
+/// means that.
 halyard_status bind_given_rows(const halyard_angle_source &angles, std::int64_t n_batch, std::int64_t n_tokens,
                                Program &program, halyard_error *error) {
     const bool has_positions = program.positions.is_given;

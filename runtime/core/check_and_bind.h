@@ -26,7 +26,7 @@ struct TensorProgram {
     std::int64_t n_heads;  // 0 if the tensor has no elements; nothing else is set then
     bool in_place;
     bool lists_x, lists_y;  // whether list_memory lists x and y; in place, only y, which is the same memory
-    bool one_stride;        // all tokens, through all batch rows, are one stride apart
+    bool one_stride;        // all tokens, through all batch rows, are evenly spaced in x and in y
     bool is_one_call;       // one call of the kernel, with these dims, can rotate all tokens of the run
     bool within_int32;      // a kernel's 32-bit offsets reach all elements
     const Kernel *kernel;   // its function is NULL for the reference

@@ -82,7 +82,7 @@ const char *why_not(const Kernel &kernel, const Task &task) noexcept {
         return "needs heads whose elements are neighbours in memory";
     }
     if (kernel.packed && task.layout != Layout::even) {
-        return "needs even offsets, strides and halves";
+        return "needs even strides and halves";
     }
     return nullptr;
 }

@@ -13,7 +13,7 @@ namespace halyard {
 
 /// The pointers of one call. All else is in the program.
 struct Pointers {
-    const halyard_angle_source *angles;  // the program's, or other given rows like it; NULL if nothing is rotated
+    const halyard_angle_source *angles;  // the program's, or one like it (find_difference); NULL if nothing is rotated
     const void *positions;
     const void *const *x;  // [n_tensors]
     void *const *y;        // [n_tensors]
@@ -38,7 +38,7 @@ struct RunPointers {
     RunPointers &operator=(const RunPointers &) = delete;
 };
 
-/// The name of an argument in error messages, of halyard_run and of halyard_run_bound; %d is the number of the tensor.
+/// An argument's name in error messages of halyard_run, and in those of halyard_run_bound; %d: the tensor's number.
 struct ArgumentName {
     const char *of_run, *of_bound_run = of_run;
     bool is_optional = false;  // NULL is right if the run was bound without it
@@ -73,9 +73,10 @@ template <typename Add, typename Elements>
 }
 
 /// Lists the memory of x, y, positions and rows: calls add(is_written, name, tensor, data, is_valid, span, elements)
-/// for each array, for those that are only read first. is_valid: the pointer is set if it must be and NULL if it must
+/// for each array. Arrays that are only read come first. is_valid: the pointer is set if it must be and NULL if it must
 /// be NULL, and the array does not leave the address space. elements() returns the Lattice of an array that may have
-/// gaps; NULL in its place: the array fills its span. (Inline, so that the check of spans costs a few comparisons.)
+/// gaps; for an array that fills its span, elements is NULL. (Inline, so that the check of spans costs a few
+/// comparisons.)
 template <typename Add>
 [[gnu::always_inline]] inline void list_memory(const Program &program, const Pointers &given, const Add &add) {
     const int n_tensors = program.plan->n_tensors;
@@ -126,7 +127,7 @@ template <int most, typename List>
         spans[n++] = span;
         n_read += static_cast<int>(!is_written);
     });
-    // Negative if both differences are, for some pair of spans: then these overlap, or are half of all addresses apart.
+    // Negative if both differences are negative for some two spans: these overlap, or are half of all addresses apart.
     std::uintptr_t meets = 0;
     for (int i = n_read; i < n; i++) {
         for (int j = 0; j < i; j++) {
@@ -145,7 +146,7 @@ struct Area {
     Lattice elements;
 };
 
-/// Fails, naming both arrays, if a written array shares elements with another. Arrays only read come first in `areas`.
+/// Fails, naming both arrays, if a written array shares elements with another. `areas` begins with those only read.
 halyard_status check_elements(const Area *areas, int n, bool is_bound, halyard_error *error) noexcept;
 
 /// The same for a list of memory. (Not inlined: it is needed only where spans overlap.)
@@ -168,11 +169,11 @@ template <int most, typename List>
 /// How many arrays list_memory lists at most.
 inline constexpr int most_plain_areas = 2 * HALYARD_MAX_TENSORS + 3;
 
-/// Fails because is_valid is false for an array: says why, naming it by `name`, as in the list of memory.
+/// Fails for an array whose is_valid is false, and says why. name, tensor and data are those in the list of memory.
 [[gnu::cold]] halyard_status fail_memory(const Program &program, const Pointers &given, const ArgumentName &name,
                                          int tensor, const void *data, halyard_error *error) noexcept;
 
-/// Fails for the first such array of a list of memory.
+/// Fails for the first array of a list of memory whose is_valid is false.
 template <typename List>
 [[gnu::cold]] halyard_status fail_missing(const List &list, const Program &program, const Pointers &given,
                                           halyard_error *error) {
@@ -186,8 +187,8 @@ template <typename List>
     return status;
 }
 
-/// Checks the memory of a plain call: that pointers are NULL and tensors in place just where they were so when the run
-/// was bound, that arrays fit the address space, and that nothing written shares elements with anything else.
+/// Checks the memory of a plain call: that the same pointers are NULL and the same tensors are in place as when the run
+/// was bound, that arrays fit the address space, and that no written array shares elements with another.
 inline halyard_status check_memory(const Program &program, const Pointers &given, halyard_error *error) noexcept {
     if (program.is_empty) {
         return HALYARD_OK;

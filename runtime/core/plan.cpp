@@ -9,7 +9,7 @@ namespace halyard {
 
 namespace {
 
-/// Fills in fields of a description that are 0, from the frequencies (which may be NULL) and from its other fields.
+/// Fills in those fields of a tensor's description that are 0, from its other fields and from the frequencies, if any.
 void set_defaults(const halyard_frequencies *frequencies, bool rerotates, halyard_tensor_desc &tensor,
                   halyard_kv_desc &kv_desc) {
     const bool from_frequencies = tensor.pairing == 0 && frequencies != nullptr;
@@ -45,7 +45,7 @@ halyard_status read_tensor(const halyard_tensor_desc &tensor, const halyard_kv_d
          {!dtype, HALYARD_ERROR_UNKNOWN_VALUE, "dtype", tensor.dtype, ", which is no dtype"},
          {!out_dtype, HALYARD_ERROR_UNKNOWN_VALUE, "kv.out_dtype", kv_desc.out_dtype, ", which is no dtype"},
          {dtype && is_8_bit(*dtype) && !has_own_numbers, HALYARD_ERROR_UNSUPPORTED, "dtype",
-          name_of_dtype(tensor.dtype), ", which only outputs and keys that rerotate can have"},
+          name_of_dtype(tensor.dtype), ", which only outputs, records and keys that rerotate can have"},
          {rotates && tensor.pairing == 0, HALYARD_ERROR_UNKNOWN_VALUE, "pairing", "not set",
           ", and no frequencies tell it"},
          {!pairing, HALYARD_ERROR_UNKNOWN_VALUE, "pairing", tensor.pairing, ", which is no pairing"},
@@ -121,7 +121,7 @@ Task task_for(const TensorPlan &tensor, Dtype dtype, std::int64_t rotary_dim, Pl
     // the distance is checked; bind checks the strides.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool keeps = layout == Layout::strided || (layout == Layout::even && even_halves);
-    // If only a part of each head is rotated, the rest is copied, and both stay in the caches: see rotate().
+    // If only a part of each head is rotated, rotate() copies the rest, and both parts stay in the caches.
     const bool copies = place == Place::non_temporal && tensor.head_dim != rotary_dim;
     return {dtype, tensor.pairing, tensor.out_pairing, copies ? Place::out_of_place : place,
             keeps ? layout : Layout::dense};

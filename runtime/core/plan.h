@@ -53,7 +53,7 @@ struct PlanReading {
     halyard_kv_desc kv_descs[HALYARD_MAX_TENSORS];  // without stages for tensors whose kv is NULL
 };
 
-/// Whether a tensor of this dtype has no stages but those of these fields of its description, and no conversion.
+/// Whether a tensor of this dtype has no conversion, and no stages except those that `fields` of kv_desc describe.
 template <typename... Fields>
 bool has_only(halyard_kv_desc kv_desc, Dtype dtype, Fields halyard_kv_desc::*...fields) noexcept {
     static_assert(std::has_unique_object_representations_v<halyard_kv_desc>);  // it has no padding
@@ -64,7 +64,7 @@ bool has_only(halyard_kv_desc kv_desc, Dtype dtype, Fields halyard_kv_desc::*...
     return std::memcmp(&kv_desc, &none, sizeof(kv_desc)) == 0;
 }
 
-/// Checks a description, except its stages, and fills in *out, except its kernels and kv, and *given.
+/// Checks a description except its stages. Fills in *given, and *out except its kernels and kv_plan.
 halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanReading *given,
                          halyard_error *error) noexcept;
 

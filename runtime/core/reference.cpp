@@ -8,7 +8,7 @@ namespace halyard {
 
 namespace {
 
-/// The operations of phase.h on plain floats and integers. (Kernels have them on Halide's Exprs.)
+/// The operations of phase.h on plain floats and integers. (Kernels do them on Halide's Exprs.)
 struct PortableMath {
     using Float = float;
     using Word = std::uint32_t;

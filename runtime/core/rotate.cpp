@@ -8,7 +8,7 @@ namespace halyard {
 
 namespace {
 
-/// How many of n items a stride apart begin within `room` of the first; at least one.
+/// How many of n items, each `stride` after the one before, begin within `room` of the first; at least one.
 std::int64_t count_fitting(std::int64_t n, std::int64_t stride, std::int64_t room) {
     return n <= 1 || stride == 0 ? n : std::min(n, 1 + room / std::abs(stride));
 }
@@ -110,9 +110,9 @@ void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const Tenso
     }
     const bool are_heads_adjacent = are_adjacent(tensor.x.head, tensor.y.head, head_dim);
     if (are_heads_adjacent || are_adjacent(stretch.in_token, stretch.out_token, head_dim)) {
-        // Whole heads are copied, and the rotation overwrites their windows. To copy just the other elements of each
-        // head took 1.03 to 1.8 times as long (64 heads of 80 with rotary_dim 32, 32 of 256 with 64; 1 to 4096 tokens,
-        // in the CPU's caches or not), and 1.1 to 2.2 times if tokens are adjacent (Zen 5, 2026-11-29).
+        // Whole heads are copied, and the rotation overwrites their windows. Copying only the elements outside the
+        // windows took 1.03 to 1.8 times as long (64 heads of 80 with rotary_dim 32, 32 of 256 with 64; 1 to 4096
+        // tokens, in the CPU's caches or not), and 1.1 to 2.2 times as long if tokens are adjacent (Zen 5, 2026-11-29).
         constexpr std::int64_t part_bytes = 48 << 10;  // larger parts leave the caches before they are rotated
         const std::int64_t token_bytes = stretch.n_heads * head_dim * bytes;
         const std::int64_t n_tokens = are_heads_adjacent ? part_bytes / token_bytes : stretch.n_tokens;

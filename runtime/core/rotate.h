@@ -80,7 +80,7 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
     const bool is_half = pairing == Pairing::half;
     side.pair = is_half ? side.element : 2 * side.element;
     side.member = is_half ? n_pairs * side.element : side.element;
-    // A packed kernel's element is two of the tensor's (a whole pair if interleaved), so strides are halved.
+    // An element of a packed kernel is two elements of the tensor (if interleaved, a pair), so strides are halved.
     const int halve = kernel.packed ? 1 : 0;
     const bool pair_in_word = kernel.packed && !is_half;
     set_dimension(side.dims[0], pair_in_word ? n_pairs : n_pairs >> halve, pair_in_word ? 1 : side.pair);
@@ -89,7 +89,7 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
     set_dimension(side.dims[3], n_tokens, side.token >> halve);
 }
 
-/// Some heads of tokens that are one stride apart.
+/// Some heads of some tokens, which are evenly spaced in x and in y.
 struct Stretch {
     const char *x;  // the first element of the first head of the first token
     char *y;
@@ -121,13 +121,13 @@ void for_each_part(const TensorPlan &tensor_plan, const TensorProgram &tensor, c
     }
 }
 
-/// Sets the dims of one side of such a part, whose tokens are `token` elements apart: set_kernel_dims's strides, the
-/// part's extents.
+/// Sets the dims of one side of such a part: the extents are the part's, the strides those of set_kernel_dims, except
+/// that the part's tokens are `token` elements apart.
 void set_part(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part, std::int64_t token,
               halyard_dimension (&dims)[4]) noexcept;
 
-/// Rotates a stretch, in several calls if it exceeds the limits of one, and copies the elements beside the window. rows
-/// is NULL for a tensor that is only copied.
+/// Rotates a stretch, in several kernel calls if it exceeds the limits of one call, and copies the elements beside the
+/// window. rows is NULL for a tensor that is only copied.
 void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
             const Stretch &stretch, Rows *rows, bool past_caches) noexcept;
 

@@ -52,7 +52,7 @@ void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std:
 
 namespace {
 
-/// Copies rows of a source that has them in memory, and widens them to float, consecutive rows together.
+/// Copies rows of a source that has them in memory, widened to float. A kernel's call widens consecutive rows together.
 void copy_rows(const halyard_angle_source &angles, const RowKernels &kernels, const std::int32_t *row_of_token,
                std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) {
     const Dtype dtype = angles.rows_dtype;

@@ -25,8 +25,8 @@ struct RowInput {
     BadPosition bad_position;
 };
 
-/// Fills found[i] for the tokens first … first + n - 1 on an axis, under the policy for bad positions: with the number
-/// of a row, or for PHASE with a position. Returns false if a bad position is an error; that token gets position 0.
+/// Sets found[i] for the tokens first … first + n - 1 on an axis: to the number of a row or, for PHASE, to a position.
+/// Applies the policy for bad positions. Returns false if a bad position is an error; that token gets position 0.
 [[gnu::always_inline]] inline bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first,
                                              std::int64_t n, std::int32_t *found) noexcept {
     const halyard_angle_source &angles = *input.angles;
@@ -51,11 +51,10 @@ struct RowInput {
     return all;
 }
 
-/// Fails, naming the first bad position, if one is an error for a token of the set. NULL: all tokens.
+/// Fails, naming the first bad position, if a token of the set has one and that is an error. tokens NULL: all tokens.
 halyard_status check_positions(const RowInput &input, const TokenSet *tokens, halyard_error *error) noexcept;
 
-/// The part of the rows of cos and sin that is made at once: n_tokens rows, n_pairs pairs of each, in made_floats
-/// floats.
+/// How much of the rows of cos and sin is made at once: n_pairs pairs of n_tokens rows, in made_floats floats.
 struct RowBlock {
     std::int64_t n_tokens, n_pairs;
 };

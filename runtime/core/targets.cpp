@@ -35,7 +35,7 @@ TargetSet built_targets() {
     return built;
 }
 
-/// Finds a target by name and checks that it can be used. source says in error messages where the name came from.
+/// Finds a target by name and checks that it can be used. `source`: where the name came from, for error messages.
 halyard_status find_target(const char *name, const char *source, Target *found, halyard_error *error) {
     for (std::int32_t i = 0; i < n_targets; i++) {
         if (std::strcmp(name, words[i].name) != 0) {

@@ -70,7 +70,7 @@ halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, 
     return HALYARD_OK;
 }
 
-/// Device memory for a first run of each kernel, by which the driver loads it.
+/// Device memory for a first run of each kernel, which makes the driver load the kernel.
 struct Scratch {
     static constexpr std::size_t n_bytes = 4096;
     Address memory;
@@ -131,7 +131,7 @@ halyard_status load_kernels(const halyard_cuda_plan &plan, halyard_error *error)
     void *const memory = allocate(plan.queue, Scratch::n_bytes);
     if (memory == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", Scratch::n_bytes,
-                    " bytes of angles");
+                    " bytes that kernels are tried on");
     }
     const Scratch scratch = {address_of(memory), {counted_positions(angles), 1, 0, 0, 0, 0}};
     char bytes[Scratch::n_bytes] = {};

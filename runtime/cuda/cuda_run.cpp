@@ -154,7 +154,7 @@ bool slots_follow(const CudaRun &run) {
     return rows_follow(run.program.positions, run.kv_program.slots.stride_batch, run.kv_program.slots.stride_token);
 }
 
-/// Splits a run into launches. can_join: whether tensors and slots allow rows to be joined; this checks positions.
+/// Splits a run into launches. can_join: whether tensors and slots allow rows to be joined; split checks positions.
 Block split(const Positions &positions, bool can_join) {
     can_join =
         can_join && !positions.is_consecutive && rows_follow(positions, positions.stride_batch, positions.stride_token);

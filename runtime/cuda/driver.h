@@ -37,7 +37,7 @@ struct MemoryInfo {
     bool is_of_device;  // on the queue's device
 };
 
-/// Makes a context current in this thread for as long as it lives.
+/// Makes a context current in this thread for the life of this object.
 class CurrentContext {
 public:
     explicit CurrentContext(void *context) noexcept;

@@ -90,8 +90,8 @@ const void *cuda_interface() noexcept { return halide_cuda_device_interface(); }
 
 void release_context(Call &call) noexcept {
     halide_device_release(&call, halide_cuda_device_interface());
-    // Workaround for Halide 21: its next release would count places that this one has emptied as kernels of the
-    // context, and when its count of kernels reaches 0 that way, it releases nothing more. So detach them.
+    // Workaround for Halide 21: its next release would count places that this release has emptied as kernels of the
+    // context. When its count of kernels reaches 0 that way, it releases nothing more. So detach the emptied places.
     auto *const mutex = reinterpret_cast<halide_mutex *>(&modules.mutex);
     halide_mutex_lock(mutex);
     for (int i = 0; modules.places != nullptr && i < 1 << modules.log2_places; i++) {

@@ -27,7 +27,7 @@ const char *first_of(std::initializer_list<std::pair<bool, const char *>> refusa
 
 const char *why_never(const halyard_plan &plan, int index) noexcept {
     const TensorPlan &tensor_plan = plan.tensors[index];
-    // These name all members, so that a new stage or kind of norm does not compile until it is refused, or served.
+    // The bindings name all members, so that a new stage or kind of norm does not compile until refused, or served.
     const auto &[its_norm, position_scales, hadamard, scale, groups, from_groups, most_heads, its_cache, needed,
                  block_rotation, steps] = kv_of(plan).tensors[index];
     const auto &[row, after, unit_offset, rounding, eps, weight, offset, size, layer, has_bias, per_head] =
@@ -172,7 +172,7 @@ int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept
 }
 
 const char *why_not(const KvPiece &tensor) noexcept {
-    constexpr std::int64_t most_heads = most_blocks * kv_heads_in_block / HALYARD_MAX_TENSORS;  // of all tensors
+    constexpr std::int64_t most_heads = most_blocks * kv_heads_in_block / HALYARD_MAX_TENSORS;  // of each tensor
     const TensorPlan &tensor_plan = *tensor.tensor_plan;
     const auto &cache = tensor.stages->cache;
     const std::int64_t steps =

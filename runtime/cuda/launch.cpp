@@ -35,7 +35,7 @@ bool fits(const DevicePiece &piece) {
         }
         reach += (count - 1) * stride;
     }
-    return reach <= most_elements;  // x may have any strides, so that the products do not bound it
+    return reach <= most_elements;  // x may have any strides, so the products do not bound its reach
 }
 
 /// Calls part(piece) if one launch can do it, else splits it in two, by tokens or by a token's heads, and does both.

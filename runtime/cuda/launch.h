@@ -1,5 +1,5 @@
 // Launches of rotations, copies and checks. A kernel can index 2^31 - 1 elements and grids are limited, so a large
-// piece of a tensor takes several launches. why_not refuses tensors that not even single heads can be launched for.
+// piece of a tensor takes several launches. why_not refuses a tensor if not even one head of it can be launched.
 #pragma once
 
 #include "core/check_and_bind.h"

@@ -16,8 +16,8 @@ namespace halyard {
 /// How kernels get cos and sin. none: a launch of the KV path that rotates nothing and reads neither.
 enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, phase, none };
 
-/// x, y and weights of the KV path are one-dimensional arrays of 32-bit words (weights: 16-bit): all memory around an
-/// address. Kernels index them with 64 bits, so line_extent is arbitrary. Heads begin on quads, 16 bytes.
+/// x, y and weights of the KV path are one-dimensional arrays of 32-bit words (weights: 16-bit). Each is all memory
+/// around an address. Kernels index them with 64 bits, so line_extent is arbitrary. Heads begin on quads, 16 bytes.
 inline constexpr int quad_bytes = 16, line_extent = (1 << 29) - 1;
 
 /// How many heads of a token a thread block of the KV path's kernels processes.
@@ -38,7 +38,7 @@ struct LaunchFields {
         Owner &to;
         Array<std::int32_t, 3> positions{to, "positions"};          // [word, token, axis]; int64: the lower word first
         Scalar<std::int64_t> start{to, "start"};                    // added to every position
-        Scalar<std::int32_t> step{to, "step"};                      // 0 or 1: times the token's number, is added, too
+        Scalar<std::int32_t> step{to, "step"};                      // 0 or 1; step * (the token's number) is added, too
         Scalar<std::int32_t> first{to, "first"}, last{to, "last"};  // the positions that the source covers
     };
 
@@ -75,7 +75,7 @@ struct LaunchFields {
         Scalar<std::int32_t> has_norms{to, "has_norms"};    // 1: some tensor has a norm
         Scalar<std::int32_t> n_heads{to, "n_heads"}, n_slots{to, "n_slots"};
         Array<std::int32_t, 2> slots{to, "slots"};  // [word, token]
-        OfTensors<std::int32_t> end{to, "end"};    // the tensors' heads are numbered on: one past this tensor's
+        OfTensors<std::int32_t> end{to, "end"};    // one past its last head; heads are numbered through all tensors
         OfTensors<std::int32_t> kind{to, "kind"};  // the stages of its heads: has_weight, is_rotated, is_normed
         OfTensors<std::int64_t> x_at{to, "x_at"};  // offset of the first head of the first token, and strides, in quads
         OfTensors<std::int64_t> x_head{to, "x_head"}, x_token{to, "x_token"};

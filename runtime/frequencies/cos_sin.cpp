@@ -57,7 +57,7 @@ inline bool try_cos_sin(const QuarterTurns &frequency, double scale, double posi
 
     // Taylor series in y, |y| <= pi/4. Errors: y 3.4 (x 2, the constant 0.4, the product 1); sin 3.4 from y, 0.6 from
     // the series (a tenth of sin), 1 from the last sum and 0.6 from truncation; cos 2.7 from y, 2.1 from the series and
-    // 1 from the sum. With 1 for the scale, both stay below 7.
+    // 1 from the sum. Multiplying by the scale adds 1, so sin and cos stay below 7.
     const double y = x * half_pi.hi;
     const double z = y * y;
     double sin_series = -1.0 / 1307674368000.0;
@@ -89,8 +89,8 @@ inline bool try_cos_sin(const QuarterTurns &frequency, double scale, double posi
     return cos_is_certain && sin_is_certain;
 }
 
-/// For |theta| < 2^-40, where f * position * inv_freq can be midway between two floats, or closer to the midpoint than
-/// double-double resolves. Sums f * theta without rounding errors; the next term of the series decides the side.
+/// For |theta| < 2^-40, where scale * theta can be midway between two floats, or closer to the midpoint than
+/// double-double resolves. Sums scale * theta without rounding errors; the next term of the series decides the side.
 CosSin small_cos_sin(DoubleDouble inv_freq, double scale, double position) noexcept {
     const DoubleDouble theta = two_product(position, inv_freq.hi);
     if (theta.hi == 0.0) {

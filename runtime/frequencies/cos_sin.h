@@ -39,7 +39,7 @@ void make_row(const halyard_frequencies &frequencies, std::int32_t position, flo
 /// are within an ulp of these.)
 CosSin cos_sin_of_angle(float angle, double factor) noexcept;
 
-/// Returns a pair's frequency in 2^-64 of a full turn per position, rounded to nearest, without whole turns.
+/// Returns a pair's frequency in units of 2^-64 full turns per position, rounded to nearest, without whole turns.
 std::uint64_t turns_of(const halyard_frequencies &frequencies, std::int64_t pair) noexcept;
 
 }  // namespace halyard

@@ -164,8 +164,8 @@ inline DoubleDoubleSinCos sin_cos_of_quarter_turns(DoubleDouble x) noexcept {
 
 /// The float nearest to value, rounded once (ties to even). (Converting by way of a double would round twice.)
 inline float round_to_float(DoubleDouble value) noexcept {
-    // Rounding to odd: of the two doubles around hi + lo, the odd one can be neither a float nor midway between two,
-    // so it rounds as the sum does (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+    // Rounding to odd: of the two doubles around hi + lo, the odd one can be neither a float nor midway between two
+    // floats, so it rounds as the sum does (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
     auto bits = std::bit_cast<std::uint64_t>(value.hi);
     if (value.lo != 0.0 && (bits & 1) == 0) {
         bits = (value.lo > 0.0) == (value.hi > 0.0) ? bits + 1 : bits - 1;

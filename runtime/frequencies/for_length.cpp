@@ -24,8 +24,8 @@ std::unique_ptr<halyard_frequencies> copy(const halyard_frequencies &from) noexc
     return to;
 }
 
-/// Makes frequencies for another context length by the formula and numbers of the first ones. (Most methods ignore the
-/// length and give equal frequencies.)
+/// Makes frequencies for another context length by the original frequencies' formula and numbers. (Most methods ignore
+/// the length and give equal frequencies.)
 halyard_status remake(const Origin &origin, std::int64_t seq_len, std::unique_ptr<halyard_frequencies> *out,
                       halyard_error *error) noexcept {
     halyard_scaling scaling = origin.scaling;

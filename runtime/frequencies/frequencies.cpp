@@ -76,8 +76,8 @@ bool keep_origin(halyard_frequencies &frequencies, const halyard_scaling &scalin
 }
 
 void set_inv_freq(halyard_frequencies &frequencies, std::int64_t pair, DoubleDouble inv_freq) noexcept {
-    // For any smaller frequency cos is just under 1, sin rounds to zero with the sign of the angle (f is at most 2^60),
-    // and products could underflow. So this frequency replaces smaller ones: the results are the same.
+    // For any smaller frequency cos is just under 1, sin rounds to zero with the sign of the angle (attention_factor
+    // is at most 2^60), and products could underflow. So this frequency replaces smaller ones: results are the same.
     constexpr double smallest = 0x1p-300;
     frequencies.rounded_inv_freq.get()[pair] = inv_freq.hi;
     if (inv_freq.hi != 0.0 && std::fabs(inv_freq.hi) < smallest) {

@@ -40,13 +40,13 @@ namespace halyard {
 inline constexpr std::int64_t max_rotary_dim = std::int64_t{1} << 20;
 inline constexpr double max_inv_freq = 0x1p20;
 
-/// Whether an attention_factor is in range. Below 2^-126 rows of a table would be subnormal, and too inexact. This
-/// range is that of all other factors, and far from 2^-126.
+/// Whether an attention_factor is in range. The range is the same as for all other factors. It begins far above
+/// 2^-126, below which rows of a table would be subnormal, and too inexact.
 inline bool is_attention_factor(double value) noexcept { return value >= 0x1p-60 && value <= 0x1p60; }
 inline constexpr char attention_factor_range[] = "in 2^-60 to 2^60";
 
-/// Allocates frequencies whose values are still to be set; of `about` only method (a static string) and axis_map are
-/// set. Returns NULL when memory runs out.
+/// Allocates frequencies, whose values are still to be set. Sets method (a static string) and axis_map of `about`, and
+/// nothing else of it. Returns NULL when memory runs out.
 std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs, const char *method) noexcept;
 
 /// Sets origin, with a copy of the lists of factors, and the context lengths for which the frequencies are valid.

@@ -235,7 +235,7 @@ private:
                      log2_of(stretch) * static_cast<double>(s_.exponent_dim) / static_cast<double>(s_.rotary_dim - 2);
     }
 
-    /// The real number p at which a pair makes `turns` full turns in the trained context.
+    /// The number of the pair that makes `turns` full turns in the trained context, as a real number.
     DoubleDouble find_pair(double turns) const noexcept {
         const auto trained = static_cast<double>(s_.original_max_position);
         const DoubleDouble ratio = DoubleDouble{trained, 0.0} / (half_pi * 4.0 * turns);

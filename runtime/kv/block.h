@@ -84,8 +84,8 @@ struct KvCall {
                block.head * stages(block).cache->stride_head * tensor_plan(block).out_bytes;
     }
 
-    /// The address of an array's element for a batch row, token and head. With slots, `token` is the slot, or the slot
-    /// within block `batch` of a cache, as the array's lattice has it.
+    /// The address of an array's element for a batch row, token and head. For arrays of slots, `token` is the slot;
+    /// for scales of groups in a cache, `batch` is the cache's block and `token` the slot within the block.
     char *place_of(int index, Array array, std::int64_t batch, std::int64_t token, std::int64_t head) const noexcept {
         const Lattice &of = bound(index, array).elements;
         return data(index, array) +
@@ -171,7 +171,7 @@ Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept;
 
 // ---- Re-rotation (rerotate.cpp): keys that were rotated for one position are rotated to another --------------------
 
-/// Fails, naming the first bad position, unless all positions that the tokens of the set have and get fit 32 bits.
+/// Fails, naming the first bad position, unless the old and new positions of all tokens of the set fit 32 bits.
 halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_error *error) noexcept;
 
 /// Calls walk(call, tokens, rows, heads) for blocks of the tokens first … last - 1, with the rows of cos and sin that

@@ -130,7 +130,7 @@ halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std:
         return fail(error, HALYARD_ERROR_SHAPE, "args.kv.slots.shape is {", given->shape[0], ", ", given->shape[1],
                     "}, but it must be {", shape[0], ", ", shape[1], "}");
     }
-    std::int64_t n_all = 0;  // with strides of 0 no other check bounds it
+    std::int64_t n_all = 0;  // no other check bounds this product if strides are 0
     if (__builtin_mul_overflow(n_batch, n_tokens, &n_all)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "args.kv.slots.shape is {", n_batch, ", ", n_tokens,
                     "}, which are more than 2^63");

@@ -11,14 +11,14 @@
 
 namespace halyard {
 
-/// Whether the elements of a head in an output are contiguous (none, or tiles too large to be copied as units), in
-/// tiles of at most 16 bytes, or each by itself.
+/// How the elements of a head lie in an output. none: contiguous, or in tiles that are too large to be copied as units.
+/// tiles: in tiles of at most 16 bytes. single: each by itself.
 enum class Scatter { none, tiles, single };
 
 /// A checked halyard_cache_desc with its defaults filled in.
 struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
     Reach of_one_head;                   // of one head of all slots, in elements
-    std::int64_t most_heads;             // with more heads than these, two elements could overlap
+    std::int64_t most_heads;             // with more heads, two elements could overlap
 
     /// The offset of element 0 of head 0 of a slot, in elements.
     std::int64_t offset_of(std::int64_t slot) const noexcept {
@@ -79,7 +79,7 @@ struct Slots : TokenNumbers {
     }
 };
 
-/// Checks halyard_slots, except values, for a run of this shape, which is not empty. n_slots: of its smallest cache.
+/// Checks halyard_slots, except values, for a run of this shape, which is not empty. n_slots: of the smallest cache.
 halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_slots,
                           Slots *out, halyard_error *error) noexcept;
 
@@ -89,7 +89,7 @@ halyard_status check_slots(const Slots &slots, const void *data, unsigned char *
 /// Consecutive tokens of a run that have slots and are evenly spaced in a cache.
 struct Stored {
     std::int64_t first, n_tokens;       // n_tokens is 0 if there are none
-    std::int64_t offset, stride_token;  // of the first token from slot 0, and between tokens, in elements
+    std::int64_t offset, stride_token;  // from slot 0 to the first token, and from token to token, in elements
 };
 
 /// Finds the next such tokens among tokens first … first + n - 1, counted through all batch rows.

@@ -87,7 +87,7 @@ halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
 halyard_status check_call(const KvCall &call, halyard_error *error) {
     const auto list = [&](const auto &add) { list_kv_memory(call, add); };
     const SpanCheck spans = inspect_spans<most_areas>(list);
-    // If as many arrays are given as needed, but others, then a needed one is NULL and spans.any_invalid.
+    // If the numbers are equal but other arrays are given, then a needed one is NULL, so spans.any_invalid is true.
     if (call.arrays.n_given != call.kv_program.needed[0].n + call.kv_program.needed[1].n) {
         HALYARD_TRY(check_given_arrays(call, error));
     }
@@ -130,7 +130,7 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     const KvTensorPlan &stages = call.stages(all);
     const bool norms_rows = stages.norm && stages.norm->row,
                is_scattered = scatter_of_output(call, all) != Scatter::none;
-    // Weights, and biases, may take as much room as the heads of a block.
+    // Weights may take as much room as the heads of a block, and so may biases. Each has half of Workspace::weights.
     const bool has_many_weights = stages.norm && stages.norm->layer && (norms_rows || stages.norm->per_head);
     const std::int64_t heads_that_fit = std::clamp<std::int64_t>(
         (has_many_weights ? block_floats / 2 : block_floats) / tensor_plan.head_dim, 1, stages.most_heads);
@@ -237,7 +237,7 @@ void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, cons
 }
 
 /// Processes the tokens whose slots belong to this task, so that of two tokens with one slot the later one is kept.
-/// Slots (or, for tokens without one, tokens) go round robin to tasks in runs of `together`, to keep calls long.
+/// Tasks take turns with `together` consecutive slots (or tokens, for those without a slot), to keep calls long.
 void walk_own_slots(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
     const std::int64_t together = std::clamp<std::int64_t>(n / share.count, 1, 16);

@@ -86,7 +86,7 @@ halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::in
     return HALYARD_OK;
 }
 
-/// The same for scales that are written, so that no two may overlap.
+/// As add_array, for scales that are written. No two of them may overlap.
 halyard_status add_written(const Binding &to, Array array, const Lattice &elements, halyard_error *error) {
     HALYARD_TRY(add_array(to, array, elements, error));
     const std::int64_t(&strides)[3] = to.given.stride_scales;

@@ -43,7 +43,7 @@ inline constexpr unsigned written_arrays = 1u << static_cast<int>(Array::scales_
 struct KvTensorProgram {
     const Steps *steps;
     BoundArray arrays[n_arrays];  // only those that are needed are set
-    TensorProgram direct;         // for Steps::direct: x, and y, cache or words as the kernel sees them
+    TensorProgram direct;         // for Steps::direct: x and the output (y, cache or words) as the kernel sees them
 };
 
 /// An array that a call must be given.
@@ -60,7 +60,7 @@ struct KvProgram {
     NeededArrays needed[2];  // [0]: those that are only read, [1]: those that are written
     Slots slots;             // is_given is false if no token is stored in a cache
     bool rerotates;
-    const halyard_angle_source *from_angles;  // with which keys were rotated; set only if the plan rerotates
+    const halyard_angle_source *from_angles;  // keys were rotated with it; set only if the plan rerotates
     Positions from_positions;
     KvTensorProgram tensors[HALYARD_MAX_TENSORS];
 };
@@ -95,7 +95,7 @@ halyard_status bind_moves(const Program &program, const halyard_run_args &args, 
                           halyard_error *error) noexcept;
 
 /// Fills in KvTensorProgram::direct, for tensors that one kernel processes without a block of floats: from x to y, to a
-/// cache, or (to_words) to the workspace, densely.
+/// cache, or, if to_words, to dense words in the workspace.
 void bind_direct(const Program &program, int index, bool to_words, KvTensorProgram *of) noexcept;
 
 /// Whether all of a run's outputs are caches, so that tokens without a slot are written nowhere.

@@ -47,7 +47,7 @@ template <typename Function>
 void for_each_part_in_cache(const KvCall &call, const Block &block, const Stored &stored, const Function &function) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     const CacheDesc &cache = *call.stages(block).cache;
-    PlacedPart part;  // not initialised as a whole, for the cost of a token
+    PlacedPart part;  // not initialised as a whole, which would slow down a run of one token
     part.extents = {tensor_plan.head_dim, block.n_heads, stored.n_tokens};
     part.token = stored.first;
     part.head = 0;
@@ -88,7 +88,7 @@ void for_each_part_in_view(const KvCall &call, const Block &block, bool is_outpu
     function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), 0, 0, 0, false, block.strides, there});
 }
 
-/// Calls function(part) for all elements of a block in the view, or (tokens with slots only) in the cache.
+/// Calls function(part) for all elements of a block in the view, or in the cache, where only tokens with slots are.
 template <typename Function>
 void for_each_placed(const KvCall &call, const Block &block, bool is_output, const Function &function) {
     if (!call.stages(block).cache || (!is_output && call.tensor_plan(block).reads_x)) {
@@ -140,7 +140,7 @@ void load(const KvCall &call, Block &block) noexcept {
             return;
         }
         char *const words = words_of(block);
-        if (at.token == 1) {  // tokens are contiguous: copied as units, they are transposed in registers
+        if (at.token == 1) {  // tokens are contiguous: copy takes them as units and transposes in registers
             copy(tensor_plan.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {data, {1, at.head, at.element}},
                  {words, {dense.token, dense.head, 1}});
         } else {

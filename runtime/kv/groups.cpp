@@ -145,7 +145,7 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
     }
     for (std::int64_t i = 0; i < n && !groups.has_zero(); i++) {
         float largest = -least[i] > most[i] ? least[i] : most[i];
-        if (-least[i] == most[i] && most[i] != 0.0f) {  // of elements v and -v the first has the sign
+        if (-least[i] == most[i] && most[i] != 0.0f) {  // v and -v are equally large: the first counts
             const std::int64_t head = i / extents.n_heads, group = i - head * extents.n_heads;
             const float *element = heads.data + head * heads.strides.token + group * heads.strides.head;
             while (std::fabs(*element) != most[i]) {
@@ -172,7 +172,7 @@ void round_to_powers(const GroupsDesc &groups, std::int64_t n, const GroupNumber
     }
 }
 
-/// Computes scales s and, as stored, words, factors r and zero points z of groups.
+/// Computes the numbers of groups: scales s, the stored form of scales (words), factors r and zero points z.
 void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
                   const Elements<float> &heads, const GroupNumbers &numbers) {
     constexpr float finite = std::numeric_limits<float>::max();
@@ -207,7 +207,7 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
 
 // ---- Elements ------------------------------------------------------------------------------------------------------
 
-/// Workspace for a block's quantised elements, one byte each, dense; and after it for packed ones, two in a byte.
+/// Workspace for a block's quantised elements, dense, one byte each. Packed elements, two in a byte, lie behind these.
 unsigned char *elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
 unsigned char *packed_elements_of(const GroupsDesc &groups, const Block &block) {
     return elements_of(block) + (groups.is_4_bit() ? block_floats : 0);
@@ -299,7 +299,7 @@ struct TokenRecords {
 TokenRecords records_of(const KvCall &call, const Block &block, bool are_written, std::int64_t token) {
     const auto &cache = call.stages(block).cache;
     const bool are_kept = are_written || call.kv_program.rerotates;
-    std::int64_t batch = block.batch, at = block.token + token;  // or block of the cache, and the slot in that block
+    std::int64_t batch = block.batch, at = block.token + token;  // in a cache: its block, and the slot in the block
     TokenRecords records = {};
     if (cache && are_kept) {
         const std::int64_t slot = call.slot_of(block, token);
@@ -471,7 +471,7 @@ bool store_q8(const KvCall &call, const Block &block) {
         std::int32_t largest = 0;
         halyard_buffer found;
         set_buffer(found, &largest, nullptr);
-        floats->dim[1].extent *= floats->dim[2].extent;  // of all heads, which are dense
+        floats->dim[1].extent *= floats->dim[2].extent;  // joins the groups of all heads, which are dense
         call.kernels().store_groups[index_of(Dtype::int8)](
             groups.by_largest ? of_largest : of_scale, groups.rounds_away ? 1 : 0, floats, elements, scales, &found);
         is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // false for a NaN
@@ -535,7 +535,7 @@ halyard_status check_moved_records(const KvCall &call, int index, halyard_error 
             if (record == nullptr || status != HALYARD_OK) {
                 return;
             }
-            // Memory latency dominates, and a page's records are contiguous: prefetching takes .85 of a shift's time.
+            // Memory latency dominates, and a page's records are contiguous: prefetching cuts a shift's time to .85.
             constexpr std::int64_t ahead = 4096, line = 64;
             for (std::int64_t at = ahead; at < ahead + groups.n_groups * groups.scale_stride; at += line) {
                 const auto from = reinterpret_cast<std::uintptr_t>(scales) + static_cast<std::uintptr_t>(at);

@@ -17,7 +17,8 @@ enum class GroupRule { largest, signed_largest, range };
 /// How scales are stored; the last two are E8M0 (powers of two), rounded up or as the OCP MX standard says.
 enum class GroupScale { f32, f16, power_up, power_ocp };
 
-/// Which two elements share a byte (low, high nibble). halves: i, i + group / 2. high_first: 2 i + 1, 2 i. none: none.
+/// Which two elements share a byte, as low and high nibble. none: no two. halves: i and i + group / 2. high_first:
+/// 2 i + 1 and 2 i.
 enum class Packing { none, halves, high_first };
 
 /// A preset's format, completed by read_preset for heads of head_dim elements. Offsets and strides are in bytes.
@@ -48,8 +49,8 @@ struct GroupsDesc {                // NOLINT(*Padding)
     float greatest() const noexcept;
 };
 
-/// Sets *out to a preset's format, completed for heads of head_dim elements. `name` is the name, in error messages, of
-/// the struct that holds the preset; it may be empty.
+/// Sets *out to a preset's format, completed for heads of head_dim elements. `name` is for error messages: it names the
+/// struct that holds the preset, and may be empty.
 halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t head_dim, GroupsDesc *out,
                            halyard_error *error) noexcept;
 

@@ -64,7 +64,7 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
     const bool converts =
         tensor_plan.pairing != tensor_plan.out_pairing;  // then windows are rotated into `spare`, and copied back
     const Kernel &kernel = *call.stages(block).block_rotation;
-    Side in, out;  // not initialised as a whole, for the cost of a token
+    Side in, out;  // not initialised as a whole, which would slow down a run of one token
     in.token = block.strides.token;
     in.head = block.strides.head;
     out.token = converts ? block.n_heads * rotary_dim : in.token;
@@ -73,7 +73,7 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
     set_kernel_dims(kernel, tensor_plan.pairing, rotary_dim / 2, block.n_heads, block.n_tokens, in);
     set_kernel_dims(kernel, tensor_plan.out_pairing, rotary_dim / 2, block.n_heads, block.n_tokens, out);
     float *const window = block.work->floats + tensor_plan.rotary_offset, *const spare = block.work->spare;
-    // A target with kernels for stages also has this one, and rows hold all pairs of a head that is in blocks.
+    // A target with kernels for stages has this rotation kernel, too. Rows hold all pairs of a head that is in blocks.
     call_kernel(kernel, call.plan().sin_sign, *block.rows, {0, block.n_tokens, block.row_of_token}, !converts,
                 {window, in.dims}, {converts ? spare : window, out.dims});
     if (converts) {

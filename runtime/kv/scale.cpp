@@ -166,7 +166,7 @@ void make_dynamic_scales(const KvCall &call, Block &block) noexcept {
         for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
             const float before =
                 call.kv_program.rerotates && scales != nullptr ? load_scale(scales + head * stride) : 1.0f;
-            // The rotation may move a pair's length into one element, for which a finite scale may be too small.
+            // The rotation may put a pair's whole length into one element, whose scale may then overflow.
             const float scale =
                 std::min(before * (*r / greatest_of(tensor_plan.out_dtype)), std::numeric_limits<float>::max());
             const float used = scale >= std::numeric_limits<float>::min() ? scale : 1.0f;  // below, it is not normal

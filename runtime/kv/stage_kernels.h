@@ -134,7 +134,8 @@ private:
         for (const StageOperand &operand : operands) {
             std::int64_t sum = 0;
             for (int i = 0; i < 3; i++) {
-                sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand.strides[i]);  // of one element, any
+                // The stride of a dimension of one element may be anything.
+                sum += extents[i] == 1 ? 0 : (extents[i] - 1) * std::abs(operand.strides[i]);
             }
             all_fit = all_fit && sum <= max_offset;
         }
@@ -152,7 +153,7 @@ inline void find_largest(const StageKernels &kernels, const Extents &extents, co
 
 // ---- Conversions (convert.cpp) --------------------------------------------------------------------------------------
 
-/// Converts elements to floats. The elements of a head are contiguous. (Inline for the cost of a token.)
+/// Converts elements to floats. The elements of a head are contiguous. (Inline, for the speed of runs of one token.)
 [[gnu::always_inline]] inline void widen(const StageKernels &kernels, Dtype dtype, const Extents &extents,
                                          const Elements<const char> &x, const Elements<float> &to) noexcept {
     StageCall(extents, Elements<const char>{x.data, x.strides, element_bytes(dtype)}, to)

@@ -128,7 +128,7 @@ bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &tensor_pl
            tensor_plan.pairing == Pairing::half && tensor_plan.out_pairing == Pairing::half;
 }
 
-/// Whether load_and_norm can do a tensor's norm: of whole heads, an RMS norm, or a layer norm of floats.
+/// Whether load_and_norm can do a tensor's norm: of whole heads, before the rotation, and RMS (for f32 also LAYER).
 bool is_loaded_and_normed(const TensorPlan &tensor_plan, const NormDesc &norm) {
     return !norm.after && !norm.row && norm.size == tensor_plan.head_dim &&
            (!norm.layer || tensor_plan.dtype == Dtype::f32);
@@ -193,7 +193,7 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_
     add_if(stages.hadamard != 0 && kv_plan.rerotates, "Hadamard", hadamard);
     add_if(tensor_plan.rotates, "rotate", rotate_block);
     add_if(norms_after, "norm", norm);
-    // Later steps need the product, and may set factors of their own. Else the store multiplies.
+    // These later steps need the products, and may set factors of their own. Without such a step the store multiplies.
     const bool is_multiplied = stages.scale || stages.groups || stages.hadamard != 0;
     add_if(stages.position_scales, "scale by position",
            is_multiplied ? multiply_by_position_scales : set_factors_by_position_scales);

@@ -78,7 +78,7 @@ struct KvTensorPlan {
     std::optional<CacheDesc> cache;
     std::uint8_t needed = 0;                 // the arrays that a run must pass, a bit for each Array
     const Kernel *block_rotation = nullptr;  // rotates blocks of floats; in place if pairing and out_pairing are equal
-    Steps steps[2][2];  // [elements of x are scattered][elements of y are; with a cache both are alike]
+    Steps steps[2][2];  // [x is scattered][y is scattered; with a cache, both entries are alike]
 
     bool needs(Array array) const noexcept { return (needed >> static_cast<int>(array) & 1) != 0; }
 };

@@ -19,7 +19,7 @@ namespace {
 constexpr int exit_refused = 1;
 constexpr int exit_wrong_usage = 2;
 
-/// Prints a message to the standard error as one line, even if it has a file's name with control characters.
+/// Prints a message to the standard error as one line, even if a file's name in it has control characters.
 void complain(std::string message) {
     for (auto &c : message) {
         if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') {
@@ -70,7 +70,7 @@ int run_tool(int argc, char **argv) {
 int main(int argc, char **argv) {
     using namespace halyard::tool;
 #if defined(SIGXFSZ)
-    std::signal(SIGXFSZ, SIG_IGN);  // so that a file beyond the limit is an error of fwrite, and cleaned up
+    std::signal(SIGXFSZ, SIG_IGN);  // so that fwrite fails at the limit of file sizes, and write_file cleans up
 #endif
     try {
         return run_tool(argc, argv);

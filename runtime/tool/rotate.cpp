@@ -97,7 +97,7 @@ private:
         }
     }
 
-    /// The plan's description, and the angle source: rows from the caller's file, or rows of the positions that occur.
+    /// The plan's description. Also reads the rows of --cos-sin or, without that option, makes the frequencies.
     plan_desc describe() {
         const auto tensor = describe_tensor(type_, shape_[3]);
         positions_.read(shape_[1]);

@@ -1,5 +1,5 @@
-// halyard_make_rows with angles that are linear in (real-valued) positions: compared with mpmath and for every layout
-// of positions; and runs that use such rows. test_row_errors.cpp tests bad arguments.
+// halyard_make_rows with angles that are linear in real-valued positions: rows are compared with mpmath, and with long
+// double for every layout of positions. Also runs that use such rows. test_row_errors.cpp tests bad arguments.
 #include "checks/make_sources.h"
 #include "checks/oracle.h"
 #include "checks/rotate.h"

@@ -31,7 +31,7 @@ void check_scales(const halyard::frequencies &frequencies, const halyard_positio
         const std::int64_t position = position_of(i / n_tokens, i % n_tokens);
         const long double should_be = exact(frequencies.info(), position);
         const float nearest = static_cast<float>(should_be), is = made[static_cast<std::size_t>(i)];
-        // This near to a midpoint between two floats, long double is not precise enough to tell which float is nearest.
+        // If a value is this near to the midpoint of two floats, long double cannot tell which of the two is nearest.
         const long double middle = (static_cast<long double>(nearest) + is) / 2;
         const bool is_midway = std::fabs(should_be - middle) < 1e-17L * std::fabs(should_be);
         CAPTURE(i, position, is, nearest);

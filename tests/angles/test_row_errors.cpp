@@ -43,7 +43,7 @@ struct ValidRows {
     void refuse_fields() const {
         every_field::refuse(calls, fields::places(fields::of<halyard_rows_args>(), &args, 0));
     }
-    /// Changes n_batch and n_tokens, and more fields.
+    /// The changes that set n_batch and n_tokens, together with those in `more`.
     std::vector<Change> count(std::int64_t n_batch, std::int64_t n_tokens, std::vector<Change> more = {}) {
         more.insert(more.end(), {{args.n_batch, n_batch}, {args.n_tokens, n_tokens}});
         return more;
@@ -67,7 +67,7 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
          {"positions is NULL, but each of 3 sequences has one token"},
          s.count(3, 1, {{args.positions, nullptr}})},
     });
-    // In 64 bits the number of floats of so many tokens wraps around to that of one token, or two.
+    // In 64 bits the number of floats that these tokens need wraps around to that of one or two tokens.
     const std::vector<Change> in_order = {{args.positions, nullptr}};
     s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count(1, (1LL << 61) + 1, in_order));
     s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count((1LL << 60) + 1, 2, in_order));

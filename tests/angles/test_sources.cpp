@@ -45,7 +45,7 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
 namespace {
 
 /// Pairs (x0, x1) of the greatest length that halyard.h permits. The rotation takes half of them to (y0, 0), where
-/// y0 is f (the attention factor) times that length. `turns` has cos and sin times f of each token's pairs.
+/// y0 is that length times the attention factor f. `turns` has the cos and sin of each token's pairs, multiplied by f.
 Elements longest_pairs(std::int32_t dtype, double greatest, double factor, std::int64_t n_pairs,
                        const std::vector<ExactCosSin> &turns, Random &random) {
     const double longest = 0.999999 * greatest / factor;

@@ -100,7 +100,7 @@ TEST_CASE("config: other names of methods, and layers that are alike", "[config]
         {type("internlm", "'rotary': {'type': 'origin', 'base': 10000}"), type("internlm", "'rope_theta': 10000")},
         {type("llama", "'rope_scaling_layers': [0]"), type("llama")},
         {ocr, fixture("deepseek-ocr")},
-        // Layer types: all layers with RoPE are alike, or the model type alone tells which ones differ.
+        // With a layer type: all layers with RoPE are alike, or the model type alone tells which layers differ.
         {read_fixture("llama-4-scout"), read_fixture("llama-4-scout"), nullptr, "chunked_attention"},
         {type("olmo3"), type("olmo3"), nullptr, full},
         {three_kinds(), three_kinds(), nullptr, "b"},
@@ -157,7 +157,8 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
         {type("other", "'layer_types': ['full_attention\\u0000too'], 'rope_parameters': {'full_attention\\u0000too': "
                        "{'rope_theta': 1e4}}"),
          "{'base': 1e4}"},
-        // The context lengths for which frequencies hold. Qwen2.5 has max_position_embeddings 32768, factor 4.
+        // The context lengths for which frequencies hold. Qwen2.5 has max_position_embeddings 32768 and
+        // factor 4, so its max_position is 131072.
         {type("qwen", "'use_dynamic_ntk': true"), "{'first_seq_len': 0, 'last_seq_len': 8192}", nullptr, 8192},
         {phi3(), "{'first_seq_len': 0, 'last_seq_len': 4096}", nullptr, 4096},
         {phi3(), "{'first_seq_len': 4097, 'last_seq_len': 9007199254740992}", nullptr, 4097},
@@ -235,7 +236,7 @@ TEST_CASE("config: the layer of a number", "[config]") {
     const struct {
         Text config;
         std::int64_t layer;
-        double base;  // 0 if the config must be refused with these words
+        double base;  // 0 if the config must be refused with an error message that holds `words`
         const char *layer_type = nullptr, *words = "";
     } rows[] = {
         {mimo, 5, 5e6},

@@ -1,6 +1,6 @@
-"""check_ptx.py [--sass] FOLDER: checks the width of the memory accesses of every CUDA kernel, which no result shows.
+"""check_ptx.py [--sass] FOLDER: checks the width of each CUDA kernel's memory accesses, which no test of results sees.
 
-Kernels of a rotation load and store 128 bits of x and y at a time, or as many as the kernel's name says; strided
+Kernels of a rotation load and store 128 bits of x and y at a time, or the number of bits in the kernel's name; strided
 kernels are not checked. Kernels of the KV path load and store four elements at a time, and must not load x by .nc,
 because y may be the same memory. The emulated CUDA device of checks/cuda checks the rest when it executes PTX: it
 refuses sums and products without .rn, which ptxas would fuse, and the first KiB of shared memory, which the system

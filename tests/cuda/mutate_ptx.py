@@ -83,7 +83,7 @@ KERNELS = {
     "halyard_kv_f16_e4m3_80": ("halyard_kv_f16_e4m3_80_cuda_sm80", 12),
     "halyard_kv_bf16_192_interleaved_64_at_128": ("halyard_kv_bf16_192_interleaved_64_at_128_cuda_sm80", 8),
 }
-# Mutants that tests may miss: (part of the kernel's name, pattern of the rule, begin of the statement, reason).
+# Mutants that tests may miss: (part of the kernel's name, pattern of the rule, start of the statement, reason).
 EQUIVALENT = [
     ("16", "fma split|constant|rounding|sign kept", "", "16 bits mostly hide it; f32 kernels share the code"),
     ("check_positions", "shift", "shl.b64", "positions whose upper half is more than a sign are bad in any case"),
@@ -158,7 +158,7 @@ class Runner:
         by = self.folder / f"{kernel} {rule} {at}.ptx"
         by.write_text("\n".join(lines))
         limit, may_pass = self.limits[kernel], why_equivalent(*mutant)
-        # Some mutants change a result only rarely, so what a first run missed is run for 20 rounds.
+        # Some mutants change a result only rarely, so a mutant that the first run misses is run for 20 rounds.
         caught = self.find_catcher(kernel, by, limit)
         return caught or (None if may_pass else self.find_catcher(kernel, by, 20 * limit, 20))
 

@@ -40,7 +40,7 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
 
 TEST_CASE("cuda device: positions of many tokens are checked against a range", "[cuda]") {
     WorkingRun w(halyard::describe_tensor(halyard::dtype::f32, 64, halyard::pairing::half), 258 * 64 * 4);
-    const std::int64_t n_tokens = GENERATE(256, 258);  // two blocks of 128 threads, or a third with two
+    const std::int64_t n_tokens = GENERATE(256, 258);  // two full blocks of 128 threads, or two tokens more
     for (halyard_tensor *const tensor : {&w.x, &w.y}) {
         *tensor = halyard::tensor(tensor->data, halyard::dtype::f32, {1, n_tokens, 1, 64});
         tensor->device = HALYARD_CUDA;

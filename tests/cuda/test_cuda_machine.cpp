@@ -67,8 +67,8 @@ private:
 
 constexpr u64 ones = ~u64{0}, pattern = 0x8877665544332211;
 
-/// An opcode, and rows of its source values and its result. `opcode` may also be whole statements with sources %a to %c
-/// and result %d. The sources also lie in the first region.
+/// An opcode, and rows that hold its source values and then its result. `opcode` may also be whole statements with the
+/// sources %a to %c and the result %d. The first region of memory holds the source values, too.
 struct Form {
     std::string opcode;
     std::vector<std::vector<u64>> rows;

@@ -1,7 +1,7 @@
 """Runs the fuzzers, whose build folder is BUILD.
 
-    fuzz.py BUILD MINUTES      all fuzzers at once, for so many minutes; keeps the inputs they found in BUILD/corpus
-    fuzz.py BUILD NAME RUNS    one fuzzer, with so many inputs, the same ones each time
+    fuzz.py BUILD MINUTES      all fuzzers at once, for MINUTES; keeps the inputs that they found in BUILD/corpus
+    fuzz.py BUILD NAME RUNS    one fuzzer, for RUNS inputs, which are the same each time
 Prints an input that breaks a promise, keeps it in BUILD, and exits with 1.
 """
 

@@ -19,7 +19,7 @@ void print_counts() {
     std::fprintf(stderr, "%ld calls of the API, %ld runs of them compared with the model\n", n_calls, n_compared);
 }
 
-/// What random cases may have: small ones, so that a fuzzer can try many.
+/// Draws what a random case may have. Cases are small, so that a fuzzer can try many.
 Choice draw_small_choice(Draw &draw) {
     Choice choice = draw.one_in(3) ? Choice::of_rotations() : Choice();
     choice.rerotates = draw.one_in(4);
@@ -44,7 +44,7 @@ halyard::plan make_plan(const Draw &draw, const Call &of, const char *target) {
     return halyard::plan(plan);
 }
 
-/// Compares a run on the best target, in a random run mode, with the model's whole run.
+/// Compares a run on the best target, in a random run mode, with a whole run of the kernel model.
 void compare(Draw &draw, Case &drawn, const halyard::plan &plan, const halyard::plan &by_model) {
     const Obstacles obstacles(drawn);
     if (!obstacles.fits) {

@@ -100,8 +100,8 @@ inline void make_wild_contents(Draw &draw, Case &drawn) {
 
 /// Whether a nonsensical case may be run. The library trusts pointers, so all memory must be the case's.
 struct Obstacles {
-    bool fits = true;    // shapes are small, and all memory that a run accesses is the case's, or absurdly large
-    std::string absurd;  // an array that is larger than any memory, so that the run must be refused, or empty
+    bool fits = true;    // shapes are small; each array that a run accesses is in the case's memory, or absurd
+    std::string absurd;  // the name of an array that is larger than any memory: the run must be refused; or empty
 
     explicit Obstacles(const Case &drawn) {
         const Call &call = drawn.call;

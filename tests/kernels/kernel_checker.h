@@ -93,7 +93,8 @@ inline std::vector<KernelRow> kernel_rows() {
 /// The sizes and strides of an operand, in elements. Strides may be negative.
 using Dimensions = std::vector<cases::Array::Dimension>;
 
-/// An operand of a call, and a function that gives the word at each index from the lowest address on, gaps included.
+/// An operand of a call. words(i) gives the initial word at index i. Indices begin at the lowest address and include
+/// gaps.
 struct Operand : cases::Array {
     using Words = std::function<std::uint32_t(std::int64_t)>;
 
@@ -102,7 +103,8 @@ struct Operand : cases::Array {
     Words words;
 
     const void *lowest() const { return static_cast<const char *>(first) + static_cast<std::int64_t>(extent().low); }
-    /// Calls function(i, at) for each word of the operand's extent, gaps included; `begin` is in memory or in a copy.
+    /// Calls function(i, at) for each word of the operand's extent, gaps included. `begin` is the extent's first word,
+    /// in memory or in a copy.
     template <typename Function>
     void for_each_word(char *begin, Function function) const {
         const auto n = static_cast<std::int64_t>((extent().high - extent().low) / bytes);
@@ -135,8 +137,8 @@ public:
     Trial(const Trial &) = delete;
     Trial &operator=(const Trial &) = delete;
 
-    /// Restores the operands and runs a kernel or the model. Returns a copy of all memory, with all NaN made equal and
-    /// without the output of store_groups if a scale overflows, which is undefined.
+    /// Restores the operands and runs a kernel or the model. Returns a copy of all memory, in which all NaN are equal.
+    /// If a scale overflows, the output of store_groups is undefined, so the copy lacks it.
     cases::Images run(const Caller &kernel, bool is_packed) {
         halyard_buffer buffers[6] = {};
         halyard_dimension dims[6][4] = {};
@@ -216,7 +218,8 @@ private:
     std::vector<const Operand *> parameters_;  // in the kernel's order; in place, x stands for y too
     std::vector<double> numbers_;
 
-    /// Adds an operand in a region of its own, aligned to `step` bytes; by step 1 also 0 to 63 bytes from its ends.
+    /// Adds an operand in a region of its own, aligned to `step` bytes. If step is 1, the operand may also lie up to 63
+    /// bytes away from the region's ends.
     void add(const char *name, Dtype dtype, const Dimensions &dims, Operand::Words words, std::int64_t step = 1) {
         Operand &operand = operands_.emplace_back(cases::Array{nullptr, halyard::element_bytes(dtype), {}}, name,
                                                   static_cast<std::int32_t>(dtype), words);
@@ -433,8 +436,8 @@ private:
         shape[0] = random_.one_in(2) ? random_.one_of(groups) : shape[0];
         const auto [low, high] = random_.one_of(ends);
         numbers_ = {number(0, 2), low, high};
-        // In half of the calls r and z are constant and most x quantise to a rounding tie (by truncation: an integer)
-        // or to a neighbour of it.
+        // In half of the calls r and z are constant, and most x quantise to a rounding tie or to a neighbour of a
+        // tie. (If results are truncated, to an integer or its neighbour.)
         const bool has_ties = random_.one_in(2);
         const float half = numbers_[0] == 2 ? 0.0f : 0.5f;
         const float one_r = random_.one_in(2) ? 1.0f : static_cast<float>(random_.unit()) * 127.0f;

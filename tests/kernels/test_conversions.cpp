@@ -51,8 +51,8 @@ void check_narrow(std::int32_t dtype, const std::vector<float> &values) {
 
 }  // namespace
 
-// Tried are: each value of a float's upper 16 bits with some lower 16 bits; all values of the dtype; and the midpoints
-// between them with their neighbours, of both signs.
+// Tests floats with each value of the upper 16 bits and some lower 16 bits. Also tests each value of the dtype, each
+// midpoint between two of these values, and the floats next to values and midpoints, of both signs.
 TEST_CASE("conversions: floats are rounded to the nearest element of every dtype, on every target", "[stages]") {
     for (const std::int32_t dtype : dtypes) {
         std::vector<float> values;

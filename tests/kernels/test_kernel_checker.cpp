@@ -47,7 +47,7 @@ struct Call : Arguments {
     }
 };
 
-/// Rotates x again, rounding the results by `narrow`. Without `fuses` both products are rounded, with it only one.
+/// Rotates x again and rounds the results by `narrow`. If `fuses`, only one of the two products is rounded, else both.
 template <std::int32_t dtype, auto narrow, bool fuses = true>
 void rotate_by(Call &r) {
     r.for_each_element([&](std::int64_t k, std::int64_t member, std::int64_t head, std::int64_t token) {

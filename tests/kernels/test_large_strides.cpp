@@ -120,7 +120,7 @@ private:
 
 TEST_CASE("strides beyond 32 bits", "[large]") {
     constexpr std::int64_t two_31 = std::int64_t{1} << 31;
-    // By these strides tokens or heads are too far apart for one kernel call, or just near enough.
+    // With these strides, tokens or heads are too far apart for one kernel call, or just near enough.
     constexpr std::int64_t strides[] = {two_31 + 6,     -two_31 - 6,    two_31 / 2 - 64,
                                         two_31 / 2 + 3, two_31 / 4 - 1, 3 * two_31};
     oracle::Random random(Catch::getSeed());

@@ -1,4 +1,4 @@
-// Which runs use non-temporal stores, which bypass the CPU's cache. They must not change any bit.
+// Tests which runs use non-temporal stores, and that these change no bit. Such stores bypass the CPU's cache.
 #include "checks/sized.h"
 #include "core/plan.h"
 #include "halyard/halyard_kv.hpp"
@@ -24,7 +24,7 @@ struct Request {
     halyard::pairing pairing = halyard::pairing::half;
     std::int64_t n_tokens = n_large_tokens, head_dim = most_elements, rotary_dim = head_dim, n_tensors = 1;
     std::int64_t stride_head = most_elements, stride_token = row;
-    std::int64_t n_in_place = 0;        // so many tensors, the first ones, are in place
+    std::int64_t n_in_place = 0;        // how many tensors are in place: the first ones
     std::int64_t misaligned_by = 0;     // in floats: how far the output is from the start of a cache line
     std::int32_t non_temporal_mib = 8;  // the output size at which non-temporal kernels start
     bool is_last_plain = false;         // the last tensor is stored without a rotation
@@ -113,7 +113,7 @@ TEST_CASE("non-temporal: large outputs on whole cache lines and no others, with 
         {{.stride_head = most_elements + 16, .stride_token = 2 * row}, 1},
         {{.stride_head = most_elements + 8, .stride_token = 2 * row}, 0},
         {{.stride_token = row + 8}, 0},
-        // Only whole heads are; in half pairing the second half must begin on a cache line, too.
+        // Only whole heads are stored non-temporally. In half pairing the second half must begin on a cache line, too.
         {{.rotary_dim = 32}, 0},
         {{.n_tokens = 2 * n_large_tokens, .head_dim = 48}, 0},
         {{.pairing = interleaved, .n_tokens = 2 * n_large_tokens, .head_dim = 48}, 1},

@@ -11,8 +11,8 @@ namespace {
 
 using namespace cases;
 
-/// Draws a random small cache, which is mostly refused, or one of contiguous tiles whose last tile is cut off at the
-/// end of a head or block.
+/// Draws either a random small cache, which is mostly refused, or a cache of contiguous tiles whose last tile is cut
+/// off at the end of a head or block.
 void draw_any(oracle::Random &random, std::int64_t n_heads, std::int64_t head_dim, halyard_cache_desc &cache) {
     const auto small = [&](std::int64_t last) { return random.one_in(2) ? random.in(0, 3) : random.in(0, last); };
     cache.block_size = random.in(1, 5);

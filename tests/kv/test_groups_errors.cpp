@@ -4,8 +4,8 @@
 
 namespace {
 
-/// Three tensors with head_dim 32. q is quantised into records in a tensor, k into records in a cache with its scales
-/// in another array; v is records that are dequantised to floats.
+/// Three tensors with head_dim 32. q is quantised into records in a tensor. k is quantised into records in a cache, and
+/// its scales go to another array. v consists of records that are dequantised to floats.
 struct GroupsRun : ValidRun {
     static constexpr std::int64_t head_dim = 32, q_bytes = 40, k_bytes = 32, v_bytes = 34;
 
@@ -139,7 +139,8 @@ TEST_CASE("errors: groups, what is told of a preset", "[errors][groups]") {
     table.refuse_each(HALYARD_ERROR_UNKNOWN_VALUE, {-1, 0, 13, INT32_MIN}, {{"preset", preset}}, {"1 to 12"});
     table.refuse_each(HALYARD_ERROR_SHAPE, {0, -1, INT64_MIN}, {{"head_dim", head_dim}});
     table.refuse_each(HALYARD_ERROR_UNSUPPORTED, {2049, INT64_MAX}, {{"head_dim", head_dim}});
-    // {scales apart, bytes, groups, group size, then offsets: data, stride, scale, stride, zero point, raw elements}
+    // {scales apart, bytes, groups, group size, data offset, data stride, scale offset, scale stride, offset of zero
+    // point, offset of raw elements}
     const std::int64_t dims[] = {128, 128, 128, 128, 128, 128, 128, 128, 576, 512, 512, 128};
     const std::vector<std::int64_t> told[] = {
         {0, 136, 4, 32, 2, 34, 0, 34, 0, 0},      {0, 136, 4, 32, 2, 34, 0, 34, 0, 0},

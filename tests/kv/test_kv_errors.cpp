@@ -317,7 +317,8 @@ TEST_CASE("errors: kv path, counts and strides that nothing bounds", "[errors][k
     runs.refuse(HALYARD_ERROR_OVERFLOW, {"slots.shape", text(std::int64_t{1} << 32)}, endless);
 }
 
-// ValidRun::runs makes each bad run as a bound run, too. Here calls have other structs than the run was bound with.
+// ValidRun::runs makes each bad run as a bound run, too. This test calls bound runs with structs that differ from the
+// ones that they were bound with.
 TEST_CASE("errors: kv path, calls of bound runs that bring other structs", "[errors][kv][bound]") {
     KvRun s;
     BoundRun b(s);

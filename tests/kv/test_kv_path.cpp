@@ -25,7 +25,7 @@ void check(const Choice &choice, Random &random) {
     REQUIRE(fault_in_run_modes(drawn) == "");
 }
 
-/// Checks cases in which every two levels of two factors occur together. `fewer` limits the levels of some factors.
+/// Checks cases, among which any two levels of two factors occur together. `fewer` limits the levels of some factors.
 void check_pairs(bool rerotates, const std::vector<std::pair<Factor, int>> &fewer) {
     Random random = seeded();
     Levels n_levels = rerotates ? of_rerotation : of_kv_path;
@@ -82,7 +82,7 @@ TEST_CASE("groups: hard groups of every preset, on every target", "[kv][groups]"
 // One kernel norms whole heads, rotates them in half pairing and stores them, if the cache's layout permits.
 TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
     Random random = seeded();
-    constexpr int norms[] = {1, 2, 3, 4, 6, 8, 10, 10, 10};  // the last seven have no such kernel
+    constexpr int norms[] = {1, 2, 3, 4, 6, 8, 10, 10, 10};  // the last six have no such kernel
     Levels n_levels;
     n_levels.fill(1);
     n_levels[of_dtype] = 3;
@@ -140,7 +140,7 @@ TEST_CASE("kv path: many heads, with weights of their own or of the row, or scal
     }
 }
 
-// Error bounds cannot show whether a norm rounds: they hold with and without. So the bits are compared.
+// Error bounds cannot show whether a norm rounds, because they hold in either case. So the bits are compared.
 TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
     const int window = GENERATE(0, 1);  // without roundings, whole heads have a kernel of their own
     std::vector<std::vector<Images>> results;

@@ -103,7 +103,7 @@ TEST_CASE("errors: moves, positions", "[errors][kv][moves]") {
         runs.accept({{position, INT32_MAX}});
         runs.refuse_each(HALYARD_ERROR_POSITION, {std::int64_t{INT32_MIN} - 1, std::int64_t{INT32_MAX} + 1},
                          {{name + std::string("[batch 1, token 1]"), position}});
-        // A token without a slot is padding (its position may be bad), unless a tensor without a cache has it.
+        // A token without a slot is padding, so its position may be bad, unless a tensor without a cache has the token.
         auto &padding = s.numbers(first)[2];
         runs.refuse_each(HALYARD_ERROR_POSITION, {INT64_MIN, INT64_MAX},
                          {{name + std::string("[batch 0, token 2]"), padding}});

@@ -126,8 +126,8 @@ TEST_CASE("groups: the records of ggml", "[kv][groups]") {
         Bytes away = even;
         away[2 + 2] = 63;
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0_REFERENCE), head, 64, target).record == away);
-        // 12.75 / 127 = 0.1003937 is 0x2e6d in f16. 6.375 is half of the largest. Times 127 / 12.75 it is less than
-        // 63.5, times 1 / (12.75 / 127) it is not.
+        // 12.75 / 127 = 0.1003937 is 0x2e6d in f16. 6.375 is half of the largest. Multiplied by 127 / 12.75, it is less
+        // than 63.5; multiplied by 1 / (12.75 / 127), it is not.
         const auto other = head_of(32, {{5, 12.75f}, {6, 6.375f}});
         const Bytes x86 = bytes_of_record(34, {{0, {0x6d, 0x2e}}, {7, {127, 63}}});
         CHECK(store(preset(HALYARD_GROUPS_GGML_Q8_0), other, 32, target).record == x86);
@@ -156,7 +156,7 @@ TEST_CASE("groups: the records of vLLM and OpenVINO", "[kv][groups]") {
         // e4m3: 448 is 0x7e, 1 is 0x38, and 17 is a tie between 16 (0x58) and 18.
         const std::vector<float> floats = {448.0f, -448.0f, 1.0f, 17.0f};
         CHECK((store(preset(HALYARD_GROUPS_VLLM_FP8), floats, 4, target) == Stored{{0x7e, 0xfe, 0x38, 0x58}, one}));
-        // Scale, zero point, elements: (max - min) / 255 = 1, and -min / 1 = 1.
+        // A record is the scale (max - min) / 255 = 1, the zero point -min / 1 = 1, and the elements.
         CHECK((store(preset(HALYARD_GROUPS_OPENVINO_U8), {-1.0f, 254.0f, 0.0f, 0.5f}, 4, target).record ==
                Bytes{0x00, 0x00, 0x80, 0x3f, 0x00, 0x00, 0x80, 0x3f, 0, 255, 1, 2}));
         // 4 bits, the first element in the high nibble: the scale is (12 + 3) / 15 = 1, the zero point 3.

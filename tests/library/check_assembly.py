@@ -26,8 +26,8 @@ targets = {
                        [r"fsqrt\tv", r"fdiv\tv"]),
 }
 
-# Kernels whose innermost loops may spill: (kernel, the largest number of spills in a loop without branches, the same in
-# a loop with branches, in which vectors of a tail are assembled element by element). The first match counts.
+# Kernels whose innermost loops may spill: (kernel, most spills in a loop without branches, most spills in a loop with
+# branches). A loop with branches assembles the vectors of a tail element by element. The first match counts.
 known_spills = [
     # The vectors of a block take half of the registers, and their sums need more than the other half.
     (r"hadamard_f32_x86_avx2", 4, 0),
@@ -40,7 +40,7 @@ known_spills = [
     # Rows and weights of a step need more registers than there are.
     (r"norm_rotate_bf16_x86_avx2", 2, 0),
     (r"norm_rotate_bf16_arm_neon", 1, 0),
-    # Two vectors of 16-bit elements per step (head_dim 80: three) are unpacked at once. One per step is slower.
+    # Each step unpacks two vectors of 16-bit elements at once, or three for head_dim 80. One vector per step is slower.
     (r"rotate_half_bf16(_in_place)?_x86_avx2", 15, 0),
     # In tails, rows and elements are loaded and stored one by one.
     (r"rotate_interleaved_to_half_.*_x86_avx(2|512)", 0, 80),

@@ -1,7 +1,8 @@
 """check_pages.py ROOT: every file that a page of the project names or links to exists.
 
 A name in backquotes is a file's name if it has one of our suffixes, or begins with a folder of the project. It is
-relative to the project's folder or to the page's; a name without a folder may be that of any file.
+relative to the project's folder, the page's folder or runtime/include. If the name has no folder, the file may be in
+any folder of the project.
 
 An archive of ./run dist has the pages, but neither tests nor ./run. There only links are checked, and no page but the
 CHANGELOG may mention ./run.

@@ -85,7 +85,7 @@ def hardened(build):
 def kernel_objects(build):
     """Each kernel's object defines only its own symbols, needs none, and does not make the stack executable."""
     folder = build.kernels
-    # Not those of GPU kernels, which need Halide's runtime and are linked with it.
+    # Objects of GPU kernels are left out, because they need Halide's runtime and are linked with it.
     objects = [path for path in sorted(folder.glob("halyard_*.o"))
                if not re.search(r"_(cuda_sm\d+|cuda_kernels)$", path.stem)]
     if not objects:

@@ -66,9 +66,9 @@ def run_block(block, folder, **variables):
 
 
 def shell_blocks(build):
-    """The shell blocks of the pages run unchanged, in an imitation of a checkout after `./run build`. Its ./run has the
-    tool, and packs this build's kernels. Of other commands only the names are checked, because they take minutes or
-    have their own tests."""
+    """The shell blocks of the pages run unchanged, in an imitation of a checkout after `./run build`. Its ./run starts
+    this build's tool, and makes archives of this build's kernels. Of other commands only the names are checked, because
+    these commands take minutes or have their own tests."""
     folder = build.scratch / "checkout"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "build").mkdir(parents=True)
@@ -125,7 +125,8 @@ def install(build):
 
 
 def find_package(build, kind):
-    """find_package serves C and C++ programs, with the shared library, or the static one and link-time optimisation."""
+    """find_package serves C and C++ programs, with the shared library, or with the static library and link-time
+    optimisation."""
     options = ["-DBUILD_SHARED_LIBS=ON"] if kind == "shared" else [
         "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON", "-DCMAKE_BUILD_TYPE=Release"]
     folder = consume(build, f"find_package_{kind}", f"-DCMAKE_PREFIX_PATH={prefix(build)}", *options)
@@ -161,8 +162,8 @@ def find_package_one_kind(build):
 
 
 def pkg_config(build):
-    """The flags of pkg-config link programs that run: dynamic ones with the static library, wholly static ones, and
-    ones with the shared library, which has its own .pc file and is found by LD_LIBRARY_PATH."""
+    """The flags of pkg-config link programs that run: dynamic programs with the static library, wholly static
+    programs, and programs with the shared library, which has its own .pc file and is found by LD_LIBRARY_PATH."""
     program = shutil.which("pkg-config")
     if not program:
         skip("pkg-config is not installed")
@@ -227,7 +228,7 @@ def make_archive(build, name, script):
     run(*PYTHON, *script, "--destination", folder)
     shutil.rmtree(folder / name, ignore_errors=True)
     with tarfile.open(folder / f"{name}.tar.gz") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.2 has none, 3.12 warns without
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 lacks it; 3.12 warns without
         archive.extractall(folder)
     return folder / name
 

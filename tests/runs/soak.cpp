@@ -1,5 +1,5 @@
 // A soak test: for a given time, many threads make random sources, plans, pools and runs, and compare each result with
-// the model's. Between rounds all objects are destroyed; memory, open files and threads must then not have grown.
+// the kernel model's. Between rounds all objects are destroyed; memory, open files and threads must not have grown.
 #include "checks/cases/run_modes.h"
 
 #include <malloc.h>

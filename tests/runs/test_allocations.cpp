@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-// AddressSanitizer and ThreadSanitizer replace malloc too, and are not initialised when malloc is first called.
+// Not under AddressSanitizer and ThreadSanitizer: they replace malloc too, and are not initialised at its first call.
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 static std::atomic<long> n_allocations{0}, n_live{0}, n_failed{0};
@@ -85,7 +85,7 @@ void check_failures(const char *what, Create create) {
     using Object = decltype(std::declval<Handle>().get());
     const std::string of = std::string(what) + ": ";
     Object object = nullptr;
-    check(create(&object, nullptr) == HALYARD_OK, of + "can be made");  // the C library allocates once
+    check(create(&object, nullptr) == HALYARD_OK, of + "can be made");  // makes the C library's one-time allocations
     Handle(std::exchange(object, nullptr));
     for (const bool for_good : {false, true}) {
         halyard_status status = HALYARD_ERROR_OUT_OF_MEMORY;
@@ -185,7 +185,7 @@ void check_all_failures() {
 
 // ---- Runs ----------------------------------------------------------------------------------------------------------
 
-/// Checks that random runs of a target allocate nothing, whole and in parts, bound and in a pool; nor does make_rows.
+/// Checks that random runs of a target allocate nothing: whole, in parts, bound, in a pool. Checks make_rows likewise.
 void check_runs(const std::string &target) {
     const bool has_stages = target != "reference";
     const halyard::pool pool(4);

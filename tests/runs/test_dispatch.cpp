@@ -41,7 +41,7 @@ struct Environment {
 
 std::string best_target() { return targets_here().front(); }
 
-/// The line of an explanation for the kernel that is taken.
+/// The line of an explanation which says that this kernel is taken.
 std::string taken(const std::string &kernel) { return "  * " + kernel + "_" + best_target() + ": taken\n"; }
 
 halyard::plan_desc describe(halyard::dtype dtype = halyard::dtype::f32) {
@@ -144,7 +144,7 @@ TEST_CASE("dispatch: a target can be forced, a ceiling leaves what is below, and
         auto forced = describe(), below = describe();
         forced.target = below.max_target = name.c_str();
         struct Row {
-            std::string target, max_target, taken;  // both variables, and the target of a plan that names none
+            std::string target, max_target, taken;  // the two variables; what a plan without a target takes
         };
         for (const auto &[target, max_target, taken] :
              {Row{"", name, name}, Row{name, "reference", name}, Row{"", "reference", "reference"},
@@ -187,7 +187,7 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
             check_words(sentence, words);
             CHECK(sentence.starts_with(given_by + " is "));
             CHECK(count(sentence, name) > 0);
-            // halyard::explain accepts such a description: its text contains the error message.
+            // halyard::explain accepts such a description, and the explanation contains the error message.
             check_words(halyard::explain(desc), {sentence});
         };
         auto forced = describe(), below = describe();
@@ -225,7 +225,7 @@ TEST_CASE("dispatch: an explanation names what is taken, and why others are not"
     auto partial = describe();
     partial.tensors[0].head_dim *= 2;
     CHECK(count(halyard::explain(partial), "past the caches") == 0);
-    // Kernels of other tensors and dtypes are not listed, nor kernels that work only in place for runs out of place.
+    // Kernels of other tensors and dtypes are not listed. Kernels that work only in place are not listed out of place.
     for (const char *word : {"tensor 1", "f16", "works "}) {
         CHECK(count(text, word) == 0);
     }
@@ -270,7 +270,7 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     check_words(of_two, {taken("halyard_rotate_half_to_interleaved_bf16"), taken("halyard_rotate_half_f16")});
     forced.tensors[0].kv = nullptr;
     check_words(halyard::explain(forced), {"excluded by the request"});
-    // For scattered elements of a cache, heads are rotated as usual and copied; with a stage they go through f32.
+    // If a cache scatters elements, heads are rotated as usual, then copied. With a scaling stage they go through f32.
     auto stored = describe(halyard::dtype::bf16);
     stored.tensors[0].kv = &kv;
     check_words(halyard::explain(stored), {"tensor 0, in blocks: rotate, scatter\n", "bf16_", ": taken"});
@@ -281,7 +281,7 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     auto odd = describe(halyard::dtype::bf16);
     check_words(halyard::explain(odd), {"* halyard_rotate_half_bf16"});
     odd.rotary_dim = 126;
-    check_words(halyard::explain(odd), {"needs even offsets, strides and halves", "* halyard_rotate_strided_bf16"});
+    check_words(halyard::explain(odd), {"needs even strides and halves", "* halyard_rotate_strided_bf16"});
     odd.tensors[0].dtype = HALYARD_F32;
     check_words(halyard::explain(odd), {"* halyard_rotate_half_f32"});
 }
@@ -337,7 +337,7 @@ TEST_CASE("dispatch: every target that this machine has rotates", "[dispatch][em
         Choice choice = Choice::of_rotations();
         choice.level[of_dtype] = form % 3;
         choice.level[of_pairing] = form / 3 % 4;
-        choice.level[of_strides] = form < 3 * 4 * 2 ? 0 : 4;  // dense; any strides, mostly scattered elements
+        choice.level[of_strides] = form < 3 * 4 * 2 ? 0 : 4;  // 0: dense; 4: any strides, mostly scattered elements
         choice.in_place = form / 3 / 4 % 2 == 0;
         choice.n_tensors = 1;
         choice.shape = {1, 3, 3};

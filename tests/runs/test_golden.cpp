@@ -12,14 +12,14 @@ namespace {
 using nlohmann::json;
 using Pair = oracle::Pair<long double>;
 
-/// A bound function: the error bound that halyard.h promises.
+/// Makes a `bound` for count_wrong: the error bound that halyard.h promises.
 auto promised_bound_of(std::int32_t dtype, long double attention_factor) {
     return [=](Pair x, const ExactCosSin &, long double exact) {
         return oracle::promised_bound(dtype, x, attention_factor, exact);
     };
 }
 
-/// A bound function: the error bound of a kernel that is given exact cos and sin.
+/// Makes a `bound` for count_wrong: the error bound of a kernel that is given exact cos and sin.
 auto kernel_bound_of(std::int32_t dtype) {
     return [=](Pair x, const ExactCosSin &at, long double exact) {
         return oracle::kernel_bound(dtype, std::fabs(x.x0 * at.cos) + std::fabs(x.x1 * at.sin), exact);
@@ -42,8 +42,8 @@ void check_in_and_out_of_place(Rotation rotation, const halyard::angle_source &a
     }
 }
 
-/// The same with angles made from inv_freq and positions, as rows by token. Also checks the golden y, which is the
-/// exact result rounded once, against the oracle, within of_golden.
+/// Calls check_in_and_out_of_place with rows by token of frequencies, and exact angles made from inv_freq. Also checks
+/// that the golden y, which is the exact result rounded once, differs from the oracle by at most the bound of_golden.
 template <typename Bound>
 void check_case(const Rotation &rotation, const halyard::frequencies &frequencies,
                 const std::vector<long double> &inv_freq, const std::vector<std::int64_t> &positions, const Elements &x,
@@ -83,7 +83,7 @@ TEST_CASE("golden apply", "[golden]") {
             frequencies = make_frequencies(list, factor);
         }
         // The golden y may differ from this oracle by three errors: its own rounding; the last bit of long double in
-        // theta < 2^21; and the rounding of the list to double. The last two are times |x0| + |x1| < 2^6.
+        // theta < 2^21; and the rounding of the list to double. The last two are multiplied by |x0| + |x1|, below 2^6.
         const auto of_golden = [&](Pair, const ExactCosSin &, long double value) {
             return oracle::half_ulp(storage.dtype, value) + (factor == 1.0 ? 0x1p-36L : 0x1p-26L);
         };

@@ -22,8 +22,8 @@ void check_everywhere(Choice choice, std::uint64_t seed) {
 
 }  // namespace
 
-// The run modes are: whole, in parts, on a pool, bound, bound in parts. Random cases cover in place and out of place,
-// any pairing and layout to any other, every kind of positions and angles, one or several tensors.
+// The run modes are: whole, in parts, on a pool, bound, bound in parts. Random cases are in place or out of place. They
+// change any pairing and layout to any other, and have every kind of positions and angles, and one or several tensors.
 TEST_CASE("rotations: every way on every target gives the same bits, within their bound", "[property]") {
     oracle::Random random(Catch::getSeed());
     Levels n_levels = of_kv_path;

@@ -10,7 +10,7 @@ TEST_CASE("errors: runs, every field", "[errors]") {
     RotationRun s;
     const CallChecker &runs = s.runs;
     s.args.positions = &s.positions;
-    s.refuse_fields({"x[1].strides[2]", "y[1].strides[2]"});  // of a single head: may be anything
+    s.refuse_fields({"x[1].strides[2]", "y[1].strides[2]"});  // a single head may have any stride
     s.args.executor = &s.executor;
     s.refuse_fields({"x*", "y*", "tensors*"});
     runs.refuse_each(HALYARD_ERROR_SHAPE, {1, 3, INT32_MAX}, {s.args.n_tensors});
@@ -84,8 +84,8 @@ TEST_CASE("errors: runs, sizes and strides that leave the address space", "[erro
         tokens.insert(tokens.end(), {{s.x[0].strides[1], 0}, {s.x[1].strides[1], 0}});  // only y is at fault
         refuse("y[0]", text(size), tokens);
     }
-    // Each dimension's span fits into the address space, but not their sum: with elements below and above data, and
-    // only above it. The last sum is a multiple of 2^64, so in 64 bits it wraps to 0.
+    // Negative strides lead below address 0. In the second row two dimensions span 2^63 bytes each, so the sum of their
+    // spans wraps to 0 in 64 bits. In the last two rows data is too near the end or the beginning of the address space.
     refuse("x[0]", "", {{s.x[0].strides, Strides{-(1LL << 56), -(1LL << 56), 8, 1}}});
     refuse("x[0]", "", {{s.x[0].strides, Strides{-(1LL << 61), -(1LL << 60), 8, 1}}});
     refuse("x[0]", "", {{s.x[0].data, before_the_end_of_memory(63)}});
@@ -119,7 +119,7 @@ TEST_CASE("errors: runs, outputs over other arguments", "[errors]") {
     const auto n_of_y1 = RotationRun::n_batch * RotationRun::n_tokens * RotationRun::D;
     s.args.positions = &s.positions;
     refuse("y[1]", "positions", {{y[1].data, s.at(2048 + 5)}});
-    refuse("y[1]", "rows of the angle source",  // cos, then sin
+    refuse("y[1]", "rows of the angle source",  // first the rows of cos, then of sin
            {{s.args.angles, given.get()}, {y[1].data, s.at(3072 - n_of_y1 + 1)}});
     refuse("y[0]", "rows of the angle source", {{s.args.angles, given.get()}, {y[0].data, s.at(3087)}});
 
@@ -198,7 +198,7 @@ TEST_CASE("errors: runs, positions that the source does not cover", "[errors]") 
         runs.refuse(HALYARD_ERROR_MISMATCH, {"args.positions is NULL, but 2 batch rows"}, {});
         runs.accept(s.all_shapes(1, 0));
     });
-    // Consecutive positions of sequences of one token each are used too.
+    // Sequences of one token each need positions too, which may be consecutive.
     CallChecker::with(s.all_shapes(1, 1), [&] {
         const std::int64_t starts[] = {3, 9};
         const auto start = halyard::consecutive_positions(starts, 2);

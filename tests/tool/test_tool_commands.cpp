@@ -19,7 +19,7 @@ TEST_CASE("tool: frequencies", "[tool]") {
     CHECK(json == nlohmann::json::parse(R"({"base": 100.0, "method": "default", "rotary_dim": 8,
                                             "attention_factor": 1.0, "pairing": null})"));
 
-    // A list of frequencies is printed to the last bit. With a reference, the frequencies are those it rotates by.
+    // A list of frequencies is printed to the last bit. With --reference, those of the reference are printed.
     const std::vector<double> list = {1.0 / 3.0, 0.1 + 0.2, 5e-324, -1.0};
     write(dir, "f.npy", {4}, list);
     const std::string options = " --inv-freq f.npy --attention-factor 1.1";
@@ -43,7 +43,7 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
          {"gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k", "qwen3-vl-8b", "qwen2-vl-7b", "step-3.5-flash"}) {
         dir.add_config(name);
     }
-    // For each config the keys that `frequencies` must print, with null for one that is null or missing.
+    // For each config, what `frequencies` must print. A key that stands here with null must be null or missing.
     const std::pair<const char *, const char *> rows[] = {
         {"llama4.json", R"({"has_unrotated_layers": true, "q_scale":
             {"rule": "log", "scale": 0.25, "length": 8192, "shift": 1, "layers": "unrotated"}})"},

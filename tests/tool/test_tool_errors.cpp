@@ -1,4 +1,4 @@
-// Commands that the tool refuses, and that it leaves no files behind when it fails. Bad .npy files are in test_npy.cpp,
+// Commands that the tool must refuse. When it fails, it must leave no files behind. Bad .npy files are in test_npy.cpp,
 // bad configs in tests/config, bad shapes and values in the library's tests.
 #include "tool/run_tool.h"
 

@@ -79,8 +79,8 @@ constexpr int n_heads = 4, n_kv_heads = 2, n_slots = 96, n_steps = 6;
 
 enum Norm { no, by_head, by_row };  // by_row: over all heads of a token, as in OLMo 2
 
-/// What else a graph has: a node between k and its SET_ROWS that reads v's cache, makes the slots or reads k, which
-/// forbids to join or to store early; positions that the graph itself computes; or no store of v.
+/// What else a graph has: a node between k and its SET_ROWS that reads v's cache, makes the slots or reads k, so that
+/// joining nodes or storing early would be wrong; positions that the graph itself computes; or no store of v.
 enum class Odd { nothing, cache_is_read, slots_are_made, k_is_read, positions_are_made, k_is_alone };
 
 /// The graph of one layer: q, k and v of n_tokens tokens, and the stores into the caches.
@@ -464,7 +464,7 @@ int main(int argc, char **argv) {
     long long n_bytes = 0, n_different = 0;
     for (std::size_t i = 0; i < layers.size(); ++i) {
         const auto after = run(layers[i], n_threads);
-        std::vector<std::vector<Snapshot>> others(4);  // from backends at the same time, one of them with one thread
+        std::vector<std::vector<Snapshot>> others(4);  // from concurrent backends, one of them with one thread
         std::vector<std::thread> threads;
         for (auto &other : others) {
             threads.emplace_back([&] { other = run(layers[i], &other == others.data() ? 1 : 2); });

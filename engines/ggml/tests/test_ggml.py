@@ -89,7 +89,7 @@ class Tests:
     def architectures(self, cache, flash, disable="0"):
         """Compares the logits of each model before and after the plug-in is loaded: a prompt, tokens of two sequences, a
         state that is saved and restored, and a context shift. `disable` is LLAMA_ATTN_ROT_DISABLE: "1" switches the
-        Hadamard transform off, without which llama.cpp itself crashes in a shift of quantised keys."""
+        Hadamard transform off. Without the transform, llama.cpp itself crashes in a shift of quantised keys."""
         counts = collections.Counter()
         is_quantised = cache.startswith("q")
         self.models.mkdir(exist_ok=True)

@@ -22,7 +22,7 @@ NORMED = ("qwen3", "gemma3_text")
 
 
 def dtype_of(model_type):
-    """The 16-bit dtype to test a model in. Without norms of q and k, vLLM and Halyard give the same bits in it."""
+    """The 16-bit dtype to test a model in. For models without norms, vLLM and Halyard give the same bits in it."""
     return "bfloat16" if ROUNDS_BFLOAT16 or model_type in NORMED else "float16"
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 MODELS = ["llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3"]
-# The largest difference of logprobs that is allowed in f16 and bf16: vLLM rounds the normed value, Halyard does not. Other
-# models must match exactly.
+# The largest difference of logprobs that is allowed in f16 and bf16 for models with norms of q and k: vLLM rounds the
+# normed value, but Halyard does not. All other models must match exactly.
 BOUNDS = {"qwen3": 0.15, "gemma3_text": 0.15}
 
 

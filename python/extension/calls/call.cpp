@@ -23,7 +23,7 @@ std::string Tensors::with_tensor_names(std::string message) const {
 }
 
 /// The default positions 0, 1, 2, … are meant for one sequence from its start. In a decoding step they would mean
-/// position 0, and in a batch or with a cache each sequence has positions of its own. So these must not be left out.
+/// position 0, and in a batch or with a cache each sequence has its own. So such calls must give positions.
 void require_positions(const AngleSource &angles, const Tensors &tensors) {
     const auto &first = tensors.operands[0];
     const std::string why = first.has_batch()            ? first.name() + " has a batch"

@@ -5,8 +5,8 @@
 namespace halyard::python {
 namespace {
 
-/// Into which argument of a call a pointer of a bound run points: an array; start, the first token's position, if it is
-/// given as an int; or nowhere, if the pointer is NULL. halyard.torch passes the arrays in this order, without slots.
+/// The argument of a call that a pointer of a bound run points into: an array, or `start`, the first token's position
+/// as an int. The role of a NULL pointer is `nowhere`. halyard.torch passes the arrays in this order, without slots.
 enum Role : std::size_t { q, k, out, k_out, positions, slots, n_arrays, start = n_arrays, nowhere, n_roles };
 constexpr const char *names[n_arrays] = {"q", "k", "out", "k_out", "positions", "slots"};
 using Memory = std::array<void *, n_roles>;  // the first address of each argument
@@ -123,8 +123,8 @@ private:
     std::size_t scratch_bytes_ = 0;
 };
 
-/// The bound runs of a prepared function, by the shapes, strides and dtypes of its arrays. For new ones it calls the
-/// Python function `describe` with the call's arguments, which returns the arguments of _core.rotate.
+/// The bound runs of a prepared function, by the shapes, strides and dtypes of its arrays. To bind a new one,
+/// it calls the Python function `describe` with the call's arguments, which returns the arguments of _core.rotate.
 class Prepared {
 public:
     explicit Prepared(nb::callable describe) : describe_(std::move(describe)) {}

@@ -50,7 +50,7 @@ def why_not(mode: str) -> str | None:
     if not current_platform.is_cpu():
         return f"vLLM runs on {current_platform.device_type}, and the plug-in is for CPUs"
     import torch
-    try:  # the KV path has no portable kernels, so without AVX2 or NEON, or by HALYARD_TARGET, every run would fail
+    try:  # the KV path has no portable kernels: every run fails without AVX2 or NEON, or if HALYARD_TARGET forbids it
         convert(torch.zeros(1, 1, 2), dtype="f16")
     except Error as error:
         return str(error)

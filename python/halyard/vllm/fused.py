@@ -27,9 +27,9 @@ Tensor = torch.Tensor
 # each head if it has norms, and then calls rotary_emb, attn and o_proj. Subclasses with their own forward keep it.
 KNOWN = {"LlamaAttention": "llama", "MistralAttention": "mistral", "Qwen2Attention": "qwen2", "Qwen3Attention": "qwen3",
          "Gemma3Attention": "gemma3"}
-# Names in the forward methods that are replaced: all methods use all names of _USED, and some use names of
-# _USED_BY_SOME; and the parameters of vLLM's attention function. _compare refuses a vLLM whose code uses other names,
-# because it may compute something else.
+# The names in the forward methods that are replaced: every method uses all names of _USED, and some also use names of
+# _USED_BY_SOME. _ATTENTION: the parameters of vLLM's attention function. _compare refuses a vLLM whose code uses other
+# names, because it may compute something else.
 _USED = set("qkv_proj split q_size kv_size rotary_emb attn o_proj".split())
 _USED_BY_SOME = set("view shape flatten unflatten num_heads num_kv_heads head_dim qk_norm q_norm k_norm "
                     "do_llama_4_scaling _get_llama_4_attn_scale to dtype".split())
@@ -47,7 +47,7 @@ _LAYOUTS["vec16"] = _LAYOUTS["vec"]
 
 
 class KvPath:
-    """Norms and rotates q, k and v of one layer, and stores k and v in its cache."""
+    """Norms and rotates q and k of one layer, and stores k and v in its cache."""
 
     def __init__(self, module: Any, kv_cache: Tensor, isa: str) -> None:
         n_blocks, n_heads, block_size, _ = kv_cache.shape
@@ -178,8 +178,8 @@ def _replace(kind: Any) -> None:
 
     def init(self: Any, *args: Any, **others: Any) -> None:
         stock_init(self, *args, **others)
-        # Leave a subclass alone that has its own forward. If the subclass is in KNOWN as well, its init, which has called
-        # this one, decides whether Halyard serves the layer.
+        # Leave a subclass alone that has its own forward. If the subclass is in KNOWN as well, this call comes from the
+        # subclass's replaced init, which then decides whether Halyard serves the layer.
         if type(self).forward is not forward:
             return
         impl = getattr(self.attn, "impl", None)

@@ -88,7 +88,8 @@ def comparable(groups, max_q):
 @pytest.mark.parametrize("kind", ["u8", "u4"])
 @pytest.mark.parametrize("head_dim", [128, 64, 80])
 def test_against_openvino(rng, kind, head_dim):
-    """head_dim is a multiple of 16: for elements beyond one, OpenVINO divides, and rounds halves away from zero."""
+    """head_dim is a multiple of 16, because OpenVINO divides any elements beyond a multiple, and rounds halves
+    of these away from zero."""
     n_compared = 0
     for n in rounds(250_000):
         with np.errstate(all="ignore"):

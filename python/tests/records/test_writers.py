@@ -15,7 +15,7 @@ F32, MOST = np.float32, np.finfo(np.float32).max
 
 
 def rounds(n_max):
-    """Splits N_GROUPS into rounds of at most n_max groups, to limit memory. Returns the groups of each round."""
+    """Splits N_GROUPS into rounds of at most n_max groups, to limit memory. Returns their numbers of groups."""
     return [min(N_GROUPS, n_max)] * max(N_GROUPS // n_max, 1)
 
 
@@ -27,7 +27,7 @@ def quiet():
 
 def near_ties(rng, groups, steps, offset):
     """Moves the groups' elements to within two ulp of ties, where rounding changes. Such elements show if a reciprocal
-    is an ulp off. steps: the quantised numbers of the range; offset: 1 if the range begins at the minimum, else 0."""
+    is an ulp off. steps: how many quanta the range has; offset: 1 if the range begins at the minimum, else 0."""
     low = offset * groups.min(-1, keepdims=True)
     reach = groups.max(-1, keepdims=True) - low if offset else np.abs(groups).max(-1, keepdims=True)
     step = (reach / F32(steps)).astype(F32)

@@ -21,11 +21,12 @@
  * Shapes. A tensor is [batch, tokens, heads, head_dim] with a free element stride for each dimension, so BSHD,
  * BHSD, slices of a packed QKV buffer and single-head tensors need no copy.
  *
- * Accuracy. With an exact source: |y - exact| <= 2 * 2^-23 * hypot(x0, x1) * f + 2^-149, plus half an ulp of f16 or
- * bf16 storage, for pairs with hypot(x0, x1) * f up to 0.999999 of the greatest finite number of the storage, in the
- * default floating-point environment. Above that a result may be infinite although the exact one is finite, because one
- * of the two products can overflow before the other is added. With HALYARD_ANGLES_GIVEN, f is hypot(cos, sin) of the
- * row. All targets give the same bits, for any number of threads and parts (only a NaN's sign and payload may differ).
+ * Accuracy. With an exact source: |y - exact| <= 2 * 2^-23 * hypot(x0, x1) * f + 2^-149, plus half an ulp if the
+ * storage is f16 or bf16. This holds in the default floating-point environment, for pairs with hypot(x0, x1) * f up to
+ * 0.999999 of the storage's greatest finite number. Above that a result may be infinite although the exact one is
+ * finite, because one of the two products can overflow before the other is added. With HALYARD_ANGLES_GIVEN, f is
+ * hypot(cos, sin) of the row. All targets give the same bits, for any number of threads and parts (only a NaN's sign
+ * and payload may differ).
  *
  * Errors. Functions return HALYARD_OK (0) or a positive halyard_status, and write a message to `error` when it is
  * not NULL. On an error every out parameter is unchanged and no output tensor has been written, with two exceptions:
@@ -94,8 +95,8 @@ enum {
     HALYARD_ERROR_SCALE = 24             /* a scale, or a norm's eps, that is out of range */
 };
 
-/* Where a call that fails reports it, with a code and a message that names the argument and its value. A call that
- * succeeds does not change it. If its size is not set, the call does nothing and returns HALYARD_ERROR_STRUCT_SIZE. */
+/* A call that fails writes its code here, and a message that names the argument and its value. A call that succeeds
+ * changes nothing here. If size is not set, the call does nothing and returns HALYARD_ERROR_STRUCT_SIZE. */
 typedef struct halyard_error {
     uint32_t size;
     halyard_status code;
@@ -115,7 +116,7 @@ enum { HALYARD_FORWARD = 0, HALYARD_INVERSE = 1 };
 enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* type of positions in memory */
 enum { HALYARD_REAL32 = 2, HALYARD_REAL64 = 3 };                            /* of halyard_linear_angles' positions */
 enum { HALYARD_CPU = 0, HALYARD_CUDA = 1 };                                 /* where a tensor's memory lies */
-/* Where cos and sin come from. AUTO is TABLE if that takes at most 64 MiB or `reference` is not EXACT, else PHASE. */
+/* Where cos and sin come from. AUTO: TABLE if a table takes at most 64 MiB or `reference` is not EXACT, else PHASE. */
 enum {
     HALYARD_ANGLES_AUTO = 0,
     HALYARD_ANGLES_TABLE = 1,
@@ -124,12 +125,12 @@ enum {
 };
 /* Which arithmetic a table's cos and sin have. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32
  * arithmetic, angle = float32(position) * float32(inv_freq), for models that were trained with its errors. Only the
- * angles follow transformers, not the rounding of the rotation. Here each operation is correctly rounded; theirs may be
- * an ulp off. */
+ * angles follow transformers, not the rounding of the rotation. Halyard rounds each operation correctly; transformers
+ * may be an ulp off. */
 enum { HALYARD_REFERENCE_EXACT = 0, HALYARD_REFERENCE_HF_F32 = 1 };
 /* Which axis (time, height, width, say) a pair reads its position from. SECTIONS: consecutive bands of pairs, axis 0
  * first (Qwen2-VL). INTERLEAVED: axis a >= 1 owns the pairs k with k mod n_axes = a and k < n_axes * counts[a], axis 0
- * the others (Qwen3-VL). LIST: any map, by the axis of each pair. */
+ * the others (Qwen3-VL). LIST: any map, given as the axis of each pair. */
 enum {
     HALYARD_AXIS_MAP_NONE = 1,
     HALYARD_AXIS_MAP_SECTIONS = 2,
@@ -150,7 +151,7 @@ typedef struct halyard_frequencies halyard_frequencies;
  * kept to twice double precision. attention_factor is 1.
  *   base        finite, > 0 (10000 in most models).           Else HALYARD_ERROR_FREQUENCY.
  *   rotary_dim  even, 2 … 2^20.                               Else HALYARD_ERROR_ROTARY_DIM.
- * Also NULL_POINTER (out), FREQUENCY (an inverse frequency above 2^20, by a base below 1), and OUT_OF_MEMORY. */
+ * Also NULL_POINTER (out), FREQUENCY (an inverse frequency above 2^20, if base < 1), and OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_frequencies_from_base(double base, int64_t rotary_dim,
                                                                 halyard_frequencies **out, halyard_error *error);
 
@@ -171,8 +172,8 @@ enum {
     /* Position interpolation, inv_freq = t / s. arXiv:2306.15595, equation 4. Reads factor. */
     HALYARD_SCALING_LINEAR = 1,
     /* NTK-aware: t with base * s^(exponent_dim / (d - 2)) as its base, so that the last pair rotates s times slower
-     * and the first as before. bloc97, reddit.com/r/LocalLLaMA/comments/14lz7j5; arXiv:2309.00071, section 3.1. Reads
-     * factor (that is what Hunyuan calls alpha). Needs d >= 4. */
+     * and the first pair as before. bloc97, reddit.com/r/LocalLLaMA/comments/14lz7j5; arXiv:2309.00071, section 3.1.
+     * Reads factor (that is what Hunyuan calls alpha). Needs d >= 4. */
     HALYARD_SCALING_NTK = 2,
     /* NTK-aware with s * max(seq_len, L) / L - (s - 1) in the place of s: nothing changes up to L tokens. emozilla,
      * reddit.com/r/LocalLLaMA/comments/14mrgpr; arXiv:2309.00071, section 3.3. Reads factor, original_max_position
@@ -230,8 +231,8 @@ typedef struct halyard_scaling {
     int64_t n_factors;             /* rotary_dim / 2 */
 } halyard_scaling;
 
-/* Makes frequencies and attention_factor by a scaling method; frequencies are kept to twice double precision. Those of
- * DYNAMIC_NTK and LONGROPE are valid for some context lengths only: see halyard_create_frequencies_for_length.
+/* Makes frequencies and attention_factor by a scaling method; frequencies are kept to twice double precision.
+ * DYNAMIC_NTK and LONGROPE make them for some context lengths only: see halyard_create_frequencies_for_length.
  * Errors: NULL_POINTER (scaling, out, a factor list), STRUCT_SIZE, UNKNOWN_VALUE (method, no_truncate, reserved),
  * ROTARY_DIM (rotary_dim, exponent_dim, rotated_dim), SHAPE (n_factors, a number of tokens), FREQUENCY (any other
  * number, or an inverse frequency above 2^20), OUT_OF_MEMORY. */
@@ -243,13 +244,13 @@ typedef struct halyard_config_options {
     uint32_t size;
     int64_t seq_len;        /* in tokens, 0 … 2^53: the context for DYNAMIC_NTK and LONGROPE; 0: a short one */
     const char *layer_type; /* one of the config's layer types, such as "sliding_attention", or "vision" for the image
-                               encoder. NULL is enough where all layers with RoPE share one. */
+                               encoder. NULL is enough if all layers with RoPE have the same frequencies. */
     const int64_t *layer;   /* a layer, from 0, for configs that list bases, factors or types by layer; NULL: all */
 } halyard_config_options;
 
 /* Makes the frequencies of a model from its Hugging Face config.json: JSON text (UTF-8) of n_bytes bytes, no
  * terminating zero needed. These keys are understood (runtime/models.md lists the models that are known by name):
- *   - rope_theta and rope_scaling with `type` or `rope_type`, or rope_parameters, one or one per layer type;
+ *   - rope_theta and rope_scaling with `type` or `rope_type`, or rope_parameters, for all layers or per layer type;
  *     the methods default, linear, dynamic, yarn, llama3, longrope (also "su"), proportional and mrope, with
  *     seq_len from the options;
  *   - the width from head_dim (or hidden_size / num_attention_heads) times partial_rotary_factor or rotary_pct, or from
@@ -269,7 +270,8 @@ HALYARD_API halyard_status halyard_create_frequencies_from_config(const char *te
                                                                   const halyard_config_options *options,
                                                                   halyard_frequencies **out, halyard_error *error);
 
-/* The rule for the factor of q at position p. a is q_scale, n q_scale_length, d q_scale_shift, see the struct below. */
+/* Rules for the number that multiplies q at position p, with a = q_scale, n = q_scale_length and d = q_scale_shift of
+ * the struct below. */
 enum {
     HALYARD_Q_SCALE_NONE = 0,
     HALYARD_Q_SCALE_LOG = 1,  /* 1 + a ln(1 + floor((p + d) / n)), arXiv:2501.19399: Llama 4, Ministral 3, Mistral 4 */
@@ -302,9 +304,9 @@ typedef struct halyard_frequencies_info {
     int64_t max_position;          /* in tokens, the context that the model is meant for: max_position_embeddings or a
                                       like key; for YaRN original_max_position * factor if that is more [0: unknown] */
     /* The frequencies hold for sequences of first_seq_len … last_seq_len tokens, both included: 0 … 2^53, except for
-     * two methods, with L = original_max_position. LONGROPE: 0 … L, or L + 1 … 2^53. DYNAMIC_NTK: 0 … L, or, made for
-     * more than L, L … seq_len. last_seq_len is also lower where a config's rule for longer contexts is not supported.
-     * For other lengths call halyard_create_frequencies_for_length. */
+     * two methods, with L = original_max_position. LONGROPE: 0 … L, or L + 1 … 2^53. DYNAMIC_NTK: 0 … L, or L … seq_len
+     * if they were made for more than L tokens. last_seq_len is also lower where a config's rule for longer contexts
+     * is not supported. For other lengths call halyard_create_frequencies_for_length. */
     int64_t first_seq_len;
     int64_t last_seq_len;
     /* Some models also multiply q by a number that depends on its position p, after the rotation and any norm. A
@@ -340,7 +342,7 @@ HALYARD_API void halyard_destroy_frequencies(halyard_frequencies *frequencies);
 
 /* Token positions. Values are int32; int64 is storage only, and a value outside int32 is a bad position.
  * Wherever a pointer to this struct is NULL, token t of every batch row has position t. A batch of several rows with
- * one token each must give positions (else MISMATCH), because no decoding step means position 0 for all of them. */
+ * one token each must give positions (else MISMATCH), because no decoding step wants position 0 in all of its rows. */
 typedef struct halyard_positions {
     uint32_t size;
     int32_t type;        /* HALYARD_INT32 or HALYARD_INT64 */
@@ -364,13 +366,13 @@ typedef struct halyard_angle_source_desc {
     int32_t reference; /* HALYARD_REFERENCE_…; PHASE takes EXACT only (else HALYARD_ERROR_MISMATCH). GIVEN rows are read
                           as they are */
 
-    /* TABLE and PHASE cover n_positions positions from `first` on; -2^31 and 2^32 cover every position of int32.
+    /* TABLE and PHASE cover n_positions positions from `first` on; 2^32 positions from -2^31 on are every int32.
      *
      * TABLE: a row of cos and a row of sin, float32(f cos theta) and float32(f sin theta), correctly rounded at every
      * int32 position; 4 * rotary_dim bytes a row. PHASE: no table. The angle is the position times a 64-bit fraction of
      * a full turn, which wraps exactly; cos and sin come from polynomials in float32, within 1.2e-7 f everywhere. */
     int32_t first;
-    int64_t n_positions; /* >= 1, none of them beyond 2^31 - 1, else HALYARD_ERROR_POSITION. GIVEN reads neither */
+    int64_t n_positions; /* >= 1, no position beyond 2^31 - 1, else HALYARD_ERROR_POSITION. GIVEN ignores both fields */
 
     /* GIVEN: the caller's own rows; position p reads row p, for p in 0 … n_rows - 1. attention_factor is not applied.
      * The memory stays the caller's: it must outlive the source, must not change during a run, and may be rewritten
@@ -397,9 +399,9 @@ typedef struct halyard_angle_source_desc {
     const int32_t *axis_of_pair; /* LIST: [rotary_dim / 2] axes below n_axes (else SHAPE). Read during creation only */
 } halyard_angle_source_desc;
 
-/* Makes an angle source. `frequencies` may be NULL for GIVEN, which does not read it, and for no other kind. Errors:
- * NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, POSITION (n_positions), SHAPE (n_rows, stride_row, the list's shape, the
- * axis map), ROTARY_DIM, MISMATCH, OVERFLOW, OUT_OF_MEMORY. */
+/* Makes an angle source. `frequencies` may be NULL only for GIVEN, which does not read it. Errors: NULL_POINTER,
+ * STRUCT_SIZE, UNKNOWN_VALUE, POSITION (n_positions), SHAPE (n_rows, stride_row, the list's shape, the axis map),
+ * ROTARY_DIM, MISMATCH, OVERFLOW, OUT_OF_MEMORY. */
 HALYARD_API halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
                                                        const halyard_angle_source_desc *desc,
                                                        halyard_angle_source **out, halyard_error *error);
@@ -411,7 +413,7 @@ typedef struct halyard_angle_source_info {
     int64_t first;      /* first … last: the positions that the source covers */
     int64_t last;
     int64_t n_rows;     /* a table that does not cover position 0 holds one more row, for position 0 */
-    uint64_t bytes;     /* of memory that the source owns; of a TABLE, 4 * rotary_dim are for re-rotation only */
+    uint64_t bytes;     /* of memory that the source owns; only re-rotation reads 4 * rotary_dim of a TABLE's */
 } halyard_angle_source_info;
 
 /* Fills in *info (its size must be set). Errors: NULL_POINTER, STRUCT_SIZE. */
@@ -429,14 +431,14 @@ enum { HALYARD_MAX_TENSORS = 4 };
 typedef struct halyard_kv_desc halyard_kv_desc;
 typedef struct halyard_kv_args halyard_kv_args;
 
-/* One tensor that a plan rotates (q, say, or k): what is the same in all runs. */
+/* One tensor that a plan rotates (q or k, say), as far as it is the same in all runs. */
 typedef struct halyard_tensor_desc {
     uint32_t size;
     int32_t dtype;         /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16: of input and output. (8 bits: see kv) */
-    int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies'; where the plan rerotates, their
-                              out_pairing] */
+    int32_t pairing;       /* HALYARD_PAIRING_… of the input [the frequencies' pairing, or their out_pairing if the plan
+                              rerotates] */
     int32_t out_pairing;   /* of the output [the same as pairing; if that is 0, the frequencies' out_pairing] */
-    int64_t head_dim;      /* >= rotary_offset + rotary_dim [the frequencies'] */
+    int64_t head_dim;      /* >= rotary_offset + rotary_dim [the frequencies' head_dim] */
     int64_t rotary_offset; /* >= 0 */
     const halyard_kv_desc *kv; /* stages beside the rotation, see halyard_kv.h; NULL: none. Read during the call only */
 } halyard_tensor_desc;
@@ -444,11 +446,12 @@ typedef struct halyard_tensor_desc {
 typedef struct halyard_plan_desc {
     uint32_t size;
     int32_t direction;      /* HALYARD_FORWARD or HALYARD_INVERSE */
-    int64_t rotary_dim;     /* even, >= 2 [the frequencies']; may be 0 where no tensor is rotated */
-    const halyard_frequencies *frequencies; /* NULL, or they give rotary_dim, pairing, out_pairing and head_dim where
-                               those are 0; another rotary_dim is a MISMATCH. Read during the call only */
+    int64_t rotary_dim;     /* even, >= 2 [the frequencies' rotary_dim]; may be 0 where no tensor is rotated */
+    const halyard_frequencies *frequencies; /* may be NULL. Else rotary_dim, pairing, out_pairing and head_dim take
+                               their values from these where they are 0, and another rotary_dim is a MISMATCH. Read
+                               during the call only */
     int32_t n_tensors;      /* 1 … HALYARD_MAX_TENSORS */
-    int32_t rerotates;      /* 1: runs move keys, rotated in `direction`: see Re-rotation in halyard_kv.h */
+    int32_t rerotates;      /* 1: runs re-rotate keys that were rotated in `direction`, see halyard_kv.h */
     const halyard_tensor_desc *tensors; /* [n_tensors] */
     const char *target;     /* NULL: the best one that is built and that this machine runs, subject to the
                                environment: HALYARD_TARGET forces a target, HALYARD_MAX_TARGET sets a ceiling. A name
@@ -460,7 +463,7 @@ typedef struct halyard_plan halyard_plan;
 
 /* Makes a plan: checks a description and chooses its kernels. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE, SHAPE
  * (n_tensors, head_dim), ROTARY_DIM, WINDOW, UNKNOWN_TARGET, TARGET_NOT_BUILT, TARGET_UNSUPPORTED, MISMATCH (target and
- * max_target both given; rotary_dim beside the frequencies), UNSUPPORTED (a dtype), OUT_OF_MEMORY, those of kv. */
+ * max_target both given; rotary_dim not the frequencies'), UNSUPPORTED (a dtype), OUT_OF_MEMORY, the errors of kv. */
 HALYARD_API halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out,
                                                halyard_error *error);
 
@@ -472,7 +475,7 @@ HALYARD_API void halyard_destroy_plan(halyard_plan *plan);
 
 /* Angles that are linear in positions which need not be integers, as models of images, video and audio have them
  * (DINOv3, LTX, Mochi): pair k of a token at positions p rotates by theta = sum over the axes a of p[a] * matrix[a, k].
- * cos and sin are within 1.2e-7 f of those of the exact theta, f being attention_factor, even where its terms cancel.
+ * cos and sin are within 1.2e-7 * attention_factor of those of the exact theta, even where the terms of theta cancel.
  * Every |theta| must be <= 2^31, and every |p[a] * matrix[a, k]| <= 2^40 (else POSITION, before anything is written).
  * If each head has a matrix of its own, make rows for each head, and rotate the heads as tensors of one head each. */
 typedef struct halyard_linear_angles {
@@ -518,17 +521,17 @@ typedef struct halyard_tensor {
     int32_t dtype;      /* must be the plan's */
     int32_t device;     /* HALYARD_CPU; HALYARD_CUDA in halyard_cuda.h only */
     int32_t reserved;   /* 0 */
-    void *data;         /* the element [0, 0, 0, 0]; any alignment; an input's is never written. If the outputs of a run
-                           take 32 MiB or more, and all heads and their halves begin on 64 bytes, non-temporal stores
-                           write heads that are rotated as a whole past the CPU's caches. */
+    void *data;         /* the element [0, 0, 0, 0]; any alignment; inputs' data are never written. If the outputs of a
+                           run take 32 MiB or more, and all heads and their halves begin on 64 bytes, heads that are
+                           rotated as a whole are written by non-temporal stores, past the CPU's caches. */
     int64_t shape[4];   /* batch, tokens, heads, head_dim; the first three >= 0, head_dim the plan's */
-    int64_t strides[4]; /* in elements, any sign; an input's may be 0 */
+    int64_t strides[4]; /* in elements, any sign; strides of inputs may be 0 */
 } halyard_tensor;
 
 /* The caller's threads. parallel_for runs task(data, i) once for each i in 0 … n_tasks - 1, in any order and on any
  * threads, and returns 0 when all have finished. Any other value, an exception, or a task left out makes the run fail
- * (EXECUTOR), with outputs incomplete. A run has one task for each 256 KiB of f32 elements (48 KiB of 16-bit ones) that
- * it rotates in all tensors together, at most n_threads, and does not call the executor for a single task. */
+ * (EXECUTOR), with outputs incomplete. A run has one task for each 256 KiB of f32 elements (or 48 KiB of 16-bit
+ * elements) that it rotates in all tensors together, at most n_threads. With one task it does not call the executor. */
 typedef struct halyard_executor {
     uint32_t size;
     int32_t n_threads; /* how many tasks can run at once, 1 … 1024 */
@@ -540,12 +543,12 @@ typedef struct halyard_run_args {
     uint32_t size;
     int32_t bad_position;                /* HALYARD_BAD_POSITION_… */
     const halyard_angle_source *angles;  /* its rotary_dim must be the plan's; may be NULL where no tensor is rotated,
-                                            and then neither it nor positions are read */
+                                            and then neither angles nor positions are read */
     const halyard_positions *positions;  /* NULL: 0, 1, 2, … in every batch row */
     const halyard_tensor *x;             /* the plan's n_tensors inputs, with equal batch sizes and numbers of tokens */
-    const halyard_tensor *y;             /* outputs with the inputs' shapes and dtypes. In place: with the same data,
-                                            strides and pairing as the input, too */
-    int32_t n_tensors;                   /* how many tensors x and y hold: as many as the plan, else SHAPE [as many] */
+    const halyard_tensor *y;             /* outputs with the inputs' shapes and dtypes. In place: an output that also
+                                            has the data, strides and pairing of its input */
+    int32_t n_tensors;                   /* how many tensors x and y hold: the plan's number, else SHAPE [that] */
     int32_t reserved;                    /* 0 */
     const halyard_executor *executor;    /* NULL: the calling thread does everything */
     int32_t part;                        /* 0 … n_parts - 1, see below */
@@ -558,8 +561,8 @@ typedef struct halyard_run_args {
  * STRUCT_SIZE, UNKNOWN_VALUE, SHAPE, MISMATCH (dtype, head_dim or rotary_dim is not the plan's; positions are missing
  * beside GIVEN rows that need them, or given beside rows by token), OVERFLOW, STRIDE, OVERLAP, POSITION, THREADS,
  * EXECUTOR, UNSUPPORTED (device).
- * Outputs must not overlap positions or GIVEN rows (else OVERLAP). For these whole address ranges are compared: an
- * output in a gap between their elements is refused, too.
+ * Outputs must not overlap positions or GIVEN rows (else OVERLAP). This check compares whole address ranges, so an
+ * output in a gap between elements of positions or rows is refused, too.
  * Parts. A caller with threads of its own makes the same call on each thread, with another `part`. Together the calls
  * give the bits of the whole run, in any order. Every part checks everything, so that all return the same status and
  * none writes on an error. Parts take no executor (else MISMATCH). A part without work does nothing. */
@@ -567,11 +570,11 @@ HALYARD_API halyard_status halyard_run(const halyard_plan *plan, const halyard_r
 
 /* ---- Bound runs ------------------------------------------------------------------------------------------ */
 
-/* A run whose arguments have been checked, except its pointers. It is for calls that differ in nothing else, such as
- * those of decoding steps and layers, and gives the bits of halyard_run. */
+/* A run whose arguments have been checked, except its pointers. It is for calls that differ only in these, such
+ * as those of decoding steps and layers, and gives the bits of halyard_run. */
 typedef struct halyard_bound_run halyard_bound_run;
 
-/* Checks a run as halyard_run does, and does not run it. The values of positions and slots are not read.
+/* Checks a run as halyard_run does, but does not run it. The values of positions and slots are not read.
  * The pointers in args (data of tensors and positions) are examples: each bound run passes its own. A tensor that is in
  * place here must be in place in each of them. The plan, args->angles and from_angles must outlive the bound run, and
  * so must what args->executor calls. args->part and n_parts must be 0.
@@ -584,8 +587,8 @@ typedef struct halyard_bound_run_args {
     int32_t part;           /* as in halyard_run_args */
     int32_t n_parts;
     int32_t n_tensors;      /* how many pointers x and y hold: the plan's number of tensors, else HALYARD_ERROR_SHAPE */
-    const halyard_angle_source *angles; /* NULL: as bound. A run bound with GIVEN rows may name another source of like
-                               GIVEN rows (else MISMATCH) */
+    const halyard_angle_source *angles; /* NULL: those it was bound with. If these are GIVEN, another GIVEN source
+                               whose rows have the same properties is allowed (else MISMATCH) */
     const void *positions;  /* halyard_positions' data; NULL where the run was bound without positions */
     const void *const *x;   /* [n_tensors] the inputs' data; ignored for a tensor without elements */
     void *const *y;         /* [n_tensors] the outputs' data: the same as x's for a tensor that was bound in place */

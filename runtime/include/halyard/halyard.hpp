@@ -9,7 +9,7 @@
 ///     halyard::run(plan, angles, x, x);  // in place
 ///
 /// Errors. Whatever can fail throws halyard::error, with the status that halyard.h names. No output tensor has been
-/// written then, unless its status is HALYARD_ERROR_EXECUTOR or HALYARD_ERROR_DEVICE, which come after the work began
+/// written then, unless the status is HALYARD_ERROR_EXECUTOR or HALYARD_ERROR_DEVICE, which come after the work began
 /// and leave outputs incomplete. Without exceptions, define HALYARD_THROW(error) before including this header: it
 /// replaces `throw error` and must not return. Or use halyard.h, which never throws.
 ///
@@ -17,7 +17,7 @@
 /// they don't copy, and they destroy it. A moved-from one is empty (get() is NULL), and using it throws
 /// HALYARD_ERROR_NULL_POINTER.
 ///
-/// Threads. The objects are immutable: any number of threads may use one at once. Destroy or move it when none does.
+/// Threads. Objects are immutable: any number of threads may use one at once. Destroy or move it when none uses it.
 #pragma once
 
 #include "halyard/halyard.h"
@@ -289,7 +289,7 @@ struct axis_map {
     }
 };
 
-/// How many positions an int32 can be.
+/// The number of int32 positions.
 inline constexpr std::int64_t all_positions = std::int64_t{1} << 32;
 
 /// Describes an angle source for n_positions positions from `first` on; by default, every int32 position. Its axis map
@@ -304,7 +304,7 @@ inline halyard_angle_source_desc describe_angles(std::int32_t kind,
     return desc;
 }
 
-/// The same with an axis map in place of that of the frequencies' config. The map must outlive the description.
+/// The same with an axis map that replaces the one of the frequencies' config. The map must outlive the description.
 inline halyard_angle_source_desc describe_angles(std::int32_t kind, const axis_map &map,
                                                  std::int32_t first = std::numeric_limits<std::int32_t>::min(),
                                                  std::int64_t n_positions = all_positions) noexcept {
@@ -470,7 +470,7 @@ public:
     template <typename Array, typename = decltype(std::data(std::declval<const Array &>()))>
     tensors(const Array &array) noexcept : data_(std::data(array)), size_(std::size(array)) {}
     tensors(std::initializer_list<halyard_tensor> list) noexcept : size_(list.size()) {
-        data_ = list.begin();  // as a parameter it lives no longer than the list
+        data_ = list.begin();  // a view that is a parameter lives no longer than the list
     }
 
     const halyard_tensor *data() const noexcept { return data_; }
@@ -538,7 +538,7 @@ inline void run(const plan &made, const angle_source &angles, const tensors &x, 
     detail::call(halyard_run, made.get(), &args);
 }
 
-/// A run whose arguments have been checked, except its pointers, for calls that differ in nothing else. The plan, the
+/// A run whose arguments have been checked, except its pointers, for calls that differ only in these. The plan, the
 /// angles and what the executor calls must outlive it.
 class bound_run : public detail::handle<halyard_bound_run, halyard_destroy_bound_run> {
 public:
@@ -552,7 +552,7 @@ public:
     bound_run(const plan &, angle_source &&, const tensors &, const tensors &, const run_options & = {}) = delete;
 
     /// Rotates x into y, which hold the data pointers of the plan's tensors in order. positions is the data of
-    /// halyard_positions like those it was bound with, kv has the pointers of stages, and angles, if not NULL, is
+    /// halyard_positions like those the run was bound with, kv has the pointers of stages, and angles, if not NULL, is
     /// another GIVEN source in place of the bound one.
     void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y,
                     const void *positions = nullptr, part_of_run part = {}, const halyard_kv_args *kv = nullptr,
@@ -583,7 +583,7 @@ private:
 /// recently used keys are kept.
 ///
 /// Ownership: find() shares the object, so an evicted object lives on while a caller holds it.
-/// Threads: any number may use one cache. The lock is not held while an object is made or destroyed, so both may take
+/// Threads: any number may use one cache. The lock is not held while an object is made or destroyed, so this may take
 /// locks of the caller's; threads that miss one key at the same time each make an object, and one of these is kept.
 template <typename Key, typename Made>
 class run_cache {

@@ -10,7 +10,8 @@
  * Streams. halyard_run_cuda enqueues on the given stream and returns: it does not wait, allocate or copy from or to the
  * host. It can be captured in a graph and replayed with new positions and data in the same memory. Tensors that are
  * adjacent heads of one packed buffer (q and k of a fused QKV) take one launch together, other tensors one each. Out of
- * place, copying the elements beside the window takes one or two more, and an error word takes one, with slots two.
+ * place, copying the elements beside the window takes one or two more launches. An error word takes one, or with
+ * slots two.
  *
  * Layouts. Any strides are allowed, and heads of at most 65,535 elements. Kernels access 16 bytes at a time where the
  * addresses, the strides of tokens and heads, and in half pairing the halves of a head, are multiples of 16 bytes. Else
@@ -109,17 +110,17 @@ typedef struct halyard_cuda_run_args {
     const halyard_tensor *x;            /* as in halyard_run_args, with device HALYARD_CUDA */
     const halyard_tensor *y;
     int32_t *error_word;                /* NULL, or a word in device memory. A bad position sets it to
-                                           HALYARD_ERROR_POSITION (not that of a token that is stored nowhere), a slot
-                                           out of range to HALYARD_ERROR_SLOT; nothing else writes it. Without slots,
-                                           for policy ERROR only */
+                                           HALYARD_ERROR_POSITION, unless its token is stored nowhere. A slot out of
+                                           range sets it to HALYARD_ERROR_SLOT. Nothing else writes it. Must be NULL
+                                           without slots, unless bad_position is ERROR */
     const halyard_kv_args *kv;          /* as in halyard_run_args, see "KV path" above: data of slots, weights, caches
                                            and scales of groups in device memory, other scales in host memory */
     int32_t n_tensors;                  /* as in halyard_run_args */
     int32_t reserved;                   /* 0 */
 } halyard_cuda_run_args;
 
-/* Enqueues a run of the plan. On an error nothing is enqueued; only after DEVICE the outputs may be incomplete.
- * Errors: those of halyard_run but for POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; the
+/* Enqueues a run of the plan. On an error nothing is enqueued, but after DEVICE the outputs may be incomplete.
+ * Errors: those of halyard_run except POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; the
  * slots' policy), DEVICE. */
 HALYARD_API halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const halyard_cuda_run_args *args,
                                            halyard_error *error);

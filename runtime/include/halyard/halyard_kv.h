@@ -1,10 +1,10 @@
 /* Halyard's KV path: everything between a projection and a KV cache, in one pass with the rotation. The conventions of
  * halyard.h hold here too.
  *
- * How it is used. Give a tensor's description a halyard_kv_desc, and a run a halyard_kv_args. It needs a CPU with AVX2
- * and FMA, or with NEON; elsewhere such a plan is a HALYARD_ERROR_TARGET_UNSUPPORTED.
+ * How it is used. Give a tensor's description a halyard_kv_desc, and a run a halyard_kv_args. The KV path needs a CPU
+ * with AVX2 and FMA, or with NEON; on other CPUs such a plan is a HALYARD_ERROR_TARGET_UNSUPPORTED.
  *
- * Stages. A tensor goes through those that its description asks for:
+ * Stages. A tensor goes through the stages that its description asks for:
  *
  *     load (dtype, or records) -> norm -> rotate -> norm -> scale by position -> Hadamard
  *         -> scale, convert (out_dtype), or groups -> store (view, or cache by slot)
@@ -19,9 +19,10 @@
  *   len  the length of the pair; with a norm BEFORE the rotation, of the normed and weighted pair; with a norm AFTER
  *        it, of the pair before the norm, times |r * weight| of the element.
  * Layer norms and Hadamard transforms add errors of their own, bounded below.
- * Heads have at most 2048 elements (else UNSUPPORTED) where a tensor has any stage beside the rotation and the store in
- * a cache, or where that cache has tiles of elements, since a thread works in 112 KiB of its stack. HALYARD_NORM_ROW
- * takes rows of any length; rows of more than 8192 elements (layer norm: 4096) are read once more for each sum. */
+ * If a tensor has any stage beside the rotation and the store in a cache, or if its cache has tiles of elements, its
+ * heads may have at most 2048 elements (else UNSUPPORTED), because a thread works in 112 KiB of its stack.
+ * HALYARD_NORM_ROW takes rows of any length; rows of more than 8192 elements (layer norm: 4096) are read once more for
+ * each sum. */
 #ifndef HALYARD_KV_H
 #define HALYARD_KV_H
 
@@ -51,29 +52,29 @@ enum { HALYARD_NORM_ROUND_BEFORE_WEIGHT = 1, HALYARD_NORM_ROUND_AFTER_WEIGHT = 2
  * gives NaN.
  *
  * LAYER (LayerNorm, arXiv:1607.06450): (c * r) * weight + bias with c = v - sum(v) / n, and r as for RMS, but of c.
- * Each operation is rounded, and sum(v) has the order of the other sum, by additions. Equal elements with eps = 0 give
+ * Each operation is rounded, and sum(v) has the order of the RMS sum, without fma. Equal elements with eps = 0 give
  * NaN, or any number if their mean had to be rounded. A sum(v) that overflows gives NaN.
- * In the bound above, len takes |c * r * weight| + |bias| for each element c * r * weight + bias. AFTER the rotation it
- * also takes |r * weight| times the pair's length before the norm. The mean is rounded, too: the normed value may be
- * off by d * (1 + |c * r|) * |weight| more, with d = (n / 32 + 7) * 2^-23 * r * m and m^2 the mean of v^2 (AFTER: the
- * mean of the pairs' squared lengths, and for d <= 1/4 only). If elements differ by less than their rounding
- * errors, the normed values are meaningless, and only eps limits their error. */
+ * In the bound at the top of this file, len is computed with |c * r * weight| + |bias| in place of each element c * r *
+ * weight + bias. AFTER the rotation, the pair's length before the norm, times |r * weight|, is added. The mean is
+ * rounded, too: the normed value may be off by d * (1 + |c * r|) * |weight| more, with d = (n / 32 + 7) * 2^-23 * r * m
+ * and m^2 the mean of v^2 (AFTER: the mean of the pairs' squared lengths, and for d <= 1/4 only). If elements
+ * differ by less than their rounding errors, the normed values are meaningless, and only eps limits their error. */
 typedef struct halyard_norm_desc {
     uint32_t size;
     int32_t kind;          /* HALYARD_NORM_RMS, or HALYARD_NORM_LAYER */
     int32_t width;         /* HALYARD_NORM_HEAD, or HALYARD_NORM_ROW */
     int32_t order;         /* HALYARD_NORM_BEFORE, or HALYARD_NORM_AFTER */
     int32_t weight_dtype;  /* HALYARD_F32, HALYARD_F16 or HALYARD_BF16; [0: there is no weight] */
-    int32_t unit_offset;   /* 1: the weight is f32(1 + w) (Gemma). With a weight only (else MISMATCH) */
-    int32_t rounding;      /* flags HALYARD_NORM_ROUND_…; AFTER_WEIGHT with a weight only (else MISMATCH) */
-    int32_t no_eps;        /* 1: eps is 0. The field eps must then be 0, too, which alone means 1e-6 */
+    int32_t unit_offset;   /* 1: the weight is f32(1 + w) (Gemma). Needs a weight (else MISMATCH) */
+    int32_t rounding;      /* flags HALYARD_NORM_ROUND_…; AFTER_WEIGHT needs a weight (else MISMATCH) */
+    int32_t no_eps;        /* 1: eps is 0. The field eps must then be 0, too; without no_eps that means 1e-6 */
     double eps;            /* >= 0, rounded to f32 and finite there; [0: 1e-6] */
     int64_t window_offset; /* HALYARD_NORM_HEAD: the first element of a head that is normed. HALYARD_NORM_ROW: 0 */
     int64_t window_size;   /* HALYARD_NORM_HEAD: how many are normed [all from window_offset on]; the norm leaves the
                               others as they are. HALYARD_NORM_ROW: 0 */
-    int32_t has_bias;      /* 1: there is a bias, one for each weight. LAYER with a weight only (else MISMATCH) */
-    int32_t weight_per_head; /* 1: each head has weights of its own, [heads, window_size], and biases. HALYARD_NORM_HEAD
-                              with a weight only (else MISMATCH) */
+    int32_t has_bias;      /* 1: there is a bias, one for each weight. Needs LAYER and a weight (else MISMATCH) */
+    int32_t weight_per_head; /* 1: each head has weights of its own, [heads, window_size], and biases. Needs
+                              HALYARD_NORM_HEAD and a weight (else MISMATCH) */
 } halyard_norm_desc;
 
 enum { HALYARD_SCALE_STATIC = 0, HALYARD_SCALE_DYNAMIC = 1 };
@@ -92,7 +93,7 @@ typedef struct halyard_scale_desc {
 } halyard_scale_desc;
 
 /* A cache of out_dtype, in blocks (pages) of block_size slots each: slot s is token t = s mod block_size of block
- * s / block_size. Element d of token t and head h of that block lies, counted in elements from the cache's first, at
+ * s / block_size. Element d of token t and head h of that block is, in elements from the cache's first one, at
  *
  *     block * stride_block + h * stride_head + (t / tile_tokens) * stride_tile_tokens + (t % tile_tokens) *
  *                     stride_token + (d / tile_elements) * stride_tile_elements + (d % tile_elements) * stride_element
@@ -103,8 +104,8 @@ typedef struct halyard_scale_desc {
  *     [blocks, H, bs, D]       stride_block = H bs D, stride_head = bs D, stride_token = D
  *     [blocks, H, D, bs]       the same, stride_token = 1, stride_element = bs
  *     [blocks, H, D/x, bs, x]  the same, stride_token = x, tile_elements = x, stride_tile_elements = bs x
- * Strides that could give two elements one address are refused (STRIDE). The check is strict: like that of outputs, it
- * refuses some harmless strides, too. */
+ * Strides that could give two elements one address are refused (STRIDE). The check is strict: like the check of
+ * outputs, it refuses some harmless strides, too. */
 typedef struct halyard_cache_desc {
     uint32_t size;
     int32_t reserved;              /* 0 */
@@ -126,33 +127,33 @@ typedef struct halyard_cache_desc {
  * cos and sin are within 1.2e-7. Every P and Q of 32 bits is valid, whatever range the angle sources cover.
  * If angles and from_angles are one source, attention_factor is not applied again. Else keys are multiplied by the
  * factor of angles over that of from_angles. Keys of a tensor with a cache are read from their slots and written back,
- * in any layout. Other tensors are views, in place or not. Input and output have one dtype, any.
+ * in any layout. Other tensors are views, in place or not. Input and output have the same dtype, which may be any.
  * Static scales are not applied, because they would cancel: stored elements w rotate to w', which is stored as
  * convert(w'). Dynamic scales are read, and replaced: s' = f32(s * f32(m / M)) with m the greatest finite |w'| and
  * M the greatest number of dtype, or 1 in the cases of other dynamic scales. Then convert(w' * f32(s / s')) is stored.
- * A result before conversion is within 2 * 2^-23 of its pair's length.
- * Each re-rotation rounds, and the errors add up. Rotate keys of few bits seldom and far: a slow pair that rotates by
- * less than half an ulp does not change at all. In a plan that rerotates no tensor has a norm, no_rotation,
- * position_scales, another out_dtype or another out_pairing (else MISMATCH). */
+ * The error of a result before conversion is at most 2 * 2^-23 times its pair's length.
+ * Each re-rotation rounds, and the errors add up. So rotate keys of few bits seldom and far, because a slow pair that
+ * rotates by less than half an ulp does not change at all. In a plan that rerotates, tensors cannot have a norm,
+ * no_rotation, position_scales, another out_dtype or another out_pairing (else MISMATCH). */
 
 /* Hadamard. Quantised caches keep keys and values that a Hadamard transform has spread over the head, so that no
- * element stands out. It is Sylvester's, orthonormal, and so its own inverse; attention takes q and the cache
- * transformed alike. Each n elements, from the head's first on, are multiplied by f32(1 / sqrt(n)), and then u and v
- * that lie 1, 2, 4, … apart become u + v and u - v: ggml's order, to the bit. The error of a result is at most (log2(n)
- * + 2) / 2 * 2^-23 times the length of the n elements, plus the length of their errors before the transform. A plan
- * that rerotates undoes the transform before the rotation and does it again after it. */
+ * element stands out. The transform is Sylvester's and orthonormal, so it is its own inverse; for attention, q must be
+ * transformed in the same way. Each n elements, from the head's first on, are multiplied by f32(1 / sqrt(n)). Then all
+ * u and v that lie 1 apart become u + v and u - v, then those 2, 4, … apart: the order and bits of ggml. The error of a
+ * result is at most (log2(n) + 2) / 2 * 2^-23 times the length of the n elements, plus the length of their errors
+ * before the transform. A plan that rerotates undoes the transform before the rotation and does it again after it. */
 
 /* Groups. A quantised cache stores a head as a record of bytes: elements in groups, a scale s for each group, and
  * perhaps a zero point z. Tensors of records have HALYARD_UINT8 as their dtype and record_bytes as their last
- * dimension, whose bytes are contiguous, in caches too. A preset is a record's format. With v the elements of a group
- * as the other stages leave them, in f32 and each operation rounded:
+ * dimension, whose bytes are contiguous, in caches too. A preset is a record's format. Let v be the elements of a group
+ * as the other stages leave them. In f32, with each operation rounded:
  *
  *     int8, e4m3      s = max(largest |v| / M, floor); M is 127 or 448          q = round(v * r), int8 to -128 … 127
  *     GGML_Q4_0       s = (the v of largest |v|, the first of equals) / -8      q = trunc(v * r + 8.5), to 0 … 15
  *     OPENVINO_U8     s = (max - min) / M, or 1e-4 if that is 0; z = -min / s   q = round(fma(v, r, z)), to 0 … M
  *     and _U4         M is 255 or 15
  *
- * These lines read v back as q * s, (q - 8) * s and (q - z) * s, with s and z as stored. r is 1 / s, before s is
+ * Read back, v is q * s (line 1), (q - 8) * s (line 2) or (q - z) * s, with s and z as stored. r is 1 / s, before s is
  * rounded to f16; for GGML_Q8_0 it is 127 / largest |v|. By default floor is 0, and halves round to even.
  * An s or z that overflows, as f32 or as f16, becomes the largest finite number; z and r are computed from such an s.
  * An s stored as E8M0 is a power of two, 2^-127 … 2^127: s rounded up, or for MX 2^(floor(log2(largest |v|)) - 8). Then
@@ -165,9 +166,9 @@ typedef struct halyard_cache_desc {
 enum {
     HALYARD_GROUPS_GGML_Q8_0 = 1,           /* 34 bytes for 32 elements: f16 s, then int8; as ggml on x86 */
     HALYARD_GROUPS_GGML_Q8_0_NEON = 2,      /* the same with r = 1 / s, as ggml on ARM */
-    HALYARD_GROUPS_GGML_Q8_0_REFERENCE = 3, /* and half away from zero, as ggml's portable code */
-    HALYARD_GROUPS_GGML_Q4_0 = 4,           /* 18 bytes for 32 elements: f16 s, then 4 bits each, q of element i in the
-                                             * low nibble beside that of element i + 16 */
+    HALYARD_GROUPS_GGML_Q8_0_REFERENCE = 3, /* as _NEON, halves away from zero: ggml's portable code */
+    HALYARD_GROUPS_GGML_Q4_0 = 4,           /* 18 bytes for 32 elements: f16 s, then 4 bits each: a byte has q of
+                                             * element i in the low nibble, of i + 16 in the high one */
     HALYARD_GROUPS_VLLM_INT8 = 5,           /* int8 per head, half away from zero, floor 1e-6; f32 scales outside
                                              * the record, [blocks, block_size, heads] */
     HALYARD_GROUPS_VLLM_FP8 = 6,            /* e4m3 per head, floor 1e-6; scales likewise */
@@ -175,10 +176,10 @@ enum {
                                              * if head_dim is a multiple of 16: for values, and for keys with
                                              * KEY_CACHE_QUANT_MODE BY_TOKEN, which is not its default */
     HALYARD_GROUPS_OPENVINO_U4 = 8,         /* the same in nibbles, even elements in the high ones; head_dim is even */
-    HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales of 128 each, then 64 bf16; the
-                                             * floor is f32(1e-4) / 448, of the next two as well */
-    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0 scales of 64 each, outside */
-    HALYARD_GROUPS_MLA_V41 = 11,            /* V4.1: 512 e4m3; 16 E8M0 scales of 32 each, outside */
+    HALYARD_GROUPS_MLA_V32 = 9,             /* DeepSeek V3.2: 512 e4m3, 4 f32 scales for 128 each, then 64 bf16; the
+                                             * floor is f32(1e-4) / 448, as in the next two presets */
+    HALYARD_GROUPS_MLA_V4 = 10,             /* V4: 448 e4m3, then 64 bf16; 7 E8M0 scales for 64 each, outside */
+    HALYARD_GROUPS_MLA_V41 = 11,            /* V4.1: 512 e4m3; 16 E8M0 scales for 32 each, outside */
     HALYARD_GROUPS_MX = 12                  /* OCP MXFP8: an E8M0 scale, then 32 e4m3 */
 };
 
@@ -218,27 +219,29 @@ struct halyard_kv_desc {
     uint32_t size;
     int32_t no_rotation;     /* 1: the tensor takes every stage but the rotation, as v does; its pairings and
                                 rotary_offset are not read */
-    const halyard_groups_desc *from_groups; /* the format of the input's records, whose dtype is HALYARD_UINT8 [that];
-                                NULL: the input has no records. Not with a norm with rounding (else MISMATCH) */
+    const halyard_groups_desc *from_groups; /* the format of the input's records; the tensor's dtype must then be
+                                HALYARD_UINT8 [HALYARD_UINT8]. NULL: the input has no records. Not together with a norm
+                                with rounding (else MISMATCH) */
     const halyard_norm_desc *norm;
     int32_t position_scales; /* 1: a run takes a number s for each token and head, and every element v, also beside the
-                                window, becomes f32(s * v), as some models do to q (see q_scale_rule). HALYARD_INVERSE
-                                multiplies, too; so does a tensor with no_rotation */
+                                window, becomes f32(s * v), as some models do to q (see q_scale_rule). The same
+                                product is taken with HALYARD_INVERSE, and with no_rotation */
     int32_t hadamard;        /* n: a Hadamard transform of each n elements of a head, see Hadamard; a power of two, 2 or
                                 more, that divides head_dim (else SHAPE) [0: none] */
     const halyard_scale_desc *scale;
     const halyard_groups_desc *groups; /* the format of the output's records; then there is no scale (else MISMATCH). In
-                                a plan that rerotates it is the input's, too, and from_groups is NULL: scales outside
-                                the records are read from group_scales and replaced there */
-    int32_t out_dtype;       /* the output's, any [dtype]; with groups only HALYARD_UINT8 [that] */
+                                a plan that rerotates it is the input's format, too, and from_groups is NULL: scales
+                                outside the records are read from group_scales and replaced there */
+    int32_t out_dtype;       /* the output's dtype, any [the tensor's dtype]; with groups only HALYARD_UINT8
+                                [HALYARD_UINT8] */
     int32_t reserved;        /* 0 */
     const halyard_cache_desc *cache; /* where the output goes; NULL: into the run's y */
 };
 
 /* ---- The arguments of a run ------------------------------------------------------------------------------ */
 
-/* Computes the factors of q at each position, for frequencies with a q_scale_rule, rounded correctly from twice double
- * precision: position_scales for runs. Allocates nothing.
+/* Computes the factor of q at each position, for frequencies with a q_scale_rule; runs take these as position_scales.
+ * Each is rounded correctly from twice double precision. Allocates nothing.
  *   positions  of one axis, each 0 … 2^31 - 1.                Else POSITION. NULL: 0, 1, 2, … in every batch row.
  *   n_batch    >= 0, as is n_tokens.                          Else SHAPE.
  *   out        [n_batch, n_tokens] dense, aligned to its floats; may be NULL where there are no tokens.
@@ -256,7 +259,7 @@ enum { HALYARD_SLOTS_CHECK = 0, HALYARD_SLOTS_RANGE_ONLY = 1 };
 
 /* Where tokens go in caches: one slot for each. -1: the token is not stored in caches; outputs that are views are still
  * written. If no output is a view, the positions of such tokens are not checked, so that padding may have any. Any
- * other number that is no slot of one of the plan's caches is a HALYARD_ERROR_SLOT, before anything is written. If
+ * other number must be a slot of each of the plan's caches (else HALYARD_ERROR_SLOT, before anything is written). If
  * every tensor with a cache has 0 heads, the slots are not read. */
 typedef struct halyard_slots {
     uint32_t size;
@@ -267,9 +270,9 @@ typedef struct halyard_slots {
     const void *data;      /* any alignment */
     int64_t shape[2];      /* {batch, tokens} */
     int64_t strides[2];    /* in elements, any sign */
-    void *scratch;         /* CHECK only: working memory of the caller's, which nothing else in this run and no other
-                              call or part at the same time may use. Any contents, any alignment. */
-    int64_t scratch_bytes; /* at least n_slots / 8, rounded up, of the plan's smallest cache; else SHAPE */
+    void *scratch;         /* CHECK only: working memory of the caller's. Nothing else in this run may use it, nor any
+                              other call or part at the same time. Any contents, any alignment. */
+    int64_t scratch_bytes; /* at least n_slots / 8 of the plan's smallest cache, rounded up; else SHAPE */
 } halyard_slots;
 
 /* The arguments of a run for the stages of one tensor: set just those of the tensor's stages; all others must be 0
@@ -279,10 +282,10 @@ typedef struct halyard_stages {
     int32_t reserved;         /* 0 */
     const void *from_group_scales; /* the scales outside the records of from_groups, from token 0, head 0; any alignment
                                       */
-    const void *weight;       /* the norm's, of its weight_dtype, dense, any alignment */
-    const void *bias;         /* the norm's, likewise, in the order of the weights */
+    const void *weight;       /* the norm's weights, of its weight_dtype, dense, any alignment */
+    const void *bias;         /* the norm's biases, likewise, in the order of the weights */
     int64_t n_weights;        /* window_size; weight_per_head: heads * window_size; HALYARD_NORM_ROW: heads * head_dim.
-                                 In the order of the input before the rotation, of the output after it */
+                                 In element order of the input for a norm BEFORE the rotation, else of the output */
     const float *position_scales;      /* [batch, tokens, heads] finite numbers (else SCALE), any alignment */
     int64_t stride_position_scales[3]; /* in elements: batch, token, head; any sign, 0 shares one */
     const float *scales;      /* STATIC, dense */
@@ -300,8 +303,8 @@ typedef struct halyard_stages {
  * such a tensor's x, not its data and strides. Positions, slots and scales are checked before the first write.
  * Outputs, caches and scales that are written must not overlap any of the memory that is read here (else OVERLAP).
  * Errors, beside those of halyard_run: SLOT, SCALE, MISMATCH (what the plan does not need; angle sources that cannot
- * re-rotate). A bound run takes other memory by the same structs: it reads their pointers (data, scratch, those in
- * stages), NULL where they were NULL when it was bound, and nothing else. from_angles is as it was bound. */
+ * re-rotate). A bound run takes other memory by the same structs: it reads only their pointers (data, scratch, those
+ * in stages), which must be NULL where they were NULL when it was bound. It keeps the from_angles of its binding. */
 struct halyard_kv_args {
     uint32_t size;
     int32_t reserved;                    /* 0 */
@@ -309,9 +312,9 @@ struct halyard_kv_args {
     const halyard_slots *slots;          /* where tokens go in the plan's caches; NULL if it has none */
     const halyard_positions *from_positions; /* for plans that rerotate, else NULL: the positions that keys have now
                                             (they get those of `positions`) */
-    const halyard_angle_source *from_angles; /* likewise: the source that keys were rotated with [angles]. No source
-                                            may be GIVEN or have another reference than EXACT, and bad_position must
-                                            be ERROR (else MISMATCH) */
+    const halyard_angle_source *from_angles; /* likewise: the source that keys were rotated with [angles]. Both
+                                            sources must have reference EXACT and not be GIVEN, and bad_position
+                                            must be ERROR (else MISMATCH) */
 };
 
 #ifdef __cplusplus

@@ -88,8 +88,8 @@ inline std::vector<float> position_scales(const frequencies &model, const halyar
     return scales;
 }
 
-/// Dense slots [batch, tokens], of int32 or int64, no two of them equal except -1. A run checks this with scratch, the
-/// caller's memory of one bit for each slot of the cache. All memory stays the caller's.
+/// Dense slots [batch, tokens], of int32 or int64, no two of them equal except -1. A run checks this in scratch,
+/// memory of the caller's with one bit for each slot of the cache. All memory stays the caller's.
 template <typename Index>
 halyard_slots slots(const Index *data, std::array<std::int64_t, 2> shape, void *scratch,
                     std::int64_t scratch_bytes) noexcept {

@@ -95,8 +95,8 @@ private:
         const auto token = take();
         // NumPy writes names without escapes and control characters.
         const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '\\'; };
-        require((token.starts_with('\'') || token.starts_with('"')) && std::all_of(token.begin(), token.end(),
-        is_plain)); return std::string(token.substr(1));
+        require((token.starts_with('\'') || token.starts_with('"')) && std::all_of(token.begin(), token.end(), is_plain));
+        return std::string(token.substr(1));
     }
 
     std::int64_t take_size() {

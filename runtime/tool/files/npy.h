@@ -26,7 +26,7 @@ struct NpyArray {
         return {reinterpret_cast<const Element *>(data.get()), n_bytes / sizeof(Element)};
     }
 
-    /// All elements as Wide, of an array whose elements are Wide or Narrow.
+    /// All elements, as Wide. The array must have elements of type Wide or Narrow.
     template <typename Wide, typename Narrow>
     std::vector<Wide> widened() const {
         const auto copy = [](const auto &numbers) { return std::vector<Wide>(numbers.begin(), numbers.end()); };

@@ -36,8 +36,8 @@ struct AngleOptions {
             [this](const std::string &text) { return parse_axis_map(text); });
     }
 
-    /// If no axis map was given, uses the model's, if the positions have a dimension for its axes. (If they have none,
-    /// as for text, all axes have one position, and the map has no effect.)
+    /// If no axis map was given and the positions have a dimension for axes, uses the model's map. (Without such a
+    /// dimension, as for text, all axes of a token have the same position, so that the map has no effect.)
     void settle_axis_map(const halyard_frequencies_info &model, const TokenPositions &positions, bool has_batch) {
         const auto &shape = positions.shape();
         const bool has_axes = shape.size() == 3 || (shape.size() == 2 && !has_batch && shape[0] != 1);
@@ -48,8 +48,8 @@ struct AngleOptions {
 
     std::int32_t n_axes() const { return static_cast<std::int32_t>(map.counts.size()); }
 
-    /// The source of a run on a CPU. A table gets rows only for positions that occur, which may be anywhere in int32:
-    /// it is a source of GIVEN rows, and `at`, a view of the positions, is changed to the numbers of their rows.
+    /// The source of a run on a CPU. A table gets rows only for positions that occur, because positions may be anywhere
+    /// in int32. So it is a source of GIVEN rows, and `at`, a view of the positions, is changed to the rows' numbers.
     angle_source make(const frequencies &made, std::int32_t reference, const TokenPositions &positions,
                       halyard_positions &at) {
         using Limits = std::numeric_limits<std::int32_t>;
@@ -92,7 +92,7 @@ private:
         return is_good ? "" : "'" + text + "' is not like sections:16,24,24 or interleaved:24,20,20";
     }
 
-    /// Makes a source of GIVEN rows; row i is that of position occur[i], which ascend.
+    /// Makes a source of GIVEN rows: row i is for position occur[i]. The positions ascend.
     angle_source make_table(const frequencies &made, std::int32_t reference, const std::vector<std::int64_t> &occur) {
         const auto rotary_dim = made.info().rotary_dim;
         plan_desc any(rotary_dim, {describe_tensor(dtype::f32, rotary_dim, pairing::half)});

@@ -17,7 +17,7 @@ namespace halyard::tool {
 
 struct FrequencyOptions {
     std::optional<double> base;
-    std::string inv_freq;  // the names of files; "" if not given
+    std::string inv_freq;  // a file's name, as config is; "" if not given
     std::optional<double> attention_factor;
     std::string config;
     std::optional<std::int64_t> seq_len;
@@ -70,8 +70,8 @@ struct FrequencyOptions {
         }
     }
 
-    /// Makes the frequencies. Without --config and --rotary-dim, rotary_dim is `default_rotary_dim`, or, if that is
-    /// none, follows from the number of elements of --inv-freq.
+    /// Makes the frequencies. Without --config and --rotary-dim, rotary_dim is `default_rotary_dim`. If that is none,
+    /// it is twice the number of elements of --inv-freq.
     frequencies make(std::optional<std::int64_t> default_rotary_dim = std::nullopt) const {
         if (!config.empty()) {
             return from_config();

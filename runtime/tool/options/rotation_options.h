@@ -32,8 +32,8 @@ Words<Value> words_of_dtypes() {
 }
 
 struct RotationOptions {
-    std::int32_t pairing = 0;      // HALYARD_PAIRING_…; 0: the model's, else half
-    std::int32_t out_pairing = 0;  // 0: the same as pairing; if that isn't given either, the model's
+    std::int32_t pairing = 0;      // HALYARD_PAIRING_…; 0: the model's; without one, half
+    std::int32_t out_pairing = 0;  // 0: the same as pairing; if pairing is 0, too, the model's
     std::int64_t rotary_offset = 0;
     bool inverse = false;
     std::string target;  // "": the best

@@ -48,7 +48,7 @@ public:
     /// [tokens], [batch, tokens], [axes, tokens] or [axes, batch, tokens], as given.
     const std::vector<std::int64_t> &shape() const { return shape_; }
     const std::string &name() const { return name_; }
-    /// Checks the positions' shape against X's [batch, tokens]. If there are several axes, the first dimension is axes.
+    /// Checks the positions' shape against X's [batch, tokens]. Several axes are the first dimension of the positions.
     void check_shape(const std::array<std::int64_t, 4> &x, std::int32_t n_axes) const {
         std::vector<std::int64_t> of_tokens = {x[1]}, of_batch = {x[0], x[1]};
         if (n_axes > 1) {
@@ -63,8 +63,8 @@ public:
     }
 
     /// The positions as the library takes them, in this object's memory. Without a batch dimension, all batch rows
-    /// share one row; if --positions is not given, all axes do. (Consecutive positions are written to memory only here,
-    /// after a wrong count has been refused.)
+    /// share one row of positions; if --positions is not given, all axes share it, too. (Consecutive positions are
+    /// written to memory only here, after a wrong count has been refused.)
     halyard_positions view(std::int32_t n_axes) {
         if (path_.empty()) {
             values_.resize(static_cast<std::size_t>(n_tokens()));
