@@ -140,9 +140,9 @@ class Prepared:
         self.fill()
 
     def choose_positions(self):
-        """Positions are consecutive from first_position on if that is not negative. Else up to 64 tokens have random
-        positions, as in decoding, and more tokens are consecutive from 0 on, as in a prompt. A context shift moves all
-        tokens by the same distance. Slots are random; for a shift, pages are in random order and full."""
+        """Positions are consecutive from first_position on if that is not negative. Else they are random in calls of up
+        to 64 tokens, as in decoding, and consecutive from 0 on in longer ones, as in a prompt. A context shift moves
+        all tokens by the same distance. Slots are random; for a shift, pages are in random order and full."""
         first, draw = max(self.first_position, 0), random.Random(2)
         if self.is_shift:
             self.positions = self.tokens * (self.moved_by,)

@@ -69,7 +69,8 @@ void need(bool is_so, Result result) {
 /// Refuses calls that wait, allocate, free, copy or load while a stream captures.
 void need_no_capture() { need(state().captured.empty(), capture_unsupported); }
 
-/// Records a call and executes it, unless the test wants it to fail. After a kernel did wrong, all calls fail.
+/// Records a call and executes it, unless the test wants it to fail. After a kernel's illegal access all calls fail, as
+/// on a device.
 template <typename Act>
 Result call(const char *name, Act act) {
     const std::lock_guard lock(state().mutex);

@@ -63,7 +63,8 @@ private:
     void read_scale(nb::handle scale);
     HeadRows rows_of_views() const;
     std::int32_t dtype_of(const Array &array) const;
-    /// The size of a head in a cache or an output: in elements, or bytes of a record.
+    /// The size of a head in a cache or an output: the bytes of its record if it is quantised in groups, else its
+    /// elements.
     std::int64_t stored_width() const { return kv.groups != nullptr ? groups_.info.record_bytes : desc.head_dim; }
     std::string name_of(const char *what) const { return std::string(what) + " of " + name_; }
 

@@ -18,7 +18,7 @@ struct HeadRows {
     void set_strides(const Array &array, std::int64_t (&strides)[3]) const;
 };
 
-/// A tensor's groups, and the layout of their records for heads of head_dim elements.
+/// How a tensor's heads are quantised in groups, and the layout of the records that store heads of head_dim elements.
 struct Groups {
     std::string name;  ///< what error messages call them
     nb::object scales;

@@ -37,7 +37,7 @@ def explain(dtype: str = "f32", head_dim: int = 128, *, rotary_dim: int | None =
     out_pairing: [pairing].
     target: the target whose kernels to use [the best]. max_target: no better target than this one is considered.
 
-    Raises halyard.Error for arguments that rotate would refuse.
+    Raises halyard.Error for arguments that rotate() would refuse.
     """
     return _core.explain((dtype, out_dtype or dtype), (pairing, out_pairing or pairing), head_dim,
                          head_dim if rotary_dim is None else rotary_dim, rotary_offset, inverse, (target, max_target))

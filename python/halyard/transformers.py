@@ -76,12 +76,12 @@ class _Embedding:
         self.takes_one_tensor = False  # whether these functions take q and k in separate calls
         kinds = module.rope_type if isinstance(module.rope_type, dict) else {None: module.rope_type}
         self.method = {layer_type: "dynamic" if "dynamic" in kind else kind for layer_type, kind in kinds.items()}
-        # For dynamic NTK: the longest sequence since the last one within the original length.
+        # For dynamic NTK: the length of the longest sequence since the last one that fitted the original length.
         self.longest = int(module.max_seq_len_cached) if "dynamic" in self.method.values() else 0
         self.sources = {layer_type: self.make(module, layer_type, 0) for layer_type in kinds}
 
     def make(self, module: _Module, layer_type: str | None, seq_len: int) -> _Source:
-        """Makes the source for a layer type and a length. Raises Error if the module holds other frequencies."""
+        """Makes the source for a layer type and a length. Raises Error if the module's frequencies differ from it."""
         frequencies = Frequencies.from_config(self.config, seq_len=seq_len, layer_type=layer_type)
         if frequencies.q_scale is not None and self.config.model_type not in _SCALING_Q:
             raise Error(f"{_name(module)} multiplies q by position, which is not known of its code")

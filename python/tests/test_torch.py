@@ -108,7 +108,7 @@ def test_in_place_and_without_gradients(rng, angles, dtype, on_cuda, monkeypatch
 
 
 def test_keys_of_sources():
-    """Each source has its own key, the same in every process, so that other processes can use graphs on disk."""
+    """Each angle source has its own key, the same in every process, so that all can use compiled graphs on disk."""
     base, listed = Frequencies.from_base, Frequencies.from_list
     config = Frequencies.from_config({"model_type": "llama", "head_dim": 64, "rope_theta": 1e4})
     made = [functools.partial(AngleSource, *given, **more) for *given, more in (

@@ -20,7 +20,7 @@ public:
         if (config_.flag("use_mla").value_or(true)) {
             const auto rotary_dim = config_.count("qk_rope_head_dim").value_or(model_.known->mla_dim);
             if (rotary_dim != 0) {
-                // MLA has a separate rotated slice. Other keys about dimensions concern the whole head.
+                // MLA rotates a slice of its own, which counts as the head. Other keys state the size of the whole head.
                 return {.head_dim = rotary_dim,
                         .rotary_dim = rotary_dim,
                         .rotary_dim_name = config_.name_of("qk_rope_head_dim")};

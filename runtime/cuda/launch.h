@@ -95,8 +95,8 @@ inline ValidRange positions_of_source(const DeviceAngles &angles) {
     return {static_cast<std::int32_t>(source.first), static_cast<std::int32_t>(source.last), source.axes.n_axes};
 }
 
-/// Enqueues a check that sets `word` to the error `code` if a position (or slot, passed as positions) is not valid. If
-/// slots.place is not 0, tokens with slot -1 are not checked.
+/// Enqueues a check that sets `word` to the error `code` if a position is not valid. To check slots, pass them as
+/// `positions`. If `slots` has an address (place), tokens with slot -1 are not checked.
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
                     const ValidRange &valid, std::int32_t code, Address word, Call &call) noexcept;
 

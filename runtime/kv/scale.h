@@ -1,4 +1,4 @@
-// Scales by position, static scales of a tensor or head, and dynamic scales of each head of each token.
+// The three kinds of scales: by position; static, of a tensor or of each head; dynamic, of each head of each token.
 #pragma once
 
 #include "base/storage.h"

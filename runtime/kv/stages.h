@@ -21,8 +21,9 @@ struct KvCall;
 
 using RunStep = void(const KvCall &call, Block &block) noexcept;  // the type of the functions that follow
 
-// convert.cpp. load fills tokens that have no slot in the cache with zeros. store_scattered narrows to dense words and
-// then copies these (store_words) to scattered elements, because calling a kernel for every few elements is too slow.
+// convert.cpp. load sets the floats of tokens without a slot in the cache to 0. store_scattered first narrows to dense
+// words; store_words then copies the words to scattered elements. (To call a kernel for every few elements is too
+// slow.)
 RunStep load, store, store_scattered, store_words;
 // groups.cpp. Convert records to floats and back. Tokens without a slot are loaded as zeros and not stored.
 RunStep load_records, store_records;

@@ -7,7 +7,8 @@
 
 namespace {
 
-/// A valid call for the rows of two batch rows of three tokens. A refused call must leave the output at 42.
+/// A valid call that makes rows of cos and sin for two batch rows of three tokens each. A refused call must leave the
+/// output at 42.
 struct ValidRows {
     static constexpr std::int64_t n_floats = 2 * 3 * 8;
     halyard::plan made = plan_for(8);

@@ -218,7 +218,7 @@ double normalised_error(const std::vector<float> &a, const std::vector<float> &b
     return difference / sum;
 }
 
-std::array<double, 4> errors(const std::optional<Logits> &one, const std::optional<Logits> &other) {
+std::array<double, 4> normalised_errors(const std::optional<Logits> &one, const std::optional<Logits> &other) {
     std::array<double, 4> result = {-1.0, -1.0, -1.0, -1.0};
     if (one && other) {
         std::transform(one->begin(), one->end(), other->begin(), result.begin(), normalised_error);
@@ -246,14 +246,14 @@ int main(int argc, char **argv) {
     }
     double allowed = 1e-4, own = 0.0;
     if (ggml_is_quantized(settings.type)) {
-        const auto of_stock = errors(run(settings.with_flash(true)), run(settings.with_flash(false)));
+        const auto of_stock = normalised_errors(run(settings.with_flash(true)), run(settings.with_flash(false)));
         own = *std::max_element(of_stock.begin(), of_stock.end());
         allowed = std::max(own, 1e-7);
     }
     if (ggml_backend_load(argv[2]) == nullptr) {
         stop(std::string("ggml could not load ") + argv[2]);
     }
-    const auto ours = errors(before, run(settings));
+    const auto ours = normalised_errors(before, run(settings));
     const char *const names[] = {"prompt", "tokens", "restored", "shifted"};
     bool is_good = true;
     for (std::size_t i = 0; i < ours.size(); ++i) {
