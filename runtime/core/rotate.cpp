@@ -113,7 +113,7 @@ void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const Tenso
         // Whole heads are copied, and the rotation overwrites their windows. Copying only the elements outside the
         // windows took 1.03 to 1.8 times as long (64 heads of 80 with rotary_dim 32, 32 of 256 with 64; 1 to 4096
         // tokens, in the CPU's caches or not), and 1.1 to 2.2 times as long if tokens are adjacent (Zen 5, 2026-11-29).
-        constexpr std::int64_t part_bytes = 48 << 10;  // larger parts leave the caches before they are rotated
+        constexpr std::int64_t part_bytes = 24 << 10;  // input and output of a part fit an L1 cache of 48 KiB
         const std::int64_t token_bytes = stretch.n_heads * head_dim * bytes;
         const std::int64_t n_tokens = are_heads_adjacent ? part_bytes / token_bytes : stretch.n_tokens;
         const Limits limits = {stretch.n_heads, std::max<std::int64_t>(n_tokens, 1)};
