@@ -163,6 +163,72 @@ inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
             block.n_heads * call.tensor_plan(block).head_dim};
 }
 
+/// A part of a block whose elements are evenly spaced in a view or cache: heads of some tokens. When heads are tiled,
+/// dimension 1 counts the tiles of one head, not heads.
+struct PlacedPart {
+    Extents extents;
+    std::int64_t token, head, offset;  // its first token and head in the block, and the offset of its dense elements
+    bool is_tiled;
+    ElementStrides dense;  // strides of the block's dense elements
+    Elements<char> there;  // the elements in the view or cache
+};
+
+/// Calls function(part) for the elements of tokens that are stored, in as few parts as possible.
+template <typename Function>
+void for_each_part_in_cache(const KvCall &call, const Block &block, const Stored &stored, const Function &function) {
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
+    const CacheDesc &cache = *call.stages(block).cache;
+    PlacedPart part;  // not initialised as a whole, which would slow down a run of one token
+    part.extents = {tensor_plan.out_dim, block.n_heads, stored.n_tokens};
+    part.token = stored.first;
+    part.head = 0;
+    part.offset = stored.first * block.strides.token;
+    part.dense = block.strides;
+    part.there.data = call.cache_of(block) + stored.offset * tensor_plan.out_bytes;
+    part.there.strides = {0, cache.stride_head, stored.stride_token};
+    part.is_tiled = !cache.is_linear(tensor_plan.out_dim, &part.there.strides.element);
+    if (!part.is_tiled) {
+        function(part);
+        return;
+    }
+    const std::int64_t tile = cache.tile_elements, n_tiles = tensor_plan.out_dim / tile,
+                       rest = tensor_plan.out_dim % tile;
+    part.dense.head = tile;
+    part.there.strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
+    for (; part.head < block.n_heads; part.head++) {
+        PlacedPart tiles = part;
+        tiles.offset += part.head * block.strides.head;
+        tiles.there.data += part.head * cache.stride_head * tensor_plan.out_bytes;
+        tiles.extents = {tile, n_tiles, stored.n_tokens};
+        function(tiles);
+        if (rest != 0) {  // a shorter tile
+            tiles.offset += n_tiles * tile;
+            tiles.there.data += n_tiles * cache.stride_tile_elements * tensor_plan.out_bytes;
+            tiles.extents = {rest, 1, stored.n_tokens};
+            function(tiles);
+        }
+    }
+}
+
+/// Calls function(part) for all elements of a block, in its view x or y.
+template <typename Function>
+void for_each_part_in_view(const KvCall &call, const Block &block, bool is_output, const Function &function) {
+    const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
+    char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
+    const Elements<char> there = {data, {side.element, side.head, side.token}};
+    function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), 0, 0, 0, false, block.strides, there});
+}
+
+/// Calls function(part) for all elements of a block in the view, or in the cache, where only tokens with slots are.
+template <typename Function>
+void for_each_placed(const KvCall &call, const Block &block, bool is_output, const Function &function) {
+    if (!call.stages(block).cache || (!is_output && call.tensor_plan(block).reads_x)) {
+        for_each_part_in_view(call, block, is_output, function);
+        return;
+    }
+    for_each_stored(call, block, [&](const Stored &stored) { for_each_part_in_cache(call, block, stored, function); });
+}
+
 /// Sets the floats of tokens that are read from the cache, but have no slot there, to 0.
 void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept;
 

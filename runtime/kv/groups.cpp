@@ -434,29 +434,22 @@ template <typename Function>
 bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
                  const Function &function) {
     bool is_even = true;
-    const auto take = [&](const Stored &tokens, std::int64_t stride_head, char *records) {
-        const std::int64_t stride = block.n_heads == 1 ? tokens.stride_token : stride_head;
-        const bool are_evenly_spaced = block.n_heads == 1 || tokens.stride_token == block.n_heads * stride_head;
-        const std::int64_t at_once = are_evenly_spaced ? tokens.n_tokens : 1;
+    for_each_placed(call, block, are_written, [&](const PlacedPart &part) {
+        const std::int64_t n_heads = part.extents.n_heads, n_tokens = part.extents.n_tokens;
+        const ElementStrides &there = part.there.strides;
+        const std::int64_t stride = n_heads == 1 ? there.token : there.head;
+        const std::int64_t at_once = n_heads == 1 || there.token == n_heads * there.head ? n_tokens : 1;
         is_even = is_even && stride % 2 == 0;
-        for (std::int64_t token = 0; token < tokens.n_tokens && is_even; token += at_once) {
-            char *const at = records + tokens.offset + token * tokens.stride_token;
-            StageCall({groups.group, groups.n_groups, block.n_heads * at_once},
-                      Elements<char>{at + groups.data_offset, {1, groups.data_stride, stride}},
-                      Elements<char>{at + groups.scale_offset, {0, groups.scale_stride / 2, stride / 2}, 2, 1},
-                      Elements<float>{block.work->floats + (tokens.first + token) * block.strides.token,
+        for (std::int64_t token = 0; token < n_tokens && is_even; token += at_once) {
+            char *const record = part.there.data + token * there.token;
+            StageCall({groups.group, groups.n_groups, n_heads * at_once},
+                      Elements<char>{record + groups.data_offset, {1, groups.data_stride, stride}},
+                      Elements<char>{record + groups.scale_offset, {0, groups.scale_stride / 2, stride / 2}, 2, 1},
+                      Elements<float>{block.work->floats + part.offset + token * block.strides.token,
                                       {1, groups.group, block.strides.head}})
                 .for_each_part(function);
         }
-    };
-    if (const auto &cache = call.stages(block).cache; cache && (are_written || call.kv_program.rerotates)) {
-        for_each_stored(call, block,
-                        [&](const Stored &stored) { take(stored, cache->stride_head, call.cache_of(block)); });
-    } else {
-        const Side &side = are_written ? call.tensor(block).y : call.tensor(block).in();
-        take({0, block.n_tokens, 0, side.token}, side.head,
-             are_written ? call.y(block) : const_cast<char *>(call.x(block)));
-    }
+    });
     return is_even;
 }
 
@@ -489,13 +482,16 @@ void store_records(const KvCall &call, Block &block) noexcept {
 
 void load_records(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).from_groups;
-    clear_tokens_without_slots(call, block);
     const auto load = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
         call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
     };
-    if (!is_q8(groups) || !for_each_q8(call, block, false, groups, load)) {
-        load_groups(call, block);
+    if (is_q8(groups)) {
+        clear_tokens_without_slots(call, block);
+        if (for_each_q8(call, block, false, groups, load)) {
+            return;
+        }
     }
+    load_groups(call, block);
 }
 
 // ---- Keys that are re-rotated --------------------------------------------------------------------------------------
