@@ -84,7 +84,7 @@ private:
             tensor.head_dim = choice_.on_device || draw_.one_in(2) ? first.head_dim : least + draw_.in(0, 20);
             tensor.rotary_offset = kernel != nullptr ? first.rotary_offset : draw_.in(0, tensor.head_dim - least);
         }
-        static constexpr std::int64_t head_counts[] = {1, 3, 8};
+        static constexpr std::int64_t head_counts[] = {1, 3, 9};
         const int heads = level(of_heads, i);
         call_.x[i].shape[2] = i == 0 && choice_.shape[2] != 0 ? choice_.shape[2]
                               : heads < 3                     ? head_counts[heads]

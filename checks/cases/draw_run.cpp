@@ -90,6 +90,7 @@ private:
         const bool is_record = tensor.dtype == HALYARD_UINT8;  // a record's bytes are contiguous
         const bool ends_dense = choice_.on_device || is_record;
         int order[] = {3, 2, 1, 0};
+        constexpr std::int64_t page_elements = 4096;  // heads so far apart are rotated eight at a time
         if (strides_ == by_head || (strides_ >= gaps && draw_.one_in(2))) {
             std::swap(order[1], order[2]);
         }
@@ -107,7 +108,8 @@ private:
             } else if (strides_ == packed && d == 2) {
                 reach += 2 * unit;
             }
-            reach = (reach + unit - 1) / unit * unit;
+            const std::int64_t whole = strides_ == by_head && d == 1 && draw_.one_in(2) ? page_elements : unit;
+            reach = (reach + whole - 1) / whole * whole;
         }
         if (is_input && strides_ == any && !choice_.on_device && draw_.one_in(6)) {
             tensor.strides[draw_.in(0, 2)] = 0;

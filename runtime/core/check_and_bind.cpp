@@ -109,6 +109,7 @@ Layout layout_of(const TensorProgram &tensor) {
     }
     tensor.is_one_call = tensor.one_stride && n_together <= max_block_tokens && tensor.within_int32 &&
                          (tensor.in_place || tensor_plan.head_dim == plan.rotary_dim) &&
+                         count_heads_at_once(tensor_plan, tensor, tensor.n_heads, n_together) == tensor.n_heads &&
                          tensor.kernel->function != nullptr;
 }
 

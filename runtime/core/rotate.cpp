@@ -78,7 +78,8 @@ namespace {
 
 void rotate_window(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
                    const Stretch &stretch, Rows &rows, const Kernel &kernel) {
-    const Limits limits = find_limits(tensor, stretch, plan.rotary_dim / 2);
+    Limits limits = find_limits(tensor, stretch, plan.rotary_dim / 2);
+    limits.heads = count_heads_at_once(tensor_plan, tensor, limits.heads, stretch.n_tokens);
     if (kernel.function == nullptr || limits.heads == 0) {
         rotate_reference(plan, tensor_plan, tensor, stretch, rows);
         return;
