@@ -77,7 +77,8 @@ def find_gain(base, other, control, hot):
 
 
 def list_variants(listed, base, loops):
-    """All combinations of the numbers of these loops, with the base's other numbers; nearest to the base first."""
+    """A kernel's schedules that differ from the base in the parameters whose loops are `loops`: all combinations of
+    their values that the parameters' limits allow, the nearest to the base first. A schedule maps names to values."""
     names = [name for name in base if listed.parameters[name].loops == loops]
     variants = [base | dict(zip(names, values))
                 for values in itertools.product(*(listed.parameters[name].values for name in names))]

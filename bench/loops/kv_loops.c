@@ -29,7 +29,7 @@ struct kv {
     int is_e4m3, is_interleaved;
 };
 
-ALWAYS_INLINE void store_part(const struct kv *kv, void *restrict y, int64_t i, float value) {
+ALWAYS_INLINE void store_element(const struct kv *kv, void *restrict y, int64_t i, float value) {
     store(y, i, kv->is_e4m3 ? value * kv->part.inverse_scale : value, kv->is_e4m3);
 }
 
@@ -41,7 +41,7 @@ ALWAYS_INLINE float load_normed(const struct kv *kv, const uint16_t *restrict x,
 ALWAYS_INLINE void store_columns(const struct kv *kv, const uint16_t *restrict x, void *restrict y, int64_t first,
                                  int64_t last, int is_normed, float r) {
     for (int64_t i = first; i < last; i++) {
-        store_part(kv, y, i, load_normed(kv, x, i, is_normed, r));
+        store_element(kv, y, i, load_normed(kv, x, i, is_normed, r));
     }
 }
 
@@ -52,8 +52,8 @@ ALWAYS_INLINE void rotate(const struct kv *kv, const uint16_t *restrict x, void 
         const int64_t i0 = first + (kv->is_interleaved ? 2 * k : k);
         const int64_t i1 = kv->is_interleaved ? i0 + 1 : i0 + pairs;
         const float x0 = load_normed(kv, x, i0, is_normed, r), x1 = load_normed(kv, x, i1, is_normed, r);
-        store_part(kv, y, i0, x0 * cos[k] - x1 * sin[k]);
-        store_part(kv, y, i1, x1 * cos[k] + x0 * sin[k]);
+        store_element(kv, y, i0, x0 * cos[k] - x1 * sin[k]);
+        store_element(kv, y, i1, x1 * cos[k] + x0 * sin[k]);
     }
 }
 
@@ -106,7 +106,7 @@ ALWAYS_INLINE void run_kv(const struct kv given) {
 
 #define KV(name, ...)                                                                                                  \
     BENCH_LOOP(kv_##name) {                                                                                            \
-        run_kv((struct kv){*(const struct bench_loop *)self, __VA_ARGS__});                                           \
+        run_kv((struct kv){*(const struct bench_loop *)self, __VA_ARGS__});                                            \
         return 0;                                                                                                      \
     }
 
@@ -265,9 +265,9 @@ ALWAYS_INLINE void run_records(const struct bench_loop given, int is_shift, int 
     BENCH_LOOP(name) {                                                                                                 \
         const struct bench_loop *const given = self;                                                                   \
         if (given->head_dim == 128) {                                                                                  \
-            run_records(*given, is_shift, is_transformed, 128);                                                       \
+            run_records(*given, is_shift, is_transformed, 128);                                                        \
         } else {                                                                                                       \
-            run_records(*given, is_shift, is_transformed, given->head_dim);                                           \
+            run_records(*given, is_shift, is_transformed, given->head_dim);                                            \
         }                                                                                                              \
         return 0;                                                                                                      \
     }

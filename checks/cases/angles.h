@@ -1,10 +1,10 @@
 // The angle source of a case, of any kind, and its exact cos and sin.
 #pragma once
 
-#include "checks/make_sources.h"
 #include "checks/cases/choice.h"
 #include "checks/cases/draw.h"
 #include "checks/cases/memory.h"
+#include "checks/make_sources.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +32,7 @@ struct Angles {
         const std::int64_t asked = call.plan.rotary_dim, n_tokens = call.n_tokens();
         desc.rotary_dim = asked >= 2 && asked <= widest ? asked / 2 * 2 : 2;
         desc.kind = kind == table ? HALYARD_ANGLES_TABLE : kind == phase ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_GIVEN;
-        draw_range(draw, choice);
+        draw_position_range_of_source(draw, choice);
         draw_axes(draw, axes);
         if (kind == by_token) {
             desc.rows_dtype = static_cast<std::int32_t>(draw.in(HALYARD_F32, HALYARD_BF16));
@@ -150,7 +150,7 @@ private:
     }
 
     /// Draws the positions that the source covers: around 0, or at either end of int32.
-    void draw_range(Draw &draw, const Choice &choice) {
+    void draw_position_range_of_source(Draw &draw, const Choice &choice) {
         constexpr std::int32_t least = INT32_MIN, greatest = INT32_MAX;
         const bool is_wide = desc.rotary_dim > (draw.is_fuzzed() ? 32 : 1024);
         const std::int64_t most = is_wide ? 40 : draw.is_fuzzed() ? 256 : 200;  // large tables are slow

@@ -179,7 +179,8 @@ struct Array {
         }
         return extent;
     }
-    /// The address of the element with these indices. If no run reads the array, it may lie outside of memory.
+    /// The address of the element with these indices. If no call reads or writes the array, its
+    /// strides may lead outside of its memory.
     char *at(const std::array<std::int64_t, 6> &index) const {
         auto address = reinterpret_cast<std::uintptr_t>(first);
         for (std::size_t i = 0; i < index.size(); i++) {

@@ -21,7 +21,7 @@ namespace {
 }
 
 /// Whether long double has less precision than it should: valgrind computes it as double, too coarse for an oracle.
-bool is_coarse() {
+bool is_long_double_coarse() {
     const volatile long double one = 1, least = std::numeric_limits<long double>::epsilon();
     return one + least == one;
 }
@@ -65,7 +65,7 @@ private:
         const bool is_exact = drawn_.angles.desc.reference == HALYARD_REFERENCE_EXACT || call_.kv[i].no_rotation != 0;
         if (call_.groups_of(i, false) != nullptr) {
             check_records(i, b, t);
-        } else if ((drawn_.are_inputs_finite || call_.takes_any_number(i)) && is_exact && !is_coarse()) {
+        } else if ((drawn_.are_inputs_finite || call_.takes_any_number(i)) && is_exact && !is_long_double_coarse()) {
             check_bounds(i, b, t);
         }
     }

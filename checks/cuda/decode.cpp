@@ -205,6 +205,6 @@ private:
 
 }  // namespace
 
-Module decode(const std::string &ptx) { return Decoder().decode(ptx); }
+Module decode(const std::string &ptx_text) { return Decoder().decode(ptx_text); }
 
 }  // namespace emulated_cuda

@@ -58,7 +58,7 @@ struct Function {
 using Module = std::map<std::string, std::shared_ptr<const Function>>;
 
 /// Throws a Fault that names the line if the PTX uses anything that the machine does not implement.
-Module decode(const std::string &ptx);
+Module decode(const std::string &ptx_text);
 
 /// The address of a block's shared memory. On sm_90 and later the system reserves the first 1,024 bytes.
 inline constexpr Address shared_begin = 0x400;

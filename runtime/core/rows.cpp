@@ -107,9 +107,10 @@ void make_axis_rows(const RowInput &input, const RowKernels &kernels, const Band
     }
 }
 
-/// Copies only the pairs that belong to an axis, from rows that were made for all pairs of a range.
-void copy_own_pairs(const PairAxes::Span &span, std::int64_t n_tokens, std::int64_t first_pair, std::int64_t n_pairs,
-                    const RowOutput &from, const RowOutput &to) {
+/// Copies the pairs of one axis, which span.own lists, from rows that were made for all pairs of a range: n_pairs from
+/// first_pair on.
+void copy_pairs_of_axis(const PairAxes::Span &span, std::int64_t n_tokens, std::int64_t first_pair,
+                        std::int64_t n_pairs, const RowOutput &from, const RowOutput &to) {
     const std::int32_t *const begin = std::lower_bound(span.own, span.own + span.n_own, first_pair);
     const std::int32_t *const end = std::lower_bound(begin, span.own + span.n_own, first_pair + n_pairs);
     for (std::int64_t t = 0; t < n_tokens; t++) {
@@ -147,7 +148,7 @@ void make_rows(const RowInput &input, const RowKernels &kernels, std::int64_t fi
             float made[made_floats];
             const RowOutput whole = {made, 2 * n_here, n_here};
             make_axis_rows(input, kernels, {axis, begin, n_here}, first, n, whole);
-            copy_own_pairs(span, n, begin, n_here, whole, its);
+            copy_pairs_of_axis(span, n, begin, n_here, whole, its);
         }
     }
 }

@@ -152,7 +152,8 @@ struct DoubleDoubleSinCos {
 inline DoubleDoubleSinCos sin_cos_of_quarter_turns(DoubleDouble x) noexcept {
     const DoubleDouble angle = x * half_pi;
     const DoubleDouble square = angle * angle;
-    // sin a = a (1 - a^2/(2 3) (1 - a^2/(4 5) (…))),  cos a = 1 - a^2/(1 2) (1 - a^2/(3 4) (…)); a^32/32! < 2^-120.
+    // sin a = a (1 - a^2/(2 3) (1 - a^2/(4 5) (…))),  cos a = 1 - a^2/(1 2) (1 - a^2/(3 4) (…)). The first term that
+    // is left out of cos a, a^32/32!, is below 2^-120, since |a| <= 0.6 pi/2.
     DoubleDouble sin_series = {1.0, 0.0};
     DoubleDouble cos_series = {1.0, 0.0};
     for (int k = 15; k >= 1; --k) {

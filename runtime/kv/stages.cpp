@@ -119,8 +119,8 @@ bool is_only_rotated(const TensorPlan &tensor_plan, const halyard_kv_desc &kv_de
 }
 
 /// Whether halyard_norm_rotate can do all of a tensor: norm whole heads, rotate and store them.
-bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &tensor_plan, const halyard_kv_desc &kv_desc,
-                           const std::optional<NormDesc> &norm) {
+bool can_use_norm_rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const halyard_kv_desc &kv_desc,
+                         const std::optional<NormDesc> &norm) {
     return norm && has_only(kv_desc, tensor_plan.dtype, &halyard_kv_desc::norm, &halyard_kv_desc::cache) &&
            !norm->layer && !norm->per_head && !norm->after && !norm->row &&
            (norm->rounding == 0 || tensor_plan.dtype == Dtype::f32) && norm->size == tensor_plan.head_dim &&
@@ -129,7 +129,7 @@ bool is_normed_and_rotated(const halyard_plan &plan, const TensorPlan &tensor_pl
 }
 
 /// Whether load_and_norm can do a tensor's norm: of whole heads, before the rotation, and RMS (for f32 also LAYER).
-bool is_loaded_and_normed(const TensorPlan &tensor_plan, const NormDesc &norm) {
+bool can_use_load_and_norm(const TensorPlan &tensor_plan, const NormDesc &norm) {
     return !norm.after && !norm.row && norm.size == tensor_plan.head_dim &&
            (!norm.layer || tensor_plan.dtype == Dtype::f32);
 }
@@ -152,10 +152,10 @@ Steps::Direct find_direct(const halyard_plan &plan, const KvPlan &kv_plan, const
                : kv_plan.rerotates       ? Steps::Direct::no
                                          : Steps::Direct::to_words;
     }
-    return !is_normed_and_rotated(plan, tensor_plan, kv_desc, stages.norm) || scattered.x ? Steps::Direct::no
-           : scattered.y                                                                  ? Steps::Direct::to_words
-           : is_linear                                                                    ? Steps::Direct::to_output
-                                                                                          : Steps::Direct::no;
+    return !can_use_norm_rotate(plan, tensor_plan, kv_desc, stages.norm) || scattered.x ? Steps::Direct::no
+           : scattered.y                                                                ? Steps::Direct::to_words
+           : is_linear                                                                  ? Steps::Direct::to_output
+                                                                                        : Steps::Direct::no;
 }
 
 /// The steps of a tensor, in the order in which they run.
@@ -184,7 +184,7 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_
         return steps;
     }
     const bool loads_view = !stages.from_groups && !(stages.cache && kv_plan.rerotates);
-    const bool joins = loads_view && !scattered.x && has_norm && is_loaded_and_normed(tensor_plan, *stages.norm);
+    const bool joins = loads_view && !scattered.x && has_norm && can_use_load_and_norm(tensor_plan, *stages.norm);
     add_if(stages.from_groups.has_value(), "load records", load_records);
     add_if(joins, "load and norm", load_and_norm);
     add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache", load);

@@ -32,7 +32,7 @@ def add_to_number(step):
 
 
 def add_to_address(step):
-    """A replacement that adds to the offset of ADDRESS, between one group before it and one after it."""
+    """A replacement that adds to the offset of ADDRESS. The pattern has one group before ADDRESS and one after it."""
     return lambda found: f"{found[1]}[{found[2]}+{int(found[3] or 0) + step}]{found[4]}"
 
 

@@ -120,12 +120,12 @@ class Trial {
 public:
     Trial(const KernelRow &row, Random &random, std::int64_t n) : row_(row), random_(random), n_(n) {
         static const std::map<std::string, void (Trial::*)()> draws = {
-            {"rotate", &Trial::draw_rotation},       {"norm_rotate", &Trial::draw_rotation},
-            {"rows_phase", &Trial::draw_rows_phase}, {"hadamard", &Trial::draw_transform},
-            {"butterfly", &Trial::draw_transform},   {"quantise", &Trial::draw_quantise},
-            {"store_groups", &Trial::draw_groups},   {"load_groups", &Trial::draw_groups}};
+            {"rotate", &Trial::draw_rotation_arguments},       {"norm_rotate", &Trial::draw_rotation_arguments},
+            {"rows_phase", &Trial::draw_rows_phase_arguments}, {"hadamard", &Trial::draw_transform_arguments},
+            {"butterfly", &Trial::draw_transform_arguments},   {"quantise", &Trial::draw_quantise_arguments},
+            {"store_groups", &Trial::draw_groups_arguments},   {"load_groups", &Trial::draw_groups_arguments}};
         const auto draw = draws.find(row.stage);
-        (this->*(draw == draws.end() ? &Trial::draw_heads : draw->second))();
+        (this->*(draw == draws.end() ? &Trial::draw_heads_arguments : draw->second))();
         memory_.place(random);
         before_ = memory_.image();
         for (const Operand &operand : operands_) {
@@ -297,7 +297,7 @@ private:
     }
 
     /// Draws norms, conversions (x to y) and reductions over the heads of x.
-    void draw_heads() {
+    void draw_heads_arguments() {
         const std::string &stage = row_.stage;
         const bool is_norm = stage.ends_with("norm"), widens = stage.starts_with("widen");
         const std::vector<std::int64_t> shape = draw_shape(), of_heads = {shape[1], shape[2]};
@@ -330,7 +330,7 @@ private:
 
     /// Draws a rotation of 1 to 97, 128 or 256 pairs: kernels are specialised for the last two. With a norm the number
     /// of pairs is a multiple of 16.
-    void draw_rotation() {
+    void draw_rotation_arguments() {
         const halyard::Kernel &kernel = row_.rotation;
         const bool norms = row_.stage == "norm_rotate", on_lines = kernel.place == Place::non_temporal;
         const std::optional<Pairing> pairing = norms ? Pairing::half : kernel.pairing,
@@ -391,7 +391,7 @@ private:
         side.dim[3].stride /= 2;
     }
 
-    void draw_rows_phase() {
+    void draw_rows_phase_arguments() {
         static constexpr std::int64_t long_rows[] = {128, 288, 1000, 2048, 5000};
         const std::int64_t n_pairs = random_.one_in(8) ? random_.one_of(long_rows) : random_.in(1, 97);
         const std::int64_t n_tokens = random_.in(1, n_pairs > 500 ? 3 : 7);
@@ -414,7 +414,7 @@ private:
         add("rows", Dtype::f32, lay_out({n_pairs, 2, n_tokens}), Values::any_bits, 4);
     }
 
-    void draw_transform() {
+    void draw_transform_arguments() {
         Dimensions dims = {{64, 1}, {random_.in(1, 40), 64}};
         if (row_.stage == "butterfly") {
             const std::int64_t distance = std::int64_t{1} << random_.in(0, 10);
@@ -428,7 +428,7 @@ private:
 
     // ---- Groups ----------------------------------------------------------------------------------------------------
 
-    void draw_quantise() {
+    void draw_quantise_arguments() {
         static constexpr std::int64_t groups[] = {16, 32, 64, 128};
         static constexpr std::pair<double, double> ends[] = {{-127, 127}, {-128, 127}, {-7, 7},
                                                              {0, 15},     {0, 255},    {-32768, 65536}};
@@ -466,7 +466,7 @@ private:
 
     static constexpr std::int64_t q8_group = 32;
 
-    void draw_groups() {
+    void draw_groups_arguments() {
         const std::int64_t n_groups = random_.in(1, 8), n_heads = random_.in(1, 256 / n_groups);
         const std::vector<std::int64_t> shape = {q8_group, n_groups, n_heads}, of_scales = {n_groups, n_heads};
         if (row_.stage == "load_groups") {

@@ -180,7 +180,8 @@ class Sinusoids(torch.nn.Module):
 
 
 def embeddings(config):
-    """The rotary embeddings of models with this config: by name, a class or function that makes one from a config."""
+    """The classes of rotary embeddings in the code of models with this config, by name; or a function that makes one
+    from a config."""
     if text_config(config) is not None:
         return {}
     name, text = modeling_module(config)

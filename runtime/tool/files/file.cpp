@@ -28,18 +28,18 @@ std::filesystem::path name_temporary(const std::filesystem::path &target) {
 
 /// The path after following symbolic links, whether or not the file exists. Throws Refusal if a rename would replace a
 /// file that must stay: a device such as /dev/null, a write-protected file.
-std::filesystem::path find_target(std::filesystem::path path, const std::string &name) {
+std::filesystem::path follow_links_to_output(std::filesystem::path path, const std::string &quoted_path) {
     std::error_code code;
     const auto status = std::filesystem::status(path, code);
     if (!std::filesystem::status_known(status)) {  // for example a cycle of links
-        refuse_output(name, code.message());
+        refuse_output(quoted_path, code.message());
     }
     if (std::filesystem::exists(status)) {
         if (!std::filesystem::is_regular_file(status)) {
-            refuse_output(name, "it is not a regular file");
+            refuse_output(quoted_path, "it is not a regular file");
         }
         if ((status.permissions() & std::filesystem::perms::owner_write) == std::filesystem::perms::none) {
-            refuse_output(name, "it is write-protected");
+            refuse_output(quoted_path, "it is write-protected");
         }
     }
     while (std::filesystem::is_symlink(path)) {
@@ -89,7 +89,7 @@ std::string read_standard_input(std::size_t limit) {
 
 void write_file(const std::string &path, std::initializer_list<std::string_view> parts) {
     const std::string name = "'" + path + "'";
-    const auto target = find_target(path, name), temporary = name_temporary(target);
+    const auto target = follow_links_to_output(path, name), temporary = name_temporary(target);
     File file(std::fopen(temporary.c_str(), "wbx"));
     if (file == nullptr) {
         refuse_output(name, std::strerror(errno));
