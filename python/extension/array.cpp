@@ -93,19 +93,6 @@ const char *find_torch_fault(nb::handle object) {
 
 std::string name_of(std::int32_t device) { return device == Array::on_cpu ? "the CPU" : text("CUDA device ", device); }
 
-/// A dtype: its name in NumPy and PyTorch, its value in the C ABI (HALYARD_F32 … HALYARD_INT8), and DLPack's struct.
-struct KnownDtype {
-    const char *name;
-    std::int32_t value;
-    dlpack::Dtype dtype;
-};
-constexpr KnownDtype known_dtypes[] = {{"float32", HALYARD_F32, {dlpack::float_code, 32, 1}},
-                                       {"float16", HALYARD_F16, {dlpack::float_code, 16, 1}},
-                                       {"bfloat16", HALYARD_BF16, {dlpack::bfloat_code, 16, 1}},
-                                       {"float8_e4m3fn", HALYARD_E4M3, {dlpack::e4m3fn_code, 8, 1}},
-                                       {"float8_e5m2", HALYARD_E5M2, {dlpack::e5m2_code, 8, 1}},
-                                       {"int8", HALYARD_INT8, {dlpack::int_code, 8, 1}}};
-
 const KnownDtype *find_known(const dlpack::Dtype &dtype) {
     const auto *const found = std::find_if(std::begin(known_dtypes), std::end(known_dtypes),
                                            [&](const KnownDtype &known) { return known.dtype == dtype; });
@@ -120,7 +107,8 @@ nb::object view_as_uint(nb::handle object, dlpack::Dtype &dtype) {
     }
     const auto name = nb::cast<std::string>(object.attr("dtype").attr("name"));
     for (const auto &known : known_dtypes) {
-        if (name == known.name && known.dtype.code >= dlpack::bfloat_code) {  // NumPy itself exports the other dtypes
+        if (name == known.long_name &&
+            known.dtype.code >= dlpack::bfloat_code) {  // NumPy itself exports the other dtypes
             dtype = known.dtype;
             return object.attr("view")(dtype.bits == 16 ? "uint16" : "uint8");
         }
@@ -129,14 +117,6 @@ nb::object view_as_uint(nb::handle object, dlpack::Dtype &dtype) {
 }
 
 }  // namespace
-
-nb::dict long_names_of_dtypes() {
-    nb::dict names;
-    for (const auto &known : known_dtypes) {
-        names[name_of(dtypes, known.value)] = known.name;
-    }
-    return names;
-}
 
 Array::Array(nb::handle object, std::string name, std::int32_t device, bool checks_torch_state)
     : name_(std::move(name)), owner_(nb::borrow(object)), device_(device) {
@@ -280,7 +260,7 @@ std::int32_t Array::index_type() const {
 
 std::string Array::dtype_name() const {
     if (const auto *known = find_known(dtype_)) {
-        return known->name;
+        return known->long_name;
     }
     if (dtype_.bits == 0) {
         return "a dtype that Halyard does not know";

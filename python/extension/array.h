@@ -48,8 +48,28 @@ struct ExchangeApi {
 
 constexpr int max_dims = 6;
 
-/// The names of all dtypes in NumPy and PyTorch, by their short names.
-nb::dict long_names_of_dtypes();
+/// The dtypes that arrays may have: the name in Halyard, the name in NumPy and PyTorch, the value in the C ABI, and
+/// DLPack's struct.
+struct KnownDtype {
+    const char *name, *long_name;
+    std::int32_t value;
+    dlpack::Dtype dtype;
+};
+inline constexpr KnownDtype known_dtypes[] = {{"f32", "float32", HALYARD_F32, {dlpack::float_code, 32, 1}},
+                                              {"f16", "float16", HALYARD_F16, {dlpack::float_code, 16, 1}},
+                                              {"bf16", "bfloat16", HALYARD_BF16, {dlpack::bfloat_code, 16, 1}},
+                                              {"e4m3", "float8_e4m3fn", HALYARD_E4M3, {dlpack::e4m3fn_code, 8, 1}},
+                                              {"e5m2", "float8_e5m2", HALYARD_E5M2, {dlpack::e5m2_code, 8, 1}},
+                                              {"int8", "int8", HALYARD_INT8, {dlpack::int_code, 8, 1}}};
+
+/// Their names in Halyard, by value.
+inline constexpr auto dtypes = [] {
+    std::array<const char *, std::size(known_dtypes) + 1> names = {};
+    for (const auto &known : known_dtypes) {
+        names[static_cast<std::size_t>(known.value)] = known.name;
+    }
+    return names;
+}();
 
 /// The key of a bound run: shapes, strides and dtypes of a call's arrays, but not their addresses.
 using CallKey = std::vector<std::int64_t>;

@@ -13,7 +13,6 @@ namespace halyard::python {
 using Names = std::span<const char *const>;
 
 inline constexpr const char *pairings[] = {nullptr, "half", "interleaved"};
-inline constexpr const char *dtypes[] = {nullptr, "f32", "f16", "bf16", "e4m3", "e5m2", "int8"};
 inline constexpr const char *angle_kinds[] = {"auto", "table", "given", "phase"};
 inline constexpr const char *references[] = {"exact", "hf_f32"};
 inline constexpr const char *axis_maps[] = {nullptr, "none", "sections", "interleaved"};
@@ -29,7 +28,7 @@ inline constexpr const char *presets[] = {nullptr,       "ggml_q8_0", "ggml_q8_0
                                           "openvino_u4", "mla_v32",   "mla_v4",         "mla_v41",
                                           "mx"};
 inline constexpr const char *slot_policies[] = {"error", "last"};
-static_assert(std::size(dtypes) == HALYARD_INT8 + 1 && std::size(presets) == HALYARD_GROUPS_MX + 1);
+static_assert(std::size(presets) == HALYARD_GROUPS_MX + 1);
 
 /// The value of a name. For an unknown name, throws HALYARD_ERROR_UNKNOWN_VALUE with the argument and all known names.
 inline std::int32_t value_of(Names names, std::string_view argument, std::string_view name) {

@@ -49,7 +49,11 @@ NB_MODULE(_core, module) {
     nb::set_leak_warnings(false);  // other modules' caches may keep objects until the process ends
     module.attr("version") = halyard_version();
     module.attr("has_cuda") = has_cuda;
-    module.attr("dtypes") = long_names_of_dtypes();
+    nb::dict long_names;  // of dtypes in NumPy and PyTorch, by their names in Halyard
+    for (const auto &known : known_dtypes) {
+        long_names[known.name] = known.long_name;
+    }
+    module.attr("dtypes") = long_names;
     module.def("targets", list_targets);
     module.def("explain", explain_rotation, nb::arg("dtypes"), nb::arg("pairings"), nb::arg("head_dim"),
                nb::arg("rotary_dim"), nb::arg("rotary_offset"), nb::arg("inverse"), nb::arg("targets"));
