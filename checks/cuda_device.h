@@ -26,10 +26,10 @@ inline const halyard_cuda_queue &device_queue() {
     return queue.get();
 }
 
-/// How many random calls a test makes: `usual`, times HALYARD_CUDA_ROUNDS if that environment variable is set.
-inline int n_calls(int usual) {
+/// How many random calls a test makes: `n_calls`, times HALYARD_CUDA_ROUNDS if that environment variable is set.
+inline int n_calls_times_rounds(int n_calls) {
     const char *const rounds = std::getenv("HALYARD_CUDA_ROUNDS");
-    return usual * (rounds != nullptr ? std::max(std::atoi(rounds), 1) : 1);
+    return n_calls * (rounds != nullptr ? std::max(std::atoi(rounds), 1) : 1);
 }
 
 }  // namespace cuda_test

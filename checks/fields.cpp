@@ -82,8 +82,8 @@ STRUCT(halyard_linear_angles, F(type, choice, 2, 3), F(n_axes, count), F(reserve
 STRUCT(halyard_rows_args, F(bad_position, choice, 0, 2), F(angles, object),
        F(positions, link_option, of<halyard_positions>()), F(n_batch, count), F(n_tokens, count), F(rows, data, 4),
        F(n_floats, count), F(linear, link_option, of<halyard_linear_angles>()))
-STRUCT(halyard_tensor, F(dtype, choice, 1, n_dtypes), F(device, choice, 0, 1), F(reserved, reserved),
-       F(data, data), F(shape, shape), F(strides, stride))
+STRUCT(halyard_tensor, F(dtype, choice, 1, n_dtypes), F(device, choice, 0, 1), F(reserved, reserved), F(data, data),
+       F(shape, shape), F(strides, stride))
 STRUCT(halyard_executor, F(n_threads, count, HALYARD_ERROR_THREADS), F(context, option), F(parallel_for, object))
 STRUCT(halyard_slots, F(type, choice, 0, 1), F(policy, choice, 0, 1), F(consecutive, choice, 0, 1), F(data, data),
        F(shape, shape), F(strides, stride), F(scratch, data), F(scratch_bytes, count))
@@ -105,13 +105,13 @@ std::vector<const Struct *> all() {
             &of<halyard_run_args>(), &of<halyard_bound_run_args>()};
 }
 
-std::vector<Place> places(const Struct &of, const void *at, std::int32_t n_tensors, const std::string &path) {
+std::vector<Place> places(const Struct &type, const void *address, std::int32_t n_tensors, const std::string &path) {
     std::vector<Place> found;
-    for (const Field &field : of.fields) {
-        char *const first = static_cast<char *>(const_cast<void *>(at)) + field.offset;
+    for (const Field &field : type.fields) {
+        char *const first = static_cast<char *>(const_cast<void *>(address)) + field.offset;
         const std::string name = (path.empty() ? "" : path + ".") + field.name;
         for (std::size_t i = 0; i < field.n_elements; i++) {
-            found.push_back({path, name + (field.n_elements > 1 ? "[" + std::to_string(i) + "]" : ""), &field, &of,
+            found.push_back({path, name + (field.n_elements > 1 ? "[" + std::to_string(i) + "]" : ""), &field, &type,
                              first + i * field.bytes});
         }
         char *const to = field.to != nullptr ? found.back().pointer() : nullptr;

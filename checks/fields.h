@@ -77,7 +77,8 @@ struct Place {
 };
 
 /// All fields of a struct and of the structs that it points to. Structs whose size field is 0 are left out.
-std::vector<Place> places(const Struct &of, const void *at, std::int32_t n_tensors, const std::string &path = "");
+std::vector<Place> places(const Struct &type, const void *address, std::int32_t n_tensors,
+                          const std::string &path = "");
 
 /// Lists the values of these fields for a message. Sizes, addresses and zeros are left out.
 std::string text(const std::vector<Place> &places);

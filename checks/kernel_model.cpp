@@ -112,7 +112,7 @@ float mean_of(std::int32_t n_elements, Add add) {
 
 /// The factor of an RMS norm: 1 / sqrt(mean square + eps).
 template <typename Element>
-float scale_of(std::int32_t n_elements, float eps, Element element) {
+float rms_norm_factor(std::int32_t n_elements, float eps, Element element) {
     const float mean_square = mean_of(n_elements, [&](float sum, std::int32_t e) {
         const float v = element(e);
         return std::fma(v, v, sum);
@@ -132,7 +132,7 @@ int normalise(halyard_buffer *weight, float eps, std::int32_t rounding, halyard_
         const auto element = [&](std::int32_t e) { return get<X>(x, e, head, token); };
         const float mean =
             bias == nullptr ? 0.0f : mean_of(n_elements, [&](float sum, std::int32_t e) { return sum + element(e); });
-        const float scale = scale_of(n_elements, eps, [&](std::int32_t e) { return element(e) - mean; });
+        const float scale = rms_norm_factor(n_elements, eps, [&](std::int32_t e) { return element(e) - mean; });
         for (std::int32_t e = 0; e < n_elements; e++) {
             float v = (element(e) - mean) * scale;
             v = rounds_before ? rounded<Rounded>(v) : v;
@@ -164,7 +164,7 @@ int rotate_heads(const RotateArguments &of) {
     for (std::int32_t i = 0; i < of.y->dim[2].extent * of.y->dim[3].extent; i++) {
         const std::int32_t head = i % of.y->dim[2].extent, token = i / of.y->dim[2].extent;
         const auto element = [&](std::int32_t k, int member) { return get<Storage>(of.x, k, member, head, token); };
-        const float scale = of.weight == nullptr ? 1.0f : scale_of(2 * n_pairs, of.eps, [&](std::int32_t e) {
+        const float scale = of.weight == nullptr ? 1.0f : rms_norm_factor(2 * n_pairs, of.eps, [&](std::int32_t e) {
             return element(e % n_pairs, e / n_pairs);
         });
         const auto normed = [&](std::int32_t k, int member) {

@@ -30,7 +30,7 @@ const Format &format_of(std::int32_t dtype) {
 }
 
 /// The exponent of one ulp at a value. Values below the normal numbers have the ulp of denormals.
-int last_place(const Format &format, long double value) {
+int ulp_exponent(const Format &format, long double value) {
     const int exponent = value == 0 ? format.min_exponent : std::ilogb(value);
     return std::max(exponent, format.min_exponent) - format.fraction_bits;
 }
@@ -46,7 +46,7 @@ void copy_word(std::int32_t dtype, void *to, const void *from) {
 }
 
 /// The exact value of a 16-bit or 8-bit word.
-float work_out(std::int32_t dtype, std::uint32_t word) {
+float decode_word(std::int32_t dtype, std::uint32_t word) {
     if (dtype == HALYARD_INT8 || dtype == HALYARD_UINT8) {
         return dtype == HALYARD_INT8 ? static_cast<std::int8_t>(word) : static_cast<float>(word);
     }
@@ -59,10 +59,10 @@ float work_out(std::int32_t dtype, std::uint32_t word) {
     return (word & format.sign_bit()) != 0 ? -value : value;
 }
 
-std::vector<float> work_out_all(std::int32_t dtype) {
+std::vector<float> decode_all_words(std::int32_t dtype) {
     std::vector<float> values(std::size_t(1) << format_of(dtype).bits);
     for (std::size_t word = 0; word < values.size(); word++) {
-        values[word] = work_out(dtype, static_cast<std::uint32_t>(word));
+        values[word] = decode_word(dtype, static_cast<std::uint32_t>(word));
     }
     return values;
 }
@@ -122,9 +122,9 @@ float widen(std::int32_t dtype, std::uint32_t word) {
         return std::bit_cast<float>(word);
     }
     // Tables, because tests widen so many elements that they would spend most of their time in ldexp().
-    static const std::vector<float> values[] = {work_out_all(HALYARD_F16),  work_out_all(HALYARD_BF16),
-                                                work_out_all(HALYARD_E4M3), work_out_all(HALYARD_E5M2),
-                                                work_out_all(HALYARD_INT8), work_out_all(HALYARD_UINT8)};
+    static const std::vector<float> values[] = {decode_all_words(HALYARD_F16),  decode_all_words(HALYARD_BF16),
+                                                decode_all_words(HALYARD_E4M3), decode_all_words(HALYARD_E5M2),
+                                                decode_all_words(HALYARD_INT8), decode_all_words(HALYARD_UINT8)};
     return values[dtype - HALYARD_F16][word];
 }
 
@@ -155,7 +155,7 @@ bool is_nan(std::int32_t dtype, std::uint32_t word) {
 }
 
 long double half_ulp(std::int32_t dtype, long double value) {
-    return std::ldexp(0.5L, dtype >= HALYARD_INT8 ? 0 : last_place(format_of(dtype), value));
+    return std::ldexp(0.5L, dtype >= HALYARD_INT8 ? 0 : ulp_exponent(format_of(dtype), value));
 }
 
 long double greatest(std::int32_t dtype) { return format_of(dtype).greatest; }

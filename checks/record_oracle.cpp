@@ -16,7 +16,7 @@ static_assert(FLT_EVAL_METHOD == 0);
 namespace {
 
 /// The largest quantised value of an element: M in halyard_kv.h.
-float most_of(const Record &record) {
+float element_type_max(const Record &record) {
     constexpr float all[] = {127, 255, 15, 448};
     return all[static_cast<int>(record.element)];
 }
@@ -88,7 +88,7 @@ Quantiser quantiser_of(const Record &record, const float *group) {
     const bool has_any = min <= max;
     min = has_any && min != 0 ? min : 0.0f;  // +0, never -0
     max = has_any ? max : 0.0f;
-    const float most = most_of(record), largest = std::fabs(signed_largest);
+    const float most = element_type_max(record), largest = std::fabs(signed_largest);
     float s = signed_largest / -8.0f;
     if (record.rule == Record::Rule::largest) {
         s = std::max(largest / most, record.floor);
@@ -118,7 +118,7 @@ std::uint32_t quantise(const Record &record, const Quantiser &by, float v) {
         q = std::nearbyint(is_zero ? by.zero.value : std::fma(v, by.r, by.zero.value));
     }
     const float least = record.rule == Record::Rule::largest ? -128.0f : 0.0f;
-    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(q, least, most_of(record)))) & 255u;
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(q, least, element_type_max(record)))) & 255u;
 }
 
 /// The byte of a group that holds element i, and the bit offset in that byte.

@@ -33,7 +33,7 @@ struct WatchedError {
 
 inline long n_calls = 0;
 
-inline halyard_status call(const WatchedError &error, halyard_status status) {
+inline halyard_status count_and_check(const WatchedError &error, halyard_status status) {
     n_calls++;
     return error.check(status);
 }

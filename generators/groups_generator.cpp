@@ -8,7 +8,7 @@ namespace halyard {
 
 /// The float next below .5, with the sign of v. Adding it and truncating rounds to nearest, halves away from zero.
 /// (With .5, the float next below .5 would become 1.)
-inline Expr almost_half(const Expr &v) {
+inline Expr below_half_with_sign_of(const Expr &v) {
     return reinterpret<float>(reinterpret<uint32_t>(v) & sign_bit | Expr(0x3effffffu));
 }
 
@@ -53,11 +53,11 @@ private:
 
     /// The result is in the low byte. Adding 1.5 * 2^23 leaves the rounded number in the low bits. Such sums are
     /// clamped as integers: their bits have the same order as the numbers, however large these are, and none is NaN.
-    Expr to_integer(const Expr &v, const Expr &by, const Expr &product) const {
+    Expr to_integer(const Expr &v, const Expr &reciprocal, const Expr &product) const {
         const auto rounded = [](const Expr &t) { return reinterpret<int32_t>(Halide::strict_float(t + 0x1.8p23f)); };
         const Expr cut =
-            Halide::trunc(Halide::strict_float(product + select(mode == 1, almost_half(product), z(h, t))));
-        const Expr number = select(mode == 0, fma(v, by, z(h, t)), cut);
+            Halide::trunc(Halide::strict_float(product + select(mode == 1, below_half_with_sign_of(product), z(h, t))));
+        const Expr number = select(mode == 0, fma(v, reciprocal, z(h, t)), cut);
         return Halide::max(Halide::min(rounded(number), rounded(high)), rounded(low));
     }
 
@@ -94,10 +94,10 @@ public:
     Output<Buffer<int32_t, 0>> largest{"largest"};  // the bits of the largest magnitude; a NaN's are larger than any
 
     void generate() {
-        number(g) = scale_factor_and_bits(largest_of_group());
+        number(g) = scale_and_reciprocal(largest_of_group());
         const Expr n_groups = x.dim(1).extent(), at = g + h * y.dim(1).extent();
         const Expr product = Halide::strict_float(x(e, at) * number(at)[1]);
-        const Expr rounded = reinterpret<int32_t>(Halide::strict_float(away_or_not(product) + 0x1.8p23f));
+        const Expr rounded = reinterpret<int32_t>(Halide::strict_float(round_away_if_asked(product) + 0x1.8p23f));
         // With 127 / largest magnitude no integer exceeds 127, so nothing is clamped.
         y(e, g, h) = select(is_usual(), cast<uint8_t>(rounded),
                             cast<uint8_t>(Halide::saturating_cast<int8_t>(rounded - 0x4b400000)));
@@ -140,7 +140,7 @@ private:
 
     /// Three numbers of a group, from the bits of its largest magnitude: the scale as stored, the factor of elements,
     /// and the bits.
-    Tuple scale_factor_and_bits(const Expr &bits) const {
+    Tuple scale_and_reciprocal(const Expr &bits) const {
         const Expr most = reinterpret<float>(bits), scale = Halide::strict_float(most / 127.0f);
         const Expr word = reinterpret<uint16_t>(narrow(target, Dtype::f16, scale));
         const Expr of_largest = reciprocal == by_largest;
@@ -152,8 +152,8 @@ private:
     }
 
     /// If away is 1, v rounded to nearest, halves away from zero; else v, which a later sum rounds to nearest even.
-    Expr away_or_not(const Expr &v) const {
-        return select(away == 1, Halide::trunc(Halide::strict_float(v + almost_half(v))), v);
+    Expr round_away_if_asked(const Expr &v) const {
+        return select(away == 1, Halide::trunc(Halide::strict_float(v + below_half_with_sign_of(v))), v);
     }
 
     void constrain() {

@@ -93,14 +93,14 @@ public:
             const Pair rotated = rotate(target, {read(0)[0], read(0)[1]}, cos_of(0), sin_of(0));
             write(0) = format.element({rotated.x0, rotated.x1});
         } else {  // all loads come before the stores, so that y may be x
-            Members x = arranged(pairing, {read(0), read(1)});
+            Members x = transpose_if_word_is_pair(pairing, {read(0), read(1)});
             for (size_t i = 0; i < x[0].size(); i++) {
                 const int lane = static_cast<int>(i);
                 const Pair rotated = rotate(target, {x[0][i], x[1][i]}, cos_of(lane), sin_of(lane));
                 x[0][i] = rotated.x0;
                 x[1][i] = rotated.x1;
             }
-            const Members rotated = arranged(out_pairing, x);
+            const Members rotated = transpose_if_word_is_pair(out_pairing, x);
             const Expr first = format.element(rotated[0]), second = format.element(rotated[1]);
             if (write_order() == WriteOrder::as_neighbours) {
                 write(over[0]) = select(over[0] == 0, first, second);
@@ -155,19 +155,19 @@ private:
     using Members = std::array<std::vector<Expr>, 2>;
 
     /// Converts the floats of two elements to members, or back. (A word of an interleaved tensor is a pair.)
-    Members arranged(Pairing of, const Members &floats) const {
-        if (!packed || of != Pairing::interleaved) {
+    Members transpose_if_word_is_pair(Pairing tensor_pairing, const Members &floats) const {
+        if (!packed || tensor_pairing != Pairing::interleaved) {
             return floats;
         }
         return {{{floats[0][0], floats[1][0]}, {floats[0][1], floats[1][1]}}};
     }
 
-    Layout layout_of(Pairing of) const {
-        if (of == Pairing::strided) {
-            return {of};
+    Layout layout_of(Pairing tensor_pairing) const {
+        if (tensor_pairing == Pairing::strided) {
+            return {tensor_pairing};
         }
         const bool takes_neighbours = write_order() == WriteOrder::member_by_member;
-        return {of, width, takes_neighbours ? width / 2 : width};
+        return {tensor_pairing, width, takes_neighbours ? width / 2 : width};
     }
 
     /// An element of a buffer holds members of this many pairs.

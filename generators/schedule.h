@@ -45,8 +45,8 @@ inline std::vector<int> known_extents(const Loops &loops) {
 /// The size of a step or a vector at a known extent: the wanted one if it divides the extent, else its half, and so on
 /// down to a register. If none divides it, the size is the whole extent, as one vector that LLVM splits without masks:
 /// vectors of 8 took 1.7 times as long for 40 pairs of bf16 with AVX-512 (Zen 5, 2026-11).
-inline int fit(int elements, int extent, const Steps &steps) {
-    for (int fitting = std::min(elements, extent); fitting >= steps.in_register; fitting /= 2) {
+inline int fitting_size(int wanted, int extent, const Steps &steps) {
+    for (int fitting = std::min(wanted, extent); fitting >= steps.in_register; fitting /= 2) {
         if (extent % fitting == 0) {
             return fitting;
         }
@@ -116,7 +116,7 @@ inline void place_rows(Halide::Func y, Halide::Func angle, const Loops &loops, c
     angle.compute_at(y, Var("step")).store_in(MemoryType::Stack);
     int most = std::max(steps.fixed, steps.any);
     for (const int extent : known_extents(loops)) {
-        most = std::max(most, fit(steps.fixed, extent, steps));  // fit() may return the whole extent
+        most = std::max(most, fitting_size(steps.fixed, extent, steps));  // fitting_size() may return the whole extent
     }
     angle.bound_storage(loops.element, loops.gathered ? steps.any : most);
     if (loops.by_member) {

@@ -23,8 +23,8 @@ namespace halyard {
 inline void schedule_cpu(Halide::Func y, Halide::Func angle, const Loops &loops, const Steps &steps, bool has_masks) {
     const Halide::Expr extent = y.output_buffer().dim(0).extent();
     for (const int known : known_extents(loops)) {
-        const int step = fit(steps.fixed, known, steps);
-        schedule_size(y, angle, loops, steps, extent == known, step, fit(steps.vector, step, steps));
+        const int step = fitting_size(steps.fixed, known, steps);
+        schedule_size(y, angle, loops, steps, extent == known, step, fitting_size(steps.vector, step, steps));
     }
     if (!has_masks && !loops.gathered) {
         schedule_size(y, angle, loops, steps, extent % steps.any == 0, steps.any, steps.any);
@@ -42,8 +42,7 @@ inline bool masks_tails(const Halide::Target &target) {
 }
 
 inline void schedule_rotation(const Halide::Target &target, Halide::Func y, Halide::Func angle, const Loops &loops,
-                              const Steps &steps, int per_thread,
-                              std::optional<DeviceAngles> &device_angles) {
+                              const Steps &steps, int per_thread, std::optional<DeviceAngles> &device_angles) {
     if (target.has_gpu_feature()) {
         schedule_cuda(y, angle, loops, per_thread, *device_angles);
     } else {

@@ -26,7 +26,7 @@ inline void load_by_quads(Halide::Func y, Halide::Func loaded, bool has_halves) 
 /// In one step a thread processes per_thread elements: 1, or as many as a wide access to their members holds.
 /// Neighbouring threads access neighbouring elements of a head, so that a warp's accesses are whole lines of 128 bytes.
 inline void schedule_cuda(Halide::Func y, Halide::Func angle, const Loops &loops, int per_thread,
-                         DeviceAngles &device_angles) {
+                          DeviceAngles &device_angles) {
     const int element_threads = per_thread > 1 ? 8 : 32, head_threads = 128 / element_threads;
     // A thread processes several heads one after the other, with the same cos and sin; if tokens are few, only one
     // head, so that a token spreads over the whole GPU.
@@ -67,7 +67,7 @@ inline void schedule_cuda(Halide::Func y, Halide::Func angle, const Loops &loops
     angle.fuse(loops.lane, loops.element, pair).split(pair, rounds, across, element_threads, tail);
     angle.split(rounds, pair_round, down, head_threads, tail).reorder(pair_round, across, down, loops.token);
     angle.gpu_threads(across, down);
-    device_angles.branch(angle);
+    device_angles.specialize_by_form(angle);
 }
 
 }  // namespace halyard

@@ -18,8 +18,8 @@ namespace halyard {
 // and takes 1.6 to 1.8 times as long as a norm (heads of 64, 80, 128, f32, AVX2 and AVX-512, 2026-11-23).
 
 /// The loop for heads that are a multiple of a step: unrolled vectors.
-inline void fill_in_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
-                          const Halide::Var &element) {
+inline void vectorize_whole_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
+                                  const Halide::Var &element) {
     using namespace Halide;
     const Var outer("step"), inner("inner"), vectors("vectors");
     const int step = vectors_in_step(target) * lanes;
@@ -34,7 +34,7 @@ inline void fill_in_steps(const Halide::Target &target, Halide::Stage stage, con
 /// so the output must not be the input.
 inline void convert_in_steps(const Halide::Target &target, Halide::Stage stage, const Halide::Expr &n_elements,
                              const Halide::Var &element) {
-    fill_in_steps(target, stage, n_elements, element);
+    vectorize_whole_steps(target, stage, n_elements, element);
     stage.specialize(n_elements >= lanes).vectorize(element, lanes, Halide::TailStrategy::ShiftInwards);
 }
 
@@ -288,7 +288,7 @@ private:
 
     void multiply_in_groups(Halide::Stage stage) {
         in_groups(stage, h, group, one, Reduction::heads_per_group, dtype == Dtype::f32);
-        fill_in_steps(target, stage, y.dim(0).extent(), e);
+        vectorize_whole_steps(target, stage, y.dim(0).extent(), e);
         stage.vectorize(e, lanes, Halide::TailStrategy::RoundUp);
     }
 };

@@ -66,10 +66,10 @@ struct ValidRun {
         stages[i].stride_scales[2] = 1;
     }
 
-    /// Whether the arena equals `before`, except for the slots' scratch, which a run may write.
-    bool holds(std::vector<float> before) const {
-        before[2100] = kv_args.slots != nullptr ? arena[2100] : before[2100];
-        return std::memcmp(arena.data(), before.data(), before.size() * sizeof(float)) == 0;
+    /// Whether the arena equals `expected`, except for the slots' scratch, which a run may write.
+    bool arena_equals(std::vector<float> expected) const {
+        expected[2100] = kv_args.slots != nullptr ? arena[2100] : expected[2100];
+        return std::memcmp(arena.data(), expected.data(), expected.size() * sizeof(float)) == 0;
     }
 
     /// Makes the run and checks that it is accepted.
@@ -143,13 +143,13 @@ struct ValidRun {
                              some.part = part < 0 ? args.part : part;
                              some.n_parts = part < 0 ? args.n_parts : 3;
                              check_refused(status, words, [&](auto *e) { return halyard_run(made.get(), &some, e); });
-                             CHECK(holds(before));
+                             CHECK(arena_equals(before));
                          }
                          if (has_parts) {
                              auto error = sized<halyard_error>();
                              CHECK(run_bound(&error) == status);
                              check_error(error, status, {});
-                             CHECK(holds(before));
+                             CHECK(arena_equals(before));
                          }
                      },
                      [this] {
@@ -159,7 +159,7 @@ struct ValidRun {
                              const auto after = arena;
                              arena = before;
                              CHECK(run_bound(nullptr) == HALYARD_OK);
-                             CHECK(holds(after));
+                             CHECK(arena_equals(after));
                          }
                          arena = before;
                      },
@@ -177,7 +177,7 @@ struct BoundRun : BoundPointers {
           calls([this, &run](halyard_status status, const Words &words) {
               const auto before = run.arena;
               check_refused(status, words, [&](auto *error) { return (*this)(error); });
-              CHECK(run.holds(before));
+              CHECK(run.arena_equals(before));
           }) {
         halyard_bound_run *made = nullptr;
         REQUIRE(halyard_bind_run(plan.get(), &run.args, &made, nullptr) == HALYARD_OK);

@@ -47,7 +47,7 @@ ALWAYS_INLINE words keep(words x, floats factor) {
 
 ALWAYS_INLINE words times(words x, floats factor) { return (words)((floats)x * factor); }
 
-ALWAYS_INLINE words through_f16(words x, floats factor) {
+ALWAYS_INLINE words f16_to_f32_and_back(words x, floats factor) {
     (void)factor;
     union {
         words all;
@@ -64,7 +64,7 @@ ALWAYS_INLINE words through_f16(words x, floats factor) {
 #ifdef __AVX512BF16__
 /// Uses an instruction that flushes subnormals to zero, which Halyard's kernels cannot use. A ceiling can, because it
 /// measures only what conversion costs.
-ALWAYS_INLINE words through_bf16(words x, floats factor) {
+ALWAYS_INLINE words bf16_to_f32_and_back(words x, floats factor) {
     (void)factor;
     words low = (words)_mm512_unpacklo_epi16((__m512i){0}, (__m512i)x);  // zeros below an element widen it to f32
     words high = (words)_mm512_unpackhi_epi16((__m512i){0}, (__m512i)x);
@@ -75,7 +75,7 @@ ALWAYS_INLINE words through_bf16(words x, floats factor) {
 }
 #else
 /// Converts the two elements of each 32-bit word in place, so that no element changes its lane.
-ALWAYS_INLINE words through_bf16(words x, floats factor) {
+ALWAYS_INLINE words bf16_to_f32_and_back(words x, floats factor) {
     (void)factor;
     words low = x << 16, high = x & 0xffff0000;
     KEEP(low);
@@ -153,9 +153,9 @@ BENCH_LOOP(memcpy) {
 CEILING(copy, keep)
 STREAMED(stream, keep)
 CEILING(multiply_in_place, times)
-CEILING(convert_bf16, through_bf16)
-CEILING(convert_bf16_in_place, through_bf16)
-STREAMED(convert_and_stream_bf16, through_bf16)
-CEILING(convert_f16, through_f16)
-CEILING(convert_f16_in_place, through_f16)
-STREAMED(convert_and_stream_f16, through_f16)
+CEILING(convert_bf16, bf16_to_f32_and_back)
+CEILING(convert_bf16_in_place, bf16_to_f32_and_back)
+STREAMED(convert_and_stream_bf16, bf16_to_f32_and_back)
+CEILING(convert_f16, f16_to_f32_and_back)
+CEILING(convert_f16_in_place, f16_to_f32_and_back)
+STREAMED(convert_and_stream_f16, f16_to_f32_and_back)

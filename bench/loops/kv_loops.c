@@ -14,12 +14,11 @@ static inline uint8_t to_e4m3(float value) {
     return (uint8_t)((bits.word >> 24 & 0x80) | (magnitude.word < 0x3c800000 ? subnormal : normal));
 }
 
-/// Stores a value as bf16 or e4m3.
-ALWAYS_INLINE void store(void *restrict y, int64_t at, float value, int is_e4m3) {
+ALWAYS_INLINE void store_e4m3_or_bf16(void *restrict y, int64_t i, float value, int is_e4m3) {
     if (is_e4m3) {
-        ((uint8_t *)y)[at] = to_e4m3(value);
+        ((uint8_t *)y)[i] = to_e4m3(value);
     } else {
-        store_bf16(&((uint16_t *)y)[at], value);
+        store_bf16(&((uint16_t *)y)[i], value);
     }
 }
 
@@ -30,7 +29,7 @@ struct kv {
 };
 
 ALWAYS_INLINE void store_element(const struct kv *kv, void *restrict y, int64_t i, float value) {
-    store(y, i, kv->is_e4m3 ? value * kv->part.inverse_scale : value, kv->is_e4m3);
+    store_e4m3_or_bf16(y, i, kv->is_e4m3 ? value * kv->part.inverse_scale : value, kv->is_e4m3);
 }
 
 ALWAYS_INLINE float load_normed(const struct kv *kv, const uint16_t *restrict x, int64_t i, int is_normed, float r) {
@@ -139,8 +138,8 @@ ALWAYS_INLINE void shift_in_place(const struct bench_loop given, int is_e4m3) {
             void *const head = key_head(part, t, h, is_e4m3);
             for (int64_t k = 0; k < pairs; k++) {
                 const float x0 = load_key(head, k, is_e4m3), x1 = load_key(head, k + pairs, is_e4m3);
-                store(head, k, x0 * cos[k] - x1 * sin[k], is_e4m3);
-                store(head, k + pairs, x1 * cos[k] + x0 * sin[k], is_e4m3);
+                store_e4m3_or_bf16(head, k, x0 * cos[k] - x1 * sin[k], is_e4m3);
+                store_e4m3_or_bf16(head, k + pairs, x1 * cos[k] + x0 * sin[k], is_e4m3);
             }
         }
     }

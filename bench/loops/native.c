@@ -7,7 +7,7 @@
 BENCH_API const char *const bench_compiler = HALYARD_COMPILER;
 BENCH_API const char *const bench_halide = HALYARD_HALIDE;
 
-static double now(void) {
+static double thread_cpu_seconds(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
@@ -17,7 +17,7 @@ static double now(void) {
  * failed. The calls use the copies of tensors from *next on, where another bench_call stopped, so that they do not find
  * that call's data in the CPU's caches. */
 BENCH_API double bench_seconds(struct bench_call *call, int64_t *next, int64_t n) {
-    const double start = now();
+    const double start = thread_cpu_seconds();
     for (int64_t i = 0; i < n; i++) {
         if (call->copy != *next) {
             for (int64_t p = 0; p < call->n_places; p++) {
@@ -35,5 +35,5 @@ BENCH_API double bench_seconds(struct bench_call *call, int64_t *next, int64_t n
             }
         }
     }
-    return now() - start;
+    return thread_cpu_seconds() - start;
 }

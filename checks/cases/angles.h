@@ -26,14 +26,14 @@ struct Angles {
     // ---- Drawing ----
 
     /// Draws a source for a run's tokens, and reserves memory for its given rows, if it has any.
-    void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes, Memory &memory) {
+    void draw(Draw &draw, const Choice &choice, const Call &call, Kind of_kind, int axes_level, Memory &memory) {
         kind = of_kind;
         const std::int64_t widest = std::max<std::int64_t>(4096, choice.rotary_dim);  // fuzzers' rotary_dim may be huge
         const std::int64_t asked = call.plan.rotary_dim, n_tokens = call.n_tokens();
         desc.rotary_dim = asked >= 2 && asked <= widest ? asked / 2 * 2 : 2;
         desc.kind = kind == table ? HALYARD_ANGLES_TABLE : kind == phase ? HALYARD_ANGLES_PHASE : HALYARD_ANGLES_GIVEN;
         draw_position_range_of_source(draw, choice);
-        draw_axes(draw, axes);
+        draw_axis_map(draw, axes_level);
         if (kind == by_token) {
             desc.rows_dtype = static_cast<std::int32_t>(draw.in(HALYARD_F32, HALYARD_BF16));
             desc.by_token = static_cast<std::int32_t>(draw.in(1, 2));
@@ -70,8 +70,9 @@ struct Angles {
             write_real(desc.rows_dtype, place(desc.sin_rows, i / n_pairs(), i % n_pairs()), std::sin(theta));
         }
     }
-    /// After Memory::place, creates the source (two for a re-rotation). Returns an error message or an empty string.
-    std::string create(bool rerotates) {
+    /// After Memory::allocate_and_fill, creates the source (two for a re-rotation). Returns an error message or an
+    /// empty string.
+    std::string create_sources(bool rerotates) {
         auto error = sized<halyard_error>();
         for (int i = 0; i < (rerotates ? 2 : 1); i++) {
             frequencies_[i] =
@@ -117,7 +118,8 @@ struct Angles {
     /// The exact cos and sin of a token's pair, with the sign of the direction.
     ExactCosSin at(const Call &call, std::int64_t batch, std::int64_t token, std::int64_t pair) const {
         const auto k = static_cast<std::size_t>(pair);
-        const std::int64_t position = resolve(call, position_of(call.args.positions, axis_of(0, pair), batch, token));
+        const std::int64_t position =
+            apply_bad_position_policy(call, position_of(call.args.positions, axis_of(0, pair), batch, token));
         const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;
         if (is_given()) {
             const std::int64_t row = desc.by_token == 0 ? position : row_of(call, batch, token);
@@ -168,11 +170,11 @@ private:
         last = static_cast<std::int32_t>(first + desc.n_positions - 1);
     }
 
-    void draw_axes(Draw &draw, int axes) {
-        if (axes == 0 || n_pairs() < 3) {
+    void draw_axis_map(Draw &draw, int axes_level) {
+        if (axes_level == 0 || n_pairs() < 3) {
             return;
         }
-        desc.axis_map = HALYARD_AXIS_MAP_NONE + axes;
+        desc.axis_map = HALYARD_AXIS_MAP_NONE + axes_level;
         const std::int64_t n = draw.in(2, std::min<std::int64_t>(n_pairs(), HALYARD_MAX_AXES)), each = n_pairs() / n;
         desc.n_axes = static_cast<std::int32_t>(n);
         for (std::int64_t k = 0; k < n_pairs(); k++) {
@@ -207,7 +209,7 @@ private:
     }
 
     /// The position that a run uses after its bad_position policy.
-    std::int64_t resolve(const Call &call, std::int64_t position) const {
+    std::int64_t apply_bad_position_policy(const Call &call, std::int64_t position) const {
         const std::int32_t policy = call.args.bad_position;
         if (call.plan.rerotates != 0 || is_covered(position) || policy == HALYARD_BAD_POSITION_ERROR) {
             return position;

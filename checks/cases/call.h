@@ -84,7 +84,7 @@ struct Call : RunStructs {
         return oracle::record_of(*groups_of(i, is_input), tensors[i].head_dim);
     }
     /// The size of a head in memory: head_dim elements, or the bytes of its record.
-    std::int64_t width_of(int i, bool is_input) const {
+    std::int64_t elements_per_head(int i, bool is_input) const {
         return groups_of(i, is_input) != nullptr ? record_of(i, is_input).bytes : tensors[i].head_dim;
     }
     std::int32_t out_pairing(int i) const {
@@ -129,7 +129,7 @@ struct Call : RunStructs {
         return std::any_of(kv, kv + n(), [](const auto &each) { return each.cache != nullptr; });
     }
     /// Whether a tensor's error bounds hold for any input bits. They do not if elements affect others, as in a norm.
-    bool takes_any_number(int i) const {
+    bool bounds_hold_for_any_bits(int i) const {
         return plan.rerotates == 0 && kv[i].norm == nullptr && !is_dynamic(i) && groups_of(i, true) == nullptr;
     }
 };
@@ -159,7 +159,7 @@ struct Extent {
 
 /// A product that wraps around, because products of fuzzers' numbers may overflow, and so may products of the stride of
 /// a dimension of size 0 or 1.
-inline std::int64_t times(std::int64_t a, std::int64_t b) {
+inline std::int64_t wrapping_product(std::int64_t a, std::int64_t b) {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
 }
 
@@ -184,7 +184,8 @@ struct Array {
     char *at(const std::array<std::int64_t, 6> &index) const {
         auto address = reinterpret_cast<std::uintptr_t>(first);
         for (std::size_t i = 0; i < index.size(); i++) {
-            address += static_cast<std::uintptr_t>(times(times(index[i], dimensions[i].stride), bytes));
+            address +=
+                static_cast<std::uintptr_t>(wrapping_product(wrapping_product(index[i], dimensions[i].stride), bytes));
         }
         return reinterpret_cast<char *>(address);
     }
@@ -265,7 +266,7 @@ struct Cache : Array {
 
     Cache(const Call &call, int i) {
         const halyard_cache_desc &cache = *call.kv[i].cache;
-        const std::int64_t width = std::max<std::int64_t>(call.width_of(i, false), 1);
+        const std::int64_t width = std::max<std::int64_t>(call.elements_per_head(i, false), 1);
         block = std::max<std::int64_t>(or_else(cache.block_size, cache.n_slots), 1);
         tile_tokens = std::max<std::int64_t>(or_else(cache.tile_tokens, block), 1);
         tile_elements = std::max<std::int64_t>(or_else(cache.tile_elements, width), 1);
@@ -340,8 +341,8 @@ struct GroupScales : Array {
                                       groups.scales_stride_head};
         block = cache != nullptr ? std::max<std::int64_t>(or_else(cache->block_size, cache->n_slots), 1) : 0;
         const std::int64_t tokens = cache != nullptr ? block : shape[1];
-        const std::int64_t head = record.dense_scales_bytes(), token = times(shape[2], head);
-        const std::int64_t dense[] = {times(tokens, token), token, head};
+        const std::int64_t head = record.dense_scales_bytes(), token = wrapping_product(shape[2], head);
+        const std::int64_t dense[] = {wrapping_product(tokens, token), token, head};
         const std::int64_t *const strides = given[0] == 0 && given[1] == 0 && given[2] == 0 ? dense : given;
         first = is_from ? call.stages[i].from_group_scales : call.stages[i].group_scales;
         bytes = 1;
@@ -392,7 +393,7 @@ void for_each_head(const Call &call, int i, Function function) {
 /// Calls function(at, dtype) with the address of each element that a run writes. Of a quantised record these are each
 /// byte of data, scales and zero points (padding is skipped), and each raw element.
 template <typename Function>
-void for_each_output(const Call &call, Function function) {
+void for_each_output_element(const Call &call, Function function) {
     for (int i = 0; i < call.n(); i++) {
         const bool are_records = call.groups_of(i, false) != nullptr;
         const std::int64_t n_elements = are_records ? 0 : call.tensors[i].head_dim;

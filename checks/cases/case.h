@@ -84,7 +84,7 @@ struct TokenRun : RunStructs {
             args.angles = row_.get();
         }
         for (int i = 0; i < call.n(); i++) {
-            take_tensor(call, i, {batch, token, 0});
+            point_at_token(call, i, {batch, token, 0});
         }
     }
 
@@ -92,7 +92,7 @@ private:
     std::int64_t slot_ = -1, to_[HALYARD_MAX_AXES], from_[HALYARD_MAX_AXES];
     halyard::angle_source row_;
 
-    void take_tensor(const Call &call, int i, const Head &first) {
+    void point_at_token(const Call &call, int i, const Head &first) {
         for (halyard_tensor *const tensor : {&x[i], &y[i]}) {
             tensor->data = tensor->data != nullptr ? place_in(*tensor, first, 0) : nullptr;
             tensor->shape[0] = tensor->shape[1] = 1;

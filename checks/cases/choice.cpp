@@ -5,7 +5,7 @@
 
 namespace cases {
 
-std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels) {
+std::vector<Levels> cover_level_pairs(oracle::Random &random, const Levels &n_levels) {
     using Pair = std::array<std::size_t, 4>;  // two factors and their levels
     std::set<Pair> missing;
     const auto for_each_pair = [](const Levels &levels, auto function) {

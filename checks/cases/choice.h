@@ -88,7 +88,7 @@ inline constexpr Levels of_kv_path = levels_of(&FactorLevels::of_kv_path),
 
 /// What a test fixes of a case: levels other than -1, and numbers other than 0. The rest is drawn.
 struct Choice {
-    Levels level = all_drawn();
+    Levels level = none_fixed();
     std::int64_t n_tensors = 0, rotary_dim = 0, head_dim = 0, rotary_offset = 0;  // of the first tensor
     std::array<std::int64_t, 3> shape = {};                                       // batch, tokens, heads
     std::int32_t preset = 0;                                                      // of its quantisation groups, if any
@@ -100,7 +100,7 @@ struct Choice {
     bool any_range = false;  // the angle source covers a random number of positions, not a fixed one
 
     const Levels &levels() const { return on_device ? of_device : rerotates ? of_rerotation : of_kv_path; }
-    static Levels all_drawn() {
+    static Levels none_fixed() {
         Levels levels;
         levels.fill(-1);
         return levels;
@@ -116,6 +116,6 @@ struct Choice {
 };
 
 /// Pairwise testing: returns the levels of a list of cases. Any two levels of two factors occur together in some case.
-std::vector<Levels> cover_pairs(oracle::Random &random, const Levels &n_levels);
+std::vector<Levels> cover_level_pairs(oracle::Random &random, const Levels &n_levels);
 
 }  // namespace cases

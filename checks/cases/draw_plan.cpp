@@ -24,7 +24,7 @@ public:
             x.shape[1] = or_else(choice_.shape[1], drawn[1]);
         }
         drawn_.n_slots = choice_.on_device ? 24 : draw_.is_fuzzed() ? 80 : 128;
-        draw_window();
+        draw_head_and_rotary_dim();
         const std::int64_t n = draw_.one_in(2) ? 2 : draw_.in(1, HALYARD_MAX_TENSORS);
         call_.plan.n_tensors = static_cast<std::int32_t>(or_else(choice_.n_tensors, n));
         call_.plan.direction = level(of_direction);
@@ -48,7 +48,7 @@ private:
     }
 
     /// Draws head_dim, rotary_dim and rotary_offset of the first tensor.
-    void draw_window() {
+    void draw_head_and_rotary_dim() {
         static constexpr std::int64_t head_dims[] = {64, 80, 96, 128, 192, 256, 512, 16, 32, 576, 640};
         static_assert(of_kv_path[of_head_dim] == std::size(head_dims) + 1);
         halyard_tensor_desc &head = call_.tensors[0];
@@ -90,7 +90,7 @@ private:
                               : heads < 3                     ? head_counts[heads]
                               : choice_.on_device             ? draw_.in(1, draw_.one_in(3) ? 17 : 4)
                                                               : draw_.in(0, 4);
-        draw_records(i);
+        draw_quantisation_groups(i);
         draw_scale(i);
         draw_norm(i);
         drawn_.position_scales[i] = level(of_position_scales, i);
@@ -110,7 +110,7 @@ private:
                                      : draw_.one_of({0, tensor.pairing});
     }
 
-    void draw_records(int i) {
+    void draw_quantisation_groups(int i) {
         halyard_tensor_desc &tensor = call_.tensors[i];
         halyard_kv_desc &kv = call_.kv[i];
         static constexpr std::int32_t dtypes[] = {0, HALYARD_UINT8};
@@ -227,13 +227,13 @@ private:
 
     void draw_cache(int i) {
         const int layout = level(of_layout, i);
-        if (layout == no_cache && !follows_packed(i)) {
+        if (layout == no_cache && !shares_previous_cache(i)) {
             return;
         }
         halyard_kv_desc &kv = call_.kv[i];
         halyard_cache_desc &cache = call_.caches[i];
         kv.cache = &cache;
-        if (follows_packed(i)) {
+        if (shares_previous_cache(i)) {
             cache = call_.caches[i - 1];
             call_.x[i].shape[2] = call_.x[i - 1].shape[2];
             kv.out_dtype = call_.out_dtype(i - 1);
@@ -241,7 +241,7 @@ private:
             return;
         }
         const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
-        const std::int64_t width = call_.width_of(i, false);
+        const std::int64_t width = call_.elements_per_head(i, false);
         const bool fits = kv.groups != nullptr ? layout == packed_v : width % 16 == 0;  // tiles cannot split a record
         const bool is_row_major = layout <= hnd;
         has_free_half_[i] = layout == packed_v && fits;
@@ -288,7 +288,7 @@ private:
     }
 
     /// Whether a tensor is stored in the previous tensor's cache, in the free half of each row.
-    bool follows_packed(int i) const {
+    bool shares_previous_cache(int i) const {
         const auto is_simple = [&](int k) { return call_.kv[k].groups == nullptr && !call_.is_dynamic(k); };
         return i > 0 && has_free_half_[i - 1] && is_simple(i) && is_simple(i - 1) && !choice_.rerotates &&
                call_.tensors[i].head_dim == call_.tensors[i - 1].head_dim;
@@ -330,7 +330,7 @@ Case::Case(Draw &from, const Choice &fixed) : Case(from, fixed, InSteps()) {
 }
 
 std::string Case::create_angles() {
-    const std::string refused = angles.create(call.plan.rerotates != 0);
+    const std::string refused = angles.create_sources(call.plan.rerotates != 0);
     call.args.angles = angles.source().get();
     call.kv_args.from_angles = call.plan.rerotates != 0 ? angles.get_from() : nullptr;
     return refused;

@@ -23,7 +23,7 @@ public:
                                         oracle::Values::short_mantissa};
         values_ = draw_.one_of(kinds);
         for (int i = 0; i < call_.n(); i++) {
-            draw_view(i);
+            draw_input_and_output(i);
         }
         pack_inputs();
         place_tensors();
@@ -38,7 +38,7 @@ public:
         if (!is_by_token) {
             draw_positions();
         }
-        memory_.place(contents_);
+        memory_.allocate_and_fill(contents_);
         fill_slots();
         fill_positions();
         angles_.fill(contents_);
@@ -68,12 +68,12 @@ private:
 
     // ---- Tensors ----
 
-    void draw_view(int i) {
+    void draw_input_and_output(int i) {
         const halyard_kv_desc &kv = call_.kv[i];
         halyard_tensor &x = call_.x[i], &y = call_.y[i];
         std::copy(x.shape, x.shape + 3, y.shape);
-        x.shape[3] = call_.width_of(i, true);
-        y.shape[3] = call_.width_of(i, false);
+        x.shape[3] = call_.elements_per_head(i, true);
+        y.shape[3] = call_.elements_per_head(i, false);
         x.dtype = call_.in_dtype(i);
         y.dtype = call_.out_dtype(i);
         const bool can_be_in_place = kv.cache == nullptr && x.dtype == y.dtype && x.shape[3] == y.shape[3] &&
@@ -165,7 +165,7 @@ private:
 
     // ---- Stages ----
 
-    void add_stages(int i, std::size_t caches, std::size_t weights) {
+    void add_stages(int i, std::size_t cache_region, std::size_t weight_region) {
         const halyard_kv_desc &kv = call_.kv[i];
         halyard_stages &stages = call_.stages[i];
         const std::int64_t heads = call_.x[i].shape[2], head_dim = call_.tensors[i].head_dim;
@@ -179,7 +179,7 @@ private:
                                           : draw_.one_in(2) ? bytes  // aligned f32 weights are not copied
                                                             : 1;
                 extent.low -= std::max(step, bytes) * draw_.in(0, 3);  // unused elements in front
-                memory_.add(array, weights, extent, step, step == 1 ? draw_.in(0, 3) : 0);
+                memory_.add(array, weight_region, extent, step, step == 1 ? draw_.in(0, 3) : 0);
             };
             add(stages.weight);
             if (norm.has_bias != 0) {
@@ -196,7 +196,7 @@ private:
                            : has_scales_in_gaps(i)                        ? 8
                                                                           : 0;
             const std::int64_t step = std::max<std::int64_t>(choice_.step, has_scales_in_gaps(i) ? 4 : 1);
-            memory_.add(stages.cache, caches, extent, step, step * draw_.in(0, 3));
+            memory_.add(stages.cache, cache_region, extent, step, step * draw_.in(0, 3));
         }
         if (call_.is_dynamic(i)) {
             add_dynamic_scales(i);
@@ -497,7 +497,7 @@ private:
                     i == lone || (how == 2 && draw_.one_in(5)) || (draw_.one_in(2) && is_padding(*view, b, t));
                 const std::int64_t position = is_bad        ? bad_position(view->type)
                                               : !rerotates_ ? good_position()
-                                                            : moved_position(view, axis, b, t);
+                                                            : draw_rerotated_position(view, axis, b, t);
                 write_number(view->type, place_of_number(*view, axis, b, t), position);
             }
         }
@@ -513,7 +513,8 @@ private:
 
     /// A new or old position of re-rotated keys. Levels of of_positions: new and old positions have fixed differences
     /// (0), or positions are small (1), special (2) or any (3).
-    std::int64_t moved_position(const halyard_positions *view, std::int64_t axis, std::int64_t b, std::int64_t t) {
+    std::int64_t draw_rerotated_position(const halyard_positions *view, std::int64_t axis, std::int64_t b,
+                                         std::int64_t t) {
         static constexpr std::int64_t differences[HALYARD_MAX_AXES] = {-1000, 7, 123456, -8};
         static constexpr std::int64_t ends[] = {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX};
         if (positions_ == 0 && view == &call_.from_positions) {

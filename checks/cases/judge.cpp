@@ -32,7 +32,7 @@ public:
 
     void check_tensor(int i) {
         if (call_.groups_of(i, false) != nullptr) {
-            plan_of_floats_ = plan_of_floats(i);
+            unquantised_plan_ = make_unquantised_plan(i);
         }
         const std::int64_t n_heads = call_.x[i].shape[2];
         any_token(call_, [&](std::int64_t b, std::int64_t t) {
@@ -44,10 +44,10 @@ public:
     }
 
     /// Throws if anything but outputs and scratch was written.
-    void check_rest() const {
+    void check_nothing_else_written() const {
         Images expected = drawn_.before;
-        for_each_output(call_, [&](const char *at, std::int32_t dtype) {
-            std::copy_n(memory_.in(after_, at), bytes_of(dtype), memory_.in(expected, at));
+        for_each_output_element(call_, [&](const char *at, std::int32_t dtype) {
+            std::copy_n(memory_.address_in(after_, at), bytes_of(dtype), memory_.address_in(expected, at));
         });
         if (const std::string what = drawn_.difference(expected, after_); !what.empty()) {
             throw std::runtime_error(what);
@@ -59,13 +59,14 @@ private:
     const Call &call_ = drawn_.call;
     const Memory &memory_ = drawn_.memory;
     const Images &after_;
-    halyard::plan plan_of_floats_;
+    halyard::plan unquantised_plan_;
 
     void check_token(int i, std::int64_t b, std::int64_t t) {
         const bool is_exact = drawn_.angles.desc.reference == HALYARD_REFERENCE_EXACT || call_.kv[i].no_rotation != 0;
         if (call_.groups_of(i, false) != nullptr) {
             check_records(i, b, t);
-        } else if ((drawn_.are_inputs_finite || call_.takes_any_number(i)) && is_exact && !is_long_double_coarse()) {
+        } else if ((drawn_.are_inputs_finite || call_.bounds_hold_for_any_bits(i)) && is_exact &&
+                   !is_long_double_coarse()) {
             check_bounds(i, b, t);
         }
     }
@@ -73,7 +74,7 @@ private:
     /// The quantisation scale of a head, if it has one.
     std::optional<float> scale_in(const Images &images, int i, const Head &at) const {
         if (call_.is_dynamic(i)) {
-            return read_real(HALYARD_F32, memory_.in(images, place_of_scale(call_, i, at)));
+            return read_real(HALYARD_F32, memory_.address_in(images, place_of_scale(call_, i, at)));
         }
         const halyard_scale_desc *const scale = call_.kv[i].scale;
         return scale == nullptr
@@ -84,7 +85,7 @@ private:
     // ---- Records ----
 
     /// A plan that does everything of tensor i's KV path but quantise: it returns f32 in place of records.
-    halyard::plan plan_of_floats(int i) const {
+    halyard::plan make_unquantised_plan(int i) const {
         halyard_tensor_desc desc = call_.tensors[i];
         halyard_kv_desc kv = call_.kv[i];
         kv.groups = kv.from_groups = nullptr;
@@ -98,8 +99,8 @@ private:
         return model::make_plan(plan);
     }
 
-    /// The floats that a token's records are encoded from, [heads, head_dim]: the result of a run of plan_of_floats_.
-    std::vector<float> floats_of(int i, std::int64_t b, std::int64_t t) const {
+    /// The floats that a token's records are encoded from, [heads, head_dim]: the result of a run of unquantised_plan_.
+    std::vector<float> run_unquantised(int i, std::int64_t b, std::int64_t t) const {
         TokenRun run(drawn_, b, t);
         const std::int64_t heads = call_.x[i].shape[2], head_dim = call_.tensors[i].head_dim;
         std::vector<float> floats(static_cast<std::size_t>(heads * head_dim)), inputs;
@@ -120,7 +121,7 @@ private:
         run.args.n_tensors = 1;
         run.args.executor = nullptr;
         WatchedError error;
-        if (halyard_run(plan_of_floats_.get(), &run.args, &error.error) != HALYARD_OK) {
+        if (halyard_run(unquantised_plan_.get(), &run.args, &error.error) != HALYARD_OK) {
             throw std::runtime_error(std::string("taken for records, but not for floats: ") + error.error.message);
         }
         return floats;
@@ -129,7 +130,7 @@ private:
     void check_records(int i, std::int64_t b, std::int64_t t) const {
         const oracle::Record record = call_.record_of(i, false);
         memory_.restore(drawn_.before);
-        const std::vector<float> floats = floats_of(i, b, t);
+        const std::vector<float> floats = run_unquantised(i, b, t);
         for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
             const Head at = {b, t, head};
             char *const bytes = place_of_output(call_, i, at, 0);
@@ -138,7 +139,7 @@ private:
             for (const oracle::Place &place : places_of(record)) {
                 char *const first = (place.in_scales ? scales : bytes) + place.offset;
                 for (std::int64_t byte = 0; byte < place.bytes; byte += bytes_of(place.dtype)) {
-                    const std::uint32_t word = oracle::read_word(place.dtype, memory_.in(after_, first + byte)),
+                    const std::uint32_t word = oracle::read_word(place.dtype, memory_.address_in(after_, first + byte)),
                                         wanted = oracle::read_word(place.dtype, first + byte);
                     if (!are_equal(place.dtype, word, wanted)) {
                         fail(i, at, place.offset + byte, std::hex, "the byte of its ",
@@ -157,13 +158,13 @@ private:
         for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
             const Head at = {b, t, head};
             const auto place = [&](std::int64_t d) {
-                return memory_.in(drawn_.before, place_of_input(call_, i, at, d));
+                return memory_.address_in(drawn_.before, place_of_input(call_, i, at, d));
             };
             if (call_.groups_of(i, true) != nullptr) {
                 const oracle::Record record = call_.record_of(i, true);
-                const char *const scales = record.scales_apart
-                                               ? memory_.in(drawn_.before, place_of_group_scales(call_, i, at, true))
-                                               : nullptr;
+                const char *const scales =
+                    record.scales_apart ? memory_.address_in(drawn_.before, place_of_group_scales(call_, i, at, true))
+                                        : nullptr;
                 const std::vector<float> values = oracle::decode(record, place(0), scales);
                 token.insert(token.end(), values.begin(), values.end());
                 continue;
@@ -184,7 +185,7 @@ private:
             cos.push_back(turn.cos);
             sin.push_back(turn.sin);
         }
-        const oracle::KvValues values = oracle::path_of_values(call_, i, {b, t, 0}, read_token(i, b, t), cos, sin);
+        const oracle::KvValues values = oracle::exact_kv_values(call_, i, {b, t, 0}, read_token(i, b, t), cos, sin);
         const std::int64_t head_dim = call_.tensors[i].head_dim;
         for (std::int64_t head = 0; head < call_.x[i].shape[2]; head++) {
             const Head at = {b, t, head};
@@ -195,7 +196,7 @@ private:
                 check_scale(i, at, {value, value + head_dim}, *std::max_element(bound, bound + head_dim), *scale);
             }
             for (std::int64_t d = 0; d < head_dim; d++) {
-                const char *const place = memory_.in(after_, place_of_output(call_, i, at, d));
+                const char *const place = memory_.address_in(after_, place_of_output(call_, i, at, d));
                 const std::uint32_t word = oracle::read_word(call_.out_dtype(i), place);
                 if (!oracle::may_be_stored(call_.out_dtype(i), word, value[d], bound[d], scale)) {
                     fail(i, at, d, "is ", oracle::widen(call_.out_dtype(i), word), " times ", scale.value_or(1),
@@ -229,7 +230,7 @@ std::string Case::fault(const Images &after) const {
         for (int i = 0; i < call.n(); i++) {
             judge.check_tensor(i);
         }
-        judge.check_rest();
+        judge.check_nothing_else_written();
         return "";
     } catch (const std::runtime_error &fault) {
         return fault.what() + text();
@@ -239,10 +240,10 @@ std::string Case::fault(const Images &after) const {
 std::string Case::difference(const Images &expected, const Images &result) const {
     std::ostringstream what;
     Images accepted = result;
-    for_each_output(call, [&](const char *at, std::int32_t dtype) {
-        char *const is = memory.in(accepted, at);
+    for_each_output_element(call, [&](const char *at, std::int32_t dtype) {
+        char *const is = memory.address_in(accepted, at);
         const std::uint32_t word = oracle::read_word(dtype, is),
-                            should_be = oracle::read_word(dtype, memory.in(expected, at));
+                            should_be = oracle::read_word(dtype, memory.address_in(expected, at));
         if (are_equal(dtype, word, should_be)) {
             oracle::write_word(dtype, is, should_be);
         } else if (what.str().empty()) {
@@ -250,7 +251,8 @@ std::string Case::difference(const Images &expected, const Images &result) const
         }
     });
     if (call.scratch() != nullptr) {
-        std::copy_n(memory.in(expected, call.scratch()), call.scratch_bytes(), memory.in(accepted, call.scratch()));
+        std::copy_n(memory.address_in(expected, call.scratch()), call.scratch_bytes(),
+                    memory.address_in(accepted, call.scratch()));
     }
     if (what.str().empty() && accepted != expected) {
         what << "what is no output differs";

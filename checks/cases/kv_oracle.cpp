@@ -60,15 +60,14 @@ void norm(const Call &call, int i, TokenValues &state) {
             state.value[at] = normed * w + b;
             if ((rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0) {
                 const long double magnitude = std::fabs(normed * w) + std::fabs(b);
-                state.extra[at] +=
-                    half_ulp(dtype, std::fabs(state.value[at]) + 64 * eps * magnitude + state.extra[at]);
+                state.extra[at] += half_ulp(dtype, std::fabs(state.value[at]) + 64 * eps * magnitude + state.extra[at]);
             }
         }
     }
 }
 
 /// A Hadamard transform of each n values, divided by sqrt(n). Errors are relative to the length (norm) of all n.
-void transform(std::int64_t n, std::vector<long double> &values, std::vector<long double> &errors) {
+void hadamard_transform(std::int64_t n, std::vector<long double> &values, std::vector<long double> &errors) {
     const auto length_of = [n](const long double *of) { return std::sqrt(std::inner_product(of, of + n, of, 0.0L)); };
     for (std::size_t first = 0; first < values.size(); first += static_cast<std::size_t>(n)) {
         long double *const of = &values[first];
@@ -119,8 +118,8 @@ void rotate(const Call &call, int i, const std::vector<long double> &cos, const 
 
 }  // namespace
 
-KvValues path_of_values(const Call &call, int i, const cases::Head &token, const std::vector<long double> &x,
-                        const std::vector<long double> &cos, const std::vector<long double> &sin) {
+KvValues exact_kv_values(const Call &call, int i, const cases::Head &token, const std::vector<long double> &x,
+                         const std::vector<long double> &cos, const std::vector<long double> &sin) {
     const halyard_kv_desc &kv = call.kv[i];
     const std::int64_t head_dim = call.tensors[i].head_dim, rotary_dim = kv.no_rotation == 0 ? call.plan.rotary_dim : 0;
     TokenValues state = {x, {}, std::vector<long double>(x.size(), 0.0L)};
@@ -131,7 +130,7 @@ KvValues path_of_values(const Call &call, int i, const cases::Head &token, const
         for (std::size_t e = 0; e < x.size(); e++) {
             state.extra[e] = eps / 2 * state.length[e];  // the rounded product with the stored scale
         }
-        transform(kv.hadamard, state.value, state.extra);
+        hadamard_transform(kv.hadamard, state.value, state.extra);
         for (std::size_t e = 0; e < x.size(); e++) {
             state.length[e] = std::fabs(state.value[e]);
         }
@@ -168,7 +167,7 @@ KvValues path_of_values(const Call &call, int i, const cases::Head &token, const
                                         : std::numeric_limits<long double>::infinity());
     }
     if (kv.hadamard != 0) {
-        transform(kv.hadamard, result.value, result.bound);
+        hadamard_transform(kv.hadamard, result.value, result.bound);
     }
     return result;
 }

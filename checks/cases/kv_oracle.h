@@ -15,8 +15,8 @@ struct KvValues {
 };
 /// The values of one token of a call's tensor i. cos and sin are per pair, with the sign of the direction. In a
 /// re-rotation x already includes the scale that the keys were stored with.
-KvValues path_of_values(const cases::Call &call, int i, const cases::Head &token, const std::vector<long double> &x,
-                        const std::vector<long double> &cos, const std::vector<long double> &sin);
+KvValues exact_kv_values(const cases::Call &call, int i, const cases::Head &token, const std::vector<long double> &x,
+                         const std::vector<long double> &cos, const std::vector<long double> &sin);
 
 /// Whether `word` is a permitted result of storing value / scale (scale 1 if there is none). Any word is permitted if
 /// value or bound is not finite.

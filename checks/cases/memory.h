@@ -18,7 +18,8 @@ public:
     std::size_t new_region() { return regions_.emplace_back(), regions_.size() - 1; }
 
     /// Reserves an array's extent after the other arrays of the region, aligned to `step` bytes and followed by `gap`
-    /// bytes. place() sets the pointer to the array's first element. An array that is too large gets only 64 bytes.
+    /// bytes. allocate_and_fill() sets the pointer to the array's first element. An array that is too large gets only
+    /// 64 bytes.
     template <typename T>
     void add(T *&pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap = 0) {
         constexpr std::int64_t most_bytes = 64 << 20;
@@ -30,7 +31,7 @@ public:
         in.step = std::max(in.step, step);
         in.size = offset + (fits ? static_cast<std::int64_t>(extent.high) : 64) + gap;
     }
-    /// Makes place() set `pointer` to the address that lies `bytes` bytes after the one in `other`.
+    /// Makes allocate_and_fill() set `pointer` to the address that lies `bytes` bytes after the one in `other`.
     template <typename T, typename Other>
     void add_beside(T *&pointer, Other *&other, std::int64_t bytes) {
         const auto found =
@@ -41,7 +42,7 @@ public:
     }
 
     /// Allocates the regions, fills them with random bytes, and sets the pointers.
-    void place(oracle::Random &random) {
+    void allocate_and_fill(oracle::Random &random) {
         for (Region &region : regions_) {
             region.size = round_up(region.size, region.step);
             region.is_low = random.one_in(4);
@@ -95,11 +96,13 @@ public:
         }
     }
     /// The address in a copy of the regions that corresponds to an address in the regions.
-    char *in(Images &images, const void *at) const {
+    char *address_in(Images &images, const void *at) const {
         const Found found = find(at);
         return images[static_cast<std::size_t>(found.region)].data() + found.offset;
     }
-    const char *in(const Images &images, const void *at) const { return in(const_cast<Images &>(images), at); }
+    const char *address_in(const Images &images, const void *at) const {
+        return address_in(const_cast<Images &>(images), at);
+    }
 
 private:
     struct Region {
@@ -109,7 +112,7 @@ private:
         char *begin() const { return is_low ? memory->begin() : memory->end() - size; }
         char *end() const { return begin() + size; }
     };
-    /// A pointer of a case that place() will set to an offset in a region.
+    /// A pointer of a case that allocate_and_fill() will set to an offset in a region.
     struct Pointer {
         void *at;
         std::size_t region;

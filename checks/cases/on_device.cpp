@@ -180,7 +180,7 @@ std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halya
 }
 
 std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard_cuda_queue &queue,
-                            oracle::Random &random, int number) {
+                            oracle::Random &random, int call_number) {
     Choice choice;
     choice.on_device = true;
     choice.kernel = &kernel;
@@ -190,9 +190,9 @@ std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard
     choice.level[of_dtype] = static_cast<std::int32_t>(kernel.dtype) - HALYARD_F32;
     choice.level[of_pairing] = kernel.pairing == halyard::Pairing::half ? 0 : 1;
     choice.step = 16;
-    choice.has_bad = number % 2 == 1;
-    choice.n_tensors = number % 3 == 0 ? HALYARD_MAX_TENSORS : 0;
-    choice.level[of_layout] = number % 4 == 1 ? 1 + number / 4 % 3 : -1;
+    choice.has_bad = call_number % 2 == 1;
+    choice.n_tensors = call_number % 3 == 0 ? HALYARD_MAX_TENSORS : 0;
+    choice.level[of_layout] = call_number % 4 == 1 ? 1 + call_number / 4 % 3 : -1;
     Draw draw(random);
     Case drawn(draw, choice);
     return fault_on_device(drawn, queue);

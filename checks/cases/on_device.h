@@ -17,6 +17,6 @@ std::string fault_of_kernel(const halyard::cuda::CudaKernel &kernel, const halya
 
 /// The same check for a kernel of the KV path. Every second run has bad positions and slots.
 std::string fault_of_kernel(const halyard::cuda::KvKernel &kernel, const halyard_cuda_queue &queue,
-                            oracle::Random &random, int number);
+                            oracle::Random &random, int call_number);
 
 }  // namespace cases

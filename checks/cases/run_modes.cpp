@@ -15,7 +15,7 @@ halyard_status for_each_part(std::int32_t n_parts, const WatchedError &error, Fu
     halyard_status first = HALYARD_OK;
     for (std::int32_t begin = 2; begin >= 0; begin--) {
         for (std::int32_t part = begin; part < n_parts; part += 3) {
-            const halyard_status status = call(error, run_part(part));
+            const halyard_status status = count_and_check(error, run_part(part));
             first = part == std::min(2, n_parts - 1) && begin == part ? status : first;
             require(status == first, "all parts return the same status", error.error.message);
         }
@@ -25,12 +25,13 @@ halyard_status for_each_part(std::int32_t n_parts, const WatchedError &error, Fu
 
 }  // namespace
 
-halyard_status run(const halyard_plan *plan, const Call &of, RunMode mode, std::int32_t n_parts, WatchedError &error) {
-    RunStructs given(of);
+halyard_status run(const halyard_plan *plan, const Call &call, RunMode mode, std::int32_t n_parts,
+                   WatchedError &error) {
+    RunStructs given(call);
     const halyard::pool pool(mode == RunMode::pool ? n_parts : 1);
-    given.args.executor = mode == RunMode::pool ? pool.executor() : of.args.executor;
+    given.args.executor = mode == RunMode::pool ? pool.executor() : call.args.executor;
     if (mode == RunMode::whole || mode == RunMode::pool) {
-        return call(error, halyard_run(plan, &given.args, &error.error));
+        return count_and_check(error, halyard_run(plan, &given.args, &error.error));
     }
     if (mode == RunMode::parts) {
         given.args.n_parts = n_parts;
@@ -40,19 +41,20 @@ halyard_status run(const halyard_plan *plan, const Call &of, RunMode mode, std::
         });
     }
     // Binding reads static scales but no other data, so the other data pointers are moved to unmapped addresses.
-    for (const fields::Place &place : fields::places(fields::of<halyard_run_args>(), &given.args, of.plan.n_tensors)) {
+    for (const fields::Place &place :
+         fields::places(fields::of<halyard_run_args>(), &given.args, call.plan.n_tensors)) {
         if (place.field->kind == fields::Kind::data && !place.is_null() && !place.path.ends_with("scales")) {
             place.write(place.read<std::uintptr_t>() + (std::uintptr_t{1} << 40));
         }
     }
     halyard_bound_run *made = nullptr;
-    const halyard_status status = call(error, halyard_bind_run(plan, &given.args, &made, &error.error));
+    const halyard_status status = count_and_check(error, halyard_bind_run(plan, &given.args, &made, &error.error));
     const halyard::bound_run bound(made);
     require((status == HALYARD_OK) == (made != nullptr), "a bound run, or an error");
     if (status != HALYARD_OK) {
         return status;
     }
-    BoundPointers pointers(of.plan, of.args);
+    BoundPointers pointers(call.plan, call.args);
     pointers.args.n_parts = mode == RunMode::bound_parts ? n_parts : 1;
     return for_each_part(pointers.args.n_parts, error, [&](std::int32_t part) {
         pointers.args.part = part;
@@ -79,7 +81,7 @@ Images run_each_token(Case &drawn) {
     for (std::int64_t i = 0; i < drawn.call.n_batch() * n_tokens; i++) {
         const TokenRun token(drawn, i / n_tokens, i % n_tokens);
         WatchedError error;
-        if (call(error, halyard_run(plan.get(), &token.args, &error.error)) != HALYARD_OK) {
+        if (count_and_check(error, halyard_run(plan.get(), &token.args, &error.error)) != HALYARD_OK) {
             throw std::runtime_error(error.error.message + drawn.text());
         }
     }

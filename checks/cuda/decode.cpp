@@ -58,7 +58,7 @@ private:
         static const std::vector<Rule> all = {
             {std::regex(R"(\s+|//[^\n]*|[{}(),]|\.(version|target|address_size|maxnreg)\b[^\n]*|\.reg\b[^;]*;)"),
              &Decoder::pass, true},
-            {std::regex(R"((?:@(!?)(%\w+)\s+)?([a-z][\w.]*)\s*([^;\n]*);)"), &Decoder::add},
+            {std::regex(R"((?:@(!?)(%\w+)\s+)?([a-z][\w.]*)\s*([^;\n]*);)"), &Decoder::add_instruction},
             {std::regex(R"((\$\w+):)"), &Decoder::add_label},
             {std::regex(R"(\.param \.[a-z](8|16|32|64)\b[^,)]*?(\w+)\s*(?=[,)]))"), &Decoder::add_parameter},
             {std::regex(R"(\.visible \.entry (\w+))"), &Decoder::begin_function, true},
@@ -130,7 +130,7 @@ private:
     }
 
     /// Adds an instruction from a statement's predicate, opcode and operands.
-    void add(const std::cmatch &found) {
+    void add_instruction(const std::cmatch &found) {
         Instruction instruction;
         const std::string opcode = found[3], operands = found[4];
         const Words words = words_of(operands);
@@ -170,7 +170,7 @@ private:
         set(to, words);
         to.n_elements = static_cast<unsigned>(words.size());
         to.element_bytes = (opcode.ends_with("64") ? 8 : 4) / to.n_elements;
-        to.compute = splits ? take_apart : join;
+        to.compute = splits ? unpack_vector : pack_vector;
     }
 
     /// Decodes loads and stores (PTX ISA, section 9.7.9), such as ld.global.nc.v4.b32 {…}, [address + displacement].

@@ -130,7 +130,7 @@ void execute(const emulated_cuda::Launch &launch) {
     }
 }
 
-std::string text_of(const std::string &path) {
+std::string read_file(const std::string &path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -142,7 +142,7 @@ std::string ptx_of(const void *image) {
     const char *const replaced = std::getenv("HALYARD_EMULATED_CUDA_REPLACE");
     const std::string paths = replaced == nullptr ? ":" : replaced;
     const std::size_t colon = paths.find(':');
-    return text_of(paths.substr(0, colon)).starts_with(ptx) ? text_of(paths.substr(colon + 1)) : ptx;
+    return read_file(paths.substr(0, colon)).starts_with(ptx) ? read_file(paths.substr(colon + 1)) : ptx;
 }
 
 }  // namespace

@@ -225,10 +225,10 @@ private:
 
 }  // namespace
 
-void execute(const Launch &launch, Memory &memory, std::uint32_t number, std::uint64_t seed) {
+void execute(const Launch &launch, Memory &memory, std::uint32_t launch_number, std::uint64_t seed) {
     const std::uint64_t n_blocks = std::uint64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2];
     for (std::uint64_t i = 0; i < n_blocks; i++) {
-        Block(launch, memory, number, i, (seed + i) * 0xd1342543de82ef95).run();
+        Block(launch, memory, launch_number, i, (seed + i) * 0xd1342543de82ef95).run();
     }
 }
 

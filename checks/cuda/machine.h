@@ -35,10 +35,11 @@ struct Operation {
     std::size_t n_operands;
 };
 
-/// All opcodes that compute on registers, by name. join and take_apart are mov.b64 wide, {low, high} and its reverse.
+/// All opcodes that compute on registers, by name. pack_vector and unpack_vector are mov.b64 wide, {low, high} and its
+/// reverse.
 const std::map<std::string, Operation> &operations();
-void join(const Instruction &instruction, std::uint64_t *registers);
-void take_apart(const Instruction &instruction, std::uint64_t *registers);
+void pack_vector(const Instruction &instruction, std::uint64_t *registers);
+void unpack_vector(const Instruction &instruction, std::uint64_t *registers);
 
 struct Parameter {
     std::uint32_t offset, n_bytes;
@@ -70,8 +71,8 @@ struct Launch {
     std::vector<std::uint8_t> parameters;  // followed by 16 bytes of padding, since loads copy 16 bytes
 };
 
-/// Runs all blocks of a launch. Throws a Fault that names the thread and the instruction. `number` counts launches from
-/// 1. Uninitialised registers and shared memory hold garbage that depends on the seed.
-void execute(const Launch &launch, Memory &memory, std::uint32_t number, std::uint64_t seed);
+/// Runs all blocks of a launch. Throws a Fault that names the thread and the instruction. `launch_number` counts
+/// launches from 1. Uninitialised registers and shared memory hold garbage that depends on the seed.
+void execute(const Launch &launch, Memory &memory, std::uint32_t launch_number, std::uint64_t seed);
 
 }  // namespace emulated_cuda

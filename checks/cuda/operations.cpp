@@ -160,7 +160,7 @@ const Table &operations() {
     return only;
 }
 
-void join(const Instruction &instruction, u64 *registers) {
+void pack_vector(const Instruction &instruction, u64 *registers) {
     const unsigned bits = 8 * instruction.element_bytes;
     u64 whole = 0;
     for (unsigned i = 0; i < instruction.n_elements; i++) {
@@ -169,7 +169,7 @@ void join(const Instruction &instruction, u64 *registers) {
     registers[instruction.operands[4]] = whole;
 }
 
-void take_apart(const Instruction &instruction, u64 *registers) {
+void unpack_vector(const Instruction &instruction, u64 *registers) {
     const u64 whole = registers[instruction.operands[4]];
     for (unsigned i = 0; i < instruction.n_elements; i++) {
         registers[instruction.operands[i]] = whole >> i * 8 * instruction.element_bytes;

@@ -111,10 +111,10 @@ std::string install_hooks() {
         return {};
     }
     require_kernels();
-    // ggml's function tables have a version, but its structs of graphs and tensors have none. So find_difference() has
-    // ggml make such structs, and checks what it reads in them.
+    // ggml's function tables have a version, but its structs of graphs and tensors have none. So find_incompatibility()
+    // has ggml make such structs, and checks what it reads in them.
     const std::string differs =
-        reg->api_version == GGML_BACKEND_API_VERSION ? find_difference(device) : "the tables of backends";
+        reg->api_version == GGML_BACKEND_API_VERSION ? find_incompatibility(device) : "the tables of backends";
     if (!differs.empty()) {
         return std::string("ggml ") + ggml_version() + " differs from the one that this library was built for in " +
                differs;

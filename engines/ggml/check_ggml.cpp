@@ -113,7 +113,7 @@ std::string find_difference_of_graph(ggml_backend_t backend) {
 
 }  // namespace
 
-std::string find_difference(ggml_backend_dev_t device) {
+std::string find_incompatibility(ggml_backend_dev_t device) {
     std::string differs = find_changed_name();
     if (!differs.empty()) {
         return differs;

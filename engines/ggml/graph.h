@@ -41,7 +41,7 @@ private:
 
 /// Compares the loaded ggml with the one that this library was compiled for: names, structs, and the results of a small
 /// graph with and without Halyard. Returns what differs, or an empty string. Throws std::bad_alloc.
-std::string find_difference(ggml_backend_dev_t device);
+std::string find_incompatibility(ggml_backend_dev_t device);
 
 /// Writes a line to ggml's log.
 void log_line(ggml_log_level level, const std::string &text);

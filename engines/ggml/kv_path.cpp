@@ -42,14 +42,14 @@ bool is_input(const ggml_cgraph *graph, const ggml_tensor *tensor) {
 bool is_f32_rows(const ggml_tensor &tensor) { return tensor.type == GGML_TYPE_F32 && tensor.nb[0] == sizeof(float); }
 
 /// Whether each row of a norm holds all heads of one token of `heads`.
-bool has_rows_of(const ggml_tensor &norm, const ggml_tensor &heads) {
+bool is_norm_over_all_heads(const ggml_tensor &norm, const ggml_tensor &heads) {
     return norm.ne[0] == heads.ne[0] * heads.ne[1] && norm.ne[1] == heads.ne[2] && ggml_nrows(&norm) == norm.ne[1] &&
            ggml_nelements(&norm) == ggml_nelements(&heads);
 }
 
 /// Adds to the path the RMS_NORM before the rotation, of each head or over all heads, and its MUL by weights if any.
 void find_norm(const ggml_cgraph *graph, int rope, KvPath *path) {
-    int i = neighbour(graph, rope, -1);
+    int i = computed_neighbour(graph, rope, -1);
     if (i < 0 || !is_result_of(graph, path->rope_node->src[0], i) || !has_one_reader(graph, i)) {
         return;
     }
@@ -57,7 +57,7 @@ void find_norm(const ggml_cgraph *graph, int rope, KvPath *path) {
     const ggml_tensor *weight = nullptr;
     if (norm->op == GGML_OP_MUL) {
         mul = norm;
-        i = neighbour(graph, i, -1);
+        i = computed_neighbour(graph, i, -1);
         if (i < 0 || !has_one_reader(graph, i)) {
             return;
         }
@@ -70,7 +70,7 @@ void find_norm(const ggml_cgraph *graph, int rope, KvPath *path) {
     }
     const bool is_row = !ggml_are_same_shape(norm, path->rope.x);
     if (norm->op != GGML_OP_RMS_NORM || !is_f32_rows(*norm) || !is_f32_rows(*norm->src[0]) ||
-        (is_row && (path->rope.x->ne[2] < row_norm_from || !has_rows_of(*norm, *path->rope.x)))) {
+        (is_row && (path->rope.x->ne[2] < row_norm_from || !is_norm_over_all_heads(*norm, *path->rope.x)))) {
         return;
     }
     path->norm_is_of_rows = is_row;
@@ -88,7 +88,7 @@ bool stores_tokens(const ggml_tensor &set_rows, const ggml_tensor &x) {
     const bool is_float =
         set_rows.type == GGML_TYPE_F32 || set_rows.type == GGML_TYPE_F16 || set_rows.type == GGML_TYPE_BF16;
     const bool is_records =
-        is_record_type(set_rows) && x.ne[0] % ggml_blck_size(set_rows.type) == 0 && flat.type == GGML_TYPE_F32;
+        is_supported_quantised(set_rows) && x.ne[0] % ggml_blck_size(set_rows.type) == 0 && flat.type == GGML_TYPE_F32;
     return (is_records || (is_float && set_rows.nb[1] % bytes == 0)) && set_rows.nb[0] == bytes &&
            flat.ne[0] == x.ne[0] * x.ne[1] && flat.ne[1] == x.ne[2] && ggml_nelements(&flat) == ggml_nelements(&x) &&
            x.ne[3] == 1 && set_rows.ne[2] == 1 && set_rows.ne[3] == 1 && slots.nb[0] % ggml_type_size(slots.type) == 0;
@@ -96,7 +96,7 @@ bool stores_tokens(const ggml_tensor &set_rows, const ggml_tensor &x) {
 
 /// Adds to the path the Hadamard transform after the rotation.
 void find_hadamard(const ggml_cgraph *graph, int rope, KvPath *path) {
-    const int i = neighbour(graph, rope, 1);
+    const int i = computed_neighbour(graph, rope, 1);
     if (i < 0 || path->rope_node->type != GGML_TYPE_F32 || !has_one_reader(graph, rope)) {
         return;
     }
@@ -109,11 +109,11 @@ void find_hadamard(const ggml_cgraph *graph, int rope, KvPath *path) {
 
 /// Adds to the path the Hadamard transform i, which has no rotation before it, and finds the heads that it reads.
 /// Returns NULL, or the reason why ggml keeps the node.
-const char *find_unrotated(const ggml_cgraph *graph, int i, KvPath *path) {
+const char *find_hadamard_without_rope(const ggml_cgraph *graph, int i, KvPath *path) {
     ggml_tensor *node = graph->nodes[i];
     path->hadamard_node = node;
     const ggml_tensor *x = node->src[1];
-    const int before = neighbour(graph, i, -1);
+    const int before = computed_neighbour(graph, i, -1);
     if (before >= 0 && graph->nodes[before]->op == GGML_OP_CONT && has_one_reader(graph, before) &&
         is_result_of(graph, x, before)) {
         path->cont_node = graph->nodes[before];
@@ -138,18 +138,19 @@ void PathFinder::find_cache(int last, KvPath *path) {
     }
     int i = last;
     do {
-        i = neighbour(graph_, i, 1);
+        i = computed_neighbour(graph_, i, 1);
         if (i < 0 || i > last + max_distance) {
             return;
         }
     } while (graph_->nodes[i]->op != GGML_OP_SET_ROWS || !is_result_of(graph_, graph_->nodes[i]->src[0], last));
     ggml_tensor *set_rows = graph_->nodes[i];
-    const std::int64_t from = is_record_type(*set_rows) ? records_from : cache_from;
+    const std::int64_t from = is_supported_quantised(*set_rows) ? records_from : cache_from;
     if (path->heads->ne[2] < from || !stores_tokens(*set_rows, *path->heads)) {
         return;
     }
-    const bool is_next = neighbour(graph_, last, 1) == i;
-    for (int between = neighbour(graph_, last, 1); between != i; between = neighbour(graph_, between, 1)) {
+    const bool is_next = computed_neighbour(graph_, last, 1) == i;
+    for (int between = computed_neighbour(graph_, last, 1); between != i;
+         between = computed_neighbour(graph_, between, 1)) {
         if (touches(*graph_->nodes[between], root_of(set_rows))) {
             return;
         }
@@ -193,7 +194,7 @@ const char *PathFinder::find_rope(int i, Neighbours wanted, KvPath *path) {
 const char *PathFinder::find(int i, Neighbours wanted, KvPath *out) {
     KvPath path = {};
     const bool is_rotated = hadamard_size(*graph_->nodes[i]) == 0;
-    if (const char *why = is_rotated ? find_rope(i, wanted, &path) : find_unrotated(graph_, i, &path)) {
+    if (const char *why = is_rotated ? find_rope(i, wanted, &path) : find_hadamard_without_rope(graph_, i, &path)) {
         return why;
     }
     int last = i;

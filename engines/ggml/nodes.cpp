@@ -12,7 +12,7 @@ bool is_computed(const ggml_tensor &node) {
     return !ggml_op_is_empty(node.op) && (node.flags & GGML_TENSOR_FLAG_COMPUTE) != 0;
 }
 
-int neighbour(const ggml_cgraph *graph, int i, int step) {
+int computed_neighbour(const ggml_cgraph *graph, int i, int step) {
     for (i += step; i >= 0 && i < graph->n_nodes; i += step) {
         if (is_computed(*graph->nodes[i])) {
             return i;
@@ -60,7 +60,7 @@ std::int64_t hadamard_size(const ggml_tensor &node) {
     return node.src[1]->ne[0];
 }
 
-bool is_record_type(const ggml_tensor &tensor) {
+bool is_supported_quantised(const ggml_tensor &tensor) {
     return tensor.type == GGML_TYPE_Q8_0 || tensor.type == GGML_TYPE_Q4_0;
 }
 

@@ -12,7 +12,7 @@ namespace halyard_ggml {
 bool is_computed(const ggml_tensor &node);
 
 /// The index of the nearest computed node after i (step 1) or before it (step -1); -1 if there is none.
-int neighbour(const ggml_cgraph *graph, int i, int step);
+int computed_neighbour(const ggml_cgraph *graph, int i, int step);
 
 /// Whether exactly one node reads node i. If one call joins node i and that reader, i's result need not be written.
 bool has_one_reader(const ggml_cgraph *graph, int i);
@@ -30,6 +30,6 @@ const ggml_tensor *root_of(const ggml_tensor *tensor);
 std::int64_t hadamard_size(const ggml_tensor &node);
 
 /// Whether the tensor has a quantised type that Halyard can write, with the same bytes as ggml's CPU backend.
-bool is_record_type(const ggml_tensor &tensor);
+bool is_supported_quantised(const ggml_tensor &tensor);
 
 }  // namespace halyard_ggml

@@ -35,7 +35,7 @@ bool share_memory(const ggml_tensor &a, const ggml_tensor &b) {
 }
 
 /// The HALYARD_GROUPS_… of a quantised ggml type, as ggml's CPU backend writes its records; 0 for any other type.
-std::int32_t groups_of(ggml_type type) {
+std::int32_t groups_preset_of(ggml_type type) {
     switch (type) {
 #if defined(__aarch64__)
     case GGML_TYPE_Q8_0: return HALYARD_GROUPS_GGML_Q8_0_NEON;
@@ -49,9 +49,9 @@ std::int32_t groups_of(ggml_type type) {
 
 /// The size of a head as Halyard counts it: its elements or, for quantised types, the bytes of its record (the
 /// quantised head as it is stored).
-std::int64_t record_size(ggml_type type, std::int64_t head_dim) {
-    return static_cast<std::int64_t>(groups_of(type) == 0 ? static_cast<std::size_t>(head_dim)
-                                                          : ggml_row_size(type, head_dim));
+std::int64_t elements_or_record_bytes(ggml_type type, std::int64_t head_dim) {
+    return static_cast<std::int64_t>(groups_preset_of(type) == 0 ? static_cast<std::size_t>(head_dim)
+                                                                 : ggml_row_size(type, head_dim));
 }
 
 RunKey key_of(const KvPath &path) {
@@ -67,7 +67,7 @@ RunKey key_of(const KvPath &path) {
     key.offset = path.rope.offset;
     key.hadamard = path.hadamard_node == nullptr ? 0 : hadamard_size(*path.hadamard_node);
     key.in_dtype = dtype_of(x.type);
-    key.groups = groups_of(y.type);
+    key.groups = groups_preset_of(y.type);
     key.out_dtype = key.groups == 0 ? dtype_of(y.type) : halyard::dtype::uint8;
     key.is_half = path.rope.is_half;
     key.is_inverse = path.rope.is_inverse;
@@ -84,7 +84,7 @@ RunKey key_of(const KvPath &path) {
     } else {
         const ggml_tensor &slots = *y.src[1];
         const std::size_t unit = key.groups == 0 ? ggml_type_size(y.type) : 1;
-        key.out = {0, static_cast<std::int64_t>(y.nb[1] / unit), record_size(y.type, key.shape[3]), 1};
+        key.out = {0, static_cast<std::int64_t>(y.nb[1] / unit), elements_or_record_bytes(y.type, key.shape[3]), 1};
         key.n_slots = y.ne[1];
         key.slot_type = slots.type == GGML_TYPE_I32 ? HALYARD_INT32 : HALYARD_INT64;
         key.stride_slot_numbers = static_cast<std::int64_t>(slots.nb[0] / ggml_type_size(slots.type));
@@ -101,7 +101,7 @@ RunKey key_of(const Shift &shift) {
     key.offset = shift.rope.offset;
     key.hadamard = shift.hadamard;
     key.in_dtype = key.out_dtype = halyard::dtype::uint8;
-    key.groups = groups_of(keys.type);
+    key.groups = groups_preset_of(keys.type);
     key.is_half = shift.rope.is_half;
     key.is_in_place = key.is_shift = true;
     return key;
@@ -135,7 +135,7 @@ halyard::plan make_plan(const RunKey &key) {
 halyard::bound_run bind_path(const KvPath &path, const RunKey &key, const halyard::angle_source &angles,
                              const halyard::plan &plan) {
     auto y_shape = key.shape;
-    y_shape[3] = record_size(path.last()->type, key.shape[3]);
+    y_shape[3] = elements_or_record_bytes(path.last()->type, key.shape[3]);
     const auto x = halyard::input_tensor(path.x->data, key.in_dtype, key.shape, key.in);
     const auto y = halyard::tensor(path.last()->data, key.out_dtype, y_shape, key.out);
     const auto stages =
@@ -161,7 +161,7 @@ constexpr std::int32_t zero = 0;
 halyard::bound_run bind_shift(const Shift &shift, const RunKey &key, const halyard::angle_source &angles,
                               const halyard::plan &plan) {
     auto shape = key.shape;
-    shape[3] = record_size(shift.keys->type, key.shape[3]);
+    shape[3] = elements_or_record_bytes(shift.keys->type, key.shape[3]);
     const auto keys = halyard::tensor(shift.keys->data, key.in_dtype, shape, key.in);
     const auto to = halyard::positions(static_cast<const std::int32_t *>(shift.rope.positions->data), {1, shape[1]});
     auto from = halyard::positions(&zero, {1, shape[1]});

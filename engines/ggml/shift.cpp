@@ -12,7 +12,7 @@ namespace halyard_ggml {
 namespace {
 
 /// Whether node j, a neighbour of node i, is a Hadamard transform of i's result, and nothing else reads that result.
-bool is_transform(const ggml_cgraph *graph, int j, int i) {
+bool is_hadamard_of(const ggml_cgraph *graph, int j, int i) {
     return j >= 0 && hadamard_size(*graph->nodes[j]) != 0 && has_one_reader(graph, i) &&
            is_result_of(graph, graph->nodes[j]->src[1], i);
 }
@@ -26,9 +26,9 @@ bool find_shift(const ggml_cgraph *graph, int i, Shift *out) {
         return false;
     }
     std::vector<int> places = {i};
-    const int before = neighbour(graph, i, -1), after = neighbour(graph, i, 1);
+    const int before = computed_neighbour(graph, i, -1), after = computed_neighbour(graph, i, 1);
     std::int64_t n = 0;
-    if (before >= 0 && is_transform(graph, after, i)) {
+    if (before >= 0 && is_hadamard_of(graph, after, i)) {
         n = hadamard_size(*graph->nodes[after]);
         if (hadamard_size(*graph->nodes[before]) != n || !has_one_reader(graph, before) ||
             !is_result_of(graph, graph->nodes[i]->src[0], before)) {
@@ -36,7 +36,7 @@ bool find_shift(const ggml_cgraph *graph, int i, Shift *out) {
         }
         places = {before, i, after};
     }
-    const int first = neighbour(graph, places.front(), -1), last = neighbour(graph, places.back(), 1);
+    const int first = computed_neighbour(graph, places.front(), -1), last = computed_neighbour(graph, places.back(), 1);
     if (first < 0 || last < 0) {
         return false;
     }
@@ -44,8 +44,8 @@ bool find_shift(const ggml_cgraph *graph, int i, Shift *out) {
     const ggml_tensor *loaded = n == 0 ? graph->nodes[i]->src[0] : graph->nodes[before]->src[1];
     const ggml_tensor *keys = load->src[0];
     const int uses_of_load = load->src[1] == load ? 2 : 1;  // ggml_cast makes its result its own src[1] too
-    if (load->op != GGML_OP_CPY || store->op != GGML_OP_CPY || !is_record_type(*keys) || store->src[1] != keys ||
-        load->type != GGML_TYPE_F32 || !ggml_node_has_n_uses(graph, first, uses_of_load) ||
+    if (load->op != GGML_OP_CPY || store->op != GGML_OP_CPY || !is_supported_quantised(*keys) ||
+        store->src[1] != keys || load->type != GGML_TYPE_F32 || !ggml_node_has_n_uses(graph, first, uses_of_load) ||
         !is_result_of(graph, loaded, first) || !has_one_reader(graph, places.back()) ||
         !is_result_of(graph, store->src[0], places.back())) {
         return false;

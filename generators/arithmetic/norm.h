@@ -30,8 +30,8 @@ struct RootMath {
 
 private:
     bool is_cuda() const { return target.has_feature(Target::CUDA); }
-    static Expr nvvm(const char *name, const std::vector<Expr> &of) {
-        return Halide::Internal::Call::make(Halide::Float(32), name, of, Halide::Internal::Call::PureExtern);
+    static Expr nvvm(const char *name, const std::vector<Expr> &arguments) {
+        return Halide::Internal::Call::make(Halide::Float(32), name, arguments, Halide::Internal::Call::PureExtern);
     }
 };
 

@@ -117,7 +117,7 @@ inline Expr pack(const Target &target, Dtype dtype, const Halide::Type &type, co
 // NaN differently on each target.
 
 /// Whether x is a NaN.
-inline Expr is_any_nan(const Target &target, const Expr &x) {
+inline Expr is_nan(const Target &target, const Expr &x) {
     return target.has_gpu_feature() ? is_nan_bits(reinterpret<uint32_t>(x)) : Halide::strict_float(x != x);
 }
 
@@ -139,7 +139,7 @@ inline Expr to_small_float(const SmallFloat &format, const Target &target, const
     const Expr anchor = binade + Expr((uint32_t(dropped) << 23) + (-(least_normal >> dropped) & 0xff));
     const Expr sum = Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor));
     const Expr finite = reinterpret<uint32_t>(sum) + (binade >> dropped);
-    const Expr rounded = may_be_nan ? select(is_any_nan(target, x), Expr(format.nan), finite) : finite;
+    const Expr rounded = may_be_nan ? select(is_nan(target, x), Expr(format.nan), finite) : finite;
     return cast<uint8_t>(rounded | sign);
 }
 
@@ -151,14 +151,14 @@ inline Expr to_int8(const Target &target, const Expr &x) {
     const Expr rounded =
         reinterpret<int32_t>(Halide::strict_float(reinterpret<float>(clamped) + reinterpret<float>(anchor))) -
         cast<int32_t>(anchor);
-    return cast<int8_t>(select(is_any_nan(target, x), 0, Halide::min(rounded, 127)));
+    return cast<int8_t>(select(is_nan(target, x), 0, Halide::min(rounded, 127)));
 }
 
 /// Bits whose upper half is x rounded to bf16; the lower half is meaningless. A NaN becomes 0x7fff and not 0x7fc0,
 /// because LLVM (Halide 21) would make vectors of 0x7fc0 by an FNEG of 16-bit floats, which ARMv8.0 lacks.
-inline Expr round_any_to_bf16(const Target &target, const Expr &x) {
+inline Expr round_to_bf16_keeping_nan(const Target &target, const Expr &x) {
     const Rounding rounding = {cast<bool>(Expr(target.has_feature(Target::AVX512))), Expr(0x10000u)};
-    return select(is_any_nan(target, x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
+    return select(is_nan(target, x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
 }
 
 /// Converts an element of one number to a float. E5M2 is the upper half of an f16. E4M3 has one more fraction bit than
@@ -186,7 +186,7 @@ inline Expr narrow(const Target &target, Dtype dtype, const Expr &x, bool may_be
     switch (dtype) {
     case Dtype::f32: break;
     case Dtype::f16: return cast(Halide::Float(16), x);
-    case Dtype::bf16: return cast<uint16_t>(round_any_to_bf16(target, x) >> 16);
+    case Dtype::bf16: return cast<uint16_t>(round_to_bf16_keeping_nan(target, x) >> 16);
     case Dtype::e4m3: return to_small_float({3, 7, 0x7e, 0x7f}, target, x, may_be_nan);
     case Dtype::e5m2: return to_small_float({2, 15, 0x7b, 0x7e}, target, x, may_be_nan);
     case Dtype::int8: return to_int8(target, x);
@@ -196,7 +196,7 @@ inline Expr narrow(const Target &target, Dtype dtype, const Expr &x, bool may_be
 
 /// x rounded to f16 or bf16.
 inline Expr round_to(const Target &target, Dtype dtype, const Expr &x) {
-    return dtype == Dtype::bf16 ? reinterpret<float>(round_any_to_bf16(target, x) & Expr(0xffff0000u))
+    return dtype == Dtype::bf16 ? reinterpret<float>(round_to_bf16_keeping_nan(target, x) & Expr(0xffff0000u))
                                 : widen(dtype, narrow(target, dtype, x));
 }
 

@@ -8,10 +8,10 @@
 namespace halyard {
 
 /// A token's position or slot, in an array [word, token, …] of one word (int32) or two (int64, the lower word first).
-template <typename Array, typename... Place>
-Expr number_at(const Array &array, const Place &...place) {
+template <typename Array, typename... Indices>
+Expr read_as_int64(const Array &array, const Indices &...indices) {
     const Expr last = unsafe_promise_clamped(array.dim(0).extent(), 1, 2) - 1;
-    const Expr low = array(0, place...), high = array(last, place...);
+    const Expr low = array(0, indices...), high = array(last, indices...);
     const Expr wide = (cast<int64_t>(high) << 32) | cast<int64_t>(cast<uint32_t>(low));
     return select(last == 1, wide, cast<int64_t>(low));
 }
@@ -30,7 +30,7 @@ public:
     Expr at(const Expr &token, const Expr &axis) const {
         // A position beyond int32 is bad, whatever its value, so it may be clamped to keep the sum below from wrapping.
         const Expr far = Halide::Internal::make_const(Halide::Int(64), int64_t(1) << 61);
-        const Expr given = Halide::clamp(number_at(*in.positions, token, axis), -far, far);
+        const Expr given = Halide::clamp(read_as_int64(*in.positions, token, axis), -far, far);
         return given + *in.start + cast<int64_t>(token * *in.step);
     }
 
@@ -73,8 +73,8 @@ public:
         const auto halves = [&](Dtype dtype) -> Angle {
             return {unpack(dtype, in_row(*in.first_halves))[0], unpack(dtype, in_row(*in.second_halves))[0]};
         };
-        const Angle of_phase = phase_angle(ExprMath(), known, bits(*in.first_rows), bits(*in.second_rows),
-                                           *in.scale_high, *in.scale_low);
+        const Angle of_phase =
+            phase_angle(ExprMath(), known, bits(*in.first_rows), bits(*in.second_rows), *in.scale_high, *in.scale_low);
         const Angle of_f16 = halves(Dtype::f16), of_bf16 = halves(Dtype::bf16);
         const Angle of_f32 = {in_row(*in.first_rows), in_row(*in.second_rows)};
         const auto one_of = [&](Expr Angle::*part) {
@@ -87,7 +87,7 @@ public:
     Expr is(AngleForm which) const { return *in.form == static_cast<int>(which); }
 
     /// Makes a Func whose values come from at() branch by form. Call it after its loops are scheduled.
-    void branch(Halide::Func angle) const {
+    void specialize_by_form(Halide::Func angle) const {
         for (const AngleForm form : {AngleForm::rows_f32, AngleForm::phase, AngleForm::rows_f16}) {
             angle.specialize(is(form));
         }
@@ -97,7 +97,7 @@ public:
     Expr has_one_axis() const { return positions.n_axes() == 1; }
 
     /// Whether the angle source covers a token's positions on all axes.
-    Expr cover(const Expr &token) const {
+    Expr covers_token(const Expr &token) const {
         Expr covered = Halide::Internal::const_true();
         for (int i = 0; i < HALYARD_MAX_AXES; i++) {
             covered = covered && positions.covers(positions.at(token, Halide::min(i, positions.n_axes() - 1)));

@@ -19,7 +19,7 @@ public:
         const Halide::RVar token = over.x;
         // Spare threads of the last thread block store nothing, but they read, so they read the last token's position.
         const Expr last = Halide::min(token, positions.n_tokens() - 1);
-        const Expr is_stored = *in->has_slots == 0 || number_at(*in->slots, last) != -1;
+        const Expr is_stored = *in->has_slots == 0 || read_as_int64(*in->slots, last) != -1;
         over.where(!positions.covers(positions.at(last, over.y)) && is_stored);
         word(i) = Halide::undef<int32_t>();
         word(over.z) = Expr(*in->code);

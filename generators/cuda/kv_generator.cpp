@@ -100,12 +100,12 @@ private:
     /// The value of a per-tensor scalar for the tensor that a head belongs to.
     static_assert(HALYARD_MAX_TENSORS == 4);
     template <typename Scalar>
-    Expr of(const InputSide::OfTensors<Scalar> &each, const Expr &head) const {
+    Expr scalar_of_head(const InputSide::OfTensors<Scalar> &each, const Expr &head) const {
         return select(head < in->end[0], each[0], head < in->end[1], each[1], head < in->end[2], each[2], each[3]);
     }
 
     /// The number of a head within its tensor.
-    Expr place_of(const Expr &head) const {
+    Expr index_in_tensor(const Expr &head) const {
         return head -
                select(head < in->end[0], 0, head < in->end[1], in->end[0], head < in->end[2], in->end[1], in->end[2]);
     }
@@ -115,12 +115,13 @@ private:
     /// to hide bounds from bounds inference.
     void define_places() {
         const Expr head = Halide::min(h, *in->n_heads - 1);
-        const Expr quad = of(in->x_at, head) + cast<int64_t>(place_of(head)) * of(in->x_head, head) +
-                          cast<int64_t>(token) * of(in->x_token, head);
-        places(h, t) = Tuple(cast<uint64_t>(quad * 4), cast<uint64_t>(of(in->weight_at, head)));
-        kinds(h, t) = of(in->kind, h);
-        reciprocals(h, t) = of(in->reciprocal, h);
-        goal(h, t) = stored_at();
+        const Expr quad = scalar_of_head(in->x_at, head) +
+                          cast<int64_t>(index_in_tensor(head)) * scalar_of_head(in->x_head, head) +
+                          cast<int64_t>(token) * scalar_of_head(in->x_token, head);
+        places(h, t) = Tuple(cast<uint64_t>(quad * 4), cast<uint64_t>(scalar_of_head(in->weight_at, head)));
+        kinds(h, t) = scalar_of_head(in->kind, h);
+        reciprocals(h, t) = scalar_of_head(in->reciprocal, h);
+        goal(h, t) = offset_in_y();
     }
     Expr place(int which) const { return Expr(places(h, t)[which]); }
     Expr is(int kind) const { return (kinds(h, t) & kind) != 0; }
@@ -129,24 +130,25 @@ private:
     const Expr nowhere = Halide::Internal::make_const(Halide::Int(64), INT64_MIN);
 
     /// The offset of a head of a token in y, in quads; nowhere if it is not stored.
-    Expr stored_at() const {
-        const Expr slot = number_at(*in->slots, token);
-        const Expr is_stored =
-            slot >= 0 && slot < cast<int64_t>(*in->n_slots) && (*in->stores_bad != 0 || device_angles->cover(token));
+    Expr offset_in_y() const {
+        const Expr slot = read_as_int64(*in->slots, token);
+        const Expr is_stored = slot >= 0 && slot < cast<int64_t>(*in->n_slots) &&
+                               (*in->stores_bad != 0 || device_angles->covers_token(token));
         const Expr near = cast<int32_t>(clamp(slot, 0, cast<int64_t>(*in->n_slots) - 1));
-        const Expr size = of(in->block_size, h), block = near / Halide::max(size, 1);
+        const Expr size = scalar_of_head(in->block_size, h), block = near / Halide::max(size, 1);
         const Expr in_block = near - block * size;
-        const Expr head_at = of(in->y_at, h) + cast<int64_t>(place_of(h)) * of(in->y_head, h);
-        const Expr in_view = head_at + cast<int64_t>(token) * of(in->y_token, h);
-        const Expr in_cache =
-            head_at + cast<int64_t>(block) * of(in->y_block, h) + cast<int64_t>(in_block) * of(in->y_token, h);
+        const Expr head_at =
+            scalar_of_head(in->y_at, h) + cast<int64_t>(index_in_tensor(h)) * scalar_of_head(in->y_head, h);
+        const Expr in_view = head_at + cast<int64_t>(token) * scalar_of_head(in->y_token, h);
+        const Expr in_cache = head_at + cast<int64_t>(block) * scalar_of_head(in->y_block, h) +
+                              cast<int64_t>(in_block) * scalar_of_head(in->y_token, h);
         return select(size == 0, in_view, is_stored, in_cache, nowhere);
     }
 
     /// An index into x, y or weights: a 64-bit offset (cast to 32 bits here; WideIndices restores it) plus a small one.
-    static Expr at(const Expr &place, const Expr &after) {
-        return unsafe_promise_clamped(cast<int32_t>(place), 0, line_extent / 2) +
-               unsafe_promise_clamped(after, 0, 1 << 20);
+    static Expr make_index(const Expr &base, const Expr &offset) {
+        return unsafe_promise_clamped(cast<int32_t>(base), 0, line_extent / 2) +
+               unsafe_promise_clamped(offset, 0, 1 << 20);
     }
     template <typename AnyBuffer>
     static void constrain_line(AnyBuffer &buffer) {
@@ -174,7 +176,8 @@ private:
     }
 
     void define_norm() {
-        loaded(w, j, m, h, t) = (*in->x)(at(place(0), words_of_input() * m + lanes / elements_in_word(dtype) * j + w));
+        loaded(w, j, m, h, t) =
+            (*in->x)(make_index(place(0), words_of_input() * m + lanes / elements_in_word(dtype) * j + w));
         elements(e, j, m, h, t) = element();
         Expr sum = 0.0f;
         for (int access = 0; access < n_accesses(); access++) {
@@ -193,11 +196,11 @@ private:
                 of_lane[at] = half >= wide ? last(at, m, h, t) : Halide::strict_float(of_lane[at] + of_lane[at + half]);
             }
         }
-        root(m, h, t) =
-            scale_of_norm(target, of_lane[0], cast<float>(Expr(static_cast<int>(head_dim))), of(in->eps, h));
+        root(m, h, t) = scale_of_norm(target, of_lane[0], cast<float>(Expr(static_cast<int>(head_dim))),
+                                      scalar_of_head(in->eps, h));
 
         weights(w, j, m, h, t) =
-            (*in->weights)(at(place(1), weight_halves() * wide * m + weight_halves() * lanes * j + w));
+            (*in->weights)(make_index(place(1), weight_halves() * wide * m + weight_halves() * lanes * j + w));
         // Update stages instead of selects, so that a tensor without a norm branches around them.
         normed(e, j, m, h, t) = elements(e, j, m, h, t);
         over = RDom(0, wide, 0, n_accesses(), "over");
@@ -228,7 +231,9 @@ private:
         rotated(e, j, m, h, t) = normed(e, j, m, h, t);
         turned = RDom(0, wide, rotary_offset / lanes, rotary_dim / lanes, "turned");
         turned.where(is(Fields::Kv::is_rotated));
-        const Member member = crosses() ? crossed_member() : has_halves() ? half_member() : neighbouring_member();
+        const Member member = crosses()      ? member_across_lanes()
+                              : has_halves() ? member_of_half_pairing()
+                                             : member_of_interleaved();
         const Expr sin = flip_sign(angle(member.pair, t)[1], select(member.is_second, Expr(0u), sign_bit));
         const Expr of_element = rotate_member(normed(e, j, m, h, t), member.other, angle(member.pair, t)[0], sin);
         rotated(turned.x, turned.y, m, h, t) =
@@ -240,20 +245,20 @@ private:
         Expr pair, is_second, other;
     };
     /// Half pairing: the other member is in the same lane.
-    Member half_member() const {
+    Member member_of_half_pairing() const {
         const int first = rotary_offset / lanes, n = rotary_dim / lanes;
         return {((j - first) % (n / 2)) * lanes + wide * m + e, j - first >= n / 2,
                 normed(e, first + (j - first + n / 2) % n, m, h, t)};
     }
     /// Interleaved: the other member is in the same access.
-    Member neighbouring_member() const {
+    Member member_of_interleaved() const {
         const int first = rotary_offset / lanes, n = rotary_dim / lanes;
         return {(Halide::clamp(j - first, 0, n - 1) * lanes + wide * m) / 2 + e / 2, e % 2 == 1,
                 normed(Halide::clamp(e + 1 - 2 * (e % 2), 0, wide - 1), j, m, h, t)};
     }
     /// Half pairing with halves of 16 n + 8 elements: another lane, whose elements begin 8 later or earlier, has the
     /// other member, in one of two accesses. That lane passes on the access that this lane needs.
-    Member crossed_member() {
+    Member member_across_lanes() {
         const int n = n_accesses(), in_half = head_dim / 2 / lanes;
         offered(e, j, m, h, t) =
             select(m < n_lanes / 2, normed(e, (j + in_half + 1) % n, m, h, t), normed(e, (j + in_half) % n, m, h, t));
@@ -264,9 +269,9 @@ private:
     }
 
     /// Two 16-bit numbers as a word. They are integers: Halide 21 would add and subtract floats instead.
-    Expr word_of(const Expr &which) const {
+    Expr word_from_halves(const Expr &index) const {
         return reinterpret<uint32_t>(
-            Halide::Internal::Shuffle::make_concat({rounded(0, which, j, m, h, t), rounded(1, which, j, m, h, t)}));
+            Halide::Internal::Shuffle::make_concat({rounded(0, index, j, m, h, t), rounded(1, index, j, m, h, t)}));
     }
 
     void define_packing() {
@@ -278,14 +283,15 @@ private:
             packed(w, j, m, h, t) = reinterpret<uint32_t>(rotated(w, j, m, h, t));
         } else if (stored != Dtype::e4m3) {  // if stored is bf16, complete_ptx makes this round to bf16
             rounded(i, w, j, m, h, t) = as_half(rotated(2 * w + i, j, m, h, t));
-            packed(w, j, m, h, t) = word_of(w);
+            packed(w, j, m, h, t) = word_from_halves(w);
         } else if (by_sm89) {
             // complete_ptx changes each conversion to a pair of f16 into a conversion to two e4m3 in the lower half of
             // a word. LLVM takes these words for pairs of f16, so an intrinsic must join their lower halves.
             rounded(i, w, j, m, h, t) = as_half(scaled(2 * w + i));
-            packed(w, j, m, h, t) = Halide::Internal::Call::make(Halide::UInt(32), "llvm.nvvm.prmt",
-                                                                 {word_of(2 * w), word_of(2 * w + 1), Expr(0x5410u)},
-                                                                 Halide::Internal::Call::PureExtern);
+            packed(w, j, m, h, t) =
+                Halide::Internal::Call::make(Halide::UInt(32), "llvm.nvvm.prmt",
+                                             {word_from_halves(2 * w), word_from_halves(2 * w + 1), Expr(0x5410u)},
+                                             Halide::Internal::Call::PureExtern);
         } else {
             Expr word = cast<uint32_t>(0);
             for (int byte = 0; byte < wide; byte++) {
@@ -311,7 +317,7 @@ private:
         const Expr quad = goal(head, of_token);
         all.where(is_below(head, *in->n_heads) && is_below(of_token, device_angles->n_tokens()) && quad != nowhere);
         y(k) = Halide::undef<uint32_t>();
-        y(at(quad * 4, words_of_output() * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
+        y(make_index(quad * 4, words_of_output() * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
             packed(all[0], all[1], all[2], head, of_token);
     }
 
@@ -344,7 +350,7 @@ private:
         angle.split(k, k, across, n_lanes, tail).split(k, round, down, heads_in_block, tail);
         angle.reorder(round, across, down, t).gpu_threads(across, down, t);
         angle.specialize(device_angles->is(AngleForm::none));
-        device_angles->branch(angle);
+        device_angles->specialize_by_form(angle);
     }
 
     /// Schedules the Funcs that a warp or a thread holds in registers. All loops are unrolled, except those over the

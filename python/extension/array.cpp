@@ -20,7 +20,7 @@ struct Words {
                version = nb::steal(Py_BuildValue("(ii)", 1, 1));
 };
 
-const Words &words() {
+const Words &python_constants() {
     static const Words *const once = new Words;  // never destroyed, because the interpreter may end before the process
     return *once;
 }
@@ -32,8 +32,8 @@ struct Kind {
     bool is_torch = false;
 
     Kind() = default;
-    explicit Kind(nb::handle of) : type(nb::borrow(of)), is_torch(nb::hasattr(of, words().is_neg)) {
-        const nb::object capsule = nb::getattr(of, words().exchange, nb::none());
+    explicit Kind(nb::handle of) : type(nb::borrow(of)), is_torch(nb::hasattr(of, python_constants().is_neg)) {
+        const nb::object capsule = nb::getattr(of, python_constants().exchange, nb::none());
         if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api") != 0) {
             void *const held = PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api");
             exchange = static_cast<const dlpack::ExchangeApi *>(held);
@@ -46,7 +46,7 @@ struct Kind {
 
 /// The Kind of an object's type. It remembers two types, because calls may alternate between NumPy and PyTorch arrays.
 Kind kind_of(nb::handle object) {
-    static auto &[latest, other] = *new std::pair<Kind, Kind>;  // never destroyed, like words()
+    static auto &[latest, other] = *new std::pair<Kind, Kind>;  // never destroyed, like python_constants()
     if (!latest.type.is(object.type())) {
         std::swap(latest, other);
         if (!latest.type.is(object.type())) {
@@ -59,12 +59,13 @@ Kind kind_of(nb::handle object) {
 /// Calls __dlpack__ for DLPack 1.1, whose flags tell whether the memory may be written. If it raises, returns an
 /// invalid object and leaves Python's error set.
 nb::object call_dlpack(nb::handle object) {
-    PyObject *arguments[] = {object.ptr(), words().version.ptr()};
-    auto capsule = nb::steal(PyObject_VectorcallMethod(
-        words().dlpack.ptr(), arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, words().version_keyword.ptr()));
+    PyObject *arguments[] = {object.ptr(), python_constants().version.ptr()};
+    auto capsule = nb::steal(PyObject_VectorcallMethod(python_constants().dlpack.ptr(), arguments,
+                                                       1 | PY_VECTORCALL_ARGUMENTS_OFFSET,
+                                                       python_constants().version_keyword.ptr()));
     if (!capsule.is_valid() && PyErr_ExceptionMatches(PyExc_TypeError)) {  // a library without DLPack versions
         PyErr_Clear();
-        capsule = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), words().dlpack.ptr(), nullptr));
+        capsule = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), python_constants().dlpack.ptr(), nullptr));
     }
     return capsule;
 }
@@ -74,17 +75,17 @@ nb::object call_dlpack(nb::handle object) {
 const char *find_torch_fault(nb::handle object) {
     static nb::handle forward_mode;  // torch.autograd.forward_ad once it is imported; never released
     if (!forward_mode.is_valid()) {
-        forward_mode = PyImport_GetModule(words().forward_mode.ptr());
+        forward_mode = PyImport_GetModule(python_constants().forward_mode.ptr());
     }
-    if (nb::getattr(object, words().requires_grad).is(Py_True)) {
+    if (nb::getattr(object, python_constants().requires_grad).is(Py_True)) {
         return " requires a gradient, which only halyard.torch follows: call that, or detach() it";
     }
-    const auto negated = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), words().is_neg.ptr(), nullptr));
+    const auto negated = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), python_constants().is_neg.ptr(), nullptr));
     if (negated.is_valid() && negated.is(Py_True)) {
         return " has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before";
     }
     PyErr_Clear();
-    if (forward_mode.is_valid() && nb::cast<int>(nb::getattr(forward_mode, words().level)) >= 0 &&
+    if (forward_mode.is_valid() && nb::cast<int>(nb::getattr(forward_mode, python_constants().level)) >= 0 &&
         !forward_mode.attr("unpack_dual")(object).attr("tangent").is_none()) {
         return " has a tangent, but Halyard has no forward-mode derivatives: detach() it";
     }
@@ -134,7 +135,7 @@ Array::Array(nb::handle object, std::string name, std::int32_t device, bool chec
         }
     } else if (PyCapsule_CheckExact(object.ptr())) {
         capsule = nb::borrow(object);
-    } else if (nb::hasattr(object, words().dlpack)) {
+    } else if (nb::hasattr(object, python_constants().dlpack)) {
         capsule = call_dlpack(object);
     } else {
         throw nb::type_error(

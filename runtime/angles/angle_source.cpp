@@ -70,8 +70,8 @@ halyard_status make_from_frequencies(const halyard_frequencies *frequencies, con
     return desc.reference == HALYARD_REFERENCE_EXACT ? make_turns(*frequencies, source, error) : HALYARD_OK;
 }
 
-halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_source &source,
-                         halyard_error *error) noexcept {
+halyard_status use_given_rows(const halyard_angle_source_desc &desc, halyard_angle_source &source,
+                              halyard_error *error) noexcept {
     HALYARD_TRY(check_given(desc.cos_rows, "desc.cos_rows", error));
     HALYARD_TRY(check_given(desc.sin_rows, "desc.sin_rows", error));
     const std::optional<Dtype> rows_dtype = desc.rows_dtype == 0 ? Dtype::f32 : to_dtype(desc.rows_dtype);
@@ -86,7 +86,7 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
           ", which is no dtype", rows_dtype ? " of rows" : ""}},
         error));
     if (desc.n_rows > max_rows) {
-        return fail_rows(desc.n_rows, error);
+        return fail_too_many_rows(desc.n_rows, error);
     }
     source.kind = AngleKind::given;
     source.rows_dtype = *rows_dtype;
@@ -110,7 +110,7 @@ halyard_status use_given(const halyard_angle_source_desc &desc, halyard_angle_so
 extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies *frequencies,
                                                       const halyard_angle_source_desc *desc, halyard_angle_source **out,
                                                       halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(out, "out", error));
     halyard_angle_source_desc read = {};
     HALYARD_TRY(read_struct(desc, "desc", &read, error));
@@ -129,7 +129,8 @@ extern "C" halyard_status halyard_create_angle_source(const halyard_frequencies 
     if (result == nullptr) {
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "no memory for an angle source");
     }
-    HALYARD_TRY(is_given ? use_given(read, *result, error) : make_from_frequencies(frequencies, read, *result, error));
+    HALYARD_TRY(is_given ? use_given_rows(read, *result, error)
+                         : make_from_frequencies(frequencies, read, *result, error));
     result->bytes += result->axes.n_bytes(result->rotary_dim / 2);
     result->is_direct = result->has_rows() && result->rows_dtype == Dtype::f32 && result->axes.n_axes == 1;
     *out = result.release();
@@ -140,7 +141,7 @@ extern "C" void halyard_destroy_angle_source(halyard_angle_source *source) { del
 
 extern "C" halyard_status halyard_get_angle_source_info(const halyard_angle_source *source,
                                                         halyard_angle_source_info *info, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(source, "source", error));
     halyard_angle_source_info value = {};
     value.kind = static_cast<std::int32_t>(source->kind);

@@ -76,7 +76,8 @@ halyard_status check_linear_angles(const LinearAngles &angles, std::int64_t n_ba
 namespace {
 
 /// Checks the fields of a description except positions. Sets these fields in `out`, and the memory range of the matrix.
-halyard_status read_form(const halyard_linear_angles &given, LinearAngles &out, halyard_error *error) noexcept {
+halyard_status read_all_but_positions(const halyard_linear_angles &given, LinearAngles &out,
+                                      halyard_error *error) noexcept {
     const double factor = given.attention_factor == 0.0 ? 1.0 : given.attention_factor;
     HALYARD_TRY(check_choice("linear", "reserved", given.reserved, 0, error));
     HALYARD_TRY(
@@ -107,7 +108,7 @@ halyard_status read_linear_angles(const halyard_linear_angles *linear, std::int6
     halyard_linear_angles given = {};
     HALYARD_TRY(read_struct(linear, "linear", &given, error));
     out->n_pairs = rotary_dim / 2;
-    HALYARD_TRY(read_form(given, *out, error));
+    HALYARD_TRY(read_all_but_positions(given, *out, error));
     if (n_batch == 0 || n_tokens == 0) {
         return HALYARD_OK;
     }

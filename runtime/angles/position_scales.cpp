@@ -44,7 +44,7 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
                                                        const halyard_positions *positions, int64_t n_batch,
                                                        int64_t n_tokens, float *out, int64_t n_floats,
                                                        halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(frequencies, "frequencies", error));
     const halyard_frequencies_info &about = frequencies->about;
     if (about.q_scale_rule == HALYARD_Q_SCALE_NONE) {
@@ -58,8 +58,7 @@ extern "C" halyard_status halyard_make_position_scales(const halyard_frequencies
     HALYARD_TRY(bind_positions(positions, n_batch, n_tokens, 1, "positions", &read, error));
     const void *const data = positions == nullptr ? nullptr : positions->data;
     MemoryRange written = {0, 0}, span = {0, 0};
-    HALYARD_TRY(
-        find_floats_out({out, n_floats, "out", "n_floats", "scales"}, {n_batch, n_tokens, 1}, &written, error));
+    HALYARD_TRY(find_floats_out({out, n_floats, "out", "n_floats", "scales"}, {n_batch, n_tokens, 1}, &written, error));
     if (!find_range(data, read.reach, &span)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "positions.data leaves the address space");
     }

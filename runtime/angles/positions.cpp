@@ -80,7 +80,7 @@ halyard_status bind_positions(const halyard_positions *given, std::int64_t n_bat
     if (given->data == nullptr && given->shape[0] != 0 && given->shape[1] != 0) {
         return fail(error, HALYARD_ERROR_NULL_POINTER, name, ".data is NULL");
     }
-    HALYARD_TRY(read_form(*given, n_batch, n_tokens, name, out, error));
+    HALYARD_TRY(read_type_and_strides(*given, n_batch, n_tokens, name, out, error));
     HALYARD_TRY(check_shape(*given, n_batch, n_tokens, n_axes, name, error));
     const std::int64_t own_axes = given->n_axes > 1 ? n_axes : 1;
     const std::int64_t shape[] = {given->shape[0], given->shape[1], own_axes};
@@ -97,7 +97,7 @@ halyard_status bind_positions(const halyard_positions *given, std::int64_t n_bat
     return HALYARD_OK;
 }
 
-void bind_rows_by_token(bool is_shared, Positions &positions) noexcept {
+void set_positions_to_rows(bool is_shared, Positions &positions) noexcept {
     const std::int64_t stride = is_shared ? 0 : positions.one_token_rows ? 1 : positions.n_tokens;
     (positions.one_token_rows ? positions.stride_token : positions.stride_batch) = stride;
 }

@@ -60,6 +60,6 @@ halyard_status bind_positions(const halyard_positions *given, std::int64_t n_bat
 
 /// For angle sources that have a row for each token: makes each token's position the number of its row. For token t of
 /// batch row b that is b * n_tokens + t, or t if all batch rows share the source's rows.
-void bind_rows_by_token(bool is_shared, Positions &positions) noexcept;
+void set_positions_to_rows(bool is_shared, Positions &positions) noexcept;
 
 }  // namespace halyard

@@ -41,7 +41,7 @@ void make_hf_row(const halyard_frequencies &frequencies, std::int32_t position, 
 
 }  // namespace
 
-halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept {
+halyard_status fail_too_many_rows(std::int64_t n_rows, halyard_error *error) noexcept {
     return fail(error, HALYARD_ERROR_OVERFLOW, "the angle source would have ", n_rows, " rows, but at most ", max_rows,
                 " are possible");
 }
@@ -60,7 +60,7 @@ halyard_status make_table(const halyard_frequencies &frequencies, halyard_angle_
     const bool covers_zero = source.first <= 0 && source.last >= 0;
     source.n_rows = covers_zero ? n_covered : n_covered + 1;
     if (source.n_rows > max_rows) {
-        return fail_rows(source.n_rows, error);
+        return fail_too_many_rows(source.n_rows, error);
     }
     source.identity_row = static_cast<std::int32_t>(covers_zero ? -source.first : n_covered);
     HALYARD_TRY(allocate_rows(source.n_rows, source.rotary_dim, &source.owned_rows, error));

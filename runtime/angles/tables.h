@@ -11,7 +11,7 @@ namespace halyard {
 
 inline constexpr std::int64_t max_rows = std::numeric_limits<std::int32_t>::max();  // kernels count them in 32 bits
 
-halyard_status fail_rows(std::int64_t n_rows, halyard_error *error) noexcept;
+halyard_status fail_too_many_rows(std::int64_t n_rows, halyard_error *error) noexcept;
 
 /// Sets cos_memory and sin_memory of a source. Returns false if the rows leave the address space.
 bool find_rows_memory(halyard_angle_source &source) noexcept;

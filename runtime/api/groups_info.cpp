@@ -9,7 +9,7 @@ extern "C" {
 
 halyard_status halyard_get_groups_info(int32_t preset, int64_t head_dim, halyard_groups_info *info,
                                        halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     if (head_dim < 1) {
         return fail(error, HALYARD_ERROR_SHAPE, "head_dim is ", head_dim, ", but must be at least 1");
     }

@@ -16,8 +16,8 @@ using namespace halyard;
 namespace {
 
 /// Sets *out to the addresses of the rows that a call writes, and checks that there is room for them.
-halyard_status read_memory(const halyard_rows_args &args, std::int64_t rotary_dim, MemoryRange *out,
-                           halyard_error *error) noexcept {
+halyard_status find_output_memory(const halyard_rows_args &args, std::int64_t rotary_dim, MemoryRange *out,
+                                  halyard_error *error) noexcept {
     const FloatsOut rows = {args.rows, args.n_floats, "args.rows", "args.n_floats", "rows"};
     return find_floats_out(rows, {args.n_batch, args.n_tokens, rotary_dim}, out, error);
 }
@@ -37,7 +37,7 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
     MemoryRange written = {0, 0}, read = {0, 0};
     HALYARD_TRY(bind_positions(args.positions, args.n_batch, args.n_tokens, angles.axes.n_axes, "positions", &positions,
                                error));
-    HALYARD_TRY(read_memory(args, angles.rotary_dim, &written, error));
+    HALYARD_TRY(find_output_memory(args, angles.rotary_dim, &written, error));
     const RowInput input = {&angles, &positions, args.positions == nullptr ? nullptr : args.positions->data, policy};
     if (!find_range(input.position_data, positions.reach, &read)) {
         return fail(error, HALYARD_ERROR_OVERFLOW, "positions.data leaves the address space");
@@ -97,7 +97,7 @@ halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args 
     LinearAngles linear;
     MemoryRange written = {0, 0};
     HALYARD_TRY(read_linear_angles(args.linear, plan.rotary_dim, args.n_batch, args.n_tokens, &linear, error));
-    HALYARD_TRY(read_memory(args, plan.rotary_dim, &written, error));
+    HALYARD_TRY(find_output_memory(args, plan.rotary_dim, &written, error));
     if (written.overlaps(linear.positions_memory) || written.overlaps(linear.matrix_memory)) {
         return fail(error, HALYARD_ERROR_OVERLAP, "args.rows shares memory with linear.",
                     written.overlaps(linear.positions_memory) ? "positions" : "matrix");
@@ -111,7 +111,7 @@ halyard_status make_of_linear(const halyard_plan &plan, const halyard_rows_args 
 
 extern "C" halyard_status halyard_make_rows(const halyard_plan *plan, const halyard_rows_args *args,
                                             halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(plan, "plan", error));
     HALYARD_TRY(check_struct(args, "args", error));
     const halyard_rows_args &given = *args;

@@ -20,7 +20,7 @@ halyard_status read(const halyard_plan_desc *desc, halyard_plan *plan, PlanReadi
 extern "C" {
 
 halyard_status halyard_create_plan(const halyard_plan_desc *desc, halyard_plan **out, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(out, "out", error));
     return guard(error, "a plan", [&] {
         auto plan = std::make_unique<halyard_plan>();
@@ -47,7 +47,7 @@ void halyard_destroy_plan(halyard_plan *plan) { delete plan; }
 
 halyard_status halyard_explain_plan(const halyard_plan_desc *desc, char *text, int64_t n_bytes, int64_t *n_needed,
                                     halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_text(text, n_bytes, error));
     halyard_plan plan;
     PlanReading given;

@@ -57,7 +57,7 @@ halyard_status read_angles(const Program &program, const halyard_angle_source *g
 extern "C" {
 
 halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *args, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     Program program;
     Share share;
     HALYARD_TRY(bind(plan, args, HALYARD_CPU, &program, error));
@@ -70,7 +70,7 @@ halyard_status halyard_run(const halyard_plan *plan, const halyard_run_args *arg
 
 halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args *args, halyard_bound_run **out,
                                 halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(out, "out", error));
     return guard(error, "a bound run", [&] {
         auto bound = std::make_unique<halyard_bound_run>();
@@ -97,7 +97,7 @@ halyard_status halyard_bind_run(const halyard_plan *plan, const halyard_run_args
 
 halyard_status halyard_run_bound(const halyard_bound_run *bound, const halyard_bound_run_args *args,
                                  halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(bound, "bound", error));
     HALYARD_TRY(check_struct(args, "args", error));
     HALYARD_TRY(check_given(args->x, "args.x", error));

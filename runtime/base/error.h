@@ -49,7 +49,7 @@ halyard_status fail(halyard_error *error, halyard_status status, const Parts &..
 
 /// The first check of every function of the C ABI: whether `error` has its size set, so that it can hold a message. A
 /// caller that forgot to set it would otherwise notice only when something else fails, and get no message then.
-inline halyard_status check_error(const halyard_error *error) noexcept {
+inline halyard_status check_error_size(const halyard_error *error) noexcept {
     return error == nullptr || error->size == sizeof(halyard_error) ? HALYARD_OK : HALYARD_ERROR_STRUCT_SIZE;
 }
 

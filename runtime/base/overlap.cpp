@@ -46,7 +46,7 @@ bool can_reach(const Axis *axes, int n_axes, std::int64_t rest, std::int64_t tar
 
 }  // namespace
 
-bool elements_are_apart(const Lattice &lattice) noexcept {
+bool elements_are_disjoint(const Lattice &lattice) noexcept {
     std::uint64_t strides[Lattice::n_dims], steps[Lattice::n_dims];
     int n = 0;
     for (int i = 0; i < Lattice::n_dims; i++) {

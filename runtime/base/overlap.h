@@ -78,7 +78,7 @@ Lattice lattice_of(const halyard_tensor &tensor) noexcept;
 
 /// Whether no two elements overlap. Conservative: true only if, ordered by size, each stride is larger than the reach
 /// of all smaller ones. The lattice must fit into the address space.
-bool elements_are_apart(const Lattice &lattice) noexcept;
+bool elements_are_disjoint(const Lattice &lattice) noexcept;
 
 /// Whether elements of two lattices may share a byte. Conservative, but exact for common layouts (slices of one packed
 /// buffer, and transposes of such slices).

@@ -56,8 +56,8 @@ struct TokenNumbers {
 /// Checks the type of halyard_positions or halyard_slots, and fills in *out except reach and one_token_rows. The call
 /// has n_batch batch rows of n_tokens tokens each.
 template <typename Given>
-halyard_status read_form(const Given &given, std::int64_t n_batch, std::int64_t n_tokens, const char *name,
-                         TokenNumbers *out, halyard_error *error) noexcept {
+halyard_status read_type_and_strides(const Given &given, std::int64_t n_batch, std::int64_t n_tokens, const char *name,
+                                     TokenNumbers *out, halyard_error *error) noexcept {
     if (given.type != HALYARD_INT32 && given.type != HALYARD_INT64) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, ".type is ", given.type,
                     ", but it must be HALYARD_INT32 (0) or HALYARD_INT64 (1)");

@@ -32,14 +32,14 @@ struct Register {
     }
 };
 
-/// Transposes n tokens of n units. `from` is dense within a token, `to` within a unit; token and unit are the strides.
+/// Transposes n tokens of n units. `from` is dense within a token, `to` within a unit.
 template <typename Word>
-void transpose_square(const char *from, std::int64_t token, char *to, std::int64_t unit) {
+void transpose_square(const char *from, std::int64_t stride_token, char *to, std::int64_t stride_unit) {
     using Of = Register<Word>;
     constexpr std::size_t n = Of::n;
     typename Of::Vector rows[n], next[n];
     for (std::size_t t = 0; t < n; t++) {
-        std::memcpy(&rows[t], from + static_cast<std::int64_t>(t) * token, 16);
+        std::memcpy(&rows[t], from + static_cast<std::int64_t>(t) * stride_token, 16);
     }
     for (std::size_t step = 1; step < n; step *= 2) {
         for (std::size_t i = 0; i < n / 2; i++) {
@@ -49,19 +49,19 @@ void transpose_square(const char *from, std::int64_t token, char *to, std::int64
         std::copy(next, next + n, rows);
     }
     for (std::size_t u = 0; u < n; u++) {
-        std::memcpy(to + static_cast<std::int64_t>(u) * unit, &rows[u], 16);
+        std::memcpy(to + static_cast<std::int64_t>(u) * stride_unit, &rows[u], 16);
     }
 }
 
 /// Interleaves the units of two tokens. `from` is dense within a token; `to` is dense, [unit][token].
 template <typename Word>
-void interleave_two(std::int64_t n_units, const char *from, std::int64_t token, char *to) {
+void interleave_two(std::int64_t n_units, const char *from, std::int64_t stride_token, char *to) {
     using Of = Register<Word>;
     constexpr std::size_t n = Of::n;
     for (std::int64_t u = 0; u < n_units; u += n, from += 16, to += 32) {
         typename Of::Vector a, b, pairs[2];
         std::memcpy(&a, from, 16);
-        std::memcpy(&b, from + token, 16);
+        std::memcpy(&b, from + stride_token, 16);
         pairs[0] = Of::template interleave<0>(a, b, std::make_index_sequence<n>());
         pairs[1] = Of::template interleave<n / 2>(a, b, std::make_index_sequence<n>());
         std::memcpy(to, pairs, 32);
@@ -98,7 +98,7 @@ void copy(std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens, Uni
 }  // namespace transposing
 
 /// Whether copy_units can copy units of this many bytes.
-inline bool is_unit(std::int64_t bytes) {
+inline bool can_copy_units_of(std::int64_t bytes) {
     return bytes <= 16 && std::has_single_bit(static_cast<std::uint64_t>(bytes));
 }
 

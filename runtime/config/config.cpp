@@ -97,7 +97,7 @@ using namespace halyard;
 extern "C" halyard_status halyard_create_frequencies_from_config(const char *text, int64_t n_bytes,
                                                                  const halyard_config_options *options,
                                                                  halyard_frequencies **out, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(text, "text", error));
     HALYARD_TRY(check_given(out, "out", error));
     if (n_bytes < 0 || n_bytes > max_text) {

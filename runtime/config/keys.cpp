@@ -172,7 +172,7 @@ void check_whole_scaling(const JsonObject &scaling, const JsonObject &config) {
 }
 
 /// Checks that lists by layer are not shorter than the number of layers. (Multi-token prediction needs longer ones.)
-void check_lengths(const JsonObject &config) {
+void check_layer_list_lengths(const JsonObject &config) {
     const auto n_layers = config.count("num_hidden_layers");
     for (const char *key : {"hybrid_layer_pattern", "layer_rope_theta", "layer_types", "no_rope_layers",
                             "partial_rotary_factors", "rope_theta"}) {
@@ -230,16 +230,16 @@ void check_top(const JsonObject &config, const Model &model) {
 
 /// Only the language model's object is read. So this refuses a known key outside of that object, unless the object has
 /// the same key with the same value.
-void check_around(const JsonObject &around, const Model &model) {
+void check_enclosing_keys(const JsonObject &enclosing, const Model &model) {
     const auto &config = model.config;
-    const auto type = around.word("model_type");
+    const auto type = enclosing.word("model_type");
     if (type == "fuyu" || type == "musicflamingo") {
         return;  // fuyu: transformers 5.19 writes unused defaults there; musicflamingo: the key concerns the audio
     }
-    for (const auto &[key, outside] : around.value().fields) {
+    for (const auto &[key, outside] : enclosing.value().fields) {
         const Json *const inside = config.value().find(key);
         if (find_check(model, key) && outside.kind != Json::Kind::null && (inside == nullptr || *inside != outside)) {
-            refuse(around.name_of(key.c_str()) + " is not what " + config.name_of(key.c_str()) +
+            refuse(enclosing.name_of(key.c_str()) + " is not what " + config.name_of(key.c_str()) +
                    " says, which is read");
         }
     }
@@ -249,10 +249,10 @@ void check_around(const JsonObject &around, const Model &model) {
 
 void check_keys(const Model &model) {
     check_top(model.config, model);
-    check_lengths(model.config);
+    check_layer_list_lengths(model.config);
     for (const auto &around : model.around) {
         check_top(around, model);
-        check_around(around, model);
+        check_enclosing_keys(around, model);
     }
 }
 

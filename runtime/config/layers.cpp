@@ -26,7 +26,7 @@ public:
           kind_(model.known->layers), scaling_(find_scaling()), listed_(find_types()),
           n_layers_(config_.first_count({"num_hidden_layers", "n_layers", "n_layer", "num_layers"})) {
         if (number_) {
-            name_type(model.known->unrotated_each);
+            set_layer_type_from_number(model.known->unrotated_each);
         }
     }
 
@@ -54,7 +54,7 @@ private:
         case Layers::olmo3:
         case Layers::modernbert:
         case Layers::mimo:
-        case Layers::step: return choose_from_two();
+        case Layers::step: return choose_from_two_types();
         case Layers::nested:
             refuse(config_.name_of("rope_parameters") + " has no entry for each kind of layers, which model_type " +
                    quote(type_) + " needs");
@@ -73,7 +73,7 @@ private:
     }
 
     /// Sets the layer type to that of the requested layer number. The layer must have RoPE.
-    void name_type(std::int64_t unrotated_each) {
+    void set_layer_type_from_number(std::int64_t unrotated_each) {
         const auto name = "layer " + std::to_string(*number_);
         const auto n = std::min(n_layers_.value_or(INT64_MAX), listed_.empty() ? INT64_MAX : std::ssize(listed_));
         if (*number_ >= n) {
@@ -167,7 +167,7 @@ private:
 
     /// Chooses for a model whose two layer types are known from its model_type only, because its config is of the time
     /// before rope_parameters had an entry for each layer type.
-    Layer choose_from_two() const {
+    Layer choose_from_two_types() const {
         const std::vector<std::string> names = {"full_attention", "sliding_attention"};
         if (config_.has("rope_parameters") || ((kind_ == Layers::gemma4 || kind_ == Layers::mimo) && scaling_)) {
             refuse(scaling_->name_of("full_attention") + " and " + scaling_->name_of("sliding_attention") +

@@ -102,7 +102,7 @@ void check_other_scales(const Model &model, const JsonObject &scaling) {
 
 }  // namespace
 
-void read_query(const Model &model, const Layer &layer, halyard_frequencies_info *about) {
+void read_q_scale(const Model &model, const Layer &layer, halyard_frequencies_info *about) {
     about->has_unrotated_layers = has_unrotated_layers(model) ? 1 : 0;
     const auto rule = model.known->q_scale;
     if (model.config.has("llama_4_scaling")) {

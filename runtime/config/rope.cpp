@@ -45,10 +45,10 @@ public:
         read_base();
         read_context_lengths();
         read_numbers();
-        check_qwen();
-        check_chunks();
+        limit_qwen_context();
+        limit_context_to_chunk();
         read_axes(model_, layer_, rope_.scaling.rotary_dim, says_mrope_, &rope_.about);
-        read_query(model_, layer_, &rope_.about);
+        read_q_scale(model_, layer_, &rope_.about);
         read_pairing();
         rope_.is_backward = known_.is_backward;
         return std::move(rope_);
@@ -239,7 +239,7 @@ private:
     }
 
     /// Requires both context lengths if no factor is stated, because their ratio is then the factor.
-    void require_ratio() {
+    void require_factor_or_lengths() {
         if (rope_.scaling.factor == 0.0 && !(has_original_ && rope_.scaling.max_position != 0)) {
             refuse_missing(scaling_.name_of("factor"));
         }
@@ -247,7 +247,7 @@ private:
 
     void read_yarn() {
         auto &s = rope_.scaling;
-        require_ratio();
+        require_factor_or_lengths();
         s.attention_factor = read_factor(scaling_, "attention_factor").value_or(0.0);
         s.beta_fast = scaling_.number("beta_fast").value_or(0.0);
         s.beta_slow = scaling_.number("beta_slow").value_or(0.0);
@@ -269,7 +269,7 @@ private:
 
     void read_longrope() {
         auto &s = rope_.scaling;
-        require_ratio();
+        require_factor_or_lengths();
         s.attention_factor = read_factor(scaling_, "attention_factor").value_or(0.0);
         rope_.short_factor = require(scaling_.numbers("short_factor"), scaling_, "short_factor");
         rope_.long_factor = require(scaling_.numbers("long_factor"), scaling_, "long_factor");
@@ -297,18 +297,18 @@ private:
     }
 
     /// Limits the context of the first Qwen: in longer ones its code changes the base and scales q by rules of its own.
-    void check_qwen() {
+    void limit_qwen_context() {
         const bool is_dynamic = config_.flag("use_dynamic_ntk").value_or(false);
         if (model_.type != "qwen" || !(is_dynamic || config_.flag("use_logn_attn").value_or(false))) {
             return;
         }
-        end_at(config_.count("seq_length").value_or(8192),
-               config_.name_of(is_dynamic ? "use_dynamic_ntk" : "use_logn_attn") + " is true");
+        limit_context(config_.count("seq_length").value_or(8192),
+                      config_.name_of(is_dynamic ? "use_dynamic_ntk" : "use_logn_attn") + " is true");
     }
 
     /// Limits the context to one chunk of dual chunk attention (Qwen2.5-1M, arXiv:2402.17463), because each chunk has
     /// positions of its own.
-    void check_chunks() {
+    void limit_context_to_chunk() {
         const auto chunks = config_.object("dual_chunk_attention_config");
         if (!chunks) {
             return;
@@ -319,11 +319,11 @@ private:
             refuse_contradiction(chunks->name_of("local_size"), std::to_string(local), chunks->name_of("chunk_size"),
                                  std::to_string(chunk));
         }
-        end_at(chunk - local, config_.name_of("dual_chunk_attention_config") + " is there");
+        limit_context(chunk - local, config_.name_of("dual_chunk_attention_config") + " is there");
     }
 
     /// Refuses contexts of more than n_tokens tokens; `why` is for the message.
-    void end_at(std::int64_t n_tokens, const std::string &why) {
+    void limit_context(std::int64_t n_tokens, const std::string &why) {
         rope_.longest_seq_len = std::min(rope_.longest_seq_len, n_tokens);
         if (rope_.scaling.seq_len > n_tokens) {
             refuse_unsupported(why + ", which is supported up to " + std::to_string(n_tokens) + " tokens only");

@@ -53,7 +53,7 @@ void read_axes(const Model &model, const Layer &layer, std::int64_t rotary_dim, 
                halyard_frequencies_info *about);
 
 /// Fills in the rule by which the model scales q (q_scale… of *about), and has_unrotated_layers. (q_scale.cpp)
-void read_query(const Model &model, const Layer &layer, halyard_frequencies_info *about);
+void read_q_scale(const Model &model, const Layer &layer, halyard_frequencies_info *about);
 
 /// Reads the RoPE of a multimodal model's image encoder, for one of its two axes, which are alike. (vision.cpp)
 Rope read_vision(const JsonObject &root);

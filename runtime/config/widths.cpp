@@ -86,7 +86,7 @@ private:
                            : model_.known->head_dim != 0 ? model_.known->head_dim
                                                           : divide_hidden_size();
         if (config_.has("per_layer_config")) {
-            return find_own_head_dim(usual);
+            return find_per_layer_head_dim(usual);
         }
         if (model_.is_kind(Layers::gemma4) && layer_.type == "full_attention") {
             return config_.count("global_head_dim").value_or(512);
@@ -98,7 +98,7 @@ private:
     }
 
     /// Reads head_dim from per_layer_config, whose keys are the numbers of the layers that differ from the rest.
-    std::int64_t find_own_head_dim(std::int64_t usual) const {
+    std::int64_t find_per_layer_head_dim(std::int64_t usual) const {
         const auto own = *config_.object("per_layer_config");
         const auto types = config_.words("layer_types");
         if (!types) {

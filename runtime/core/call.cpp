@@ -61,8 +61,8 @@ namespace {
 
 /// Checks the positions of a call whose memory was checked, and rotates everything or a share. (Not inlined, since most
 /// small calls do not need it.)
-[[gnu::noinline]] halyard_status rotate_shares(const Program &program, const Pointers &given, const Share &share,
-                                               halyard_error *error) {
+[[gnu::noinline]] halyard_status check_positions_and_rotate(const Program &program, const Pointers &given,
+                                                            const Share &share, halyard_error *error) {
     HALYARD_TRY(check_positions(row_input(program, given), nullptr, error));
     if (program.n_tasks > 1) {
         return on_executor(
@@ -87,7 +87,7 @@ halyard_status call(const Program &program, const Pointers &given, const Share &
         rotate_tensors(program, given, {0, n, row_of_token}, rows, all_heads);
         return HALYARD_OK;
     }
-    return rotate_shares(program, given, share, error);
+    return check_positions_and_rotate(program, given, share, error);
 }
 
 }  // namespace halyard

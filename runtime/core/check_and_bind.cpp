@@ -59,7 +59,7 @@ bool fits(const halyard_tensor &tensor, const Expected &expected) {
 }
 
 /// Checks the `size` of all halyard_tensor structs that are read. Nothing else of a struct may be read before.
-halyard_status check_sizes(const halyard_plan &plan, const halyard_run_args &given, halyard_error *error) {
+halyard_status check_struct_sizes(const halyard_plan &plan, const halyard_run_args &given, halyard_error *error) {
     for (int i = 0; i < plan.n_tensors; i++) {
         const bool is_x = given.x[i].size != sizeof(halyard_tensor);
         if (is_x || (plan.tensors[i].writes_y && given.y[i].size != sizeof(halyard_tensor))) {
@@ -80,7 +80,8 @@ halyard_status check_sizes(const halyard_plan &plan, const halyard_run_args &giv
     side.element = shape[3] > 1 ? strides[3] : 1;  // one element counts as dense
 }
 
-halyard_status fail_reach(const halyard_tensor &tensor, const char *name, int index, halyard_error *error) {
+halyard_status fail_outside_address_space(const halyard_tensor &tensor, const char *name, int index,
+                                          halyard_error *error) {
     const auto &shape = tensor.shape, &strides = tensor.strides;
     return fail(error, HALYARD_ERROR_OVERFLOW, name, "[", index, "] leaves the address space: shape {", shape[0], ", ",
                 shape[1], ", ", shape[2], ", ", shape[3], "}, strides {", strides[0], ", ", strides[1], ", ",
@@ -125,9 +126,9 @@ Layout layout_of(const TensorProgram &tensor) {
         set_strides(y, tensor.y);
         if (!find_reach(y.shape, y.strides, tensor_plan.out_bytes, &reach_of_y, &is_descending)) {
             const bool is_of_both = tensor_plan.reads_x && std::equal(x.strides, x.strides + 4, y.strides);
-            return fail_reach(is_of_both ? x : y, is_of_both ? "x" : "y", index, error);
+            return fail_outside_address_space(is_of_both ? x : y, is_of_both ? "x" : "y", index, error);
         }
-        if (!is_descending && !elements_are_apart(lattice_of(y))) {
+        if (!is_descending && !elements_are_disjoint(lattice_of(y))) {
             return fail(error, HALYARD_ERROR_STRIDE, "y[", index, "] has strides ", y.strides[0], ", ", y.strides[1],
                         ", ", y.strides[2], ", ", y.strides[3], ", by which two of its elements could meet");
         }
@@ -139,7 +140,7 @@ Layout layout_of(const TensorProgram &tensor) {
                     tensor_plan.bytes == tensor_plan.out_bytes && tensor_plan.in_dim == tensor_plan.out_dim;
         reach_of_x = reach_of_y;
         if (!are_alike && !find_reach(x.shape, x.strides, tensor_plan.bytes, &reach_of_x, &unused)) {
-            return fail_reach(x, "x", index, error);
+            return fail_outside_address_space(x, "x", index, error);
         }
         tensor.x.window = tensor_plan.rotary_offset * tensor.x.element * tensor_plan.bytes;
         tensor.in_place = are_alike && x.data == y.data && tensor_plan.pairing == tensor_plan.out_pairing &&
@@ -155,7 +156,7 @@ Layout layout_of(const TensorProgram &tensor) {
 halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, Program &program,
                             halyard_error *error) {
     const halyard_plan &plan = *program.plan;
-    HALYARD_TRY(check_sizes(plan, given, error));
+    HALYARD_TRY(check_struct_sizes(plan, given, error));
     const std::int64_t *const first = given.x[0].shape;
     // Batch rows of one token become tokens of one row, as in TokenNumbers.
     program.positions.n_batch = first[1] == 1 ? 1 : first[0];
@@ -268,7 +269,7 @@ halyard_status bind_given_rows(const halyard_angle_source &angles, std::int64_t 
                     angles.is_shared ? " that batch rows share" : "", ", but the run ", n_batch, " x ", n_tokens,
                     " tokens");
     }
-    bind_rows_by_token(angles.is_shared, program.positions);
+    set_positions_to_rows(angles.is_shared, program.positions);
     return HALYARD_OK;
 }
 

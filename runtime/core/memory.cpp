@@ -13,7 +13,7 @@ Lattice elements_of(const Program &program, const Pointers &given, int index, bo
             {side.batch, side.token, side.head, side.element, 0, 0}};
 }
 
-halyard_status check_elements(const Area *areas, int n, bool is_bound, halyard_error *error) noexcept {
+halyard_status check_overlaps(const Area *areas, int n, bool is_bound, halyard_error *error) noexcept {
     for (int i = 0; i < n; i++) {
         for (int j = 0; j < i && areas[i].is_written; j++) {
             const Area &a = areas[i], &b = areas[j];
@@ -30,8 +30,8 @@ halyard_status check_elements(const Area *areas, int n, bool is_bound, halyard_e
     return HALYARD_OK;
 }
 
-halyard_status fail_memory(const Program &program, const Pointers &given, const ArgumentName &name, int tensor,
-                           const void *data, halyard_error *error) noexcept {
+halyard_status fail_invalid_array(const Program &program, const Pointers &given, const ArgumentName &name, int tensor,
+                                  const void *data, halyard_error *error) noexcept {
     const NameText text(name, given.is_bound, tensor), x(x_name, given.is_bound, tensor);
     if (name.is_optional && (data == nullptr || (&name == &positions_name && !program.positions.is_given))) {
         return fail(error, HALYARD_ERROR_MISMATCH, text, " is ", data == nullptr ? "NULL" : "set",

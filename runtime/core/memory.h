@@ -147,11 +147,11 @@ struct Area {
 };
 
 /// Fails, naming both arrays, if a written array shares elements with another. `areas` begins with those only read.
-halyard_status check_elements(const Area *areas, int n, bool is_bound, halyard_error *error) noexcept;
+halyard_status check_overlaps(const Area *areas, int n, bool is_bound, halyard_error *error) noexcept;
 
 /// The same for a list of memory. (Not inlined: it is needed only where spans overlap.)
 template <int most, typename List>
-[[gnu::noinline]] halyard_status check_listed_elements(const List &list, bool is_bound, halyard_error *error) {
+[[gnu::noinline]] halyard_status check_listed_overlaps(const List &list, bool is_bound, halyard_error *error) {
     Area areas[most];
     int n = 0;
     list([&](bool is_written, const ArgumentName &name, int tensor, const void *, bool, const MemoryRange &span,
@@ -163,15 +163,15 @@ template <int most, typename List>
             area.elements = elements();
         }
     });
-    return check_elements(areas, n, is_bound, error);
+    return check_overlaps(areas, n, is_bound, error);
 }
 
 /// How many arrays list_memory lists at most.
 inline constexpr int most_plain_areas = 2 * HALYARD_MAX_TENSORS + 3;
 
 /// Fails for an array whose is_valid is false, and says why. name, tensor and data are those in the list of memory.
-[[gnu::cold]] halyard_status fail_memory(const Program &program, const Pointers &given, const ArgumentName &name,
-                                         int tensor, const void *data, halyard_error *error) noexcept;
+[[gnu::cold]] halyard_status fail_invalid_array(const Program &program, const Pointers &given, const ArgumentName &name,
+                                                int tensor, const void *data, halyard_error *error) noexcept;
 
 /// Fails for the first array of a list of memory whose is_valid is false.
 template <typename List>
@@ -181,7 +181,7 @@ template <typename List>
     list([&](bool, const ArgumentName &name, int tensor, const void *data, bool is_valid, const MemoryRange &,
              const auto &) {
         if (!is_valid && status == HALYARD_OK) {
-            status = fail_memory(program, given, name, tensor, data, error);
+            status = fail_invalid_array(program, given, name, tensor, data, error);
         }
     });
     return status;
@@ -198,7 +198,7 @@ inline halyard_status check_memory(const Program &program, const Pointers &given
     if (spans.any_invalid) {
         return fail_missing(list, program, given, error);
     }
-    return spans.any_overlap ? check_listed_elements<most_plain_areas>(list, given.is_bound, error) : HALYARD_OK;
+    return spans.any_overlap ? check_listed_overlaps<most_plain_areas>(list, given.is_bound, error) : HALYARD_OK;
 }
 
 }  // namespace halyard

@@ -64,14 +64,14 @@ Limits find_limits(const TensorProgram &tensor, const Stretch &stretch, std::int
     return {heads, count_fitting(stretch.n_tokens, larger(stretch.in_token, stretch.out_token), rest)};
 }
 
-void set_part(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part, std::int64_t token,
-              halyard_dimension (&dims)[4]) noexcept {
+void set_part_dims(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part,
+                   std::int64_t stride_token, halyard_dimension (&dims)[4]) noexcept {
     const int halve = kernel.packed ? 1 : 0;
     const bool halves = kernel.packed && kernel.pairing == Pairing::half;  // a word holds members of two pairs
     set_dimension(dims[0], halves ? n_pairs / 2 : n_pairs, side.dims[0].stride);
     set_dimension(dims[1], side.dims[1].extent, side.dims[1].stride);
     set_dimension(dims[2], part.n_heads, side.dims[2].stride);
-    set_dimension(dims[3], part.n_tokens, token >> halve);
+    set_dimension(dims[3], part.n_tokens, stride_token >> halve);
 }
 
 namespace {
@@ -89,8 +89,8 @@ void rotate_window(const halyard_plan &plan, const TensorPlan &tensor_plan, cons
     const std::int64_t of_y = out.window + rows.first_pair * out.pair * tensor_plan.bytes;
     for_each_part(tensor_plan, tensor, stretch, limits, [&](const Stretch &part) {
         halyard_dimension x_dims[4], y_dims[4];
-        set_part(in, kernel, rows.n_pairs, part, part.in_token, x_dims);
-        set_part(out, kernel, rows.n_pairs, part, part.out_token, y_dims);
+        set_part_dims(in, kernel, rows.n_pairs, part, part.in_token, x_dims);
+        set_part_dims(out, kernel, rows.n_pairs, part, part.out_token, y_dims);
         call_kernel(kernel, plan.sin_sign, rows, {0, part.n_tokens, part.row_of_token}, tensor.in_place,
                     {part.x + of_x, x_dims}, {part.y + of_y, y_dims});
     });

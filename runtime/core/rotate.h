@@ -134,9 +134,9 @@ void for_each_part(const TensorPlan &tensor_plan, const TensorProgram &tensor, c
 }
 
 /// Sets the dims of one side of such a part: the extents are the part's, the strides those of set_kernel_dims, except
-/// that the part's tokens are `token` elements apart.
-void set_part(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part, std::int64_t token,
-              halyard_dimension (&dims)[4]) noexcept;
+/// that the part's tokens are stride_token elements apart.
+void set_part_dims(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part,
+                   std::int64_t stride_token, halyard_dimension (&dims)[4]) noexcept;
 
 /// Rotates a stretch, in several kernel calls if it exceeds the limits of one call, and copies the elements beside the
 /// window. rows is NULL for a tensor that is only copied.

@@ -121,7 +121,7 @@ extern "C" {
 int32_t halyard_get_target_count(void) { return n_targets; }
 
 halyard_status halyard_get_target_info(int32_t index, halyard_target_info *info, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     if (index < 0 || index >= n_targets) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "index is ", index, ", but targets are numbered 0 to ",
                     n_targets - 1);

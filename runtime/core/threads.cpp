@@ -4,15 +4,16 @@ namespace halyard {
 
 namespace {
 
-/// Whether a task exists and has not been started yet: in place, a task that runs twice would rotate twice.
-bool may_start(SharedCall &shared, std::int64_t index) {
+/// Marks a task as started. Returns false if it does not exist or was started before: in place, a task that runs twice
+/// would rotate twice.
+bool try_start(SharedCall &shared, std::int64_t index) {
     const std::uint64_t bit = std::uint64_t(1) << (index & 63);
     return index >= 0 && index < shared.n_tasks && (shared.started[index / 64].fetch_or(bit) & bit) == 0;
 }
 
 void do_task(void *data, std::int64_t index) {
     auto &shared = *static_cast<SharedCall *>(data);
-    if (!may_start(shared, index)) {
+    if (!try_start(shared, index)) {
         shared.n_refused.fetch_add(1);
         return;
     }

@@ -128,10 +128,10 @@ inline void set_positions(Fields::Positions &to, const LaunchPositions &given, s
 }
 
 /// Sets the slots of some tokens, for a check or for the KV path. A kernel loads slots even if there are none, and
-/// ignores them; then `others` gives it readable memory.
+/// ignores them; then `fallback` gives it readable memory.
 template <typename AnyFields>
-void set_slots(AnyFields &to, const LaunchPositions &slots, const LaunchPositions &others, std::int64_t n_tokens) {
-    const LaunchPositions &given = slots.place != 0 ? slots : others;
+void set_slots(AnyFields &to, const LaunchPositions &slots, const LaunchPositions &fallback, std::int64_t n_tokens) {
+    const LaunchPositions &given = slots.place != 0 ? slots : fallback;
     to.slots.begin_at(given.place).add(given.n_words, 1).add(n_tokens, given.stride_token * given.n_words);
 }
 

@@ -108,7 +108,7 @@ extern "C" {
 
 halyard_status halyard_create_cuda_angles(const halyard_cuda_queue *queue, const halyard_angle_source *source,
                                           halyard_cuda_angles **out, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(out, "out", error));
     HALYARD_TRY(check_given(source, "source", error));
     halyard_cuda_queue where;

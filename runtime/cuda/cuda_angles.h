@@ -16,7 +16,8 @@ struct DeviceAngles {
     // The rows of cos and of sin; for PHASE angles the upper and the lower words of the frequencies instead.
     void *first_rows = nullptr, *second_rows = nullptr;
     std::int64_t n_rows = 1;
-    // int32 [n_pairs], then a zero: see counted_positions. All else that is uploaded follows in the same allocation.
+    // int32 [n_pairs], then a zero: see address_of_zero_position. All else that is uploaded follows in the same
+    // allocation.
     void *axis_of_pair = nullptr;
 };
 

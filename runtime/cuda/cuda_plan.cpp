@@ -43,7 +43,7 @@ void remove_from_plans(const halyard_cuda_plan &plan) noexcept {
     }
     if (is_last) {
         Call call = {plan.queue.context, plan.queue.stream, ""};
-        release_context(call);
+        unload_modules(call);
     }
 }
 
@@ -79,7 +79,7 @@ struct Scratch {
 
 /// Runs each rotation and copy kernel that a plan may need, on one head at position 0. The stride between heads is
 /// never used but decides the width of copies: 16 is aligned and 17 is not.
-int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
+int load_rotation_kernels(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
     return until_error(std::int64_t{2} * plan.checks.n_tensors, [&](std::int64_t i) {
         const bool in_place = i % 2 != 0;
         const TensorPlan &tensor_plan = plan.checks.tensors[i / 2];
@@ -107,7 +107,7 @@ int load_rotations(const halyard_cuda_plan &plan, const Launch &launch, const Sc
 }
 
 /// Runs each kernel of a plan with stages, on one head that is neither normed nor rotated.
-int load_kv(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
+int load_kv_kernels(const halyard_cuda_plan &plan, const Launch &launch, const Scratch &scratch, Call &call) {
     const KvTensorPlan no_stages = {};
     return until_error(plan.n_launches, [&](std::int64_t i) {
         TensorPlan tensor_plan = plan.checks.tensors[plan.launches[i].tensors[0]];
@@ -133,13 +133,14 @@ halyard_status load_kernels(const halyard_cuda_plan &plan, halyard_error *error)
         return fail(error, HALYARD_ERROR_OUT_OF_MEMORY, "the device has no memory for ", Scratch::n_bytes,
                     " bytes that kernels are tried on");
     }
-    const Scratch scratch = {address_of(memory), {counted_positions(angles), 1, 0, 0, 0, 0}};
+    const Scratch scratch = {address_of(memory), {address_of_zero_position(angles), 1, 0, 0, 0, 0}};
     char bytes[Scratch::n_bytes] = {};
     Call call = {plan.queue.context, plan.queue.stream, ""};
     const Launch launch = {&angles, 0, true};
     int status = copy_in(plan.queue, memory, bytes, sizeof(bytes));
     if (status == 0) {
-        status = (plan.checks.kv_plan == nullptr ? load_rotations : load_kv)(plan, launch, scratch, call);
+        status =
+            (plan.checks.kv_plan == nullptr ? load_rotation_kernels : load_kv_kernels)(plan, launch, scratch, call);
     }
     if (status == 0) {
         status = check_on_device(scratch.position_0, {}, 1, positions_of_source(angles), HALYARD_ERROR_POSITION,
@@ -185,8 +186,8 @@ using namespace halyard::cuda;
 extern "C" {
 
 halyard_status halyard_get_cuda_target_info(int32_t device, halyard_target_info *info, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
-    HALYARD_TRY(check_device("device", device, error));
+    HALYARD_TRY(check_error_size(error));
+    HALYARD_TRY(check_is_cuda("device", device, error));
     halyard_target_info value = {};
     value.size = sizeof(value);
     const Target target = compute_capability() >= 89 ? Target::cuda_sm89 : Target::cuda_sm80;
@@ -201,8 +202,8 @@ halyard_status halyard_get_cuda_target_info(int32_t device, halyard_target_info 
 
 halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc *desc, char *text, int64_t n_bytes,
                                          int64_t *n_needed, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
-    HALYARD_TRY(check_device("device", device, error));
+    HALYARD_TRY(check_error_size(error));
+    HALYARD_TRY(check_is_cuda("device", device, error));
     HALYARD_TRY(check_text(text, n_bytes, error));
     halyard_plan checked;
     HALYARD_TRY(read_cuda_desc(desc, &checked, error));
@@ -231,7 +232,7 @@ halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc
 halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *queue, const halyard_plan_desc *desc,
                                         const halyard_cuda_angles *angles, halyard_cuda_plan **out,
                                         halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(out, "out", error));
     HALYARD_TRY(check_given(angles, "angles", error));
     halyard_cuda_queue where;

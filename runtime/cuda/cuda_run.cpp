@@ -39,7 +39,8 @@ struct CudaRun {
     /// The positions, and the slots, of a batch row's tokens.
     LaunchPositions positions(std::int64_t batch) const {
         const Positions &all = program.positions;
-        const Address place = all.is_given ? address_of(pointers->all.positions) : counted_positions(*launch.angles);
+        const Address place =
+            all.is_given ? address_of(pointers->all.positions) : address_of_zero_position(*launch.angles);
         return numbers_of(all, place, batch, all.stride_axis);
     }
     LaunchPositions slots(std::int64_t batch) const {
@@ -63,7 +64,7 @@ halyard_status check_policy(const halyard_slots &slots, halyard_error *error) {
 }
 
 /// Checks the arguments as those of a run on the CPU with the same tensors and the device's angles, and binds them.
-halyard_status read_as_on_cpu(const halyard_cuda_plan &plan, CudaRun &out, halyard_error *error) {
+halyard_status bind_as_cpu_run(const halyard_cuda_plan &plan, CudaRun &out, halyard_error *error) {
     const halyard_cuda_run_args &given = out.given;
     halyard_run_args checked = {};
     checked.size = sizeof(checked);
@@ -134,7 +135,7 @@ halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_r
     }
     HALYARD_TRY(has_slots ? check_policy(*given.kv->slots, error) : HALYARD_OK);
     out->launch = {&plan.angles->device, plan.checks.sin_sign, given.bad_position == HALYARD_BAD_POSITION_CLAMP};
-    HALYARD_TRY(read_as_on_cpu(plan, *out, error));
+    HALYARD_TRY(bind_as_cpu_run(plan, *out, error));
     return check_device_memory(plan, *out, error);
 }
 
@@ -146,18 +147,19 @@ struct Block {
 };
 
 /// Whether the last token of a batch row and the first of the next are stride_token apart, so that rows can be joined.
-bool rows_follow(const TokenNumbers &tokens, std::int64_t stride_batch, std::int64_t stride_token) {
+bool can_join_batch_rows(const TokenNumbers &tokens, std::int64_t stride_batch, std::int64_t stride_token) {
     return stride_batch == tokens.n_tokens * stride_token;
 }
 
-bool slots_follow(const CudaRun &run) {
-    return rows_follow(run.program.positions, run.kv_program.slots.stride_batch, run.kv_program.slots.stride_token);
+bool can_join_slot_rows(const CudaRun &run) {
+    return can_join_batch_rows(run.program.positions, run.kv_program.slots.stride_batch,
+                               run.kv_program.slots.stride_token);
 }
 
-/// Splits a run into launches. can_join: whether tensors and slots allow rows to be joined; split checks positions.
-Block split(const Positions &positions, bool can_join) {
-    can_join =
-        can_join && !positions.is_consecutive && rows_follow(positions, positions.stride_batch, positions.stride_token);
+/// Splits a run into launches. can_join: whether tensors and slots allow rows to be joined; positions are checked here.
+Block split_into_launches(const Positions &positions, bool can_join) {
+    can_join = can_join && !positions.is_consecutive &&
+               can_join_batch_rows(positions, positions.stride_batch, positions.stride_token);
     return can_join ? Block{1, positions.count()} : Block{positions.n_batch, positions.n_tokens};
 }
 
@@ -208,7 +210,7 @@ bool append(DevicePiece &to, const DevicePiece &next) {
 /// Enqueues the rotation of a piece, and copies of the elements beside the window: one launch for each block of tokens.
 /// `tensor` is the first of the tensors whose heads the piece has.
 int enqueue_rotation(const CudaRun &run, const TensorProgram &tensor, const DevicePiece &whole, Call &call) {
-    const Block block = split(run.program.positions, tensor.one_stride);
+    const Block block = split_into_launches(run.program.positions, tensor.one_stride);
     const TensorPlan &tensor_plan = *whole.tensor_plan;
     return until_error(block.n_batch, [&](std::int64_t batch) {
         DevicePiece piece = whole;
@@ -264,18 +266,18 @@ KvPiece kv_piece_of(const CudaRun &run, int index, std::int64_t batch) {
 }
 
 /// How the KV path's tokens are split into launches.
-Block kv_block_of(const CudaRun &run) {
+Block split_kv_into_launches(const CudaRun &run) {
     const Positions &positions = run.program.positions;
-    bool can_join = !run.kv_program.slots.is_given || slots_follow(run);
+    bool can_join = !run.kv_program.slots.is_given || can_join_slot_rows(run);
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
         const TensorProgram &tensor = run.program.tensors[i];
         const bool has_cache =
             run.program.plan->kv_plan->tensors[i].cache.has_value();  // then slots say where tokens go
-        can_join = can_join &&
-                   (tensor.n_heads == 0 || (rows_follow(positions, tensor.x.batch, tensor.x.token) &&
-                                            (has_cache || rows_follow(positions, tensor.y.batch, tensor.y.token))));
+        can_join = can_join && (tensor.n_heads == 0 ||
+                                (can_join_batch_rows(positions, tensor.x.batch, tensor.x.token) &&
+                                 (has_cache || can_join_batch_rows(positions, tensor.y.batch, tensor.y.token))));
     }
-    return split(positions, can_join);
+    return split_into_launches(positions, can_join);
 }
 
 /// Enqueues a KvLaunch for each batch row. Leaves out tensors with zero heads.
@@ -308,7 +310,7 @@ int enqueue_checks(const CudaRun &run, Call &call) {
     if (word != 0 && run.program.angles != nullptr && run.program.bad_position == BadPosition::error) {
         // All tensors have the same positions. Those of tokens that are stored nowhere are not checked.
         const bool by_slot = stores_in_caches_only(run.program, run.kv_program);
-        const Block block = split(positions, !by_slot || slots_follow(run));
+        const Block block = split_into_launches(positions, !by_slot || can_join_slot_rows(run));
         const std::int64_t n = by_slot ? block.n_batch : std::min(block.n_batch, positions.n_distinct());
         status = until_error(n, [&](std::int64_t batch) {
             return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{}, block.n_tokens,
@@ -317,7 +319,7 @@ int enqueue_checks(const CudaRun &run, Call &call) {
     }
     if (status == 0 && word != 0 && slots.is_given) {
         const ValidRange valid = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
-        const Block block = kv_block_of(run);
+        const Block block = split_kv_into_launches(run);
         status = until_error(block.n_batch, [&](std::int64_t batch) {
             return check_on_device(run.slots(batch), {}, block.n_tokens, valid, HALYARD_ERROR_SLOT, word, call);
         });
@@ -337,9 +339,9 @@ halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
         }
     }
     // Positions and slots are checked for the most tokens that one launch may have.
-    const std::int64_t n_tokens = split(run.program.positions, true).n_tokens;
+    const std::int64_t n_tokens = split_into_launches(run.program.positions, true).n_tokens;
     HALYARD_TRY(check(why_not(run.positions(0), n_tokens, run.launch.angles->source.axes.n_axes), "positions"));
-    const std::int64_t n_slots = is_kv ? kv_block_of(run).n_tokens : 0;
+    const std::int64_t n_slots = is_kv ? split_kv_into_launches(run).n_tokens : 0;
     return check(run.kv_program.slots.is_given ? why_not(run.slots(0), n_slots, 1) : "", "slots");
 }
 
@@ -352,7 +354,7 @@ using namespace halyard::cuda;
 
 extern "C" halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const halyard_cuda_run_args *args,
                                            halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(plan, "plan", error));
     CudaRun run;
     HALYARD_TRY(read_cuda_run(*plan, args, &run, error));
@@ -366,7 +368,7 @@ extern "C" halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const 
         status = enqueue_rotations(run, call);
     }
     for (int i = 0; i < plan->n_launches && status == 0; i++) {
-        status = enqueue_kv(run, kv_block_of(run), plan->launches[i], call);
+        status = enqueue_kv(run, split_kv_into_launches(run), plan->launches[i], call);
     }
     return status == 0
                ? HALYARD_OK

@@ -89,7 +89,7 @@ const char *why_no_cuda() noexcept { return cuda().why_not; }
 
 int compute_capability() noexcept { return cuda().capability; }
 
-halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept {
+halyard_status check_is_cuda(const char *name, std::int32_t device, halyard_error *error) noexcept {
     return device == HALYARD_CUDA
                ? HALYARD_OK
                : fail(error, HALYARD_ERROR_UNKNOWN_VALUE, name, " is ", device, ", but must be HALYARD_CUDA (1)");
@@ -98,7 +98,7 @@ halyard_status check_device(const char *name, std::int32_t device, halyard_error
 halyard_status read_queue(const halyard_cuda_queue *queue, halyard_cuda_queue *out, halyard_error *error) noexcept {
     *out = {};
     HALYARD_TRY(read_struct(queue, "queue", out, error));
-    HALYARD_TRY(check_device("queue.device", out->device, error));
+    HALYARD_TRY(check_is_cuda("queue.device", out->device, error));
     if (const char *const reason = why_no_cuda(); reason[0] != '\0') {
         return fail(error, HALYARD_ERROR_NO_DEVICE, "CUDA can't be used: ", reason);
     }

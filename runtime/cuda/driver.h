@@ -17,7 +17,7 @@ const char *why_no_cuda() noexcept;
 int compute_capability() noexcept;
 
 /// Fails if a number is not HALYARD_CUDA. The message calls the argument `name`.
-halyard_status check_device(const char *name, std::int32_t device, halyard_error *error) noexcept;
+halyard_status check_is_cuda(const char *name, std::int32_t device, halyard_error *error) noexcept;
 
 /// Copies a queue, with the current context if it has none. Fails if it is not valid or CUDA cannot be used.
 halyard_status read_queue(const halyard_cuda_queue *queue, halyard_cuda_queue *out, halyard_error *error) noexcept;

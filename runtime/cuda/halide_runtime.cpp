@@ -88,7 +88,7 @@ void install_handlers() noexcept {
 
 const void *cuda_interface() noexcept { return halide_cuda_device_interface(); }
 
-void release_context(Call &call) noexcept {
+void unload_modules(Call &call) noexcept {
     halide_device_release(&call, halide_cuda_device_interface());
     // Workaround for Halide 21: its next release would count places that this release has emptied as kernels of the
     // context. When its count of kernels reaches 0 that way, it releases nothing more. So detach the emptied places.

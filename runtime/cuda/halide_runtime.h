@@ -19,7 +19,7 @@ void install_handlers() noexcept;
 const void *cuda_interface() noexcept;
 
 /// Unloads all modules that Halide has loaded into a context.
-void release_context(Call &call) noexcept;
+void unload_modules(Call &call) noexcept;
 
 /// Opens libcuda.so.1; NULL if there is none. It is never closed. (Halide itself would look for libcuda.so, which only
 /// development packages have.)

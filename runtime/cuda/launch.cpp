@@ -62,9 +62,9 @@ int in_parts(const DevicePiece &piece, const Part &part) {
     return status != 0 ? status : in_parts(other, part);
 }
 
-/// Whether addresses, strides, and `together`, a number of contiguous elements, are multiples of access_bytes.
-bool is_aligned(const DevicePiece &piece, std::int64_t together, std::int64_t access_bytes) {
-    const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | together;
+/// Whether addresses, strides, and n_contiguous, a number of contiguous elements, are multiples of access_bytes.
+bool is_aligned(const DevicePiece &piece, std::int64_t n_contiguous, std::int64_t access_bytes) {
+    const std::int64_t strides = piece.in.token | piece.in.head | piece.out.token | piece.out.head | n_contiguous;
     const auto bytes = static_cast<std::uint64_t>(strides * piece.tensor_plan->bytes);
     return piece.in.element == 1 && piece.out.element == 1 &&
            (piece.x | piece.y | bytes) % static_cast<std::uint64_t>(access_bytes) == 0;

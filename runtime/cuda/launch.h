@@ -19,7 +19,7 @@ inline Address address_of(const void *memory) { return reinterpret_cast<Address>
 inline Address moved(Address place, std::int64_t bytes) { return place + static_cast<Address>(bytes); }
 
 /// The address of a zero in device memory, which is read where positions are not given; start and step are added to it.
-inline Address counted_positions(const DeviceAngles &angles) {
+inline Address address_of_zero_position(const DeviceAngles &angles) {
     return moved(address_of(angles.axis_of_pair), angles.source.rotary_dim / 2 * std::int64_t{sizeof(std::int32_t)});
 }
 
@@ -80,10 +80,10 @@ bool takes(const CudaKernel &kernel, const DevicePiece &piece) noexcept;
 int launch_rotation(const CudaKernel &kernel, const Launch &launch, const DevicePiece &piece, Call &call) noexcept;
 
 /// Enqueues the rotation of all pairs of a piece, in as many launches as it needs.
-int rotate_on_device(const Launch &launch, DevicePiece piece, Call &call) noexcept;
+int rotate_on_device(const Launch &launch, DevicePiece whole, Call &call) noexcept;
 
 /// Enqueues a copy of the first n_columns elements of every head from x to y.
-int copy_on_device(DevicePiece piece, std::int64_t n_columns, Call &call) noexcept;
+int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexcept;
 
 /// The valid positions or slots, first … last, on each of n_axes axes.
 struct ValidRange {

@@ -91,7 +91,7 @@ inline bool try_cos_sin(const QuarterTurns &frequency, double scale, double posi
 
 /// For |theta| < 2^-40, where scale * theta can be midway between two floats, or closer to the midpoint than
 /// double-double resolves. Sums scale * theta without rounding errors; the next term of the series decides the side.
-CosSin small_cos_sin(DoubleDouble inv_freq, double scale, double position) noexcept {
+CosSin cos_sin_of_small_angle(DoubleDouble inv_freq, double scale, double position) noexcept {
     const DoubleDouble theta = two_product(position, inv_freq.hi);
     if (theta.hi == 0.0) {
         return {static_cast<float>(scale), 0.0f};
@@ -117,7 +117,7 @@ namespace {
 /// The slow path. turns_per_position is inv_freq in quarter turns, without whole turns if positions are integers.
 CosSin precise_cos_sin(DoubleDouble inv_freq, DoubleDouble turns_per_position, double scale, double position) noexcept {
     if (std::fabs(position * inv_freq.hi) < 0x1p-40) {
-        return small_cos_sin(inv_freq, scale, position);
+        return cos_sin_of_small_angle(inv_freq, scale, position);
     }
     const DoubleDouble turns = two_product(position, turns_per_position.hi);
     const double whole = std::nearbyint(turns.hi);

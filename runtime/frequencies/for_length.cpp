@@ -46,7 +46,7 @@ using namespace halyard;
 
 extern "C" halyard_status halyard_create_frequencies_for_length(const halyard_frequencies *frequencies, int64_t seq_len,
                                                                 halyard_frequencies **out, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(frequencies, "frequencies", error));
     HALYARD_TRY(check_given(out, "out", error));
     if (seq_len < 0 || seq_len > max_tokens) {

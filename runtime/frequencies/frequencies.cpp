@@ -94,7 +94,7 @@ using namespace halyard;
 extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv_freq, int64_t n_pairs,
                                                                double attention_factor, halyard_frequencies **out,
                                                                halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(inv_freq, "inv_freq", error));
     HALYARD_TRY(check_given(out, "out", error));
     if (n_pairs < 1 || n_pairs > max_pairs) {
@@ -123,7 +123,7 @@ extern "C" halyard_status halyard_create_frequencies_from_list(const double *inv
 
 extern "C" halyard_status halyard_get_frequencies_info(const halyard_frequencies *frequencies,
                                                        halyard_frequencies_info *info, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     HALYARD_TRY(check_given(frequencies, "frequencies", error));
     halyard_frequencies_info value = frequencies->about;
     value.rotary_dim = 2 * frequencies->n_pairs;

@@ -160,7 +160,7 @@ DoubleDouble ln_of(double value) noexcept { return precise_log2(value) * ln_2; }
 
 bool is_less(DoubleDouble a, DoubleDouble b) noexcept { return std::tie(a.hi, a.lo) < std::tie(b.hi, b.lo); }
 
-DoubleDouble clamp_to_one(DoubleDouble value) noexcept {
+DoubleDouble clamp_to_unit_interval(DoubleDouble value) noexcept {
     return is_less(value, {}) ? DoubleDouble{} : is_less(one, value) ? one : value;
 }
 
@@ -192,7 +192,7 @@ public:
         switch (s_.method) {
         case HALYARD_SCALING_LINEAR: return unscaled / s_.factor;
         case HALYARD_SCALING_YARN: {
-            const DoubleDouble r = clamp_to_one((-low_ + static_cast<double>(k)) / (high_ - low_));
+            const DoubleDouble r = clamp_to_unit_interval((-low_ + static_cast<double>(k)) / (high_ - low_));
             return unscaled * (r / s_.factor + (one - r));
         }
         case HALYARD_SCALING_LLAMA3: {
@@ -200,7 +200,7 @@ public:
             const DoubleDouble above = turns + -s_.low_freq_factor;
             const DoubleDouble width = two_sum(s_.high_freq_factor, -s_.low_freq_factor);
             const DoubleDouble step = is_less(above, {}) ? DoubleDouble{} : one;
-            const DoubleDouble c = width.hi == 0.0 ? step : clamp_to_one(above / width);
+            const DoubleDouble c = width.hi == 0.0 ? step : clamp_to_unit_interval(above / width);
             return unscaled * ((one - c) / s_.factor + c);
         }
         case HALYARD_SCALING_LONGROPE:
@@ -236,15 +236,15 @@ private:
     }
 
     /// The number of the pair that makes `turns` full turns in the trained context, as a real number.
-    DoubleDouble find_pair(double turns) const noexcept {
+    DoubleDouble pair_number_for_turns(double turns) const noexcept {
         const auto trained = static_cast<double>(s_.original_max_position);
         const DoubleDouble ratio = DoubleDouble{trained, 0.0} / (half_pi * 4.0 * turns);
         return log2_of(ratio) * static_cast<double>(s_.exponent_dim) / (log2_base_ * 2.0);
     }
 
     void find_ramp() noexcept {
-        low_ = find_pair(s_.beta_fast);
-        high_ = find_pair(s_.beta_slow);
+        low_ = pair_number_for_turns(s_.beta_fast);
+        high_ = pair_number_for_turns(s_.beta_slow);
         if (s_.no_truncate == 0) {
             low_ = floor_of(low_);
             high_ = -floor_of(-high_);
@@ -327,7 +327,7 @@ halyard_status create(const halyard_scaling &scaling, const ScalingNames &names,
 
 extern "C" halyard_status halyard_create_frequencies_from_scaling(const halyard_scaling *scaling,
                                                                   halyard_frequencies **out, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     halyard_scaling copy = {};
     HALYARD_TRY(read_struct(scaling, "scaling", &copy, error));
     return create(copy, {}, out, error);
@@ -335,7 +335,7 @@ extern "C" halyard_status halyard_create_frequencies_from_scaling(const halyard_
 
 extern "C" halyard_status halyard_create_frequencies_from_base(double base, int64_t rotary_dim,
                                                                halyard_frequencies **out, halyard_error *error) {
-    HALYARD_TRY(check_error(error));
+    HALYARD_TRY(check_error_size(error));
     halyard_scaling scaling = {};
     scaling.method = HALYARD_SCALING_DEFAULT;
     scaling.base = base;

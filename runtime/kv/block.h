@@ -69,7 +69,7 @@ struct KvCall {
 
     /// The slot of the block's token `token`; -1 if it is not stored.
     std::int64_t slot_of(const Block &block, std::int64_t token) const noexcept {
-        return kv_program.slots.of_token(arrays.slots, block.first(*this) + token);
+        return kv_program.slots.slot_of_token(arrays.slots, block.first(*this) + token);
     }
 
     /// An array that the run passes for a tensor, and its address.
@@ -221,7 +221,7 @@ void for_each_part_in_view(const KvCall &call, const Block &block, bool is_outpu
 
 /// Calls function(part) for all elements of a block in the view, or in the cache, where only tokens with slots are.
 template <typename Function>
-void for_each_placed(const KvCall &call, const Block &block, bool is_output, const Function &function) {
+void for_each_part_in_memory(const KvCall &call, const Block &block, bool is_output, const Function &function) {
     if (!call.stages(block).cache || (!is_output && call.tensor_plan(block).reads_x)) {
         for_each_part_in_view(call, block, is_output, function);
         return;

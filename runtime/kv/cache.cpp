@@ -26,9 +26,9 @@ Scatter CacheDesc::scatter(std::int64_t head_dim, std::int64_t element_bytes) co
     if (is_linear(head_dim, &element)) {
         return element == 1 ? Scatter::none : Scatter::single;
     }
-    return stride_element != 1                      ? Scatter::single
-           : is_unit(tile_elements * element_bytes) ? Scatter::tiles
-                                                    : Scatter::none;
+    return stride_element != 1                                ? Scatter::single
+           : can_copy_units_of(tile_elements * element_bytes) ? Scatter::tiles
+                                                              : Scatter::none;
 }
 
 Lattice CacheDesc::elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept {
@@ -78,14 +78,14 @@ halyard_status read_cache(const halyard_cache_desc *cache, const char *name, std
         whole_reach += (one_head.shape[i] - 1) * one_head.strides[i];
     }
     out->of_one_head.above -= static_cast<std::uintptr_t>(whole_reach - reach);
-    if (!elements_are_apart(one_head)) {
+    if (!elements_are_disjoint(one_head)) {
         return fail(error, HALYARD_ERROR_STRIDE, name, " has strides by which two of its elements could meet");
     }
     out->most_heads = 1;
     std::int64_t too_many = given.stride_head == 0 ? 2 : std::abs((std::int64_t{1} << 57) / given.stride_head) + 2;
     while (too_many - out->most_heads > 1) {
         const std::int64_t n = out->most_heads + (too_many - out->most_heads) / 2;
-        (elements_are_apart(out->elements(nullptr, Dtype::f32, n, head_dim)) ? out->most_heads : too_many) = n;
+        (elements_are_disjoint(out->elements(nullptr, Dtype::f32, n, head_dim)) ? out->most_heads : too_many) = n;
     }
     return HALYARD_OK;
 }
@@ -95,7 +95,7 @@ Stored find_stored(const Slots &slots, const void *data, const CacheDesc &cache,
     Stored stored = {first, 0, 0, 0};
     std::int64_t last = 0;
     for (std::int64_t token = first; token < first + n; token++) {
-        const std::int64_t slot = slots.of_token(data, token);
+        const std::int64_t slot = slots.slot_of_token(data, token);
         if (slot < 0 && stored.n_tokens == 0) {
             continue;
         }
@@ -120,7 +120,7 @@ Stored find_stored(const Slots &slots, const void *data, const CacheDesc &cache,
 
 halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_slots,
                           Slots *out, halyard_error *error) noexcept {
-    HALYARD_TRY(read_form(*given, n_batch, n_tokens, "args.kv.slots", out, error));
+    HALYARD_TRY(read_type_and_strides(*given, n_batch, n_tokens, "args.kv.slots", out, error));
     if (given->policy != HALYARD_SLOTS_CHECK && given->policy != HALYARD_SLOTS_RANGE_ONLY) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "args.kv.slots.policy is ", given->policy,
                     ", but it must be HALYARD_SLOTS_CHECK (0) or HALYARD_SLOTS_RANGE_ONLY (1)");
@@ -159,9 +159,9 @@ namespace {
 
 /// Fails, naming the two tokens that have one slot: `token`, and the first one before it.
 halyard_status fail_doubled(const Slots &slots, const void *data, std::int64_t token, halyard_error *error) {
-    const std::int64_t slot = slots.of_token(data, token);
+    const std::int64_t slot = slots.slot_of_token(data, token);
     std::int64_t first = 0;
-    while (first < token && slots.of_token(data, first) != slot) {
+    while (first < token && slots.slot_of_token(data, first) != slot) {
         first++;
     }
     const auto name_of = [&](std::int64_t of) { return slots.name_of(of / slots.n_tokens, of % slots.n_tokens); };
@@ -180,7 +180,7 @@ halyard_status check_slots(const Slots &slots, const void *data, unsigned char *
                            halyard_error *error) noexcept {
     for (std::int64_t batch = 0; batch < slots.n_batch; batch++) {
         for (std::int64_t token = 0; token < slots.n_tokens; token++) {
-            const std::int64_t slot = slots.at(data, batch, token);
+            const std::int64_t slot = slots.read_slot(data, batch, token);
             if (slot < -1 || slot >= slots.n_slots) {
                 const TokenNumbers::Name name = slots.name_of(batch, token);
                 return fail(error, HALYARD_ERROR_SLOT, "args.kv.slots[batch ", name.batch, ", token ", name.token,
@@ -192,7 +192,7 @@ halyard_status check_slots(const Slots &slots, const void *data, unsigned char *
         }
     }
     for (std::int64_t token = 0; token < slots.count() && !slots.may_be_doubled; token++) {
-        const std::int64_t slot = slots.of_token(data, token);
+        const std::int64_t slot = slots.slot_of_token(data, token);
         if (slot < 0) {
             continue;  // -1, or another thread changes the slots now
         }

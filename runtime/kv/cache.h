@@ -62,7 +62,7 @@ struct Slots : TokenNumbers {
     std::int64_t n_slots;        // of the smallest cache
     std::int64_t scratch_bytes;  // 0 if may_be_doubled
 
-    std::int64_t at(const void *data, std::int64_t batch, std::int64_t token) const noexcept {
+    std::int64_t read_slot(const void *data, std::int64_t batch, std::int64_t token) const noexcept {
         const std::int64_t slot = read(data, batch * stride_batch + token * stride_token);
         // If the sum wraps, the start is out of range, and check_slots refuses that.
         return is_consecutive && slot != -1
@@ -72,9 +72,9 @@ struct Slots : TokenNumbers {
 
     /// The slot of a token (counted through all batch rows); -1 if it is not stored. Never out of range, even if
     /// another thread has changed the caller's slots since they were checked.
-    std::int64_t of_token(const void *data, std::int64_t token) const noexcept {
+    std::int64_t slot_of_token(const void *data, std::int64_t token) const noexcept {
         const std::int64_t batch = n_batch == 1 ? 0 : token / n_tokens;
-        const std::int64_t slot = at(data, batch, token - batch * n_tokens);
+        const std::int64_t slot = read_slot(data, batch, token - batch * n_tokens);
         return slot < 0 || slot >= n_slots ? -1 : slot;
     }
 };

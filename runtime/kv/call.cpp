@@ -76,7 +76,7 @@ void list_kv_memory(const KvCall &call, const Add &add) {
 halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
     const auto is_written = [](const void *of, std::int64_t token) {
         const KvCall &its = *static_cast<const KvCall *>(of);
-        return its.kv_program.slots.of_token(its.arrays.slots, token) >= 0;
+        return its.kv_program.slots.slot_of_token(its.arrays.slots, token) >= 0;
     };
     const TokenSet written = {is_written, &call};
     const TokenSet *const tokens = stores_in_caches_only(call.program, call.kv_program) ? &written : nullptr;
@@ -97,10 +97,10 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
         const KvTensorPlan &stages = call.kv_plan().tensors[i];
         if (call.program.tensors[i].n_heads != 0 && (stages.scale || stages.position_scales)) {
-            HALYARD_TRY(check_read_scales(call, i, error));
+            HALYARD_TRY(check_input_scales(call, i, error));
         }
     }
-    return spans.any_overlap ? check_listed_elements<most_areas>(list, call.given.is_bound, error) : HALYARD_OK;
+    return spans.any_overlap ? check_listed_overlaps<most_areas>(list, call.given.is_bound, error) : HALYARD_OK;
 }
 
 // ---- The walk ------------------------------------------------------------------------------------------------------
@@ -238,11 +238,11 @@ void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, cons
 
 /// Processes the tokens whose slots belong to this task, so that of two tokens with one slot the later one is kept.
 /// Tasks take turns with `together` consecutive slots (or tokens, for those without a slot), to keep calls long.
-void walk_own_slots(const KvCall &call, const Share &share) {
+void walk_slots_of_share(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
     const std::int64_t together = std::clamp<std::int64_t>(n / share.count, 1, 16);
     const auto is_own = [&](std::int64_t token) {
-        const std::int64_t slot = call.kv_program.slots.of_token(call.arrays.slots, token);
+        const std::int64_t slot = call.kv_program.slots.slot_of_token(call.arrays.slots, token);
         return (slot < 0 ? token : slot) / together % share.count == share.index;
     };
     for (std::int64_t first = 0, last = 0; first < n; first = last + 1) {
@@ -260,7 +260,7 @@ void walk_own_slots(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
     TokenShare own = share_of_tokens(n, share);
     if (share.count > 1 && call.kv_program.slots.is_given && call.kv_program.slots.may_be_doubled) {
-        walk_own_slots(call, share);
+        walk_slots_of_share(call, share);
         return;
     }
     for (int i = 0; i < call.plan().n_tensors && own.heads.count > 1; i++) {
@@ -293,8 +293,8 @@ halyard_status call_kv(const Program &program, const KvProgram &kv_program, cons
     }
     for (int i = 0; i < program.plan->n_tensors && kv_program.rerotates; i++) {
         if (program.tensors[i].n_heads != 0) {
-            HALYARD_TRY(call.kv_plan().tensors[i].groups ? check_moved_records(call, i, error)
-                                                         : check_moved_scales(call, i, error));
+            HALYARD_TRY(call.kv_plan().tensors[i].groups ? check_records_to_rerotate(call, i, error)
+                                                         : check_scales_to_rerotate(call, i, error));
         }
     }
     if (program.n_tasks > 1) {

@@ -90,7 +90,7 @@ halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::in
 halyard_status add_written(const Binding &to, Array array, const Lattice &elements, halyard_error *error) {
     HALYARD_TRY(add_array(to, array, elements, error));
     const std::int64_t(&strides)[3] = to.given.stride_scales;
-    return elements_are_apart(elements) ? HALYARD_OK
+    return elements_are_disjoint(elements) ? HALYARD_OK
            : array == Array::scales_out
                ? fail(error, HALYARD_ERROR_STRIDE, "args.kv.stages[", to.index, "].stride_scales is ", strides[0], ", ",
                       strides[1], ", ", strides[2], ", by which two scales could meet")
@@ -169,7 +169,7 @@ halyard_status check_unneeded_strides(const Binding &to, halyard_error *error) {
 }
 
 /// Checks that the bytes of records are contiguous.
-halyard_status check_records(const Binding &to, const halyard_run_args &args, halyard_error *error) {
+halyard_status check_record_strides(const Binding &to, const halyard_run_args &args, halyard_error *error) {
     const bool reads = to.tensor_plan().reads_x && to.stages.from_groups,
                writes = to.tensor_plan().writes_y && to.stages.groups;
     const bool is_x = reads && args.x[to.index].strides[3] != 1;
@@ -182,7 +182,7 @@ halyard_status check_records(const Binding &to, const halyard_run_args &args, ha
 halyard_status bind_stages(const Binding &to, const halyard_run_args &args, halyard_error *error) {
     const TensorProgram &tensor = to.program.tensors[to.index];
     const TensorPlan &tensor_plan = to.tensor_plan();
-    HALYARD_TRY(check_records(to, args, error));
+    HALYARD_TRY(check_record_strides(to, args, error));
     HALYARD_TRY(check_unneeded_strides(to, error));
     HALYARD_TRY(to.stages.cache ? bind_cache(to, *to.stages.cache, error) : HALYARD_OK);
     const std::int64_t n_weights = to.stages.needs(Array::weight) ? to.stages.norm->n_weights(to.n_heads()) : 0;

@@ -63,7 +63,7 @@ void load(const KvCall &call, Block &block) noexcept {
         return;
     }
     clear_tokens_without_slots(call, block);
-    for_each_placed(call, block, false, [&](const PlacedPart &part) {
+    for_each_part_in_memory(call, block, false, [&](const PlacedPart &part) {
         const char *const data = part.there.data;
         const ElementStrides &at = part.there.strides;
         const ElementStrides &dense = part.dense;
@@ -86,7 +86,7 @@ void load(const KvCall &call, Block &block) noexcept {
 
 void store(const KvCall &call, Block &block) noexcept {
     const ElementStrides &by = block.factors.strides;
-    for_each_placed(call, block, true, [&](const PlacedPart &part) {
+    for_each_part_in_memory(call, block, true, [&](const PlacedPart &part) {
         const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
                                                {0, part.is_tiled ? 0 : by.head, by.token}};
         narrow(call.kernels(), call.tensor_plan(block).out_dtype, part.extents,

@@ -81,15 +81,15 @@ float GroupsDesc::greatest() const noexcept {
 
 halyard_status read_groups(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim, GroupsDesc *out,
                            halyard_error *error) noexcept {
-    halyard_groups_desc tensor_plan = {};
-    HALYARD_TRY(read_struct(groups, name, &tensor_plan, error));
-    HALYARD_TRY(read_preset(tensor_plan.preset, name, head_dim, out, error));
-    out->strides[0] = tensor_plan.scales_stride_block;
-    out->strides[1] = tensor_plan.scales_stride_token;
-    out->strides[2] = tensor_plan.scales_stride_head;
+    halyard_groups_desc given = {};
+    HALYARD_TRY(read_struct(groups, name, &given, error));
+    HALYARD_TRY(read_preset(given.preset, name, head_dim, out, error));
+    out->strides[0] = given.scales_stride_block;
+    out->strides[1] = given.scales_stride_token;
+    out->strides[2] = given.scales_stride_head;
     return check_fields(name,
                         {{!out->scales_apart && !out->are_dense(), "scales_stride_…", "set", ", but preset is ",
-                          tensor_plan.preset, ", whose scales lie in the record"}},
+                          given.preset, ", whose scales lie in the record"}},
                         error);
 }
 
@@ -135,8 +135,8 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
         }
         return;
     }
-    StageCall(extents, heads, numbers_of_heads(numbers.least, extents.n_heads),
-              numbers_of_heads(numbers.most, extents.n_heads))
+    StageCall(extents, heads, one_number_per_head(numbers.least, extents.n_heads),
+              one_number_per_head(numbers.most, extents.n_heads))
         .join(1, 2)
         .for_each_part(kernels.range[0]);
     for (std::int64_t i = 0; i < n && groups.has_zero(); i++) {
@@ -225,19 +225,19 @@ void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Exten
     const float low = is_signed_largest || groups.has_zero() ? 0.0f : -128.0f;
     const float high = is_signed_largest ? 15.0f : groups.greatest();
     const Dtype dtype = groups.element == Dtype::e4m3 ? Dtype::e4m3 : Dtype::int8;
-    StageCall(extents, heads, numbers_of_heads(numbers.r, extents.n_heads),
-              numbers_of_heads(numbers.z, extents.n_heads),
+    StageCall(extents, heads, one_number_per_head(numbers.r, extents.n_heads),
+              one_number_per_head(numbers.z, extents.n_heads),
               Elements<unsigned char>{elements, {1, extents.n_elements, extents.n_elements * extents.n_heads}})
         .join(1, 2)
         .for_each_part([&](auto *...buffers) { kernels.quantise[index_of(dtype)](mode, low, high, buffers...); });
 }
 
-/// Calls function(byte, low, high) for each byte of n groups of 4-bit elements, with the indices of the elements in its
+/// Calls function(byte, low, high) for each byte of groups of 4-bit elements, with the indices of the elements in its
 /// low and high nibble. (Two loops, so that the compiler vectorises them.)
 template <typename Function>
-void for_each_byte(const GroupsDesc &groups, std::int64_t n, const Function &function) {
+void for_each_byte(const GroupsDesc &groups, std::int64_t n_groups, const Function &function) {
     const std::int64_t half = groups.group / 2;
-    for (std::int64_t g = 0; g < n; g++) {
+    for (std::int64_t g = 0; g < n_groups; g++) {
         const std::int64_t byte = g * half, element = 2 * byte;
         for (std::int64_t i = 0; i < half && groups.packing == Packing::halves; i++) {
             function(byte + i, element + i, element + half + i);
@@ -248,16 +248,16 @@ void for_each_byte(const GroupsDesc &groups, std::int64_t n, const Function &fun
     }
 }
 
-void pack(const GroupsDesc &groups, std::int64_t n, const unsigned char *__restrict elements,
+void pack(const GroupsDesc &groups, std::int64_t n_groups, const unsigned char *__restrict elements,
           unsigned char *__restrict packed) {
-    for_each_byte(groups, n, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+    for_each_byte(groups, n_groups, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
         packed[byte] = static_cast<unsigned char>(elements[low] | elements[high] << 4);
     });
 }
 
-void unpack(const GroupsDesc &groups, std::int64_t n, const unsigned char *__restrict packed,
+void unpack(const GroupsDesc &groups, std::int64_t n_groups, const unsigned char *__restrict packed,
             unsigned char *__restrict elements) {
-    for_each_byte(groups, n, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+    for_each_byte(groups, n_groups, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
         elements[low] = static_cast<unsigned char>(packed[byte] & 0x0fu);
         elements[high] = static_cast<unsigned char>(packed[byte] >> 4);
     });
@@ -434,7 +434,7 @@ template <typename Function>
 bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
                  const Function &function) {
     bool is_even = true;
-    for_each_placed(call, block, are_written, [&](const PlacedPart &part) {
+    for_each_part_in_memory(call, block, are_written, [&](const PlacedPart &part) {
         const std::int64_t n_heads = part.extents.n_heads, n_tokens = part.extents.n_tokens;
         const ElementStrides &there = part.there.strides;
         const std::int64_t stride = n_heads == 1 ? there.token : there.head;
@@ -517,7 +517,7 @@ std::int64_t find_infinite(const GroupsDesc &groups, const char *record, const c
 
 }  // namespace
 
-halyard_status check_moved_records(const KvCall &call, int index, halyard_error *error) noexcept {
+halyard_status check_records_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept {
     const KvTensorPlan &stages = call.kv_plan().tensors[index];
     const GroupsDesc &groups = *stages.groups;
     const TokenNumbers &tokens = call.program.positions;

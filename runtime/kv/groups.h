@@ -59,6 +59,6 @@ halyard_status read_groups(const halyard_groups_desc *groups, const char *name, 
                            halyard_error *error) noexcept;
 
 /// Checks that the records of keys that are re-rotated have finite scales and zero points. Slots were checked before.
-halyard_status check_moved_records(const KvCall &call, int index, halyard_error *error) noexcept;
+halyard_status check_records_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept;
 
 }  // namespace halyard

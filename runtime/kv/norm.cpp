@@ -74,9 +74,9 @@ halyard_status read_norm(const halyard_norm_desc *norm, const char *name, std::i
 namespace {
 
 /// Returns n weights or biases from number `first` on, as floats: in the caller's memory, if they are aligned floats
-/// there, else in `room`, to which they are converted only if `is_new`.
-const float *floats_of(const KvCall &call, const Block &block, Array array, std::int64_t first, std::int64_t n,
-                       float *room, bool is_new) {
+/// there, else in `room`, to which they are converted only if `fills_room`.
+const float *load_weights_or_biases(const KvCall &call, const Block &block, Array array, std::int64_t first,
+                                    std::int64_t n, float *room, bool fills_room) {
     const NormDesc &norm = *call.stages(block).norm;
     const bool is_weight = array == Array::weight, adds_one = is_weight && norm.unit_offset;
     const char *const data = call.data(block.index, array);
@@ -84,9 +84,9 @@ const float *floats_of(const KvCall &call, const Block &block, Array array, std:
         reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0) {
         return reinterpret_cast<const float *>(data) + first;
     }
-    if (is_new && data == nullptr) {
+    if (fills_room && data == nullptr) {
         std::fill_n(room, n, is_weight ? 1.0f : -0.0f);  // adding -0 changes no number, not even -0
-    } else if (is_new) {
+    } else if (fills_room) {
         widen(call.kernels(), *norm.weight, n, data + first * element_bytes(*norm.weight), room);
         for (std::int64_t i = 0; i < n && adds_one; i++) {
             room[i] = 1.0f + room[i];
@@ -107,7 +107,7 @@ Weights load_weights(const KvCall &call, Block &block) {
     const std::int64_t head = norm.row || norm.per_head ? block.head : 0, n = norm.n_weights(block.n_heads);
     const bool is_new = std::exchange(work.weights_of, head) != head;
     const auto of = [&](Array array, float *room) {
-        return floats_of(call, block, array, head * norm.size, n, room, is_new);
+        return load_weights_or_biases(call, block, array, head * norm.size, n, room, is_new);
     };
     return {of(Array::weight, work.weights), norm.layer ? of(Array::bias, work.weights + block_floats / 2) : nullptr,
             norm.per_head ? norm.size : 0};
@@ -215,8 +215,8 @@ void norm_and_rotate_stretch(const KvCall &call, const Block &block, const float
         set_dimension(token_dim[0], part.n_tokens, 1);
         set_buffer(x, part.x, x_dims);
         set_buffer(y, part.y, y_dims);
-        set_part(direct.in(), *direct.kernel, n_pairs, part, part.in_token, x_dims);
-        set_part(direct.y, *direct.kernel, n_pairs, part, part.out_token, y_dims);
+        set_part_dims(direct.in(), *direct.kernel, n_pairs, part, part.in_token, x_dims);
+        set_part_dims(direct.y, *direct.kernel, n_pairs, part, part.out_token, y_dims);
         call.kernels().norm_rotate[index_of(tensor_plan.dtype)](&of_weight, call.stages(block).norm->eps, &of_tokens,
                                                                 &block.rows->cos, &block.rows->sin,
                                                                 call.plan().sin_sign, &x, &y);
@@ -233,13 +233,13 @@ void norm_and_rotate_to_output(const KvCall &call, const Block &block, const flo
 [[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
     alignas(64) float room[max_head];
     const std::int64_t n = call.stages(block).norm->size;
-    norm_and_rotate_to_output(call, block, floats_of(call, block, Array::weight, 0, n, room, true));
+    norm_and_rotate_to_output(call, block, load_weights_or_biases(call, block, Array::weight, 0, n, room, true));
 }
 
 }  // namespace
 
 void norm_and_rotate(const KvCall &call, Block &block) noexcept {
-    const float *const weight = floats_of(call, block, Array::weight, 0, 0, nullptr, false);
+    const float *const weight = load_weights_or_biases(call, block, Array::weight, 0, 0, nullptr, false);
     weight != nullptr ? norm_and_rotate_to_output(call, block, weight) : widen_weights_and_rotate(call, block);
 }
 

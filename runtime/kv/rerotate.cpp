@@ -65,10 +65,10 @@ struct Move {
     bool operator==(const Move &) const = default;
 };
 
-Move move_of(const KvCall &call, std::int64_t at) {
+Move move_of(const KvCall &call, std::int64_t token_index) {
     const halyard_angle_source &to = *call.given.angles, &from = *call.kv_program.from_angles;
     const Positions &positions = call.program.positions;
-    const std::int64_t batch = at / positions.n_tokens, token = at - batch * positions.n_tokens;
+    const std::int64_t batch = token_index / positions.n_tokens, token = token_index - batch * positions.n_tokens;
     Move move;
     for (std::int32_t axis = 0; axis < to.axes.n_axes; axis++) {
         move.to[std::size_t(axis)] = static_cast<std::uint64_t>(positions.at(call.given.positions, batch, token, axis));

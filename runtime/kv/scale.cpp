@@ -79,7 +79,7 @@ constexpr const char *has_to_be_usable = ", but it and its reciprocal must be po
 
 }  // namespace
 
-halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept {
+halyard_status check_input_scales(const KvCall &call, int index, halyard_error *error) noexcept {
     const KvTensorPlan &stages = call.kv_plan().tensors[index];
     const std::int64_t n_static =
         stages.needs(Array::scales) ? stages.scale->count(call.program.tensors[index].n_heads) : 0;
@@ -106,7 +106,7 @@ halyard_status check_read_scales(const KvCall &call, int index, halyard_error *e
     return HALYARD_OK;
 }
 
-halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *error) noexcept {
+halyard_status check_scales_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept {
     const Positions &tokens = call.program.positions;
     const auto &cache = call.kv_plan().tensors[index].cache;
     Block row = {};

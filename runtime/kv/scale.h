@@ -25,7 +25,7 @@ halyard_status read_scale(const halyard_scale_desc *scale, const char *name, Dty
 
 /// Check the values of a tensor's scales before anything is written: static scales and scales by position, which must
 /// be finite; and the dynamic scales of keys that are re-rotated.
-halyard_status check_read_scales(const KvCall &call, int index, halyard_error *error) noexcept;
-halyard_status check_moved_scales(const KvCall &call, int index, halyard_error *error) noexcept;
+halyard_status check_input_scales(const KvCall &call, int index, halyard_error *error) noexcept;
+halyard_status check_scales_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept;
 
 }  // namespace halyard

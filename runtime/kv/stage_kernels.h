@@ -59,7 +59,7 @@ struct Elements {
 
 /// A dense array of one number for each head, [token][head].
 template <typename T>
-Elements<T> numbers_of_heads(T *numbers, std::int64_t n_heads) noexcept {
+Elements<T> one_number_per_head(T *numbers, std::int64_t n_heads) noexcept {
     return {numbers, {0, 1, n_heads}, sizeof(T), 1};
 }
 
@@ -148,7 +148,9 @@ StageCall(const Extents &, const Elements<T> &...) -> StageCall<sizeof...(T)>;
 /// Sets largest, dense [token][head], to the largest magnitude of each head's finite elements, 0 if there is none.
 inline void find_largest(const StageKernels &kernels, const Extents &extents, const Elements<float> &block,
                          float *largest) noexcept {
-    StageCall(extents, block, numbers_of_heads(largest, extents.n_heads)).join(1, 2).for_each_part(kernels.largest[0]);
+    StageCall(extents, block, one_number_per_head(largest, extents.n_heads))
+        .join(1, 2)
+        .for_each_part(kernels.largest[0]);
 }
 
 // ---- Conversions (convert.cpp) --------------------------------------------------------------------------------------

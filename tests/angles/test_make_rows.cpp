@@ -85,7 +85,7 @@ private:
 
 /// Checks rows for positions with random strides: dimensions in any order, with gaps, negative or 0.
 template <typename Real>
-void check_random(oracle::Random &random) {
+void check_random_rows(oracle::Random &random) {
     constexpr std::int64_t pairs[] = {1, 7, 64, 128, 129, 300};
     const std::int64_t n_axes = random.in(1, 4), n_batch = random.in(1, 3), n_pairs = random.one_of(pairs);
     const std::int64_t n_tokens = random.one_in(6) ? 150 : random.in(1, 9);
@@ -132,7 +132,7 @@ void check_random(oracle::Random &random) {
 TEST_CASE("linear angles: cos and sin are within 1.2e-7 of long double's, in any form", "[angles]") {
     oracle::Random random(Catch::getSeed());
     for (int trial = 0; trial < 60; trial++) {
-        random.one_in(2) ? check_random<float>(random) : check_random<double>(random);
+        random.one_in(2) ? check_random_rows<float>(random) : check_random_rows<double>(random);
     }
 }
 
@@ -142,7 +142,8 @@ TEST_CASE("make_rows: rows by token serve only the shape that they were made for
     const auto of = [&](std::int64_t n_rows, bool is_shared) {
         return halyard::angle_source::given_by_token(rows.data(), n_rows, RotationRun::rotary_dim, is_shared);
     };
-    const auto seven = of(7, false), six = of(6, false), one = of(1, true), three = of(3, true), by_batch = of(3, false);
+    const auto seven = of(7, false), six = of(6, false), one = of(1, true), three = of(3, true),
+               by_batch = of(3, false);
     s.runs.refuse({
         {HALYARD_ERROR_SHAPE, {"7 rows by_token", "2 x 3"}, {{s.args.angles, seven.get()}}},
         {HALYARD_ERROR_SHAPE, {"1 rows by_token that batch rows share", "2 x 3"}, {{s.args.angles, one.get()}}},

@@ -10,9 +10,10 @@
 namespace {
 
 std::string ministral(const std::string &beta, std::int64_t length) {
-    return quoted(type("ministral3", "'rope_parameters': {'rope_type': 'yarn', 'factor': 16.0, 'rope_theta': 1e6, "
-                                     "'llama_4_scaling_beta': " +
-                                         beta + ", 'original_max_position_embeddings': " + text(length) + "}"));
+    return with_double_quotes(
+        type("ministral3", "'rope_parameters': {'rope_type': 'yarn', 'factor': 16.0, 'rope_theta': 1e6, "
+                           "'llama_4_scaling_beta': " +
+                               beta + ", 'original_max_position_embeddings': " + text(length) + "}"));
 }
 
 long double exact(const halyard_frequencies_info &info, std::int64_t position) {
@@ -62,7 +63,7 @@ TEST_CASE("position scales: the formulas, correctly rounded, for all forms of po
                in_order = halyard::consecutive_positions(starts, 2);
     for (const std::string &config :
          {read_fixture("llama-4-scout"), ministral("0.1", 16384), ministral("-2.5", 3), ministral("1e6", 1),
-          quoted(
+          with_double_quotes(
               type("beam", "'rope_parameters': {'full_attention': null, 'sliding_attention': {'rope_theta': 1e4}}"))}) {
         CAPTURE(config);
         const auto frequencies = read_good(config).frequencies;

@@ -45,7 +45,7 @@ struct ValidRows {
         every_field::refuse(calls, fields::places(fields::of<halyard_rows_args>(), &args, 0));
     }
     /// The changes that set n_batch and n_tokens, together with those in `more`.
-    std::vector<Change> count(std::int64_t n_batch, std::int64_t n_tokens, std::vector<Change> more = {}) {
+    std::vector<Change> change_counts(std::int64_t n_batch, std::int64_t n_tokens, std::vector<Change> more = {}) {
         more.insert(more.end(), {{args.n_batch, n_batch}, {args.n_tokens, n_tokens}});
         return more;
     }
@@ -66,17 +66,17 @@ TEST_CASE("make_rows: arguments are checked before the first write", "[angles][e
         {HALYARD_ERROR_SHAPE, {"n_floats is 47, but the rows need 48"}, {{args.n_floats, 47}}},
         {HALYARD_ERROR_MISMATCH,
          {"positions is NULL, but each of 3 sequences has one token"},
-         s.count(3, 1, {{args.positions, nullptr}})},
+         s.change_counts(3, 1, {{args.positions, nullptr}})},
     });
     // In 64 bits the number of floats that these tokens need wraps around to that of one or two tokens.
     const std::vector<Change> in_order = {{args.positions, nullptr}};
-    s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count(1, (1LL << 61) + 1, in_order));
-    s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count((1LL << 60) + 1, 2, in_order));
-    s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.count(INT64_MAX, INT64_MAX, in_order));
+    s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.change_counts(1, (1LL << 61) + 1, in_order));
+    s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.change_counts((1LL << 60) + 1, 2, in_order));
+    s.calls.refuse(HALYARD_ERROR_OVERFLOW, {"address space"}, s.change_counts(INT64_MAX, INT64_MAX, in_order));
     // A call without tokens is accepted.
     const std::vector<Change> nothing = {{args.positions, nullptr}, {args.rows, nullptr}, {args.n_floats, 0}};
-    s.calls.accept(s.count(INT64_MAX, 0, nothing));
-    s.calls.accept(s.count(0, INT64_MAX, nothing));
+    s.calls.accept(s.change_counts(INT64_MAX, 0, nothing));
+    s.calls.accept(s.change_counts(0, INT64_MAX, nothing));
 }
 
 TEST_CASE("make_rows: positions are checked before the first write", "[angles][errors]") {
@@ -101,7 +101,7 @@ TEST_CASE("make_rows: positions are checked before the first write", "[angles][e
                    {{s.args.positions, &consecutive}});
     for (const auto &[n_batch, n_tokens] : {std::pair<std::int64_t, std::int64_t>{5, 0}, {0, 7}, {INT64_MAX, 0}}) {
         s.calls.accept(
-            s.count(n_batch, n_tokens, {{at.data, nullptr}, {at.shape[0], n_batch}, {at.shape[1], n_tokens}}));
+            s.change_counts(n_batch, n_tokens, {{at.data, nullptr}, {at.shape[0], n_batch}, {at.shape[1], n_tokens}}));
     }
     // The output must not overlap the source's given rows.
     std::vector<float> cos(48, 42.0f), sin = cos;
@@ -157,7 +157,7 @@ TEST_CASE("linear angles: arguments are checked before the first write", "[angle
     for (const double factor : {0x1p-61, 0x1.8p60}) {
         s.calls.refuse(HALYARD_ERROR_FREQUENCY, {"linear.attention_factor is"}, {{linear.attention_factor, factor}});
     }
-    const auto tokens = s.count(1, 1LL << 60, {{linear.stride_token, 0}});
+    const auto tokens = s.change_counts(1, 1LL << 60, {{linear.stride_token, 0}});
     s.calls.refuse({
         {HALYARD_ERROR_MISMATCH, {"args.angles is set"}, {{args.angles, s.angles.get()}}},
         {HALYARD_ERROR_MISMATCH, {"args.positions is set"}, {{args.positions, &s.positions}}},
@@ -172,7 +172,7 @@ TEST_CASE("linear angles: arguments are checked before the first write", "[angle
          {{linear.matrix, reinterpret_cast<const double *>(s.rows.data() + 46)}}},
     });
     for (const auto &[n_batch, n_tokens] : {std::pair<std::int64_t, std::int64_t>{0, 7}, {5, 0}, {INT64_MAX, 0}}) {
-        s.calls.accept(s.count(n_batch, n_tokens, {{linear.positions, nullptr}}));
+        s.calls.accept(s.change_counts(n_batch, n_tokens, {{linear.positions, nullptr}}));
     }
 }
 

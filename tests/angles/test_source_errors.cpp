@@ -9,7 +9,7 @@ using Desc = halyard_angle_source_desc;
 
 /// Checks calls that make a source of these frequencies and this description: they must fail, or succeed, as a test
 /// says.
-CallChecker sources_of(const halyard::frequencies &frequencies, const Desc &desc) {
+CallChecker make_source_checker(const halyard::frequencies &frequencies, const Desc &desc) {
     return CallChecker(
         [&](halyard_status status, const Words &words) {
             auto *const untouched = reinterpret_cast<halyard_angle_source *>(16);
@@ -41,7 +41,7 @@ void refuse_fields(const CallChecker &sources, const Desc &desc) {
 TEST_CASE("angle sources: arguments are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     auto table = describe_source(HALYARD_ANGLES_AUTO, 0, 3);
-    const CallChecker tables = sources_of(frequencies, table);
+    const CallChecker tables = make_source_checker(frequencies, table);
     for (const std::int32_t kind : {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE}) {
         CallChecker::with({{table.kind, kind}}, [&] { refuse_fields(tables, table); });
     }
@@ -62,7 +62,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 4);
     const std::vector<float> rows(16);
     auto given = describe_given(rows.data(), rows.data() + 2, 4, 4, 4);
-    const CallChecker sources = sources_of(frequencies, given);
+    const CallChecker sources = make_source_checker(frequencies, given);
     refuse_fields(sources, given);
     sources.refuse_each(HALYARD_ERROR_ROTARY_DIM, {0, 3, (1 << 20) + 2}, {{"desc.rotary_dim", given.rotary_dim}});
     sources.refuse_each(HALYARD_ERROR_SHAPE, {0}, {{"desc.n_rows", given.n_rows}});
@@ -84,7 +84,7 @@ TEST_CASE("angle sources: given rows are checked", "[angles][errors]") {
 TEST_CASE("angle sources: a table that no memory holds is an error", "[angles]") {
     const auto frequencies = halyard::frequencies::from_base(10000, 1 << 16);
     auto desc = describe_source(HALYARD_ANGLES_TABLE, 0, INT32_MAX - 1);
-    const CallChecker tables = sources_of(frequencies, desc);
+    const CallChecker tables = make_source_checker(frequencies, desc);
     tables.refuse(HALYARD_ERROR_OUT_OF_MEMORY, {}, {});
     tables.refuse(HALYARD_ERROR_OVERFLOW, {"2147483648"}, {{desc.n_positions, 1LL << 31}});
 }
@@ -95,7 +95,7 @@ TEST_CASE("axis maps: what is no map is refused", "[axes][errors]") {
     const std::vector<float> rows(256);
     auto desc = describe_given(rows.data(), rows.data(), 2, 64, 128);
     desc.n_positions = 10;
-    const CallChecker sources = sources_of(frequencies, desc);
+    const CallChecker sources = make_source_checker(frequencies, desc);
     using Counts = std::array<std::int64_t, 4>;
     for (const std::int32_t kind :
          {HALYARD_ANGLES_AUTO, HALYARD_ANGLES_TABLE, HALYARD_ANGLES_PHASE, HALYARD_ANGLES_GIVEN}) {
@@ -137,7 +137,7 @@ TEST_CASE("axis maps: a list names an axis for each pair", "[axes][errors]") {
     desc.axis_map = HALYARD_AXIS_MAP_LIST;
     desc.n_axes = 2;
     desc.axis_of_pair = list.data();
-    const CallChecker sources = sources_of(frequencies, desc);
+    const CallChecker sources = make_source_checker(frequencies, desc);
     sources.accept({});
     sources.refuse(HALYARD_ERROR_NULL_POINTER, {"desc.axis_of_pair is NULL"}, {{desc.axis_of_pair, nullptr}});
     sources.refuse_each(HALYARD_ERROR_SHAPE, {-1, 2, INT32_MIN}, {{"desc.axis_of_pair[63]", list[63]}},

@@ -20,7 +20,7 @@ TEST_CASE("sources: runs are within the promise, and the same bits on every targ
     n_levels[of_source] = of_kv_path[of_source];
     n_levels[of_pairing] = 4 * of_kv_path[of_dtype];  // all pairings, with each dtype
     n_levels[of_shape] = 5;                           // numbers of tokens
-    for (const Levels &levels : cover_pairs(random, n_levels)) {
+    for (const Levels &levels : cover_level_pairs(random, n_levels)) {
         const std::int64_t rotary_dim = rotary_dims[levels[of_head_dim]];
         const std::int64_t block = halyard::row_block(rotary_dim).n_tokens;
         const std::int64_t token_counts[] = {1, block, block + 1, 2 * block + 1, std::max<std::int64_t>(1, block - 1)};

@@ -123,18 +123,18 @@ inline bool is_same(const halyard_frequencies_info &a, const halyard_frequencies
 }
 
 /// Replaces ' by ", so that tests can write JSON without escapes. No config contains '.
-inline std::string quoted(std::string text) {
+inline std::string with_double_quotes(std::string text) {
     std::replace(text.begin(), text.end(), '\'', '"');
     return text;
 }
-inline nlohmann::json parse(const std::string &text) { return nlohmann::json::parse(quoted(text)); }
+inline nlohmann::json parse(const std::string &text) { return nlohmann::json::parse(with_double_quotes(text)); }
 
 /// A config, as text or parsed.
 struct Text {
     std::string text;
 
-    Text(const char *config) : text(quoted(config)) {}
-    Text(const std::string &config) : text(quoted(config)) {}
+    Text(const char *config) : text(with_double_quotes(config)) {}
+    Text(const std::string &config) : text(with_double_quotes(config)) {}
     Text(const nlohmann::json &config) : text(config.dump()) {}
 };
 

@@ -222,9 +222,9 @@ TEST_CASE("config: text that is no config, and where it ends, is named", "[confi
     CHECK(read(llama().dump() + std::string(1000000, ' ')).status == HALYARD_OK);
     CHECK(read(llama("{\"a\": \"" + std::string(1000000, 'x') + "\"}").dump()).status == HALYARD_OK);
     // Error messages escape control characters and are cut off when they get too long.
-    check_outcome(
-        read(quoted("{'rope_scaling': {'rope_type': '\\u001b[31m\\n\\u00e9 " + std::string(300, 'x') + "'}}")),
-        unsupported, "");
+    check_outcome(read(with_double_quotes("{'rope_scaling': {'rope_type': '\\u001b[31m\\n\\u00e9 " +
+                                          std::string(300, 'x') + "'}}")),
+                  unsupported, "");
 }
 
 TEST_CASE("config: arguments that are wrong are named", "[config][errors]") {

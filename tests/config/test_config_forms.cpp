@@ -38,7 +38,7 @@ void check_facts(const std::vector<ConfigFacts> &rows) {
 
 json fixture(const char *name) { return json::parse(read_fixture(name)); }
 
-std::string three_kinds(const std::string &beside = "") {
+std::string three_layer_kinds_config(const std::string &beside = "") {
     return type("other", "'rope_theta': 7, 'layer_types': ['a', 'b', 'c'], 'rope_parameters': {'a': {'rope_theta': "
                          "100}, 'b': {'rope_theta': 100}, 'c': null}" +
                              beside);
@@ -103,7 +103,7 @@ TEST_CASE("config: other names of methods, and layers that are alike", "[config]
         // With a layer type: all layers with RoPE are alike, or the model type alone tells which layers differ.
         {read_fixture("llama-4-scout"), read_fixture("llama-4-scout"), nullptr, "chunked_attention"},
         {type("olmo3"), type("olmo3"), nullptr, full},
-        {three_kinds(), three_kinds(), nullptr, "b"},
+        {three_layer_kinds_config(), three_layer_kinds_config(), nullptr, "b"},
         {"{'model_type': 'gemma4_text'}", read_fixture("gemma-4"), full},
         {saved, read_fixture("gemma-4-12b"), full},
     });
@@ -152,8 +152,8 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
         {type("exaone4", "'sliding_window': null, 'layer_types': ['full_attention']"), "{'rotary_dim': 128}", full},
         {llama("{'layer_types': ['full_attention'], 'per_layer_config': {'0': {'head_dim': 64}}}"), "{'head_dim': 64}",
          full},
-        {three_kinds(", 'per_layer_config': {'1': {'head_dim': 64}}"), "{'head_dim': 128}", "a"},
-        {three_kinds(", 'per_layer_config': {'1': {'head_dim': 64}}"), "{'head_dim': 64}", "b"},
+        {three_layer_kinds_config(", 'per_layer_config': {'1': {'head_dim': 64}}"), "{'head_dim': 128}", "a"},
+        {three_layer_kinds_config(", 'per_layer_config': {'1': {'head_dim': 64}}"), "{'head_dim': 64}", "b"},
         {type("other", "'layer_types': ['full_attention\\u0000too'], 'rope_parameters': {'full_attention\\u0000too': "
                        "{'rope_theta': 1e4}}"),
          "{'base': 1e4}"},
@@ -266,10 +266,11 @@ TEST_CASE("config: the layer of a number", "[config]") {
         CHECK(outcome.info.base == one.base);
         check_outcome(outcome, one.base != 0 ? HALYARD_OK : HALYARD_ERROR_MISMATCH, one.words);
     }
-    CHECK(read_good(quoted(alike)).info.base == 5e5);
+    CHECK(read_good(with_double_quotes(alike)).info.base == 5e5);
     check_outcome(read(step), HALYARD_ERROR_MISMATCH, "layer_type is needed");
-    check_outcome(read(quoted(alike), full), HALYARD_ERROR_MISMATCH, "no number but 0");
+    check_outcome(read(with_double_quotes(alike), full), HALYARD_ERROR_MISMATCH, "no number but 0");
     for (const char *type : {sliding, static_cast<const char *>(nullptr)}) {
-        check_outcome(read(quoted(differing), type), HALYARD_ERROR_MISMATCH, "layer_rope_theta has 500000 and 1000000");
+        check_outcome(read(with_double_quotes(differing), type), HALYARD_ERROR_MISMATCH,
+                      "layer_rope_theta has 500000 and 1000000");
     }
 }

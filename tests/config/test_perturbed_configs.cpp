@@ -113,7 +113,7 @@ json other_value(const json &value) {
                                : json();
 }
 
-bool is_silent(const std::string &fixture, const Path &path, std::set<const Ignored *> *met) {
+bool may_be_ignored(const std::string &fixture, const Path &path, std::set<const Ignored *> *met) {
     for (const auto &one : silent) {
         if ((one.fixture == nullptr || fixture.starts_with(one.fixture)) &&
             (one.key == nullptr || path.back() == one.key)) {
@@ -148,15 +148,15 @@ void check_field(const std::string &name, const Fixture &fixture, const Path &pa
     };
     const auto other = other_value(value);
     CHECK((other.is_null() || read_all(fixture, text_with(other)).told != read_all(fixture, whole).told ||
-           is_silent(name, path, met)));
+           may_be_ignored(name, path, met)));
     if (value.is_number()) {  // a field of one layer type: only reading that type must fail
-        CHECK((read_all(fixture, text_with(-1e30)).says(key) || is_silent(name, path, met)));
+        CHECK((read_all(fixture, text_with(-1e30)).says(key) || may_be_ignored(name, path, met)));
     }
     for (const auto &bad : bad_values(value)) {
         auto text = text_with("PLACE");
         text.replace(text.find("\"PLACE\""), 7, bad);
         CAPTURE(bad);
-        CHECK((read_all(fixture, text).is_refused(path, key) || is_silent(name, path, met)));
+        CHECK((read_all(fixture, text).is_refused(path, key) || may_be_ignored(name, path, met)));
     }
 
     auto changed = fixture.config;
@@ -168,7 +168,7 @@ void check_field(const std::string &name, const Fixture &fixture, const Path &pa
         CAPTURE(misspelt);
         const auto outcomes = read_all(fixture, changed.dump());
         CHECK((outcomes.is_refused(path, misspelt + " is not known here") ||
-               outcomes.is_refused(path, "needs, is missing") || is_silent(name, path, met)));
+               outcomes.is_refused(path, "needs, is missing") || may_be_ignored(name, path, met)));
     }
 
     auto text = whole;

@@ -207,10 +207,10 @@ TEST_CASE("scaling: options of the methods", "[scaling]") {
 namespace {
 
 /// Checks that a valid scaling of each of these methods is refused after change().
-void refuse(const Methods &of, halyard_status status, const char *word, const std::function<void(S &)> &change) {
+void refuse(const Methods &methods, halyard_status status, const char *word, const std::function<void(S &)> &change) {
     auto *const untouched = reinterpret_cast<halyard_frequencies *>(0x1234);
     halyard_frequencies *out = untouched;
-    for (const auto method : of) {
+    for (const auto method : methods) {
         auto scaling = describe(method);
         change(scaling);
         CAPTURE(method, word);
@@ -222,10 +222,10 @@ void refuse(const Methods &of, halyard_status status, const char *word, const st
 
 /// The same, after setting a field to each of these values.
 template <typename Field>
-void refuse(const Methods &of, halyard_status status, const char *word, Field S::*field,
+void refuse(const Methods &methods, halyard_status status, const char *word, Field S::*field,
             std::initializer_list<std::type_identity_t<Field>> values) {
     for (const Field value : values) {
-        refuse(of, status, word, [=](S &s) { s.*field = value; });
+        refuse(methods, status, word, [=](S &s) { s.*field = value; });
     }
 }
 

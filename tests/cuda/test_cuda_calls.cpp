@@ -32,7 +32,7 @@ using emulated_cuda::the_driver;
 [[maybe_unused]] const bool only_records = the_driver().executes = false;
 
 /// Makes a driver function fail once, after `calls_until` calls that succeed.
-void fail_at(const std::string &function, int error, int calls_until = 0) {
+void make_driver_fail(const std::string &function, int error, int calls_until = 0) {
     the_driver().failing = {function, error, calls_until};
 }
 
@@ -345,7 +345,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
     for (int n = 0; has_failed; n++) {
         CAPTURE(function, n);
         REQUIRE(n < 1000);
-        fail_at(function, failure, n);
+        make_driver_fail(function, failure, n);
         try {
             const auto angles = make_angles();
             const halyard::cuda_angles by_phase(queue_of(), phase);
@@ -359,7 +359,7 @@ TEST_CASE("cuda calls: a driver's errors are told, and nothing of a failed creat
             CHECK((has_number || !std::string(function).starts_with("cuMemcpy")));
         }
         CHECK(has_failed == (the_driver().failing.calls_until < 0));
-        fail_at("", 0);
+        make_driver_fail("", 0);
         CHECK(held() == before);
     }
 }
@@ -402,10 +402,10 @@ TEST_CASE("cuda calls: a launch that fails is told, and the last one of its run"
     const std::size_t n_launches = w.launches().size();
     CHECK(n_launches > 6);
     for (std::size_t n = 0; n < n_launches; n++) {
-        fail_at("cuLaunchKernel", 719, static_cast<int>(n));
+        make_driver_fail("cuLaunchKernel", 719, static_cast<int>(n));
         CHECK(w.launches(HALYARD_ERROR_DEVICE).size() == n + 1);
     }
-    fail_at("", 0);
+    make_driver_fail("", 0);
     CHECK(w.launches().size() == n_launches);
 }
 

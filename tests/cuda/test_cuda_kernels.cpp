@@ -1,6 +1,6 @@
 // Tests every CUDA kernel by random runs, in a test case of the kernel's name: see checks/cases/on_device.h.
-#include "checks/cuda_device.h"
 #include "checks/cases/on_device.h"
+#include "checks/cuda_device.h"
 
 #include <catch2/catch_get_random_seed.hpp>
 
@@ -16,7 +16,7 @@ void test_listed(const auto &kernels, const char *name, int n_calls, const auto 
         std::ranges::find_if(kernels, [&](const auto &each) { return std::strcmp(each.name, name) == 0; });
     REQUIRE(kernel != kernels.end());
     oracle::Random random(Catch::getSeed());
-    for (int i = 0, n = cuda_test::n_calls(n_calls); i < n; i++) {
+    for (int i = 0, n = cuda_test::n_calls_times_rounds(n_calls); i < n; i++) {
         INFO("seed " << Catch::getSeed() << ", run " << i);
         const std::string wrong = fault(*kernel, random, i);  // skips the test without a device
         REQUIRE(wrong == "");

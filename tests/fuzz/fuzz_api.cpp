@@ -33,12 +33,12 @@ Choice draw_small_choice(Draw &draw) {
     return choice;
 }
 
-halyard::plan make_plan(const Draw &draw, const Call &of, const char *target) {
-    halyard_plan_desc desc = of.plan;
+halyard::plan make_plan(const Draw &draw, const Call &call, const char *target) {
+    halyard_plan_desc desc = call.plan;
     desc.target = target;
     halyard_plan *plan = nullptr;
     WatchedError error;
-    const halyard_status status = call(error, halyard_create_plan(&desc, &plan, &error.error));
+    const halyard_status status = count_and_check(error, halyard_create_plan(&desc, &plan, &error.error));
     require((status == HALYARD_OK) == (plan != nullptr), "a plan, or an error");
     require(status == HALYARD_OK || draw.wild, "a sensible plan can be made", error.error.message);
     return halyard::plan(plan);
@@ -114,7 +114,7 @@ void ask_for_linear_rows(Draw &draw) {
         const halyard::plan plan(halyard::plan_desc(
             2 * n_pairs, {halyard::describe_tensor(halyard::dtype::f32, 2 * n_pairs, halyard::pairing::half)}));
         WatchedError error;
-        const halyard_status status = call(error, halyard_make_rows(plan.get(), &args, &error.error));
+        const halyard_status status = count_and_check(error, halyard_make_rows(plan.get(), &args, &error.error));
         require(status == HALYARD_OK || rows == untouched, "rows that fail are not written");
     }
 }

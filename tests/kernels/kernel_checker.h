@@ -71,7 +71,7 @@ extern "C" {
 }
 
 /// All kernels of this build.
-inline std::vector<KernelRow> kernel_rows() {
+inline std::vector<KernelRow> all_built_kernels() {
     std::vector<KernelRow> rows = {
 #define HALYARD_ROW_KERNEL(name, target)                                                                               \
     {#name, "rows_phase", Dtype::f32, halyard::Target::target, caller_of(name), caller_of(model::rows_phase)},
@@ -126,10 +126,10 @@ public:
             {"store_groups", &Trial::draw_groups_arguments},   {"load_groups", &Trial::draw_groups_arguments}};
         const auto draw = draws.find(row.stage);
         (this->*(draw == draws.end() ? &Trial::draw_heads_arguments : draw->second))();
-        memory_.place(random);
+        memory_.allocate_and_fill(random);
         before_ = memory_.image();
         for (const Operand &operand : operands_) {
-            operand.for_each_word(memory_.in(before_, operand.lowest()), [&](std::int64_t i, char *at) {
+            operand.for_each_word(memory_.address_in(before_, operand.lowest()), [&](std::int64_t i, char *at) {
                 oracle::write_word(operand.dtype, at, operand.words(i));
             });
         }
@@ -160,7 +160,7 @@ public:
         kernel(arguments);
         cases::Images after = memory_.image();
         for (const Operand &operand : operands_) {
-            operand.for_each_word(memory_.in(after, operand.lowest()), [&](std::int64_t, char *at) {
+            operand.for_each_word(memory_.address_in(after, operand.lowest()), [&](std::int64_t, char *at) {
                 if (oracle::is_nan(operand.dtype, oracle::read_word(operand.dtype, at))) {
                     oracle::write_word(operand.dtype, at, 0xffffffffu);
                 }
@@ -179,9 +179,9 @@ public:
                 continue;
             }
             const Operand &operand = operands_[region];
-            const char *const should_be = memory_.in(want, operand.lowest());
+            const char *const should_be = memory_.address_in(want, operand.lowest());
             std::ostringstream what;
-            operand.for_each_word(memory_.in(got, operand.lowest()), [&](std::int64_t i, const char *at) {
+            operand.for_each_word(memory_.address_in(got, operand.lowest()), [&](std::int64_t i, const char *at) {
                 const std::uint32_t is = oracle::read_word(operand.dtype, at),
                                     wanted = oracle::read_word(operand.dtype, should_be + i * operand.bytes);
                 if (is != wanted && what.str().empty()) {
@@ -279,7 +279,7 @@ private:
         return dims;
     }
     /// Sets some strides of an input to 0 from dimension `first` on, so that elements, heads or tokens are shared.
-    Dimensions share_some(Dimensions dims, std::size_t first) {
+    Dimensions zero_some_strides(Dimensions dims, std::size_t first) {
         for (std::size_t d = random_.one_in(3) ? first : dims.size(); d < dims.size(); d++) {
             dims[d].stride = random_.one_in(2) ? 0 : dims[d].stride;
         }
@@ -312,7 +312,7 @@ private:
         const Dimensions of_x = lay_out(shape);
         const bool in_place = is_norm && !widens && random_.one_in(2);
         const Values values = any_values();
-        add("x", widens ? row_.dtype : Dtype::f32, in_place ? of_x : share_some(of_x, 1), values);
+        add("x", widens ? row_.dtype : Dtype::f32, in_place ? of_x : zero_some_strides(of_x, 1), values);
         if (stage == "range") {
             add("least", Dtype::f32, lay_out(of_heads), Values::any_bits, 4);
         }
@@ -323,7 +323,7 @@ private:
         if (stage == "narrow") {
             const Values of_r = random_.one_in(2) ? Values::ordinary : any_values();
             const Dimensions dims = lay_out(shape, random_.one_in(3));
-            add("r", Dtype::f32, share_some(dims, 0), of_r);
+            add("r", Dtype::f32, zero_some_strides(dims, 0), of_r);
         }
         add_output(in_place, widens || is_norm ? Dtype::f32 : row_.dtype, lay_out(shape));
     }
@@ -354,7 +354,7 @@ private:
                          of_y = lay_out({2 * n_pairs, n_heads, n_tokens}, out_pairing.has_value(),
                                         on_lines ? of_line : multiple);
         const Values values = any_values();
-        add("x", row_.dtype, split_pairs(pairing, in_place ? of_x : share_some(of_x, 1)), values);
+        add("x", row_.dtype, split_pairs(pairing, in_place ? of_x : zero_some_strides(of_x, 1)), values);
         add_output(in_place, row_.dtype, split_pairs(out_pairing, of_y), on_lines ? 64 : 1);
     }
 
@@ -449,8 +449,8 @@ private:
             return !has_ties || random_.one_in(4) ? oracle::random_word(random_, HALYARD_F32, values)
                                                   : word(random_.one_in(2) ? tie : std::nextafter(tie, beyond));
         };
-        const auto r = [=, this](std::int64_t) { return word(has_ties ? one_r : finite(127)); };
-        const auto z = [=, this, most = high](std::int64_t) { return word(has_ties ? one_z : finite(most)); };
+        const auto r = [=, this](std::int64_t) { return word(has_ties ? one_r : draw_finite(127)); };
+        const auto z = [=, this, most = high](std::int64_t) { return word(has_ties ? one_z : draw_finite(most)); };
         const Dimensions of_groups = {{shape[1], 1}, {shape[2], shape[1]}}, of_one = {{shape[1], 0}, {shape[2], 0}};
         add("x", Dtype::f32, lay_out(shape), x);
         add("r", Dtype::f32, of_groups, r);
@@ -459,7 +459,7 @@ private:
     }
 
     /// A finite reciprocal or zero point: mostly at most `usual`, so that results stay in range, else zero or extreme.
-    double finite(double usual) {
+    double draw_finite(double usual) {
         static constexpr double hard[] = {0.0, -0.0, 0x1p-149, 0x1.fffffep127, -0x1.fffffep127, 8.5, 0.5, 1.0};
         return random_.one_in(8) ? random_.one_of(hard) : random_.unit() * (random_.one_in(2) ? usual : 1);
     }

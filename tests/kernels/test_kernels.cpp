@@ -20,7 +20,7 @@ int n_rounds() {
 }
 
 void test_rotation(const std::string &name) {
-    for (const KernelRow &row : kernel_rows()) {
+    for (const KernelRow &row : all_built_kernels()) {
         if (row.name != name) {
             continue;
         }
@@ -56,7 +56,7 @@ TEST_CASE("stage kernels: every target has those that are listed, and the refere
 }
 
 TEST_CASE("stage kernels: the model's bits within the memory that they are given", "[stages]") {
-    for (const KernelRow &row : kernel_rows()) {
+    for (const KernelRow &row : all_built_kernels()) {
         if (row.stage != "rotate" && row.is_here()) {
             CHECK(fault_of(row, Catch::getSeed(), 400) == "");
         }
@@ -67,7 +67,7 @@ TEST_CASE("stage kernels: the model's bits within the memory that they are given
 // reorders the model's arithmetic, or if random calls are drawn differently.
 TEST_CASE("hashes: the model's bits are the same on every machine", "[stages]") {
     std::map<std::string, KernelRow> rows;  // by name without the target; not every machine has non-temporal kernels
-    for (const KernelRow &row : kernel_rows()) {
+    for (const KernelRow &row : all_built_kernels()) {
         if (row.stage != "rotate" || row.rotation.place != Place::non_temporal) {
             rows.emplace(row.name.substr(0, row.name.rfind(halyard::name_of(row.target))), row);
         }

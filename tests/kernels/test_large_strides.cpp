@@ -12,10 +12,10 @@ namespace {
 using namespace cases;
 
 template <typename Function>
-void for_each_input(const Call &call, Function function) {
+void for_each_input_element(const Call &call, Function function) {
     for (int i = 0; i < call.n(); i++) {
         for_each_head(call, i, [&](const Head &at) {
-            for (std::int64_t d = 0; d < call.width_of(i, true); d++) {
+            for (std::int64_t d = 0; d < call.elements_per_head(i, true); d++) {
                 if (char *const place = place_of_input(call, i, at, d); place != nullptr) {
                     function(place, call.in_dtype(i));
                 }
@@ -30,12 +30,12 @@ class FarCase {
 public:
     FarCase(Case &drawn, int dimension, std::int64_t stride) : drawn_(drawn) {
         const Images expected = run_kernel_model(drawn);
-        for_each_output(drawn.call, [&](const char *at, std::int32_t dtype) {
-            outputs_.push_back(oracle::read_word(dtype, drawn.memory.in(expected, at)));
+        for_each_output_element(drawn.call, [&](const char *at, std::int32_t dtype) {
+            outputs_.push_back(oracle::read_word(dtype, drawn.memory.address_in(expected, at)));
         });
         drawn.memory.restore(drawn.before);
-        for_each_input(drawn.call,
-                       [&](const char *at, std::int32_t dtype) { inputs_.push_back(oracle::read_word(dtype, at)); });
+        for_each_input_element(
+            drawn.call, [&](const char *at, std::int32_t dtype) { inputs_.push_back(oracle::read_word(dtype, at)); });
         for (int i = 0; i < drawn.call.n(); i++) {
             stretch_tensor(i, dimension, stride);
         }
@@ -47,10 +47,12 @@ public:
     /// Compares a run on a target with the case's ordinary run. Returns a message, or an empty string.
     std::string fault(const char *target, RunMode mode) {
         auto output = outputs_.begin();
-        for_each_output(drawn_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, ~*output++); });
+        for_each_output_element(drawn_.call,
+                                [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, ~*output++); });
         drawn_.memory.restore(drawn_.before);
         auto input = inputs_.begin();
-        for_each_input(drawn_.call, [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, *input++); });
+        for_each_input_element(drawn_.call,
+                               [&](char *at, std::int32_t dtype) { oracle::write_word(dtype, at, *input++); });
         halyard_plan_desc desc = drawn_.call.plan;
         desc.target = target;
         WatchedError error;
@@ -59,7 +61,7 @@ public:
         }
         std::int64_t n_wrong = 0;
         output = outputs_.begin();
-        for_each_output(drawn_.call, [&](const char *at, std::int32_t dtype) {
+        for_each_output_element(drawn_.call, [&](const char *at, std::int32_t dtype) {
             n_wrong += are_equal(dtype, oracle::read_word(dtype, at), *output++) ? 0 : 1;
         });
         return n_wrong == 0 ? "" : std::to_string(n_wrong) + " outputs are wrong";

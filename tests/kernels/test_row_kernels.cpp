@@ -13,7 +13,7 @@ struct LargestErrors {
     double y_error = 0;              // the largest possible error of a rotated element, in 2^-23 of its pair's length
     std::int64_t n_not_nearest = 0;  // how many of tables' cos and sin are not correctly rounded
 
-    void see_phase(float cos, float sin, const ExactCosSin &exact, double factor) {
+    void update_phase_errors(float cos, float sin, const ExactCosSin &exact, double factor) {
         const auto off_cos = std::fabs(static_cast<double>(cos - factor * exact.cos)) / factor;
         const auto off_sin = std::fabs(static_cast<double>(sin - factor * exact.sin)) / factor;
         // The error of y0 = x0 cos - x1 sin has two parts. The errors of cos and sin give x0 off_cos - x1 off_sin, at
@@ -27,7 +27,7 @@ struct LargestErrors {
         phase_error = !(off_sin <= phase_error) ? off_sin : phase_error;
         y_error = !(y <= y_error) ? y : y_error;
     }
-    void see_table(float value, long double exact) {
+    void count_if_not_nearest(float value, long double exact) {
         const bool is_nearest = std::fabs(value - exact) <= oracle::half_ulp(HALYARD_F32, exact) + 1e-9L;
         n_not_nearest += is_nearest ? 0 : 1;
     }
@@ -71,10 +71,10 @@ TEST_CASE("row errors: phase at any position and near the borders of octants, an
                        of_table = is_near ? table_rows_at(frequencies, positions) : std::vector<float>();
             for (std::size_t i = 0, n = inv_freq.size(); i < exact.size(); i++) {
                 const std::size_t cos = i / n * 2 * n + i % n, sin = cos + n;
-                greatest.see_phase(rows[cos], rows[sin], exact[i], factor);
+                greatest.update_phase_errors(rows[cos], rows[sin], exact[i], factor);
                 if (is_near) {
-                    greatest.see_table(of_table[cos], factor * exact[i].cos);
-                    greatest.see_table(of_table[sin], factor * exact[i].sin);
+                    greatest.count_if_not_nearest(of_table[cos], factor * exact[i].cos);
+                    greatest.count_if_not_nearest(of_table[sin], factor * exact[i].sin);
                 }
             }
         }

@@ -74,7 +74,7 @@ TEST_CASE("caches: whatever is accepted, elements lie apart", "[kv][errors]") {
         float *const first = held.data() + below;
         call.stages[0].cache = first;
         std::vector<float *> places;
-        for_each_output(call, [&](char *at, std::int32_t) { places.push_back(reinterpret_cast<float *>(at)); });
+        for_each_output_element(call, [&](char *at, std::int32_t) { places.push_back(reinterpret_cast<float *>(at)); });
         auto sorted = places;
         std::sort(sorted.begin(), sorted.end());
         const bool is_apart = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();

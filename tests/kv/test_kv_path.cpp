@@ -25,14 +25,14 @@ void check(const Choice &choice, Random &random) {
     REQUIRE(fault_in_run_modes(drawn) == "");
 }
 
-/// Checks cases, among which any two levels of two factors occur together. `fewer` limits the levels of some factors.
-void check_pairs(bool rerotates, const std::vector<std::pair<Factor, int>> &fewer) {
+/// Checks cases, among which any two levels of two factors occur together. `max_levels` limits those of some factors.
+void check_level_pairs(bool rerotates, const std::vector<std::pair<Factor, int>> &max_levels) {
     Random random = seeded();
     Levels n_levels = rerotates ? of_rerotation : of_kv_path;
-    for (const auto &[factor, n] : fewer) {
+    for (const auto &[factor, n] : max_levels) {
         n_levels[factor] = n;
     }
-    for (const Levels &levels : cover_pairs(random, n_levels)) {
+    for (const Levels &levels : cover_level_pairs(random, n_levels)) {
         Choice choice;
         choice.level = levels;
         choice.rerotates = rerotates;
@@ -43,21 +43,20 @@ void check_pairs(bool rerotates, const std::vector<std::pair<Factor, int>> &fewe
 }  // namespace
 
 TEST_CASE("kv path: every pair of stages on every target", "[kv]") {
-    check_pairs(false, {{of_head_dim, 7}, {of_values, 1}, {of_groups, 1}, {of_from_groups, 1}});
+    check_level_pairs(false, {{of_head_dim, 7}, {of_values, 1}, {of_groups, 1}, {of_from_groups, 1}});
 }
 
 TEST_CASE("moves: every pair of what they are put together from, on every target", "[kv][moves]") {
-    check_pairs(true, {{of_head_dim, 5}, {of_groups, 1}});
+    check_level_pairs(true, {{of_head_dim, 5}, {of_groups, 1}});
 }
 
 // Cases with quantised records have no scale.
 TEST_CASE("kv path: every pair of stages and records, on every target", "[kv][groups]") {
-    check_pairs(false, {{of_head_dim, 10}, {of_scale, 1}});
+    check_level_pairs(false, {{of_head_dim, 10}, {of_scale, 1}});
 }
 
-TEST_CASE("moves: every pair of what they are put together from and records, on every target",
-          "[kv][moves][groups]") {
-    check_pairs(true, {{of_head_dim, 10}, {of_dtype, 1}, {of_scale, 1}});
+TEST_CASE("moves: every pair of what they are put together from and records, on every target", "[kv][moves][groups]") {
+    check_level_pairs(true, {{of_head_dim, 10}, {of_dtype, 1}, {of_scale, 1}});
 }
 
 // Values that are hard to quantise: ties, extremes, subnormal and non-finite numbers.
@@ -91,7 +90,7 @@ TEST_CASE("kv path: norm and rotation at once, into every cache", "[kv]") {
     n_levels[of_head_dim] = 7;
     n_levels[of_rounding] = 2;
     int n_others = 0;
-    for (const Levels &drawn : cover_pairs(random, n_levels)) {
+    for (const Levels &drawn : cover_level_pairs(random, n_levels)) {
         Choice choice = Choice::of_rotations();
         choice.level[of_pairing] = choice.level[of_order] = choice.level[of_window] = choice.level[of_values] = 0;
         for (const Factor factor : {of_dtype, of_layout, of_head_dim}) {

@@ -72,8 +72,8 @@ Stored store(const halyard_groups_desc &groups, const std::vector<float> &heads,
 }
 
 /// Norms, scales and converts one head. Returns the bits of each element.
-Bits take(const halyard_norm_desc *norm, const halyard_scale_desc *scale, std::int32_t out_dtype,
-          const std::vector<float> &x, const char *target, float *scale_out = nullptr) {
+Bits convert(const halyard_norm_desc *norm, const halyard_scale_desc *scale, std::int32_t out_dtype,
+             const std::vector<float> &x, const char *target, float *scale_out = nullptr) {
     auto kv = sized<halyard_kv_desc>();
     kv.out_dtype = out_dtype;
     kv.norm = norm;
@@ -250,38 +250,38 @@ TEST_CASE("kv path: the ends of the numbers", "[kv]") {
     const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
     for (const char *target : stage_targets_here()) {
         CAPTURE(target);
-        CHECK((take(nullptr, nullptr, HALYARD_INT8, {nan, inf, -inf, 127.5f, -200.0f, 2.5f, -3.5f, -0.0f}, target) ==
+        CHECK((convert(nullptr, nullptr, HALYARD_INT8, {nan, inf, -inf, 127.5f, -200.0f, 2.5f, -3.5f, -0.0f}, target) ==
                Bits{0, 127, 128, 127, 128, 2, 252, 0}));
-        CHECK((take(nullptr, nullptr, HALYARD_E4M3, {nan, inf, -1e9f, 448.0f, 0x1p-9f, 0x1p-10f, 0x1.8p-9f, -0.0f},
-                    target) == Bits{0x7f, 0x7e, 0xfe, 0x7e, 0x01, 0x00, 0x02, 0x80}));
-        CHECK((take(nullptr, nullptr, HALYARD_E5M2, {inf, -1e9f, 57344.0f, 61440.0f, 0x1p-16f, 0x1p-17f}, target) ==
+        CHECK((convert(nullptr, nullptr, HALYARD_E4M3, {nan, inf, -1e9f, 448.0f, 0x1p-9f, 0x1p-10f, 0x1.8p-9f, -0.0f},
+                       target) == Bits{0x7f, 0x7e, 0xfe, 0x7e, 0x01, 0x00, 0x02, 0x80}));
+        CHECK((convert(nullptr, nullptr, HALYARD_E5M2, {inf, -1e9f, 57344.0f, 61440.0f, 0x1p-16f, 0x1p-17f}, target) ==
                Bits{0x7b, 0xfb, 0x7b, 0x7b, 0x01, 0x00}));
-        CHECK((take(nullptr, nullptr, HALYARD_F16, {65504.0f, 65520.0f, -inf, 0x1p-25f, 0x1.8p-24f, 1.0f}, target) ==
+        CHECK((convert(nullptr, nullptr, HALYARD_F16, {65504.0f, 65520.0f, -inf, 0x1p-25f, 0x1.8p-24f, 1.0f}, target) ==
                Bits{0x7bff, 0x7c00, 0xfc00, 0x0000, 0x0002, 0x3c00}));
         // If the sum of squares overflows, r is 0.
         auto norm = sized<halyard_norm_desc>();
-        CHECK((take(&norm, nullptr, HALYARD_F32, {1e30f, -1.0f, 0.0f, 5.0f}, target) == Bits{0, 0x80000000u, 0, 0}));
-        CHECK((take(&norm, nullptr, HALYARD_F32, {0.0f, -0.0f, 0.0f, 0.0f}, target) == Bits{0, 0x80000000u, 0, 0}));
+        CHECK((convert(&norm, nullptr, HALYARD_F32, {1e30f, -1.0f, 0.0f, 5.0f}, target) == Bits{0, 0x80000000u, 0, 0}));
+        CHECK((convert(&norm, nullptr, HALYARD_F32, {0.0f, -0.0f, 0.0f, 0.0f}, target) == Bits{0, 0x80000000u, 0, 0}));
         // eps defaults to 1e-6: r = 1 / sqrt(1 + 1e-6).
         const float r = 1.0f / std::sqrt(1.0f + 1e-6f);
-        CHECK((take(&norm, nullptr, HALYARD_F32, {1.0f, -1.0f, 1.0f, 1.0f}, target)[1] ==
+        CHECK((convert(&norm, nullptr, HALYARD_F32, {1.0f, -1.0f, 1.0f, 1.0f}, target)[1] ==
                std::bit_cast<std::uint32_t>(-r)));
         norm.no_eps = 1;
-        CHECK((take(&norm, nullptr, HALYARD_F32, {1.0f, -1.0f, 1.0f, 1.0f}, target)[1] == 0xbf800000u));
-        for (const std::uint32_t word : take(&norm, nullptr, HALYARD_F32, {0.0f, 0.0f}, target)) {
+        CHECK((convert(&norm, nullptr, HALYARD_F32, {1.0f, -1.0f, 1.0f, 1.0f}, target)[1] == 0xbf800000u));
+        for (const std::uint32_t word : convert(&norm, nullptr, HALYARD_F32, {0.0f, 0.0f}, target)) {
             CHECK(std::isnan(std::bit_cast<float>(word)));
         }
         // Dynamic scales depend on finite elements only. They are 1 if the largest is 0 or too small.
         const auto dynamic = halyard::describe_dynamic_scales();
         float scale = 0;
-        CHECK((take(nullptr, &dynamic, HALYARD_INT8, {2.0f, -254.0f, inf, nan, -inf}, target, &scale) ==
+        CHECK((convert(nullptr, &dynamic, HALYARD_INT8, {2.0f, -254.0f, inf, nan, -inf}, target, &scale) ==
                Bits{1, 129, 127, 0, 128}));
         CHECK(scale == 2.0f);
-        CHECK((take(nullptr, &dynamic, HALYARD_INT8, {0.0f, -0.0f, nan}, target, &scale) == Bits{0, 0, 0}));
+        CHECK((convert(nullptr, &dynamic, HALYARD_INT8, {0.0f, -0.0f, nan}, target, &scale) == Bits{0, 0, 0}));
         CHECK(scale == 1.0f);
-        take(nullptr, &dynamic, HALYARD_E4M3, {0x1p-120f, 0.0f}, target, &scale);
+        convert(nullptr, &dynamic, HALYARD_E4M3, {0x1p-120f, 0.0f}, target, &scale);
         CHECK(scale == 1.0f);
-        CHECK((take(nullptr, &dynamic, HALYARD_E4M3, {448 * 0x1p-126f, 0.0f}, target, &scale) == Bits{0x7e, 0}));
+        CHECK((convert(nullptr, &dynamic, HALYARD_E4M3, {448 * 0x1p-126f, 0.0f}, target, &scale) == Bits{0x7e, 0}));
         CHECK(scale == 0x1p-126f);
     }
 }
@@ -292,7 +292,9 @@ TEST_CASE("kv path: layer norms of equal numbers, of zeros, and of too large one
         CAPTURE(target);
         auto norm = sized<halyard_norm_desc>();
         norm.kind = HALYARD_NORM_LAYER;
-        const auto normed = [&](const std::vector<float> &x) { return take(&norm, nullptr, HALYARD_F32, x, target); };
+        const auto normed = [&](const std::vector<float> &x) {
+            return convert(&norm, nullptr, HALYARD_F32, x, target);
+        };
         // Without a bias nothing is added: -0 stays -0.
         CHECK((normed({-0.0f, -0.0f, -0.0f}) == Bits{0x80000000u, 0x80000000u, 0x80000000u}));
         CHECK((normed({3.0f, 3.0f, 3.0f, 3.0f}) == Bits{0, 0, 0, 0}));

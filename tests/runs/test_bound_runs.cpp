@@ -45,7 +45,7 @@ TEST_CASE("bound runs: given rows that lie elsewhere, if they are of the same ki
             b.bound({s.x[0].data, s.x[1].data}, {s.y[0].data, s.y[1].data}, b.args.positions, {part, n_parts}, nullptr,
                     second.get());
         }
-        CHECK(s.holds(after));
+        CHECK(s.arena_equals(after));
     }
 
     const CallChecker calls([&](halyard_status status, const Words &words) {

@@ -49,7 +49,7 @@ halyard::plan_desc describe(halyard::dtype dtype = halyard::dtype::f32) {
 }
 
 /// Makes a plan. Returns the name of its target, or the error message.
-std::string resolve(const halyard::plan_desc &desc, halyard_status expected = HALYARD_OK) {
+std::string target_or_error(const halyard::plan_desc &desc, halyard_status expected = HALYARD_OK) {
     auto error = sized<halyard_error>();
     halyard_plan *plan = nullptr;
     const auto given = desc.get();
@@ -113,7 +113,7 @@ TEST_CASE("dispatch: every target serves every task with a kernel of its own", "
 TEST_CASE("dispatch: the list of targets", "[dispatch]") {
     const Environment environment;
     const std::string best = best_target();
-    CHECK(resolve(describe()) == best);
+    CHECK(target_or_error(describe()) == best);
     REQUIRE(halyard::targets().size() == all_names.size());
     for (const std::string forced : {"", "reference", "x86_avx1024"}) {
         environment.target.set(forced);
@@ -153,9 +153,9 @@ TEST_CASE("dispatch: a target can be forced, a ceiling leaves what is below, and
             CAPTURE(name, target, max_target);
             environment.target.set(target);
             environment.max_target.set(max_target);
-            CHECK(resolve(forced) == name);
-            CHECK(resolve(below) == name);
-            CHECK((taken.empty() || resolve(describe()) == taken));
+            CHECK(target_or_error(forced) == name);
+            CHECK(target_or_error(below) == name);
+            CHECK((taken.empty() || target_or_error(describe()) == taken));
         }
     }
 }
@@ -183,7 +183,7 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
     for (const auto &[name, status, words] : rows) {
         CAPTURE(name);
         const auto check = [&](const halyard::plan_desc &desc, const std::string &given_by) {
-            const std::string sentence = resolve(desc, status);
+            const std::string sentence = target_or_error(desc, status);
             check_words(sentence, words);
             CHECK(sentence.starts_with(given_by + " is "));
             CHECK(count(sentence, name) > 0);
@@ -203,7 +203,7 @@ TEST_CASE("dispatch: a name that cannot be had is an error, never another target
     }
     auto desc = describe();
     desc.target = "";
-    check_words(resolve(desc, HALYARD_ERROR_UNKNOWN_TARGET), {"target is \"\""});
+    check_words(target_or_error(desc, HALYARD_ERROR_UNKNOWN_TARGET), {"target is \"\""});
 }
 
 TEST_CASE("dispatch: an explanation names what is taken, and why others are not", "[dispatch]") {
@@ -260,7 +260,7 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     auto kv = halyard::make_struct<halyard_kv_desc>();
     kv.cache = &columns;
     forced.tensors[0].kv = &kv;
-    const std::string refused = resolve(forced, HALYARD_ERROR_TARGET_UNSUPPORTED);
+    const std::string refused = target_or_error(forced, HALYARD_ERROR_TARGET_UNSUPPORTED);
     check_words(refused, {"tensors[0] has more stages than its rotation", "but the target is reference"});
     check_words(halyard::explain(forced), {refused});
     if (best_target() == "reference") {
@@ -320,7 +320,7 @@ TEST_CASE("dispatch: this machine takes the target that it should", "[.][dispatc
         SKIP("HALYARD_TEST_EXPECTED_TARGET is not set");
     }
     const Environment environment;
-    CHECK(resolve(describe()) == expected);
+    CHECK(target_or_error(describe()) == expected);
     bool below = false;
     for (const auto &info : halyard::targets()) {
         below = below || info.name == std::string(expected);

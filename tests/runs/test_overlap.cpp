@@ -51,8 +51,8 @@ bool may_share_bytes(const halyard_tensor &a, const halyard_tensor &b) {
     return halyard::may_share_bytes(halyard::lattice_of(a), halyard::lattice_of(b));
 }
 
-bool elements_are_apart(const halyard_tensor &tensor) {
-    return halyard::elements_are_apart(halyard::lattice_of(tensor));
+bool elements_are_disjoint(const halyard_tensor &tensor) {
+    return halyard::elements_are_disjoint(halyard::lattice_of(tensor));
 }
 
 halyard_tensor random_tensor(Random &random, std::int64_t largest_stride) {
@@ -82,8 +82,8 @@ TEST_CASE("overlap: the checks agree with brute force on small tensors", "[error
         (share ? n_sharing : n_disjoint)++;
 
         const bool apart = really_apart(a);
-        REQUIRE((apart || !elements_are_apart(a)));
-        n_refused_though_apart += apart && !elements_are_apart(a) ? 1 : 0;
+        REQUIRE((apart || !elements_are_disjoint(a)));
+        n_refused_though_apart += apart && !elements_are_disjoint(a) ? 1 : 0;
         n_apart += apart ? 1 : 0;
     }
     // Both answers must be common, or the comparison above proves nothing.
@@ -125,7 +125,7 @@ TEST_CASE("overlap: slices of one buffer are told apart exactly, at the sizes of
             // The first 24 (or 25) heads of a slot against the last 8.
             CHECK_FALSE(may_share_bytes(view(dtype, slot, 0, 24), view(dtype, other, 24, 8)));
             CHECK(may_share_bytes(view(dtype, slot, 0, 25), view(dtype, other, 24, 8)) == (slot == other));
-            CHECK(elements_are_apart(whole));
+            CHECK(elements_are_disjoint(whole));
         }
     } while (std::next_permutation(order.begin(), order.end()));
 }

@@ -30,7 +30,7 @@ TEST_CASE("rotations: every way on every target gives the same bits, within thei
     n_levels[of_out_dtype] = n_levels[of_norm] = n_levels[of_scale] = n_levels[of_layout] = 1;
     n_levels[of_order] = n_levels[of_rounding] = n_levels[of_slots] = n_levels[of_policy] = 1;
     std::uint64_t seed = Catch::getSeed();
-    for (const Levels &levels : cover_pairs(random, n_levels)) {
+    for (const Levels &levels : cover_level_pairs(random, n_levels)) {
         Choice choice;
         choice.level = levels;
         check_everywhere(choice, ++seed);

@@ -180,7 +180,7 @@ TEST_CASE("runs: nothing to do is fine, however large, and does not stop others"
             }
         });
     }
-    CHECK(s.holds(before));
+    CHECK(s.arena_equals(before));
     CallChecker::with({{s.x[0].shape[2], 0}, {s.y[0].shape[2], 0}, {s.x[0].data, nullptr}, {s.y[0].data, nullptr}},
                       [&] { s.run(); });
     RotationRun whole;
@@ -246,7 +246,7 @@ TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
         const auto is_right = Catch::Matchers::Predicate<halyard::error>(says, words);
         CHECK_THROWS_MATCHES(halyard::run(plan, s.angles, x, y), halyard::error, is_right);
         CHECK_THROWS_MATCHES(halyard::bound_run(plan, s.angles, x, y), halyard::error, is_right);
-        CHECK(s.holds(before));
+        CHECK(s.arena_equals(before));
     };
     refuse("args.n_tensors is 1, but the plan's is 2", s.x[0], s.y[0]);
     refuse("x has 2 tensors, y 1, but both must have as many", {s.x, 2}, s.y[0]);
@@ -261,8 +261,8 @@ TEST_CASE("errors: runs, the C++ face counts what it is given", "[errors]") {
     halyard::run(plan, s.angles, {s.x, 2}, {s.y, 2}, options);
     const auto by_options = s.arena;
     s.arena = before;
-    CHECK_FALSE(s.holds(by_options));
+    CHECK_FALSE(s.arena_equals(by_options));
     s.positions = halyard::positions(numbers, {RotationRun::n_batch, RotationRun::n_tokens});
     CallChecker::with({{s.args.positions, &s.positions}}, [&] { s.run(); });
-    CHECK(s.holds(by_options));
+    CHECK(s.arena_equals(by_options));
 }

@@ -258,7 +258,7 @@ private:
         return transformed(rope(x, where), k_rot_);
     }
 
-    void store(ggml_tensor *cache, ggml_tensor *x) {
+    void add_store(ggml_tensor *cache, ggml_tensor *x) {
         ggml_context *c = context_.get();
         if (!ggml_is_contiguous(x)) {
             x = ggml_cont(c, x);
@@ -291,17 +291,17 @@ private:
         ggml_build_forward_expand(graph_, q_);
         ggml_build_forward_expand(graph_, layer_.k_is_last ? v : k);
         ggml_build_forward_expand(graph_, layer_.k_is_last ? k : v);
-        read_between(k);
-        store(k_cache_, k);
+        add_node_before_store(k);
+        add_store(k_cache_, k);
         if (layer_.odd != Odd::k_is_alone) {
-            store(v_cache_, v);
+            add_store(v_cache_, v);
         }
         if (can_shift()) {
             build_shift();
         }
     }
 
-    void read_between(ggml_tensor *k) {
+    void add_node_before_store(ggml_tensor *k) {
         ggml_context *c = context_.get();
         if (layer_.odd == Odd::slots_are_made) {
             slots32_ = input(ggml_new_tensor_1d(c, GGML_TYPE_I32, layer_.n_tokens));

@@ -110,12 +110,12 @@ public:
     }
 
     /// Whether the model can hold two sequences. An encoder's tokens are one sequence.
-    bool has_sequences() const {
+    bool can_hold_two_sequences() const {
         return !llama_model_has_encoder(model_) && llama_get_memory(context_.get()) != nullptr;
     }
 
     /// Saves a sequence, removes it and restores it. Returns false if the model has no state to save.
-    bool restore(int sequence) {
+    bool save_and_restore(int sequence) {
         llama_memory_t memory = llama_get_memory(context_.get());
         if (memory == nullptr) {
             return false;
@@ -189,12 +189,12 @@ std::optional<Logits> run(const Settings &settings) {
             out->insert(out->end(), more.begin(), more.end());
         }
     };
-    const bool has_other = session.has_sequences();
+    const bool has_other = session.can_hold_two_sequences();
     if (has_other) {
         session.decode(&tokens[n_prompt - n_second], n_second, 0, 1);
     }
     steps(n_prompt, has_other ? n_second : -1, &one_by_one);
-    if (session.restore(0)) {
+    if (session.save_and_restore(0)) {
         steps(n_prompt + n_steps, -1, &restored);
     }
     if (settings.shifts && session.shift(n_removed)) {

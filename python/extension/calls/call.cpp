@@ -26,10 +26,10 @@ std::string Tensors::with_tensor_names(std::string message) const {
 /// position 0, and in a batch or with a cache each sequence has its own. So such calls must give positions.
 void require_positions(const AngleSource &angles, const Tensors &tensors) {
     const auto &first = tensors.operands[0];
-    const std::string why = first.has_batch()            ? first.name() + " has a batch"
-                            : tensors.n_slots() != 0     ? "tokens go into a cache"
-                            : tensors.x[0].shape[1] == 1 ? first.name() + " has one token"
-                                                         : "";
+    const std::string why = first.has_batch()                          ? first.name() + " has a batch"
+                            : tensors.n_slots_of_smallest_cache() != 0 ? "tokens go into a cache"
+                            : tensors.x[0].shape[1] == 1               ? first.name() + " has one token"
+                                                                       : "";
     const bool is_empty = tensors.x[0].shape[0] == 0 || tensors.x[0].shape[1] == 0;
     const bool rotates = std::any_of(tensors.descs.data(), tensors.descs.data() + tensors.n,
                                      [](const halyard_tensor_desc &desc) { return desc.kv->no_rotation == 0; });
@@ -50,14 +50,15 @@ Call::Call(AngleSource &angles, nb::handle given, nb::handle positions, nb::hand
                      tensors.n == 0 ? Array::anywhere : tensors.operands[0].input().device());
         operand.desc.pairing = from;
         operand.desc.out_pairing = to;
-        tensors.take();
+        tensors.append_operand();
     }
     desc = tensors.describe(angles, options);
     device = tensors.operands[0].input().device();
     args = tensors.make_args(options);
     args.angles = angles.source().get();
     args.positions = read_positions.emplace().read("positions", positions, angles.n_axes, device);
-    tensors.kv.slots = read_slots.emplace().read(slots, options.duplicate_slots, tensors.n_slots(), device);
+    tensors.kv.slots =
+        read_slots.emplace().read(slots, options.duplicate_slots, tensors.n_slots_of_smallest_cache(), device);
     args.kv = tensors.kv_args();
 }
 

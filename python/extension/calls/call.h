@@ -53,7 +53,7 @@ struct Tensors {
     std::size_t n = 0;
 
     /// Adds operands[n], which must have been read, to the arrays of structs.
-    void take() {
+    void append_operand() {
         const auto &operand = operands[n];
         descs[n] = operand.desc;
         x[n] = operand.x;
@@ -64,7 +64,7 @@ struct Tensors {
 
     /// Calls `function`. In its error messages, replaces the C ABI's indices of tensors ("x[1]") by their names ("k").
     template <typename Function>
-    auto named(Function &&function) const {
+    auto rethrow_with_tensor_names(Function &&function) const {
         try {
             return function();
         } catch (const error &refusal) {
@@ -74,7 +74,7 @@ struct Tensors {
     std::string with_tensor_names(std::string message) const;
 
     /// The slots of the smallest cache; 0 if there is no cache.
-    std::int64_t n_slots() const {
+    std::int64_t n_slots_of_smallest_cache() const {
         std::int64_t min = 0;
         for (std::size_t i = 0; i < n; ++i) {
             const auto *const cache = descs[i].kv->cache;

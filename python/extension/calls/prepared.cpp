@@ -51,7 +51,7 @@ public:
         if (args.positions == nullptr) {
             require_positions(angles, tensors);
         }
-        bound_ = tensors.named([&] {
+        bound_ = tensors.rethrow_with_tensor_names([&] {
             plan_ = angles.find_plan(desc);
             return bound_run(detail::create<halyard_bound_run>(halyard_bind_run, plan_->get(), &args));
         });
@@ -93,7 +93,7 @@ public:
         slot_args.scratch = scratch_bytes_ != 0 ? scratch.data() : nullptr;
         const auto kv = kv_args(tensors.stages.data(), &slot_args);
         args.kv = call_->args.kv != nullptr ? &kv : nullptr;
-        tensors.named([&] { detail::call(halyard_run_bound, bound_.get(), &args); });
+        tensors.rethrow_with_tensor_names([&] { detail::call(halyard_run_bound, bound_.get(), &args); });
     }
 
     /// Whether an output points into the argument of this role.
@@ -130,21 +130,21 @@ public:
     explicit Prepared(nb::callable describe) : describe_(std::move(describe)) {}
 
     /// A call of the function that halyard.prepare returns: q, k and v are in one array.
-    void run_packed(nb::handle packed, nb::handle where, nb::handle in_slots, nb::handle to) {
+    void run_packed(nb::handle packed, nb::handle at_positions, nb::handle in_slots, nb::handle output) {
         if (packed.is_none()) {
             throw nb::type_error("packed is None");
         }
         Given given;
         given.read(q, packed, "packed", true);
-        given.read(out, to, "out", true);
-        given.read(positions, where, "positions", true);
+        given.read(out, output, "out", true);
+        given.read(positions, at_positions, "positions", true);
         given.read(slots, in_slots, "slots", true);
         run(given, [&] {
             const auto &array = *given.arrays[q];
             if (array.n_dims() != 2 || (array.n_elements() > 1 && array.size(1) > 1 && array.stride(1) != 1)) {
                 array.refuse_shape("[tokens, columns], of which the last dimension is dense");
             }
-            return describe_(packed, where, in_slots, to);
+            return describe_(packed, at_positions, in_slots, output);
         });
     }
 

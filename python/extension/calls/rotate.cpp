@@ -15,7 +15,7 @@ void run_without_gil(const plan &made, const halyard_run_args &args) {
 }
 
 /// An addition to the error message when shapes do not agree: a hint if they would agree as layout "bhsd", else "".
-const char *guess_layout(const Options &options, const Tensors &tensors, const halyard_positions *positions) {
+const char *layout_hint(const Options &options, const Tensors &tensors, const halyard_positions *positions) {
     const auto n_tokens = tensors.x[0].shape[1], n_heads = tensors.x[0].shape[2];
     const auto n_positions = positions != nullptr && positions->consecutive == 0 ? positions->shape[1] : -1;
     bool fits = !options.heads_first && n_tokens != n_heads && (n_positions < 0 || n_positions == n_heads);
@@ -32,7 +32,7 @@ nb::tuple rotate(AngleSource &angles, nb::handle given, nb::handle positions, nb
     const Options options(how);
     const Call call(angles, given, positions, slots, options);
     try {
-        call.tensors.named([&] {
+        call.tensors.rethrow_with_tensor_names([&] {
             const auto made = call.device == Array::on_cpu ? angles.find_plan(call.desc) : nullptr;
             if (positions.is_none()) {
                 require_positions(angles, call.tensors);
@@ -47,7 +47,7 @@ nb::tuple rotate(AngleSource &angles, nb::handle given, nb::handle positions, nb
         if (refusal.status() != HALYARD_ERROR_SHAPE) {
             throw;
         }
-        refuse(refusal.status(), refusal.what(), guess_layout(options, call.tensors, call.args.positions));
+        refuse(refusal.status(), refusal.what(), layout_hint(options, call.tensors, call.args.positions));
     }
     nb::list results;
     for (std::size_t i = 0; i < call.tensors.n; ++i) {
@@ -67,8 +67,8 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle complete
     tensors.kv.slots = read_slots.read(slots, options.duplicate_slots, 0);
     keys.read_keys(completed, tensors.kv.slots, options.heads_first);
     keys.desc.pairing = keys.desc.out_pairing = options.pairings(angles).second;
-    tensors.take();
-    read_slots.make_scratch(tensors.n_slots());
+    tensors.append_operand();
+    read_slots.make_scratch(tensors.n_slots_of_smallest_cache());
     auto desc = tensors.describe(angles, options);
     desc.rerotates = 1;
     auto args = tensors.make_args(options);
@@ -77,7 +77,7 @@ void rerotate(AngleSource &angles, AngleSource &from_angles, nb::handle complete
     tensors.kv.from_positions = read_from.read("from_positions", from_positions, from_angles.n_axes);
     tensors.kv.from_angles = from_angles.source().get();
     args.kv = tensors.kv_args();
-    tensors.named([&] { run_without_gil(*angles.find_plan(desc), args); });
+    tensors.rethrow_with_tensor_names([&] { run_without_gil(*angles.find_plan(desc), args); });
 }
 
 }  // namespace

@@ -49,9 +49,9 @@ struct AngleOptions {
     std::int32_t n_axes() const { return static_cast<std::int32_t>(map.counts.size()); }
 
     /// The source of a run on a CPU. A table gets rows only for positions that occur, because positions may be anywhere
-    /// in int32. So it is a source of GIVEN rows, and `at`, a view of the positions, is changed to the rows' numbers.
+    /// in int32. So it is a source of GIVEN rows, and `view`, that of the positions, is changed to the rows' numbers.
     angle_source make(const frequencies &made, std::int32_t reference, const TokenPositions &positions,
-                      halyard_positions &at) {
+                      halyard_positions &view) {
         using Limits = std::numeric_limits<std::int32_t>;
         const std::int32_t first = max_position ? 0 : Limits::min();
         const std::int32_t last = max_position ? static_cast<std::int32_t>(*max_position - 1) : Limits::max();
@@ -71,7 +71,7 @@ struct AngleOptions {
         for (auto &number : numbers_) {
             number = std::lower_bound(occur.begin(), occur.end(), number) - occur.begin();
         }
-        at.data = numbers_.data();
+        view.data = numbers_.data();
         return make_table(made, reference, occur);
     }
 
