@@ -242,15 +242,17 @@ private:
         }
         const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
         const std::int64_t width = call_.elements_per_head(i, false);
-        const bool fits = kv.groups != nullptr ? layout == packed_v : width % 16 == 0;  // tiles cannot split a record
-        const bool is_row_major = layout <= hnd;
+        // A head takes whole tiles of up to 16 elements; the last one may be shorter.
+        const bool is_row_major = layout <= hnd, is_tiled = !is_row_major && layout != packed_v;
+        const bool fits = kv.groups == nullptr || layout == packed_v;  // tiles cannot split a record
         has_free_half_[i] = layout == packed_v && fits;
         const std::int64_t unit = choice_.on_device ? choice_.step / bytes_of(call_.out_dtype(i)) : 1;
         const std::int64_t gap = layout == rows && call_.is_dynamic(i) ? 8 - width % 4  // holds the head's scale
                                  : is_row_major && draw_.one_in(2)     ? draw_.in(1, 2) * unit
                                                                        : 0;
         describe_layout(is_row_major || fits ? layout : hnd, drawn_.n_slots / bs, bs,
-                        std::max<std::int64_t>(call_.x[i].shape[2], 1), (width + unit - 1) / unit * unit + gap, cache);
+                        std::max<std::int64_t>(call_.x[i].shape[2], 1),
+                        is_tiled && fits ? (width + 15) / 16 * 16 : (width + unit - 1) / unit * unit + gap, cache);
         if (choice_.on_device && cache.block_size == 0) {
             cache.stride_block = 0;  // a device checks the alignment of this stride, even with one block
         }
