@@ -108,7 +108,9 @@ private:
             } else if (strides_ == packed && d == 2) {
                 reach += 2 * unit;
             }
-            const std::int64_t whole = strides_ == by_head && d == 1 && draw_.one_in(2) ? page_elements : unit;
+            const bool has_few_heads = tensor.shape[2] < 10;  // else the array would take too much memory
+            const std::int64_t whole =
+                strides_ == by_head && d == 1 && has_few_heads && draw_.one_in(2) ? page_elements : unit;
             reach = (reach + whole - 1) / whole * whole;
         }
         if (is_input && strides_ == any && !choice_.on_device && draw_.one_in(6)) {
@@ -256,7 +258,10 @@ private:
             memory_.add_beside(stages.scales_out, stages.cache, (call_.tensors[i].head_dim + 3) / 4 * 4);
             return;
         }
-        memory_.add(stages.scales_out, memory_.new_region(), extent_of_scales_out(call_, i), 4, 4 * draw_.in(0, 2));
+        // Scales that several threads may read and write are aligned: the library's accesses are atomic only then.
+        const std::int64_t step = has_cache || choice_.rerotates ? sizeof(float) : 1;
+        memory_.add(stages.scales_out, memory_.new_region(), extent_of_scales_out(call_, i), step,
+                    step * draw_.in(0, 3));
     }
 
     /// Adds scales by position: one scale, one per token, or one per token and head. Strides have gaps and either sign.
