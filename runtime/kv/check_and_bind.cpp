@@ -60,7 +60,7 @@ Lattice lattice_of_scales(const Binding &to, const GroupsDesc &groups, bool is_i
     return scales;
 }
 
-[[gnu::cold]] halyard_status fail_beyond_addresses(const Binding &to, Array array, halyard_error *error) {
+[[gnu::cold]] halyard_status fail_outside_address_space(const Binding &to, Array array, halyard_error *error) {
     return fail(error, HALYARD_ERROR_OVERFLOW, NameText(texts_of(array).name, false, to.index),
                 " leaves the address space");
 }
@@ -72,7 +72,7 @@ halyard_status add_array(const Binding &to, Array array, const Lattice &elements
     bool is_descending = false;
     return find_reach(elements.shape, elements.strides, elements.element_bytes, &bound.reach, &is_descending)
                ? HALYARD_OK
-               : fail_beyond_addresses(to, array, error);
+               : fail_outside_address_space(to, array, error);
 }
 
 /// The same for a dense array of n numbers.
@@ -80,7 +80,7 @@ halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::in
     BoundArray &bound = to.out.arrays[static_cast<int>(array)];
     bound.reach.below = 0;
     if (__builtin_mul_overflow(n, bytes, &bound.reach.above)) {
-        return fail_beyond_addresses(to, array, error);
+        return fail_outside_address_space(to, array, error);
     }
     bound.elements = {nullptr, bytes, {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}};
     return HALYARD_OK;
@@ -101,7 +101,7 @@ halyard_status add_written(const Binding &to, Array array, const Lattice &elemen
 halyard_status bind_cache(const Binding &to, const CacheDesc &cache, halyard_error *error) {
     if (!cache.find_reach(to.n_heads(), to.tensor_plan().out_bytes,
                           &to.out.arrays[static_cast<int>(Array::cache)].reach)) {
-        return fail_beyond_addresses(to, Array::cache, error);
+        return fail_outside_address_space(to, Array::cache, error);
     }
     return to.n_heads() <= cache.most_heads
                ? HALYARD_OK
