@@ -121,7 +121,11 @@ TEST_CASE("config: what is read of rarer forms", "[config]") {
         {type("llama", "'use_mla': false"), "{'pairing': 'half'}"},
         {yarn("'attn_factor': 1"), "{'rotary_dim': 128}"},
         {type("step3p5"), "{'base': 1e4}"},
-        // rope_interleave of an unknown model type does not tell the output's pairing.
+        // Of an unknown model type, rotary_emb_interleaved tells both pairings, rope_interleave not the output's.
+        {llama("{'model_type': 'other', 'rotary_emb_interleaved': true}"),
+         "{'pairing': 'interleaved', 'out_pairing': 'interleaved'}"},
+        {llama("{'model_type': 'other', 'rotary_emb_interleaved': false}"),
+         "{'pairing': 'half', 'out_pairing': 'half'}"},
         {llama("{'model_type': 'other', 'rope_interleave': true}"), "{'pairing': null}"},
         {half, "{'pairing': 'half', 'out_pairing': 'half'}"},
         {llama("{'max_position_embeddings': null, 'rope_scaling': {'max_position_embeddings': 131072}}"),
