@@ -111,7 +111,7 @@ public:
         constrain();
         schedule_rotation(target, y, angle, loops, steps(), layout_of(pairing).per_thread, device_angles);
         if (converts()) {
-            load_by_quads(y, loaded, pairing == Pairing::half);
+            load_words_by_128_bits(y, loaded, pairing == Pairing::half);
         }
     }
 

@@ -10,11 +10,11 @@ namespace halyard {
 
 /// Makes a thread load its eight words by two accesses of 128 bits before all else. An access has one member of four
 /// pairs (half pairing), or both members of two pairs (interleaved).
-inline void load_by_quads(Halide::Func y, Halide::Func loaded, bool has_halves) {
+inline void load_words_by_128_bits(Halide::Func y, Halide::Func loaded, bool is_half_pairing) {
     using Halide::Var;
     const Var element = loaded.args()[0], member = loaded.args()[1], quad("quad"), in_quad("in_quad");
     loaded.compute_at(y, Var("round")).bound_extent(element, 4).bound_extent(member, 2);
-    if (has_halves) {
+    if (is_half_pairing) {
         loaded.vectorize(element).unroll(member);
     } else {
         loaded.split(element, quad, in_quad, 2).reorder(member, in_quad, quad);

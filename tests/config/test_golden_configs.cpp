@@ -22,7 +22,7 @@ Outcome read_for(const json &evaluation, const std::string &text) {
                      seq_len.is_null() ? 0 : seq_len.get<std::int64_t>());
 }
 
-/// The largest relative error of the frequencies. If an exact frequency is 0, the frequency that was read must be 0.
+/// The largest relative error of a config's frequencies. Checks that a frequency is 0 if the exact frequency is 0.
 template <typename Real>
 double error_of(const halyard_frequencies_info &info, const std::vector<Real> &exact) {
     REQUIRE(std::ssize(exact) == info.rotary_dim / 2);
