@@ -210,7 +210,7 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_
 Task block_task(const halyard_plan &plan, const TensorPlan &tensor_plan) {
     const bool converts = tensor_plan.pairing != tensor_plan.out_pairing;
     return task_for(tensor_plan, Dtype::f32, plan.rotary_dim, converts ? Place::out_of_place : Place::in_place,
-                    tensor_plan.head_dim % 2 == 0 && plan.rotary_dim % 2 == 0 ? Layout::even : Layout::dense);
+                    Layout::dense);
 }
 
 // ---- The kernels ---------------------------------------------------------------------------------------------------
