@@ -148,7 +148,8 @@ KvValues exact_kv_values(const Call &call, int i, const cases::Head &token, cons
     KvValues result = {state.value, {}};
     for (std::size_t e = 0; e < x.size(); e++) {
         const std::int64_t head = static_cast<std::int64_t>(e) / head_dim;
-        const std::int64_t in_window = static_cast<std::int64_t>(e) % head_dim - call.tensors[i].rotary_offset;
+        const std::int64_t offset = rotary_dim > 0 ? call.tensors[i].rotary_offset : 0;  // any number if not rotated
+        const std::int64_t in_window = static_cast<std::int64_t>(e) % head_dim - offset;
         long double factor = in_window >= 0 && in_window < rotary_dim ? 2 : 0;
         if (kv.norm != nullptr) {
             factor += 4 + (static_cast<long double>(call.norm_size(i)) / 16 + 5) / 2;
