@@ -242,7 +242,7 @@ private:
         }
         const std::int64_t bs = choice_.on_device ? (layout == hnd ? 4 : 8) : draw_.is_fuzzed() ? 16 : 32;
         const std::int64_t width = call_.elements_per_head(i, false);
-        // A head takes whole tiles of up to 16 elements; the last one may be shorter.
+        // A head has room for whole tiles. Its last tile may be shorter.
         const bool is_row_major = layout <= hnd, is_tiled = !is_row_major && layout != packed_v;
         const bool fits = kv.groups == nullptr || layout == packed_v;  // tiles cannot split a record
         has_free_half_[i] = layout == packed_v && fits;
