@@ -1,7 +1,5 @@
 #include "checks/fields.h"
 
-#include "base/storage.h"
-
 #include <cstddef>
 #include <sstream>
 #include <type_traits>
@@ -11,7 +9,6 @@ namespace fields {
 namespace {
 
 using enum Kind;
-using halyard::n_dtypes;
 
 template <typename Member>
 Field field(const char *name, std::size_t offset, Kind kind, std::int64_t value, std::int64_t last = 0,
@@ -67,8 +64,8 @@ STRUCT(halyard_cache_desc, F(reserved, reserved), F(n_slots, count), F(block_siz
 STRUCT(halyard_kv_desc, F(no_rotation, choice, 0, 1), F(from_groups, link_option, of<halyard_groups_desc>()),
        F(norm, link_option, of<halyard_norm_desc>()), F(position_scales, choice, 0, 1), F(hadamard, count),
        F(scale, link_option, of<halyard_scale_desc>()), F(groups, link_option, of<halyard_groups_desc>()),
-       F(out_dtype, choice, 0, n_dtypes), F(reserved, reserved), F(cache, link_option, of<halyard_cache_desc>()))
-STRUCT(halyard_tensor_desc, F(dtype, choice, 0, n_dtypes), F(pairing, choice, 0, 2), F(out_pairing, choice, 0, 2),
+       F(out_dtype, choice, 0, HALYARD_UINT8), F(reserved, reserved), F(cache, link_option, of<halyard_cache_desc>()))
+STRUCT(halyard_tensor_desc, F(dtype, choice, 0, HALYARD_UINT8), F(pairing, choice, 0, 2), F(out_pairing, choice, 0, 2),
        F(head_dim, count), F(rotary_offset, count, HALYARD_ERROR_WINDOW), F(kv, link_option, of<halyard_kv_desc>()))
 STRUCT(halyard_plan_desc, F(direction, choice, 0, 1), F(rotary_dim, count, HALYARD_ERROR_ROTARY_DIM),
        F(frequencies, option), F(n_tensors, count), F(rerotates, choice, 0, 1),
@@ -82,8 +79,8 @@ STRUCT(halyard_linear_angles, F(type, choice, 2, 3), F(n_axes, count), F(reserve
 STRUCT(halyard_rows_args, F(bad_position, choice, 0, 2), F(angles, object),
        F(positions, link_option, of<halyard_positions>()), F(n_batch, count), F(n_tokens, count), F(rows, data, 4),
        F(n_floats, count), F(linear, link_option, of<halyard_linear_angles>()))
-STRUCT(halyard_tensor, F(dtype, choice, 1, n_dtypes), F(device, choice, 0, 1), F(reserved, reserved), F(data, data),
-       F(shape, shape), F(strides, stride))
+STRUCT(halyard_tensor, F(dtype, choice, 1, HALYARD_UINT8), F(device, choice, 0, 1), F(reserved, reserved),
+       F(data, data), F(shape, shape), F(strides, stride))
 STRUCT(halyard_executor, F(n_threads, count, HALYARD_ERROR_THREADS), F(context, option), F(parallel_for, object))
 STRUCT(halyard_slots, F(type, choice, 0, 1), F(policy, choice, 0, 1), F(consecutive, choice, 0, 1), F(data, data),
        F(shape, shape), F(strides, stride), F(scratch, data), F(scratch_bytes, count))

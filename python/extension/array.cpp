@@ -108,8 +108,8 @@ nb::object view_as_uint(nb::handle object, dlpack::Dtype &dtype) {
     }
     const auto name = nb::cast<std::string>(object.attr("dtype").attr("name"));
     for (const auto &known : known_dtypes) {
-        if (name == known.long_name &&
-            known.dtype.code >= dlpack::bfloat_code) {  // NumPy itself exports the other dtypes
+        // NumPy itself exports the other dtypes.
+        if (name == known.long_name && known.dtype.code >= dlpack::bfloat_code) {
             dtype = known.dtype;
             return object.attr("view")(dtype.bits == 16 ? "uint16" : "uint8");
         }

@@ -61,6 +61,7 @@ inline constexpr KnownDtype known_dtypes[] = {{"f32", "float32", HALYARD_F32, {d
                                               {"e4m3", "float8_e4m3fn", HALYARD_E4M3, {dlpack::e4m3fn_code, 8, 1}},
                                               {"e5m2", "float8_e5m2", HALYARD_E5M2, {dlpack::e5m2_code, 8, 1}},
                                               {"int8", "int8", HALYARD_INT8, {dlpack::int_code, 8, 1}}};
+static_assert(std::size(known_dtypes) == HALYARD_INT8);  // none is left out
 
 /// Their names in Halyard, by value.
 inline constexpr auto dtypes = [] {
