@@ -15,7 +15,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-TESTS = ["test_rotate.py", "test_kv_path.py", "test_errors.py", "test_frequencies.py", "test_linear_angles.py", "test_rerotate.py",
+TESTS = ["test_cases.py", "test_rotate.py", "test_errors.py", "test_frequencies.py", "test_linear_angles.py",
          "test_prepare.py", "records/test_groups.py"]
 
 

@@ -92,6 +92,8 @@ struct Angles {
     // ---- The source ----
 
     const halyard::angle_source &source() const { return sources_[0]; }
+    /// The frequencies of source() (0), or of the other source of a re-rotation (1).
+    const halyard::frequencies &frequencies(int source) const { return frequencies_[source]; }
     /// The source of the old angles of a re-rotation; NULL if it is source().
     const halyard_angle_source *get_from() const { return from == other ? sources_[1].get() : nullptr; }
     bool is_given() const { return desc.kind == HALYARD_ANGLES_GIVEN; }
