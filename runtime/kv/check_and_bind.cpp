@@ -75,14 +75,15 @@ halyard_status add_array(const Binding &to, Array array, const Lattice &elements
                : fail_outside_address_space(to, array, error);
 }
 
-/// The same for a dense array of n numbers.
-halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::int64_t bytes, halyard_error *error) {
+/// The same for n numbers of so many bytes each, one after the other.
+halyard_status add_dense(const Binding &to, Array array, std::int64_t n, std::int64_t bytes_each,
+                         halyard_error *error) {
     BoundArray &bound = to.out.arrays[static_cast<int>(array)];
     bound.reach.below = 0;
-    if (__builtin_mul_overflow(n, bytes, &bound.reach.above)) {
+    if (__builtin_mul_overflow(n, bytes_each, &bound.reach.above)) {
         return fail_outside_address_space(to, array, error);
     }
-    bound.elements = {nullptr, bytes, {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}};
+    bound.elements = {nullptr, bytes_each, {n, 1, 1, 1, 1, 1}, {1, 0, 0, 0, 0, 0}};
     return HALYARD_OK;
 }
 

@@ -1,4 +1,4 @@
-// Compiles if our declarations of Halide's runtime agree with its own headers, and our constants with its types.
+// Compiles only if Halyard's declarations of Halide's runtime, and the constants it uses, agree with Halide's headers.
 #include <HalideRuntime.h>
 #include <HalideRuntimeCuda.h>
 
