@@ -156,8 +156,8 @@ bool can_join_slot_rows(const CudaRun &run) {
                                run.kv_program.slots.stride_token);
 }
 
-/// How many launches a run has (one for each batch row, or one for all), and how many tokens each has. can_join: whether
-/// tensors and slots allow rows to be joined; positions are checked here.
+/// How many launches a run has (one for each batch row, or one for all), and how many tokens each has. can_join says
+/// whether tensors and slots allow rows to be joined; this function also looks at the positions.
 Block split_into_launches(const Positions &positions, bool can_join) {
     can_join = can_join && !positions.is_consecutive &&
                can_join_batch_rows(positions, positions.stride_batch, positions.stride_token);
