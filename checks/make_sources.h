@@ -89,8 +89,8 @@ inline std::vector<float> rows_of(const halyard::angle_source &source, const hal
     return rows;
 }
 
-/// The rows of cos and sin, [positions, 2, n_pairs], of tables at any int32 positions: each position gets a table of its
-/// own, with one row.
+/// The rows of cos and sin, [positions, 2, n_pairs], of tables at any int32 positions. Each position gets a table of
+/// its own, with one row.
 template <typename Integer>
 std::vector<float> table_rows_at(const halyard::frequencies &frequencies, const std::vector<Integer> &positions,
                                  std::int32_t reference = HALYARD_REFERENCE_EXACT) {

@@ -1,5 +1,5 @@
 """Random calls that the C++ checks drew and judged: Python's functions leave the same bytes, or refuse the call alike.
-checks/cases/write_cases.cpp describes the file. Arrays are views of its regions, so a write beside an array is noticed."""
+checks/cases/write_cases.cpp describes the file. Arrays are views of its regions, so writes beside them are noticed."""
 
 import contextlib
 import dataclasses

@@ -113,7 +113,7 @@ def test_bad_rerotations(angles):
     cache, tiles, two = X.copy(), TILES + 1, np.array([2])
     for keys, more, raised, words in (
             (FIXED, {}, halyard.Error, "read-only"), ([1.0], {}, TypeError, "keys is a list"),
-            (X, dict(angles=None), TypeError, "angles"), (X, dict(from_positions=None), halyard.Error, "from_positions"),
+            (X, dict(angles=None), TypeError, "angles"), (X, dict(from_positions=None), halyard.Error, "from_posit"),
             (halyard.Tensor(X, out=X[:2].copy()), {}, halyard.Error, "out of keys"),
             (cache, dict(slots=np.array([1, 1])), halyard.Error, "slot"),
             (halyard.Tensor(cache, out=cache), dict(slots=two), halyard.Error, "keys in slots"),
