@@ -142,8 +142,8 @@ halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_r
 // ---- Launches ------------------------------------------------------------------------------------------------------
 
 /// How many launches a run takes, one for each batch row, and the tokens of each. Evenly spaced batch rows are joined.
-struct Block {
-    std::int64_t n_batch, n_tokens;
+struct Launches {
+    std::int64_t count, n_tokens;
 };
 
 /// Whether the last token of a batch row and the first of the next are stride_token apart, so that rows can be joined.
@@ -156,12 +156,11 @@ bool can_join_slot_rows(const CudaRun &run) {
                                run.kv_program.slots.stride_token);
 }
 
-/// How many launches a run has (one for each batch row, or one for all), and how many tokens each has. can_join says
-/// whether tensors and slots allow rows to be joined; this function also looks at the positions.
-Block split_into_launches(const Positions &positions, bool can_join) {
+/// can_join says whether tensors and slots allow rows to be joined; this function also looks at the positions.
+Launches split_into_launches(const Positions &positions, bool can_join) {
     can_join = can_join && !positions.is_consecutive &&
                can_join_batch_rows(positions, positions.stride_batch, positions.stride_token);
-    return can_join ? Block{1, positions.count()} : Block{positions.n_batch, positions.n_tokens};
+    return can_join ? Launches{1, positions.count()} : Launches{positions.n_batch, positions.n_tokens};
 }
 
 /// The heads of a tensor in a batch row. If the output is a cache, y is not set.
@@ -211,11 +210,11 @@ bool append(DevicePiece &to, const DevicePiece &next) {
 /// Enqueues the rotation of a piece, and copies of the elements beside the window: one launch for each block of tokens.
 /// `tensor` is the first of the tensors whose heads the piece has.
 int enqueue_rotation(const CudaRun &run, const TensorProgram &tensor, const DevicePiece &whole, Call &call) {
-    const Block block = split_into_launches(run.program.positions, tensor.one_stride);
+    const Launches launches = split_into_launches(run.program.positions, tensor.one_stride);
     const TensorPlan &tensor_plan = *whole.tensor_plan;
-    return until_error(block.n_batch, [&](std::int64_t batch) {
+    return until_error(launches.count, [&](std::int64_t batch) {
         DevicePiece piece = whole;
-        piece.n_tokens = block.n_tokens;
+        piece.n_tokens = launches.n_tokens;
         piece.positions = run.positions(batch);
         const auto begin_at = [&](std::int64_t column) {
             piece.x = moved(whole.x, (batch * tensor.x.batch + column * whole.in.element) * tensor_plan.bytes);
@@ -267,7 +266,7 @@ KvPiece kv_piece_of(const CudaRun &run, int index, std::int64_t batch) {
 }
 
 /// How the KV path's tokens are split into launches.
-Block split_kv_into_launches(const CudaRun &run) {
+Launches split_kv_into_launches(const CudaRun &run) {
     const Positions &positions = run.program.positions;
     bool can_join = !run.kv_program.slots.is_given || can_join_slot_rows(run);
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
@@ -282,8 +281,8 @@ Block split_kv_into_launches(const CudaRun &run) {
 }
 
 /// Enqueues a KvLaunch for each batch row. Leaves out tensors with zero heads.
-int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, Call &call) {
-    return until_error(block.n_batch, [&](std::int64_t batch) {
+int enqueue_kv(const CudaRun &run, const Launches &launches, const KvLaunch &launch, Call &call) {
+    return until_error(launches.count, [&](std::int64_t batch) {
         KvPieces pieces = {};
         pieces.kernel = launch.kernel;
         for (int i = 0; i < launch.n_tensors; i++) {
@@ -291,7 +290,7 @@ int enqueue_kv(const CudaRun &run, const Block &block, const KvLaunch &launch, C
                 pieces.tensors[pieces.n_tensors++] = kv_piece_of(run, launch.tensors[i], batch);
             }
         }
-        pieces.n_tokens = block.n_tokens;
+        pieces.n_tokens = launches.n_tokens;
         pieces.positions = run.positions(batch);
         pieces.slots = run.slots(batch);
         pieces.n_slots = run.kv_program.slots.is_given ? run.kv_program.slots.n_slots : 0;
@@ -311,18 +310,19 @@ int enqueue_checks(const CudaRun &run, Call &call) {
     if (word != 0 && run.program.angles != nullptr && run.program.bad_position == BadPosition::error) {
         // All tensors have the same positions. Those of tokens that are stored nowhere are not checked.
         const bool by_slot = stores_in_caches_only(run.program, run.kv_program);
-        const Block block = split_into_launches(positions, !by_slot || can_join_slot_rows(run));
-        const std::int64_t n = by_slot ? block.n_batch : std::min(block.n_batch, positions.n_distinct());
+        const Launches launches = split_into_launches(positions, !by_slot || can_join_slot_rows(run));
+        const std::int64_t n = by_slot ? launches.count : std::min(launches.count, positions.n_distinct());
         status = until_error(n, [&](std::int64_t batch) {
-            return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{}, block.n_tokens,
-                                   positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION, word, call);
+            return check_on_device(run.positions(batch), by_slot ? run.slots(batch) : LaunchPositions{},
+                                   launches.n_tokens, positions_of_source(*run.launch.angles), HALYARD_ERROR_POSITION,
+                                   word, call);
         });
     }
     if (status == 0 && word != 0 && slots.is_given) {
         const ValidRange valid = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
-        const Block block = split_kv_into_launches(run);
-        status = until_error(block.n_batch, [&](std::int64_t batch) {
-            return check_on_device(run.slots(batch), {}, block.n_tokens, valid, HALYARD_ERROR_SLOT, word, call);
+        const Launches launches = split_kv_into_launches(run);
+        status = until_error(launches.count, [&](std::int64_t batch) {
+            return check_on_device(run.slots(batch), {}, launches.n_tokens, valid, HALYARD_ERROR_SLOT, word, call);
         });
     }
     return status;
