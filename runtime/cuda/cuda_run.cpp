@@ -141,7 +141,7 @@ halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_r
 
 // ---- Launches ------------------------------------------------------------------------------------------------------
 
-/// How many launches a run takes, one for each batch row, and the tokens of each. Evenly spaced batch rows are joined.
+/// How many launches a run takes, and the tokens of each: one for each batch row, or one for all evenly spaced rows.
 struct Launches {
     std::int64_t count, n_tokens;
 };

@@ -80,7 +80,7 @@ struct Slots : TokenNumbers {
 };
 
 /// Checks halyard_slots for a run that is not empty. The numbers of the slots are checked when they are read, against
-/// n_slots, the slots of the smallest cache.
+/// n_slots, the number of slots of the smallest cache.
 halyard_status bind_slots(const halyard_slots *given, std::int64_t n_batch, std::int64_t n_tokens, std::int64_t n_slots,
                           Slots *out, halyard_error *error) noexcept;
 

@@ -147,7 +147,7 @@ void check(const Size &size, const std::vector<Wrong> &all) {
 const Size two_threads = {.block = {2, 1, 1}}, two_blocks = {.grid = {2, 1, 1}};
 
 /// A kernel body for two threads or two blocks: number 0 executes `first`, then both execute `between`, then number 1
-/// executes `second`. %rs0 is the number, and %rd1 the address of two bytes in shared memory, others for each number.
+/// executes `second`. %rs0 is the number, and %rd1 the address of two bytes in shared memory that it alone uses.
 std::string of_two(const std::string &which, const std::string &first, const std::string &second,
                    const std::string &between) {
     return "mov.u32 %r0, " + which +
@@ -217,7 +217,7 @@ TEST_CASE("cuda machine: threads that touch one place of shared memory need a ba
          {of_two_threads(write, read, barrier), ""},
          {of_two_threads(read, write, barrier), ""},
          {of_two_threads(write, read + "\n" + write_other, barrier), ""},
-         // A read before the last barrier does not race with a write after it. A read after that barrier does.
+         // A read before the last barrier does not race with a write after it. In the next case, the read comes later.
          {of_two_threads(write + "\n", read, barrier) + barrier + "@%p0 bra $last;\n" + write_other + "\n$last: ", ""},
          {write + "\n" + barrier + read + of_two_threads("", write_other), none}});
     check(two_blocks, {{of_two_blocks(write, read), ""}});  // each block has its own shared memory
