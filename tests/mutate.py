@@ -122,7 +122,7 @@ EQUIVALENT = {check: reason for reason, checks in {
     "matters only if HALYARD_KV is OFF, the user may not read a file, or memory has more than 2^64 bytes": [
         "without_kv.cpp deleted: !plan->tensors[i].is_plain", "without_kv.cpp inverted: !plan->tensors[i].is_plain",
         "file.cpp deleted: file == nullptr",
-        "check_and_bind.cpp deleted: __builtin_mul_overflow(n, bytes, &bound.reach.above)"],
+        "check_and_bind.cpp deleted: __builtin_mul_overflow(n, bytes_each, &bound.reach.above)"],
     "reads a null pointer, or too early; the same check follows (UndefinedBehaviorSanitizer may notice)": [
         "widths.cpp deleted: stated", "cuda_run.cpp deleted: check_kv_args(plan.checks, given.kv, error)"],
     "matters only on machines that lack a device or a target": [

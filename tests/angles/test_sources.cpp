@@ -181,5 +181,7 @@ TEST_CASE("sources: what they own", "[sources]") {
     CHECK((phase.kind == HALYARD_ANGLES_PHASE && phase.rotary_dim == 128 && phase.bytes == 64 * 8));
     const auto table = make_source(frequencies, HALYARD_ANGLES_TABLE, -40, 60);
     CHECK(table.info().bytes == 101 * 128 * 4 + 64 * 8);
+    const auto with_axes = halyard::describe_angles(HALYARD_ANGLES_PHASE, halyard::axis_map::sections({32, 16, 16}));
+    CHECK(halyard::angle_source(frequencies, with_axes).info().bytes == 64 * 8 + 64 * (1 + 4));  // the axis of each pair
     CHECK(reinterpret_cast<std::uintptr_t>(table.get()->cos_rows) % 64 == 0);
 }
