@@ -111,7 +111,11 @@ class Case:
             return preset
         scales = scales[..., 0] if preset in WITH_POWERS else scales.view(np.float32)[..., 0]
         scales = scales if scales.shape[3] > 1 else scales[..., 0]
-        return Groups(preset, self.lay_out(scales) if not in_cache else scales[0] if len(scales) == 1 else scales)
+        if not in_cache:
+            return Groups(preset, self.lay_out(scales))
+        n_pages, page, *of_slot = scales.shape
+        counts_slots = scales.strides[0] == page * scales.strides[1]  # through all pages
+        return Groups(preset, scales.reshape(n_pages * page, *of_slot) if counts_slots else scales)
 
     def cache(self, of, arrays, dtype, heads):
         """A Cache with pages if its layout has no tiles, else with all that follows the first element."""

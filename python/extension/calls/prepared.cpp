@@ -131,9 +131,6 @@ public:
 
     /// A call of the function that halyard.prepare returns: q, k and v are in one array.
     void run_packed(nb::handle packed, nb::handle at_positions, nb::handle in_slots, nb::handle output) {
-        if (packed.is_none()) {
-            throw nb::type_error("packed is None");
-        }
         Given given;
         given.read(q, packed, "packed", true);
         given.read(out, output, "out", true);
