@@ -207,7 +207,8 @@ TEST_CASE("config: text that is no config, and where it ends, is named", "[confi
         {"{\"rope_theta\"", "too early"},
         {std::string("{}\0", 3), "line 1, column 3"},
         {"[]", "must be an object"},
-        {"7", "must be an object"},
+        {"7", "the config is of type number, but it must be an object"},
+        {"{\"rope_scaling\": 7}", "rope_scaling is of type number, but it must be an object"},
         {"{\"a\": {\"b\": 1, \"b\": 2}}", "'b' twice"},
         {"{}", ""}};
     for (const auto &[text, words] : cases) {
