@@ -122,17 +122,20 @@ bool write(Case &drawn) {
     const halyard_status status = run(halyard::plan(call.plan).get(), call, RunMode::whole, 1, error);
     Images after = drawn.memory.image();
     require(status == HALYARD_OK || drawn.is_refused(), "a sensible run succeeds", error.error.message);
-    bool is_fit = status != HALYARD_OK || !drawn.is_refused();
-    if (status == HALYARD_OK && is_fit) {
+    if (status == HALYARD_OK) {
+        if (drawn.is_refused()) {
+            return false;
+        }
         if (const std::string fault = drawn.fault(after); !fault.empty()) {
             throw std::runtime_error(fault);
         }
+        bool has_nan = false;
         for_each_output_element(call, [&](const char *at, std::int32_t dtype) {
-            is_fit = is_fit && !oracle::is_nan(dtype, oracle::read_word(dtype, at));
+            has_nan = has_nan || oracle::is_nan(dtype, oracle::read_word(dtype, at));
         });
-    }
-    if (!is_fit) {
-        return false;
+        if (has_nan) {
+            return false;
+        }
     }
     if (void *const scratch = call.scratch(); scratch != nullptr) {  // Python has its own
         std::copy_n(drawn.memory.address_in(drawn.before, scratch), call.scratch_bytes(),
@@ -169,8 +172,11 @@ void write_next(Draw &draw, const Choice &choice) {
             drawn.draw_run();
             const auto n_bytes = std::accumulate(drawn.before.begin(), drawn.before.end(), std::size_t{0},
                                                  [](std::size_t n, const auto &image) { return n + image.size(); });
+            if (n_bytes >= 1 << 17) {
+                continue;
+            }
             require(drawn.create_angles().empty(), "there is an angle source");
-            if (n_bytes < 1 << 17 && write(drawn)) {
+            if (write(drawn)) {
                 return;
             }
         }

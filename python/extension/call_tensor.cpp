@@ -281,7 +281,14 @@ void Operand::read_scale(nb::handle scale) {
     stages.n_scales = array.n_elements();
 }
 
-void Operand::read_hadamard(nb::handle n) { kv.hadamard = cast<std::int32_t>(n, name_of("hadamard")); }
+void Operand::read_hadamard(nb::handle n) {
+    const auto value = cast<std::int64_t>(n, name_of("hadamard"));
+    if (value != 0 && (value < 2 || (value & (value - 1)) != 0 || desc.head_dim % value != 0)) {
+        refuse(HALYARD_ERROR_SHAPE, name_of("hadamard"), " is ", value,
+               ", but has to be 0 or a power of two that divides head_dim, ", desc.head_dim);
+    }
+    kv.hadamard = static_cast<std::int32_t>(value);
+}
 
 void Operand::read_groups(nb::handle groups) {
     groups_ = Groups(groups, name_of("groups"), desc.head_dim, records_);

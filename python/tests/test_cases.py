@@ -151,9 +151,11 @@ class Case:
         if self.plan["rerotates"]:
             if self.run.get("kv.slots.consecutive"):  # rerotate takes the slot of each token
                 how["slots"] = np.where(slots < 0, slots, slots + np.arange(self.n_tokens))
-            return halyard.rerotate(tensors[0], positions=positions,
-                                    from_angles=self.source(1) if len(self.frequencies) > 1 else None,
-                                    from_positions=self.numbers("kv.from_positions", n_axes), **how, **rotation)
+            moved = halyard.rerotate(tensors[0], positions=positions,
+                                     from_angles=self.source(1) if len(self.frequencies) > 1 else None,
+                                     from_positions=self.numbers("kv.from_positions", n_axes), **how, **rotation)
+            assert moved is destination(tensors[0])
+            return
         given = [without_out(tensor) if self.makes_arrays else tensor for tensor in tensors]
         if of["kv.no_rotation"]:
             fields = [name for name in Tensor.__dataclass_fields__ if name not in ("array", "rotary_offset")]
@@ -170,7 +172,11 @@ class Case:
             if one is not tensor:
                 put(tensor, result)
             else:
-                assert result is (tensor.cache.array if tensor.cache else tensor.out)
+                assert result is destination(tensor)
+
+
+def destination(tensor):
+    return tensor.cache.array if tensor.cache else tensor.out
 
 
 def without_out(tensor):
@@ -189,6 +195,7 @@ def put(tensor, result):
         assert scales.dtype == tensor.groups.scales.dtype and scales.shape == tensor.groups.scales.shape
         tensor.groups.scales[...] = scales
     assert tensor.out.dtype in (result.dtype, np.uint8) and result.shape == tensor.out.shape
+    assert type(result) is np.ndarray
     tensor.out[...] = result.view(tensor.out.dtype)
 
 

@@ -25,10 +25,21 @@ def test_forms_of_arguments(x, angles):
     assert np.array_equal(rotate(q, angles=angles, positions=0, target="reference"), y[:, :, :3])
     returned = rotate(q, Tensor(k, out=k), angles=angles, positions=0, in_place=True)
     assert returned[0] is q and returned[1] is k and np.array_equal(packed, y)
-    for name, dtype in ("f16", np.float16), ("e4m3", ml_dtypes.float8_e4m3fn):
+    for name, dtype in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16), ("e4m3", ml_dtypes.float8_e4m3fn),
+                        ("e5m2", ml_dtypes.float8_e5m2)):
         for given in name, dtype, np.dtype(dtype):
             made = rotate(Tensor(before, dtype=given), angles=angles, positions=0)
             assert made.dtype == dtype and np.array_equal(made, y.astype(dtype))
+
+
+def test_forms_of_keys(x, angles):
+    """rerotate takes an array, which it returns, a Cache, or a cache's array."""
+    keys, move = x.copy(), dict(angles=angles, from_positions=3, positions=8)
+    assert halyard.rerotate(keys, **move) is keys
+    np.testing.assert_allclose(keys, rotate(x, angles=angles, positions=np.full(7, 5)), atol=2e-6)
+    for cache in x[0].copy(), halyard.Cache(x[:1].copy()):
+        stored = halyard.rerotate(cache, slots=np.arange(7), **move)
+        assert np.array_equal(stored.reshape(x[0].shape), keys[0])
 
 
 def test_rows_of_two_halves(x):
