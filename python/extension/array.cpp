@@ -87,7 +87,7 @@ const char *find_torch_fault(nb::handle object) {
     PyErr_Clear();
     if (forward_mode.is_valid() && nb::cast<int>(nb::getattr(forward_mode, python_constants().level)) >= 0 &&
         !forward_mode.attr("unpack_dual")(object).attr("tangent").is_none()) {
-        return " has a tangent, but Halyard has no forward-mode derivatives: detach() it";
+        return " has a tangent, which only halyard.torch follows: call that, or detach() it";
     }
     return nullptr;
 }

@@ -11,8 +11,8 @@
     rotate_qk(Tensor q, Tensor k, str how, …) -> (Tensor, Tensor)
     rotate_, rotate_qk_     in place, for torch.no_grad() and inference_mode()
 
-The first two have gradients, for backward() and torch.autograd.grad. Every operator refuses forward-mode derivatives,
-and torch.func's grad, vjp and jacrev.
+The first two have gradients, for backward() and torch.autograd.grad, and forward-mode derivatives (dual numbers, jvp,
+jacfwd), but the latter not in compiled graphs. Every operator refuses torch.func's grad, vjp and jacrev.
 
 ``how`` is a string that ``describe`` returns: the options of the call, and a key of its AngleSource, which must be
 alive. The string is the same in every process, so that PyTorch's on-disk cache can reuse a compiled graph that contains
@@ -109,20 +109,16 @@ _OPERATORS: dict[str, tuple[str, Any]] = {
                    lambda q, k, how, positions=None, start=0: _run(how, start, q, k, None, None, positions)),
 }
 
-_NO_TANGENTS = ("a tensor has a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd): "
-                "take backward() or torch.autograd.grad")
+_NO_TANGENTS = ("a tensor may have a tangent, but halyard.torch has no forward-mode derivatives (jvp, jacfwd) in compiled "
+                "graphs: call it outside of them")
 
 
-def _refuse_derivatives(*values: Any) -> None:
-    """Raises Error if forward mode or torch.func differentiates a tensor, even inside other transforms."""
+def _refuse_transforms(*values: Any) -> None:
+    """Raises Error if torch.func differentiates a tensor in reverse mode, even inside other transforms."""
     functorch: Any = torch._C._functorch
-    in_transform = torch._C._are_functorch_transforms_active()
     for x in values:
         while isinstance(x, Tensor):
-            if (forward_ad._current_level >= 0 and not functorch.is_batchedtensor(x)
-                    and forward_ad.unpack_dual(x).tangent is not None):
-                raise Error(_NO_TANGENTS)
-            if in_transform and x.requires_grad and torch.is_grad_enabled():
+            if x.requires_grad and torch.is_grad_enabled():
                 raise Error("a tensor requires a gradient in a transform of torch.func (grad, vjp, jacrev), where "
                             "halyard.torch has none: take backward() or torch.autograd.grad")
             x = functorch.get_unwrapped(x) if functorch.is_functorch_wrapped_tensor(x) else None
@@ -172,16 +168,26 @@ class _Differentiable(torch.autograd.Function):
 
 
 def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> Any:
-    """The autograd kernel of an operator with n outputs: records gradients or refuses them. If the tensors have no
-    dispatch key but CPU left, it calls `kernel` itself, which saves a second pass through PyTorch's dispatcher."""
+    """The autograd kernel of an operator with n outputs: records gradients and rotates tangents, or refuses them. If the
+    tensors have no dispatch key but CPU left, it calls `kernel` itself, which saves a second pass through PyTorch's
+    dispatcher."""
     keyset &= torch._C._after_autograd_keyset
 
     def below(*given: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return op.redispatch(keyset, *given)
 
-    if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
-        _refuse_derivatives(*values)
+    if forward_ad._current_level >= 0:
+        duals = [forward_ad.unpack_dual(x) for x in values[:n] or values if isinstance(x, Tensor)]
+        if any(x.tangent is not None for x in duals):
+            if n == 0:
+                raise Error("what is done in place has no derivatives, but a tensor has a tangent: detach() it")
+            # The rotation is linear, so the tangent of its result is the tangent, rotated.
+            primals, tangents = zip(*((x, torch.zeros_like(x) if tangent is None else tangent) for x, tangent in duals))
+            made = [op(*tensors, *values[n:]) for tensors in (primals, tangents)]
+            return forward_ad.make_dual(*made) if n == 1 else tuple(map(forward_ad.make_dual, *made))
+    if torch._C._are_functorch_transforms_active():
+        _refuse_transforms(*values)
     if torch.is_grad_enabled():
         if n == 0:
             raise Error("what is done in place has no gradients: call it in torch.no_grad()")
@@ -227,7 +233,7 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
             and not angles._handle.by_token):
         raise Error(f"positions is left out, but q has {'a batch' if q.dim() == 4 else 'one token'}: say where the "
                     "tokens are (0, if they start at position 0)")
-    # torch.compile makes the level read here a guard of its graph. Elsewhere _refuse_derivatives looks for tangents.
+    # torch.compile makes the level read here a guard of its graph.
     if torch.compiler.is_compiling() and forward_ad._current_level >= 0:
         raise Error(_NO_TANGENTS)
     how = describe(angles, layout=layout, **options) if options or layout != "bshd" else angles._key

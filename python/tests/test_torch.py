@@ -179,29 +179,37 @@ def test_compiled_in_one_graph(rng, angles):
             assert torch.allclose(a, b, rtol=1e-6)
 
 
-def dual(f, x, wants_gradient=False, mode=torch.enable_grad):
-    with torch.autograd.forward_ad.dual_level(), mode():
-        return f(torch.autograd.forward_ad.make_dual(x.clone().requires_grad_(wants_gradient), torch.ones_like(x)))
+def dual(f, x, v, wants_gradient=False, mode=torch.enable_grad):
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level(), mode():
+        return forward_ad.unpack_dual(f(forward_ad.make_dual(x.clone().requires_grad_(wants_gradient), v))).tangent
 
 
 func, compiled = torch.func, functools.partial(torch.compile, backend="eager")
-DERIVATIVES = {  # by forward mode, and by torch.func
-    "dual": dual, "dual, no_grad": lambda f, x: dual(f, x, mode=torch.no_grad),
-    "dual, gradient": lambda f, x: dual(f, x, True),
-    "dual, compiled": lambda f, x: (g := compiled(f), g(x), dual(g, x)),  # the graph was compiled without a tangent
-    "jvp": lambda f, x: func.jvp(f, (x,), (x,)), "jacfwd": lambda f, x: func.jacfwd(f)(x),
-    "linearize": lambda f, x: func.linearize(f, x),
-    "jvp, compiled": lambda f, x: compiled(lambda y: func.jvp(f, (y,), (x,))[1])(x),
-    "jvp of vmap": lambda f, x: func.jvp(torch.vmap(f), (x[None],), (x[None],)),
-    "grad": lambda f, x: func.grad(lambda y: f(y).sum())(x), "jacrev": lambda f, x: func.jacrev(f)(x),
-    "hessian": lambda f, x: func.hessian(f)(x),
-    "vmap of grad": lambda f, x: torch.vmap(func.grad(lambda y: f(y).sum()))(x[None]),
-    "grad, compiled": lambda f, x: compiled(func.grad(lambda y: f(y).sum()))(x)}
+FORWARD = {  # the derivative of f at x along v
+    "dual": dual, "dual, no_grad": functools.partial(dual, mode=torch.no_grad),
+    "dual, gradient": functools.partial(dual, wants_gradient=True),
+    "jvp": lambda f, x, v: func.jvp(f, (x,), (v,))[1],
+    "jacfwd": lambda f, x, v: (func.jacfwd(f)(x).flatten(-3) * v.flatten()).sum(-1),
+    "linearize": lambda f, x, v: func.linearize(f, x)[1](v),
+    "jvp of jvp": lambda f, x, v: func.jvp(lambda y: func.jvp(lambda z: f(z * z), (y,), (v / v,))[1], (x,), (v / 2,))[1],
+    "jvp of vmap": lambda f, x, v: func.jvp(torch.vmap(f), (x[None],), (v[None],))[1][0],
+    "jvp, compiled": lambda f, x, v: compiled(lambda y: func.jvp(f, (y,), (v,))[1])(x),
+    # The graph is compiled without a tangent first. With one, PyTorch leaves a graph of the operator alone.
+    "dual, compiled": lambda f, x, v: (g := compiled(f), g(x), dual(g, x, v))[-1]}
+REFUSED = {
+    "grad": lambda f, x, v: func.grad(lambda y: f(y).sum())(x), "jacrev": lambda f, x, v: func.jacrev(f)(x),
+    "hessian": lambda f, x, v: func.hessian(f)(x),
+    "vmap of grad": lambda f, x, v: torch.vmap(func.grad(lambda y: f(y).sum()))(x[None]),
+    "grad, compiled": lambda f, x, v: compiled(func.grad(lambda y: f(y).sum()))(x)}
 
 
-def test_other_derivatives_are_refused(angles):
-    """The error is one line that names the cause."""
-    x, at = torch.ones(1, 1, DIM), dict(angles=angles, positions=torch.tensor([1]))
+def test_other_derivatives(rng, angles):
+    """Forward mode gives R v, the tangent as it is rotated, where an operator is not in place. All other derivatives are
+    refused, with an error of one line that names the cause."""
+    x, v = (torch.from_numpy(rng.standard_normal((1, 1, DIM))).float() for _ in range(2))
+    at = dict(angles=angles, positions=torch.tensor([1]))
+    expected = halyard.rotate(v, **at)
 
     def bare(name, q):
         """Calls an operator itself, with q as its last tensor. Returns the output for q."""
@@ -210,14 +218,19 @@ def test_other_derivatives_are_refused(angles):
             made = getattr(ops, name)(*given, halyard.torch.describe(angles), at["positions"])
         return y if made is None else made[-1] if isinstance(made, tuple) else made
 
-    for f in (lambda q: rotate(q, **at), lambda q: rotate(x, q, **at)[1], lambda q: halyard.rotate(q, **at),
-              *(functools.partial(bare, op) for op in ("rotate", "rotate_qk", "rotate_", "rotate_qk_"))):
-        for name, derive in DERIVATIVES.items():
+    right = [lambda q: rotate(q, **at), lambda q: rotate(x, q, **at)[1],
+             *(functools.partial(bare, op) for op in ("rotate", "rotate_qk"))]
+    refusing = [lambda q: halyard.rotate(q, **at), *(functools.partial(bare, op) for op in ("rotate_", "rotate_qk_"))]
+    for f in (*right, *refusing):
+        for name, derive in (FORWARD | REFUSED).items():
             if "compiled" in name and IS_OLD:
                 continue  # the old compiler itself fails
+            if f in right and name in FORWARD:
+                assert torch.allclose(derive(f, x, v), expected, rtol=1e-6, atol=1e-6), name
+                continue
             lines = "(?s)" if "compiled" in name else ""  # PyTorch's compiler adds lines to the message
             with pytest.raises((halyard.Error, RuntimeError), match=lines + r"\A.*(tangent|gradient|DLPack|out=).*\Z"):
-                pytest.fail(f"{name} gives {derive(f, x)}")
+                pytest.fail(f"{name} gives {derive(f, x, v)}")
     torch._dynamo.reset()  # drops its state after failed compilations, which would affect later tests
 
 
