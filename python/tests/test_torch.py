@@ -192,7 +192,8 @@ FORWARD = {  # the derivative of f at x along v
     "jvp": lambda f, x, v: func.jvp(f, (x,), (v,))[1],
     "jacfwd": lambda f, x, v: (func.jacfwd(f)(x).flatten(-3) * v.flatten()).sum(-1),
     "linearize": lambda f, x, v: func.linearize(f, x)[1](v),
-    "jvp of jvp": lambda f, x, v: func.jvp(lambda y: func.jvp(lambda z: f(z * z), (y,), (v / v,))[1], (x,), (v / 2,))[1],
+    "jvp of jvp": lambda f, x, v: func.jvp(lambda y: func.jvp(lambda s: f(s * s * y), *2 * [(torch.tensor(1.0),)])[1] / 2,
+                                           (x,), (v,))[1],
     "jvp of vmap": lambda f, x, v: func.jvp(torch.vmap(f), (x[None],), (v[None],))[1][0],
     "jvp, compiled": lambda f, x, v: compiled(lambda y: func.jvp(f, (y,), (v,))[1])(x),
     # The graph is compiled without a tangent first. With one, PyTorch leaves a graph of the operator alone.
@@ -227,6 +228,7 @@ def test_other_derivatives(rng, angles):
                 continue  # the old compiler itself fails
             if f in right and name in FORWARD:
                 assert torch.allclose(derive(f, x, v), expected, rtol=1e-6, atol=1e-6), name
+                assert torch.equal(func.jvp(f, (x,), (v,))[0], f(x))
                 continue
             lines = "(?s)" if "compiled" in name else ""  # PyTorch's compiler adds lines to the message
             with pytest.raises((halyard.Error, RuntimeError), match=lines + r"\A.*(tangent|gradient|DLPack|out=).*\Z"):
