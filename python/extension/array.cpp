@@ -80,11 +80,13 @@ const char *find_torch_fault(nb::handle object) {
     if (nb::getattr(object, python_constants().requires_grad).is(Py_True)) {
         return " requires a gradient, which only halyard.torch follows: call that, or detach() it";
     }
-    const auto negated = nb::steal(PyObject_CallMethodObjArgs(object.ptr(), python_constants().is_neg.ptr(), nullptr));
-    if (negated.is_valid() && negated.is(Py_True)) {
+    PyObject *const self = object.ptr();
+    const auto negated = nb::steal(PyObject_VectorcallMethod(python_constants().is_neg.ptr(), &self, 1, nullptr));
+    if (!negated.is_valid()) {
+        PyErr_Clear();
+    } else if (negated.is(Py_True)) {
         return " has PyTorch's negative bit, so that its memory holds other numbers: call resolve_neg() before";
     }
-    PyErr_Clear();
     if (forward_mode.is_valid() && nb::cast<int>(nb::getattr(forward_mode, python_constants().level)) >= 0 &&
         !forward_mode.attr("unpack_dual")(object).attr("tangent").is_none()) {
         return " has a tangent, which only halyard.torch follows: call that, or detach() it";

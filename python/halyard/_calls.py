@@ -168,4 +168,4 @@ def prepare(q: Any, k: Any = None, v: Any = None, *, head_dim: int, angles: Angl
             first += tensor.array
         return angles._handle, parts, positions, slots, how
 
-    return _core.Prepared(describe)
+    return functools.partial(_core.run_packed, _core.Prepared(describe))  # faster than a method

@@ -74,10 +74,11 @@ _bound: dict[str, _core.Prepared] = {}
 _has_exchange = hasattr(Tensor, "__dlpack_c_exchange_api__")
 
 
-def _run(how: str, start: int, *given: Any) -> None:
-    """The kernel of every operator; given: q, k, out, k_out and positions. Without out, q and k are overwritten."""
-    if given[0].is_cuda:
-        rotate_on_cuda(*_describe(how, start, *given))
+def _run(how: str, start: int, q: Tensor, k: Tensor | None, out: Tensor | None, k_out: Tensor | None,
+         positions: Tensor | None) -> None:
+    """The kernel of every operator. Without out, q and k are overwritten."""
+    if q.is_cuda:
+        rotate_on_cuda(*_describe(how, start, q, k, out, k_out, positions))
         return
     calls = _bound.get(how)
     if calls is None:
@@ -85,8 +86,9 @@ def _run(how: str, start: int, *given: Any) -> None:
         calls = _bound[how] = _core.Prepared(functools.partial(_describe, how))
         weakref.finalize(source, _bound.pop, how, None).atexit = False
     if not _has_exchange:  # before PyTorch 2.10, DLPack refuses tensors that require gradients
-        given = tuple(None if x is None else x.detach() for x in given)
-    _core.run_prepared(calls, start, *given)  # no method: PyTorch 2.13's compiler calls methods without their object
+        q, k, out, k_out, positions = (x if x is None else x.detach() for x in (q, k, out, k_out, positions))
+    # No method: PyTorch 2.13's compiler calls methods without their object.
+    _core.run_tensors(calls, start, q, k, out, k_out, positions)
 
 
 def _rotate(q: Tensor, how: str, positions: Tensor | None = None, start: int = 0) -> Tensor:
@@ -167,15 +169,22 @@ class _Differentiable(torch.autograd.Function):
         return None, None, None, None, *((results,) if len(gradients) == 1 else results)
 
 
+# Sets of dispatch keys as integers, because an operation of PyTorch on its sets takes .3 µs.
+_AFTER_AUTOGRAD = torch._C._after_autograd_keyset.raw_repr()
+_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU).raw_repr()
+
+
 def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> Any:
     """The autograd kernel of an operator with n outputs: records gradients and rotates tangents, or refuses them. If the
     tensors have no dispatch key but CPU left, it calls `kernel` itself, which saves a second pass through PyTorch's
     dispatcher."""
-    keyset &= torch._C._after_autograd_keyset
+    records = torch.is_grad_enabled() and (n == 0 or values[0].requires_grad or values[n - 1].requires_grad)
+    if not records and forward_ad._current_level < 0 and keyset.raw_repr() & _AFTER_AUTOGRAD == _CPU:
+        return kernel(*values)
 
     def below(*given: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            return op.redispatch(keyset, *given)
+            return op.redispatch(keyset & torch._C._after_autograd_keyset, *given)
 
     if forward_ad._current_level >= 0:
         duals = [forward_ad.unpack_dual(x) for x in values[:n] or values if isinstance(x, Tensor)]
@@ -188,13 +197,12 @@ def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> A
             return forward_ad.make_dual(*made) if n == 1 else tuple(map(forward_ad.make_dual, *made))
     if torch._C._are_functorch_transforms_active():
         _refuse_transforms(*values)
-    if torch.is_grad_enabled():
-        if n == 0:
-            raise Error("what is done in place has no gradients: call it in torch.no_grad()")
-        if values[0].requires_grad or values[n - 1].requires_grad:
-            how, positions, start = (*values[n:], *(None, 0)[len(values) - n - 1:])
-            return _Differentiable.apply(below, how, positions, start, *values[:n])
-    return kernel(*values) if keyset.highestPriorityTypeId() == torch._C.DispatchKey.CPU else below(*values)
+    if not records:
+        return below(*values)
+    if n == 0:
+        raise Error("what is done in place has no gradients: call it in torch.no_grad()")
+    how, positions, start = (*values[n:], *(None, 0)[len(values) - n - 1:])
+    return _Differentiable.apply(below, how, positions, start, *values[:n])
 
 
 def _raise_for_negative_bit(*_: Any) -> None:
@@ -213,6 +221,9 @@ for _name, (_schema, _kernel) in _OPERATORS.items():
     if not _op._schema.returns:
         _library.impl(_name, _raise_for_negative_bit, "Negative")
     torch.library.register_fake(_op, functools.partial(_fake, _op), lib=_library)
+
+
+_ROTATE, _ROTATE_QK = _OPS.rotate.default, _OPS.rotate_qk.default
 
 
 def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions: Tensor | int | None = None,
@@ -234,13 +245,11 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
         raise Error(f"positions is left out, but q has {'a batch' if q.dim() == 4 else 'one token'}: say where the "
                     "tokens are (0, if they start at position 0)")
     # torch.compile makes the level read here a guard of its graph.
-    if torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+    if forward_ad._current_level >= 0 and torch.compiler.is_compiling():
         raise Error(_NO_TANGENTS)
     how = describe(angles, layout=layout, **options) if options or layout != "bshd" else angles._key
-    if isinstance(positions, bool) or not isinstance(positions, (int, torch.SymInt, Tensor, type(None))):
+    start = 0 if positions is None or isinstance(positions, Tensor) else positions
+    if isinstance(start, bool) or not isinstance(start, (int, torch.SymInt)):
         raise TypeError(f"positions is a {type(positions).__name__}, not a tensor or an int")
-    start = positions if isinstance(positions, (int, torch.SymInt)) else 0
-    given = positions if isinstance(positions, Tensor) else None
-    if k is None:
-        return _OPS.rotate.default(q, how, given, start)
-    return _OPS.rotate_qk.default(q, k, how, given, start)
+    where = (positions,) if isinstance(positions, Tensor) else (None, start)
+    return _ROTATE(q, how, *where) if k is None else _ROTATE_QK(q, k, how, *where)

@@ -134,8 +134,8 @@ public:
         Given given;
         given.read(q, packed, "packed", true);
         given.read(out, output, "out", true);
-        given.read(positions, at_positions, "positions", true);
-        given.read(slots, in_slots, "slots", true);
+        given.read(positions, at_positions, "positions", false);
+        given.read(slots, in_slots, "slots", false);
         run(given, [&] {
             const auto &array = *given.arrays[q];
             if (array.n_dims() != 2 || (array.n_elements() > 1 && array.size(1) > 1 && array.stride(1) != 1)) {
@@ -146,13 +146,15 @@ public:
     }
 
     /// A call of halyard.torch's operators, which have already checked gradients, tangents and negative bits.
-    void run_tensors(std::int64_t first_position, nb::args tensors) {
+    void run_tensors(std::int64_t first_position, nb::handle at_q, nb::handle at_k, nb::handle at_out, nb::handle at_k_out,
+                     nb::handle at_positions) {
+        const nb::handle objects[] = {at_q, at_k, at_out, at_k_out, at_positions};
         Given given;
         given.memory[start] = &(given.first_position = first_position);
-        for (std::size_t role = 0; role < std::min(tensors.size(), std::size_t{n_arrays}); ++role) {
-            given.read(static_cast<Role>(role), at(tensors, role), names[role], false);
+        for (std::size_t role = 0; role < std::size(objects); ++role) {
+            given.read(static_cast<Role>(role), objects[role], names[role], false);
         }
-        run(given, [&] { return describe_(first_position, *tensors); });
+        run(given, [&] { return describe_(first_position, at_q, at_k, at_out, at_k_out, at_positions); });
     }
 
 private:
@@ -175,11 +177,12 @@ private:
 }  // namespace
 
 void add_prepared(nb::module_ &module) {
-    nb::class_<Prepared>(module, "Prepared")
-        .def(nb::init<nb::callable>(), nb::arg("describe"))
-        .def("__call__", &Prepared::run_packed, nb::arg("packed"), nb::arg("positions").none() = nb::none(),
-             nb::arg("slots").none() = nb::none(), nb::arg("out").none() = nb::none());
-    module.def("run_prepared", &Prepared::run_tensors, nb::arg("prepared"), nb::arg("start"), nb::arg("tensors"));
+    nb::class_<Prepared>(module, "Prepared").def(nb::init<nb::callable>(), nb::arg("describe"));
+    module.def("run_packed", &Prepared::run_packed, nb::arg("prepared"), nb::arg("packed"),
+               nb::arg("positions").none() = nb::none(), nb::arg("slots").none() = nb::none(),
+               nb::arg("out").none() = nb::none());
+    module.def("run_tensors", &Prepared::run_tensors, nb::arg("prepared"), nb::arg("start"), nb::arg("q"),
+               nb::arg("k").none(), nb::arg("out").none(), nb::arg("k_out").none(), nb::arg("positions").none());
 }
 
 }  // namespace halyard::python
