@@ -152,7 +152,7 @@ def compare_builds(case, setting, other):
                     raise ValueError(f"{case.name}: {contender.name} is wrong")
                 pairs.append((contender, both))
         prepared.reset()
-        rounds.measure_pairs([both for _, both in pairs], setting.effort)
+        rounds.measure_side_by_side([both for _, both in pairs], setting.effort)
     return [(own.timing(), Difference(case.name, contender.name, *rounds.interval_of_median(
         rounds.ratios(others.seconds, own.seconds)))) for contender, (own, others) in pairs]
 
@@ -170,8 +170,8 @@ def copies_of(*libraries):
 
 
 def find_differences(cases, setting, other):
-    """(the first results of compare_builds for all cases, the Differences that exceed the noise in the same direction
-    in three measurements)."""
+    """Returns what compare_builds first found for all cases, and the Differences that exceed the noise in the same
+    direction in all of three measurements."""
     found, differ = [], {}
     for attempt in range(3):
         with copies_of(setting.library, other) as (own, others):

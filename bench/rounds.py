@@ -111,7 +111,7 @@ def take_rounds(subjects, n_rounds):
             subject.seconds.append(subject.time(subject.n_calls) / subject.n_calls)
 
 
-def measure_pairs(pairs, effort):
+def measure_side_by_side(pairs, effort):
     """Times each pair of subjects one right after the other. Each of the two goes first in half of the rounds."""
     for a, b in pairs:
         a.n_calls = b.n_calls = max(find_n_calls(subject, effort.seconds_each)[0] for subject in (a, b))

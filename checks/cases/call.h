@@ -390,8 +390,8 @@ void for_each_head(const Call &call, int i, Function function) {
     }
 }
 
-/// Calls function(at, dtype) with the address of each element that a run writes. Of a quantised record these are each
-/// byte of data, scales and zero points (padding is skipped), and each raw element.
+/// Calls function(at, dtype) with the address of each element that a run writes. The elements of a quantised record are
+/// the bytes of its data, scales and zero points, and its unquantised elements; padding is skipped.
 template <typename Function>
 void for_each_output_element(const Call &call, Function function) {
     for (int i = 0; i < call.n(); i++) {

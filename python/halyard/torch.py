@@ -5,18 +5,19 @@
     >>> q = torch.randn(1, 5, 4, 64, requires_grad=True)
     >>> halyard.torch.rotate(q, angles=angles, positions=torch.arange(5)).sum().backward()
 
-``halyard.rotate`` takes tensors too, but has no gradients. ``rotate`` calls these operators of torch.ops.halyard:
+``halyard.rotate`` takes tensors too, but has no gradients. ``halyard.torch.rotate`` calls these operators of
+torch.ops.halyard:
 
     rotate(Tensor q, str how, Tensor? positions=None, SymInt start=0) -> Tensor
     rotate_qk(Tensor q, Tensor k, str how, …) -> (Tensor, Tensor)
     rotate_, rotate_qk_     in place, for torch.no_grad() and inference_mode()
 
-The first two have gradients, for backward() and torch.autograd.grad, and forward-mode derivatives (dual numbers, jvp,
-jacfwd), but the latter not in compiled graphs. Every operator refuses torch.func's grad, vjp and jacrev.
+rotate and rotate_qk have gradients (backward(), torch.autograd.grad) and, outside of compiled graphs, forward-mode
+derivatives (dual numbers, jvp, jacfwd). Every operator refuses torch.func's grad, vjp and jacrev.
 
-``how`` is a string that ``describe`` returns: the options of the call, and a key of its AngleSource, which must be
-alive. The string is the same in every process, so that PyTorch's on-disk cache can reuse a compiled graph that contains
-it. (Given and linear sources hold memory of one process, so other processes cannot reuse their graphs.)
+``how`` is a string that ``describe`` returns: the call's options and a key of the AngleSource, which must be kept alive.
+The string is the same in every process, so that PyTorch's on-disk cache can reuse a compiled graph that contains it. Only
+for given and linear sources it is not, because they hold memory of one process.
 """
 
 import functools

@@ -25,8 +25,9 @@ struct Reach {
 };
 
 /// Sets *out to the reach of a strided array; returns false if no address space can hold it. Sizes must be at least 1.
-/// Strides are in elements; those of dimensions of size 1 are ignored. *is_descending becomes true if each stride is
-/// larger than the reach of all later dimensions, so that no two elements overlap. (Inline for the cost of a run.)
+/// Strides are in elements; those of dimensions of size 1 are ignored. Sets *is_descending to whether each stride is
+/// larger than the largest offset within all later dimensions, so that no two elements overlap. (Inline, to make runs
+/// cheaper.)
 template <int n_dims>
 [[gnu::always_inline]] inline bool find_reach(const std::int64_t (&shape)[n_dims],
                                               const std::int64_t (&strides)[n_dims], std::int64_t element_bytes,

@@ -87,13 +87,13 @@ bool speaks_of_rope(const std::string &name) {
 }
 
 /// Collects the fields whose names have to do with RoPE, and all fields inside of such fields.
-void collect(const json &object, const Path &path, std::vector<Path> *paths) {
+void collect_paths(const json &object, const Path &path, std::vector<Path> *paths) {
     for (const auto &[key, value] : object.items()) {
         if (!value.is_null() && speaks_of_rope((path / key).to_string()) && !value.empty()) {
             paths->push_back(path / key);
         }
         if (value.is_object()) {
-            collect(value, path / key, paths);
+            collect_paths(value, path / key, paths);
         }
     }
 }
@@ -205,7 +205,7 @@ TEST_CASE("config: no field that speaks of RoPE is left out silently", "[config]
     std::set<const Ignored *> met;
     for (const auto &[name, fixture] : read_fixtures()) {
         std::vector<Path> paths;
-        collect(fixture.config, Path(), &paths);
+        collect_paths(fixture.config, Path(), &paths);
         for (const auto &path : paths) {
             INFO(name << " " << path);
             check_field(name, fixture, path, &met);

@@ -187,8 +187,9 @@ TEST_CASE("groups: the records of DeepSeek and of OCP", "[kv][groups]") {
                                                      {524, floor},
                                                      {528, {0x80, 0x3f}},
                                                      {654, {0x00, 0xc0}}}));
-        // V4: 448 e4m3, 64 bf16; 7 power-of-two scales outside of the record, here in the 8 bytes that V4's pages have
-        // for them. 449 needs the scale 2^1, so it becomes 224.5; zeros have 2^-22, the next power above 1e-4 / 448.
+        // V4: 448 e4m3, 64 bf16; 7 power-of-two scales outside of the record, in 8 bytes of which one is unused, as in
+        // V4's pages. 449 needs the scale 2^1, so 224.5 is rounded to e4m3. Groups of zeros have 2^-22, the next power
+        // of two above 1e-4 / 448: V4 takes 1e-4 as the least magnitude.
         auto v4 = head_of(1024, {{0, 448.0f}, {64, 449.0f}, {448, 1.0f}, {512 + 447, -448.0f}});
         auto of_v4 = preset(HALYARD_GROUPS_MLA_V4);
         of_v4.scales_stride_head = 8;
