@@ -239,6 +239,8 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
     the operators refuse.
     """
     require_source("angles", angles)
+    if q is None:
+        raise TypeError("q is a NoneType, not a tensor")
     if layout not in ("bshd", "bhsd"):
         raise Error(f'layout is "{layout}", which is none of: bshd, bhsd')
     if (positions is None and q.dim() in (3, 4) and (q.dim() == 4 or q.shape[1 if layout == "bhsd" else 0] == 1)

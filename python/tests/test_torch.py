@@ -268,6 +268,7 @@ def test_bad_input(rng, angles):
             (halyard.Error, "no_grad", lambda: ops.rotate_(q, how)),
             (halyard.Error, "no_grad", lambda: ops.rotate_qk_(q, k, how)),
             *((TypeError, "positions is a", functools.partial(call_rotate, q, positions=x)) for x in (True, [0, 1])),
+            (TypeError, "q is a NoneType", functools.partial(call_rotate, None, positions=0)),
             *((TypeError, "angles", functools.partial(make, angles=None))
               for make in (halyard.torch.describe, functools.partial(rotate, q)))):
         with pytest.raises(raised, match=words):

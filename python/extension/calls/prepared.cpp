@@ -134,6 +134,7 @@ public:
         Given given;
         given.read(q, packed, "packed", true);
         given.read(out, output, "out", true);
+        // Integers have neither gradients nor tangents, and only private functions of PyTorch set their negative bit.
         given.read(positions, at_positions, "positions", false);
         given.read(slots, in_slots, "slots", false);
         run(given, [&] {
@@ -146,8 +147,8 @@ public:
     }
 
     /// A call of halyard.torch's operators, which have already checked gradients, tangents and negative bits.
-    void run_tensors(std::int64_t first_position, nb::handle at_q, nb::handle at_k, nb::handle at_out, nb::handle at_k_out,
-                     nb::handle at_positions) {
+    void run_tensors(std::int64_t first_position, nb::handle at_q, nb::handle at_k, nb::handle at_out,
+                     nb::handle at_k_out, nb::handle at_positions) {
         const nb::handle objects[] = {at_q, at_k, at_out, at_k_out, at_positions};
         Given given;
         given.memory[start] = &(given.first_position = first_position);
