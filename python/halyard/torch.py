@@ -16,8 +16,8 @@ rotate and rotate_qk have gradients (backward(), torch.autograd.grad) and, outsi
 derivatives (dual numbers, jvp, jacfwd). Every operator refuses torch.func's grad, vjp and jacrev.
 
 ``how`` is a string that ``describe`` returns: the call's options and a key of the AngleSource, which must be kept alive.
-The string is the same in every process, so that PyTorch's on-disk cache can reuse a compiled graph that contains it. Only
-for given and linear sources it is not, because they hold memory of one process.
+The string is the same in every process, so that PyTorch's on-disk cache can reuse a compiled graph that contains it.
+(Not so for given and linear sources, because these hold memory of one process.)
 """
 
 import functools
@@ -224,9 +224,6 @@ for _name, (_schema, _kernel) in _OPERATORS.items():
     torch.library.register_fake(_op, functools.partial(_fake, _op), lib=_library)
 
 
-_ROTATE, _ROTATE_QK = _OPS.rotate.default, _OPS.rotate_qk.default
-
-
 def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions: Tensor | int | None = None,
            layout: str = "bshd", **options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """Rotates q and k into new tensors, as halyard.rotate does, but with gradients, and without a break in compiled
@@ -255,4 +252,4 @@ def rotate(q: Tensor, k: Tensor | None = None, *, angles: AngleSource, positions
     if isinstance(start, bool) or not isinstance(start, (int, torch.SymInt)):
         raise TypeError(f"positions is a {type(positions).__name__}, not a tensor or an int")
     where = (positions,) if isinstance(positions, Tensor) else (None, start)
-    return _ROTATE(q, how, *where) if k is None else _ROTATE_QK(q, k, how, *where)
+    return _OPS.rotate.default(q, how, *where) if k is None else _OPS.rotate_qk.default(q, k, how, *where)
