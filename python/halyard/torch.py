@@ -175,18 +175,19 @@ _AFTER_AUTOGRAD = torch._C._after_autograd_keyset.raw_repr()
 _CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU).raw_repr()
 
 
+def _redispatch(op: Any, keyset: Any, *values: Any) -> Any:
+    with torch._C._AutoDispatchBelowAutograd():
+        return op.redispatch(keyset & torch._C._after_autograd_keyset, *values)
+
+
 def _differentiate(op: Any, kernel: Any, n: int, keyset: Any, *values: Any) -> Any:
     """The autograd kernel of an operator with n outputs: records gradients and rotates tangents, or refuses them. If the
     tensors have no dispatch key but CPU left, it calls `kernel` itself, which saves a second pass through PyTorch's
     dispatcher."""
+    below = kernel if keyset.raw_repr() & _AFTER_AUTOGRAD == _CPU else functools.partial(_redispatch, op, keyset)
     records = torch.is_grad_enabled() and (n == 0 or values[0].requires_grad or values[n - 1].requires_grad)
-    if not records and forward_ad._current_level < 0 and keyset.raw_repr() & _AFTER_AUTOGRAD == _CPU:
+    if not records and forward_ad._current_level < 0 and below is kernel:
         return kernel(*values)
-
-    def below(*given: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            return op.redispatch(keyset & torch._C._after_autograd_keyset, *given)
-
     if forward_ad._current_level >= 0:
         duals = [forward_ad.unpack_dual(x) for x in values[:n] or values if isinstance(x, Tensor)]
         if any(x.tangent is not None for x in duals):
