@@ -170,7 +170,7 @@ def copies_of(*libraries):
 
 
 def find_differences(cases, setting, other):
-    """Returns what compare_builds first found for all cases, and the Differences that exceed the noise in the same
+    """Returns compare_builds' first results for all cases, and the Differences that exceed the noise in the same
     direction in all of three measurements."""
     found, differ = [], {}
     for attempt in range(3):

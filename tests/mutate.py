@@ -335,8 +335,8 @@ def find_values(file):
 
 
 class Values:
-    """The value mutants that a seed selects: one for each of the `count` functions that rank first, namely the mutant
-    that ranks first of those that compile."""
+    """The value mutants that a seed selects: in each of the `count` top-ranked functions, the top-ranked mutant that
+    compiles."""
 
     def __init__(self, seed, count, files):
         def rank(*words):

@@ -161,9 +161,9 @@ inline Expr round_to_bf16_keeping_nan(const Target &target, const Expr &x) {
     return select(is_nan(target, x), Expr(0x7fff0000u), round_bits_to_bf16(reinterpret<uint32_t>(x), rounding));
 }
 
-/// Converts an element of one number to a float. E5M2 is the upper half of an f16. E4M3 has one more fraction bit than
-/// E5M2, and one exponent bit less. Its bits, shifted to their places in an f16, make an f16 of 1/256 of its value,
-/// also for denormals. It has no infinities, and one NaN.
+/// Converts a single element (no packed word) to a float. E5M2 is the upper half of an f16. E4M3 has one more fraction
+/// bit than E5M2, and one exponent bit less. E4M3's bits, shifted to their places in an f16, make an f16 of 1/256 of its
+/// value, also for denormals. E4M3 has no infinities, and one NaN.
 inline Expr widen(Dtype dtype, const Expr &element) {
     switch (dtype) {
     case Dtype::f16: return widen_f16(reinterpret<uint16_t>(element));
@@ -180,8 +180,8 @@ inline Expr widen(Dtype dtype, const Expr &element) {
     return unpack(dtype, element)[0];
 }
 
-/// Converts x to an element of one number: to nearest even; NaN stays NaN. Pass may_be_nan = false to save the test for
-/// NaN in conversions to floats of 8 bits.
+/// Converts x to a single element: to nearest even; NaN stays NaN. Pass may_be_nan = false to save the test for NaN in
+/// conversions to floats of 8 bits.
 inline Expr narrow(const Target &target, Dtype dtype, const Expr &x, bool may_be_nan = true) {
     switch (dtype) {
     case Dtype::f32: break;

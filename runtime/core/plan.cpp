@@ -117,7 +117,7 @@ halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanR
 }
 
 Task task_for(const TensorPlan &tensor, Dtype dtype, std::int64_t rotary_dim, Place place, Layout layout) noexcept {
-    // Kernels that read words of two elements need even strides, which bind checks. In half pairing, the distance
+    // Kernels that read words of two elements need even strides; bind checks these. In half pairing, the distance
     // between the members of a pair, rotary_dim / 2, must be even too.
     const bool even_halves = tensor.pairing == Pairing::interleaved || rotary_dim % 4 == 0;
     const bool keeps = layout == Layout::strided || (layout == Layout::even && even_halves);
