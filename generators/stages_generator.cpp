@@ -388,8 +388,8 @@ private:
         return floats;
     }
 
-    /// With two tokens the latency of roots is paid once for both: .85 of the time for 8 heads (AVX-512). Two tokens'
-    /// heads of f32 would not stay in the L1 cache.
+    /// With two tokens the latency of square roots is paid once for both: .85 of the time for 8 heads (AVX-512). Two
+    /// tokens' heads of f32 would not stay in the L1 cache.
     int tokens_per_group() const { return dtype == Dtype::f32 ? 1 : 2; }
 
     /// A step's rows and weights are read once for all heads of a group.

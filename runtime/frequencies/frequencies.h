@@ -49,7 +49,7 @@ inline constexpr char attention_factor_range[] = "in 2^-60 to 2^60";
 /// nothing else of it. Returns NULL when memory runs out.
 std::unique_ptr<halyard_frequencies> allocate_frequencies(std::int64_t n_pairs, const char *method) noexcept;
 
-/// Sets origin, with a copy of the lists of factors, and the context lengths for which the frequencies are valid.
+/// Sets the context lengths for which the frequencies are valid, and origin, with a copy of the lists of factors.
 /// Returns false when memory runs out.
 bool keep_origin(halyard_frequencies &frequencies, const halyard_scaling &scaling) noexcept;
 

@@ -63,8 +63,8 @@ TEST_CASE("stage kernels: the model's bits within the memory that they are given
     }
 }
 
-// All kernels have the model's bits, and those must not depend on the machine. This hash changes if a compiler fuses or
-// reorders the model's arithmetic, or if random calls are drawn differently.
+// All kernels give the bits of the model in C++, and these must not depend on the machine. This hash changes if a
+// compiler fuses or reorders the model's arithmetic, or if random calls are drawn differently.
 TEST_CASE("hashes: the model's bits are the same on every machine", "[stages]") {
     std::map<std::string, KernelRow> rows;  // by name without the target; not every machine has non-temporal kernels
     for (const KernelRow &row : all_built_kernels()) {
