@@ -37,7 +37,7 @@ int ulp_exponent(const Format &format, long double value) {
 
 // Copies the lowest bytes of a word, on a little-endian host. memcpy is many times as fast with a length that the
 // compiler knows.
-void copy_element(std::int32_t dtype, void *to, const void *from) {
+void copy_word(std::int32_t dtype, void *to, const void *from) {
     switch (format_of(dtype).bits) {
     case 32: std::memcpy(to, from, 4); break;
     case 16: std::memcpy(to, from, 2); break;
@@ -111,11 +111,11 @@ std::int64_t element_bytes(std::int32_t dtype) { return format_of(dtype).bits / 
 
 std::uint32_t read_word(std::int32_t dtype, const void *at) {
     std::uint32_t word = 0;
-    copy_element(dtype, &word, at);
+    copy_word(dtype, &word, at);
     return word;
 }
 
-void write_word(std::int32_t dtype, void *at, std::uint32_t word) { copy_element(dtype, at, &word); }
+void write_word(std::int32_t dtype, void *at, std::uint32_t word) { copy_word(dtype, at, &word); }
 
 float widen(std::int32_t dtype, std::uint32_t word) {
     if (dtype == HALYARD_F32) {

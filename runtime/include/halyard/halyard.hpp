@@ -551,9 +551,9 @@ public:
     bound_run(plan &&, const angle_source &, const tensors &, const tensors &, const run_options & = {}) = delete;
     bound_run(const plan &, angle_source &&, const tensors &, const tensors &, const run_options & = {}) = delete;
 
-    /// Rotates x into y, which hold the data pointers of the plan's tensors in order. positions points to
-    /// positions of the shape and type that the run was bound with, kv has the pointers of stages, and angles, if not
-    /// NULL, is another GIVEN source in place of the bound one.
+    /// Rotates x into y, which hold the data pointers of the plan's tensors in order. positions points to positions of
+    /// the shape and type that the run was bound with, kv has the pointers of stages, and angles, if not NULL, is
+    /// another GIVEN source in place of the bound one.
     void operator()(std::initializer_list<const void *> x, std::initializer_list<void *> y,
                     const void *positions = nullptr, part_of_run part = {}, const halyard_kv_args *kv = nullptr,
                     const halyard_angle_source *angles = nullptr) const {
