@@ -86,10 +86,10 @@ private:
 };
 
 /// Warp shuffles need all threads of a warp, which has several heads of one token. So a branch that shuffles must be
-/// taken for all heads or for none. If its condition differs between heads, this takes it under the condition `instead`,
-/// which is the same for a whole launch; only stores to y keep their condition by head. Neighbouring branches with equal
-/// conditions are joined: no store after the barriers changes a condition. Registers are allocated unconditionally,
-/// because Halide 21 hoists an allocation above its condition's definition.
+/// taken for all heads or for none. If its condition differs between heads, this takes it under the condition
+/// `instead`, which is the same for a whole launch; only stores to y keep their condition by head. Neighbouring
+/// branches with equal conditions are joined: no store after the barriers changes a condition. Registers are allocated
+/// unconditionally, because Halide 21 hoists an allocation above its condition's definition.
 class KeepWarpsTogether : public IRMutator {
 public:
     explicit KeepWarpsTogether(Expr instead) : instead_(std::move(instead)) {}

@@ -27,7 +27,7 @@ bool has_zero(const JsonObject &config, const char *key) {
 }
 
 /// Whether the config has null as the rope_parameters of some layer types.
-bool has_layer_types_of_null(const JsonObject &config) {
+bool has_null_layer_types(const JsonObject &config) {
     const auto all = config.object("rope_parameters");
     return all && std::ranges::any_of(all->value().fields, [&](const auto &field) {
                return field.value.kind == Json::Kind::null && field.key.find("attention") != field.key.npos &&
@@ -47,7 +47,7 @@ bool has_unrotated_layers(const Model &model) {
                        (model.is_kind(Layers::not_full_if_sliding) && has_sliding_window(config)))) {
         return may_have_layers(config, "full_attention");
     }
-    return has_zero(config, "no_rope_layers") || has_zero(config, "layer_rope_theta") || has_layer_types_of_null(config);
+    return has_zero(config, "no_rope_layers") || has_zero(config, "layer_rope_theta") || has_null_layer_types(config);
 }
 
 /// Sets q_scale_rule and its numbers in *about; `scale` is what the object states under `key`.
