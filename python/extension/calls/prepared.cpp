@@ -134,9 +134,8 @@ public:
         Given given;
         given.read(q, packed, "packed", true);
         given.read(out, output, "out", true);
-        // Integers have neither gradients nor tangents, and only private functions of PyTorch set their negative bit.
-        given.read(positions, at_positions, "positions", false);
-        given.read(slots, in_slots, "slots", false);
+        given.read(positions, at_positions, "positions", true);
+        given.read(slots, in_slots, "slots", true);
         run(given, [&] {
             const auto &array = *given.arrays[q];
             if (array.n_dims() != 2 || (array.n_elements() > 1 && array.size(1) > 1 && array.stride(1) != 1)) {
