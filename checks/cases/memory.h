@@ -18,8 +18,8 @@ public:
     std::size_t new_region() { return regions_.emplace_back(), regions_.size() - 1; }
 
     /// Reserves an array's extent after the other arrays of the region, aligned to `step` bytes and followed by `gap`
-    /// bytes. allocate_and_fill() sets the pointer to the array's first element. An array that is too large gets only
-    /// 64 bytes.
+    /// bytes. allocate_and_fill() sets the pointer to the array's first element. An array of more than most_bytes
+    /// gets only 64 bytes.
     template <typename T>
     void add(T *&pointer, std::size_t region, const Extent &extent, std::int64_t step, std::int64_t gap = 0) {
         constexpr std::int64_t most_bytes = 64 << 20;

@@ -33,8 +33,8 @@ def load(path):
 
 
 def read_entry(entry, kernel, halide, list_of_kernels, find_default_sha256):
-    """The parameters of a kernel's entry. Raises Unusable. find_default_sha256 is called last, since it emits the
-    kernel with its default schedule."""
+    """The parameters of a kernel's entry. Raises Unusable. find_default_sha256 is called last, since it takes
+    longest: it emits the kernel with its default schedule."""
     if entry.get("halide") != halide:
         raise Unusable(f"it was measured with another Halide than {halide}")
     parameters = entry.get("parameters")

@@ -1,7 +1,7 @@
 // The arithmetic of PHASE sources: cos and sin without a table. The generators of kernels instantiate it with Halide
-// expressions, and the portable reference with numbers. Both give the same bits.
+// expressions, and the portable reference with numbers. Kernels and reference give the same bits.
 //
-// `Math` has the types Float (32 bits), Word (uint32) and Int (int32), whose integer operators wrap, and
+// `Math` has the types Float (32 bits), Word (uint32) and Int (int32). Operators of Word and Int wrap. It also has
 //   fma(a, b, c)         a * b + c, rounded once
 //   times(a, b), plus(a, b)   rounded, and never fused with another operation
 //   flip_sign(x, word)   x with its sign flipped if the sign bit of the word is set

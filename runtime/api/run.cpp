@@ -35,8 +35,8 @@ namespace {
     return call_kv(bound.program, *bound.kv_program, given, kv_pointers(*bound.program.plan, args.kv), share, error);
 }
 
-/// Sets *out to the angles of a call of a bound run: `given`, whose rows must be like those that the run was bound
-/// with, or the run's own source if `given` is NULL.
+/// Sets *out to the angles that a call of a bound run uses: the source that the run was bound with, or `given` if that
+/// is set. Then both must be GIVEN sources with rows of the same form.
 halyard_status read_angles(const Program &program, const halyard_angle_source *given, const halyard_angle_source **out,
                            halyard_error *error) {
     *out = program.angles;

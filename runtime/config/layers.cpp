@@ -165,7 +165,7 @@ private:
         refuse_layer_type("layer_type is " + quote(type) + ", but the config knows " + join(names));
     }
 
-    /// Chooses for a model whose two layer types are known from its model_type only, because its config is of the time
+    /// The layer of a model whose two layer types are known from its model_type only, because its config is of the time
     /// before rope_parameters had an entry for each layer type.
     Layer choose_from_two_types() const {
         const std::vector<std::string> names = {"full_attention", "sliding_attention"};

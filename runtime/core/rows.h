@@ -25,8 +25,8 @@ struct RowInput {
     BadPosition bad_position;
 };
 
-/// Sets found[i] for the tokens first … first + n - 1 on an axis: to the number of a row or, for PHASE, to a position.
-/// Applies the policy for bad positions. Returns false if a bad position is an error; that token gets position 0.
+/// Sets found[i] for token first + i, for each i < n, to the number of a row or, for PHASE, to a position on the axis.
+/// Applies the policy for bad positions. Returns false if it is `error` and a position is bad.
 [[gnu::always_inline]] inline bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first,
                                              std::int64_t n, std::int32_t *found) noexcept {
     const halyard_angle_source &angles = *input.angles;

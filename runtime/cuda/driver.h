@@ -26,8 +26,8 @@ halyard_status read_queue(const halyard_cuda_queue *queue, halyard_cuda_queue *o
 void *allocate(const halyard_cuda_queue &queue, std::size_t n_bytes) noexcept;
 void release(const halyard_cuda_queue &queue, void *memory) noexcept;
 
-/// Copy to and from device memory, and wait; copy_out first waits for the queue's stream. Return 0 or the driver's
-/// error, which an earlier launch may have caused.
+/// Copy to and from device memory, and return when the copy is done. copy_out begins when the queue's stream has
+/// finished all earlier work. Return 0 or the driver's error, which an earlier launch may have caused.
 int copy_in(const halyard_cuda_queue &queue, void *memory, const void *data, std::size_t n_bytes) noexcept;
 int copy_out(const halyard_cuda_queue &queue, void *data, void *memory, std::size_t n_bytes) noexcept;
 

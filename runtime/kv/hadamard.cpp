@@ -1,7 +1,7 @@
 // The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of a head: all are multiplied by 1 /
-// sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse. Each of
-// the log2(n) sums and the product rounds. Together their error is at most (log2(n) + 2) / 2 eps_f32 times the length
-// of the n elements, since later sums keep the length of earlier errors.
+// sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse. The
+// product and each of the log2(n) sums are rounded. All of these errors together have a length of at most (log2(n) +
+// 2) / 2 eps_f32 times that of the n elements, since sums lengthen earlier errors as they lengthen the elements.
 #include "kv/block.h"
 
 #include <cmath>

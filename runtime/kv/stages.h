@@ -96,8 +96,8 @@ inline const KvPlan &kv_of(const halyard_plan &plan) noexcept {
     return plan.kv_plan != nullptr ? *plan.kv_plan : none;
 }
 
-/// Checks the stages of a plan that read_plan has filled in, and sets *out and the fields of *plan that stages change.
-/// *out stays NULL if all tensors are plain.
+/// Checks the stages of *plan, and sets *out and those fields of *plan that stages change. read_plan has set all other
+/// fields. *out stays NULL if no tensor has stages.
 halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::shared_ptr<KvPlan> *out,
                             halyard_error *error) noexcept;
 

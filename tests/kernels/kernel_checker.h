@@ -138,7 +138,7 @@ public:
     Trial &operator=(const Trial &) = delete;
 
     /// Restores the operands and runs a kernel or the model. Returns a copy of all memory, in which all NaN are equal.
-    /// If a scale overflows, the output of store_groups is undefined, so the copy lacks it.
+    /// If a scale overflows, the output of store_groups is undefined, so the copy leaves that output out.
     cases::Images run(const Caller &kernel, bool is_packed) {
         halyard_buffer buffers[6] = {};
         halyard_dimension dims[6][4] = {};
