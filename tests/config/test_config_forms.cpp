@@ -48,6 +48,8 @@ std::string three_layer_kinds_config(const std::string &beside = "") {
 TEST_CASE("config: other ways to say the same", "[config]") {
     auto both = llama();
     both["rope_parameters"] = both["rope_scaling"];
+    auto moved = both;
+    moved["rope_scaling"] = json::object();
     check_same({
         {llama("{'head_dim': 128, 'hidden_size': null, 'num_attention_heads': null}"), llama()},
         {llama("{'partial_rotary_factor': 1, 'unknown': [{'rope_theta': null, 'property': 3}]}"), llama()},
@@ -55,6 +57,7 @@ TEST_CASE("config: other ways to say the same", "[config]") {
         {llama("{'num_hidden_layers': 3, 'rope_scaling_layers': [0, 1, 2]}"), llama()},
         {llama("{'model_type': 'other', 'position_embedding_type': 'default'}"), llama()},
         {both, llama()},
+        {moved, llama()},
         {json{{"text_config", llama()}, {"vlm_config", {{"text_config", llama()}}}}, llama()},  // as ColPali's config
         {json{{"model_type", "llama"}, {"text_config", llama("{'model_type': null}")}}, llama()},
         // Frequencies of a model's other parts are ignored.
@@ -98,11 +101,15 @@ TEST_CASE("config: other names of methods, and layers that are alike", "[config]
         {sarvam("'type': 'deepseek_yarn', 'mscale': 0.7, 'mscale_all_dim': 0.7"),
          sarvam("'type': 'yarn', 'mscale': 0.7, 'mscale_all_dim': 0.7")},
         {type("internlm", "'rotary': {'type': 'origin', 'base': 10000}"), type("internlm", "'rope_theta': 10000")},
+        {type("internlm", "'max_position_embeddings': 2048, 'rope_scaling': {'type': 'dynamic'}"),
+         type("internlm", "'max_position_embeddings': 2048, 'rope_scaling': {'type': 'dynamic', 'factor': 1}"), nullptr,
+         nullptr, 4096},
         {type("llama", "'rope_scaling_layers': [0]"), type("llama")},
         {ocr, fixture("deepseek-ocr")},
         // With a layer type: all layers with RoPE are alike, or the model type alone tells which layers differ.
         {read_fixture("llama-4-scout"), read_fixture("llama-4-scout"), nullptr, "chunked_attention"},
         {type("olmo3"), type("olmo3"), nullptr, full},
+        {type("exaone4", "'layer_types': ['sliding_attention']"), type("llama"), "chunked_attention", nullptr},
         {three_layer_kinds_config(), three_layer_kinds_config(), nullptr, "b"},
         {"{'model_type': 'gemma4_text'}", read_fixture("gemma-4"), full},
         {saved, read_fixture("gemma-4-12b"), full},
@@ -119,7 +126,9 @@ TEST_CASE("config: what is read of rarer forms", "[config]") {
         {inside(llama("{'model_type': null}"), "{'model_type': null}"), "{'base': 5e5}"},
         {type("llama", "'rope_parameters': {'rope_theta': 1e4, 'partial_rotary_factor': 0.5}"), "{'rotary_dim': 64}"},
         {type("llama", "'use_mla': false"), "{'pairing': 'half'}"},
+        {type("llama", "'rotary_emb_interleaved': false"), "{'pairing': 'half'}"},
         {yarn("'attn_factor': 1"), "{'rotary_dim': 128}"},
+        {yarn("'factor': 1e18"), "{'max_position': 131072}"},  // 8192e18 positions are more than an integer holds
         {type("step3p5"), "{'base': 1e4}"},
         // Of an unknown model type, rotary_emb_interleaved tells both pairings, rope_interleave not the output's.
         {llama("{'model_type': 'other', 'rotary_emb_interleaved': true}"),
@@ -163,6 +172,9 @@ TEST_CASE("config: what is read of layers, lengths and image encoders", "[config
          "{'base': 1e4}"},
         // The context lengths for which frequencies hold. Qwen2.5 has max_position_embeddings 32768 and
         // factor 4, so its max_position is 131072.
+        {type("qwen", "'use_logn_attn': true, 'seq_length': 2048"), "{'last_seq_len': 2048}"},
+        {type("qwen", "'use_logn_attn': false, 'seq_length': 2048"), "{'last_seq_len': 9007199254740992}", nullptr,
+         2049},
         {type("qwen", "'use_dynamic_ntk': true"), "{'first_seq_len': 0, 'last_seq_len': 8192}", nullptr, 8192},
         {phi3(), "{'first_seq_len': 0, 'last_seq_len': 4096}", nullptr, 4096},
         {phi3(), "{'first_seq_len': 4097, 'last_seq_len': 9007199254740992}", nullptr, 4097},
