@@ -65,8 +65,9 @@ private:
         rest_.remove_prefix(std::min(rest_.find_first_not_of(" \t\n\r\f"), rest_.size()));
         const auto is_word = [](unsigned char c) { return std::isalnum(c) != 0; };
         const bool is_string = rest_.starts_with('\'') || rest_.starts_with('"');
-        const auto end = is_string ? rest_.find(rest_[0], 1)
-                                   : std::find_if_not(rest_.begin(), rest_.end(), is_word) - rest_.begin();
+        const auto end =
+            is_string ? rest_.find(rest_[0], 1)
+                      : std::string_view(rest_.begin(), std::find_if_not(rest_.begin(), rest_.end(), is_word)).size();
         require(end != rest_.npos);
         token_ = rest_.substr(0, end == 0 ? 1 : end);
         rest_.remove_prefix(std::min(token_.size() + (is_string ? 1 : 0), rest_.size()));
