@@ -77,11 +77,13 @@ std::vector<char> bytes_of(const ggml_tensor *tensor) {
 
 constexpr int n_heads = 4, n_kv_heads = 2, n_slots = 96, n_steps = 6;
 
-enum Norm { no, by_head, by_row };  // by_row: over all heads of a token, as in OLMo 2
+// by_row: over all heads of a token, as in OLMo 2. weights: only their product, which is no norm
+enum Norm { no, by_head, by_row, weights };
 
 /// What else a graph has: a node between k and its SET_ROWS that reads v's cache, makes the slots or reads k, so that
-/// joining nodes or storing early would be wrong; positions that the graph itself computes; or no store of v.
-enum class Odd { nothing, cache_is_read, slots_are_made, k_is_read, positions_are_made, k_is_alone };
+/// joining nodes or storing early would be wrong; positions that the graph itself computes; no store of v; or an
+/// attention factor, by which a shift would multiply keys again, so that ggml keeps it.
+enum class Odd { nothing, cache_is_read, slots_are_made, k_is_read, positions_are_made, k_is_alone, has_factor };
 
 /// The graph of one layer: q, k and v of n_tokens tokens, and the stores into the caches.
 struct Layer {
@@ -117,6 +119,9 @@ const std::vector<Layer> layers = {
     {GGML_TYPE_F16, 64, 0, 0, 65, by_head, true, true, true, Odd::k_is_read},
     {GGML_TYPE_F16, 64, 0, 0, 17, by_row, true, true, true},
     {GGML_TYPE_F32, 64, 0, 0, 1, by_row, true, true, true},
+    {GGML_TYPE_BF16, 64, 0, 0, 65, no, true, true, true},
+    {GGML_TYPE_F32, 64, 0, 0, 3, weights, true, true, true},
+    {GGML_TYPE_Q8_0, 64, 64, 64, 3, no, true, true, true, Odd::has_factor},
     {GGML_TYPE_F16, 64, 0, 0, 65, by_head, true, true, true, Odd::k_is_alone},
 };
 
@@ -236,7 +241,7 @@ private:
     ggml_tensor *rope(ggml_tensor *x, ggml_tensor *positions) {
         return ggml_rope_ext(context_.get(), x, positions, nullptr, layer_.head_dim,
                              layer_.is_half ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL, 4096, 10000.0f, 1.0f, 0.0f,
-                             1.0f, 32.0f, 1.0f);
+                             layer_.odd == Odd::has_factor ? 1.25f : 1.0f, 32.0f, 1.0f);
     }
 
     /// The norm, rotation and Hadamard transform of q or k.
@@ -248,7 +253,8 @@ private:
             x = ggml_view_2d(c, x, size, tokens, x->nb[2], 0);
         }
         if (layer_.norm != no) {
-            x = ggml_mul(c, ggml_rms_norm(c, x, 1e-6f), ggml_view_1d(c, weight_, size, 0));
+            x = layer_.norm == weights ? x : ggml_rms_norm(c, x, 1e-6f);
+            x = ggml_mul(c, x, ggml_view_1d(c, weight_, size, 0));
         }
         x = layer_.norm == by_row ? ggml_reshape_3d(c, x, d, heads, tokens) : x;
         ggml_tensor *where = positions_;
@@ -391,6 +397,7 @@ void compare(const Layer &layer, int step, const Snapshot &stock, const Snapshot
     }
     const double quanta = layer.type == GGML_TYPE_Q4_0   ? 2.05 / 7
                           : layer.type == GGML_TYPE_Q8_0 ? 1.05 / 127
+                          : layer.type == GGML_TYPE_BF16 ? 8e-3
                           : layer.type == GGML_TYPE_F16  ? 1e-3
                                                          : 0.0;
     const auto d = static_cast<std::size_t>(layer.head_dim);
