@@ -142,7 +142,8 @@ TEST_CASE("npy: a malformed header is refused", "[npy]") {
     for (const auto &dictionary :
          {std::string(), std::string("{}"), std::string("()"), type + "'fortran_order': False}",
           type + "'shape': (2, 3)}", "{" + good.substr(17) + "}", good + ", 'more': 1}", type + good.substr(1) + "}",
-          no_comma, good, good.substr(0, good.size() - 1), good + "} x", good + "}}",
+          no_comma, good, good.substr(0, good.size() - 1), good + "} x", good + "}}", good + ", 'shape': (2, 3)}",
+          good + ", 'fortran_order': False}",
           std::string("{'descr': '<f4, 'fortran_order': False}"), type + "'fortran_order': 0, 'shape': (2, 3)}",
           type + "'fortran_order': Falsehood, 'shape': (2, 3)}",
           std::string("{'descr': '<\\x664', 'fortran_order': False, 'shape': (2, 3)}"),

@@ -38,6 +38,10 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
     const ToolFolder dir;
     dir.write("llama4.json", R"({"model_type": "llama4_text", "head_dim": 16, "attn_scale": 0.25})");
     dir.write("smollm3.json", R"({"model_type": "smollm3", "head_dim": 16})");
+    dir.write("ministral3.json", R"({"model_type": "ministral3", "head_dim": 16, "rope_parameters": {"rope_type": "yarn",
+        "rope_theta": 1e6, "factor": 16, "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 16384}})");
+    dir.write("beam.json", R"({"model_type": "beam", "head_dim": 16, "rope_parameters":
+        {"sliding_attention": {"rope_theta": 1e4}, "full_attention": null}})");
     dir.write("llama.json", R"({"model_type": "llama", "head_dim": 16})");
     for (const char *name :
          {"gpt-j-6b", "deepseek-v3", "gemma-3-4b", "phi-3-mini-128k", "qwen3-vl-8b", "qwen2-vl-7b", "step-3.5-flash"}) {
@@ -48,6 +52,9 @@ TEST_CASE("tool: the frequencies of a model's config", "[tool]") {
         {"llama4.json", R"({"has_unrotated_layers": true, "q_scale":
             {"rule": "log", "scale": 0.25, "length": 8192, "shift": 1, "layers": "unrotated"}})"},
         {"smollm3.json", R"({"has_unrotated_layers": true, "q_scale": null})"},
+        {"ministral3.json", R"({"q_scale": {"rule": "log", "scale": 0.5, "length": 16384, "shift": 0, "layers": "all"}})"},
+        {"beam.json --layer-type sliding_attention", R"({"q_scale":
+            {"rule": "power", "scale": 0.1, "length": 2048, "shift": 1, "layers": "unrotated"}})"},
         {"llama.json", R"({"has_unrotated_layers": null, "seq_len": null})"},
         {"gpt-j-6b.json", R"({"rotary_dim": 64, "pairing": "interleaved", "method": "default", "head_dim": 256,
             "axis_map": null})"},

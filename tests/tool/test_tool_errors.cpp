@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cmath>
+#include <regex>
 #include <sstream>
 
 namespace {
@@ -17,9 +18,9 @@ struct Files : ToolFolder {
             {"odd.npy", "<f4", {3, 2, 7}},     {"five.npy", "<f4", {1, 1, 3, 2, 8}}, {"none.npy", "<f4", {3, 2, 0}},
             {"untyped.npy", "<u2", {3, 4, 8}}, {"f2.npy", "<f2", {3, 4, 8}},      {"bf16.npy", "<V2", {3, 4, 8}},
             {"cs.npy", "<f4", {3, 2, 4}},      {"cs2.npy", "<f4", {2, 2, 4}},     {"cs3.npy", "<f4", {3, 3, 4}},
-            {"cs5.npy", "<f4", {3, 2, 5}},     {"f0.npy", "<f8", {0}},            {"f5.npy", "<f8", {5}},
-            {"square.npy", "<f8", {2, 2}},     {"p0.npy", "<i4", {}},             {"p2.npy", "<i4", {2}},
-            {"many.npy", "<i4", {1, 1, 3}}};
+            {"cs5.npy", "<f4", {3, 2, 5}},     {"cs0.npy", "<f4", {}},            {"f0.npy", "<f8", {0}},
+            {"f5.npy", "<f8", {5}},            {"square.npy", "<f8", {2, 2}},     {"p0.npy", "<i4", {}},
+            {"p2.npy", "<i4", {2}},            {"many.npy", "<i4", {1, 1, 3}}};
         const std::vector<char> bytes(1024);
         for (const auto &[name, descr, shape] : zeros) {
             std::size_t n_bytes = static_cast<std::size_t>(descr[2] - '0');
@@ -91,17 +92,28 @@ TEST_CASE("tool: wrong usage has exit status 2", "[tool]") {
               values("--inv-freq", "''"),
               values("--rotary-dim", "8.0 99999999999999999999 0x8"),
               values("--pairing", "Half neox"),
-              values("--dtype", "f64"),
-              values("--layout", "sbhd"),
               values("--threads", "0 1025 -1 two"),
-              values("--bad-position", "wrap"),
               values("--max-position", "0 2147483649 x"),
-              values("--angles", "exact"),
-              values("--reference", "torch ggml_f32"),
               values("--axis-map", "16,24,24 sections: sections:1,,2"),
               values("--target", "''"),
               values("--positions", "3 : 0: :3 0:3:1 0:x 0.0:3.0 3:0 '' 2147483646:2147483649 -2147483649:-2147483646"),
               {rotate, "--positions '0: 3'"}});
+}
+
+TEST_CASE("tool: each option that takes a number or a word refuses others by its name", "[tool]") {
+    const std::regex described(R"(^  (--[\w-]+) (N|NUMBER|\w+\|[\w|]+)\b)");
+    const Files dir;
+    std::size_t n_options = 0;
+    for (const std::string command : {"explain", "rotate", "angles", "frequencies"}) {
+        std::istringstream help(dir.succeed(command + " --help"));
+        for (std::string line; std::getline(help, line);) {
+            if (std::smatch option; std::regex_search(line, option, described)) {
+                dir.fail(2, command + " " + option.str(1) + " 1e999", option.str(1) + ": '1e999' is not ");
+                n_options++;
+            }
+        }
+    }
+    CHECK(n_options > 30);
 }
 
 TEST_CASE("tool: what can't be done has exit status 1", "[tool]") {
@@ -109,7 +121,7 @@ TEST_CASE("tool: what can't be done has exit status 1", "[tool]") {
                  values("--rotary-dim", "7 0 -2"),
                  values("--inv-freq", "missing.npy f5.npy p.npy square.npy"),
                  values("--positions", "missing.npy 0:4 0:2 x.npy bf16.npy p2.npy p0.npy rows.npy many.npy axes.npy"),
-                 values("--cos-sin", "missing.npy p.npy cs2.npy cs3.npy cs5.npy none.npy"),
+                 values("--cos-sin", "missing.npy p.npy cs0.npy cs2.npy cs3.npy cs5.npy none.npy"),
                  values("--cos-sin cs.npy --rotary-dim", "6 9"),
                  values("--target", "cuda_sm80"),
                  values("--positions axes.npy --axis-map", "sections:2,1,-1 sections:2,2 interleaved:0,4,0"),

@@ -41,7 +41,7 @@ TEST_CASE("tool: options that say the same rotate in the same way", "[tool]") {
         {"--bad-position clamp --positions bad.npy", "--positions int32.npy"},
         // A config sets the axis map, rotary_dim and pairing, unless options do.
         {"--config qwen.json --positions axes.npy", "--rotary-dim 16 --axis-map sections:2,3,3 --positions axes.npy"},
-        {"--rotary-dim 16", "--rotary-dim 16 --axis-map sections:2,3,3"},
+        {"--rotary-dim 16", "--rotary-dim 16 --axis-map sections:2,3,3", "--config qwen.json"},
         {"--config gpt-j-6b.json", "--rotary-dim 64 --pairing interleaved"},
         {"--config gpt-j-6b.json --pairing half --rotary-dim 64", "--rotary-dim 64", "--config other.json"},
         {"--config gpt-j-6b.json --out-pairing half", "--rotary-dim 64 --pairing interleaved --out-pairing half"},
