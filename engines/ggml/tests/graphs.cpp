@@ -82,7 +82,7 @@ enum Norm { no, by_head, by_row, weights };
 
 /// What else a graph has: a node between k and its SET_ROWS that reads v's cache, makes the slots or reads k, so that
 /// joining nodes or storing early would be wrong; positions that the graph itself computes; no store of v; or an
-/// attention factor, by which a shift would multiply keys again, so that ggml keeps it.
+/// attention factor, by which a shift would multiply keys again, so that Halyard leaves shifts to ggml.
 enum class Odd { nothing, cache_is_read, slots_are_made, k_is_read, positions_are_made, k_is_alone, has_factor };
 
 /// The graph of one layer: q, k and v of n_tokens tokens, and the stores into the caches.
