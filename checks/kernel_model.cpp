@@ -94,8 +94,8 @@ int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
 
 // ---- Norms and rotations -------------------------------------------------------------------------------------------
 
-/// The mean of n elements, summed in the kernels' order: add(sum, e) returns `sum`, which is partial sum
-/// e % 16, plus element e.
+/// The mean of n elements, summed in the kernels' order: add(sum, e) adds element e to `sum`, the value of
+/// partial sum e % 16, and returns the result.
 template <typename Add>
 float mean_of(std::int32_t n_elements, Add add) {
     float sums[16] = {};

@@ -165,8 +165,8 @@ private:
         refuse_layer_type("layer_type is " + quote(type) + ", but the config knows " + join(names));
     }
 
-    /// The layer of a model whose two layer types are known from its model_type only, because its config is of the time
-    /// before rope_parameters had an entry for each layer type.
+    /// Chooses the layer in configs from the time before rope_parameters had an entry for each layer type. That such a
+    /// model has two layer types is known from its model_type only.
     Layer choose_from_two_types() const {
         const std::vector<std::string> names = {"full_attention", "sliding_attention"};
         if (config_.has("rope_parameters") || ((kind_ == Layers::gemma4 || kind_ == Layers::mimo) && scaling_)) {

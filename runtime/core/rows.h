@@ -25,8 +25,9 @@ struct RowInput {
     BadPosition bad_position;
 };
 
-/// Sets found[i] for token first + i, for each i < n, to the number of a row or, for PHASE, to a position on the axis.
-/// Applies the policy for bad positions. Returns false if it is `error` and a position is bad.
+/// Finds the rows of n tokens on an axis, from the token `first` on: found[i] is the number of the row of token first +
+/// i or, for PHASE, its position. Replaces bad positions as the policy says; under the policy `error` it then returns
+/// false.
 [[gnu::always_inline]] inline bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first,
                                              std::int64_t n, std::int32_t *found) noexcept {
     const halyard_angle_source &angles = *input.angles;

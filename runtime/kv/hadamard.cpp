@@ -1,7 +1,7 @@
 // The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of a head: all are multiplied by 1 /
 // sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse. The
-// product and each of the log2(n) sums are rounded. All of these errors together have a length of at most (log2(n) +
-// 2) / 2 eps_f32 times that of the n elements, since sums lengthen earlier errors as they lengthen the elements.
+// product and each of the log2(n) sums are rounded. The vector of n errors is at most eps_f32 (log2(n) + 2) / 2 times
+// as long as the vector of n elements, since a sum lengthens both by the same factor.
 #include "kv/block.h"
 
 #include <cmath>
