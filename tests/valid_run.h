@@ -129,7 +129,10 @@ struct ValidRun {
                           CHECK(n_needed == -7);
                           CHECK(lines == std::string(64, 'p'));
                       },
-                      [this] { CHECK_NOTHROW(halyard::plan(plan)); },
+                      [this] {
+                          CHECK_NOTHROW(halyard::plan(plan));
+                          CHECK_NOTHROW(halyard::detail::read_text(halyard_explain_plan, &plan));
+                      },
                       [this](const void *field) { return words_of(field); }};
 
     /// Checks that the run is refused, or that it is accepted. Refusals are checked as a whole run and, if args has

@@ -68,7 +68,7 @@ template <typename Add, typename Elements>
 [[gnu::always_inline]] inline void add_memory(const Add &add, bool is_written, const ArgumentName &name, int tensor,
                                               const void *data, const Reach &reach, const Elements &elements) {
     MemoryRange span;
-    const bool is_valid = find_range(data, reach, &span) && data != nullptr;
+    const bool is_valid = find_range(data, reach, &span) & (data != nullptr);  // no branches, as below
     add(is_written, name, tensor, data, is_valid, span, elements);
 }
 
@@ -102,8 +102,8 @@ template <typename Add>
         const TensorProgram &tensor = program.tensors[i];
         if (tensor.lists_y) {
             MemoryRange span;
-            const bool is_valid = find_range(given.y[i], tensor.y.reach, &span) && given.y[i] != nullptr &&
-                                  (!tensor.in_place || given.x[i] == given.y[i]);
+            const bool is_valid = find_range(given.y[i], tensor.y.reach, &span) & (given.y[i] != nullptr) &
+                                  (!tensor.in_place | (given.x[i] == given.y[i]));
             add(true, y_name, i, given.y[i], is_valid, span, [&] { return elements_of(program, given, i, true); });
         }
     }

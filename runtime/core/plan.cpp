@@ -141,18 +141,8 @@ void choose_kernels(halyard_plan &plan, TargetSet allowed) noexcept {
     }
 }
 
-namespace {
-
-const char *words_for(Place place) {
-    switch (place) {
-    case Place::out_of_place: return "out of place";
-    case Place::in_place: return "in place";
-    case Place::non_temporal: return "out of place past the caches";
-    }
-    return nullptr;
-}
-
-}  // namespace
+/// In the order of Place.
+static constexpr const char *words_of_places[n_places] = {"out of place", "in place", "out of place past the caches"};
 
 void explain_task(Text &text, const Task &task, TargetSet allowed) noexcept {
     const Kernel &taken = select(task, allowed);
@@ -182,8 +172,8 @@ void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet a
             if (is_none || (place == Place::non_temporal && select(task, allowed).place != place)) {
                 continue;  // not possible, or the same kernels as for smaller outputs
             }
-            text.add("tensor ", index, ", ", words_for(place), ", ", layout == Layout::strided ? "strided" : "dense",
-                     " heads:\n");
+            text.add("tensor ", index, ", ", words_of_places[static_cast<int>(place)], ", ",
+                     layout == Layout::strided ? "strided" : "dense", " heads:\n");
             explain_task(text, task, allowed);
         }
     }

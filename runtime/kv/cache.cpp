@@ -166,10 +166,6 @@ halyard_status fail_doubled(const Slots &slots, const void *data, std::int64_t t
     }
     const auto name_of = [&](std::int64_t of) { return slots.name_of(of / slots.n_tokens, of % slots.n_tokens); };
     const TokenNumbers::Name name = name_of(token), other = name_of(first);
-    if (first == token) {
-        return fail(error, HALYARD_ERROR_SLOT, "args.kv.slots[batch ", name.batch, ", token ", name.token, "] is ",
-                    slot, ", as is another token's");
-    }
     return fail(error, HALYARD_ERROR_SLOT, "args.kv.slots[batch ", name.batch, ", token ", name.token, "] is ", slot,
                 ", as is slots[batch ", other.batch, ", token ", other.token, "]");
 }

@@ -91,10 +91,7 @@ template <typename Function, typename... Arguments>
 void call(Function *function, Arguments... arguments) {
     auto details = make_struct<halyard_error>();
     if (const halyard_status status = function(arguments..., &details); status != HALYARD_OK) {
-        const char *name = halyard_status_name(status);
-        HALYARD_THROW(error(status, details.message[0] != '\0' ? details.message
-                                    : name != nullptr          ? name
-                                                               : "unknown status"));
+        HALYARD_THROW(error(status, details.message));
     }
 }
 
