@@ -94,8 +94,8 @@ int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
 
 // ---- Norms and rotations -------------------------------------------------------------------------------------------
 
-/// The mean of n elements, summed in the kernels' order: add(sum, e) adds element e to `sum`, the value of
-/// partial sum e % 16, and returns the result.
+/// The mean of n elements, summed in the kernels' order, in 16 partial sums: element e goes into number e % 16.
+/// add(sum, e) returns `sum`, that partial sum so far, plus element e.
 template <typename Add>
 float mean_of(std::int32_t n_elements, Add add) {
     float sums[16] = {};

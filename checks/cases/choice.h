@@ -47,8 +47,8 @@ inline constexpr FactorLevels all_factors[n_factors] = {
     {of_out_dtype, 7, 1, 1, true},
     {of_pairing, 5, 2, 5},  // half, interleaved, from half to interleaved, from interleaved to half, no rotation
     // No norm. RMS norms: with weights, with 1 + weights, without weights, with an eps, over a window of the head, over
-    // a row of all heads. Layer norms: without a bias, with a bias, over a row. The last level is either kind,
-    // with weights per head.
+    // a row of all heads. Layer norms: without a bias, with a bias, over a row. Last, a norm with weights
+    // per head, which may be an RMS norm or a layer norm.
     {of_norm, 11, 1, 1, true},
     {of_order, 2, 1, 1},
     {of_rounding, 4, 1, 1},

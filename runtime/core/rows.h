@@ -26,8 +26,8 @@ struct RowInput {
 };
 
 /// Finds the rows of n tokens on an axis, from the token `first` on: found[i] is the number of the row of token first +
-/// i or, for PHASE, its position. Replaces bad positions as the policy says; under the policy `error` it then returns
-/// false.
+/// i or, for PHASE, its position. Replaces bad positions as the policy says. Returns false if a position is bad and the
+/// policy is `error`.
 [[gnu::always_inline]] inline bool find_rows(const RowInput &input, std::int32_t axis, std::int64_t first,
                                              std::int64_t n, std::int32_t *found) noexcept {
     const halyard_angle_source &angles = *input.angles;

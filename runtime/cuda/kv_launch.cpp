@@ -140,8 +140,8 @@ void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Origins &ori
 }  // namespace
 
 int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept {
-    // Kernels load weights even for a norm without weights, and ignore them. If no tensor has weights, they load as
-    // many from the memory of axis_of_pair, which is large enough.
+    // Kernels load weights even for a norm without weights, and ignore them. If no tensor has weights,
+    // they load from axis_of_pair, whose memory is at least as large as the weights of a head.
     Origins origins = {pieces.tensors[0].x, pieces.tensors[0].y, address_of(launch.angles->axis_of_pair)};
     bool has_norms = false, rotates = false;
     for (int i = 0; i < pieces.n_tensors; i++) {

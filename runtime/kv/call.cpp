@@ -237,8 +237,8 @@ void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, cons
 }
 
 /// Processes the tokens whose slots belong to this task, so that of two tokens with one slot the later one is kept.
-/// Tasks take turns: each gets as many consecutive slots as `together` says, so that a kernel is called for many tokens
-/// at once. Tokens without a slot are shared out likewise, by their numbers.
+/// Slots are dealt to the tasks in turn, `together` consecutive ones at a time, so that a kernel is called for many
+/// tokens at once. Tokens without a slot are dealt likewise, by their numbers.
 void walk_slots_of_share(const KvCall &call, const Share &share) {
     const std::int64_t n = call.program.positions.count();
     const std::int64_t together = std::clamp<std::int64_t>(n / share.count, 1, 16);

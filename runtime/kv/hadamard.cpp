@@ -1,7 +1,8 @@
 // The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of a head: all are multiplied by 1 /
-// sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse. The
-// product and each of the log2(n) sums are rounded. The vector of n errors is at most eps_f32 (log2(n) + 2) / 2 times
-// as long as the vector of n elements, since a sum lengthens both by the same factor.
+// sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse.
+// Rounded are 1 / sqrt(n), the product, and the sums of each of the log2(n) steps. A step lengthens the vector of the n
+// elements and that of their n errors by the same factor, so the latter is at most eps_f32 (log2(n) + 2) / 2 times as
+// long as the former.
 #include "kv/block.h"
 
 #include <cmath>

@@ -147,7 +147,7 @@ void check(const Size &size, const std::vector<Wrong> &all) {
 const Size two_threads = {.block = {2, 1, 1}}, two_blocks = {.grid = {2, 1, 1}};
 
 /// A kernel body for two threads or two blocks: number 0 executes `first`, then both execute `between`, then number 1
-/// executes `second`. %rs0 is the number, and %rd1 the address of its own two bytes in shared memory.
+/// executes `second`. %rs0 is the number, and %rd1 the address of two bytes of shared memory for that number alone.
 std::string of_two(const std::string &which, const std::string &first, const std::string &second,
                    const std::string &between) {
     return "mov.u32 %r0, " + which +
