@@ -95,7 +95,7 @@ int narrow(halyard_buffer *x, halyard_buffer *r, halyard_buffer *y) {
 // ---- Norms and rotations -------------------------------------------------------------------------------------------
 
 /// The mean of n elements, summed in the kernels' order, in 16 partial sums: element e goes into number e % 16.
-/// add(sum, e) returns `sum`, that partial sum so far, plus element e.
+/// add(sum, e) returns sum + element e, where `sum` is that partial sum so far.
 template <typename Add>
 float mean_of(std::int32_t n_elements, Add add) {
     float sums[16] = {};

@@ -114,8 +114,8 @@ json in_hexadecimal(const Images &images) {
     return regions;
 }
 
-/// Makes the call, and writes the case. Returns false if it does not write it: if an output is NaN, whose bits may
-/// differ among machines, or if the run has bad slots for tensors without elements alone, which it does not look at.
+/// Makes the call and writes the case. Returns false, and writes nothing, if an output is NaN (whose bits may differ
+/// among machines), or if the only bad slots are those of tensors without elements (which a run does not check).
 bool write(Case &drawn) {
     Call &call = drawn.call;
     WatchedError error;

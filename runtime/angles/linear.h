@@ -46,8 +46,8 @@ struct LinearPairs {
     /// Takes pairs first … first + n_pairs - 1, at most `most`.
     LinearPairs(const LinearAngles &angles, std::int64_t first, std::int64_t n_pairs) noexcept;
 
-    /// Sets turns[i] to the angle of pair first + i of a token, modulo one turn, in units of 2^-32 turns. The error is
-    /// below 0.7 units.
+    /// Sets turns[i] to a token's angle for the pair number `first + i`, modulo one turn, in units of 2^-32 turns. The
+    /// error is below 0.7 units.
     void find_turns(std::int64_t batch, std::int64_t token, std::uint32_t *turns) const noexcept;
 
 private:

@@ -150,8 +150,8 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
 }
 
 /// Runs all steps on some heads of some tokens, block by block; `block` is set to one after the other. (Not inlined:
-/// the workspace makes a large stack frame. Model weights evict the stack from the CPU's caches, so small calls must
-/// not touch such frames.)
+/// the workspace makes a large stack frame. Between calls a model's matrices evict the stack from the CPU's caches, so a
+/// large frame slows small calls.)
 [[gnu::noinline]] void walk_blocks(const KvCall &call, Block &block) {
     Workspace work;
     const BlockSize size = size_of_blocks(call, block);

@@ -285,7 +285,7 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
     }
     if (has_cache != (given_kv.slots != nullptr)) {
         return has_cache
-                   ? fail_null(error, args.kv == nullptr ? "args.kv" : "args.kv.slots")
+                   ? fail_null(error, "args.kv.slots")
                    : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.slots is set, but no tensor of the plan has a cache");
     }
     if (!stores) {

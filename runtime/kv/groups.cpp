@@ -235,7 +235,7 @@ void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Exten
 /// Calls function(byte, low, high) for each byte of groups of 4-bit elements, with the indices of the elements in its
 /// low and high nibble. (Two loops, so that the compiler vectorises them.)
 template <typename Function>
-void for_each_byte(const GroupsDesc &groups, std::int64_t n_groups, const Function &function) {
+void for_each_packed_byte(const GroupsDesc &groups, std::int64_t n_groups, const Function &function) {
     const std::int64_t half = groups.group / 2;
     for (std::int64_t g = 0; g < n_groups; g++) {
         const std::int64_t byte = g * half, element = 2 * byte;
@@ -250,14 +250,14 @@ void for_each_byte(const GroupsDesc &groups, std::int64_t n_groups, const Functi
 
 void pack(const GroupsDesc &groups, std::int64_t n_groups, const unsigned char *__restrict elements,
           unsigned char *__restrict packed) {
-    for_each_byte(groups, n_groups, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+    for_each_packed_byte(groups, n_groups, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
         packed[byte] = static_cast<unsigned char>(elements[low] | elements[high] << 4);
     });
 }
 
 void unpack(const GroupsDesc &groups, std::int64_t n_groups, const unsigned char *__restrict packed,
             unsigned char *__restrict elements) {
-    for_each_byte(groups, n_groups, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+    for_each_packed_byte(groups, n_groups, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
         elements[low] = static_cast<unsigned char>(packed[byte] & 0x0fu);
         elements[high] = static_cast<unsigned char>(packed[byte] >> 4);
     });

@@ -1,8 +1,8 @@
 // The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of a head: all are multiplied by 1 /
 // sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse.
-// Rounded are 1 / sqrt(n), the product, and the sums of each of the log2(n) steps. A step lengthens the vector of the n
-// elements and that of their n errors by the same factor, so the latter is at most eps_f32 (log2(n) + 2) / 2 times as
-// long as the former.
+// 1 / sqrt(n), the product, and the sums of each of the log2(n) steps are rounded. A step lengthens the vector of the n
+// elements and the vector of their n errors by the same factor, so the error vector is at most
+// eps_f32 (log2(n) + 2) / 2 times as long as the element vector.
 #include "kv/block.h"
 
 #include <cmath>

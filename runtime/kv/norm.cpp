@@ -229,7 +229,8 @@ void norm_and_rotate_to_output(const KvCall &call, const Block &block, const flo
 }
 
 /// The same with weights that must be converted to floats. (Not inlined, because it would make the stack frame of its
-/// caller large. A model's weights evict the stack from the CPU's caches, so small calls must not touch such frames.)
+/// caller large. Between calls a model's matrices evict the stack from the CPU's caches, so a large frame slows small
+/// calls.)
 [[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
     alignas(64) float room[max_head];
     const std::int64_t n = call.stages(block).norm->size;

@@ -218,8 +218,8 @@ private:
     std::vector<const Operand *> parameters_;  // in the kernel's order; in place, x stands for y too
     std::vector<double> numbers_;
 
-    /// Adds an operand in a region of its own, aligned to `step` bytes. If step is 1, the operand may also lie up to 63
-    /// bytes away from the region's ends.
+    /// Adds an operand in a region of its own, at a multiple of `step` bytes. If step is 1, the region may have up to 63
+    /// more bytes before the operand, and as many after it.
     void add(const char *name, Dtype dtype, const Dimensions &dims, Operand::Words words, std::int64_t step = 1) {
         Operand &operand = operands_.emplace_back(cases::Array{nullptr, halyard::element_bytes(dtype), {}}, name,
                                                   static_cast<std::int32_t>(dtype), words);

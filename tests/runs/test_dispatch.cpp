@@ -274,6 +274,10 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     auto stored = describe(halyard::dtype::bf16);
     stored.tensors[0].kv = &kv;
     check_words(halyard::explain(stored), {"tensor 0, in blocks: rotate, scatter\n", "bf16_", ": taken"});
+    const auto norm = halyard::describe_norm(halyard::dtype::bf16);
+    kv.norm = &norm;
+    check_words(halyard::explain(stored), {"tensor 0, in blocks: norm and rotate, scatter\n"});
+    kv.norm = nullptr;
     kv.position_scales = 1;
     check_words(halyard::explain(stored),
                 {"tensor 0, in blocks: load, rotate, scale by position, store in the cache\n", "f32_in_place_"});
