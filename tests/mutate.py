@@ -3,10 +3,9 @@
     mutate.py [conditions|values|kernels] [FILE...] [--seed N] [--count N]
 
 conditions (the default) breaks each check of the runtime. A check is a condition that is returned, that selects an
-error, or whose branch fails or leaves early. One mutant deletes the check, so that it never holds; a
-deleted operand of && always holds. Another mutant inverts the check. Each operand of && and || is broken in the same
-two ways. Prints the first test that fails for each mutant. Exits with 1 if no test fails for a mutant, unless
-EQUIVALENT has the reason.
+error, or that guards a branch which fails or leaves early. One mutant deletes the check, so that it never holds, and
+another inverts it. Each operand of && and || is deleted and inverted, too; a deleted operand of && always holds. Prints
+the first test that fails for each mutant. Exits with 1 if no test fails for a mutant, unless EQUIVALENT has the reason.
 
 values makes --count mutants of values by RULES, at most one in each function. --seed selects them. The selection does
 not depend on the position of code, so most mutants stay the same when code moves. Runs every test that reaches a

@@ -66,8 +66,8 @@ struct Angles {
     void fill(oracle::Random &random) const {
         for (std::int64_t i = 0; is_given() && i < desc.n_rows * n_pairs(); i++) {
             const double theta = 3 * random.unit();
-            write_real(desc.rows_dtype, place(desc.cos_rows, i / n_pairs(), i % n_pairs()), std::cos(theta));
-            write_real(desc.rows_dtype, place(desc.sin_rows, i / n_pairs(), i % n_pairs()), std::sin(theta));
+            write_real(desc.rows_dtype, address_of(desc.cos_rows, i / n_pairs(), i % n_pairs()), std::cos(theta));
+            write_real(desc.rows_dtype, address_of(desc.sin_rows, i / n_pairs(), i % n_pairs()), std::sin(theta));
         }
     }
     /// After Memory::allocate_and_fill, creates the source (two for a re-rotation). Returns an error message or an
@@ -106,7 +106,7 @@ struct Angles {
         return desc.by_token == 1 ? batch * call.n_tokens() + token : token;
     }
     halyard::angle_source of_row(std::int64_t row) const {
-        return of_rows(place(desc.cos_rows, row, 0), place(desc.sin_rows, row, 0), 1);
+        return of_rows(address_of(desc.cos_rows, row, 0), address_of(desc.sin_rows, row, 0), 1);
     }
     /// A source like this one, whose given rows lie at other addresses.
     halyard::angle_source of_rows(const void *cos, const void *sin, std::int64_t n_rows) const {
@@ -125,8 +125,8 @@ struct Angles {
         const long double sign = call.plan.direction == HALYARD_INVERSE ? -1 : 1;
         if (is_given()) {
             const std::int64_t row = desc.by_token == 0 ? position : row_of(call, batch, token);
-            return {read_real(desc.rows_dtype, place(desc.cos_rows, row, pair)),
-                    sign * read_real(desc.rows_dtype, place(desc.sin_rows, row, pair))};
+            return {read_real(desc.rows_dtype, address_of(desc.cos_rows, row, pair)),
+                    sign * read_real(desc.rows_dtype, address_of(desc.sin_rows, row, pair))};
         }
         long double theta = inv_freq_[0][k] * position, factor = factors_[0];
         if (call.plan.rerotates != 0) {  // theta is exact to 2^-31
@@ -149,7 +149,7 @@ private:
     halyard::frequencies frequencies_[2];
     halyard::angle_source sources_[2];
 
-    const char *place(const void *rows, std::int64_t row, std::int64_t pair) const {
+    const char *address_of(const void *rows, std::int64_t row, std::int64_t pair) const {
         return static_cast<const char *>(rows) + (row * desc.stride_row + pair) * bytes_of(desc.rows_dtype);
     }
 

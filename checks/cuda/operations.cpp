@@ -69,7 +69,7 @@ u32 permuted(u32 a, u32 b, u32 selector) {
 using Table = std::map<std::string, Operation>;
 
 template <typename T>
-void add_ordered(Table &to, const std::string &type) {
+void add_comparisons_and_shr(Table &to, const std::string &type) {
     to["min." + type] = op([](T a, T b) { return std::min(a, b); });
     to["max." + type] = op([](T a, T b) { return std::max(a, b); });
     to["setp.lt." + type] = op([](T a, T b) { return a < b; });
@@ -127,10 +127,10 @@ void add_floats(Table &to) {
 
 Table make_table() {
     Table to;
-    add_ordered<s32>(to, "s32");
-    add_ordered<u32>(to, "u32");
-    add_ordered<s64>(to, "s64");
-    add_ordered<u64>(to, "u64");
+    add_comparisons_and_shr<s32>(to, "s32");
+    add_comparisons_and_shr<u32>(to, "u32");
+    add_comparisons_and_shr<s64>(to, "s64");
+    add_comparisons_and_shr<u64>(to, "u64");
     add_integer_operations<u32>(to, "32");
     add_integer_operations<u64>(to, "64");
     add_floats(to);

@@ -81,8 +81,8 @@ private:
     int weight_halves() const { return weight == Dtype::f32 ? 2 : 1; }
     int n_accesses() const { return head_dim / lanes; }
     bool has_halves() const { return pairing.value() == "half"; }
-    /// Whether half a rotary window is not a multiple of 16 elements, so that lanes exchange members. Such a window is
-    /// the whole head.
+    /// Whether halves are paired and half a rotary window is not a multiple of `lanes` elements, so that lanes exchange
+    /// members of pairs. In all kernels of the list such a window is the whole head.
     bool crosses() const { return has_halves() && rotary_dim / 2 % lanes != 0; }
 
     // Head, token and pair; access of a lane, lane, word of an access, half of a word, element of an access.
@@ -110,9 +110,9 @@ private:
                select(head < in->end[0], 0, head < in->end[1], in->end[0], head < in->end[2], in->end[1], in->end[2]);
     }
 
-    /// places: the offset of a head in x, in words, and that of its weight, in 16-bit words. (For a head that has none,
-    /// the runtime gives another readable address.) Heads beyond the last repeat the last head. Offsets are unsigned,
-    /// to hide bounds from bounds inference.
+    /// places: the offset of a head in x, in words, and that of its weight, in 16-bit words. (For a head without
+    /// weights, the runtime gives another readable address.) Heads beyond the last repeat the last head. Offsets are
+    /// unsigned, so that Halide's bounds inference draws no conclusion from them.
     void define_places() {
         const Expr head = Halide::min(h, *in->n_heads - 1);
         const Expr quad = scalar_of_head(in->x_at, head) +
@@ -302,7 +302,7 @@ private:
     }
 
     void define_store() {
-        // Compares unsigned numbers, to hide bounds from bounds inference, as define_places does.
+        // Compares unsigned numbers for the same reason as define_places.
         const auto is_below = [](const Expr &n, const Expr &end) { return cast<uint32_t>(n) < cast<uint32_t>(end); };
         const auto n_blocks = [](const Expr &n, int in_block) { return (n + in_block - 1) / in_block; };
         all = RDom({{0, words_of_output()},

@@ -19,7 +19,7 @@ HELD = [ANGLES, X, K, CACHE, np.arange(4)]
 AT = dict(angles=ANGLES, positions=HELD[-1])
 
 
-def resident():
+def resident_bytes():
     return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
@@ -27,11 +27,11 @@ def check_leaks(call, held, n=N, more_blocks=0, more_memory=0):
     """After n warm-up calls, three rounds of n calls each must add no references to the objects in `held`, and at least
     one of the rounds must allocate almost nothing. (One, because threads of other libraries allocate too.)"""
     def run():
-        memory, blocks = resident(), sys.getallocatedblocks()
+        memory, blocks = resident_bytes(), sys.getallocatedblocks()
         for _ in range(n):
             call()
         gc.collect()
-        return resident() - memory, sys.getallocatedblocks() - blocks
+        return resident_bytes() - memory, sys.getallocatedblocks() - blocks
 
     run()
     before = [sys.getrefcount(item) for item in held]
@@ -76,8 +76,8 @@ def test_plans_do_not_pile_up():
     for head_dim in range(2, 6000):
         halyard.rotate(np.zeros((1, 1, head_dim), np.float32), angles=angles, positions=0)
         if head_dim == 2000:
-            memory = resident()
-    assert resident() - memory < 2_000_000
+            memory = resident_bytes()
+    assert resident_bytes() - memory < 2_000_000
 
 
 @pytest.mark.parametrize("kind", ["new", "in place", "refused"])

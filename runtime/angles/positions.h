@@ -8,9 +8,8 @@
 
 namespace halyard {
 
-/// The shape and strides of positions. Without an array (is_given is false) positions are computed from the strides: if
-/// the angle source has a row for each token (by_token), a position is the number of its token's row; else positions
-/// are consecutive.
+/// The shape and strides of positions. Without an array (is_given is false) the strides alone give the positions: the
+/// number of the token's row if the angle source has a row for each token (by_token), else consecutive numbers.
 struct Positions : TokenNumbers {
     std::int64_t stride_axis;  // in elements; 0 if there is one axis, or all axes share positions
 

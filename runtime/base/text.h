@@ -16,7 +16,7 @@ inline halyard_status check_text(const char *text, std::int64_t n_bytes, halyard
     return text == nullptr && n_bytes > 0 ? fail_null(error, "text") : HALYARD_OK;
 }
 
-/// Text that is appended to in a buffer of `capacity` bytes and always ends with a zero byte. When the buffer is full,
+/// Text in a buffer of `capacity` bytes. It grows by add(), and always ends with a zero byte. When the buffer is full,
 /// further text is dropped, but length still counts it.
 struct Text {
     char *data;

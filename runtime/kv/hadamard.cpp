@@ -1,8 +1,9 @@
 // The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of a head: all are multiplied by 1 /
 // sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse.
-// 1 / sqrt(n), the product, and the sums of each of the log2(n) steps are rounded. A step lengthens the vector of the n
-// elements and the vector of their n errors by the same factor, so the error vector is at most
-// eps_f32 (log2(n) + 2) / 2 times as long as the element vector.
+// An element is rounded log2(n) + 2 times: 1 / sqrt(n), the product with it, and a sum in each of the log2(n) steps.
+// Each time the error grows by at most eps_f32 / 2 of the element. A step lengthens the vector of the n elements and the
+// vector of their n errors by the same factor, so the error vector is at most eps_f32 (log2(n) + 2) / 2 times as long as
+// the element vector.
 #include "kv/block.h"
 
 #include <cmath>

@@ -57,8 +57,8 @@ halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_e
 
 namespace {
 
-/// By how many positions a token's keys rotate on each axis: by `to`, the new position, at the frequencies of the source
-/// `angles`, and by `from`, minus the old position, at those of `from_angles`. If both are one source, `to` is the
+/// By how many positions a token's keys rotate on each axis. `to` is the new position, at the frequencies of the source
+/// `angles`; `from` is the negated old position, at those of `from_angles`. If both are one source, `to` is the
 /// difference of the positions and `from` is 0, so that tokens that move equally far have equal Moves.
 struct Move {
     std::array<std::uint64_t, HALYARD_MAX_AXES> to{}, from{};

@@ -14,7 +14,7 @@ void bind_direct(const Program &program, int index, bool to_words, KvTensorProgr
     const Reach &in_cache = of->arrays[static_cast<int>(Array::cache)].reach;
     TensorProgram *const out = &of->direct;
     out->n_heads = tensor.n_heads;
-    out->in_place = tensor.in_place;  // false if to_words
+    out->in_place = tensor.in_place;  // which is false if to_words
     out->large = nullptr;
     out->within_int32 =
         tensor.within_int32 && (to_words || !cache || in_cache.n_bytes() <= static_cast<std::uintptr_t>(max_offset));

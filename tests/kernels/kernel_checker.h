@@ -219,7 +219,7 @@ private:
     std::vector<double> numbers_;
 
     /// Adds an operand in a region of its own, at a multiple of `step` bytes. If step is 1, the region may have up to 63
-    /// more bytes before the operand, and as many after it.
+    /// more bytes on each side.
     void add(const char *name, Dtype dtype, const Dimensions &dims, Operand::Words words, std::int64_t step = 1) {
         Operand &operand = operands_.emplace_back(cases::Array{nullptr, halyard::element_bytes(dtype), {}}, name,
                                                   static_cast<std::int32_t>(dtype), words);
@@ -437,7 +437,7 @@ private:
         const auto [low, high] = random_.one_of(ends);
         numbers_ = {number(0, 2), low, high};
         // In half of the calls r and z are constant, and most x quantise to a rounding tie or to a neighbour of a
-        // tie. (If results are truncated, to an integer or its neighbour.)
+        // tie, or, where results are truncated, to an integer or a neighbour of an integer.
         const bool has_ties = random_.one_in(2);
         const float half = numbers_[0] == 2 ? 0.0f : 0.5f;
         const float one_r = random_.one_in(2) ? 1.0f : static_cast<float>(random_.unit()) * 127.0f;
