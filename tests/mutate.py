@@ -265,7 +265,7 @@ def all_conditions():
 
 def try_conditions(builds, files, pool, tests):
     """Prints the first test that catches each mutant. Returns whether all are caught or in EQUIVALENT."""
-    last_ones = collections.defaultdict(dict)  # by file: the tests that caught a mutant, the latest last
+    last_ones = collections.defaultdict(dict)  # by mutated file: the tests that caught its mutants, latest last
 
     def catch(mutant, number):
         """The test that catches a mutant, or why none does. Tries quick tests, and those that caught others, first."""

@@ -82,7 +82,7 @@ private:
     int n_accesses() const { return head_dim / lanes; }
     bool has_halves() const { return pairing.value() == "half"; }
     /// Whether halves are paired and half a rotary window is not a multiple of `lanes` elements, so that lanes exchange
-    /// members of pairs. In all kernels of the list such a window is the whole head.
+    /// members of pairs. Each kernel of the list for which this is true rotates the whole head.
     bool crosses() const { return has_halves() && rotary_dim / 2 % lanes != 0; }
 
     // Head, token and pair; access of a lane, lane, word of an access, half of a word, element of an access.

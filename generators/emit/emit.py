@@ -123,8 +123,8 @@ def store_non_temporally(name, assembly):
     """Makes a kernel's stores of whole vectors non-temporal, which Halide 21 cannot emit. Returns the new assembly.
 
     Stores to the stack and masked stores do not change. VCVTPS2PH and VPMOVDW, which convert and store, are split into
-    a conversion and a store. (The conversion overwrites its operand, which nothing reads again.) The fence orders the
-    kernel's stores before later stores of its caller, such as one that signals another thread.
+    a conversion and a store. (The conversion overwrites its operand, which nothing reads again.) A fence before
+    the return orders the kernel's stores before later stores of its caller, such as one that signals another thread.
     """
     text = re.sub(r"\((%r[sb]p)", r"{\1", assembly)  # keeps the stack out of the next two patterns
     text = re.sub(r"\tvmov(?:up[sd]|ap[sd]|dq[ua]\d*)\t(%[yz]mm\d+, [^\n{]*\))([ \t]*[\n#])", r"\tvmovntps\t\1\2", text)

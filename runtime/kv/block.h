@@ -84,7 +84,7 @@ struct KvCall {
                block.head * stages(block).cache->stride_head * tensor_plan(block).out_bytes;
     }
 
-    /// The address of an array's element for a batch row, token and head. For arrays of slots, `token` is the slot;
+    /// The address of an array's element for a batch row, token and head. For arrays by slot, `token` is the slot;
     /// for scales of groups in a cache, `batch` is the cache's block and `token` the slot within the block.
     char *place_of(int index, Array array, std::int64_t batch, std::int64_t token, std::int64_t head) const noexcept {
         const Lattice &of = bound(index, array).elements;

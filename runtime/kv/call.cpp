@@ -149,7 +149,7 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     return {n_heads, std::clamp<std::int64_t>(n_tokens, 1, all.n_tokens)};
 }
 
-/// Runs all steps on some heads of some tokens, block by block; `block` is set to one after the other. (Not inlined,
+/// Runs all steps on some heads of some tokens, block by block; `block` is set to each in turn. (Not inlined,
 /// because the workspace would make the stack frame of its caller large. Between calls a model's matrices evict the
 /// stack from the CPU's caches, so a large frame slows small calls.)
 [[gnu::noinline]] void walk_blocks(const KvCall &call, Block &block) {

@@ -427,8 +427,8 @@ bool is_q8(const GroupsDesc &groups) { return groups.element == Dtype::int8 && g
 /// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel numbers it.
 enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 
-/// Calls function(elements, scales, floats) for the records of a block's tokens, except for tokens without a slot: at
-/// once for all records that are evenly spaced. Returns false if a stride of scales is an odd number of bytes, since
+/// Calls function(elements, scales, floats) for the records of a block's tokens, except for tokens without a slot.
+/// Records that are evenly spaced share a call. Returns false if a stride of scales is an odd number of bytes, since
 /// kernels count it in units of 2 bytes.
 template <typename Function>
 bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
@@ -453,11 +453,11 @@ bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const
     return is_even;
 }
 
-/// Stores a block's groups by kernels. Returns false if these cannot: if the stride of scales is odd, or if a group has
-/// a NaN, an infinity or a scale that overflows. Then store_groups must write the whole block again. If this returns
-/// true, both give the same bits.
+/// Stores a block's groups by kernels. Returns false if the kernels cannot do it: if the stride of scales is odd, or if
+/// a group has a NaN, an infinity or a scale that overflows. Then store_groups must write the whole block again. If this
+/// returns true, the bits are those that store_groups would write.
 bool store_q8(const KvCall &call, const Block &block) {
-    constexpr float overflow = 127.0f * 65504.0f;  // of the largest magnitude: from here on its scale overflows
+    constexpr float overflow = 127.0f * 65504.0f;  // from this magnitude on, the scale of a group overflows
     const GroupsDesc &groups = *call.stages(block).groups;
     bool is_finite = true;
     const auto store = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {

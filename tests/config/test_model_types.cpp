@@ -1,6 +1,6 @@
 // Reads the default config of every model type of transformers that has RoPE, and a config for every RoPE class of vLLM
-// 0.32. Halyard's facts were compared with the type's own code by python/tests/models/test_model_types.py, and must be
-// the same here; vLLM's cases have the class's frequencies. Also checks the page that lists the types.
+// 0.32. What Halyard reads must equal the recorded values, which python/tests/models/test_model_types.py compared with the
+// type's own code. The values of vLLM's cases are the class's frequencies. Also checks the page that lists the types.
 #include "config/read_config.h"
 
 #include <cmath>

@@ -436,8 +436,8 @@ private:
         shape[0] = random_.one_in(2) ? random_.one_of(groups) : shape[0];
         const auto [low, high] = random_.one_of(ends);
         numbers_ = {number(0, 2), low, high};
-        // In half of the calls r and z are constant, and most x quantise to a rounding tie or to a neighbour of a
-        // tie, or, where results are truncated, to an integer or a neighbour of an integer.
+        // In half of the calls r and z are constant, and for most x the number to be rounded is a tie or a
+        // neighbour of a tie. Where results are truncated, it is an integer or a neighbour of an integer.
         const bool has_ties = random_.one_in(2);
         const float half = numbers_[0] == 2 ? 0.0f : 0.5f;
         const float one_r = random_.one_in(2) ? 1.0f : static_cast<float>(random_.unit()) * 127.0f;

@@ -189,7 +189,7 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][kv][move
         {HALYARD_ERROR_SCALE, {record + "zero point of group 0", "no key was stored"}, {{of_slot_7[1], infinite}}},
     });
     s.runs.accept({{of_slot_6[0], infinite}});  // no token has slot 6
-    // The same for records that y has instead of a cache.
+    // The same for records in y, without a cache.
     s.runs.refuse(HALYARD_ERROR_SCALE, {"the record of token 2, head 0, of tensor 1 has inf as the scale of group 0"},
                   {{s.kv[1].cache, nullptr},
                    {s.stages[1].cache, nullptr},

@@ -6,8 +6,7 @@
 using Strides = std::array<std::int64_t, 4>;
 
 /// Rotates half of each head out of place. In the arena, x[0] and x[1] are at 0 and 256, y[0] and y[1] at 1024 and
-/// 1280, positions at 2048. The run has no positions and no executor, unless a test sets args.positions or
-/// args.executor.
+/// 1280, `positions` at 2048. args.positions and args.executor are NULL unless a test sets them.
 struct RotationRun : ValidRun {
     static constexpr std::int64_t rotary_dim = 4, n_heads[] = {2, 1};
 

@@ -180,8 +180,8 @@ class Sinusoids(torch.nn.Module):
 
 
 def embeddings(config):
-    """The classes of rotary embeddings in the code of models with this config, by name; or a function that makes one
-    from a config."""
+    """By name, what makes a rotary embedding from a config: the classes in the code of models with this config, or a
+    function."""
     if text_config(config) is not None:
         return {}
     name, text = modeling_module(config)
