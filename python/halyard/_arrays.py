@@ -38,9 +38,8 @@ def _new_torch(like: Any, kind: Any, tail: tuple[int, ...] | None) -> Any:
 
 
 def new_like(name: str, like: Any, dtype: str | None, tail: tuple[int, ...] | None = None) -> Any:
-    """A new array with the shape and dimension order of `like`. dtype: None for the dtype of `like`. If `tail` is
-    given, its dimensions replace the last one, and the array is dense in row-major order. `name` is what errors call
-    `like`."""
+    """A new array with the shape and dimension order of `like`. dtype: None for that of `like`. If `tail` is given, it
+    replaces the last dimension, and the array is in row-major order. `name` is what errors call `like`."""
     if not hasattr(like, "__dlpack__"):
         raise TypeError(f"{name} is a {type(like).__name__}, not an array with __dlpack__ (as numpy.asarray makes one)")
     if dtype is not None and dtype not in _LONG_NAMES and dtype != "uint8":

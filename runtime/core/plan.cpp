@@ -5,6 +5,8 @@
 #include "base/versioned.h"
 #include "frequencies/frequencies.h"
 
+#include <utility>
+
 namespace halyard {
 
 namespace {
@@ -141,9 +143,6 @@ void choose_kernels(halyard_plan &plan, TargetSet allowed) noexcept {
     }
 }
 
-/// In the order of Place.
-static constexpr const char *words_of_places[n_places] = {"out of place", "in place", "out of place past the caches"};
-
 void explain_task(Text &text, const Task &task, TargetSet allowed) noexcept {
     const Kernel &taken = select(task, allowed);
     for (const Kernel &kernel : kernels()) {
@@ -165,15 +164,16 @@ void explain_task(Text &text, const Task &task, TargetSet allowed) noexcept {
 
 void explain_tensor(Text &text, const halyard_plan &plan, int index, TargetSet allowed) noexcept {
     const TensorPlan &tensor = plan.tensors[index];
-    for (const Place place : {Place::out_of_place, Place::non_temporal, Place::in_place}) {
+    for (const auto &[place, words] : {std::pair(Place::out_of_place, "out of place"),
+                                       std::pair(Place::non_temporal, "out of place past the caches"),
+                                       std::pair(Place::in_place, "in place")}) {
         for (const Layout layout : {Layout::even, Layout::strided}) {
             const Task task = task_for(tensor, tensor.dtype, plan.rotary_dim, place, layout);
             const bool is_none = place == Place::in_place && tensor.pairing != tensor.out_pairing;
             if (is_none || (place == Place::non_temporal && select(task, allowed).place != place)) {
                 continue;  // not possible, or the same kernels as for smaller outputs
             }
-            text.add("tensor ", index, ", ", words_of_places[static_cast<int>(place)], ", ",
-                     layout == Layout::strided ? "strided" : "dense", " heads:\n");
+            text.add("tensor ", index, ", ", words, ", ", layout == Layout::strided ? "strided" : "dense", " heads:\n");
             explain_task(text, task, allowed);
         }
     }

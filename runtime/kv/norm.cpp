@@ -229,8 +229,7 @@ void norm_and_rotate_to_output(const KvCall &call, const Block &block, const flo
 }
 
 /// The same with weights that must be converted to floats. (Not inlined, because it would make the stack frame of its
-/// caller large. Between calls a model's matrices evict the stack from the CPU's caches, so a large frame slows small
-/// calls.)
+/// caller large, which slows small calls, as walk_blocks says.)
 [[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
     alignas(64) float room[max_head];
     const std::int64_t n = call.stages(block).norm->size;
