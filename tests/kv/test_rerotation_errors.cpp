@@ -30,6 +30,14 @@ struct MoveRun : ValidRun {
         args.positions = &positions;
         kv_args.from_positions = &from_positions;
     }
+
+    /// These changes, and those by which tensor 1's keys are in memory and not in a cache.
+    std::vector<Change> without_cache(float *keys, std::initializer_list<Change> changes) {
+        std::vector<Change> all = {{kv[1].cache, nullptr}, {stages[1].cache, nullptr}, {kv_args.slots, nullptr},
+                                   {x[1].data, keys},      {y[1].data, keys}};
+        all.insert(all.end(), changes);
+        return all;
+    }
 };
 
 }  // namespace
@@ -156,13 +164,8 @@ TEST_CASE("errors: moves, scales", "[errors][kv][moves]") {
         s.runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales_out[slot 7, head 1] is"}, {{of_slot_7, scale}});
         s.runs.accept({{of_slot_6, scale}});
         s.runs.refuse(HALYARD_ERROR_SCALE, {"stages[1].scales_out[token 2, head 0] is"},
-                      {{s.kv[1].cache, nullptr},
-                       {s.stages[1].cache, nullptr},
-                       {s.x[1].data, s.at(1300)},
-                       {s.y[1].data, s.at(1300)},
-                       {s.kv_args.slots, nullptr},
-                       {s.stages[1].stride_scales[0], 6},
-                       {*s.at(1400 + 6 + 2 * 2), scale}});
+                      s.without_cache(s.at(1300), {{s.stages[1].stride_scales[0], 6},
+                                                   {*s.at(1400 + 6 + 2 * 2), scale}}));
     }
     s.runs.accept({{of_slot_7, Float::min()}});
     s.runs.accept({{of_slot_7, Float::max()}});
@@ -189,14 +192,8 @@ TEST_CASE("errors: moves, scales and zero points of records", "[errors][kv][move
         {HALYARD_ERROR_SCALE, {record + "zero point of group 0", "no key was stored"}, {{of_slot_7[1], infinite}}},
     });
     s.runs.accept({{of_slot_6[0], infinite}});  // no token has slot 6
-    // The same for records in y, without a cache.
     s.runs.refuse(HALYARD_ERROR_SCALE, {"the record of token 2, head 0, of tensor 1 has inf as the scale of group 0"},
-                  {{s.kv[1].cache, nullptr},
-                   {s.stages[1].cache, nullptr},
-                   {s.x[1].data, s.at(1400)},
-                   {s.y[1].data, s.at(1400)},
-                   {s.kv_args.slots, nullptr},
-                   {*s.at(1400 + 2 * 2 * 12), infinite}});
+                  s.without_cache(s.at(1400), {{*s.at(1400 + 2 * 2 * 12), infinite}}));
     // The message names the first bad group of several.
     groups.preset = HALYARD_GROUPS_GGML_Q8_0;
     s.tensors[1].head_dim = 64;
