@@ -35,11 +35,13 @@ import emit  # noqa: E402
 import read_kernels  # noqa: E402
 import tuned_schedules  # noqa: E402
 
-# (effort for hot shapes, effort for cold shapes, whose calls take longer). Short rounds are seldom interrupted.
+# The efforts for hot shapes and for cold shapes, whose calls take longer. An Effort is the number of rounds, and the
+# least number of seconds for which a shape is called in each. A short round is seldom interrupted.
 PRESELECTION, FINAL = (Effort(25, 2e-4), Effort(7, 1e-3)), (Effort(201, 2e-4), Effort(41, 2e-3))
 FINALISTS = 3
-LEAST_GAIN, MOST_LOSS = 0.01, 0.01  # the mean must gain more than this; no shape may lose this much
-PATIENCE = 60  # CPU seconds that a check may take
+LEAST_GAIN = 0.01  # a variant must be faster by more than this, in the mean of the hot shapes
+MOST_LOSS = 0.01  # no shape may be slower by this much
+PATIENCE = 60  # CPU seconds that the check of a variant's results may take
 MAKING_SHARE = 0.7  # the share of the time for making variants; the rest is for timing them
 
 

@@ -95,12 +95,13 @@ def check_symbols(triple, objects, prefix, kernels):
     expect_equal("the symbols that the objects need", undefined, [])
 
 
-def write_package(folder, emitted, listed, triple, version):
-    """Writes a package. Returns its number of kernels. (Non-temporal kernels are for Halyard's own library only.)"""
+def write_package(folder, emitted, kernel_list, triple, version):
+    """Writes a package into `folder`, from the kernels in the folder `emitted`, and returns its number of kernels.
+    Leaves out non-temporal kernels, which are for Halyard's own library only."""
     manifests = [json.loads((emitted / f"kernels_{target.name}.json").read_text())
-                 for target in listed.targets_of(triple.name)]
+                 for target in kernel_list.targets_of(triple.name)]
     made = [row for manifest in manifests for row in manifest["kernels"] if row["place"] != "non_temporal"]
-    kernels = [listed.kernels[row["name"]] for row in made]
+    kernels = [kernel_list.kernels[row["name"]] for row in made]
     objects = [emitted / (kernel.name + triple.suffix) for kernel in kernels]
     prefix = "_" if triple.format.startswith("Mach-O") else ""
     minimum_os = check_headers(triple, objects)
@@ -130,22 +131,22 @@ def write_package(folder, emitted, listed, triple, version):
 
 
 def main():
-    listed = read_kernels.read()
+    kernel_list = read_kernels.read()
     parser = argparse.ArgumentParser()
-    parser.add_argument("triple", choices=listed.triples)
+    parser.add_argument("triple", choices=kernel_list.triples)
     parser.add_argument("--objects", type=pathlib.Path, required=True, help="the folder that emit.py wrote to")
     parser.add_argument("--destination", type=pathlib.Path, required=True)
     parser.add_argument("--version", required=True, help="Halyard's")
     given = parser.parse_args()
 
-    triple = listed.triples[given.triple]
+    triple = kernel_list.triples[given.triple]
     parent = given.destination.parent
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix=".pack-") as scratch:
         stage = pathlib.Path(scratch) / "new"
         stage.mkdir()
         try:
-            n_kernels = write_package(stage, given.objects, listed, triple, given.version)
+            n_kernels = write_package(stage, given.objects, kernel_list, triple, given.version)
         except (Refused, OSError) as why:
             sys.exit(f"{triple.name}: {why}")
         if given.destination.exists():

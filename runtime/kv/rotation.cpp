@@ -18,7 +18,8 @@ void bind_direct(const Program &program, int index, bool to_words, KvTensorProgr
     out->large = nullptr;
     out->within_int32 =
         tensor.within_int32 && (to_words || !cache || in_cache.n_bytes() <= static_cast<std::uintptr_t>(max_offset));
-    // set_kernel_dims below sets the other fields. (Copying the whole struct would cost a run some nanoseconds.)
+    // Copies only the strides and the window of x or y, because copying a whole Side would cost a run some nanoseconds;
+    // set_kernel_dims below sets the rest.
     const auto copy_side = [](const Side &from, Side &to) {
         to.batch = from.batch;
         to.token = from.token;
