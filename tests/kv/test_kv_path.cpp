@@ -141,18 +141,28 @@ TEST_CASE("kv path: many heads, with weights of their own or of the row, or scal
 
 // Error bounds cannot show whether a norm rounds, because they hold in either case. So the bits are compared.
 TEST_CASE("kv path: each rounding of a norm is seen in the bits", "[kv]") {
-    const int window = GENERATE(0, 1);  // without roundings, whole heads that are contiguous have a kernel of their own
+    struct Form {
+        int norm, window;
+        std::int64_t n_tokens, n_heads, head_dim;
+    };
+    const Form form = GENERATE(Form{1, 0, 37, 8, 0},     // without roundings, such heads have a kernel of their own
+                               Form{1, 1, 37, 8, 0},     // normed while they are loaded
+                               Form{4, 1, 37, 8, 0},     // a window of each head, which is normed after it was loaded
+                               Form{8, 1, 37, 8, 0},     // layer norms
+                               Form{6, 1, 3, 17, 512});  // rows that are longer than a block
     std::vector<std::vector<Images>> results;
     for (int rounding = 0; rounding < 4; rounding++) {
         Choice choice = Choice::of_rotations();
-        choice.level[of_norm] = 1;
+        choice.level[of_norm] = form.norm;
         choice.level[of_dtype] = 2;  // bf16
         choice.level[of_rounding] = rounding;
-        choice.level[of_window] = window;
+        choice.level[of_window] = form.window;
         for (const Factor factor : {of_order, of_pairing, of_values, of_head_dim, of_strides}) {  // norm first, finite
             choice.level[factor] = 0;
         }
-        choice.shape = {1, 37, 8};
+        choice.shape = {1, form.n_tokens, form.n_heads};
+        choice.head_dim = form.head_dim;
+        choice.rotary_dim = form.head_dim / 8;
         Random random = seeded();
         results.emplace_back();
         for (int i = 0; i < 8; i++) {  // some weights or rows hide a rounding
