@@ -117,6 +117,7 @@ use_ccache() {
 set_up_nightly_tests() {
     want aarch64-linux-gnu-g++ g++-aarch64-linux-gnu "of emitted libraries for AArch64"
     want qemu-x86_64 qemu-user "on emulated CPUs"
+    want doxygen doxygen "of the pages of headers"
     # check_ptx.py knows where they are.
     (once cuda "$(pins 'nvidia-cuda-.*')" fetch_wheels cuda "NVIDIA's assembler" nvidia-cuda-nvcc) ||
         say "the test of what NVIDIA's assembler makes of CUDA kernels will be skipped"
