@@ -101,13 +101,13 @@ def run_table(options):
     cases = find_cases(options)
     need_writable(options.json)
     setting = Setting(open_library(options), rounds.QUICK if options.quick else rounds.THOROUGH, options.target)
+    pin()
+    if options.against:
+        return run_against(options, cases, setting)
     family = machine.describe_machine(setting.library.native.about)["family"]
     if options.check_floors and not options.json and family not in load_json(options.floors):
         print(NO_BASELINE, family)  # and do not measure for many minutes first
         return 0
-    pin()
-    if options.against:
-        return run_against(options, cases, setting)
     if options.peers:
         from peers import peers
         setting.peers = peers.Peers("kv_path" if options.command == "road" else "rotation")
