@@ -25,7 +25,6 @@ from prepared import Prepared
 from cases import Model, RotationCase, list_cases, list_kv_cases, read_models
 
 FOLDER = ROOT / "bench"
-NO_BASELINE = "no baseline: nothing to compare with on"
 TWO_PI = decimal.Decimal("6.28318530717958647692528676655900576839433879875021")
 
 
@@ -68,7 +67,7 @@ def check_floors_again(options, cases, setting, record):
     recorded = load_json(options.floors)
     n_checked, below = check_floors(recorded, record)
     if not n_checked:
-        print(NO_BASELINE, record["machine"]["family"])
+        print(f"no baseline: nothing to compare with on {record['machine']['family']}")
         return 0
     setting.effort = rounds.THOROUGH
     for _ in range(3):
@@ -104,10 +103,6 @@ def run_table(options):
     pin()
     if options.against:
         return run_against(options, cases, setting)
-    family = machine.describe_machine(setting.library.native.about)["family"]
-    if options.check_floors and not options.json and family not in load_json(options.floors):
-        print(NO_BASELINE, family)  # and do not measure for many minutes first
-        return 0
     if options.peers:
         from peers import peers
         setting.peers = peers.Peers("kv_path" if options.command == "road" else "rotation")
