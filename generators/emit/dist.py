@@ -81,13 +81,13 @@ def sources(json_folder, version):
 def kernels_as_assembly(triples, cuda, license_file):
     """The files of kernels, for triples with the folders that they are in. GPU kernels are object files, as is Halide's
     runtime, which has no other form."""
-    listed = read_kernels.read()
+    list_of_kernels = read_kernels.read()
     files = {"kernels/x86-64-linux/halide_runtime.o": cuda / "halide_runtime.o",
              f"third_party/halide/{license_file.name}": license_file}
     for triple, folder in triples:
-        for target in listed.targets_of(triple):
+        for target in list_of_kernels.targets_of(triple):
             files |= in_folder(f"kernels/{triple}", emitted(folder, target, ".s"))
-    for target in listed.cuda_targets():
+    for target in list_of_kernels.cuda_targets():
         files |= in_folder("kernels/x86-64-linux", emitted(cuda, target, ".o"))
     return files
 
@@ -101,11 +101,11 @@ def emitted(folder, target, suffix):
 
 def packed(folder):
     """The files that pack.py wrote, and the rows of the kernels in its library."""
-    listed = read_kernels.read()
+    list_of_kernels = read_kernels.read()
     manifest = json.loads((folder / "manifest.json").read_text())
     files = below(folder)
-    for target in listed.targets_of(manifest["triple"]):
-        products = [emit.Product(listed.kernels[row["name"]], {}, row["schedule"])
+    for target in list_of_kernels.targets_of(manifest["triple"]):
+        products = [emit.Product(list_of_kernels.kernels[row["name"]], {}, row["schedule"])
                     for row in manifest["kernels"] if row["target"] == target.name]
         files[f"kernel_rows_{target.name}.inc"] = emit.rows_of(products).encode()
     return files

@@ -95,13 +95,13 @@ def check_symbols(triple, objects, prefix, kernels):
     expect_equal("the symbols that the objects need", undefined, [])
 
 
-def write_package(folder, emitted, kernel_list, triple, version):
+def write_package(folder, emitted, list_of_kernels, triple, version):
     """Writes a package into `folder`, from the kernels in the folder `emitted`, and returns its number of kernels.
     Leaves out non-temporal kernels, which are for Halyard's own library only."""
     manifests = [json.loads((emitted / f"kernels_{target.name}.json").read_text())
-                 for target in kernel_list.targets_of(triple.name)]
+                 for target in list_of_kernels.targets_of(triple.name)]
     made = [row for manifest in manifests for row in manifest["kernels"] if row["place"] != "non_temporal"]
-    kernels = [kernel_list.kernels[row["name"]] for row in made]
+    kernels = [list_of_kernels.kernels[row["name"]] for row in made]
     objects = [emitted / (kernel.name + triple.suffix) for kernel in kernels]
     prefix = "_" if triple.format.startswith("Mach-O") else ""
     minimum_os = check_headers(triple, objects)
@@ -131,22 +131,22 @@ def write_package(folder, emitted, kernel_list, triple, version):
 
 
 def main():
-    kernel_list = read_kernels.read()
+    list_of_kernels = read_kernels.read()
     parser = argparse.ArgumentParser()
-    parser.add_argument("triple", choices=kernel_list.triples)
+    parser.add_argument("triple", choices=list_of_kernels.triples)
     parser.add_argument("--objects", type=pathlib.Path, required=True, help="the folder that emit.py wrote to")
     parser.add_argument("--destination", type=pathlib.Path, required=True)
     parser.add_argument("--version", required=True, help="Halyard's")
     given = parser.parse_args()
 
-    triple = kernel_list.triples[given.triple]
+    triple = list_of_kernels.triples[given.triple]
     parent = given.destination.parent
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=parent, prefix=".pack-") as scratch:
         stage = pathlib.Path(scratch) / "new"
         stage.mkdir()
         try:
-            n_kernels = write_package(stage, given.objects, kernel_list, triple, given.version)
+            n_kernels = write_package(stage, given.objects, list_of_kernels, triple, given.version)
         except (Refused, OSError) as why:
             sys.exit(f"{triple.name}: {why}")
         if given.destination.exists():
