@@ -25,6 +25,7 @@ using Result = int;
 constexpr Result success = 0, invalid_value = 1, out_of_memory = 2, invalid_context = 201, invalid_ptx = 218,
                  not_found = 500, launch_failed = 719, not_supported = 801, capture_unsupported = 900;
 constexpr unsigned non_blocking = 1;               // CU_STREAM_NON_BLOCKING
+constexpr int memory_type = 2;                     // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr int device_ordinal = 9;                  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 constexpr unsigned most_shared_bytes = 48 * 1024;  // more needs cuFuncSetAttribute
 constexpr std::uint64_t seed = 20261123 * 0x9e3779b97f4a7c15;
@@ -235,8 +236,9 @@ DRIVER(cuGraphDestroy, (void *graph), graph) { delete static_cast<Graph *>(graph
 // ---- Memory --------------------------------------------------------------------------------------------------------
 
 DRIVER(cuPointerGetAttribute, (void *data, int attribute, Address address), data, attribute, address) {
-    need(attribute == device_ordinal && state().memory.find(address, 1) != nullptr, invalid_value);
-    *static_cast<int *>(data) = 0;
+    need((attribute == device_ordinal || attribute == memory_type) && state().memory.find(address, 1) != nullptr,
+         invalid_value);
+    *static_cast<int *>(data) = attribute == memory_type ? 2 : 0;  // CU_MEMORYTYPE_DEVICE, or the first device
 }
 DRIVER(cuMemAlloc_v2, (Address * address, std::size_t n_bytes), address, n_bytes) {
     need_no_capture();

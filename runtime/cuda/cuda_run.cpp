@@ -63,8 +63,21 @@ halyard_status check_policy(const halyard_slots &slots, halyard_error *error) {
                                          slots.consecutive, ", but a device reads every token's slot: it must be 0");
 }
 
+/// Refuses scales in device memory, because the call itself reads scales.
+halyard_status check_scales(const CudaRun &run, MemoryQueries &queries, halyard_error *error) {
+    for (int i = 0; i < run.program.plan->n_tensors; i++) {
+        const char *const scales = run.program.tensors[i].n_heads == 0 ? nullptr : run.data(i, Array::scales);
+        if (scales != nullptr && queries.is_device_memory(scales)) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, NameText(texts_of(Array::scales).name, false, i),
+                        " is device memory, but the call reads scales, so they must be in host memory");
+        }
+    }
+    return HALYARD_OK;
+}
+
 /// Checks the arguments as those of a run on the CPU with the same tensors and the device's angles, and binds them.
-halyard_status bind_as_cpu_run(const halyard_cuda_plan &plan, CudaRun &out, halyard_error *error) {
+halyard_status bind_as_cpu_run(const halyard_cuda_plan &plan, CudaRun &out, MemoryQueries &queries,
+                               halyard_error *error) {
     const halyard_cuda_run_args &given = out.given;
     halyard_run_args checked = {};
     checked.size = sizeof(checked);
@@ -82,41 +95,67 @@ halyard_status bind_as_cpu_run(const halyard_cuda_plan &plan, CudaRun &out, haly
         out.program.positions.is_consecutive = false;  // positions are not used, so batch rows may be joined
     }
     out.arrays = kv_pointers(plan.checks, given.kv);
+    HALYARD_TRY(check_scales(out, queries, error));
     return check_kv_memory(out.program, out.kv_program, out.pointers.emplace(out.program, checked).all, out.arrays,
                            error);
 }
 
-/// Checks with the driver that all memory is on the plan's device.
-halyard_status check_device_memory(const halyard_cuda_plan &plan, const CudaRun &run, halyard_error *error) {
-    MemoryQueries queries(plan.queue);
-    const auto check = [&](const char *name, int index, const void *memory) -> halyard_status {
-        if (memory == nullptr) {
-            return HALYARD_OK;
+/// Calls add for all arrays of a run in device memory, as list_memory does, but not for the error word.
+template <typename Add>
+void list_device_memory(const CudaRun &run, const Add &add) {
+    list_memory(run.program, run.pointers->all, add);
+    for (int i = 0; i < run.program.plan->n_tensors; i++) {
+        const TensorPlan &tensor_plan = run.program.plan->tensors[i];
+        const std::int64_t n_heads = run.program.tensors[i].n_heads;
+        const BoundArray *const arrays = run.kv_program.tensors[i].arrays;
+        const char *const weight = run.data(i, Array::weight), *const cache = run.data(i, Array::cache);
+        if (n_heads != 0 && weight != nullptr) {
+            add_memory(add, false, texts_of(Array::weight).name, i, weight,
+                       arrays[static_cast<int>(Array::weight)].reach, nullptr);
         }
-        const MemoryInfo info = queries.describe(const_cast<void *>(memory));
-        if (!info.is_known) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, name, "[", index,
-                        "] is memory that the CUDA driver does not know");
+        if (n_heads != 0 && cache != nullptr) {
+            add_memory(add, true, texts_of(Array::cache).name, i, cache, arrays[static_cast<int>(Array::cache)].reach,
+                       [&] {
+                           return kv_of(*run.program.plan)
+                               .tensors[i]
+                               .cache->elements(cache, tensor_plan.out_dtype, n_heads, tensor_plan.out_dim);
+                       });
         }
-        return info.is_of_device
-                   ? HALYARD_OK
-                   : fail(error, HALYARD_ERROR_MISMATCH, name, "[", index, "] lies on another device than the plan's");
+    }
+    if (run.kv_program.slots.is_given) {
+        add_memory(add, false, {"args.kv.slots.data"}, 0, run.arrays.slots, run.kv_program.slots.reach, nullptr);
+    }
+}
+
+/// Checks with the driver that all memory is on the plan's device, and that the error word is not part of an array.
+halyard_status check_device_memory(const CudaRun &run, MemoryQueries &queries, halyard_error *error) {
+    const Lattice word = {run.given.error_word, 4, {1, 1, 1, 1, 1, 1}, {}};
+    const MemoryRange of_word = {address_of(word.data), address_of(word.data) + (word.data != nullptr ? 4 : 0)};
+    halyard_status status = HALYARD_OK;
+    const auto check = [&](bool, const ArgumentName &name, int tensor, const void *memory, bool,
+                           const MemoryRange &span, const auto &elements) {
+        const auto text = [&] { return NameText(name, false, tensor); };
+        if (status == HALYARD_OK && memory != nullptr) {
+            const MemoryInfo info = queries.describe(memory);
+            status = !info.is_known ? fail(error, HALYARD_ERROR_UNSUPPORTED, text(),
+                                           " is memory that the CUDA driver does not know")
+                     : info.is_of_device
+                         ? HALYARD_OK
+                         : fail(error, HALYARD_ERROR_MISMATCH, text(), " lies on another device than the plan's");
+        }
+        bool overlaps = status == HALYARD_OK && span.overlaps(of_word);
+        if constexpr (!std::is_null_pointer_v<std::decay_t<decltype(elements)>>) {
+            overlaps = overlaps && may_share_bytes(word, elements());
+        }
+        if (overlaps) {
+            status = fail(error, HALYARD_ERROR_OVERLAP, "args.error_word shares elements with ", text());
+        }
     };
-    for (int i = 0; i < plan.checks.n_tensors; i++) {
-        const TensorProgram &tensor = run.program.tensors[i];
-        if (tensor.n_heads != 0) {
-            const bool writes = plan.checks.tensors[i].writes_y && !tensor.in_place;
-            HALYARD_TRY(check("x", i, run.pointers->x[i]));
-            HALYARD_TRY(check("args.kv.stages.cache", i, run.data(i, Array::cache)));
-            HALYARD_TRY(check("y", i, writes ? run.pointers->y[i] : nullptr));
-            HALYARD_TRY(check("args.kv.stages.weight", i, run.data(i, Array::weight)));
-        }
-    }
     if (!run.program.is_empty) {
-        HALYARD_TRY(check("positions", 0, run.pointers->all.positions));
-        HALYARD_TRY(check("args.kv.slots", 0, run.kv_program.slots.is_given ? run.arrays.slots : nullptr));
+        list_device_memory(run, check);
     }
-    return check("error_word", 0, run.given.error_word);
+    check(true, {"args.error_word"}, 0, word.data, true, {}, nullptr);
+    return status;
 }
 
 /// Checks the arguments of a run and fills in *out.
@@ -127,16 +166,18 @@ halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_r
     HALYARD_TRY(check_kv_args(plan.checks, given.kv, error));
     const bool has_slots = given.kv != nullptr && given.kv->slots != nullptr;
     if (given.bad_position != HALYARD_BAD_POSITION_ERROR && given.error_word != nullptr && !has_slots) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "error_word is given, but policy ", given.bad_position,
-                    " tells of nothing");
+        return fail(error, HALYARD_ERROR_MISMATCH,
+                    "args.error_word is set, but nothing would write it: bad_position is ", given.bad_position,
+                    ", not HALYARD_BAD_POSITION_ERROR (0), and there are no slots");
     }
     if (reinterpret_cast<std::uintptr_t>(given.error_word) % 4 != 0) {
-        return fail(error, HALYARD_ERROR_UNSUPPORTED, "error_word is not aligned to 4 bytes");
+        return fail(error, HALYARD_ERROR_UNSUPPORTED, "args.error_word is not aligned to 4 bytes");
     }
     HALYARD_TRY(has_slots ? check_policy(*given.kv->slots, error) : HALYARD_OK);
     out->launch = {&plan.angles->device, plan.checks.sin_sign, given.bad_position == HALYARD_BAD_POSITION_CLAMP};
-    HALYARD_TRY(bind_as_cpu_run(plan, *out, error));
-    return check_device_memory(plan, *out, error);
+    MemoryQueries queries(plan.queue);
+    HALYARD_TRY(bind_as_cpu_run(plan, *out, queries, error));
+    return check_device_memory(*out, queries, error);
 }
 
 // ---- Launches ------------------------------------------------------------------------------------------------------
@@ -336,7 +377,7 @@ halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
     };
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
         if (run.program.tensors[i].n_heads != 0) {
-            HALYARD_TRY(check(is_kv ? why_not(kv_piece_of(run, i, 0)) : why_not(piece_of(run, i)), "tensor ", i));
+            HALYARD_TRY(check(is_kv ? why_not(kv_piece_of(run, i, 0)) : why_not(piece_of(run, i)), "tensors[", i, "]"));
         }
     }
     // Positions and slots are checked for the most tokens that one launch may have.

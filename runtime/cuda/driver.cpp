@@ -40,7 +40,7 @@ struct Cuda {
     Function<void *> push{*this, "cuCtxPushCurrent_v2"};
     Function<void **> pop{*this, "cuCtxPopCurrent_v2"};
     Function<int *> get_context_device{*this, "cuCtxGetDevice"};
-    Function<void *, int, void *> get_pointer_attribute{*this, "cuPointerGetAttribute"};
+    Function<void *, int, const void *> get_pointer_attribute{*this, "cuPointerGetAttribute"};
     Function<void **, std::size_t> allocate{*this, "cuMemAlloc_v2"};
     Function<void *> release{*this, "cuMemFree_v2"};
     Function<void *, const void *, std::size_t> copy_in{*this, "cuMemcpyHtoD_v2"};
@@ -51,7 +51,8 @@ struct Cuda {
 };
 
 constexpr int compute_capability_major = 75, compute_capability_minor = 76;  // CU_DEVICE_ATTRIBUTE_…
-constexpr int pointer_device = 9;                                            // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+constexpr int pointer_type = 2, pointer_device = 9;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE and _DEVICE_ORDINAL
+constexpr int type_device = 2;                       // CU_MEMORYTYPE_DEVICE
 
 Cuda load_cuda() {
     Cuda cuda;
@@ -152,10 +153,15 @@ MemoryQueries::MemoryQueries(const halyard_cuda_queue &queue) noexcept : current
     device_ = cuda().get_context_device(&device_) == 0 ? device_ : -1;
 }
 
-MemoryInfo MemoryQueries::describe(void *memory) noexcept {
+MemoryInfo MemoryQueries::describe(const void *memory) noexcept {
     int device = -1;
     const bool is_known = cuda().get_pointer_attribute(&device, pointer_device, memory) == 0;
     return {is_known, device_ >= 0 && device_ == device};
+}
+
+bool MemoryQueries::is_device_memory(const void *memory) noexcept {
+    int type = 0;
+    return cuda().get_pointer_attribute(&type, pointer_type, memory) == 0 && type == type_device;
 }
 
 }  // namespace halyard::cuda

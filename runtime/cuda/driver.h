@@ -55,7 +55,9 @@ class MemoryQueries {
 public:
     explicit MemoryQueries(const halyard_cuda_queue &queue) noexcept;
 
-    MemoryInfo describe(void *memory) noexcept;
+    MemoryInfo describe(const void *memory) noexcept;
+    /// Whether a pointer is to a device's memory; false for host memory, even if the driver knows it (pinned memory).
+    bool is_device_memory(const void *memory) noexcept;
 
 private:
     CurrentContext current_;

@@ -59,8 +59,7 @@ const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index,
     const KvTensorPlan &stages = kv_of(plan).tensors[index];
     const bool has_weight = stages.norm && stages.norm->weight;
     return first_of(
-        {{capability < kernel.capability, "the device's compute capability is lower"},
-         {tensor_plan.head_dim != kernel.head_dim, "another head_dim"},
+        {{tensor_plan.head_dim != kernel.head_dim, "another head_dim"},
          {tensor_plan.dtype != kernel.dtype || tensor_plan.out_dtype != kernel.out_dtype, "another dtype or out_dtype"},
          {stages.scale && tensor_plan.out_dtype != Dtype::e4m3, "scales only e4m3"},
          {tensor_plan.rotates && (tensor_plan.pairing != kernel.pairing || tensor_plan.out_pairing != kernel.pairing),
@@ -69,7 +68,8 @@ const char *why_not(const KvKernel &kernel, const halyard_plan &plan, int index,
               (plan.rotary_dim != kernel.rotary_dim || tensor_plan.rotary_offset != kernel.rotary_offset),
           "another rotary_dim or rotary_offset"},
          {has_weight && (*stages.norm->weight != kernel.weight || stages.norm->unit_offset != kernel.unit_offset),
-          "another weight_dtype or unit_offset"}});
+          "another weight_dtype or unit_offset"},
+         {capability < kernel.capability, "the device's compute capability is lower"}});
 }
 
 halyard_status choose_kv_launches(const halyard_plan &plan, int capability, KvLaunch (&out)[HALYARD_MAX_TENSORS],
@@ -179,10 +179,11 @@ const char *why_not(const KvPiece &tensor) noexcept {
         (tensor.in.token | tensor.in.head) * tensor_plan.bytes |
         (cache ? cache->stride_block | cache->stride_head | cache->stride_token : tensor.out.token | tensor.out.head) *
             tensor_plan.out_bytes;
-    const auto bits = tensor.x | tensor.y | static_cast<std::uint64_t>(steps);
-    if (tensor.in.element != 1 || (!cache && tensor.out.element != 1) || bits % quad_bytes != 0) {
-        return "has heads that are not dense or do not begin on 16 bytes, in x or where they go: a device does no more "
-               "than rotate those";
+    if (tensor.in.element != 1 || (!cache && tensor.out.element != 1)) {
+        return "has elements that are apart in x or y, but the KV path on a device takes only dense heads";
+    }
+    if ((tensor.x | tensor.y | static_cast<std::uint64_t>(steps)) % quad_bytes != 0) {
+        return "has heads in x, y or the cache that do not begin on 16 bytes, as they must for the KV path on a device";
     }
     if (tensor.weight % quad_bytes != 0) {
         return "has a weight that does not begin on 16 bytes";

@@ -162,10 +162,9 @@ int check_on_device(const LaunchPositions &positions, const LaunchPositions &slo
 
 const char *why_not(const DevicePiece &piece) noexcept {
     if ((piece.x | piece.y) % static_cast<std::uint64_t>(piece.tensor_plan->bytes) != 0) {
-        return "is not aligned to its elements";
+        return "has an x or y that is not aligned to its elements";
     }
-    return piece.tensor_plan->head_dim > most_blocks ? "has heads of more than 65,535 elements"
-           : longest(piece, &Strides::element) > most_elements / piece.tensor_plan->head_dim
+    return longest(piece, &Strides::element) > most_elements / piece.tensor_plan->head_dim
                ? "has heads of more than 2^31 elements' reach"
                : "";
 }
@@ -173,6 +172,9 @@ const char *why_not(const DevicePiece &piece) noexcept {
 const char *why_not(const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) noexcept {
     if (positions.place % 4 != 0) {
         return "are not aligned to 4 bytes";
+    }
+    if (n_tokens > most_elements) {
+        return "are of more than 2^31 - 1 tokens";
     }
     const auto distance = [](std::int64_t stride) { return std::max(1.0, std::abs(static_cast<double>(stride))); };
     const double furthest =

@@ -119,26 +119,37 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
         {HALYARD_ERROR_UNSUPPORTED, {"slots"}, {{w.slots.consecutive, 1}}},
         {HALYARD_ERROR_SHAPE, {"slots.shape"}, {{w.slots.shape[1], 3}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"args.kv.slots.size is 8"}, {{w.slots.size, 8}}},
-        {HALYARD_ERROR_UNSUPPORTED, {"stages.cache[0] is memory that", "does not know"}, {{w.stages.cache, &here[0]}}},
-        {HALYARD_ERROR_UNSUPPORTED, {"stages.weight[0] is memory that"}, {{w.stages.weight, &here[0]}}},
-        {HALYARD_ERROR_UNSUPPORTED, {"slots[0] is memory that"}, {{w.slots.data, &here[0]}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"stages[0].cache is memory that", "does not know"}, {{w.stages.cache, &here[0]}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"stages[0].weight is memory that"}, {{w.stages.weight, &here[0]}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"slots.data is memory that"}, {{w.slots.data, &here[0]}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"stages[0].scales is device memory"}, {{w.stages.scales, w.weights.data()}}},
+        {HALYARD_ERROR_OVERLAP, {"error_word", "stages[0].cache"}, {{w.args.error_word, w.to.data(4)}}},
+        {HALYARD_ERROR_OVERLAP, {"error_word", "stages[0].weight"}, {{w.args.error_word, w.weights.data(4)}}},
+        {HALYARD_ERROR_OVERLAP, {"error_word", "slots.data"}, {{w.args.error_word, w.slots_memory.data(4)}}},
         {HALYARD_ERROR_SCALE, {"scales[0] is 0"}, {{w.scale, 0}}},
         {HALYARD_ERROR_NULL_POINTER, {"cache is NULL"}, {{w.stages.cache, nullptr}}},
         {HALYARD_ERROR_OVERLAP, {"cache", "x[0]"}, {{w.stages.cache, w.x.data}}},
         {HALYARD_ERROR_UNSUPPORTED,
-         {"heads that are not dense"},
+         {"elements that are apart"},
          {{w.x.strides, std::array<std::int64_t, 4>{0, 64, 64, 2}}}},
         {HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}},
         {HALYARD_ERROR_UNSUPPORTED, {"do not begin on 16 bytes"}, {{w.x.data, w.from.data(8)}}},
         {HALYARD_ERROR_UNSUPPORTED, {"slots lie more than 2^31 words apart"}, {{w.slots.strides[1], far}}},
         {HALYARD_ERROR_UNSUPPORTED, {"positions lie more than 2^31 words apart"}, {{w.positions.strides[1], far}}},
+        {HALYARD_ERROR_UNSUPPORTED,
+         {"positions are of more than 2^31 - 1 tokens"},
+         {{w.args.positions, nullptr},
+          {w.slots.shape[1], far},
+          {w.slots.strides[1], 0},
+          {w.x.shape[1], far},
+          {w.x.strides[1], 0}}},
     });
     const NormAlone of_norm;
     WorkingRun only_norms(of_norm.tensor, 4 * 2 * 64 * 4);
     CHECK(only_norms.run() == HALYARD_OK);
     only_norms.before = only_norms.to.read();
     only_norms.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
-                             {"heads that are not dense"},
+                             {"elements that are apart"},
                              {{only_norms.y.strides, std::array<std::int64_t, 4>{0, 256, 128, 2}}}}});
     w.args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // the error word still reports bad slots
     CHECK(w.run() == HALYARD_OK);

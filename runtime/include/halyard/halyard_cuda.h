@@ -18,7 +18,7 @@
  * they access two elements of f16 and bf16 where all of these are multiples of two elements and the pairing does not
  * change, else one element.
  *
- * The KV path. A plan may have these stages, where a kernel serves them together: RMS norms
+ * The KV path. A plan may have these stages, if for each tensor one kernel serves all of its stages: RMS norms
  * of whole heads before the rotation, with weights that heads share; one static scale of e4m3; out_dtype the dtype or
  * e4m3; tensors that are not rotated; caches whose heads are dense, in pages of any strides. The kernels (a weight has
  * x's dtype unless the table says another; "1 + w" is unit_offset):
@@ -70,9 +70,11 @@ typedef struct halyard_cuda_queue {
 HALYARD_API halyard_status halyard_get_cuda_target_info(int32_t device, halyard_target_info *info,
                                                         halyard_error *error);
 
-/* Explains which kernel serves each tensor of the plan description on HALYARD_CUDA, and for which layouts; text,
- * n_bytes and n_needed are as for halyard_explain_plan. A device that cannot be used is explained, not an error.
- * Errors: as halyard_create_plan, and UNKNOWN_VALUE (device), SHAPE (n_bytes), NULL_POINTER. */
+/* Explains which kernels (marked by *) serve each tensor of the plan description on HALYARD_CUDA, and for which
+ * layouts; text, n_bytes and n_needed are as for halyard_explain_plan. Of the kernels that serve a tensor with stages,
+ * a plan takes the first of those that serve the most tensors. A device that cannot be used is explained, not an error.
+ * Errors: as halyard_create_plan (UNSUPPORTED names a stage that no kernel serves), and UNKNOWN_VALUE (device), SHAPE
+ * (n_bytes), NULL_POINTER. */
 HALYARD_API halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc *desc, char *text,
                                                     int64_t n_bytes, int64_t *n_needed, halyard_error *error);
 
@@ -81,13 +83,13 @@ typedef struct halyard_cuda_angles halyard_cuda_angles;
 /* Copies an angle source to the device, and waits for the copy. The source itself is not needed afterwards. It copies
  * the rows of TABLE, the frequencies of PHASE, and nothing of GIVEN: its cos_rows and sin_rows must be device memory,
  * aligned to its elements, which has to outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device),
- * UNSUPPORTED (GIVEN rows by token or not aligned), NO_DEVICE, DEVICE (with the driver's message), OVERFLOW,
- * OUT_OF_MEMORY (of the host or the device). */
+ * UNSUPPORTED (GIVEN rows by token or not aligned), MISMATCH (GIVEN rows that are not in the device's memory),
+ * NO_DEVICE, DEVICE (with the driver's message), OVERFLOW, OUT_OF_MEMORY (of the host or the device). */
 HALYARD_API halyard_status halyard_create_cuda_angles(const halyard_cuda_queue *queue,
                                                      const halyard_angle_source *source, halyard_cuda_angles **out,
                                                      halyard_error *error);
 
-/* Frees the device memory; no enqueued work may still use it. NULL is allowed. */
+/* Frees the device memory. No plan, enqueued work or captured graph may use it any more. NULL is allowed. */
 HALYARD_API void halyard_destroy_cuda_angles(halyard_cuda_angles *angles);
 
 typedef struct halyard_cuda_plan halyard_cuda_plan;
@@ -99,7 +101,8 @@ HALYARD_API halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *qu
                                                    const halyard_cuda_angles *angles, halyard_cuda_plan **out,
                                                    halyard_error *error);
 
-/* Destroys a plan. NULL is allowed. */
+/* Destroys a plan, and unloads kernels if it was its context's last one. No enqueued work may still use it, and no
+ * graph that captured its runs may be launched any more. NULL is allowed. */
 HALYARD_API void halyard_destroy_cuda_plan(halyard_cuda_plan *plan);
 
 typedef struct halyard_cuda_run_args {
@@ -110,18 +113,19 @@ typedef struct halyard_cuda_run_args {
     const halyard_tensor *x;            /* as in halyard_run_args, with device HALYARD_CUDA */
     const halyard_tensor *y;
     int32_t *error_word;                /* NULL, or a word in device memory. A bad position sets it to
-                                           HALYARD_ERROR_POSITION, unless its token is stored nowhere. A slot out of
-                                           range sets it to HALYARD_ERROR_SLOT. Nothing else writes it. Must be NULL
-                                           without slots, unless bad_position is ERROR */
-    const halyard_kv_args *kv;          /* as in halyard_run_args, see "KV path" above: data of slots, weights, caches
-                                           and scales of groups in device memory, other scales in host memory */
+                                           HALYARD_ERROR_POSITION, unless all outputs of its token go to caches and
+                                           it has no slot. A slot out of range sets it to HALYARD_ERROR_SLOT. Nothing
+                                           else writes it. It must not be part of another array. Must be NULL without
+                                           slots, unless bad_position is ERROR */
+    const halyard_kv_args *kv;          /* as in halyard_run_args, see "KV path" above: slots, weights and caches in
+                                           device memory, scales in host memory */
     int32_t n_tensors;                  /* as in halyard_run_args */
     int32_t reserved;                   /* 0 */
 } halyard_cuda_run_args;
 
 /* Enqueues a run of the plan. On an error nothing is enqueued, but after DEVICE the outputs may be incomplete.
- * Errors: those of halyard_run except POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; the
- * slots' policy), DEVICE. */
+ * Errors: those of halyard_run except POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; memory
+ * that is not a device's, or scales that are; the slots' policy), DEVICE. */
 HALYARD_API halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const halyard_cuda_run_args *args,
                                            halyard_error *error);
 
