@@ -65,10 +65,11 @@ halyard_status check_policy(const halyard_slots &slots, halyard_error *error) {
 
 /// Refuses scales in device memory, because the call itself reads scales.
 halyard_status check_scales(const CudaRun &run, MemoryQueries &queries, halyard_error *error) {
-    for (int i = 0; i < run.program.plan->n_tensors; i++) {
-        const char *const scales = run.program.tensors[i].n_heads == 0 ? nullptr : run.data(i, Array::scales);
-        if (scales != nullptr && queries.is_device_memory(scales)) {
-            return fail(error, HALYARD_ERROR_UNSUPPORTED, NameText(texts_of(Array::scales).name, false, i),
+    const NeededArrays &read = run.kv_program.needed[false];
+    for (int i = 0; i < read.n; i++) {
+        const auto [tensor, array] = read.list[i];
+        if (array == Array::scales && queries.is_device_memory(run.data(tensor, array))) {
+            return fail(error, HALYARD_ERROR_UNSUPPORTED, NameText(texts_of(array).name, false, tensor),
                         " is device memory, but the call reads scales, so they must be in host memory");
         }
     }
@@ -104,22 +105,22 @@ halyard_status bind_as_cpu_run(const halyard_cuda_plan &plan, CudaRun &out, Memo
 template <typename Add>
 void list_device_memory(const CudaRun &run, const Add &add) {
     list_memory(run.program, run.pointers->all, add);
-    for (int i = 0; i < run.program.plan->n_tensors; i++) {
-        const TensorPlan &tensor_plan = run.program.plan->tensors[i];
-        const std::int64_t n_heads = run.program.tensors[i].n_heads;
-        const BoundArray *const arrays = run.kv_program.tensors[i].arrays;
-        const char *const weight = run.data(i, Array::weight), *const cache = run.data(i, Array::cache);
-        if (n_heads != 0 && weight != nullptr) {
-            add_memory(add, false, texts_of(Array::weight).name, i, weight,
-                       arrays[static_cast<int>(Array::weight)].reach, nullptr);
-        }
-        if (n_heads != 0 && cache != nullptr) {
-            add_memory(add, true, texts_of(Array::cache).name, i, cache, arrays[static_cast<int>(Array::cache)].reach,
-                       [&] {
-                           return kv_of(*run.program.plan)
-                               .tensors[i]
-                               .cache->elements(cache, tensor_plan.out_dtype, n_heads, tensor_plan.out_dim);
-                       });
+    for (const bool is_written : {false, true}) {
+        const NeededArrays &needed = run.kv_program.needed[is_written];
+        for (int i = 0; i < needed.n; i++) {
+            const auto [tensor, array] = needed.list[i];
+            const char *const data = run.data(tensor, array);
+            const Reach &reach = run.kv_program.tensors[tensor].arrays[static_cast<int>(array)].reach;
+            if (array == Array::cache) {
+                const TensorPlan &tensor_plan = run.program.plan->tensors[tensor];
+                const Lattice elements = kv_of(*run.program.plan)
+                                             .tensors[tensor]
+                                             .cache->elements(data, tensor_plan.out_dtype,
+                                                              run.program.tensors[tensor].n_heads, tensor_plan.out_dim);
+                add_memory(add, is_written, texts_of(array).name, tensor, data, reach, [&] { return elements; });
+            } else if (array != Array::scales) {
+                add_memory(add, is_written, texts_of(array).name, tensor, data, reach, nullptr);
+            }
         }
     }
     if (run.kv_program.slots.is_given) {
