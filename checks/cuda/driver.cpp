@@ -236,9 +236,10 @@ DRIVER(cuGraphDestroy, (void *graph), graph) { delete static_cast<Graph *>(graph
 // ---- Memory --------------------------------------------------------------------------------------------------------
 
 DRIVER(cuPointerGetAttribute, (void *data, int attribute, Address address), data, attribute, address) {
-    need((attribute == device_ordinal || attribute == memory_type) && state().memory.find(address, 1) != nullptr,
-         invalid_value);
-    *static_cast<int *>(data) = attribute == memory_type ? 2 : 0;  // CU_MEMORYTYPE_DEVICE, or the first device
+    const bool is_of_device = state().memory.find(address, 1) != nullptr;
+    const bool is_pinned = address != 0 && address == reinterpret_cast<Address>(state().driver.pinned);
+    need((is_of_device || is_pinned) && (attribute == device_ordinal || attribute == memory_type), invalid_value);
+    *static_cast<int *>(data) = attribute == device_ordinal ? 0 : is_of_device ? 2 : 1;  // CU_MEMORYTYPE_DEVICE, _HOST
 }
 DRIVER(cuMemAlloc_v2, (Address * address, std::size_t n_bytes), address, n_bytes) {
     need_no_capture();

@@ -29,6 +29,7 @@ struct Driver {
         int error = 0, calls_until = 0;   // how many calls of the function succeed before the one that fails
     } failing;                            // one call of this function returns the error
     void *context_of_device_1 = nullptr;  // all other contexts belong to device 0
+    const void *pinned = nullptr;         // host memory that the driver knows
     bool executes = true;                 // whether launches are executed, or only recorded
 
     // Set by the driver.

@@ -160,8 +160,9 @@ MemoryInfo MemoryQueries::describe(const void *memory) noexcept {
 }
 
 bool MemoryQueries::is_device_memory(const void *memory) noexcept {
-    int type = 0;
-    return cuda().get_pointer_attribute(&type, pointer_type, memory) == 0 && type == type_device;
+    int type = 0;  // stays 0 if the driver does not know the memory
+    cuda().get_pointer_attribute(&type, pointer_type, memory);
+    return type == type_device;
 }
 
 }  // namespace halyard::cuda

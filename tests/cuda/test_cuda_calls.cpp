@@ -3,6 +3,7 @@
 // test_cuda_kernels.cpp checks the kernels' results.
 #include "checks/cuda/driver.h"
 #include "checks/sized.h"
+#include "cuda/driver.h"
 #include "tests/cuda/working_run.h"
 
 #include <catch2/catch_test_macros.hpp>
@@ -425,6 +426,9 @@ TEST_CASE("cuda calls: memory that is not the device's is refused before any lau
         {HALYARD_ERROR_UNSUPPORTED, {}, {{w.args.positions, &w.positions}, {w.args.error_word, w.word.data(2)}}},
         {HALYARD_ERROR_UNSUPPORTED, {}, {{w.args.positions, &w.positions}, {w.positions.data, host.data()}}},
     });
+    the_driver().pinned = host.data();
+    CHECK_FALSE(halyard::cuda::MemoryQueries(w.queue).is_device_memory(host.data()));
+    the_driver().pinned = nullptr;
 }
 
 TEST_CASE("cuda calls: a plan of another device, or of the CPU, refuses a device's memory", "[cuda]") {
