@@ -105,7 +105,7 @@ inline nlohmann::json facts_of(const halyard_frequencies_info &info) {
             {"first_seq_len", info.first_seq_len},
             {"last_seq_len", info.last_seq_len},
             {"q_scale", q_scale_of(info)},
-            {"has_unrotated_layers", info.has_unrotated_layers != 0}};
+            {"has_unrotated_layers", info.has_unrotated_layers == 1}};
 }
 
 /// Checks the facts that `expected` has.
