@@ -56,7 +56,7 @@ halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, 
     out->kv_plan = kv_plan;
     if (given.desc.target != nullptr || given.desc.max_target != nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, given.desc.target != nullptr ? "desc.target" : "desc.max_target",
-                    " is set, but must be NULL: the device decides");
+                    " is set, but must be NULL: the device decides which kernels run");
     }
     if (out->kv_plan != nullptr && kv_plan->rerotates) {
         return fail(error, HALYARD_ERROR_UNSUPPORTED,
@@ -65,7 +65,7 @@ halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, 
     for (int i = 0; i < out->n_tensors; i++) {
         if (out->tensors[i].head_dim > most_blocks) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].head_dim is ", out->tensors[i].head_dim,
-                        ", but heads on a device have at most 65,535 elements");
+                        ", but heads on a device have at most 65535 elements");
         }
         if (const char *const reason = out->kv_plan == nullptr ? nullptr : why_never(*out, i)) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].kv.", reason,

@@ -63,14 +63,14 @@ halyard_status check_policy(const halyard_slots &slots, halyard_error *error) {
                                          slots.consecutive, ", but a device reads every token's slot: it must be 0");
 }
 
-/// Refuses scales in device memory, because the call itself reads scales.
+/// Refuses scales in device memory, because the call reads scales on the host.
 halyard_status check_scales(const CudaRun &run, MemoryQueries &queries, halyard_error *error) {
     const NeededArrays &read = run.kv_program.needed[false];
     for (int i = 0; i < read.n; i++) {
         const auto [tensor, array] = read.list[i];
         if (array == Array::scales && queries.is_device_memory(run.data(tensor, array))) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, NameText(texts_of(array).name, false, tensor),
-                        " is device memory, but the call reads scales, so they must be in host memory");
+                        " is device memory, but the call reads scales on the host");
         }
     }
     return HALYARD_OK;
@@ -101,7 +101,7 @@ halyard_status bind_as_cpu_run(const halyard_cuda_plan &plan, CudaRun &out, Memo
                            error);
 }
 
-/// Calls add for all arrays of a run in device memory, as list_memory does, but not for the error word.
+/// Like list_memory, calls add for each array of a run that is in device memory, but leaves out the error word.
 template <typename Add>
 void list_device_memory(const CudaRun &run, const Add &add) {
     list_memory(run.program, run.pointers->all, add);
@@ -343,7 +343,8 @@ int enqueue_kv(const CudaRun &run, const Launches &launches, const KvLaunch &lau
 
 // ---- Both ----------------------------------------------------------------------------------------------------------
 
-/// Enqueues the checks that set the error word: of positions that the source does not cover, and of slots out of range.
+/// Enqueues the checks that set the error word: one for positions that the source does not cover, one for slots out of
+/// range.
 int enqueue_checks(const CudaRun &run, Call &call) {
     const Positions &positions = run.program.positions;
     const Slots &slots = run.kv_program.slots;

@@ -180,10 +180,10 @@ const char *why_not(const KvPiece &tensor) noexcept {
         (cache ? cache->stride_block | cache->stride_head | cache->stride_token : tensor.out.token | tensor.out.head) *
             tensor_plan.out_bytes;
     if (tensor.in.element != 1 || (!cache && tensor.out.element != 1)) {
-        return "has elements that are apart in x or y, but the KV path on a device takes only dense heads";
+        return "has heads in x or y whose elements are not contiguous, as the KV path on a device needs them";
     }
     if ((tensor.x | tensor.y | static_cast<std::uint64_t>(steps)) % quad_bytes != 0) {
-        return "has heads in x, y or the cache that do not begin on 16 bytes, as they must for the KV path on a device";
+        return "has heads in x, y or the cache that are not aligned to 16 bytes, as the KV path on a device needs them";
     }
     if (tensor.weight % quad_bytes != 0) {
         return "has a weight that does not begin on 16 bytes";

@@ -174,7 +174,7 @@ const char *why_not(const LaunchPositions &positions, std::int64_t n_tokens, std
         return "are not aligned to 4 bytes";
     }
     if (n_tokens > most_elements) {
-        return "are of more than 2^31 - 1 tokens";
+        return "have more than 2^31 - 1 tokens";
     }
     const auto distance = [](std::int64_t stride) { return std::max(1.0, std::abs(static_cast<double>(stride))); };
     const double furthest =

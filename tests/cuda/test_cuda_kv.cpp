@@ -130,14 +130,14 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
         {HALYARD_ERROR_NULL_POINTER, {"cache is NULL"}, {{w.stages.cache, nullptr}}},
         {HALYARD_ERROR_OVERLAP, {"cache", "x[0]"}, {{w.stages.cache, w.x.data}}},
         {HALYARD_ERROR_UNSUPPORTED,
-         {"elements that are apart"},
+         {"elements are not contiguous"},
          {{w.x.strides, std::array<std::int64_t, 4>{0, 64, 64, 2}}}},
         {HALYARD_ERROR_UNSUPPORTED, {"weight"}, {{w.stages.weight, w.weights.data(2)}}},
-        {HALYARD_ERROR_UNSUPPORTED, {"do not begin on 16 bytes"}, {{w.x.data, w.from.data(8)}}},
+        {HALYARD_ERROR_UNSUPPORTED, {"not aligned to 16 bytes"}, {{w.x.data, w.from.data(8)}}},
         {HALYARD_ERROR_UNSUPPORTED, {"slots lie more than 2^31 words apart"}, {{w.slots.strides[1], far}}},
         {HALYARD_ERROR_UNSUPPORTED, {"positions lie more than 2^31 words apart"}, {{w.positions.strides[1], far}}},
         {HALYARD_ERROR_UNSUPPORTED,
-         {"positions are of more than 2^31 - 1 tokens"},
+         {"positions have more than 2^31 - 1 tokens"},
          {{w.args.positions, nullptr},
           {w.slots.shape[1], far},
           {w.slots.strides[1], 0},
@@ -149,7 +149,7 @@ TEST_CASE("cuda device: what cannot be launched is refused, and nothing is writt
     CHECK(only_norms.run() == HALYARD_OK);
     only_norms.before = only_norms.to.read();
     only_norms.runs.refuse({{HALYARD_ERROR_UNSUPPORTED,
-                             {"elements that are apart"},
+                             {"elements are not contiguous"},
                              {{only_norms.y.strides, std::array<std::int64_t, 4>{0, 256, 128, 2}}}}});
     w.args.bad_position = HALYARD_BAD_POSITION_CLAMP;  // the error word still reports bad slots
     CHECK(w.run() == HALYARD_OK);

@@ -19,9 +19,10 @@
  * change, else one element.
  *
  * The KV path. A plan may have these stages, if for each tensor one kernel serves all of its stages: RMS norms
- * of whole heads before the rotation, with weights that heads share; one static scale of e4m3; out_dtype the dtype or
- * e4m3; tensors that are not rotated; caches whose heads are dense, in pages of any strides. The kernels (a weight has
- * x's dtype unless the table says another; "1 + w" is unit_offset):
+ * of whole heads before the rotation, with weights that heads share; an out_dtype that equals dtype or is e4m3, the
+ * latter with one static scale per tensor or without a scale; tensors that are not rotated; caches whose heads are
+ * dense, in pages of any strides. The kernels (a weight has x's dtype unless the table gives another; "1 + w" is
+ * unit_offset):
  *
  *     dtype -> out_dtype              head_dim                    pairing      rotary window    weight
  *     bf16, f16 -> the same or e4m3   64, 80, 96, 128, 192, 256   half         whole head
@@ -71,20 +72,21 @@ HALYARD_API halyard_status halyard_get_cuda_target_info(int32_t device, halyard_
                                                         halyard_error *error);
 
 /* Explains which kernels (marked by *) serve each tensor of the plan description on HALYARD_CUDA, and for which
- * layouts; text, n_bytes and n_needed are as for halyard_explain_plan. Of the kernels that serve a tensor with stages,
- * a plan takes the first of those that serve the most tensors. A device that cannot be used is explained, not an error.
- * Errors: as halyard_create_plan (UNSUPPORTED names a stage that no kernel serves), and UNKNOWN_VALUE (device), SHAPE
- * (n_bytes), NULL_POINTER. */
+ * layouts; text, n_bytes and n_needed are as for halyard_explain_plan. If several kernels serve a tensor with stages,
+ * the plan takes the one that serves most of its tensors, and the first of these if they tie. If the device cannot be
+ * used, the text says why; this is not an error. Errors: as halyard_create_plan (UNSUPPORTED names a stage that no
+ * kernel serves), and UNKNOWN_VALUE (device), SHAPE (n_bytes), NULL_POINTER. */
 HALYARD_API halyard_status halyard_explain_cuda_plan(int32_t device, const halyard_plan_desc *desc, char *text,
                                                     int64_t n_bytes, int64_t *n_needed, halyard_error *error);
 
 typedef struct halyard_cuda_angles halyard_cuda_angles;
 
-/* Copies an angle source to the device, and waits for the copy. The source itself is not needed afterwards. It copies
- * the rows of TABLE, the frequencies of PHASE, and nothing of GIVEN: its cos_rows and sin_rows must be device memory,
- * aligned to its elements, which has to outlive the angles. Errors: NULL_POINTER, STRUCT_SIZE, UNKNOWN_VALUE (device),
- * UNSUPPORTED (GIVEN rows by token or not aligned), MISMATCH (GIVEN rows that are not in the device's memory),
- * NO_DEVICE, DEVICE (with the driver's message), OVERFLOW, OUT_OF_MEMORY (of the host or the device). */
+/* Copies an angle source to the device, and waits for the copy. The source itself is not needed afterwards. The call
+ * copies the rows of TABLE and the frequencies of PHASE, but nothing of GIVEN: the cos_rows and sin_rows of GIVEN must
+ * be in device memory, aligned to their elements, and that memory must outlive the angles. Errors: NULL_POINTER,
+ * STRUCT_SIZE, UNKNOWN_VALUE (device), UNSUPPORTED (GIVEN rows by token or not aligned), MISMATCH (GIVEN rows that are
+ * not in the device's memory), NO_DEVICE, DEVICE (with the driver's message), OVERFLOW, OUT_OF_MEMORY (of the host or
+ * the device). */
 HALYARD_API halyard_status halyard_create_cuda_angles(const halyard_cuda_queue *queue,
                                                      const halyard_angle_source *source, halyard_cuda_angles **out,
                                                      halyard_error *error);
@@ -101,8 +103,8 @@ HALYARD_API halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *qu
                                                    const halyard_cuda_angles *angles, halyard_cuda_plan **out,
                                                    halyard_error *error);
 
-/* Destroys a plan, and unloads kernels if it was its context's last one. No enqueued work may still use it, and no
- * graph that captured its runs may be launched any more. NULL is allowed. */
+/* Destroys a plan. If its context has no other plan, the kernels are unloaded too. No enqueued work may still use the
+ * plan, and no graph that captured its runs may be launched any more. NULL is allowed. */
 HALYARD_API void halyard_destroy_cuda_plan(halyard_cuda_plan *plan);
 
 typedef struct halyard_cuda_run_args {
@@ -112,20 +114,21 @@ typedef struct halyard_cuda_run_args {
     const halyard_positions *positions; /* data in device memory, aligned to 4 bytes; NULL: 0, 1, 2, … */
     const halyard_tensor *x;            /* as in halyard_run_args, with device HALYARD_CUDA */
     const halyard_tensor *y;
-    int32_t *error_word;                /* NULL, or a word in device memory. A bad position sets it to
-                                           HALYARD_ERROR_POSITION, unless all outputs of its token go to caches and
-                                           it has no slot. A slot out of range sets it to HALYARD_ERROR_SLOT. Nothing
-                                           else writes it. It must not be part of another array. Must be NULL without
-                                           slots, unless bad_position is ERROR */
+    int32_t *error_word;                /* NULL, or a word in device memory, which must not overlap any other array.
+                                           With bad_position ERROR, a bad position sets it to HALYARD_ERROR_POSITION,
+                                           unless its token has no slot and all of that token's outputs go to caches.
+                                           A slot out of range sets it to HALYARD_ERROR_SLOT. A run never clears it.
+                                           Must be NULL if there are no slots and bad_position is not ERROR */
     const halyard_kv_args *kv;          /* as in halyard_run_args, see "KV path" above: slots, weights and caches in
                                            device memory, scales in host memory */
     int32_t n_tensors;                  /* as in halyard_run_args */
     int32_t reserved;                   /* 0 */
 } halyard_cuda_run_args;
 
-/* Enqueues a run of the plan. On an error nothing is enqueued, but after DEVICE the outputs may be incomplete.
- * Errors: those of halyard_run except POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED (misaligned elements; memory
- * that is not a device's, or scales that are; the slots' policy), DEVICE. */
+/* Enqueues a run of the plan. On any error but DEVICE nothing is enqueued; after DEVICE a part of the run may be, so
+ * that outputs may be incomplete. Errors: those of halyard_run except POSITION, SLOT, THREADS and EXECUTOR; UNSUPPORTED
+ * (misaligned elements; arrays outside device memory; scales in device memory; a slot policy other than RANGE_ONLY),
+ * DEVICE. */
 HALYARD_API halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const halyard_cuda_run_args *args,
                                            halyard_error *error);
 
