@@ -67,7 +67,7 @@ halyard_status read_cuda_desc(const halyard_plan_desc *desc, halyard_plan *out, 
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].head_dim is ", out->tensors[i].head_dim,
                         ", but heads on a device have at most 65535 elements");
         }
-        if (const char *const reason = out->kv_plan == nullptr ? nullptr : why_never(*out, i)) {
+        if (const char *const reason = why_never(*out, i)) {
             return fail(error, HALYARD_ERROR_UNSUPPORTED, "tensors[", i, "].kv.", reason,
                         ", which no kernel of a device takes");
         }

@@ -18,7 +18,8 @@ TEST_CASE("cuda device: a run's wrong arguments are refused", "[cuda]") {
         {HALYARD_ERROR_STRUCT_SIZE, {"slots.size is "}, {{w.kv_args.slots, other}}},
         {HALYARD_ERROR_STRUCT_SIZE, {"stages[0].size is "}, {{w.kv_args.stages, other}}},
         {HALYARD_ERROR_MISMATCH,
-         {"args.error_word is set", "bad_position is 1"},
+         {"args.error_word is set, but nothing would write it: bad_position is 1, not HALYARD_BAD_POSITION_ERROR (0), "
+          "and there are no slots"},
          {{w.args.bad_position, HALYARD_BAD_POSITION_CLAMP}}},
         {HALYARD_ERROR_UNSUPPORTED,
          {"x[0].device is HALYARD_CPU (0), but this call runs on HALYARD_CUDA only"},
@@ -106,8 +107,8 @@ TEST_CASE("cuda device: wrong angles and plans are refused", "[cuda]") {
     CHECK(of_angles(halyard::angle_source::given_by_token(rows, 10, 64)) == HALYARD_ERROR_UNSUPPORTED);
     CHECK(of_angles(halyard::angle_source::given(rows, rows, 1 << 25, 64, 64)) == HALYARD_ERROR_OVERFLOW);
     const auto of_rows_at = [&](halyard::dtype type, std::int64_t cos_at, std::int64_t sin_at) {
-        return of_angles(halyard::angle_source::given(
-            halyard::angle_source::describe_rows(of_foreign.data(cos_at), of_foreign.data(sin_at), type, 4, 64, 64)));
+        return of_angles(halyard::angle_source::given(halyard::angle_source::describe_rows(
+            of_foreign.data(cos_at), of_foreign.data(sin_at), type, 4, 64, 64)));
     };
     CHECK(of_rows_at(halyard::dtype::f16, 2, 66) == HALYARD_OK);
     CHECK(of_rows_at(halyard::dtype::bf16, 1, 64) == HALYARD_ERROR_UNSUPPORTED);  // inside an element
@@ -214,7 +215,8 @@ TEST_CASE("cuda errors: a target that cannot be had says why", "[cuda]") {
         const auto queue = halyard::describe_queue(HALYARD_CUDA, nullptr, nullptr);
         const auto table = halyard::angle_source::table(halyard::frequencies::from_base(10000, 64), 0, 10);
         halyard_cuda_angles *made = nullptr;
-        check_refused(HALYARD_ERROR_NO_DEVICE, {info.reason},
-                      [&](auto *error) { return halyard_create_cuda_angles(&queue, table.get(), &made, error); });
+        check_refused(HALYARD_ERROR_NO_DEVICE, {info.reason}, [&](auto *error) {
+            return halyard_create_cuda_angles(&queue, table.get(), &made, error);
+        });
     }
 }

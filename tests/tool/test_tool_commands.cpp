@@ -105,6 +105,7 @@ TEST_CASE("tool: list and explain", "[tool]") {
         n_active += active ? 1 : 0;
         CHECK(reason.empty() == active);
         CHECK((!active || (target.at("built") && target.at("supported"))));
+        CHECK((table.find(name) != table.npos && table.find(reason) != table.npos));
         const auto at = table.find(reason, table.find("\n" + name + " "));
         CHECK((active || at - table.rfind('\n', at) - 1 == table.find("reason")));  // columns are aligned
         const bool rotates = target.at("built") && name != "cuda_sm89";  // cuda_sm89 has KV kernels only
