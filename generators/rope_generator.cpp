@@ -146,7 +146,8 @@ private:
     /// Defines the Func of cos and sin. zero is 0 at run time, but not a constant.
     void define_cos_sin(const Format &format, const Expr &zero) {
         const Expr pair = n_lanes() == 1 ? Expr(k) : k * n_lanes() + lane;
-        const Angle row = is_on_cuda() ? device_angles->at(pair, t) : rows.at(pair, t);
+        const Angle row = is_on_cuda() ? device_angles->at(pair, device_angles->place(device_angles->axis(pair), t).at)
+                                       : rows.at(pair, t);
         const Expr cos = flip_sign(format.row_value(row.cos), zero);  // keeps LLVM from calling memcpy for cos
         angle(lane, k, t) = Tuple(cos, flip_sign(format.row_value(row.sin), sin_sign_of(lane)));
     }

@@ -139,12 +139,12 @@ Table make_table() {
     to["mul.wide.s32"] = op([](s32 a, s32 b) { return s64{a} * b; });
     to["mul.wide.u32"] = op([](u32 a, u32 b) { return u64{a} * b; });
     to["mul.hi.u32"] = op([](u32 a, u32 b) { return u64{a} * b >> 32; });
-    to["div.s32"] = op([](s32 a, s32 b) { return static_cast<s32>(s64{a} / (b == 0 ? -1 : b)); });  // a / 0: any value
+    to["div.u32"] = op([](u32 a, u32 b) { return b == 0 ? ~a : a / b; });  // a / 0: any value
     to["bfe.u32"] = op([](u32 a, u32 b, u32 c) { return a >> b & ((1u << c) - 1); });
     to["prmt.b32"] = op([](u32 a, u32 b, u32 c) { return permuted(a, b, c); });
     to["cvt.s64.s32"] = op([](s32 a) { return s64{a}; });
     to["cvt.u64.u32"] = to["cvt.u32.u64"] = to["mov.u32"] = to["mov.b32"];
-    to["cvt.u32.u16"] = to["cvt.u16.u32"] = op([](u16 a) { return a; });
+    to["cvt.u32.u16"] = to["cvt.u16.u32"] = to["cvt.u16.u64"] = op([](u16 a) { return a; });
     to["cvta.to.global.u64"] = to["mov.b64"];  // generic addresses of global memory equal global ones
     to["and.pred"] = op([](pred a, pred b) { return a != 0 && b != 0; });
     to["or.pred"] = op([](pred a, pred b) { return a != 0 || b != 0; });

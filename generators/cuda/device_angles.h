@@ -56,25 +56,39 @@ public:
         begin_at_zero(*in.axis_of_pair, *in.first_rows, *in.second_rows, *in.first_halves, *in.second_halves);
     }
 
-    /// cos and sin of a pair at a token.
-    Angle at(const Expr &of_pair, const Expr &token) const {
-        // Spare threads read nothing, but Halide's bounds include them.
-        const Expr pair = unsafe_promise_clamped(of_pair, 0, in.axis_of_pair->dim(0).extent() - 1);
-        const Expr exact = position(pair, token), nearest = positions.nearest(exact);
-        const Expr is_known = exact == nearest || *in.clamps != 0;
-        const Expr known = select(is_known, cast<int32_t>(nearest), 0);
-        const Expr from_first = cast<uint32_t>(known) - cast<uint32_t>(*in.positions.first);
-        const Expr row = select(is_known, cast<int32_t>(from_first), *in.row_of_zero);
+    /// What the angles of a token depend on, on one axis.
+    struct Place {
+        Expr at;          // the row of cos and sin; for AngleForm::phase the position. Bad positions are replaced
+        Expr is_covered;  // whether the source covers the token's position
+    };
+    Place place(const Expr &axis, const Expr &token) const {
+        const Expr exact = positions.at(token, axis), nearest = positions.nearest(exact);
+        const Expr first = select(is(AngleForm::phase), 0, *in.positions.first);
+        const Expr from_first = cast<int32_t>(cast<uint32_t>(cast<int32_t>(nearest)) - cast<uint32_t>(first));
+        const Expr zero = select(is(AngleForm::phase), 0, *in.row_of_zero);
+        return {select(exact == nearest || *in.clamps != 0, from_first, zero), exact == nearest};
+    }
 
+    /// The axis of a pair.
+    Expr axis(const Expr &pair) const {
+        const Expr its = unsafe_promise_clamped((*in.axis_of_pair)(existing(pair)), 0, n_axes() - 1);
+        // if_then_else evaluates only one of its values, unlike select.
+        return Halide::Internal::Call::make(its.type(), Halide::Internal::Call::if_then_else, {has_one_axis(), 0, its},
+                                            Halide::Internal::Call::PureIntrinsic);
+    }
+
+    /// cos and sin of a pair at a token's place on the pair's axis.
+    Angle at(const Expr &of_pair, const Expr &place) const {
+        const Expr pair = existing(of_pair);
         const auto bits = [&](const auto &rows) { return reinterpret<uint32_t>(Expr(rows(pair, 0))); };
         const auto in_row = [&](const auto &rows) -> Expr {
-            return rows(pair, unsafe_promise_clamped(row, 0, rows.dim(1).extent() - 1));
+            return rows(pair, unsafe_promise_clamped(place, 0, rows.dim(1).extent() - 1));
         };
         const auto halves = [&](Dtype dtype) -> Angle {
             return {unpack(dtype, in_row(*in.first_halves))[0], unpack(dtype, in_row(*in.second_halves))[0]};
         };
         const Angle of_phase =
-            phase_angle(ExprMath(), known, bits(*in.first_rows), bits(*in.second_rows), *in.scale_high, *in.scale_low);
+            phase_angle(ExprMath(), place, bits(*in.first_rows), bits(*in.second_rows), *in.scale_high, *in.scale_low);
         const Angle of_f16 = halves(Dtype::f16), of_bf16 = halves(Dtype::bf16);
         const Angle of_f32 = {in_row(*in.first_rows), in_row(*in.second_rows)};
         const auto one_of = [&](Expr Angle::*part) {
@@ -94,27 +108,16 @@ public:
     }
 
     Expr n_tokens() const { return positions.n_tokens(); }
-    Expr has_one_axis() const { return positions.n_axes() == 1; }
-
-    /// Whether the angle source covers a token's positions on all axes.
-    Expr covers_token(const Expr &token) const {
-        Expr covered = Halide::Internal::const_true();
-        for (int i = 0; i < HALYARD_MAX_AXES; i++) {
-            covered = covered && positions.covers(positions.at(token, Halide::min(i, positions.n_axes() - 1)));
-        }
-        return covered;
-    }
+    Expr n_axes() const { return positions.n_axes(); }
+    Expr has_one_axis() const { return n_axes() == 1; }
 
 private:
     const Fields::Angles &in;
     DevicePositions positions;
 
-    Expr position(const Expr &pair, const Expr &token) const {
-        const Expr axis = unsafe_promise_clamped((*in.axis_of_pair)(pair), 0, positions.n_axes() - 1);
-        // if_then_else evaluates only one of its values, unlike select.
-        return positions.at(token, Halide::Internal::Call::make(axis.type(), Halide::Internal::Call::if_then_else,
-                                                                {has_one_axis(), 0, axis},
-                                                                Halide::Internal::Call::PureIntrinsic));
+    /// Spare threads read nothing, but Halide's bounds include their pairs.
+    Expr existing(const Expr &pair) const {
+        return unsafe_promise_clamped(pair, 0, in.axis_of_pair->dim(0).extent() - 1);
     }
 };
 

@@ -13,8 +13,9 @@
 namespace halyard {
 
 /// Processes all heads of all tensors of a launch. From load to store, a head is in the registers of four lanes of a
-/// warp: lane m has elements 4 m to 4 m + 3 of each 16, and so whole partial sums of a norm. The lanes join these sums
-/// by warp shuffles, in the order of halves_of_lanes. Angles, addresses and kinds go through shared memory.
+/// warp: lane m has elements 4 m to 4 m + 3 of each 16, and so whole partial sums of a norm. (Of small heads, two lanes
+/// have eight of each 16.) The lanes join these sums by warp shuffles, in the order of halves_of_lanes. Angles,
+/// addresses and kinds go through shared memory.
 ///
 /// A kernel has one rotary window and one pairing. The input `kind` says if a tensor is normed, weighted and rotated.
 class KvPath : public Halide::Generator<KvPath> {
@@ -42,6 +43,7 @@ public:
 
     void generate() {
         token = Halide::min(t, device_angles->n_tokens() - 1);
+        define_rows();
         define_places();
         define_norm();
         define_rotation();
@@ -54,7 +56,8 @@ public:
         constrain_line(y);
         schedule_block();
         schedule_warp();
-        // One barrier, after the last Func that schedule_block() computes, is enough for all of them.
+        // Of the Funcs that schedule_block() computes, the others read only rows. So a barrier after rows and one after
+        // the last Func are enough.
         get_pipeline().add_custom_lowering_pass(new lowered::DropBarriers(stored == Dtype::e4m3 ? 3 : 2));
         get_pipeline().add_custom_lowering_pass(new lowered::WideIndices({"weights", "x", "y"}));
         get_pipeline().add_custom_lowering_pass(new lowered::KeepWarpsTogether(*in->has_norms != 0));
@@ -63,37 +66,55 @@ public:
     }
 
 private:
-    static constexpr int wide = 4;  // elements in an access
     static constexpr int heads_in_block = kv_heads_in_block, tokens_in_block = 2;
-    static constexpr int n_lanes = lanes / wide;  // of a warp, for each head
-    static_assert(n_lanes * heads_in_block % 32 == 0, "a warp has one token");
 
-    /// The registers that ptxas would use without a limit, in steps of 8 (sm_80 to sm_120). By default Halide's runtime
-    /// limits them to 64, and heads of more than 96 elements would spill. Heads of 80 need more,
-    /// because their halves cross lanes.
+    /// Elements in an access. With more of them, fewer lanes repeat what is done once for a head, but need more
+    /// registers.
+    int wide() const { return dtype != Dtype::f32 && head_dim <= 80 ? 8 : 4; }
+    /// Lanes of a warp for each head. A warp has one token, since n_lanes() * heads_in_block is a multiple of 32.
+    int n_lanes() const { return lanes / wide(); }
+
+    /// A limit that ptxas does not reach (sm_80 to sm_120). By default Halide's runtime limits registers to 64, and
+    /// lanes with more than 24 elements would spill. Heads of 80 need many, because their halves cross lanes.
     int most_registers() const {
-        return head_dim == 64 ? 56 : head_dim == 96 ? 64 : head_dim <= 128 ? 80 : head_dim == 192 ? 128 : 160;
+        const int elements = head_dim / n_lanes();
+        return elements <= 24 ? 64 : elements == 32 ? 80 : elements == 48 ? 128 : 160;
     }
 
     static int elements_in_word(Dtype of) { return of == Dtype::f32 ? 1 : of == Dtype::e4m3 ? 4 : 2; }
-    int words_of_input() const { return wide / elements_in_word(dtype); }  // words in an access
-    int words_of_output() const { return wide / elements_in_word(stored); }
-    int weight_halves() const { return weight == Dtype::f32 ? 2 : 1; }
+    int words_of(Dtype of) const { return wide() / elements_in_word(of); }  // in an access
     int n_accesses() const { return head_dim / lanes; }
     bool has_halves() const { return pairing.value() == "half"; }
     /// Whether halves are paired and half a rotary window is not a multiple of `lanes` elements, so that lanes exchange
     /// members of pairs. Each kernel of the list for which this is true rotates the whole head.
     bool crosses() const { return has_halves() && rotary_dim / 2 % lanes != 0; }
 
-    // Head, token and pair; access of a lane, lane, word of an access, half of a word, element of an access.
-    Var h{"h"}, t{"t"}, k{"k"}, j{"j"}, m{"m"}, w{"w"}, i{"i"}, e{"e"};
+    // Axis, head, token and pair; access of a lane, lane, word of an access, half of a word, element of an access.
+    Var a{"a"}, h{"h"}, t{"t"}, k{"k"}, j{"j"}, m{"m"}, w{"w"}, i{"i"}, e{"e"};
     Expr token = t;  // t, clamped to existing tokens
     std::optional<DeviceAngles> device_angles;
-    Func goal{"goal"}, angle{"angle"}, places{"places"}, kinds{"kinds"}, reciprocals{"scales"}, loaded{"loaded"},
-        elements{"elements"}, sums{"sums"}, root{"root"}, weights{"weights_of"}, normed{"normed"}, offered{"offered"},
-        crossed{"crossed"}, rotated{"rotated"}, rounded{"rounded"}, packed{"packed"};
+    Func rows{"rows"}, row{"row"}, angle{"angle"}, places{"places"}, kinds{"kinds"}, reciprocals{"scales"},
+        stored_at{"stored_at"}, loaded{"loaded"}, elements{"elements"}, sums{"sums"}, root{"root"},
+        weights{"weights_of"}, normed{"normed"}, offered{"offered"}, crossed{"crossed"}, rotated{"rotated"},
+        rounded{"rounded"}, packed{"packed"};
     std::vector<Func> joined;
-    RDom all, over, weighed, turned;
+    RDom all, over, weighed, copied, turned;
+
+    // ---- Rows of tokens --------------------------------------------------------------------------------------------
+
+    /// rows: a token's place on each axis, and whether the angle source covers its position there. (Axes that do not
+    /// exist repeat the last one.) It is no Tuple, because its two halves must be kept as long as each other.
+    void define_rows() {
+        const DeviceAngles::Place place = device_angles->place(Halide::min(a, device_angles->n_axes() - 1), token);
+        rows(i, a, t) = Halide::mux(i, {place.at, cast<int32_t>(place.is_covered)});
+    }
+    Expr is_covered() const {
+        Expr covered = rows(1, 0, t) != 0;
+        for (int axis = 1; axis < HALYARD_MAX_AXES; axis++) {
+            covered = covered && rows(1, axis, t) != 0;
+        }
+        return covered;
+    }
 
     // ---- Addresses of heads ----------------------------------------------------------------------------------------
 
@@ -110,18 +131,18 @@ private:
                select(head < in->end[0], 0, head < in->end[1], in->end[0], head < in->end[2], in->end[1], in->end[2]);
     }
 
-    /// places: the offset of a head in x, in words, and that of its weight, in 16-bit words. (For a head without
-    /// weights, the runtime gives another readable address.) Heads beyond the last repeat the last head. Offsets are
-    /// unsigned, so that Halide's bounds inference draws no conclusion from them.
+    /// places: the offsets of a head in x and of its weight, in words. (For a head without weights, the runtime gives
+    /// another readable address.) Heads beyond the last repeat the last head. Offsets are unsigned, so that Halide's
+    /// bounds inference draws no conclusion from them.
     void define_places() {
         const Expr head = Halide::min(h, *in->n_heads - 1);
         const Expr quad = scalar_of_head(in->x_at, head) +
                           cast<int64_t>(index_in_tensor(head)) * scalar_of_head(in->x_head, head) +
                           cast<int64_t>(token) * scalar_of_head(in->x_token, head);
-        places(h, t) = Tuple(cast<uint64_t>(quad * 4), cast<uint64_t>(scalar_of_head(in->weight_at, head)));
-        kinds(h, t) = scalar_of_head(in->kind, h);
-        reciprocals(h, t) = scalar_of_head(in->reciprocal, h);
-        goal(h, t) = offset_in_y();
+        places(h, t) = Tuple(cast<uint64_t>(quad * 4), cast<uint64_t>(scalar_of_head(in->weight_at, head) * 4));
+        kinds(h, t) = scalar_of_head(in->kind, head);
+        reciprocals(h, t) = scalar_of_head(in->reciprocal, head);
+        stored_at(h, t) = offset_in_y(head);
     }
     Expr place(int which) const { return Expr(places(h, t)[which]); }
     Expr is(int kind) const { return (kinds(h, t) & kind) != 0; }
@@ -130,19 +151,18 @@ private:
     const Expr nowhere = Halide::Internal::make_const(Halide::Int(64), INT64_MIN);
 
     /// The offset of a head of a token in y, in quads; nowhere if it is not stored.
-    Expr offset_in_y() const {
+    Expr offset_in_y(const Expr &head) const {
         const Expr slot = read_as_int64(*in->slots, token);
-        const Expr is_stored = slot >= 0 && slot < cast<int64_t>(*in->n_slots) &&
-                               (*in->stores_bad != 0 || device_angles->covers_token(token));
-        const Expr near = cast<int32_t>(clamp(slot, 0, cast<int64_t>(*in->n_slots) - 1));
-        const Expr size = scalar_of_head(in->block_size, h), block = near / Halide::max(size, 1);
-        const Expr in_block = near - block * size;
-        const Expr head_at =
-            scalar_of_head(in->y_at, h) + cast<int64_t>(index_in_tensor(h)) * scalar_of_head(in->y_head, h);
-        const Expr in_view = head_at + cast<int64_t>(token) * scalar_of_head(in->y_token, h);
-        const Expr in_cache = head_at + cast<int64_t>(block) * scalar_of_head(in->y_block, h) +
-                              cast<int64_t>(in_block) * scalar_of_head(in->y_token, h);
-        return select(size == 0, in_view, is_stored, in_cache, nowhere);
+        const Expr is_stored =
+            slot >= 0 && slot < cast<int64_t>(*in->n_slots) && (*in->stores_bad != 0 || is_covered());
+        const Expr near = cast<uint32_t>(clamp(slot, 0, cast<int64_t>(*in->n_slots) - 1));
+        const Expr size = cast<uint32_t>(scalar_of_head(in->block_size, head)), is_view = size == 0;
+        const Expr block = near / Halide::max(size, 1), in_block = cast<int32_t>(near - block * size);
+        const Expr at = scalar_of_head(in->y_at, head) +
+                        cast<int64_t>(index_in_tensor(head)) * scalar_of_head(in->y_head, head) +
+                        cast<int64_t>(cast<int32_t>(block)) * scalar_of_head(in->y_block, head) +
+                        cast<int64_t>(select(is_view, token, in_block)) * scalar_of_head(in->y_token, head);
+        return select(is_view || is_stored, at, nowhere);
     }
 
     /// An index into x, y or weights: a 64-bit offset (cast to 32 bits here; WideIndices restores it) plus a small one.
@@ -159,77 +179,81 @@ private:
 
     // ---- From load to store ----------------------------------------------------------------------------------------
 
-    /// Element e of access j of lane m as a float.
-    Expr element() const {
-        const int in_word = elements_in_word(dtype);
-        const Expr word = loaded(e / in_word, j, m, h, t), half = e % 2;
-        if (dtype == Dtype::f32) {
+    /// The words of access j of lane m, in an array whose elements have dtype `of`; a head begins at `begin`.
+    template <typename Array>
+    Expr load(const Array &array, Dtype of, const Expr &begin) const {
+        return array(make_index(begin, words_of(of) * m + lanes / elements_in_word(of) * j + w));
+    }
+    /// Element e of access j of lane m as a float, from such words.
+    Expr element(const Func &words, Dtype of, const Expr &e, const Expr &j) const {
+        const Expr word = words(e / elements_in_word(of), j, m, h, t), half = e % 2;
+        if (of == Dtype::f32) {
             return reinterpret<float>(word);
         }
         const Expr up = word << cast<uint32_t>(16 - 16 * half), down = word >> cast<uint32_t>(16 * half);
-        return dtype == Dtype::bf16 ? reinterpret<float>(up & Expr(0xffff0000u)) : f16_bits_to_f32(down);
+        return of == Dtype::bf16 ? reinterpret<float>(up & Expr(0xffff0000u)) : f16_bits_to_f32(down);
     }
 
     /// Lane m ^ bit of a head, written so that Halide finds bounds and makes one shuffle. (% n would make two.)
-    static Expr neighbour(const Expr &m, int bit) {
-        return Halide::clamp(m + bit - m / bit % 2 * (2 * bit), 0, n_lanes - 1);
+    Expr neighbour(const Expr &lane, int bit) const {
+        return Halide::clamp(lane + bit - lane / bit % 2 * (2 * bit), 0, n_lanes() - 1);
     }
 
     void define_norm() {
-        loaded(w, j, m, h, t) =
-            (*in->x)(make_index(place(0), words_of_input() * m + lanes / elements_in_word(dtype) * j + w));
-        elements(e, j, m, h, t) = element();
+        loaded(w, j, m, h, t) = load(*in->x, dtype, place(0));
+        elements(e, j, m, h, t) = element(loaded, dtype, e, j);
         Expr sum = 0.0f;
         for (int access = 0; access < n_accesses(); access++) {
             sum = add_square(sum, elements(e, access, m, h, t));
         }
         sums(e, m, h, t) = sum;
         Func last = sums;
-        std::vector<Expr> of_lane(wide);
+        std::vector<Expr> of_lane(wide());
         for (const int half : halves_of_lanes) {
-            if (half >= wide) {  // the sums to be added are in another lane
+            if (half >= wide()) {  // the sums to be added are in another lane
                 Func next("joined_" + std::to_string(half));
-                next(e, m, h, t) = Halide::strict_float(last(e, m, h, t) + last(e, neighbour(m, half / wide), h, t));
+                next(e, m, h, t) = Halide::strict_float(last(e, m, h, t) + last(e, neighbour(m, half / wide()), h, t));
                 joined.push_back(last = next);
             }
-            for (int at = 0; at < std::min(half, int{wide}); at++) {
-                of_lane[at] = half >= wide ? last(at, m, h, t) : Halide::strict_float(of_lane[at] + of_lane[at + half]);
+            for (int at = 0; at < std::min(half, wide()); at++) {
+                of_lane[at] =
+                    half >= wide() ? last(at, m, h, t) : Halide::strict_float(of_lane[at] + of_lane[at + half]);
             }
         }
         root(m, h, t) = scale_of_norm(target, of_lane[0], cast<float>(Expr(static_cast<int>(head_dim))),
                                       scalar_of_head(in->eps, h));
 
-        weights(w, j, m, h, t) =
-            (*in->weights)(make_index(place(1), weight_halves() * wide * m + weight_halves() * lanes * j + w));
+        weights(w, j, m, h, t) = load(*in->weights, weight, place(1));
         // Update stages instead of selects, so that a tensor without a norm branches around them.
         normed(e, j, m, h, t) = elements(e, j, m, h, t);
-        over = RDom(0, wide, 0, n_accesses(), "over");
+        over = RDom(0, wide(), 0, n_accesses(), "over");
         over.where(is(Fields::Kv::is_normed));
         normed(over.x, over.y, m, h, t) = Halide::strict_float(elements(over.x, over.y, m, h, t) * root(m, h, t));
-        weighed = RDom(0, wide, 0, n_accesses(), "weighed");
+        weighed = RDom(0, wide(), 0, n_accesses(), "weighed");
         weighed.where(is(Fields::Kv::has_weight));
         normed(weighed.x, weighed.y, m, h, t) =
             Halide::strict_float(normed(weighed.x, weighed.y, m, h, t) * weight_at(weighed.x, weighed.y));
     }
 
     Expr weight_at(const Expr &e, const Expr &j) const {
-        Expr its;
-        if (weight == Dtype::f32) {
-            its = reinterpret<float>(
-                Halide::Internal::Shuffle::make_concat({weights(2 * e, j, m, h, t), weights(2 * e + 1, j, m, h, t)}));
-        } else {
-            its = widen(weight, weights(e, j, m, h, t));
-        }
+        const Expr its = element(weights, weight, e, j);
         return unit_offset ? Halide::strict_float(its + 1.0f) : its;
     }
 
     void define_rotation() {
-        const Angle of_pair = device_angles->at(k, token);
+        const Expr axis = Halide::clamp(device_angles->axis(k), 0, HALYARD_MAX_AXES - 1);
+        row(k, t) = rows(0, axis, t);  // a Func, so that cos and sin do not each read it
+        const Angle of_pair = device_angles->at(k, row(k, t));
         const Expr is_there = !device_angles->is(AngleForm::none);
         angle(k, t) = Tuple(select(is_there, of_pair.cos, 1.0f),
                             select(is_there, flip_sign(of_pair.sin, *in->angles.sin_sign), 0.0f));
-        rotated(e, j, m, h, t) = normed(e, j, m, h, t);
-        turned = RDom(0, wide, rotary_offset / lanes, rotary_dim / lanes, "turned");
+        // A stage for heads that are rotated and one for the others, so that only these copy elements of the window.
+        rotated(e, j, m, h, t) = Halide::undef<float>();
+        copied = RDom(0, wide(), 0, n_accesses(), "copied");
+        const int first = rotary_offset / lanes, end = first + rotary_dim / lanes;
+        copied.where(!is(Fields::Kv::is_rotated) || copied.y < first || copied.y >= end);
+        rotated(copied.x, copied.y, m, h, t) = normed(copied.x, copied.y, m, h, t);
+        turned = RDom(0, wide(), rotary_offset / lanes, rotary_dim / lanes, "turned");
         turned.where(is(Fields::Kv::is_rotated));
         const Member member = crosses()      ? member_across_lanes()
                               : has_halves() ? member_of_half_pairing()
@@ -247,24 +271,24 @@ private:
     /// Half pairing: the other member is in the same lane.
     Member member_of_half_pairing() const {
         const int first = rotary_offset / lanes, n = rotary_dim / lanes;
-        return {((j - first) % (n / 2)) * lanes + wide * m + e, j - first >= n / 2,
+        return {((j - first) % (n / 2)) * lanes + wide() * m + e, j - first >= n / 2,
                 normed(e, first + (j - first + n / 2) % n, m, h, t)};
     }
     /// Interleaved: the other member is in the same access.
     Member member_of_interleaved() const {
         const int first = rotary_offset / lanes, n = rotary_dim / lanes;
-        return {(Halide::clamp(j - first, 0, n - 1) * lanes + wide * m) / 2 + e / 2, e % 2 == 1,
-                normed(Halide::clamp(e + 1 - 2 * (e % 2), 0, wide - 1), j, m, h, t)};
+        return {(Halide::clamp(j - first, 0, n - 1) * lanes + wide() * m) / 2 + e / 2, e % 2 == 1,
+                normed(Halide::clamp(e + 1 - 2 * (e % 2), 0, wide() - 1), j, m, h, t)};
     }
     /// Half pairing with halves of 16 n + 8 elements: another lane, whose elements begin 8 later or earlier, has the
     /// other member, in one of two accesses. That lane passes on the access that this lane needs.
     Member member_across_lanes() {
         const int n = n_accesses(), in_half = head_dim / 2 / lanes;
         offered(e, j, m, h, t) =
-            select(m < n_lanes / 2, normed(e, (j + in_half + 1) % n, m, h, t), normed(e, (j + in_half) % n, m, h, t));
-        crossed(e, j, m, h, t) = offered(e, j, neighbour(m, n_lanes / 2), h, t);
-        const Expr element = j * lanes + wide * m, is_second = element >= head_dim / 2;
-        return {Halide::clamp(element - select(is_second, head_dim / 2, 0), 0, head_dim / 2 - wide) + e, is_second,
+            select(m < n_lanes() / 2, normed(e, (j + in_half + 1) % n, m, h, t), normed(e, (j + in_half) % n, m, h, t));
+        crossed(e, j, m, h, t) = offered(e, j, neighbour(m, n_lanes() / 2), h, t);
+        const Expr element = j * lanes + wide() * m, is_second = element >= head_dim / 2;
+        return {Halide::clamp(element - select(is_second, head_dim / 2, 0), 0, head_dim / 2 - wide()) + e, is_second,
                 crossed(e, j, m, h, t)};
     }
 
@@ -294,8 +318,8 @@ private:
                                              Halide::Internal::Call::PureExtern);
         } else {
             Expr word = cast<uint32_t>(0);
-            for (int byte = 0; byte < wide; byte++) {
-                word = word | cast<uint32_t>(narrow(target, Dtype::e4m3, scaled(wide * w + byte))) << (8 * byte);
+            for (int byte = 0; byte < 4; byte++) {
+                word = word | cast<uint32_t>(narrow(target, Dtype::e4m3, scaled(4 * w + byte))) << (8 * byte);
             }
             packed(w, j, m, h, t) = word;
         }
@@ -305,19 +329,19 @@ private:
         // Compares unsigned numbers for the same reason as define_places.
         const auto is_below = [](const Expr &n, const Expr &end) { return cast<uint32_t>(n) < cast<uint32_t>(end); };
         const auto n_blocks = [](const Expr &n, int in_block) { return (n + in_block - 1) / in_block; };
-        all = RDom({{0, words_of_output()},
+        all = RDom({{0, words_of(stored)},
                     {0, n_accesses()},
-                    {0, n_lanes},
+                    {0, n_lanes()},
                     {0, heads_in_block},
                     {0, tokens_in_block},
                     {0, n_blocks(device_angles->n_tokens(), tokens_in_block)},
                     {0, n_blocks(*in->n_heads, heads_in_block)}},
                    "all");
         const Expr head = all[6] * heads_in_block + all[3], of_token = all[5] * tokens_in_block + all[4];
-        const Expr quad = goal(head, of_token);
+        const Expr quad = stored_at(head, of_token);
         all.where(is_below(head, *in->n_heads) && is_below(of_token, device_angles->n_tokens()) && quad != nowhere);
         y(k) = Halide::undef<uint32_t>();
-        y(make_index(quad * 4, words_of_output() * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
+        y(make_index(quad * 4, words_of(stored) * all[2] + lanes / elements_in_word(stored) * all[1] + all[0])) =
             packed(all[0], all[1], all[2], head, of_token);
     }
 
@@ -333,22 +357,26 @@ private:
         Stage store = y.update().allow_race_conditions();
         store.vectorize(all[0]).unroll(all[1]).gpu_lanes(all[2]).gpu_threads(all[3], all[4]).gpu_blocks(all[5], all[6]);
 
-        // Halide orders these by name where they do not depend on each other, so angle and goal come first.
-        std::vector<Func> of_heads = {goal, places, kinds};
+        rows.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
+        rows.bound(i, 0, 2).bound(a, 0, HALYARD_MAX_AXES).bound_extent(t, tokens_in_block);
+        rows.fuse(a, t, ht).split(ht, hy, hx, n_lanes(), tail).reorder(i, hx, hy).unroll(i).gpu_threads(hx, hy);
+        // Halide orders these by name where they do not depend on each other. stored_at comes last and reads rows, so
+        // that Halide gives the memory of rows to no other Func while warps may still read it.
+        std::vector<Func> of_heads = {stored_at, places, kinds};
         if (stored == Dtype::e4m3) {
             of_heads.push_back(reciprocals);
         }
         for (Func each : of_heads) {
             each.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
             each.bound_extent(t, tokens_in_block).bound_extent(h, heads_in_block);
-            each.fuse(h, t, ht).split(ht, hy, hx, n_lanes, tail).gpu_threads(hx, hy);  // one warp
+            each.fuse(h, t, ht).split(ht, hy, hx, n_lanes(), tail).gpu_threads(hx, hy);  // one warp
         }
         kinds.compute_with(places, hx);
-        goal.specialize(device_angles->has_one_axis());
         angle.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
         angle.bound_extent(t, tokens_in_block).bound(k, 0, rotary_dim / 2);
-        angle.split(k, k, across, n_lanes, tail).split(k, round, down, heads_in_block, tail);
+        angle.split(k, k, across, n_lanes(), tail).split(k, round, down, heads_in_block, tail);
         angle.reorder(round, across, down, t).gpu_threads(across, down, t);
+        row.compute_at(angle, round).store_in(MemoryType::Register);
         angle.specialize(device_angles->is(AngleForm::none));
         device_angles->specialize_by_form(angle);
     }
@@ -357,7 +385,7 @@ private:
     /// words of a load and over the halves of a word, which are vectorised.
     void schedule_warp() {
         const auto of_warp = [&](Func f) {
-            f.compute_at(y, all[3]).store_in(Halide::MemoryType::Register).bound(m, 0, n_lanes).gpu_lanes(m);
+            f.compute_at(y, all[3]).store_in(Halide::MemoryType::Register).bound(m, 0, n_lanes()).gpu_lanes(m);
         };
         const auto of_thread = [&](Func f) { f.compute_at(y, all[2]).store_in(Halide::MemoryType::Register); };
         std::vector<Func> of_warps = {loaded, elements, sums}, of_threads = {rotated, packed};
@@ -368,7 +396,7 @@ private:
         if (rounded.defined()) {
             of_threads.push_back(rounded);
             by_accesses.push_back(rounded);
-            rounded.bound(i, 0, 2).vectorize(i).bound(w, 0, wide / 2).unroll(w);
+            rounded.bound(i, 0, 2).vectorize(i).bound(w, 0, wide() / 2).unroll(w);
         }
         std::vector<Func> &of_normed = crosses() ? of_warps : of_threads;  // lanes then read each other's
         of_normed.insert(of_normed.end(), {normed, root, weights});
@@ -385,14 +413,15 @@ private:
             each.bound(j, 0, n_accesses()).unroll(j);
         }
         for (Func each : by_elements) {
-            each.bound(e, 0, wide).unroll(e);
+            each.bound(e, 0, wide()).unroll(e);
         }
-        loaded.bound(w, 0, words_of_input()).vectorize(w);
-        weights.bound(w, 0, weight_halves() * wide).vectorize(w);
-        packed.bound(w, 0, words_of_output()).unroll(w);
+        loaded.bound(w, 0, words_of(dtype)).vectorize(w);
+        weights.bound(w, 0, words_of(weight)).vectorize(w);
+        packed.bound(w, 0, words_of(stored)).unroll(w);
         normed.update(0).unroll(over.x).unroll(over.y);
         normed.update(1).unroll(weighed.x).unroll(weighed.y);
-        rotated.update().unroll(turned.x).unroll(turned.y);
+        rotated.update(0).unroll(copied.x).unroll(copied.y);
+        rotated.update(1).unroll(turned.x).unroll(turned.y);
     }
 };
 

@@ -178,8 +178,8 @@ private:
     }
 };
 
-/// Removes the first n barriers of a thread block: those after Funcs that nothing reads before a later barrier. (The
-/// tests' emulated driver detects if something does.)
+/// Removes n barriers of a thread block after its first one: those after Funcs that nothing reads before a later
+/// barrier. (The tests' emulated driver detects if something does.)
 class DropBarriers : public IRMutator {
 public:
     explicit DropBarriers(int n) : n_(n) {}
@@ -187,7 +187,7 @@ public:
 private:
     using IRMutator::visit;
 
-    int n_;
+    int n_, n_seen_ = 0;
 
     static bool is_barrier(const Stmt &stmt) {
         const auto *const evaluate = stmt.as<Evaluate>();
@@ -197,7 +197,7 @@ private:
     Stmt visit(const Block *op) override {
         std::vector<Stmt> kept;
         for (const Stmt &stmt : statements_of(op)) {
-            if (!is_barrier(stmt) || n_-- <= 0) {
+            if (!is_barrier(stmt) || n_seen_++ == 0 || n_seen_ > n_ + 1) {
                 kept.push_back(mutate(stmt));
             }
         }

@@ -134,7 +134,7 @@ void set_tensor(Fields::Kv &to, int i, const KvPiece &tensor, const Origins &ori
     to.block_size[i] = cache ? static_cast<std::int32_t>(cache->block_size) : 0;
     to.reciprocal[i] = tensor.reciprocal;
     to.eps[i] = norm ? norm->eps : 0.0f;
-    to.weight_at[i] = norm && norm->weight ? quads(origins.weight, tensor.weight) * (quad_bytes / 2) : 0;
+    to.weight_at[i] = norm && norm->weight ? quads(origins.weight, tensor.weight) : 0;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace halyard {
 /// How kernels get cos and sin. none: a launch of the KV path that rotates nothing and reads neither.
 enum class AngleForm : std::int32_t { rows_f32, rows_f16, rows_bf16, phase, none };
 
-/// x, y and weights of the KV path are one-dimensional arrays of 32-bit words (weights: 16-bit). Each is all memory
+/// x, y and weights of the KV path are one-dimensional arrays of 32-bit words. Each is all memory
 /// around an address. Kernels index them with 64 bits, so line_extent is arbitrary. Heads begin on quads, 16 bytes.
 inline constexpr int quad_bytes = 16, line_extent = (1 << 29) - 1;
 
@@ -83,8 +83,8 @@ struct LaunchFields {
         OfTensors<std::int32_t> block_size{to, "block_size"};    // of the cache; 0: y is a view
         OfTensors<float> reciprocal{to, "reciprocal"};           // of the scale
         OfTensors<float> eps{to, "eps"};
-        OfTensors<std::int64_t> weight_at{to, "weight_at"};      // offset in 16-bit words
-        Array<std::uint16_t, 1> weights{to, "weights"};
+        OfTensors<std::int64_t> weight_at{to, "weight_at"};      // offset in quads
+        Array<std::uint32_t, 1> weights{to, "weights"};
         Array<std::uint32_t, 1> x{to, "x"};  // the same memory as y in place
 
         static constexpr int has_weight = 1, is_rotated = 2, is_normed = 4;  // bits of kind

@@ -1,10 +1,13 @@
-"""check_ptx.py [--sass] FOLDER: checks the width of each CUDA kernel's memory accesses, which no test of results sees.
+"""check_ptx.py [--sass] FOLDER: checks the width of each CUDA kernel's memory accesses and the number of instructions
+of the KV path, which no test of results sees.
 
 Kernels of a rotation load and store 128 bits of x and y at a time, or the number of bits in the kernel's name; strided
-kernels are not checked. Kernels of the KV path load and store four elements at a time, and must not load x by .nc,
-because y may be the same memory. The emulated CUDA device of checks/cuda checks the rest when it executes PTX: it
-refuses sums and products without .rn, which ptxas would fuse, and the first KiB of shared memory, which the system
-reserves since sm_90.
+kernels are not checked. Kernels of the KV path load and store four elements at a time, or eight of heads of up to 80
+16-bit elements. They must not load x by .nc, because y may be the same memory. Behind the last barrier, a lane takes at
+most 16.5 instructions for an element, or 32 if it converts to e4m3 and its target has no instruction for that.
+
+The emulated CUDA device of checks/cuda checks the rest when it executes PTX: it refuses sums and products without .rn,
+which ptxas would fuse, and the first KiB of shared memory, which the system reserves since sm_90.
 
 With --sass, checks the code that NVIDIA's assembler ptxas makes: at most 64 registers, or as many as .maxnreg in the
 kernel allows; no spills and no stack. Uses the ptxas that ./run test fetches, or the one on the PATH; else prints SKIP.
@@ -28,15 +31,26 @@ def widths(access, ptx):
     return [int(vector or 1) * int(bits) for vector, bits in re.findall(rf"\b{access}(?:\.v(\d))?\.b(\d+)\s", ptx)]
 
 
+def instructions_behind_barrier(ptx):
+    """The number of instructions behind the last barrier, without those that ptxas removes."""
+    behind = ptx[ptx.rindex("bar.sync"):]
+    removed = r"\n\t(mov\.b|ld\.param|cvt\.u\d\d\.u|add\.s64 \t%shared1).*"
+    return re.sub(removed, "", behind[:behind.index("\tret;")]).count(";")
+
+
 def faults(name, ptx):
     stores, loads = widths(r"st\.global", ptx), widths(r"ld\.global(?:\.nc)?", ptx)
     coherent_loads = widths(r"ld\.global", ptx)  # without .nc: they see earlier stores of the kernel
     if kv := re.match(r"halyard_kv_(f32|f16|bf16)(_e4m3)?_(\d+)_", name):
-        bits, n_accesses = 128 if kv[1] == "f32" else 64, int(kv[3]) // 16
-        if stores != [32 if kv[2] else bits] * n_accesses:
+        bits, n_accesses = 32 if kv[1] == "f32" else 16, int(kv[3]) // 16
+        elements = 8 if bits == 16 and n_accesses <= 5 else 4
+        if stores != [(8 if kv[2] else bits) * elements] * n_accesses:
             yield f"stores {stores} bits at once"
-        n_weight_loads = n_accesses * (2 if kv[1] == "f32" or "_w_f32_" in name else 1)
-        if sorted(coherent_loads) != sorted([bits] * n_accesses + [64] * n_weight_loads) or ".nc.v" in ptx:
+        per_element = instructions_behind_barrier(ptx) / (n_accesses * elements)
+        if per_element > (32 if kv[2] and "_sm80" in name else 16.5):
+            yield f"takes {per_element:.1f} instructions for an element"
+        loads_in_order = [each * elements for each in (bits, 32 if "_w_f32_" in name else bits)] * n_accesses
+        if sorted(coherent_loads) != sorted(loads_in_order) or ".nc.v" in ptx:
             yield f"loads x and weights by {coherent_loads} bits without .nc, or by .nc"
     elif ("_rotate_" in name and "_strided_" not in name) or "_copy_128_" in name:
         by = re.search(r"_by_(\d+)_", name)

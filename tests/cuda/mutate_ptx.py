@@ -90,10 +90,10 @@ EQUIVALENT = [
     ("copy_128", "addend dropped", "", "the copied elements begin at the pointer, so the addend is 0"),
     ("check_positions", "branch flipped", "@%p4", "whole blocks and the last one are checked in the same way"),
     ("rotate", "or for and|count off by one", "", "another condition implies this one"),
-    ("kv_f16_e4m3_80", "or for and", "and.pred %p2", "only threads that rotate use the exchanged elements"),
-    ("kv_bf16_192", "or for and", "and.pred %p4", "only normed heads use the root of the sum"),
-    ("kv_bf16_128", "or for and", "and.pred %p3", "only normed heads use the root of the sum"),
-    ("kv", "round short", "setp.eq.b32 %p16", "another row of threads makes the angles that the whole block reads"),
+    ("kv_f16_e4m3_80", "or for and", "and.pred %p1", "only threads that rotate use the exchanged elements"),
+    ("kv_bf16", "or for and", "and.pred %p3", "heads without a weight load one, too, and ignore it"),
+    ("kv_f32_128", "or for and", "and.pred %p17", "spare threads write the same rows, or memory that nothing reads yet"),
+    ("kv", "round short", "setp.eq.b32 %p16", "another row of threads does what is done once for a block"),
     ("kv", "load by nc", "ld.global.v", "it loads weights, which nothing writes"),
 ]
 

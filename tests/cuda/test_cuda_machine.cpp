@@ -79,8 +79,7 @@ const std::vector<Form> forms = {
     {"shl.b32", {{ones, 31, 1u << 31}, {ones, 32, 0}, {ones, 256, 0}, {ones, 0x80000000, 0}}},
     {"shr.u64", {{ones, 63, 1}, {ones, 64, 0}, {ones, 256, 0}}},
     {"shr.s32", {{0x80000000, 1, 0xc0000000}, {0x80000000, 32, 0xffffffff}, {0x7fffffff, 33, 0}}},
-    // Divisions round towards zero. INT32_MIN / -1 is unspecified in PTX, but must not crash the interpreter.
-    {"div.s32", {{7, 0xfffffffe, 0xfffffffd}, {0xfffffff9, 2, 0xfffffffd}, {0x80000000, 0xffffffff, 0x80000000}}},
+    {"div.u32", {{7, 2, 3}, {0xffffffff, 2, 0x7fffffff}, {0x80000000, 0xffffffff, 0}}},
     // PTX ISA, sections 9.7.3 and 9.7.9.21: subnormal sums, large integers and saturation, which are rare in kernels.
     {"add.rn.f32", {{0x007fffff, 1, 0x00800000}, {0x00800000, 0x80000001, 0x007fffff}}},
     {"cvt.rn.f32.s32", {{0x7fffffff, 0x4f000000}, {16777219, 0x4b800002}, {0xfeffffff, 0xcb800000}}},
