@@ -108,13 +108,6 @@ private:
         const DeviceAngles::Place place = device_angles->place(Halide::min(a, device_angles->n_axes() - 1), token);
         rows(i, a, t) = Halide::mux(i, {place.at, cast<int32_t>(place.is_covered)});
     }
-    Expr is_covered() const {
-        Expr covered = rows(1, 0, t) != 0;
-        for (int axis = 1; axis < HALYARD_MAX_AXES; axis++) {
-            covered = covered && rows(1, axis, t) != 0;
-        }
-        return covered;
-    }
 
     // ---- Addresses of heads ----------------------------------------------------------------------------------------
 
@@ -153,8 +146,9 @@ private:
     /// The offset of a head of a token in y, in quads; nowhere if it is not stored.
     Expr offset_in_y(const Expr &head) const {
         const Expr slot = read_as_int64(*in->slots, token);
-        const Expr is_stored =
-            slot >= 0 && slot < cast<int64_t>(*in->n_slots) && (*in->stores_bad != 0 || is_covered());
+        static_assert(HALYARD_MAX_AXES == 4);
+        const Expr is_covered = (rows(1, 0, t) & rows(1, 1, t) & rows(1, 2, t) & rows(1, 3, t)) != 0;
+        const Expr is_stored = slot >= 0 && slot < cast<int64_t>(*in->n_slots) && (*in->stores_bad != 0 || is_covered);
         const Expr near = cast<uint32_t>(clamp(slot, 0, cast<int64_t>(*in->n_slots) - 1));
         const Expr size = cast<uint32_t>(scalar_of_head(in->block_size, head)), is_view = size == 0;
         const Expr block = near / Halide::max(size, 1), in_block = cast<int32_t>(near - block * size);
