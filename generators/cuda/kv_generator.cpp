@@ -56,9 +56,9 @@ public:
         constrain_line(y);
         schedule_block();
         schedule_warp();
-        // Of the Funcs that schedule_block() computes, the others read only rows. So a barrier after rows and one after
-        // the last Func are enough.
-        get_pipeline().add_custom_lowering_pass(new lowered::DropBarriers(stored == Dtype::e4m3 ? 3 : 2));
+        // Of the Funcs that schedule_block() computes, the others read only rows. So they need a barrier after rows and
+        // one after the last of them, but none in between.
+        get_pipeline().add_custom_lowering_pass(new lowered::DropSecondBarrier);
         get_pipeline().add_custom_lowering_pass(new lowered::WideIndices({"weights", "x", "y"}));
         get_pipeline().add_custom_lowering_pass(new lowered::KeepWarpsTogether(*in->has_norms != 0));
         complete_device_code(get_pipeline(), target,
@@ -354,18 +354,18 @@ private:
         rows.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
         rows.bound(i, 0, 2).bound(a, 0, HALYARD_MAX_AXES).bound_extent(t, tokens_in_block);
         rows.fuse(a, t, ht).split(ht, hy, hx, n_lanes(), tail).reorder(i, hx, hy).unroll(i).gpu_threads(hx, hy);
-        // Halide orders these by name where they do not depend on each other. stored_at comes last and reads rows, so
-        // that Halide gives the memory of rows to no other Func while warps may still read it.
         std::vector<Func> of_heads = {stored_at, places, kinds};
         if (stored == Dtype::e4m3) {
             of_heads.push_back(reciprocals);
         }
-        for (Func each : of_heads) {
+        for (Func &each : of_heads) {
             each.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
             each.bound_extent(t, tokens_in_block).bound_extent(h, heads_in_block);
             each.fuse(h, t, ht).split(ht, hy, hx, n_lanes(), tail).gpu_threads(hx, hy);  // one warp
+            if (&each != of_heads.data()) {
+                each.compute_with(stored_at, hx);
+            }
         }
-        kinds.compute_with(places, hx);
         angle.compute_at(y, all[5]).store_in(MemoryType::GPUShared);
         angle.bound_extent(t, tokens_in_block).bound(k, 0, rotary_dim / 2);
         angle.split(k, k, across, n_lanes(), tail).split(k, round, down, heads_in_block, tail);

@@ -93,7 +93,7 @@ EQUIVALENT = [
     ("kv_f16_e4m3_80", "or for and", "and.pred %p1", "only threads that rotate use the exchanged elements"),
     ("kv_bf16", "or for and", "and.pred %p3", "heads without a weight load one, too, and ignore it"),
     ("kv_f32_128", "or for and", "and.pred %p4", "only normed heads use the root of the sum"),
-    ("kv_f32_128", "or for and", "and.pred %p17", "spare threads write the same rows, or memory that nothing reads yet"),
+    ("kv_f32_128", "or for and", "and.pred %p17", "spare threads write the same rows, or what nothing reads yet"),
     ("kv_f16_e4m3_80", "round short", "setp.eq.b32 %p13", "another row of threads does what is done once for a block"),
     ("kv", "round short", "setp.eq.b32 %p16", "another row of threads does what is done once for a block"),
     ("kv", "load by nc", "ld.global.v", "it loads weights, which nothing writes"),
