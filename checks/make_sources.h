@@ -84,7 +84,7 @@ inline std::vector<float> rows_of(const halyard::angle_source &source, const hal
                                   std::int64_t n_batch, std::int64_t n_tokens,
                                   halyard::bad_position policy = halyard::bad_position::error) {
     std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * source.info().rotary_dim), NAN);
-    halyard::make_rows(plan_for(source.info().rotary_dim), source, positions, n_batch, n_tokens, rows.data(),
+    halyard::make_rows(plan_for(source.info().rotary_dim), source, positions, {n_batch, n_tokens}, rows.data(),
                        static_cast<std::int64_t>(rows.size()), policy);
     return rows;
 }

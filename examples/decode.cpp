@@ -77,7 +77,7 @@ int main() {
     for (std::int32_t token = 0; token < n_tokens; ++token) {
         project(token, packed.data());
         const auto position = halyard::consecutive_positions(&token, 1);
-        halyard::make_rows(plan, table, &position, 1, 1, row.data(), head_dim);
+        halyard::make_rows(plan, table, &position, {1, 1}, row.data(), head_dim);
 
         float *q = packed.data(), *k = q + n_heads * head_dim, *v = k + n_kv_heads * head_dim;
         slot = token;

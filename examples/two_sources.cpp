@@ -27,8 +27,8 @@ int main() {
 
     // Rows for positions 0, 1, 2, … from the first source, then from the second.
     std::vector<float> rows(2 * n_positions * head_dim);
-    halyard::make_rows(rotate, first, nullptr, 1, n_positions, rows.data(), n_positions * head_dim);
-    halyard::make_rows(rotate, second, nullptr, 1, n_positions, rows.data() + n_positions * head_dim,
+    halyard::make_rows(rotate, first, nullptr, {1, n_positions}, rows.data(), n_positions * head_dim);
+    halyard::make_rows(rotate, second, nullptr, {1, n_positions}, rows.data() + n_positions * head_dim,
                        n_positions * head_dim);
     const auto both = halyard::angle_source::given(rows.data(), rows.data() + head_dim / 2, 2 * n_positions, head_dim,
                                                    head_dim);

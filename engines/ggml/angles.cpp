@@ -75,7 +75,7 @@ void AngleMaker::make_rows(const std::int32_t *positions, std::int64_t n_tokens,
     auto where = halyard::positions(positions, {1, n_tokens});
     where.n_axes = n_axes_;
     where.stride_axis = n_tokens;
-    halyard::make_rows(*plan_, *source_, &where, 1, n_tokens, rows, n_tokens * 2 * n_pairs());
+    halyard::make_rows(*plan_, *source_, &where, {1, n_tokens}, rows, n_tokens * 2 * n_pairs());
 }
 
 const halyard::angle_source *AngleMaker::source_of_shifts() const {

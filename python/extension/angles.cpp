@@ -150,7 +150,7 @@ std::unique_ptr<AngleSource> linear(nb::handle positions, nb::handle matrix, dou
     {
         nb::gil_scoped_release release;
         const plan maker(plan_desc(made->rotary_dim, {describe_tensor(dtype::f32, made->rotary_dim, pairing::half)}));
-        make_rows(maker, angles, n_batch, n_tokens, made->angles->rows.get(), n_floats);
+        make_rows(maker, angles, {n_batch, n_tokens}, made->angles->rows.get(), n_floats);
     }
     made->by_token = true;
     made->angles->source =

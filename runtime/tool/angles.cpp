@@ -38,7 +38,7 @@ struct Angles {
             AngleOptions angles;
             const auto source = angles.make(made, frequencies.reference, positions, view);
             const plan maker(plan_desc(made, {describe_tensor(dtype::f32, rotary_dim, pairing::half)}));
-            make_rows(maker, source, &view, 1, n_tokens, rows.data(), static_cast<std::int64_t>(rows.size()));
+            make_rows(maker, source, &view, {1, n_tokens}, rows.data(), static_cast<std::int64_t>(rows.size()));
         }
         const std::int64_t shape[] = {n_tokens, 2, rotary_dim / 2};
         write_npy(output, "<f4", shape, rows.data(), rows.size() * sizeof(float));

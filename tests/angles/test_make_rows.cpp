@@ -27,14 +27,14 @@ void check_golden(const golden::Section &section, const nlohmann::json &entry) {
     const auto n_floats = static_cast<std::size_t>(n_tokens * 2 * n_pairs);
     for (std::int64_t head = 0; head < matrices.shape[0]; head++) {
         auto linear =
-            halyard::linear_angles(positions.values.data(), 1, n_tokens,
+            halyard::linear_angles(positions.values.data(), {1, n_tokens},
                                    matrices.values.data() + head * n_axes * n_pairs, static_cast<std::int32_t>(n_axes));
         linear.attention_factor = entry.at("attention_factor");
         std::vector<float> reference;
         for (const char *const target : targets_here()) {
             CAPTURE(name, head, target);
             std::vector<float> rows(n_floats, NAN);
-            halyard::make_rows(plan_on(2 * n_pairs, target), linear, 1, n_tokens, rows.data(), std::ssize(rows));
+            halyard::make_rows(plan_on(2 * n_pairs, target), linear, {1, n_tokens}, rows.data(), std::ssize(rows));
             reference = reference.empty() ? rows : reference;
             CHECK((rows == reference));
             double worst = 0;
@@ -101,7 +101,7 @@ void check_random_rows(oracle::Random &random) {
     }
     const OddNumbers<Real> positions(random, reach, 20);
     const OddNumbers<double> matrix(random, n_axes * n_pairs, 9);
-    auto linear = halyard::linear_angles(positions.data() + first, n_batch, n_tokens, matrix.data(),
+    auto linear = halyard::linear_angles(positions.data() + first, {n_batch, n_tokens}, matrix.data(),
                                          static_cast<std::int32_t>(n_axes));
     std::tie(linear.stride_axis, linear.stride_batch, linear.stride_token) =
         std::tie(strides[0], strides[1], strides[2]);
@@ -109,7 +109,7 @@ void check_random_rows(oracle::Random &random) {
     const double factor = linear.attention_factor == 0 ? 1 : linear.attention_factor;
     CAPTURE(n_axes, n_batch, n_tokens, n_pairs);
     std::vector<float> rows(static_cast<std::size_t>(n_batch * n_tokens * 2 * n_pairs));
-    halyard::make_rows(plan_on(2 * n_pairs, nullptr), linear, n_batch, n_tokens, rows.data(), std::ssize(rows));
+    halyard::make_rows(plan_on(2 * n_pairs, nullptr), linear, {n_batch, n_tokens}, rows.data(), std::ssize(rows));
     int n_wrong = 0;
     for (std::int64_t i = 0; i < n_batch * n_tokens * n_pairs; i++) {
         const std::int64_t row = i / n_pairs, k = i % n_pairs;

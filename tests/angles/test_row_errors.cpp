@@ -18,7 +18,7 @@ struct ValidRows {
     std::vector<std::int64_t> numbers = std::vector<std::int64_t>(3 * 6, 5);
     halyard_positions positions = halyard::positions(numbers.data(), {2, 3});
     std::vector<double> reals = std::vector<double>(2 * 6, 1.5), matrix = std::vector<double>(2 * 4, 0.25);
-    halyard_linear_angles linear = halyard::linear_angles(reals.data(), 2, 3, matrix.data(), 2);
+    halyard_linear_angles linear = halyard::linear_angles(reals.data(), {2, 3}, matrix.data(), 2);
     std::vector<float> rows = std::vector<float>(n_floats + 64, 42.0f);
     halyard_rows_args args = rows_args(angles, &positions, 2, 3, rows.data(), n_floats);
 

@@ -94,7 +94,7 @@ void ask_for_linear_rows(Draw &draw) {
     auto args = sized<halyard_rows_args>();
     args.n_batch = draw.in(0, 3);
     args.n_tokens = draw.in(0, 4);
-    auto linear = halyard::linear_angles(positions.data(), args.n_batch, args.n_tokens, matrix.data(),
+    auto linear = halyard::linear_angles(positions.data(), {args.n_batch, args.n_tokens}, matrix.data(),
                                          static_cast<std::int32_t>(draw.in(1, HALYARD_MAX_AXES)));
     linear.type = static_cast<std::int32_t>(draw.in(HALYARD_REAL32, HALYARD_REAL64));  // REAL32 reads halves of doubles
     args.rows = rows.data();

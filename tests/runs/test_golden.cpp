@@ -119,8 +119,8 @@ TEST_CASE("golden seeds", "[golden]") {
     const std::int32_t position = cos_sin.at("position");
     const auto at = halyard::positions(&position, {1, 1});
     float rows[8];
-    halyard::make_rows(plan_for(8), halyard::angle_source::table(halyard::frequencies::from_base(100, 8), 0, 4), &at, 1,
-                       1, rows, 8);
+    halyard::make_rows(plan_for(8), halyard::angle_source::table(halyard::frequencies::from_base(100, 8), 0, 4), &at,
+                       {1, 1}, rows, 8);
     for (std::size_t k = 0; k < 4; k++) {
         CHECK(rows[k] == static_cast<float>(cos.values[k]));
         CHECK(rows[4 + k] == static_cast<float>(sin.values[k]));

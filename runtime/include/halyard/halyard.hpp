@@ -634,10 +634,10 @@ private:
 namespace detail {
 
 /// Completes args, whose source of angles is set, and makes the rows.
-inline void make_rows(const plan &made, halyard_rows_args args, std::int64_t n_batch, std::int64_t n_tokens,
-                      float *rows, std::int64_t n_floats) {
-    args.n_batch = n_batch;
-    args.n_tokens = n_tokens;
+inline void make_rows(const plan &made, halyard_rows_args args, std::array<std::int64_t, 2> shape, float *rows,
+                      std::int64_t n_floats) {
+    args.n_batch = shape[0];
+    args.n_tokens = shape[1];
     args.rows = rows;
     args.n_floats = n_floats;
     call(halyard_make_rows, made.get(), &args);
@@ -645,41 +645,41 @@ inline void make_rows(const plan &made, halyard_rows_args args, std::int64_t n_b
 
 }  // namespace detail
 
-/// Writes the rows of n_batch x n_tokens tokens, [n_batch, n_tokens, 2, rotary_dim / 2], to rows, which has room for
-/// n_floats floats. A source of angle_source::given_by_token then reads them. positions may be NULL.
+/// Writes the rows of tokens of the shape [batch, tokens], [batch, tokens, 2, rotary_dim / 2], to rows, which has room
+/// for n_floats floats. A source of angle_source::given_by_token then reads them. positions may be NULL.
 inline void make_rows(const plan &made, const angle_source &angles, const halyard_positions *positions,
-                      std::int64_t n_batch, std::int64_t n_tokens, float *rows, std::int64_t n_floats,
+                      std::array<std::int64_t, 2> shape, float *rows, std::int64_t n_floats,
                       bad_position policy = bad_position::error) {
     auto args = make_struct<halyard_rows_args>();
     args.bad_position = static_cast<std::int32_t>(policy);
     args.angles = angles.get();
     args.positions = positions;
-    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats);
+    detail::make_rows(made, args, shape, rows, n_floats);
 }
 
 /// Angles that are linear in positions which need not be integers: see halyard_linear_angles. `positions` is dense,
-/// [n_axes, batch, tokens], and `matrix` is [n_axes, rotary_dim / 2].
+/// [n_axes, batch, tokens], shape is [batch, tokens], and `matrix` is [n_axes, rotary_dim / 2].
 template <typename Real>
-halyard_linear_angles linear_angles(const Real *positions, std::int64_t n_batch, std::int64_t n_tokens,
-                                    const double *matrix, std::int32_t n_axes) {
+halyard_linear_angles linear_angles(const Real *positions, std::array<std::int64_t, 2> shape, const double *matrix,
+                                    std::int32_t n_axes) {
     static_assert(std::is_same_v<Real, float> || std::is_same_v<Real, double>);
     auto linear = make_struct<halyard_linear_angles>();
     linear.type = std::is_same_v<Real, float> ? HALYARD_REAL32 : HALYARD_REAL64;
     linear.n_axes = n_axes;
     linear.positions = positions;
-    linear.stride_axis = n_batch * n_tokens;
-    linear.stride_batch = n_tokens;
+    linear.stride_axis = shape[0] * shape[1];
+    linear.stride_batch = shape[1];
     linear.stride_token = 1;
     linear.matrix = matrix;
     return linear;
 }
 
 /// Writes the rows of linear angles, as the function above does for an angle source.
-inline void make_rows(const plan &made, const halyard_linear_angles &linear, std::int64_t n_batch,
-                      std::int64_t n_tokens, float *rows, std::int64_t n_floats) {
+inline void make_rows(const plan &made, const halyard_linear_angles &linear, std::array<std::int64_t, 2> shape,
+                      float *rows, std::int64_t n_floats) {
     auto args = make_struct<halyard_rows_args>();
     args.linear = &linear;
-    detail::make_rows(made, args, n_batch, n_tokens, rows, n_floats);
+    detail::make_rows(made, args, shape, rows, n_floats);
 }
 
 /// Every target, best first; the last is the portable reference.

@@ -107,8 +107,8 @@ private:
             auto desc = describe_angles(HALYARD_ANGLES_TABLE, axis_map(), static_cast<std::int32_t>(occur[i]), n);
             desc.reference = reference;
             const auto start = consecutive_positions(&occur[i], 1);
-            make_rows(maker, angle_source(made, desc), &start, 1, n, &rows_[i * static_cast<std::size_t>(rotary_dim)],
-                      n * rotary_dim);
+            make_rows(maker, angle_source(made, desc), &start, {1, n},
+                      &rows_[i * static_cast<std::size_t>(rotary_dim)], n * rotary_dim);
         }
         auto desc = describe_angles(HALYARD_ANGLES_GIVEN, map);
         desc.cos_rows = rows_.data();
