@@ -23,7 +23,7 @@ struct Side {
 /// One tensor of a program. In place, pair, member and dims of x are not set. If the tensor is not plain, it has no
 /// kernel, and pair, member and dims of neither side are set.
 struct TensorProgram {
-    std::int64_t n_heads;  // 0 if the tensor has no elements; nothing else is set then
+    std::int64_t n_heads;  // 0 if the tensor has no elements; then only lists_x and lists_y are set, to false
     bool in_place;
     bool lists_x, lists_y;  // whether list_memory lists x and y; in place, only y, which is the same memory
     bool one_stride;        // all tokens, through all batch rows, are evenly spaced in x and in y

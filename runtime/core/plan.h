@@ -56,7 +56,7 @@ struct PlanReading {
 /// Whether a tensor of this dtype has no conversion, and no stages except those that `fields` of kv_desc describe.
 template <typename... Fields>
 bool has_only(halyard_kv_desc kv_desc, Dtype dtype, Fields halyard_kv_desc::*...fields) noexcept {
-    static_assert(std::has_unique_object_representations_v<halyard_kv_desc>);  // it has no padding
+    static_assert(std::has_unique_object_representations_v<halyard_kv_desc>);  // no padding, no floats
     ((kv_desc.*fields = {}), ...);
     halyard_kv_desc none = {};
     none.size = kv_desc.size;
@@ -68,7 +68,7 @@ bool has_only(halyard_kv_desc kv_desc, Dtype dtype, Fields halyard_kv_desc::*...
 halyard_status read_plan(const halyard_plan_desc *desc, halyard_plan *out, PlanReading *given,
                          halyard_error *error) noexcept;
 
-/// Chooses the kernels of plain tensors, and those that make rows of cos and sin.
+/// Chooses the kernels that rotate tensors in their own dtype, and those that make rows of cos and sin.
 void choose_kernels(halyard_plan &plan, TargetSet allowed) noexcept;
 
 /// What a kernel has to support to rotate a tensor in this dtype, place and layout.

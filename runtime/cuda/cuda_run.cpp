@@ -24,6 +24,11 @@ LaunchPositions numbers_of(const TokenNumbers &numbers, Address place, std::int6
             stride_axis};
 }
 
+/// How many launches a run takes, and the tokens of each: one for each batch row, or one for all evenly spaced rows.
+struct Launches {
+    std::int64_t count, n_tokens;
+};
+
 /// A run's checked arguments. Addresses are of device memory.
 struct CudaRun {
     halyard_cuda_run_args given;
@@ -32,6 +37,7 @@ struct CudaRun {
     KvProgram kv_program;
     std::optional<RunPointers> pointers;
     KvPointers arrays;
+    Launches kv_launches;  // of the KV path
 
     const char *data(int tensor, Array array) const { return arrays.of_tensor[tensor][static_cast<int>(array)]; }
 
@@ -157,11 +163,6 @@ halyard_status read_cuda_run(const halyard_cuda_plan &plan, const halyard_cuda_r
 }
 
 // ---- Launches ------------------------------------------------------------------------------------------------------
-
-/// How many launches a run takes, and the tokens of each: one for each batch row, or one for all evenly spaced rows.
-struct Launches {
-    std::int64_t count, n_tokens;
-};
 
 /// Whether the last token of a batch row and the first of the next are stride_token apart, so that rows can be joined.
 bool can_join_batch_rows(const TokenNumbers &tokens, std::int64_t stride_batch, std::int64_t stride_token) {
@@ -298,8 +299,8 @@ Launches split_kv_into_launches(const CudaRun &run) {
 }
 
 /// Enqueues a KvLaunch for each batch row. Leaves out tensors with zero heads.
-int enqueue_kv(const CudaRun &run, const Launches &launches, const KvLaunch &launch, Call &call) {
-    return until_error(launches.count, [&](std::int64_t batch) {
+int enqueue_kv(const CudaRun &run, const KvLaunch &launch, Call &call) {
+    return until_error(run.kv_launches.count, [&](std::int64_t batch) {
         KvPieces pieces = {};
         pieces.kernel = launch.kernel;
         for (int i = 0; i < launch.n_tensors; i++) {
@@ -307,7 +308,7 @@ int enqueue_kv(const CudaRun &run, const Launches &launches, const KvLaunch &lau
                 pieces.tensors[pieces.n_tensors++] = kv_piece_of(run, launch.tensors[i], batch);
             }
         }
-        pieces.n_tokens = launches.n_tokens;
+        pieces.n_tokens = run.kv_launches.n_tokens;
         pieces.positions = run.positions(batch);
         pieces.slots = run.slots(batch);
         pieces.n_slots = run.kv_program.slots.is_given ? run.kv_program.slots.n_slots : 0;
@@ -338,9 +339,9 @@ int enqueue_checks(const CudaRun &run, Call &call) {
     }
     if (status == 0 && word != 0 && slots.is_given) {
         const ValidRange valid = {-1, static_cast<std::int32_t>(slots.n_slots - 1), 1};
-        const Launches launches = split_kv_into_launches(run);
-        status = until_error(launches.count, [&](std::int64_t batch) {
-            return check_on_device(run.slots(batch), {}, launches.n_tokens, valid, HALYARD_ERROR_SLOT, word, call);
+        status = until_error(run.kv_launches.count, [&](std::int64_t batch) {
+            return check_on_device(run.slots(batch), {}, run.kv_launches.n_tokens, valid, HALYARD_ERROR_SLOT, word,
+                                   call);
         });
     }
     return status;
@@ -350,7 +351,7 @@ int enqueue_checks(const CudaRun &run, Call &call) {
 halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
     const bool is_kv = run.program.plan->kv_plan != nullptr;
     const auto check = [&](const char *reason, const auto &...what) {
-        return reason[0] == '\0' ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, what..., " ", reason);
+        return reason == nullptr ? HALYARD_OK : fail(error, HALYARD_ERROR_UNSUPPORTED, what..., " ", reason);
     };
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
         if (run.program.tensors[i].n_heads != 0) {
@@ -360,8 +361,7 @@ halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
     // Positions and slots are checked for the most tokens that one launch may have.
     const std::int64_t n_tokens = split_into_launches(run.program.positions, true).n_tokens;
     HALYARD_TRY(check(why_not(run.positions(0), n_tokens, run.launch.angles->source.axes.n_axes), "positions"));
-    const std::int64_t n_slots = is_kv ? split_kv_into_launches(run).n_tokens : 0;
-    return check(run.kv_program.slots.is_given ? why_not(run.slots(0), n_slots, 1) : "", "slots");
+    return check(run.kv_program.slots.is_given ? why_not(run.slots(0), run.kv_launches.n_tokens, 1) : nullptr, "slots");
 }
 
 }  // namespace
@@ -380,6 +380,9 @@ extern "C" halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const 
     if (run.program.is_empty) {
         return HALYARD_OK;
     }
+    if (plan->checks.kv_plan != nullptr) {
+        run.kv_launches = split_kv_into_launches(run);
+    }
     HALYARD_TRY(check_layouts(run, error));
     Call call = {plan->queue.context, run.given.stream, ""};
     int status = enqueue_checks(run, call);
@@ -387,7 +390,7 @@ extern "C" halyard_status halyard_run_cuda(const halyard_cuda_plan *plan, const 
         status = enqueue_rotations(run, call);
     }
     for (int i = 0; i < plan->n_launches && status == 0; i++) {
-        status = enqueue_kv(run, split_kv_into_launches(run), plan->launches[i], call);
+        status = enqueue_kv(run, plan->launches[i], call);
     }
     return status == 0
                ? HALYARD_OK

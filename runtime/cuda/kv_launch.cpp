@@ -188,7 +188,7 @@ const char *why_not(const KvPiece &tensor) noexcept {
     if (tensor.weight % quad_bytes != 0) {
         return "has a weight that does not begin on 16 bytes";
     }
-    return tensor.n_heads > most_heads ? "has more than 262,140 heads" : "";
+    return tensor.n_heads > most_heads ? "has more than 262,140 heads" : nullptr;
 }
 
 }  // namespace halyard::cuda

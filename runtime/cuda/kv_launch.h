@@ -45,7 +45,7 @@ struct KvPieces {
 /// Enqueues one launch. Returns 0 or the kernel's error.
 int launch_kv(const Launch &launch, const KvPieces &pieces, Call &call) noexcept;
 
-/// Why a tensor's alignment, strides or heads do not allow a launch, in a few words; an empty string if they do.
+/// Why a tensor's alignment, strides or heads do not allow a launch, in a few words; NULL if they do.
 const char *why_not(const KvPiece &tensor) noexcept;
 
 }  // namespace halyard::cuda

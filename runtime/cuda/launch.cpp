@@ -166,7 +166,7 @@ const char *why_not(const DevicePiece &piece) noexcept {
     }
     return longest(piece, &Strides::element) > most_elements / piece.tensor_plan->head_dim
                ? "has heads of more than 2^31 elements' reach"
-               : "";
+               : nullptr;
 }
 
 const char *why_not(const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) noexcept {
@@ -179,7 +179,7 @@ const char *why_not(const LaunchPositions &positions, std::int64_t n_tokens, std
     const auto distance = [](std::int64_t stride) { return std::max(1.0, std::abs(static_cast<double>(stride))); };
     const double furthest =
         std::max(static_cast<double>(n_tokens) * distance(positions.stride_token), distance(positions.stride_axis));
-    return furthest * n_axes * positions.n_words > most_elements ? "lie more than 2^31 words apart" : "";
+    return furthest * n_axes * positions.n_words > most_elements ? "lie more than 2^31 words apart" : nullptr;
 }
 
 }  // namespace halyard::cuda

@@ -100,7 +100,7 @@ inline ValidRange positions_of_source(const DeviceAngles &angles) {
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
                     const ValidRange &valid, std::int32_t code, Address word, Call &call) noexcept;
 
-/// Why a piece cannot be enqueued, in a few words; an empty string if it can.
+/// Why a piece cannot be enqueued, in a few words; NULL if it can.
 const char *why_not(const DevicePiece &piece) noexcept;
 
 /// The same for the positions or slots of some tokens.

@@ -53,7 +53,7 @@ struct Block {
     std::int64_t first(const KvCall &call) const noexcept;
 };
 
-/// A call of a plan that has stages.
+/// A call with KV arguments, or of a plan that has stages.
 struct KvCall {
     const Program &program;
     const KvProgram &kv_program;
@@ -62,10 +62,11 @@ struct KvCall {
 
     const halyard_plan &plan() const noexcept { return *program.plan; }
     const KvPlan &kv_plan() const noexcept { return kv_of(*program.plan); }
-    const StageKernels &kernels() const noexcept { return *program.plan->kv_plan->kernels; }
+    const StageKernels &kernels() const noexcept { return *kv_plan().kernels; }
     const TensorPlan &tensor_plan(const Block &block) const noexcept { return program.plan->tensors[block.index]; }
     const KvTensorPlan &stages(const Block &block) const noexcept { return kv_plan().tensors[block.index]; }
     const TensorProgram &tensor(const Block &block) const noexcept { return program.tensors[block.index]; }
+    const Steps &steps(const Block &block) const noexcept { return *kv_program.tensors[block.index].steps; }
 
     /// The slot of the block's token `token`; -1 if it is not stored.
     std::int64_t slot_of(const Block &block, std::int64_t token) const noexcept {
@@ -231,9 +232,6 @@ void for_each_part_in_memory(const KvCall &call, const Block &block, bool is_out
 
 /// Sets the floats of tokens that are read from the cache, but have no slot there, to 0.
 void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept;
-
-/// Whether and how the elements of a head are scattered in a block's output.
-Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept;
 
 // ---- Re-rotation (rerotate.cpp): keys that were rotated for one position are rotated to another --------------------
 

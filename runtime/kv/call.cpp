@@ -62,10 +62,10 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
 constexpr std::int64_t line_bytes = 64;  // of the CPU's caches
 constexpr float one = 1.0f;
 
-/// Runs the steps that list_steps (stages.cpp) has listed. For k in bf16 with a norm and an e4m3 cache, these are
-/// load_and_norm, rotate_block, set_factors_by_static_scales and store.
+/// Runs the steps that list_steps (stages.cpp) has listed. For k in bf16 with a norm, a static scale and an e4m3 cache,
+/// these are load_and_norm, rotate_block, set_factors_by_static_scales and store.
 void run_steps(const KvCall &call, Block &block) {
-    const Steps &steps = *call.kv_program.tensors[block.index].steps;
+    const Steps &steps = call.steps(block);
     block.factors = {&one, {0, 0, 0}};
     block.is_done = false;
     for (int i = 0; i < steps.n && !block.is_done; i++) {
@@ -82,8 +82,8 @@ struct BlockSize {
 BlockSize size_of_blocks(const KvCall &call, const Block &all) {
     const TensorPlan &tensor_plan = call.tensor_plan(all);
     const KvTensorPlan &stages = call.stages(all);
-    const bool norms_rows = stages.norm && stages.norm->row,
-               is_scattered = scatter_of_output(call, all) != Scatter::none;
+    const bool norms_rows = stages.norm && stages.norm->row;
+    const bool is_scattered = call.steps(all).scatter != Scatter::none;
     // Weights may take as much room as the heads of a block, and so may biases. Each has half of Workspace::weights.
     const bool has_many_weights = stages.norm && stages.norm->layer && (norms_rows || stages.norm->per_head);
     const std::int64_t heads_that_fit = std::clamp<std::int64_t>(
@@ -141,7 +141,6 @@ BlockSize size_of_blocks(const KvCall &call, const Block &all) {
 
 /// Runs all steps on a share of the heads of one tensor, for the tokens of one batch row after the other.
 void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *rows, const Share &heads) {
-    const Steps &steps = *call.kv_program.tensors[index].steps;
     const std::int64_t tokens_per_row = call.program.positions.n_tokens, n_heads = call.program.tensors[index].n_heads;
     Block block;
     block.index = index;
@@ -155,7 +154,7 @@ void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *
         block.head = first_of_share(n_heads, heads);
         block.n_heads = end_of_share(n_heads, heads) - block.head;
         if (block.n_heads > 0) {
-            steps.in_blocks ? walk_blocks(call, block) : run_steps(call, block);
+            call.steps(block).in_blocks ? walk_blocks(call, block) : run_steps(call, block);
         }
     }
 }

@@ -234,6 +234,13 @@ halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv
                                               : check_struct(kv_args->from_positions, "args.kv.from_positions", error);
 }
 
+halyard_status check_slots_are_needed(const KvProgram &kv_program, const halyard_kv_args &kv_args,
+                                      halyard_error *error) noexcept {
+    return kv_program.has_cache || kv_args.slots == nullptr
+               ? HALYARD_OK
+               : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.slots is set, but no tensor of the plan has a cache");
+}
+
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args) noexcept {
     KvPointers pointers;
     int n_given = 0;
@@ -262,7 +269,8 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
     out->slots.is_given = false;
     HALYARD_TRY(bind_moves(program, args, out, error));
     std::int64_t n_slots = INT64_MAX;
-    bool has_cache = false, stores = false;
+    bool stores = false;
+    out->has_cache = false;
     for (int i = 0; i < program.plan->n_tensors; i++) {
         const KvTensorPlan &stages = kv_plan.tensors[i];
         const halyard_stages &given = given_kv.stages == nullptr ? no_stages : given_kv.stages[i];
@@ -270,7 +278,7 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
             return fail_no_stages(stages, i, args.kv, error);
         }
         if (stages.cache) {
-            has_cache = true;
+            out->has_cache = true;
             n_slots = std::min(n_slots, stages.cache->n_slots);
         }
         if (program.tensors[i].n_heads != 0) {
@@ -283,11 +291,8 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
             }
         }
     }
-    if (has_cache != (given_kv.slots != nullptr)) {
-        return has_cache
-                   ? fail_null(error, "args.kv.slots")
-                   : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.slots is set, but no tensor of the plan has a cache");
-    }
+    HALYARD_TRY(check_slots_are_needed(*out, given_kv, error));
+    HALYARD_TRY(out->has_cache ? check_given(given_kv.slots, "args.kv.slots", error) : HALYARD_OK);
     if (!stores) {
         return HALYARD_OK;
     }

@@ -59,6 +59,7 @@ struct NeededArrays {
 struct KvProgram {
     NeededArrays needed[2];  // [0]: those that are only read, [1]: those that are written
     Slots slots;             // is_given is false if no token is stored in a cache
+    bool has_cache;          // else args.kv.slots must be NULL
     bool rerotates;
     const halyard_angle_source *from_angles;  // keys were rotated with it; set only if the plan rerotates
     Positions from_positions;
@@ -82,6 +83,10 @@ inline const halyard_kv_args &kv_args_of(const halyard_run_args &args) noexcept 
 
 /// Checks the sizes of all structs in the KV arguments of a run or a bound run. kv may be NULL.
 halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv_args, halyard_error *error) noexcept;
+
+/// Refuses slots that no cache needs.
+halyard_status check_slots_are_needed(const KvProgram &kv_program, const halyard_kv_args &kv_args,
+                                      halyard_error *error) noexcept;
 
 /// The pointers in KV arguments whose sizes were checked.
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args) noexcept;

@@ -22,14 +22,6 @@ void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const floa
     narrow(kernels, dtype, {n, 1, 1}, {from, {1, 0, 0}}, {&one, {0, 0, 0}}, {to, {1, 0, 0}});
 }
 
-Scatter scatter_of_output(const KvCall &call, const Block &block) noexcept {
-    const TensorPlan &tensor_plan = call.tensor_plan(block);
-    const auto &cache = call.stages(block).cache;
-    return cache                               ? cache->scatter(tensor_plan.out_dim, tensor_plan.out_bytes)
-           : call.tensor(block).y.element == 1 ? Scatter::none
-                                               : Scatter::single;
-}
-
 namespace {
 
 /// The workspace's words: the block's elements in the tensor's dtype, with the strides of its floats.
@@ -56,12 +48,13 @@ void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept
 
 void load(const KvCall &call, Block &block) noexcept {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
-    // A dense view is loaded in one call, because PlacedParts would slow down a run of one token.
-    if (const Side &in = call.tensor(block).in(); tensor_plan.reads_x && in.element == 1) {
-        widen(call.kernels(), tensor_plan.dtype, block.extents(tensor_plan.head_dim),
-              {call.x(block), {1, in.head, in.token}}, block.floats());
-        return;
-    }
+    const Side &in = call.tensor(block).in();
+    widen(call.kernels(), tensor_plan.dtype, block.extents(tensor_plan.head_dim),
+          {call.x(block), {1, in.head, in.token}}, block.floats());
+}
+
+void load_parts(const KvCall &call, Block &block) noexcept {
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
     clear_tokens_without_slots(call, block);
     for_each_part_in_memory(call, block, false, [&](const PlacedPart &part) {
         const char *const data = part.there.data;
@@ -96,7 +89,7 @@ void store(const KvCall &call, Block &block) noexcept {
 
 void store_words(const KvCall &call, Block &block) noexcept {
     const std::int64_t bytes = call.tensor_plan(block).out_bytes;
-    const bool has_units = scatter_of_output(call, block) == Scatter::tiles;
+    const bool has_units = call.steps(block).scatter == Scatter::tiles;
     // Stretches of tokens (find_stored) are copied together if they have equal numbers of tokens and equal distances.
     std::int64_t n_groups = 1, group_stride = 0;
     const auto copy_part = [&](const PlacedPart &part) {

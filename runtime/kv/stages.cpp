@@ -187,7 +187,8 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_
     const bool joins = loads_view && !scattered.x && has_norm && can_use_load_and_norm(tensor_plan, *stages.norm);
     add_if(stages.from_groups.has_value(), "load records", load_records);
     add_if(joins, "load and norm", load_and_norm);
-    add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache", load);
+    add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache",
+           loads_view && !scattered.x ? load : load_parts);
     add_if(has_norm && !norms_after && !joins, "norm", norm);
     // Undoes the transform, which is its own inverse.
     add_if(stages.hadamard != 0 && kv_plan.rerotates, "Hadamard", hadamard);
@@ -267,11 +268,12 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
         bool needs_blocks = false;
         for (const bool x : {false, true}) {
             for (const bool y : {false, true}) {
-                const bool y_is_scattered =
-                    stages.cache ? stages.cache->scatter(tensor_plan.head_dim, tensor_plan.out_bytes) != Scatter::none
-                                 : y;
-                stages.steps[x][y] = list_steps(*plan, kv_plan, given.kv_descs[i], i, {x, y_is_scattered});
-                needs_blocks = needs_blocks || stages.steps[x][y].in_blocks;
+                Steps &steps = stages.steps[x][y];
+                const Scatter scatter = stages.cache ? stages.cache->scatter(tensor_plan.out_dim, tensor_plan.out_bytes)
+                                                     : (y ? Scatter::single : Scatter::none);
+                steps = list_steps(*plan, kv_plan, given.kv_descs[i], i, {x, scatter != Scatter::none});
+                steps.scatter = scatter;
+                needs_blocks = needs_blocks || steps.in_blocks;
             }
         }
         if (needs_blocks && tensor_plan.head_dim > max_head) {

@@ -21,10 +21,10 @@ struct KvCall;
 
 using RunStep = void(const KvCall &call, Block &block) noexcept;  // the type of the functions that follow
 
-// convert.cpp. load sets the floats of tokens without a slot in the cache to 0. store_scattered first narrows to dense
-// words; store_words then copies the words to scattered elements. (To call a kernel for every few elements is too
-// slow.)
-RunStep load, store, store_scattered, store_words;
+// convert.cpp. load takes heads of contiguous elements in x, load_parts any other view, or the cache, where it sets the
+// floats of tokens without a slot to 0. store_scattered first narrows to dense words; store_words then copies the words
+// to scattered elements. (To call a kernel for every few elements is too slow.)
+RunStep load, load_parts, store, store_scattered, store_words;
 // groups.cpp. Convert records to floats and back. Tokens without a slot are loaded as zeros and not stored.
 RunStep load_records, store_records;
 // norm.cpp. load_and_norm takes little more time than load. norm_and_rotate is one kernel for whole heads, from x to y
@@ -48,11 +48,12 @@ struct Step {
 /// The steps of a tensor, in the order in which they run: on one block after the other in a thread's workspace, or, if
 /// in_blocks is false, on all tokens at once.
 struct Steps {
-    static constexpr int most = 12;  // the longest list has 8
+    static constexpr int most = 8;  // the longest list has 7
     Step list[most];
     int n = 0;
     bool in_blocks = false;
     enum class Direct { no, to_output, to_words } direct = Direct::no;  // where one kernel that does all stages writes
+    Scatter scatter = Scatter::none;                                    // of the elements of a head in the output
 };
 
 /// The arrays that a run passes for a tensor's stages: pointers of halyard_stages.
@@ -77,9 +78,10 @@ struct KvTensorPlan {
     std::optional<GroupsDesc> groups, from_groups;  // formats of records that are written, and read
     std::int64_t most_heads = block_heads;          // of a block: there must be room for their groups' scales
     std::optional<CacheDesc> cache;
-    std::uint8_t needed = 0;                 // the arrays that a run must pass, a bit for each Array
+    std::uint8_t needed = 0;  // the arrays that a run must pass, a bit for each Array
+    static_assert(n_arrays <= 8);
     const Kernel *block_rotation = nullptr;  // rotates blocks of floats; in place if pairing and out_pairing are equal
-    Steps steps[2][2];  // [x is scattered][y is scattered; with a cache, both entries are alike]
+    Steps steps[2][2];                       // [x is scattered][y is scattered; with a cache, both entries are alike]
 
     bool needs(Array array) const noexcept { return (needed >> static_cast<int>(array) & 1) != 0; }
 };
