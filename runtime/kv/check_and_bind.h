@@ -100,7 +100,7 @@ halyard_status bind_moves(const Program &program, const halyard_run_args &args, 
                           halyard_error *error) noexcept;
 
 /// Fills in KvTensorProgram::direct, for tensors that one kernel processes without a block of floats: from x to y, to a
-/// cache, or, if to_words, to dense words in the workspace.
+/// cache, or, if to_words, to dense words in the workspace. (rotation.cpp)
 void bind_direct(const Program &program, int index, bool to_words, KvTensorProgram *of) noexcept;
 
 /// Whether all of a run's outputs are caches, so that tokens without a slot are written nowhere.

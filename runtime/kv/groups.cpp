@@ -421,9 +421,6 @@ void load_groups(const KvCall &call, const Block &block) {
 
 // ---- Records of ggml's q8_0, llama.cpp's most common: kernels store to and load from the records directly ----------
 
-/// Whether groups are 32 integers with an f16 scale.
-bool is_q8(const GroupsDesc &groups) { return groups.element == Dtype::int8 && groups.scale == GroupScale::f16; }
-
 /// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel numbers it.
 enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 
@@ -474,24 +471,24 @@ bool store_q8(const KvCall &call, const Block &block) {
 
 }  // namespace
 
-void store_records(const KvCall &call, Block &block) noexcept {
-    if (!is_q8(*call.stages(block).groups) || !store_q8(call, block)) {
+void store_records(const KvCall &call, Block &block) noexcept { store_groups(call, block); }
+
+void store_q8_records(const KvCall &call, Block &block) noexcept {
+    if (!store_q8(call, block)) {
         store_groups(call, block);
     }
 }
 
-void load_records(const KvCall &call, Block &block) noexcept {
-    const GroupsDesc &groups = *call.stages(block).from_groups;
+void load_records(const KvCall &call, Block &block) noexcept { load_groups(call, block); }
+
+void load_q8_records(const KvCall &call, Block &block) noexcept {
     const auto load = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
         call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
     };
-    if (is_q8(groups)) {
-        clear_tokens_without_slots(call, block);
-        if (for_each_q8(call, block, false, groups, load)) {
-            return;
-        }
+    clear_tokens_without_slots(call, block);
+    if (!for_each_q8(call, block, false, *call.stages(block).from_groups, load)) {
+        load_groups(call, block);
     }
-    load_groups(call, block);
 }
 
 // ---- Keys that are re-rotated --------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ struct GroupsDesc {                // NOLINT(*Padding)
     bool are_dense() const noexcept { return (strides[0] | strides[1] | strides[2]) == 0; }
     bool has_zero() const noexcept { return rule == GroupRule::range; }
     bool is_4_bit() const noexcept { return packing != Packing::none; }
+    /// Whether groups are 32 integers with an f16 scale, as in ggml's q8_0.
+    bool is_q8() const noexcept { return element == Dtype::int8 && scale == GroupScale::f16; }
     bool is_power() const noexcept { return scale == GroupScale::power_up || scale == GroupScale::power_ocp; }
     std::int64_t scale_bytes() const noexcept { return is_power() ? 1 : scale == GroupScale::f16 ? 2 : 4; }
     std::int64_t data_bytes() const noexcept { return is_4_bit() ? group / 2 : group; }

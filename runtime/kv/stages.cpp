@@ -185,7 +185,8 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_
     }
     const bool loads_view = !stages.from_groups && !(stages.cache && kv_plan.rerotates);
     const bool joins = loads_view && !scattered.x && has_norm && can_use_load_and_norm(tensor_plan, *stages.norm);
-    add_if(stages.from_groups.has_value(), "load records", load_records);
+    add_if(stages.from_groups.has_value(), "load records",
+           stages.from_groups && stages.from_groups->is_q8() ? load_q8_records : load_records);
     add_if(joins, "load and norm", load_and_norm);
     add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache",
            loads_view && !scattered.x ? load : load_parts);
@@ -199,7 +200,8 @@ Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_
     add_if(stages.position_scales, "scale by position",
            is_multiplied ? multiply_by_position_scales : set_factors_by_position_scales);
     add_if(stages.hadamard != 0, "Hadamard", hadamard);
-    add_if(stages.groups.has_value(), "store records", store_records);
+    add_if(stages.groups.has_value(), "store records",
+           stages.groups && stages.groups->is_q8() ? store_q8_records : store_records);
     const bool is_dynamic = stages.scale && stages.scale->dynamic;
     add_if(is_dynamic, "make dynamic scales", make_dynamic_scales);
     add_if(stages.scale && !is_dynamic && !kv_plan.rerotates, "scale", set_factors_by_static_scales);

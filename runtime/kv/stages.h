@@ -26,7 +26,7 @@ using RunStep = void(const KvCall &call, Block &block) noexcept;  // the type of
 // to scattered elements. (To call a kernel for every few elements is too slow.)
 RunStep load, load_parts, store, store_scattered, store_words;
 // groups.cpp. Convert records to floats and back. Tokens without a slot are loaded as zeros and not stored.
-RunStep load_records, store_records;
+RunStep load_records, load_q8_records, store_records, store_q8_records;
 // norm.cpp. load_and_norm takes little more time than load. norm_and_rotate is one kernel for whole heads, from x to y
 // or to a cache; norm_and_rotate_to_words writes to words in the workspace.
 RunStep norm, load_and_norm, norm_and_rotate, norm_and_rotate_to_words;
