@@ -49,7 +49,8 @@ struct Program {
 };
 
 /// Checks all arguments except pointers, and fills in the program. (Of the pointers it uses only x's and y's: equal
-/// ones mean that the tensor is in place.) device: where the tensors' memory must be. Chooses kernels only for the CPU.
+/// ones mean that the tensor is in place. It refuses positions without data.) device: where the tensors' memory must be.
+/// Chooses kernels only for the CPU.
 halyard_status bind(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Program *program,
                     halyard_error *error) noexcept;
 

@@ -91,7 +91,8 @@ halyard_status check_slots_are_needed(const KvProgram &kv_program, const halyard
 /// The pointers in KV arguments whose sizes were checked.
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args) noexcept;
 
-/// Checks the KV arguments of a run, except pointers, and fills in *out. `program` is bound already.
+/// Checks the KV arguments of a run, except pointers, and fills in *out. (It refuses from_positions without data, and a
+/// missing scratch.) `program` is bound already.
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept;
 
