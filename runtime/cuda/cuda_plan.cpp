@@ -92,20 +92,16 @@ int load_rotation_kernels(const halyard_cuda_plan &plan, const Launch &launch, c
             return 0;
         }
         const Address y = moved(scratch.memory, in_place ? 0 : 128);
-        DevicePiece piece = {{&tensor_plan, scratch.memory, y, {0, 16, 1}, {0, 16, 1}, 1},
-                             in_place,
-                             std::min<std::int64_t>(plan.checks.rotary_dim, 16),
-                             0,
-                             1,
-                             scratch.position_0};
-        piece.n_columns = piece.rotary_dim / 2;
+        Heads heads = {&tensor_plan, scratch.memory, y, {0, 16, 1}, {0, 16, 1}, 1, in_place};
+        const std::int64_t rotary_dim = std::min<std::int64_t>(plan.checks.rotary_dim, 16);
+        const DevicePiece piece = {heads, rotary_dim, rotary_dim / 2, 1, scratch.position_0};
         int status = 0;
         for (const CudaKernel &kernel : cuda_kernels()) {
             status = status == 0 && takes(kernel, piece) ? launch_rotation(kernel, launch, piece, call) : status;
         }
         for (const std::int64_t stride_head : {16, 17}) {
-            piece.in.head = stride_head;
-            status = status == 0 && !in_place ? copy_on_device(piece, 16, call) : status;
+            heads.in.head = stride_head;
+            status = status == 0 && !in_place ? copy_on_device({heads, 0, 16, 1, {}}, call) : status;
         }
         return status;
     });

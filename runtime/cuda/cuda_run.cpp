@@ -185,7 +185,7 @@ Launches split_into_launches(const Positions &positions, bool can_join) {
 Heads heads_of(const CudaRun &run, int index, std::int64_t batch) {
     const TensorProgram &tensor = run.program.tensors[index];
     const TensorPlan &tensor_plan = run.program.plan->tensors[index];
-    Heads heads = {&tensor_plan, 0, 0, {}, {}, tensor.n_heads};
+    Heads heads = {&tensor_plan, 0, 0, {}, {}, tensor.n_heads, tensor.in_place};
     if (tensor.n_heads != 0) {
         heads.x = moved(address_of(run.pointers->x[index]), batch * tensor.x.batch * tensor_plan.bytes);
         heads.in = strides_of(tensor.x);
@@ -199,13 +199,8 @@ Heads heads_of(const CudaRun &run, int index, std::int64_t batch) {
 
 // ---- Rotations -----------------------------------------------------------------------------------------------------
 
-/// A piece of whole heads of the first batch row. Its tokens and positions are still to be set.
-DevicePiece piece_of(const CudaRun &run, int index) {
-    return {heads_of(run, index, 0), run.program.tensors[index].in_place, run.program.plan->rotary_dim, 0, 0, {}};
-}
-
-/// Appends another tensor's heads to a piece if they are adjacent, as in a packed QKV, and returns whether they are.
-bool append(DevicePiece &to, const DevicePiece &next) {
+/// Appends another tensor's heads if they are adjacent, as in a packed QKV, and returns whether they are.
+bool append(Heads &to, const Heads &next) {
     const TensorPlan &a = *to.tensor_plan, &b = *next.tensor_plan;
     const auto step = [&](const Strides &s, const Strides &t) {  // from head to head; a single head has no such stride
         return to.n_heads > 1 ? s.head : next.n_heads > 1 ? t.head : a.head_dim;
@@ -225,29 +220,23 @@ bool append(DevicePiece &to, const DevicePiece &next) {
     return true;
 }
 
-/// Enqueues the rotation of a piece, and copies of the elements beside the window: one launch for each block of tokens.
-/// `tensor` is the first of the tensors whose heads the piece has.
-int enqueue_rotation(const CudaRun &run, const TensorProgram &tensor, const DevicePiece &whole, Call &call) {
+/// Enqueues the rotation of heads, and copies of the elements beside the window: one launch for each block of tokens.
+/// `heads` are those of the first batch row, and `tensor` is the first of the tensors that they belong to.
+int enqueue_rotation(const CudaRun &run, const TensorProgram &tensor, const Heads &heads, Call &call) {
     const Launches launches = split_into_launches(run.program.positions, tensor.one_stride);
-    const TensorPlan &tensor_plan = *whole.tensor_plan;
+    const TensorPlan &tensor_plan = *heads.tensor_plan;
+    const std::int64_t rotary_dim = run.program.plan->rotary_dim, first = tensor_plan.rotary_offset,
+                       end = first + rotary_dim;
     return until_error(launches.count, [&](std::int64_t batch) {
-        DevicePiece piece = whole;
-        piece.n_tokens = launches.n_tokens;
-        piece.positions = run.positions(batch);
-        const auto begin_at = [&](std::int64_t column) {
-            piece.x = moved(whole.x, (batch * tensor.x.batch + column * whole.in.element) * tensor_plan.bytes);
-            piece.y = moved(whole.y, (batch * tensor.y.batch + column * whole.out.element) * tensor_plan.bytes);
+        const auto piece_at = [&](std::int64_t column, std::int64_t window, std::int64_t n_columns) {
+            DevicePiece piece = {heads, window, n_columns, launches.n_tokens, run.positions(batch)};
+            piece.x = moved(heads.x, (batch * tensor.x.batch + column * heads.in.element) * tensor_plan.bytes);
+            piece.y = moved(heads.y, (batch * tensor.y.batch + column * heads.out.element) * tensor_plan.bytes);
+            return piece;
         };
-        begin_at(tensor_plan.rotary_offset);
-        int status = rotate_on_device(run.launch, piece, call);
-        if (status == 0 && !tensor.in_place) {
-            begin_at(0);
-            status = copy_on_device(piece, tensor_plan.rotary_offset, call);
-        }
-        if (status == 0 && !tensor.in_place) {
-            const std::int64_t after = tensor_plan.rotary_offset + whole.rotary_dim;
-            begin_at(after);
-            status = copy_on_device(piece, tensor_plan.head_dim - after, call);
+        int status = rotate_on_device(run.launch, piece_at(first, rotary_dim, rotary_dim / 2), call);
+        for (const auto &[begin, n] : {std::pair(std::int64_t{0}, first), {end, tensor_plan.head_dim - end}}) {
+            status = status != 0 || tensor.in_place ? status : copy_on_device(piece_at(begin, 0, n), call);
         }
         return status;
     });
@@ -258,13 +247,13 @@ int enqueue_rotations(const CudaRun &run, Call &call) {
     int status = 0;
     for (int i = 0; i < run.program.plan->n_tensors && status == 0;) {
         const TensorProgram &first = tensors[i];
-        DevicePiece piece = piece_of(run, i++);
-        while (piece.n_heads != 0 && i < run.program.plan->n_tensors && tensors[i].n_heads != 0 &&
+        Heads heads = heads_of(run, i++, 0);
+        while (heads.n_heads != 0 && i < run.program.plan->n_tensors && tensors[i].n_heads != 0 &&
                first.x.batch == tensors[i].x.batch && first.y.batch == tensors[i].y.batch &&
-               append(piece, piece_of(run, i))) {
+               append(heads, heads_of(run, i, 0))) {
             i++;
         }
-        status = piece.n_heads == 0 ? 0 : enqueue_rotation(run, first, piece, call);
+        status = heads.n_heads == 0 ? 0 : enqueue_rotation(run, first, heads, call);
     }
     return status;
 }
@@ -355,7 +344,8 @@ halyard_status check_layouts(const CudaRun &run, halyard_error *error) {
     };
     for (int i = 0; i < run.program.plan->n_tensors; i++) {
         if (run.program.tensors[i].n_heads != 0) {
-            HALYARD_TRY(check(is_kv ? why_not(kv_piece_of(run, i, 0)) : why_not(piece_of(run, i)), "tensors[", i, "]"));
+            const char *const reason = is_kv ? why_not(kv_piece_of(run, i, 0)) : why_not(heads_of(run, i, 0));
+            HALYARD_TRY(check(reason, "tensors[", i, "]"));
         }
     }
     // Positions and slots are checked for the most tokens that one launch may have.

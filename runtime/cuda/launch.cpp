@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t wide_bytes = 16;  // of an access of 128 bits
 
 /// The larger magnitude of a stride (from element to element, head to head, or token to token) in x and y.
-std::int64_t longest(const DevicePiece &piece, std::int64_t Strides::*step) {
-    return std::max(std::abs(piece.in.*step), std::abs(piece.out.*step));
+std::int64_t longest(const Heads &heads, std::int64_t Strides::*step) {
+    return std::max(std::abs(heads.in.*step), std::abs(heads.out.*step));
 }
 
 /// Whether one launch can do a piece: whether its indices and number of elements fit 31 bits, and its heads a grid's
@@ -114,20 +114,17 @@ int launch_rotation(const CudaKernel &kernel, const Launch &launch, const Device
     return kernel.function(all.get(call));
 }
 
-int rotate_on_device(const Launch &launch, DevicePiece whole, Call &call) noexcept {
-    whole.n_columns = whole.rotary_dim / 2;
+int rotate_on_device(const Launch &launch, const DevicePiece &whole, Call &call) noexcept {
     return in_parts(whole, [&](const DevicePiece &piece) {
         const auto taken = [&](const CudaKernel &kernel) { return takes(kernel, piece); };
         return launch_rotation(*std::ranges::find_if(cuda_kernels(), taken), launch, piece, call);
     });
 }
 
-int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexcept {
-    if (n_columns == 0) {
+int copy_on_device(const DevicePiece &whole, Call &call) noexcept {
+    if (whole.n_columns == 0) {
         return 0;
     }
-    whole.rotary_dim = 0;
-    whole.n_columns = n_columns;
     return in_parts(whole, [&](const DevicePiece &piece) {
         const std::int64_t bytes = piece.tensor_plan->bytes;
         const bool is_fast = is_aligned(piece, piece.n_columns, wide_bytes);
@@ -160,11 +157,11 @@ int check_on_device(const LaunchPositions &positions, const LaunchPositions &slo
     return cuda_helpers().check_positions(all.get(call));
 }
 
-const char *why_not(const DevicePiece &piece) noexcept {
-    if ((piece.x | piece.y) % static_cast<std::uint64_t>(piece.tensor_plan->bytes) != 0) {
+const char *why_not(const Heads &heads) noexcept {
+    if ((heads.x | heads.y) % static_cast<std::uint64_t>(heads.tensor_plan->bytes) != 0) {
         return "has an x or y that is not aligned to its elements";
     }
-    return longest(piece, &Strides::element) > most_elements / piece.tensor_plan->head_dim
+    return longest(heads, &Strides::element) > most_elements / heads.tensor_plan->head_dim
                ? "has heads of more than 2^31 elements' reach"
                : nullptr;
 }

@@ -45,11 +45,11 @@ struct Heads {
     Address x, y;  // of the first head of the first token
     Strides in, out;
     std::int64_t n_heads;
+    bool in_place;
 };
 
 /// Some heads of some tokens, and some columns (elements) of each head, which are rotated as pairs or copied.
 struct DevicePiece : Heads {
-    bool in_place;
     std::int64_t rotary_dim;  // 0: columns are copied
     std::int64_t n_columns;   // the number of pairs to rotate, or of columns to copy
     std::int64_t n_tokens;
@@ -79,11 +79,11 @@ bool takes(const CudaKernel &kernel, const DevicePiece &piece) noexcept;
 /// Enqueues the rotation of a piece that one launch can do. Like the next three, returns 0 or the kernel's error.
 int launch_rotation(const CudaKernel &kernel, const Launch &launch, const DevicePiece &piece, Call &call) noexcept;
 
-/// Enqueues the rotation of all pairs of a piece, in as many launches as it needs.
-int rotate_on_device(const Launch &launch, DevicePiece whole, Call &call) noexcept;
+/// Enqueues the rotation of a piece, in as many launches as it needs.
+int rotate_on_device(const Launch &launch, const DevicePiece &whole, Call &call) noexcept;
 
-/// Enqueues a copy of the first n_columns elements of every head from x to y.
-int copy_on_device(DevicePiece whole, std::int64_t n_columns, Call &call) noexcept;
+/// Enqueues a copy of a piece from x to y.
+int copy_on_device(const DevicePiece &whole, Call &call) noexcept;
 
 /// The valid positions or slots, first … last, on each of n_axes axes.
 struct ValidRange {
@@ -100,8 +100,8 @@ inline ValidRange positions_of_source(const DeviceAngles &angles) {
 int check_on_device(const LaunchPositions &positions, const LaunchPositions &slots, std::int64_t n_tokens,
                     const ValidRange &valid, std::int32_t code, Address word, Call &call) noexcept;
 
-/// Why a piece cannot be enqueued, in a few words; NULL if it can.
-const char *why_not(const DevicePiece &piece) noexcept;
+/// Why heads cannot be rotated, in a few words; NULL if they can.
+const char *why_not(const Heads &heads) noexcept;
 
 /// The same for the positions or slots of some tokens.
 const char *why_not(const LaunchPositions &positions, std::int64_t n_tokens, std::int32_t n_axes) noexcept;
