@@ -74,8 +74,8 @@ private:
     /// Lanes of a warp for each head. A warp has one token, since n_lanes() * heads_in_block is a multiple of 32.
     int n_lanes() const { return lanes / wide(); }
 
-    /// A limit that ptxas does not reach (sm_80 to sm_120). By default Halide's runtime limits registers to 64, and
-    /// lanes with more than 24 elements would spill. Heads of 80 need many, because their halves cross lanes.
+    /// A limit with which ptxas spills nothing (sm_80 to sm_120). By default Halide's runtime limits registers to 64,
+    /// and lanes with more than 24 elements would spill. Heads of 80 need many, because their halves cross lanes.
     int most_registers() const {
         const int elements = head_dim / n_lanes();
         return elements <= 24 ? 64 : elements == 32 ? 80 : elements == 48 ? 128 : 160;
