@@ -178,8 +178,8 @@ private:
     }
 };
 
-/// Removes the second barrier of a thread block, for which nothing waits that comes before the third. (The tests'
-/// emulated driver detects if something does.)
+/// Removes the second barrier of a thread block: between it and the third, nothing reads what was written since the
+/// first. (The tests' emulated driver detects if something does.)
 class DropSecondBarrier : public IRMutator {
     using IRMutator::visit;
 
