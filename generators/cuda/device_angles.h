@@ -62,11 +62,12 @@ public:
         Expr is_covered;  // whether the source covers the token's position
     };
     Place place(const Expr &axis, const Expr &token) const {
-        const Expr exact = positions.at(token, axis), nearest = positions.nearest(exact);
+        const Expr exact = positions.at(token, axis), is_covered = positions.covers(exact);
+        const Expr nearest = cast<int32_t>(positions.nearest(exact));
         const Expr first = select(is(AngleForm::phase), 0, *in.positions.first);
-        const Expr from_first = cast<int32_t>(cast<uint32_t>(cast<int32_t>(nearest)) - cast<uint32_t>(first));
+        const Expr from_first = cast<int32_t>(cast<uint32_t>(nearest) - cast<uint32_t>(first));
         const Expr zero = select(is(AngleForm::phase), 0, *in.row_of_zero);
-        return {select(exact == nearest || *in.clamps != 0, from_first, zero), exact == nearest};
+        return {select(is_covered || *in.clamps != 0, from_first, zero), is_covered};
     }
 
     /// The axis of a pair.

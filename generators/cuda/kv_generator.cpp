@@ -235,7 +235,7 @@ private:
     }
 
     void define_rotation() {
-        const Expr axis = Halide::clamp(device_angles->axis(k), 0, HALYARD_MAX_AXES - 1);
+        const Expr axis = unsafe_promise_clamped(device_angles->axis(k), 0, HALYARD_MAX_AXES - 1);
         row(k, t) = rows(0, axis, t);  // a Func, so that cos and sin do not each read it
         const Angle of_pair = device_angles->at(k, row(k, t));
         const Expr is_there = !device_angles->is(AngleForm::none);

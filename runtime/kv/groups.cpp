@@ -354,8 +354,9 @@ void copy_words(std::int64_t n, std::int64_t word_bytes, const void *from, std::
     }
 }
 
-/// Quantises the groups of a block and stores them, except for tokens without a slot.
-void store_groups(const KvCall &call, const Block &block) {
+}  // namespace
+
+void store_records(const KvCall &call, Block &block) noexcept {
     const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).groups;
     const StageKernels &kernels = call.kernels();
@@ -387,8 +388,7 @@ void store_groups(const KvCall &call, const Block &block) {
     });
 }
 
-/// Converts a block's records to floats; zeros for tokens without a slot.
-void load_groups(const KvCall &call, const Block &block) {
+void load_records(const KvCall &call, Block &block) noexcept {
     const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).from_groups;
     const GroupNumbers numbers(block);
@@ -421,6 +421,8 @@ void load_groups(const KvCall &call, const Block &block) {
 
 // ---- Records of ggml's q8_0, llama.cpp's most common: kernels store to and load from the records directly ----------
 
+namespace {
+
 /// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel numbers it.
 enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 
@@ -451,8 +453,8 @@ bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const
 }
 
 /// Stores a block's groups by kernels. Returns false if the kernels cannot do it: if the stride of scales is odd, or if
-/// a group has a NaN, an infinity or a scale that overflows. Then store_groups must write the whole block again. If this
-/// returns true, the bits are those that store_groups would write.
+/// a group has a NaN, an infinity or a scale that overflows. Then store_records must write the whole block again. If
+/// this returns true, the bits are those that store_records would write.
 bool store_q8(const KvCall &call, const Block &block) {
     constexpr float overflow = 127.0f * 65504.0f;  // from this magnitude on, the scale of a group overflows
     const GroupsDesc &groups = *call.stages(block).groups;
@@ -471,15 +473,11 @@ bool store_q8(const KvCall &call, const Block &block) {
 
 }  // namespace
 
-void store_records(const KvCall &call, Block &block) noexcept { store_groups(call, block); }
-
 void store_q8_records(const KvCall &call, Block &block) noexcept {
     if (!store_q8(call, block)) {
-        store_groups(call, block);
+        store_records(call, block);
     }
 }
-
-void load_records(const KvCall &call, Block &block) noexcept { load_groups(call, block); }
 
 void load_q8_records(const KvCall &call, Block &block) noexcept {
     const auto load = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
@@ -487,7 +485,7 @@ void load_q8_records(const KvCall &call, Block &block) noexcept {
     };
     clear_tokens_without_slots(call, block);
     if (!for_each_q8(call, block, false, *call.stages(block).from_groups, load)) {
-        load_groups(call, block);
+        load_records(call, block);
     }
 }
 

@@ -48,7 +48,7 @@ struct Step {
 /// The steps of a tensor, in the order in which they run: on one block after the other in a thread's workspace, or, if
 /// in_blocks is false, on all tokens at once.
 struct Steps {
-    static constexpr int most = 8;  // the longest list has 7
+    static constexpr int most = 12;  // the longest list has 7
     Step list[most];
     int n = 0;
     bool in_blocks = false;

@@ -49,8 +49,8 @@ def faults(name, ptx):
         per_element = instructions_behind_barrier(ptx) / (n_accesses * elements)
         if per_element > (32 if kv[2] and "_sm80" in name else 16.5):
             yield f"takes {per_element:.1f} instructions for an element"
-        loads_in_order = [each * elements for each in (bits, 32 if "_w_f32_" in name else bits)] * n_accesses
-        if sorted(coherent_loads) != sorted(loads_in_order) or ".nc.v" in ptx:
+        x_and_weights = [each * elements for each in (bits, 32 if "_w_f32_" in name else bits)] * n_accesses
+        if sorted(coherent_loads) != sorted(x_and_weights) or ".nc.v" in ptx:
             yield f"loads x and weights by {coherent_loads} bits without .nc, or by .nc"
     elif ("_rotate_" in name and "_strided_" not in name) or "_copy_128_" in name:
         by = re.search(r"_by_(\d+)_", name)
