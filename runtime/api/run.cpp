@@ -29,10 +29,6 @@ namespace {
 [[gnu::noinline]] halyard_status run_bound_kv(const halyard_bound_run &bound, const halyard_bound_run_args &args,
                                               const Pointers &given, const Share &share, halyard_error *error) {
     HALYARD_TRY(check_kv_args(*bound.program.plan, args.kv, error));
-    HALYARD_TRY(args.kv != nullptr ? check_slots_are_needed(*bound.kv_program, *args.kv, error) : HALYARD_OK);
-    if (args.kv != nullptr && args.kv->from_positions != nullptr && !bound.kv_program->rerotates) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_positions is set, but the plan does not rerotate");
-    }
     return call_kv(bound.program, *bound.kv_program, given, kv_pointers(*bound.program.plan, args.kv), share, error);
 }
 

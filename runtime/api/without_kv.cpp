@@ -44,10 +44,6 @@ halyard_status check_kv_args(const halyard_plan &, const halyard_kv_args *, haly
     return HALYARD_OK;
 }
 
-halyard_status check_slots_are_needed(const KvProgram &, const halyard_kv_args &, halyard_error *) noexcept {
-    return HALYARD_OK;
-}
-
 KvPointers kv_pointers(const halyard_plan &, const halyard_kv_args *) noexcept { return {}; }
 
 halyard_status check_kv_memory(const Program &, const KvProgram &, const Pointers &, const KvPointers &,

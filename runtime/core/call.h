@@ -68,6 +68,18 @@ void for_each_token_block(const Program &program, const Pointers &given, std::in
     }
 }
 
+/// Calls function(batch, token, tokens) for those of some tokens that lie in one batch row of n_tokens tokens, row
+/// after row. `token` is the number of the first one in its row.
+template <typename Function>
+void for_each_batch_row(const TokenBlock &all, std::int64_t n_tokens, const Function &function) {
+    for (std::int64_t done = 0, n = 0; done < all.n_tokens; done += n) {
+        const std::int64_t at = all.first + done, batch = at < n_tokens ? 0 : at / n_tokens;
+        const std::int64_t token = at - batch * n_tokens;
+        n = std::min(all.n_tokens - done, n_tokens - token);
+        function(batch, token, TokenBlock{at, n, all.row_of_token == nullptr ? nullptr : all.row_of_token + done});
+    }
+}
+
 /// Rotates a share of the heads of a plain tensor.
 void rotate_heads(const Program &program, const Pointers &given, int index, const TokenBlock &tokens, Rows &rows,
                   const Share &heads) noexcept;

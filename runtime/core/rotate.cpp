@@ -84,16 +84,10 @@ void rotate_window(const halyard_plan &plan, const TensorPlan &tensor_plan, cons
         rotate_reference(plan, tensor_plan, tensor, stretch, rows);
         return;
     }
-    const Side &in = tensor.in(), &out = tensor.y;
-    const std::int64_t of_x = in.window + rows.first_pair * in.pair * tensor_plan.bytes;
-    const std::int64_t of_y = out.window + rows.first_pair * out.pair * tensor_plan.bytes;
-    for_each_part(tensor_plan, tensor, stretch, limits, [&](const Stretch &part) {
-        halyard_dimension x_dims[4], y_dims[4];
-        set_part_dims(in, kernel, rows.n_pairs, part, part.in_token, x_dims);
-        set_part_dims(out, kernel, rows.n_pairs, part, part.out_token, y_dims);
-        call_kernel(kernel, plan.sin_sign, rows, {0, part.n_tokens, part.row_of_token}, tensor.in_place,
-                    {part.x + of_x, x_dims}, {part.y + of_y, y_dims});
-    });
+    for_each_call(tensor_plan, tensor, kernel, stretch, rows, limits,
+                  [&](halyard_buffer *tokens, halyard_buffer *x, halyard_buffer *y) {
+                      kernel.function(tokens, &rows.cos, &rows.sin, plan.sin_sign, x, y);
+                  });
 }
 
 }  // namespace

@@ -60,9 +60,10 @@ struct Operand {
     const halyard_dimension *dims;
 };
 
-/// Calls a kernel. In place, x is ignored.
-inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows, const TokenBlock &block,
-                        bool in_place, const Operand &x, const Operand &y) noexcept {
+/// Calls function(tokens, x, y) with the buffers of a kernel's operands. In place, x is ignored: it is y.
+template <typename Function>
+[[gnu::always_inline]] inline void with_buffers(const TokenBlock &block, bool in_place, const Operand &x,
+                                                const Operand &y, const Function &function) noexcept {
     halyard_buffer tokens, from, to;
     halyard_dimension of_tokens[1];
     set_dimension(of_tokens[0], block.n_tokens, 1);
@@ -71,7 +72,15 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
     if (!in_place) {
         set_buffer(from, x.data, x.dims);
     }
-    kernel.function(&tokens, &rows.cos, &rows.sin, sin_sign, in_place ? &to : &from, &to);
+    function(&tokens, in_place ? &to : &from, &to);
+}
+
+/// Calls a kernel that only rotates.
+inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows, const TokenBlock &block,
+                        bool in_place, const Operand &x, const Operand &y) noexcept {
+    with_buffers(block, in_place, x, y, [&](halyard_buffer *tokens, halyard_buffer *from, halyard_buffer *to) {
+        kernel.function(tokens, &rows.cos, &rows.sin, sin_sign, from, to);
+    });
 }
 
 /// Sets pair, member and dims of a side, for this kernel and pairing. (Inline for the cost of a run.)
@@ -138,6 +147,22 @@ void for_each_part(const TensorPlan &tensor_plan, const TensorProgram &tensor, c
 /// that the part's tokens are stride_token elements apart.
 void set_part_dims(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part,
                    std::int64_t stride_token, halyard_dimension (&dims)[4]) noexcept;
+
+/// Calls function(tokens, x, y), as with_buffers does, with the pairs of `rows` of such parts.
+template <typename Function>
+void for_each_call(const TensorPlan &tensor_plan, const TensorProgram &tensor, const Kernel &kernel,
+                   const Stretch &stretch, const Rows &rows, const Limits &limits, const Function &function) {
+    const Side &in = tensor.in(), &out = tensor.y;
+    const std::int64_t of_x = in.window + rows.first_pair * in.pair * tensor_plan.bytes;
+    const std::int64_t of_y = out.window + rows.first_pair * out.pair * tensor_plan.bytes;
+    for_each_part(tensor_plan, tensor, stretch, limits, [&](const Stretch &part) {
+        halyard_dimension x_dims[4], y_dims[4];
+        set_part_dims(in, kernel, rows.n_pairs, part, part.in_token, x_dims);
+        set_part_dims(out, kernel, rows.n_pairs, part, part.out_token, y_dims);
+        with_buffers({0, part.n_tokens, part.row_of_token}, tensor.in_place, {part.x + of_x, x_dims},
+                     {part.y + of_y, y_dims}, function);
+    });
+}
 
 /// Rotates a stretch, in several kernel calls if it exceeds the limits of one call, and copies the elements beside the
 /// window. rows is NULL for a tensor that is only copied.

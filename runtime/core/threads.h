@@ -22,9 +22,14 @@ struct SharedCall {
     halyard_status run(const halyard_executor &executor, halyard_error *error) noexcept;
 };
 
-/// Calls function(share) for all shares of a call, on the program's executor.
+/// Calls function(share) for all shares of a call, on the program's executor; or, if the call is one task, once.
 template <typename Function>
-halyard_status on_executor(const Program &program, const Function &function, halyard_error *error) noexcept {
+halyard_status run_shares(const Program &program, const Share &whole, const Function &function,
+                          halyard_error *error) noexcept {
+    if (program.n_tasks == 1) {
+        function(whole);
+        return HALYARD_OK;
+    }
     SharedCall shared;
     shared.function = [](const void *context, const Share &share) { (*static_cast<const Function *>(context))(share); };
     shared.context = &function;

@@ -118,10 +118,11 @@ int load_kv_kernels(const halyard_cuda_plan &plan, const Launch &launch, const S
         pieces.n_tensors = 1;
         pieces.n_tokens = 1;
         pieces.positions = scratch.position_0;
-        pieces.tensors[0] = {{&tensor_plan, scratch.memory, moved(scratch.memory, Scratch::n_bytes / 2), {}, {}, 1},
-                             &no_stages,
-                             0,
-                             1.0f};
+        pieces.tensors[0] = {
+            {&tensor_plan, scratch.memory, moved(scratch.memory, Scratch::n_bytes / 2), {}, {}, 1, false},
+            &no_stages,
+            0,
+            1.0f};
         return launch_kv(launch, pieces, call);
     });
 }

@@ -33,8 +33,6 @@ const char *why_never(const halyard_plan &plan, int index) noexcept {
     const auto &[row, after, unit_offset, rounding, eps, weight, offset, size, layer, has_bias, per_head] =
         its_norm.value_or(NormDesc{});
     const CacheDesc cache = its_cache.value_or(CacheDesc{});
-    std::int64_t stride_element = 1;
-    const bool is_linear = !its_cache || cache.is_linear(tensor_plan.out_dim, &stride_element);
     return first_of(
         {{groups.has_value(), "groups is set"},
          {from_groups.has_value(), "from_groups is set"},
@@ -48,7 +46,7 @@ const char *why_never(const halyard_plan &plan, int index) noexcept {
          {its_norm && size != tensor_plan.head_dim, "norm has a window"},
          {scale && scale->dynamic, "scale.kind is HALYARD_SCALE_DYNAMIC (1)"},
          {scale && scale->by_head, "scale.per is not HALYARD_SCALE_PER_TENSOR (0)"},
-         {!is_linear || stride_element != 1, "cache has heads that are not dense"},
+         {its_cache && cache.spacing != 1, "cache has heads that are not dense"},
          {cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token,
           "cache has tiles of tokens"},
          {cache.n_slots > INT32_MAX, "cache.n_slots is more than 2^31 - 1"}});

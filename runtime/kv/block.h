@@ -61,7 +61,7 @@ struct KvCall {
     const KvPointers &arrays;
 
     const halyard_plan &plan() const noexcept { return *program.plan; }
-    const KvPlan &kv_plan() const noexcept { return kv_of(*program.plan); }
+    const KvPlan &kv_plan() const noexcept { return *kv_program.plan; }
     const StageKernels &kernels() const noexcept { return *kv_plan().kernels; }
     const TensorPlan &tensor_plan(const Block &block) const noexcept { return program.plan->tensors[block.index]; }
     const KvTensorPlan &stages(const Block &block) const noexcept { return kv_plan().tensors[block.index]; }
@@ -132,19 +132,18 @@ void for_each_stored(const KvCall &call, const Block &block, const Function &fun
 
 /// Calls function(stretch) for the tokens of a block: for all of them, from x to y, or, if the output is a cache, for
 /// tokens that have slots, as many at once as are evenly spaced there.
-template <typename Function>
+template <Where where, typename Function>
 void for_each_stretch(const KvCall &call, const Block &block, const Function &function) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
-    const auto &cache = call.stages(block).cache;
-    if (!cache) {
-        const TensorProgram &tensor = call.tensor(block);
+    const TensorProgram &tensor = call.tensor(block);
+    if constexpr (where == Where::view) {
         function(Stretch{call.x(block), call.y(block), block.row_of_token, block.n_heads, block.n_tokens,
                          tensor.in().token, tensor.y.token});
         return;
     }
-    const bool moves = call.kv_program.rerotates;  // keys in a cache are rotated in place
+    const bool moves = tensor.in_place;  // keys in a cache are re-rotated in place
     const char *const x = moves ? nullptr : call.x(block);
-    const std::int64_t in_token = moves ? 0 : call.tensor(block).x.token;
+    const std::int64_t in_token = moves ? 0 : tensor.x.token;
     for_each_stored(call, block, [&](const Stored &stored) {
         char *const to = call.cache_of(block) + stored.offset * tensor_plan.out_bytes;
         function(Stretch{moves ? to : x + stored.first * in_token * tensor_plan.bytes, to,
@@ -176,7 +175,7 @@ struct PlacedPart {
 
 /// Calls function(part) for the elements of tokens that are stored, in as few parts as possible.
 template <typename Function>
-void for_each_part_in_cache(const KvCall &call, const Block &block, const Stored &stored, const Function &function) {
+void for_each_part_of(const Stored &stored, const KvCall &call, const Block &block, const Function &function) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     const CacheDesc &cache = *call.stages(block).cache;
     PlacedPart part;  // not initialised as a whole, which would slow down a run of one token
@@ -186,8 +185,8 @@ void for_each_part_in_cache(const KvCall &call, const Block &block, const Stored
     part.offset = stored.first * block.strides.token;
     part.dense = block.strides;
     part.there.data = call.cache_of(block) + stored.offset * tensor_plan.out_bytes;
-    part.there.strides = {0, cache.stride_head, stored.stride_token};
-    part.is_tiled = !cache.is_linear(tensor_plan.out_dim, &part.there.strides.element);
+    part.there.strides = {cache.spacing, cache.stride_head, stored.stride_token};
+    part.is_tiled = cache.spacing == 0;
     if (!part.is_tiled) {
         function(part);
         return;
@@ -211,26 +210,20 @@ void for_each_part_in_cache(const KvCall &call, const Block &block, const Stored
     }
 }
 
-/// Calls function(part) for all elements of a block, in its view x or y.
-template <typename Function>
-void for_each_part_in_view(const KvCall &call, const Block &block, bool is_output, const Function &function) {
-    const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
-    char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
-    const Elements<char> there = {data, {side.element, side.head, side.token}};
-    function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), 0, 0, 0, false, block.strides, there});
-}
-
-/// Calls function(part) for all elements of a block in the view, or in the cache, where only tokens with slots are.
-template <typename Function>
-void for_each_part_in_memory(const KvCall &call, const Block &block, bool is_output, const Function &function) {
-    if (!call.stages(block).cache || (!is_output && call.tensor_plan(block).reads_x)) {
-        for_each_part_in_view(call, block, is_output, function);
-        return;
+/// Calls function(part) for all elements of a block: in its view x or y, or, for tokens with slots, in its cache.
+template <Where where, typename Function>
+void for_each_part(const KvCall &call, const Block &block, bool is_output, const Function &function) {
+    if constexpr (where == Where::cache) {
+        for_each_stored(call, block, [&](const Stored &stored) { for_each_part_of(stored, call, block, function); });
+    } else {
+        const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
+        char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
+        const Elements<char> there = {data, {side.element, side.head, side.token}};
+        function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), 0, 0, 0, false, block.strides, there});
     }
-    for_each_stored(call, block, [&](const Stored &stored) { for_each_part_in_cache(call, block, stored, function); });
 }
 
-/// Sets the floats of tokens that are read from the cache, but have no slot there, to 0.
+/// Sets the floats of tokens that are loaded from a cache, but have no slot there, to 0.
 void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept;
 
 // ---- Re-rotation (rerotate.cpp): keys that were rotated for one position are rotated to another --------------------

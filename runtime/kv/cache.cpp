@@ -21,10 +21,9 @@ std::int64_t reach_of(std::int64_t count, std::int64_t tile, std::int64_t stride
 
 }  // namespace
 
-Scatter CacheDesc::scatter(std::int64_t head_dim, std::int64_t element_bytes) const noexcept {
-    std::int64_t element = 0;
-    if (is_linear(head_dim, &element)) {
-        return element == 1 ? Scatter::none : Scatter::single;
+Scatter CacheDesc::scatter(std::int64_t element_bytes) const noexcept {
+    if (spacing != 0) {
+        return spacing == 1 ? Scatter::none : Scatter::single;
     }
     return stride_element != 1                                ? Scatter::single
            : can_copy_units_of(tile_elements * element_bytes) ? Scatter::tiles
@@ -81,6 +80,10 @@ halyard_status read_cache(const halyard_cache_desc *cache, const char *name, std
     if (!elements_are_disjoint(one_head)) {
         return fail(error, HALYARD_ERROR_STRIDE, name, " has strides by which two of its elements could meet");
     }
+    const bool are_single = given.tile_elements == 1;
+    const bool are_even = are_single || given.tile_elements == head_dim ||
+                          given.stride_tile_elements == given.tile_elements * given.stride_element;
+    out->spacing = !are_even ? 0 : are_single && head_dim > 1 ? given.stride_tile_elements : given.stride_element;
     out->most_heads = 1;
     std::int64_t too_many = given.stride_head == 0 ? 2 : std::abs((std::int64_t{1} << 57) / given.stride_head) + 2;
     while (too_many - out->most_heads > 1) {

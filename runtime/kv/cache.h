@@ -1,5 +1,5 @@
-// KV caches: a cache's description, the addresses of a slot's elements, the slots of a run, and tokens of a run that are
-// evenly spaced in a cache.
+// KV caches: a cache's description, the addresses of a slot's elements, the slots of a run, and tokens of a run that
+// are evenly spaced in a cache.
 #pragma once
 
 #include "base/overlap.h"
@@ -17,6 +17,7 @@ enum class Scatter { none, tiles, single };
 
 /// A checked halyard_cache_desc with its defaults filled in.
 struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
+    std::int64_t spacing;                // of a head's elements; 0 if they are not evenly spaced
     Reach of_one_head;                   // of one head of all slots, in elements
     std::int64_t most_heads;             // with more heads, two elements could overlap
 
@@ -27,14 +28,7 @@ struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
         return block * stride_block + tile * stride_tile_tokens + (t - tile * tile_tokens) * stride_token;
     }
 
-    /// Whether the elements of a head are evenly spaced; *stride is then their distance.
-    bool is_linear(std::int64_t head_dim, std::int64_t *stride) const noexcept {
-        *stride = tile_elements == 1 && head_dim > 1 ? stride_tile_elements : stride_element;
-        return tile_elements == 1 || tile_elements == head_dim ||
-               stride_tile_elements == tile_elements * stride_element;
-    }
-
-    Scatter scatter(std::int64_t head_dim, std::int64_t element_bytes) const noexcept;
+    Scatter scatter(std::int64_t element_bytes) const noexcept;
 
     /// Sets *out to the reach of a cache of n_heads heads, in bytes; returns false if no address space can hold it.
     bool find_reach(std::int64_t n_heads, std::int64_t element_bytes, Reach *out) const noexcept {

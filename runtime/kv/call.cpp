@@ -1,5 +1,5 @@
 // A call of a plan with stages. It first checks its memory and all values that it reads. Then it runs the steps of each
-// tensor on its tokens and heads, block by block.
+// tensor on its tokens and heads, block by block. From top to bottom: checks, a call, its shares, tensors and blocks.
 #include "kv/memory.h"
 
 #include <algorithm>
@@ -34,8 +34,8 @@ halyard_status check_all_positions(const KvCall &call, halyard_error *error) {
     };
     const TokenSet written = {is_written, &call};
     const TokenSet *const tokens = stores_in_caches_only(call.program, call.kv_program) ? &written : nullptr;
-    return call.kv_program.rerotates ? check_moves(call, tokens, error)
-                                     : check_positions(row_input(call.program, call.given), tokens, error);
+    return call.kv_plan().rerotates ? check_moves(call, tokens, error)
+                                    : check_positions(row_input(call.program, call.given), tokens, error);
 }
 
 halyard_status check_call(const KvCall &call, halyard_error *error) {
@@ -59,134 +59,56 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
 
 // ---- The walk ------------------------------------------------------------------------------------------------------
 
-constexpr std::int64_t line_bytes = 64;  // of the CPU's caches
-constexpr float one = 1.0f;
+void walk_share(const KvCall &call, const Share &share);
+void walk_slots_of_share(const KvCall &call, const Share &share);
+void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads);
+void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads);
+void walk_blocks(const KvCall &call, Block &block);
+void run_steps(const KvCall &call, Block &block);
 
-/// Runs the steps that list_steps (stages.cpp) has listed. For k in bf16 with a norm, a static scale and an e4m3 cache,
-/// these are load_and_norm, rotate_block, set_factors_by_static_scales and store.
-void run_steps(const KvCall &call, Block &block) {
-    const Steps &steps = call.steps(block);
-    block.factors = {&one, {0, 0, 0}};
-    block.is_done = false;
-    for (int i = 0; i < steps.n && !block.is_done; i++) {
-        steps.list[i].run(call, block);
-    }
+}  // namespace
+
+halyard_status check_kv_memory(const Program &program, const KvProgram &kv_program, const Pointers &given,
+                               const KvPointers &arrays, halyard_error *error) noexcept {
+    return program.is_empty ? HALYARD_OK : check_call({program, kv_program, given, arrays}, error);
 }
 
-/// How many heads and tokens go through the steps at once.
-struct BlockSize {
-    std::int64_t n_heads, n_tokens;
-};
-
-/// Chooses the block size for the heads and tokens of `all`. A norm of rows needs all heads of a token in a block.
-BlockSize size_of_blocks(const KvCall &call, const Block &all) {
-    const TensorPlan &tensor_plan = call.tensor_plan(all);
-    const KvTensorPlan &stages = call.stages(all);
-    const bool norms_rows = stages.norm && stages.norm->row;
-    const bool is_scattered = call.steps(all).scatter != Scatter::none;
-    // Weights may take as much room as the heads of a block, and so may biases. Each has half of Workspace::weights.
-    const bool has_many_weights = stages.norm && stages.norm->layer && (norms_rows || stages.norm->per_head);
-    const std::int64_t heads_that_fit = std::clamp<std::int64_t>(
-        (has_many_weights ? block_floats / 2 : block_floats) / tensor_plan.head_dim, 1, stages.most_heads);
-    std::int64_t n_heads = std::min(all.n_heads, heads_that_fit);
-    if (is_scattered && !norms_rows) {
-        // In such caches the tokens of an element are contiguous, so more tokens in a block make longer stores.
-        const std::int64_t n_tokens = std::min(line_bytes / tensor_plan.out_bytes, all.n_tokens);
-        n_heads = std::clamp<std::int64_t>(heads_that_fit / n_tokens, 1, n_heads);
+halyard_status call_kv(const Program &program, const KvProgram &kv_program, const Pointers &given,
+                       const KvPointers &arrays, const Share &share, halyard_error *error) noexcept {
+    if (program.is_empty) {
+        return HALYARD_OK;
     }
-    // Blocks leave room in the L1 cache for the other memory that a step reads and writes.
-    const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
-    const std::int64_t words_bytes = block_floats;  // of scattered outputs: a quarter of the bytes of Workspace::spare
-    const std::int64_t n_tokens =
-        std::min({n_floats / (n_heads * tensor_plan.head_dim), stages.most_heads / n_heads,
-                  is_scattered ? words_bytes / (tensor_plan.head_dim * tensor_plan.out_bytes) : block_floats});
-    return {n_heads, std::clamp<std::int64_t>(n_tokens, 1, all.n_tokens)};
-}
-
-/// Runs all steps on some heads of some tokens, block by block; `block` is set to each in turn. (Not inlined,
-/// because the workspace would make the stack frame of its caller large. Between calls a model's matrices evict the
-/// stack from the CPU's caches, so a large frame slows small calls.)
-[[gnu::noinline]] void walk_blocks(const KvCall &call, Block &block) {
-    Workspace work;
-    const BlockSize size = size_of_blocks(call, block);
-    const std::int64_t head_dim = call.tensor_plan(block).head_dim;
-    const std::int64_t first_token = block.token, first_head = block.head, n_heads = block.n_heads;
-    const std::int32_t *const row_of_token = block.row_of_token;
-    const auto take_tokens = [&](std::int64_t at, std::int64_t n) {
-        block.token = first_token + at;
-        block.n_tokens = n;
-        block.row_of_token = row_of_token == nullptr ? nullptr : row_of_token + at;
-    };
-    const auto &norm = call.stages(block).norm;
-    const bool has_long_rows = norm && norm->row && size.n_heads < n_heads;
-    // A row that is longer than a block is normed in several passes over its blocks, so such tokens go one at a time.
-    const std::int64_t n_tokens = block.n_tokens, n_together = has_long_rows ? 1 : n_tokens;
-    block.work = &work;
-    for (std::int64_t first = 0; first < n_tokens; first += n_together) {
-        if (has_long_rows) {
-            work.row.begin(*norm);
-        }
-        do {
-            for (std::int64_t head = 0; head < n_heads; head += size.n_heads) {
-                block.take_heads(first_head + head, std::min(size.n_heads, n_heads - head), head_dim);
-                for (std::int64_t done = 0; done < n_together; done += size.n_tokens) {
-                    take_tokens(first + done, std::min(size.n_tokens, n_together - done));
-                    run_steps(call, block);
-                }
-            }
-        } while (has_long_rows && work.row.next(*norm));
+    const KvCall call = {program, kv_program, given, arrays};
+    HALYARD_TRY(check_call(call, error));
+    if (kv_program.slots.is_given) {
+        HALYARD_TRY(check_slots(kv_program.slots, arrays.slots, arrays.scratch, error));
     }
-    block.work = nullptr;
-}
-
-/// Runs all steps on a share of the heads of one tensor, for the tokens of one batch row after the other.
-void walk_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows *rows, const Share &heads) {
-    const std::int64_t tokens_per_row = call.program.positions.n_tokens, n_heads = call.program.tensors[index].n_heads;
-    Block block;
-    block.index = index;
-    block.rows = call.plan().tensors[index].rotates ? rows : nullptr;
-    for (std::int64_t done = 0, n = 0; done < tokens.n_tokens; done += n) {
-        const std::int64_t at = tokens.first + done;
-        block.batch = at < tokens_per_row ? 0 : at / tokens_per_row;
-        block.token = at - block.batch * tokens_per_row;
-        n = block.n_tokens = std::min(tokens.n_tokens - done, tokens_per_row - block.token);
-        block.row_of_token = block.rows == nullptr ? nullptr : tokens.row_of_token + done;
-        block.head = first_of_share(n_heads, heads);
-        block.n_heads = end_of_share(n_heads, heads) - block.head;
-        if (block.n_heads > 0) {
-            call.steps(block).in_blocks ? walk_blocks(call, block) : run_steps(call, block);
+    if (program.angles != nullptr) {
+        HALYARD_TRY(check_all_positions(call, error));
+    }
+    for (int i = 0; i < program.plan->n_tensors && kv_program.plan->rerotates; i++) {
+        if (program.tensors[i].n_heads != 0) {
+            HALYARD_TRY(call.kv_plan().tensors[i].groups ? check_records_to_rerotate(call, i, error)
+                                                         : check_scales_to_rerotate(call, i, error));
         }
     }
+    return run_shares(program, share, [&](const Share &part) { walk_share(call, part); }, error);
 }
 
-// One block of rows holds all pairs of a head that is processed in blocks. Longer heads are rotated without blocks, in
-// several calls for different pairs, the first of which also copies tensors that are not rotated.
-static_assert(max_head <= made_floats);
+namespace {
 
-void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads) {
-    for (int i = 0; i < call.plan().n_tensors; i++) {
-        const TensorPlan &tensor_plan = call.plan().tensors[i];
-        if (call.program.tensors[i].n_heads == 0) {
-            continue;
-        }
-        if (tensor_plan.is_plain) {
-            rotate_heads(call.program, call.given, i, tokens, *rows, heads);
-        } else if (rows == nullptr || rows->first_pair == 0 || tensor_plan.rotates) {
-            walk_tensor(call, i, tokens, rows, heads);
-        }
+/// Processes a share of a call that was checked.
+[[gnu::noinline]] void walk_share(const KvCall &call, const Share &share) {
+    const std::int64_t n = call.program.positions.count();
+    if (share.count > 1 && call.kv_program.slots.is_given && call.kv_program.slots.may_be_doubled) {
+        walk_slots_of_share(call, share);
+        return;
     }
-}
-
-/// Processes the tokens first … last - 1, whose positions were checked.
-void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) {
-    if (call.plan().rotary_dim == 0) {
-        walk_tensors(call, {first, last - first, nullptr}, nullptr, heads);
-    } else if (call.kv_program.rerotates) {
-        for_each_moved_block(call, first, last, heads, walk_tensors);
-    } else {
-        for_each_token_block(call.program, call.given, first, last,
-                             [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); });
+    TokenShare own = share_of_tokens(n, share);
+    if (own.heads.count > 1 && call.kv_plan().norms_rows) {
+        own = {first_of_share(n, share), end_of_share(n, share), all_heads};
     }
+    walk_tokens(call, own.first, own.last, own.heads);
 }
 
 /// Processes the tokens whose slots belong to this task, so that of two tokens with one slot the later one is kept.
@@ -209,54 +131,116 @@ void walk_slots_of_share(const KvCall &call, const Share &share) {
     }
 }
 
-/// Processes a share of a call that was checked.
-[[gnu::noinline]] void walk_share(const KvCall &call, const Share &share) {
-    const std::int64_t n = call.program.positions.count();
-    TokenShare own = share_of_tokens(n, share);
-    if (share.count > 1 && call.kv_program.slots.is_given && call.kv_program.slots.may_be_doubled) {
-        walk_slots_of_share(call, share);
-        return;
+/// Processes the tokens first … last - 1, whose positions were checked.
+void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) {
+    if (call.plan().rotary_dim == 0) {
+        walk_tensors(call, {first, last - first, nullptr}, nullptr, heads);
+    } else if (call.kv_plan().rerotates) {
+        for_each_moved_block(call, first, last, heads, walk_tensors);
+    } else {
+        for_each_token_block(call.program, call.given, first, last,
+                             [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); });
     }
-    for (int i = 0; i < call.plan().n_tensors && own.heads.count > 1; i++) {
-        if (const auto &norm = call.kv_plan().tensors[i].norm; norm && norm->row) {  // it needs all heads of a token
-            own = {first_of_share(n, share), end_of_share(n, share), all_heads};
+}
+
+// One block of rows holds all pairs of a head that is processed in blocks. Longer heads are rotated without blocks, in
+// several calls for different pairs, the first of which also copies tensors that are not rotated.
+static_assert(max_head <= made_floats);
+
+/// Processes a share of the heads of all tensors, for tokens whose rows of cos and sin are made.
+void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads) {
+    for (int i = 0; i < call.plan().n_tensors; i++) {
+        const TensorPlan &tensor_plan = call.plan().tensors[i];
+        const std::int64_t n_heads = call.program.tensors[i].n_heads;
+        const bool is_done = rows != nullptr && rows->first_pair != 0 && !tensor_plan.rotates;
+        if (n_heads == 0 || is_done) {
+            continue;
         }
+        if (tensor_plan.is_plain) {
+            rotate_heads(call.program, call.given, i, tokens, *rows, heads);
+            continue;
+        }
+        Block block;
+        block.index = i;
+        block.rows = tensor_plan.rotates ? rows : nullptr;
+        for_each_batch_row(tokens, call.program.positions.n_tokens,
+                           [&](std::int64_t batch, std::int64_t token, const TokenBlock &of_row) {
+                               block.batch = batch;
+                               block.token = token;
+                               block.n_tokens = of_row.n_tokens;
+                               block.row_of_token = block.rows == nullptr ? nullptr : of_row.row_of_token;
+                               block.head = first_of_share(n_heads, heads);
+                               block.n_heads = end_of_share(n_heads, heads) - block.head;
+                               if (block.n_heads > 0) {
+                                   call.steps(block).in_blocks() ? walk_blocks(call, block) : run_steps(call, block);
+                               }
+                           });
     }
-    walk_tokens(call, own.first, own.last, own.heads);
+}
+
+/// How many heads and tokens go through the steps at once.
+struct BlockSize {
+    std::int64_t n_heads, n_tokens;
+};
+
+BlockSize size_of_blocks(const BlockLimits &limits, const Block &all) {
+    const std::int64_t n_together = std::min(limits.tokens_of_line, all.n_tokens);
+    const std::int64_t n_heads =
+        std::clamp<std::int64_t>(limits.heads / n_together, 1, std::min(all.n_heads, limits.heads));
+    const std::int64_t n_tokens = std::min(limits.heads_and_tokens / n_heads, limits.tokens);
+    return {n_heads, std::clamp<std::int64_t>(n_tokens, 1, all.n_tokens)};
+}
+
+/// Runs all steps on some heads of some tokens, block by block; `block` is set to each in turn. (Not inlined,
+/// because the workspace would make the stack frame of its caller large. Between calls a model's matrices evict the
+/// stack from the CPU's caches, so a large frame slows small calls.)
+[[gnu::noinline]] void walk_blocks(const KvCall &call, Block &block) {
+    Workspace work;
+    const Steps &steps = call.steps(block);
+    const BlockSize size = size_of_blocks(steps.limits, block);
+    const std::int64_t head_dim = call.tensor_plan(block).head_dim;
+    const std::int64_t first_token = block.token, first_head = block.head, n_heads = block.n_heads;
+    const std::int32_t *const row_of_token = block.row_of_token;
+    const auto take_tokens = [&](std::int64_t at, std::int64_t n) {
+        block.token = first_token + at;
+        block.n_tokens = n;
+        block.row_of_token = row_of_token == nullptr ? nullptr : row_of_token + at;
+    };
+    const auto &norm = call.stages(block).norm;
+    const bool has_long_rows = steps.norms_rows && size.n_heads < n_heads;
+    // A row that is longer than a block is normed in several passes over its blocks, so such tokens go one at a time.
+    const std::int64_t n_tokens = block.n_tokens, n_together = has_long_rows ? 1 : n_tokens;
+    block.work = &work;
+    for (std::int64_t first = 0; first < n_tokens; first += n_together) {
+        if (has_long_rows) {
+            work.row.begin(*norm);
+        }
+        do {
+            for (std::int64_t head = 0; head < n_heads; head += size.n_heads) {
+                block.take_heads(first_head + head, std::min(size.n_heads, n_heads - head), head_dim);
+                for (std::int64_t done = 0; done < n_together; done += size.n_tokens) {
+                    take_tokens(first + done, std::min(size.n_tokens, n_together - done));
+                    run_steps(call, block);
+                }
+            }
+        } while (has_long_rows && work.row.next(*norm));
+    }
+    block.work = nullptr;
+}
+
+constexpr float one = 1.0f;
+
+/// Runs the steps that list_steps (stages.cpp) has listed. For k in bf16 with a norm, a static scale and an e4m3 cache,
+/// these are load_and_norm, rotate_block, set_factors_by_static_scales and store.
+void run_steps(const KvCall &call, Block &block) {
+    const Steps &steps = call.steps(block);
+    block.factors = {&one, {0, 0, 0}};
+    block.is_done = false;
+    for (int i = 0; i < steps.n && !block.is_done; i++) {
+        steps.list[i].run(call, block);
+    }
 }
 
 }  // namespace
-
-halyard_status check_kv_memory(const Program &program, const KvProgram &kv_program, const Pointers &given,
-                               const KvPointers &arrays, halyard_error *error) noexcept {
-    return program.is_empty ? HALYARD_OK : check_call({program, kv_program, given, arrays}, error);
-}
-
-halyard_status call_kv(const Program &program, const KvProgram &kv_program, const Pointers &given,
-                       const KvPointers &arrays, const Share &share, halyard_error *error) noexcept {
-    if (program.is_empty) {
-        return HALYARD_OK;
-    }
-    const KvCall call = {program, kv_program, given, arrays};
-    HALYARD_TRY(check_call(call, error));
-    if (kv_program.slots.is_given) {
-        HALYARD_TRY(check_slots(kv_program.slots, arrays.slots, arrays.scratch, error));
-    }
-    if (program.angles != nullptr) {
-        HALYARD_TRY(check_all_positions(call, error));
-    }
-    for (int i = 0; i < program.plan->n_tensors && kv_program.rerotates; i++) {
-        if (program.tensors[i].n_heads != 0) {
-            HALYARD_TRY(call.kv_plan().tensors[i].groups ? check_records_to_rerotate(call, i, error)
-                                                         : check_scales_to_rerotate(call, i, error));
-        }
-    }
-    if (program.n_tasks > 1) {
-        return on_executor(
-            program, [&](const Share &part) { walk_share(call, part); }, error);
-    }
-    walk_share(call, share);
-    return HALYARD_OK;
-}
 
 }  // namespace halyard

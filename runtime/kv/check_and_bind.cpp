@@ -230,22 +230,25 @@ halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv
         }
     }
     HALYARD_TRY(kv_args->slots == nullptr ? HALYARD_OK : check_struct(kv_args->slots, "args.kv.slots", error));
-    return kv_args->from_positions == nullptr ? HALYARD_OK
-                                              : check_struct(kv_args->from_positions, "args.kv.from_positions", error);
-}
-
-halyard_status check_slots_are_needed(const KvProgram &kv_program, const halyard_kv_args &kv_args,
-                                      halyard_error *error) noexcept {
-    return kv_program.has_cache || kv_args.slots == nullptr
+    const bool has_from_positions = kv_args->from_positions != nullptr;
+    HALYARD_TRY(has_from_positions ? check_struct(kv_args->from_positions, "args.kv.from_positions", error)
+                                   : HALYARD_OK);
+    const KvPlan &kv_plan = kv_of(plan);
+    if (kv_args->slots != nullptr && !kv_plan.has_cache) {
+        return fail(error, HALYARD_ERROR_MISMATCH, "args.kv.slots is set, but no tensor of the plan has a cache");
+    }
+    return kv_plan.rerotates || (!has_from_positions && kv_args->from_angles == nullptr)
                ? HALYARD_OK
-               : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.slots is set, but no tensor of the plan has a cache");
+               : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_", has_from_positions ? "positions" : "angles",
+                      " is set, but the plan does not rerotate");
 }
 
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args) noexcept {
+    const halyard_kv_args &all = or_none(kv_args);
     KvPointers pointers;
     int n_given = 0;
     for (int i = 0; i < plan.n_tensors; i++) {
-        const halyard_stages &given = kv_args == nullptr || kv_args->stages == nullptr ? no_stages : kv_args->stages[i];
+        const halyard_stages &given = all.stages == nullptr ? no_stages : all.stages[i];
         for (int array = 0; array < n_arrays; array++) {
             char *&pointer = pointers.of_tensor[i][array];
             std::memcpy(&pointer, reinterpret_cast<const char *>(&given) + array_texts[array].field, sizeof(pointer));
@@ -253,34 +256,29 @@ KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args)
         }
     }
     pointers.n_given = n_given;
-    const halyard_slots *const slots = kv_args == nullptr ? nullptr : kv_args->slots;
-    pointers.slots = slots == nullptr ? nullptr : slots->data;
-    pointers.scratch = slots == nullptr ? nullptr : static_cast<unsigned char *>(slots->scratch);
-    pointers.from_positions =
-        kv_args == nullptr || kv_args->from_positions == nullptr ? nullptr : kv_args->from_positions->data;
+    pointers.slots = all.slots == nullptr ? nullptr : all.slots->data;
+    pointers.scratch = all.slots == nullptr ? nullptr : static_cast<unsigned char *>(all.slots->scratch);
+    pointers.from_positions = all.from_positions == nullptr ? nullptr : all.from_positions->data;
     return pointers;
 }
 
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept {
     const KvPlan &kv_plan = kv_of(*program.plan);
-    const halyard_kv_args &given_kv = kv_args_of(args);
+    const halyard_kv_args &given_kv = or_none(args.kv);
     HALYARD_TRY(check_kv_args(*program.plan, args.kv, error));
+    out->plan = &kv_plan;
     out->slots.is_given = false;
-    HALYARD_TRY(bind_moves(program, args, out, error));
+    HALYARD_TRY(kv_plan.rerotates ? bind_moves(program, args, out, error) : HALYARD_OK);
     std::int64_t n_slots = INT64_MAX;
     bool stores = false;
-    out->has_cache = false;
     for (int i = 0; i < program.plan->n_tensors; i++) {
         const KvTensorPlan &stages = kv_plan.tensors[i];
         const halyard_stages &given = given_kv.stages == nullptr ? no_stages : given_kv.stages[i];
         if (given_kv.stages == nullptr && stages.needed != 0) {
             return fail_no_stages(stages, i, args.kv, error);
         }
-        if (stages.cache) {
-            out->has_cache = true;
-            n_slots = std::min(n_slots, stages.cache->n_slots);
-        }
+        n_slots = stages.cache ? std::min(n_slots, stages.cache->n_slots) : n_slots;
         if (program.tensors[i].n_heads != 0) {
             stores = stores || stages.cache;
             HALYARD_TRY(bind_stages({program, stages, given, i, out->tensors[i]}, args, error));
@@ -291,13 +289,12 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
             }
         }
     }
-    HALYARD_TRY(check_slots_are_needed(*out, given_kv, error));
-    HALYARD_TRY(out->has_cache ? check_given(given_kv.slots, "args.kv.slots", error) : HALYARD_OK);
+    HALYARD_TRY(kv_plan.has_cache ? check_given(given_kv.slots, "args.kv.slots", error) : HALYARD_OK);
     if (!stores) {
         return HALYARD_OK;
     }
     HALYARD_TRY(bind_slots(given_kv.slots, args.x->shape[0], args.x->shape[1], n_slots, &out->slots, error));
-    if (out->rerotates && out->slots.may_be_doubled) {
+    if (kv_plan.rerotates && out->slots.may_be_doubled) {
         return fail(error, HALYARD_ERROR_MISMATCH,
                     "args.kv.slots.policy is HALYARD_SLOTS_RANGE_ONLY, but a key must not be "
                     "rotated twice, which HALYARD_SLOTS_CHECK makes sure of");
@@ -308,7 +305,7 @@ halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvP
 bool stores_in_caches_only(const Program &program, const KvProgram &kv_program) noexcept {
     bool all = kv_program.slots.is_given;
     for (int i = 0; i < program.plan->n_tensors; i++) {
-        all = all && (program.tensors[i].n_heads == 0 || kv_of(*program.plan).tensors[i].cache);
+        all = all && (program.tensors[i].n_heads == 0 || kv_program.plan->tensors[i].cache);
     }
     return all;
 }

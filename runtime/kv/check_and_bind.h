@@ -57,10 +57,9 @@ struct NeededArrays {
 };
 
 struct KvProgram {
-    NeededArrays needed[2];  // [0]: those that are only read, [1]: those that are written
-    Slots slots;             // is_given is false if no token is stored in a cache
-    bool has_cache;          // else args.kv.slots must be NULL
-    bool rerotates;
+    const KvPlan *plan;
+    NeededArrays needed[2];                   // [0]: those that are only read, [1]: those that are written
+    Slots slots;                              // is_given is false if no token is stored in a cache
     const halyard_angle_source *from_angles;  // keys were rotated with it; set only if the plan rerotates
     Positions from_positions;
     KvTensorProgram tensors[HALYARD_MAX_TENSORS];
@@ -75,18 +74,15 @@ struct KvPointers {
     const void *from_positions;
 };
 
-/// args.kv, or empty arguments if it is NULL.
-inline const halyard_kv_args &kv_args_of(const halyard_run_args &args) noexcept {
+/// *kv_args, or empty arguments if it is NULL.
+inline const halyard_kv_args &or_none(const halyard_kv_args *kv_args) noexcept {
     static constexpr halyard_kv_args none = {};
-    return args.kv == nullptr ? none : *args.kv;
+    return kv_args == nullptr ? none : *kv_args;
 }
 
-/// Checks the sizes of all structs in the KV arguments of a run or a bound run. kv may be NULL.
+/// Checks the sizes of all structs in the KV arguments of a run or a bound run, and that the plan needs what they
+/// describe: slots, and where keys are rotated from. kv_args may be NULL.
 halyard_status check_kv_args(const halyard_plan &plan, const halyard_kv_args *kv_args, halyard_error *error) noexcept;
-
-/// Refuses slots that no cache needs.
-halyard_status check_slots_are_needed(const KvProgram &kv_program, const halyard_kv_args &kv_args,
-                                      halyard_error *error) noexcept;
 
 /// The pointers in KV arguments whose sizes were checked.
 KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args) noexcept;
@@ -96,7 +92,8 @@ KvPointers kv_pointers(const halyard_plan &plan, const halyard_kv_args *kv_args)
 halyard_status bind_kv(const Program &program, const halyard_run_args &args, KvProgram *out,
                        halyard_error *error) noexcept;
 
-/// Checks the angle sources of a re-rotation and the shape of from_positions, and sets them in *out. (rerotate.cpp)
+/// For plans that rerotate: checks the angle sources and the shape of from_positions, and sets them in *out.
+/// (rerotate.cpp)
 halyard_status bind_moves(const Program &program, const halyard_run_args &args, KvProgram *out,
                           halyard_error *error) noexcept;
 

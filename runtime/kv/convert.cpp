@@ -39,7 +39,7 @@ void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Element
 }  // namespace
 
 void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept {
-    for (std::int64_t token = 0; token < block.n_tokens && !call.tensor_plan(block).reads_x; token++) {
+    for (std::int64_t token = 0; token < block.n_tokens; token++) {
         if (call.slot_of(block, token) < 0) {
             std::fill_n(block.work->floats + token * block.strides.token, block.strides.token, 0.0f);
         }
@@ -53,10 +53,13 @@ void load(const KvCall &call, Block &block) noexcept {
           {call.x(block), {1, in.head, in.token}}, block.floats());
 }
 
-void load_parts(const KvCall &call, Block &block) noexcept {
+template <Where where>
+void Conversion<where>::load_parts(const KvCall &call, Block &block) noexcept {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
-    clear_tokens_without_slots(call, block);
-    for_each_part_in_memory(call, block, false, [&](const PlacedPart &part) {
+    if constexpr (where == Where::cache) {
+        clear_tokens_without_slots(call, block);
+    }
+    for_each_part<where>(call, block, false, [&](const PlacedPart &part) {
         const char *const data = part.there.data;
         const ElementStrides &at = part.there.strides;
         const ElementStrides &dense = part.dense;
@@ -77,9 +80,10 @@ void load_parts(const KvCall &call, Block &block) noexcept {
     });
 }
 
-void store(const KvCall &call, Block &block) noexcept {
+template <Where where>
+void Conversion<where>::store(const KvCall &call, Block &block) noexcept {
     const ElementStrides &by = block.factors.strides;
-    for_each_part_in_memory(call, block, true, [&](const PlacedPart &part) {
+    for_each_part<where>(call, block, true, [&](const PlacedPart &part) {
         const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
                                                {0, part.is_tiled ? 0 : by.head, by.token}};
         narrow(call.kernels(), call.tensor_plan(block).out_dtype, part.extents,
@@ -87,7 +91,8 @@ void store(const KvCall &call, Block &block) noexcept {
     });
 }
 
-void store_words(const KvCall &call, Block &block) noexcept {
+template <Where where>
+void Conversion<where>::store_words(const KvCall &call, Block &block) noexcept {
     const std::int64_t bytes = call.tensor_plan(block).out_bytes;
     const bool has_units = call.steps(block).scatter == Scatter::tiles;
     // Stretches of tokens (find_stored) are copied together if they have equal numbers of tokens and equal distances.
@@ -106,8 +111,8 @@ void store_words(const KvCall &call, Block &block) noexcept {
                  {part.there.data + h * to.head * bytes, {by_tiles ? to.head : to.element, group_stride, to.token}});
         }
     };
-    if (!call.stages(block).cache) {
-        for_each_part_in_view(call, block, true, copy_part);
+    if constexpr (where == Where::view) {
+        for_each_part<where>(call, block, true, copy_part);
         return;
     }
     Stored first = {0, 0, 0, 0};
@@ -120,22 +125,24 @@ void store_words(const KvCall &call, Block &block) noexcept {
             return;
         }
         if (first.n_tokens != 0) {
-            for_each_part_in_cache(call, block, first, copy_part);
+            for_each_part_of(first, call, block, copy_part);
         }
         first = next;
         n_groups = 1;
         group_stride = 0;
     });
     if (first.n_tokens != 0) {
-        for_each_part_in_cache(call, block, first, copy_part);
+        for_each_part_of(first, call, block, copy_part);
     }
 }
 
-void store_scattered(const KvCall &call, Block &block) noexcept {
+void narrow_to_words(const KvCall &call, Block &block) noexcept {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     narrow(call.kernels(), tensor_plan.out_dtype, block.extents(tensor_plan.head_dim),
            {block.work->floats, block.strides}, block.factors, {words_of(block), block.strides});
-    store_words(call, block);
 }
+
+template struct Conversion<Where::view>;
+template struct Conversion<Where::cache>;
 
 }  // namespace halyard

@@ -295,27 +295,26 @@ struct TokenRecords {
     std::int64_t scales_stride_head;
 };
 
-/// The records of the block's token `token` that are written, or that are read. Re-rotation reads and writes the same.
-TokenRecords records_of(const KvCall &call, const Block &block, bool are_written, std::int64_t token) {
-    const auto &cache = call.stages(block).cache;
-    const bool are_kept = are_written || call.kv_program.rerotates;
+/// The records of the block's token `token` that are written, or that are read. `scales` is the array of their scales.
+template <Where where>
+TokenRecords records_of(const KvCall &call, const Block &block, bool are_written, Array scales, std::int64_t token) {
     std::int64_t batch = block.batch, at = block.token + token;  // in a cache: its block, and the slot in the block
     TokenRecords records = {};
-    if (cache && are_kept) {
+    if constexpr (where == Where::cache) {
+        const CacheDesc &cache = *call.stages(block).cache;
         const std::int64_t slot = call.slot_of(block, token);
         if (slot < 0) {
             return records;
         }
-        batch = slot / cache->block_size;
-        at = slot % cache->block_size;
-        records.stride_head = cache->stride_head;
-        records.bytes = call.data(block.index, Array::cache) + cache->offset_of(slot) + block.head * cache->stride_head;
+        batch = slot / cache.block_size;
+        at = slot % cache.block_size;
+        records.stride_head = cache.stride_head;
+        records.bytes = call.cache_of(block) + cache.offset_of(slot);
     } else {
         const Side &side = are_written ? call.tensor(block).y : call.tensor(block).in();
         records.stride_head = side.head;
         records.bytes = (are_written ? call.y(block) : const_cast<char *>(call.x(block))) + token * side.token;
     }
-    const Array scales = are_kept ? Array::group_scales : Array::from_group_scales;
     const bool are_apart = call.data(block.index, scales) != nullptr;
     records.scales = are_apart ? call.place_of(block.index, scales, batch, at, block.head) : records.bytes;
     records.scales_stride_head = are_apart ? call.bound(block.index, scales).elements.strides[2] : records.stride_head;
@@ -323,10 +322,12 @@ TokenRecords records_of(const KvCall &call, const Block &block, bool are_written
 }
 
 /// Calls function(i, record, scales) for head i of a block, counted through its tokens. record is NULL without a slot.
-template <typename Function>
+template <Where where, typename Function>
 void for_each_record(const KvCall &call, const Block &block, bool are_written, const Function &function) {
+    // Re-rotation reads and writes the same scales.
+    const Array scales = are_written || call.kv_plan().rerotates ? Array::group_scales : Array::from_group_scales;
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        const TokenRecords records = records_of(call, block, are_written, token);
+        const TokenRecords records = records_of<where>(call, block, are_written, scales, token);
         for (std::int64_t head = 0; head < block.n_heads; head++) {
             function(token * block.n_heads + head, records.bytes + head * records.stride_head,
                      records.scales + head * records.scales_stride_head);
@@ -356,7 +357,8 @@ void copy_words(std::int64_t n, std::int64_t word_bytes, const void *from, std::
 
 }  // namespace
 
-void store_records(const KvCall &call, Block &block) noexcept {
+template <Where where>
+void Records<where>::store(const KvCall &call, Block &block) noexcept {
     const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).groups;
     const StageKernels &kernels = call.kernels();
@@ -370,7 +372,7 @@ void store_records(const KvCall &call, Block &block) noexcept {
     if (groups.is_4_bit()) {
         pack(groups, n_heads * groups.n_groups, elements, packed);
     }
-    for_each_record(call, block, true, [&](std::int64_t i, char *record, char *scales) {
+    for_each_record<where>(call, block, true, [&](std::int64_t i, char *record, char *scales) {
         const std::int64_t n = groups.n_groups, first = i * n;
         if (record == nullptr) {
             return;
@@ -388,13 +390,14 @@ void store_records(const KvCall &call, Block &block) noexcept {
     });
 }
 
-void load_records(const KvCall &call, Block &block) noexcept {
+template <Where where>
+void Records<where>::load(const KvCall &call, Block &block) noexcept {
     const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
     const GroupsDesc &groups = *call.stages(block).from_groups;
     const GroupNumbers numbers(block);
     unsigned char *const elements = elements_of(block), *const packed = packed_elements_of(groups, block);
     const std::int64_t bytes = groups.data_bytes();
-    for_each_record(call, block, false, [&](std::int64_t i, const char *record, const char *scales) {
+    for_each_record<where>(call, block, false, [&](std::int64_t i, const char *record, const char *scales) {
         const std::int64_t n = groups.n_groups, first = i * n;
         float *const raw = block.work->floats + i * head_dim + groups.n_grouped;
         if (record == nullptr) {
@@ -429,11 +432,11 @@ enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 /// Calls function(elements, scales, floats) for the records of a block's tokens, except for tokens without a slot.
 /// Records that are evenly spaced share a call. Returns false if a stride of scales is an odd number of bytes, since
 /// kernels count it in units of 2 bytes.
-template <typename Function>
+template <Where where, typename Function>
 bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
                  const Function &function) {
     bool is_even = true;
-    for_each_part_in_memory(call, block, are_written, [&](const PlacedPart &part) {
+    for_each_part<where>(call, block, are_written, [&](const PlacedPart &part) {
         const std::int64_t n_heads = part.extents.n_heads, n_tokens = part.extents.n_tokens;
         const ElementStrides &there = part.there.strides;
         const std::int64_t stride = n_heads == 1 ? there.token : there.head;
@@ -455,7 +458,8 @@ bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const
 /// Stores a block's groups by kernels. Returns false if the kernels cannot do it: if the stride of scales is odd, or if
 /// a group has a NaN, an infinity or a scale that overflows. Then store_records must write the whole block again. If
 /// this returns true, the bits are those that store_records would write.
-bool store_q8(const KvCall &call, const Block &block) {
+template <Where where>
+bool try_store_q8(const KvCall &call, const Block &block) {
     constexpr float overflow = 127.0f * 65504.0f;  // from this magnitude on, the scale of a group overflows
     const GroupsDesc &groups = *call.stages(block).groups;
     bool is_finite = true;
@@ -468,26 +472,33 @@ bool store_q8(const KvCall &call, const Block &block) {
             groups.by_largest ? of_largest : of_scale, groups.rounds_away ? 1 : 0, floats, elements, scales, &found);
         is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // false for a NaN
     };
-    return for_each_q8(call, block, true, groups, store) && is_finite;
+    return for_each_q8<where>(call, block, true, groups, store) && is_finite;
 }
 
 }  // namespace
 
-void store_q8_records(const KvCall &call, Block &block) noexcept {
-    if (!store_q8(call, block)) {
-        store_records(call, block);
+template <Where where>
+void Records<where>::store_q8(const KvCall &call, Block &block) noexcept {
+    if (!try_store_q8<where>(call, block)) {
+        store(call, block);
     }
 }
 
-void load_q8_records(const KvCall &call, Block &block) noexcept {
-    const auto load = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
+template <Where where>
+void Records<where>::load_q8(const KvCall &call, Block &block) noexcept {
+    const auto load_part = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
         call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
     };
-    clear_tokens_without_slots(call, block);
-    if (!for_each_q8(call, block, false, *call.stages(block).from_groups, load)) {
-        load_records(call, block);
+    if constexpr (where == Where::cache) {
+        clear_tokens_without_slots(call, block);
+    }
+    if (!for_each_q8<where>(call, block, false, *call.stages(block).from_groups, load_part)) {
+        load(call, block);
     }
 }
+
+template struct Records<Where::view>;
+template struct Records<Where::cache>;
 
 // ---- Keys that are re-rotated --------------------------------------------------------------------------------------
 
@@ -522,7 +533,7 @@ halyard_status check_records_to_rerotate(const KvCall &call, int index, halyard_
     row.n_heads = call.program.tensors[index].n_heads;
     halyard_status status = HALYARD_OK;
     for (; row.batch < tokens.n_batch && status == HALYARD_OK; row.batch++) {
-        for_each_record(call, row, false, [&](std::int64_t i, const char *record, const char *scales) {
+        const auto check = [&](std::int64_t i, const char *record, const char *scales) {
             if (record == nullptr || status != HALYARD_OK) {
                 return;
             }
@@ -545,7 +556,9 @@ halyard_status check_records_to_rerotate(const KvCall &call, int index, halyard_
                           double(is_scale ? s : read_word<float>(record + groups.zero_offset)), " as the ",
                           is_scale ? "scale" : "zero point", " of group ", g,
                           ", but it must be finite: no key was stored there");
-        });
+        };
+        stages.cache ? for_each_record<Where::cache>(call, row, false, check)
+                     : for_each_record<Where::view>(call, row, false, check);
     }
     return status;
 }

@@ -38,7 +38,7 @@ template <typename Add>
 void list_kv_memory(const KvCall &call, const Add &add) {
     const Slots &slots = call.kv_program.slots;
     list_arrays(call, false, add);
-    if (call.kv_program.rerotates && call.kv_program.from_positions.is_given) {
+    if (call.kv_plan().rerotates && call.kv_program.from_positions.is_given) {
         add_memory(add, false, from_positions_name, 0, call.arrays.from_positions, call.kv_program.from_positions.reach,
                    nullptr);
     }

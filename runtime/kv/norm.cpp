@@ -204,44 +204,47 @@ namespace {
 void norm_and_rotate_stretch(const KvCall &call, const Block &block, const float *weight, const Stretch &stretch) {
     const TensorProgram &direct = call.kv_program.tensors[block.index].direct;
     const TensorPlan &tensor_plan = call.tensor_plan(block);
-    const std::int64_t n_pairs = call.plan().rotary_dim / 2;
-    halyard_buffer of_weight, of_tokens, x, y;
-    halyard_dimension weight_dims[2], token_dim[1], x_dims[4], y_dims[4];
+    const std::int64_t n_pairs = block.rows->n_pairs;
+    halyard_buffer of_weight;
+    halyard_dimension weight_dims[2];
     set_buffer(of_weight, weight, weight_dims);
     set_dimension(weight_dims[0], n_pairs, 1);
     set_dimension(weight_dims[1], 2, n_pairs);
-    for_each_part(tensor_plan, direct, stretch, find_limits(direct, stretch, n_pairs), [&](const Stretch &part) {
-        set_buffer(of_tokens, part.row_of_token, token_dim);
-        set_dimension(token_dim[0], part.n_tokens, 1);
-        set_buffer(x, part.x, x_dims);
-        set_buffer(y, part.y, y_dims);
-        set_part_dims(direct.in(), *direct.kernel, n_pairs, part, part.in_token, x_dims);
-        set_part_dims(direct.y, *direct.kernel, n_pairs, part, part.out_token, y_dims);
-        call.kernels().norm_rotate[index_of(tensor_plan.dtype)](&of_weight, call.stages(block).norm->eps, &of_tokens,
-                                                                &block.rows->cos, &block.rows->sin,
-                                                                call.plan().sin_sign, &x, &y);
-    });
+    const Limits limits = find_limits(direct, stretch, n_pairs);
+    for_each_call(tensor_plan, direct, *direct.kernel, stretch, *block.rows, limits,
+                  [&](halyard_buffer *tokens, halyard_buffer *x, halyard_buffer *y) {
+                      call.kernels().norm_rotate[index_of(tensor_plan.dtype)](
+                          &of_weight, call.stages(block).norm->eps, tokens, &block.rows->cos, &block.rows->sin,
+                          call.plan().sin_sign, x, y);
+                  });
 }
 
+template <Where where>
 void norm_and_rotate_to_output(const KvCall &call, const Block &block, const float *weight) {
-    for_each_stretch(call, block,
-                     [&](const Stretch &stretch) { norm_and_rotate_stretch(call, block, weight, stretch); });
+    for_each_stretch<where>(call, block,
+                            [&](const Stretch &stretch) { norm_and_rotate_stretch(call, block, weight, stretch); });
 }
 
 /// The same with weights that must be converted to floats. (Not inlined, because it would make the stack frame of its
 /// caller large, which slows small calls, as walk_blocks says.)
+template <Where where>
 [[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
     alignas(64) float room[max_head];
     const std::int64_t n = call.stages(block).norm->size;
-    norm_and_rotate_to_output(call, block, load_weights_or_biases(call, block, Array::weight, 0, n, room, true));
+    norm_and_rotate_to_output<where>(call, block, load_weights_or_biases(call, block, Array::weight, 0, n, room, true));
+}
+
+template <Where where>
+void norm_and_rotate(const KvCall &call, const Block &block) {
+    const float *const weight = load_weights_or_biases(call, block, Array::weight, 0, 0, nullptr, false);
+    weight != nullptr ? norm_and_rotate_to_output<where>(call, block, weight)
+                      : widen_weights_and_rotate<where>(call, block);
 }
 
 }  // namespace
 
-void norm_and_rotate(const KvCall &call, Block &block) noexcept {
-    const float *const weight = load_weights_or_biases(call, block, Array::weight, 0, 0, nullptr, false);
-    weight != nullptr ? norm_and_rotate_to_output(call, block, weight) : widen_weights_and_rotate(call, block);
-}
+void norm_and_rotate_to_view(const KvCall &call, Block &block) noexcept { norm_and_rotate<Where::view>(call, block); }
+void norm_and_rotate_to_cache(const KvCall &call, Block &block) noexcept { norm_and_rotate<Where::cache>(call, block); }
 
 void norm_and_rotate_to_words(const KvCall &call, Block &block) noexcept {
     norm_and_rotate_stretch(call, block, load_weights(call, block).weight, stretch_of_words(call, block));

@@ -26,15 +26,7 @@ halyard_status check_source_of_moves(const halyard_angle_source &source, const c
 
 halyard_status bind_moves(const Program &program, const halyard_run_args &args, KvProgram *out,
                           halyard_error *error) noexcept {
-    const halyard_kv_args &kv_args = kv_args_of(args);
-    out->rerotates = kv_of(*program.plan).rerotates;
-    if (!out->rerotates) {
-        return kv_args.from_positions == nullptr && kv_args.from_angles == nullptr
-                   ? HALYARD_OK
-                   : fail(error, HALYARD_ERROR_MISMATCH, "args.kv.from_",
-                          kv_args.from_positions != nullptr ? "positions" : "angles",
-                          " is set, but the plan does not rerotate");
-    }
+    const halyard_kv_args &kv_args = or_none(args.kv);
     HALYARD_TRY(check_given(kv_args.from_positions, "args.kv.from_positions", error));
     if (program.bad_position != BadPosition::error) {
         return fail(error, HALYARD_ERROR_MISMATCH, "bad_position is ", args.bad_position,

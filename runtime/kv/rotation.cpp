@@ -35,7 +35,7 @@ void bind_direct(const Program &program, int index, bool to_words, KvTensorProgr
         out->y.head = tensor_plan.head_dim;
         out->y.element = 1;
     } else if (cache) {
-        cache->is_linear(tensor_plan.head_dim, &out->y.element);
+        out->y.element = cache->spacing;
         out->y.head = out->n_heads > 1 ? cache->stride_head : 0;
         steps_of_tokens = cache->stride_block | cache->stride_tile_tokens | cache->stride_token;  // and sums of these
     } else {
@@ -59,25 +59,27 @@ void bind_direct(const Program &program, int index, bool to_words, KvTensorProgr
     }
 }
 
-void rotate_block(const KvCall &call, Block &block) noexcept {
+namespace {
+
+/// Rotates the windows of a block in place; or, if the kernel cannot, into `spare`, and copies them back.
+template <bool in_place>
+void rotate_windows(const KvCall &call, const Block &block) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     const std::int64_t rotary_dim = call.plan().rotary_dim;
-    const bool converts =
-        tensor_plan.pairing != tensor_plan.out_pairing;  // then windows are rotated into `spare`, and copied back
     const Kernel &kernel = *call.stages(block).block_rotation;
     Side in, out;  // not initialised as a whole, which would slow down a run of one token
     in.token = block.strides.token;
     in.head = block.strides.head;
-    out.token = converts ? block.n_heads * rotary_dim : in.token;
-    out.head = converts ? rotary_dim : in.head;
+    out.token = in_place ? in.token : block.n_heads * rotary_dim;
+    out.head = in_place ? in.head : rotary_dim;
     in.element = out.element = 1;
     set_kernel_dims(kernel, tensor_plan.pairing, rotary_dim / 2, block.n_heads, block.n_tokens, in);
     set_kernel_dims(kernel, tensor_plan.out_pairing, rotary_dim / 2, block.n_heads, block.n_tokens, out);
     float *const window = block.work->floats + tensor_plan.rotary_offset, *const spare = block.work->spare;
     // A target with kernels for stages has this rotation kernel, too. Rows hold all pairs of a head that is in blocks.
-    call_kernel(kernel, call.plan().sin_sign, *block.rows, {0, block.n_tokens, block.row_of_token}, !converts,
-                {window, in.dims}, {converts ? spare : window, out.dims});
-    if (converts) {
+    call_kernel(kernel, call.plan().sin_sign, *block.rows, {0, block.n_tokens, block.row_of_token}, in_place,
+                {window, in.dims}, {in_place ? window : spare, out.dims});
+    if constexpr (!in_place) {
         block.for_each_head([&](std::int64_t, std::int64_t t, std::int64_t h) {
             std::memcpy(window + t * in.token + h * in.head, spare + t * out.token + h * out.head,
                         static_cast<std::size_t>(rotary_dim) * sizeof(float));
@@ -85,12 +87,21 @@ void rotate_block(const KvCall &call, Block &block) noexcept {
     }
 }
 
-void rotate_to_output(const KvCall &call, Block &block) noexcept {
-    for_each_stretch(call, block, [&](const Stretch &stretch) {
+template <Where where>
+void rotate_to_output(const KvCall &call, const Block &block) {
+    for_each_stretch<where>(call, block, [&](const Stretch &stretch) {
         rotate(call.plan(), call.tensor_plan(block), call.kv_program.tensors[block.index].direct, stretch, block.rows,
                false);
     });
 }
+
+}  // namespace
+
+void rotate_block(const KvCall &call, Block &block) noexcept { rotate_windows<true>(call, block); }
+void rotate_to_other_pairing(const KvCall &call, Block &block) noexcept { rotate_windows<false>(call, block); }
+
+void rotate_to_view(const KvCall &call, Block &block) noexcept { rotate_to_output<Where::view>(call, block); }
+void rotate_to_cache(const KvCall &call, Block &block) noexcept { rotate_to_output<Where::cache>(call, block); }
 
 void rotate_to_words(const KvCall &call, Block &block) noexcept {
     rotate(call.plan(), call.tensor_plan(block), call.kv_program.tensors[block.index].direct,

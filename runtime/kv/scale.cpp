@@ -60,12 +60,18 @@ float position_scale(const KvCall &call, int index, std::int64_t batch, std::int
     return read_word<float>(call.place_of(index, Array::position_scales, batch, token, head));
 }
 
+/// The distance between the dynamic scales of two heads, in bytes.
+std::int64_t stride_of_scales(const KvCall &call, int index) {
+    return call.bound(index, Array::scales_out).elements.strides[2] * std::int64_t{sizeof(float)};
+}
+
 /// The address of a token's dynamic scales, from the block's first head on; NULL if the token has no slot.
+template <Where where>
 char *dynamic_scales_of(const KvCall &call, const Block &block, std::int64_t token) {
-    const bool has_cache = call.stages(block).cache.has_value();
-    const std::int64_t row = has_cache ? call.slot_of(block, token) : block.token + token;
+    constexpr bool in_cache = where == Where::cache;
+    const std::int64_t row = in_cache ? call.slot_of(block, token) : block.token + token;
     return row < 0 ? nullptr
-                   : call.place_of(block.index, Array::scales_out, has_cache ? 0 : block.batch, row, block.head);
+                   : call.place_of(block.index, Array::scales_out, in_cache ? 0 : block.batch, row, block.head);
 }
 
 /// Fails because of a number in a tensor's array.
@@ -109,12 +115,13 @@ halyard_status check_input_scales(const KvCall &call, int index, halyard_error *
 halyard_status check_scales_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept {
     const Positions &tokens = call.program.positions;
     const auto &cache = call.kv_plan().tensors[index].cache;
+    const auto scales_of = cache ? dynamic_scales_of<Where::cache> : dynamic_scales_of<Where::view>;
+    const std::int64_t stride = stride_of_scales(call, index);
     Block row = {};
     row.index = index;
     for (; row.batch < tokens.n_batch && call.kv_plan().tensors[index].needs(Array::scales_out); row.batch++) {
         for (std::int64_t token = 0; token < tokens.n_tokens; token++) {
-            const char *const scales = dynamic_scales_of(call, row, token);
-            const std::int64_t stride = call.bound(index, Array::scales_out).elements.strides[2] * 4;
+            const char *const scales = scales_of(call, row, token);
             for (std::int64_t head = 0; scales != nullptr && head < call.program.tensors[index].n_heads; head++) {
                 if (const float scale = load_scale(scales + head * stride); !is_scale(scale)) {
                     return fail_scale(call, Array::scales_out, index, error, cache ? "[slot " : "[token ",
@@ -156,16 +163,19 @@ void set_factors_by_static_scales(const KvCall &call, Block &block) noexcept {
     block.factors = {block.work->numbers, {0, scale.by_head ? 1 : 0, 0}};
 }
 
-void make_dynamic_scales(const KvCall &call, Block &block) noexcept {
+namespace {
+
+/// Makes the dynamic scales of a block. Those of keys that are re-rotated depend on the keys' old scales.
+template <Where where, bool are_renewed>
+void make_scales(const KvCall &call, Block &block) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
-    const std::int64_t stride = call.bound(block.index, Array::scales_out).elements.strides[2] * 4;
+    const std::int64_t stride = stride_of_scales(call, block.index);
     float *r = block.work->numbers;
     find_largest(call.kernels(), block.extents(tensor_plan.head_dim), block.floats(), r);
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        char *const scales = dynamic_scales_of(call, block, token);
+        char *const scales = dynamic_scales_of<where>(call, block, token);
         for (std::int64_t head = 0; head < block.n_heads; head++, r++) {
-            const float before =
-                call.kv_program.rerotates && scales != nullptr ? load_scale(scales + head * stride) : 1.0f;
+            const float before = are_renewed && scales != nullptr ? load_scale(scales + head * stride) : 1.0f;
             // The rotation may put a pair's whole length into one element, whose scale may then overflow.
             const float scale =
                 std::min(before * (*r / greatest_of(tensor_plan.out_dtype)), std::numeric_limits<float>::max());
@@ -178,5 +188,19 @@ void make_dynamic_scales(const KvCall &call, Block &block) noexcept {
     }
     block.factors = {block.work->numbers, {0, 1, block.n_heads}};
 }
+
+}  // namespace
+
+template <Where where>
+void DynamicScales<where>::make(const KvCall &call, Block &block) noexcept {
+    make_scales<where, false>(call, block);
+}
+template <Where where>
+void DynamicScales<where>::renew(const KvCall &call, Block &block) noexcept {
+    make_scales<where, true>(call, block);
+}
+
+template struct DynamicScales<Where::view>;
+template struct DynamicScales<Where::cache>;
 
 }  // namespace halyard

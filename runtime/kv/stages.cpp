@@ -2,6 +2,8 @@
 
 #include "base/versioned.h"
 
+#include <algorithm>
+
 #define HALYARD_STAGE_KERNEL(name, stage, dtype, target) extern "C" halyard_##stage##_kernel name;
 #include "built_kernels.inc"
 
@@ -95,9 +97,7 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
     if (kv_desc.cache != nullptr) {
         const ElementName name("tensors", index, ".kv.cache");
         HALYARD_TRY(read_cache(kv_desc.cache, name.text, tensor_plan.out_dim, &out->cache.emplace(), error));
-        std::int64_t stride = 0;
-        if (out->groups &&
-            (!out->cache->is_linear(tensor_plan.out_dim, &stride) || (stride != 1 && tensor_plan.out_dim > 1))) {
+        if (out->groups && out->cache->spacing != 1 && tensor_plan.out_dim > 1) {
             return fail(error, HALYARD_ERROR_STRIDE, name.text,
                         " has elements that are apart, but the bytes of a record lie one after the other");
         }
@@ -134,79 +134,100 @@ bool can_use_load_and_norm(const TensorPlan &tensor_plan, const NormDesc &norm) 
            (!norm.layer || tensor_plan.dtype == Dtype::f32);
 }
 
-/// Whether the elements of a head are not contiguous: in x, and in y or the cache.
-struct Scattered {
-    bool x, y;
-};
-
 /// Whether one kernel can do all stages of a tensor, and where it then writes.
 Steps::Direct find_direct(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_kv_desc &kv_desc, int index,
-                          const Scattered &scattered) {
+                          bool x_is_scattered, bool output_is_scattered) {
+    using enum Steps::Direct;
     const TensorPlan &tensor_plan = plan.tensors[index];
     const KvTensorPlan &stages = kv_plan.tensors[index];
-    std::int64_t stride = 0;
-    const bool is_linear = !stages.cache || stages.cache->is_linear(tensor_plan.head_dim, &stride);
-    if (is_only_rotated(tensor_plan, kv_desc)) {
-        const bool writes_there = kv_plan.rerotates || !scattered.y || !stages.cache || tensor_plan.head_dim > max_head;
-        return is_linear && writes_there ? Steps::Direct::to_output
-               : kv_plan.rerotates       ? Steps::Direct::no
-                                         : Steps::Direct::to_words;
+    const bool is_even = !stages.cache || stages.cache->spacing != 0;
+    if (!is_only_rotated(tensor_plan, kv_desc)) {
+        if (!can_use_norm_rotate(plan, tensor_plan, kv_desc, stages.norm) || x_is_scattered) {
+            return no;
+        }
+        return output_is_scattered ? to_words : is_even ? to_output : no;
     }
-    return !can_use_norm_rotate(plan, tensor_plan, kv_desc, stages.norm) || scattered.x ? Steps::Direct::no
-           : scattered.y                                                                ? Steps::Direct::to_words
-           : is_linear                                                                  ? Steps::Direct::to_output
-                                                                                        : Steps::Direct::no;
+    const bool writes_there =
+        kv_plan.rerotates || !output_is_scattered || !stages.cache || tensor_plan.head_dim > max_head;
+    if (is_even && writes_there) {
+        return to_output;
+    }
+    return kv_plan.rerotates ? no : to_words;
 }
 
-/// The steps of a tensor, in the order in which they run.
-Steps list_steps(const halyard_plan &plan, const KvPlan &kv_plan, const halyard_kv_desc &kv_desc, int index,
-                 const Scattered &scattered) {
+/// The limits of a tensor's blocks. A norm of rows needs all heads of a token in a block.
+BlockLimits limits_of_blocks(const TensorPlan &tensor_plan, const KvTensorPlan &stages, const Steps &steps) {
+    constexpr std::int64_t line_bytes = 64;             // of the CPU's caches
+    constexpr std::int64_t words_bytes = block_floats;  // of scattered outputs: a quarter of Workspace::spare
+    const std::int64_t head_dim = tensor_plan.head_dim, bytes = tensor_plan.out_bytes;
+    const bool is_scattered = steps.scatter != Scatter::none;
+    // Weights may take as much room as the heads of a block, and so may biases. Each has half of Workspace::weights.
+    const bool has_many_weights = stages.norm && stages.norm->layer && (stages.norm->row || stages.norm->per_head);
+    // Blocks leave room in the L1 cache for the other memory that a step reads and writes.
+    const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
+    return {.heads = std::clamp<std::int64_t>((has_many_weights ? block_floats / 2 : block_floats) / head_dim, 1,
+                                              stages.most_heads),
+            .tokens = is_scattered ? words_bytes / (head_dim * bytes) : block_floats,
+            .heads_and_tokens = std::min(n_floats / head_dim, stages.most_heads),
+            // In such caches the tokens of an element are contiguous, so more tokens in a block make longer stores.
+            .tokens_of_line = is_scattered && !steps.norms_rows ? line_bytes / bytes : 1};
+}
+
+/// Lists the steps of a tensor that is loaded and stored there, in the order in which they run.
+template <Where from, Where to>
+void list_steps(const halyard_plan &plan, const KvPlan &kv_plan, int index, bool x_is_scattered, Steps &steps) {
     const TensorPlan &tensor_plan = plan.tensors[index];
     const KvTensorPlan &stages = kv_plan.tensors[index];
     const bool has_norm = stages.norm.has_value(), norms_after = has_norm && stages.norm->after;
-    Steps steps;
+    const bool output_is_scattered = steps.scatter != Scatter::none;
     const auto add_if = [&](bool is_done, const char *name, RunStep *run) {
         if (is_done) {
             steps.list[steps.n++] = {name, run};
         }
     };
-    steps.direct = find_direct(plan, kv_plan, kv_desc, index, scattered);
-    steps.in_blocks = steps.direct != Steps::Direct::to_output;
-    if (!steps.in_blocks) {
-        add_if(has_norm, "norm and rotate to the output", norm_and_rotate);
-        add_if(!has_norm, tensor_plan.rotates ? "rotate to the output" : "copy to the output", rotate_to_output);
-        return steps;
+    constexpr bool to_cache = to == Where::cache, from_cache = from == Where::cache;
+    if (!steps.in_blocks()) {
+        add_if(has_norm, "norm and rotate to the output",
+               to_cache ? norm_and_rotate_to_cache : norm_and_rotate_to_view);
+        add_if(!has_norm, tensor_plan.rotates ? "rotate to the output" : "copy to the output",
+               to_cache ? rotate_to_cache : rotate_to_view);
+        return;
     }
     if (steps.direct == Steps::Direct::to_words) {
         add_if(has_norm, "norm and rotate", norm_and_rotate_to_words);
         add_if(!has_norm, tensor_plan.rotates ? "rotate" : "copy", rotate_to_words);
-        add_if(true, "scatter", store_words);
-        return steps;
+        add_if(true, "scatter", Conversion<to>::store_words);
+        return;
     }
-    const bool loads_view = !stages.from_groups && !(stages.cache && kv_plan.rerotates);
-    const bool joins = loads_view && !scattered.x && has_norm && can_use_load_and_norm(tensor_plan, *stages.norm);
-    add_if(stages.from_groups.has_value(), "load records",
-           stages.from_groups && stages.from_groups->is_q8() ? load_q8_records : load_records);
+    const bool reads_records = stages.from_groups.has_value(), writes_records = stages.groups.has_value();
+    const bool joins = !reads_records && !from_cache && !x_is_scattered && has_norm &&
+                       can_use_load_and_norm(tensor_plan, *stages.norm);
+    add_if(reads_records, "load records",
+           reads_records && stages.from_groups->is_q8() ? Records<from>::load_q8 : Records<from>::load);
     add_if(joins, "load and norm", load_and_norm);
-    add_if(!stages.from_groups && !joins, loads_view ? "load" : "load from the cache",
-           loads_view && !scattered.x ? load : load_parts);
+    add_if(!reads_records && !joins, from_cache ? "load from the cache" : "load",
+           from_cache || x_is_scattered ? Conversion<from>::load_parts : load);
     add_if(has_norm && !norms_after && !joins, "norm", norm);
     // Undoes the transform, which is its own inverse.
     add_if(stages.hadamard != 0 && kv_plan.rerotates, "Hadamard", hadamard);
-    add_if(tensor_plan.rotates, "rotate", rotate_block);
+    add_if(tensor_plan.rotates, "rotate",
+           tensor_plan.pairing == tensor_plan.out_pairing ? rotate_block : rotate_to_other_pairing);
     add_if(norms_after, "norm", norm);
     // These later steps need the products, and may set factors of their own. Without such a step the store multiplies.
     const bool is_multiplied = stages.scale || stages.groups || stages.hadamard != 0;
     add_if(stages.position_scales, "scale by position",
            is_multiplied ? multiply_by_position_scales : set_factors_by_position_scales);
     add_if(stages.hadamard != 0, "Hadamard", hadamard);
-    add_if(stages.groups.has_value(), "store records",
-           stages.groups && stages.groups->is_q8() ? store_q8_records : store_records);
     const bool is_dynamic = stages.scale && stages.scale->dynamic;
-    add_if(is_dynamic, "make dynamic scales", make_dynamic_scales);
+    add_if(is_dynamic, "make dynamic scales", kv_plan.rerotates ? DynamicScales<to>::renew : DynamicScales<to>::make);
     add_if(stages.scale && !is_dynamic && !kv_plan.rerotates, "scale", set_factors_by_static_scales);
-    add_if(!stages.groups, stages.cache ? "store in the cache" : "store", scattered.y ? store_scattered : store);
-    return steps;
+    if (writes_records) {
+        add_if(true, "store records", stages.groups->is_q8() ? Records<to>::store_q8 : Records<to>::store);
+        return;
+    }
+    add_if(output_is_scattered, "narrow", narrow_to_words);
+    add_if(output_is_scattered, to_cache ? "scatter to the cache" : "scatter", Conversion<to>::store_words);
+    add_if(!output_is_scattered, to_cache ? "store in the cache" : "store", Conversion<to>::store);
 }
 
 /// What the kernel that rotates blocks of floats has to support. Heads are contiguous in a block.
@@ -267,15 +288,23 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
         kv_plan.rerotates = given.desc.rerotates != 0;
         HALYARD_TRY(
             read_stages(given.tensors[i], given.kv_descs[i], i, kv_plan.rerotates, tensor_plan, &stages, error));
+        kv_plan.has_cache = kv_plan.has_cache || stages.cache;
+        kv_plan.norms_rows = kv_plan.norms_rows || (stages.norm && stages.norm->row);
         bool needs_blocks = false;
         for (const bool x : {false, true}) {
             for (const bool y : {false, true}) {
                 Steps &steps = stages.steps[x][y];
-                const Scatter scatter = stages.cache ? stages.cache->scatter(tensor_plan.out_dim, tensor_plan.out_bytes)
-                                                     : (y ? Scatter::single : Scatter::none);
-                steps = list_steps(*plan, kv_plan, given.kv_descs[i], i, {x, scatter != Scatter::none});
-                steps.scatter = scatter;
-                needs_blocks = needs_blocks || steps.in_blocks;
+                steps.scatter = stages.cache ? stages.cache->scatter(tensor_plan.out_bytes)
+                                : y          ? Scatter::single
+                                             : Scatter::none;
+                steps.norms_rows = stages.norm && stages.norm->row;
+                steps.limits = limits_of_blocks(tensor_plan, stages, steps);
+                steps.direct = find_direct(*plan, kv_plan, given.kv_descs[i], i, x, steps.scatter != Scatter::none);
+                const auto list = !stages.cache       ? list_steps<Where::view, Where::view>
+                                  : kv_plan.rerotates ? list_steps<Where::cache, Where::cache>
+                                                      : list_steps<Where::view, Where::cache>;
+                list(*plan, kv_plan, i, x, steps);
+                needs_blocks = needs_blocks || steps.in_blocks();
             }
         }
         if (needs_blocks && tensor_plan.head_dim > max_head) {
@@ -307,7 +336,7 @@ halyard_status resolve_kv_plan(const halyard_plan &plan, TargetSet allowed, KvPl
 void explain_steps(Text &text, const halyard_plan &plan, const KvPlan &kv_plan, int index, TargetSet allowed) noexcept {
     const TensorPlan &tensor_plan = plan.tensors[index];
     const Steps &steps = kv_plan.tensors[index].steps[0][0];
-    text.add("tensor ", index, steps.in_blocks ? ", in blocks" : "");
+    text.add("tensor ", index, steps.in_blocks() ? ", in blocks" : "");
     for (int i = 0; i < steps.n; i++) {
         text.add(i == 0 ? ": " : ", ", steps.list[i].name);
     }

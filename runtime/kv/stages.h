@@ -21,20 +21,36 @@ struct KvCall;
 
 using RunStep = void(const KvCall &call, Block &block) noexcept;  // the type of the functions that follow
 
-// convert.cpp. load takes heads of contiguous elements in x, load_parts any other view, or the cache, where it sets the
-// floats of tokens without a slot to 0. store_scattered first narrows to dense words; store_words then copies the words
-// to scattered elements. (To call a kernel for every few elements is too slow.)
-RunStep load, load_parts, store, store_scattered, store_words;
-// groups.cpp. Convert records to floats and back. Tokens without a slot are loaded as zeros and not stored.
-RunStep load_records, load_q8_records, store_records, store_q8_records;
-// norm.cpp. load_and_norm takes little more time than load. norm_and_rotate is one kernel for whole heads, from x to y
-// or to a cache; norm_and_rotate_to_words writes to words in the workspace.
-RunStep norm, load_and_norm, norm_and_rotate, norm_and_rotate_to_words;
-// rotation.cpp. rotate_to_output and rotate_to_words also copy tensors that are not rotated.
-RunStep rotate_block, rotate_to_output, rotate_to_words;
+/// Where a step loads from or stores to: a view, x or y, or a cache. Tokens without a slot are loaded as zeros and not
+/// stored.
+enum class Where { view, cache };
+
+// convert.cpp. load takes heads of contiguous elements in x, load_parts any. If the elements of a head are scattered in
+// the output, narrow_to_words converts to dense words instead of store, and store_words copies these. (To call a kernel
+// for every few elements is too slow.)
+RunStep load, narrow_to_words;
+template <Where where>
+struct Conversion {
+    static RunStep load_parts, store, store_words;
+};
+// groups.cpp. Convert records to floats and back.
+template <Where where>
+struct Records {
+    static RunStep load, load_q8, store, store_q8;
+};
+// norm.cpp. load_and_norm takes little more time than load. norm_and_rotate_… is one kernel for whole heads;
+// norm_and_rotate_to_words writes to words in the workspace.
+RunStep norm, load_and_norm, norm_and_rotate_to_words, norm_and_rotate_to_view, norm_and_rotate_to_cache;
+// rotation.cpp. rotate_block works in place, rotate_to_other_pairing does not. The others also copy tensors that are
+// not rotated.
+RunStep rotate_block, rotate_to_other_pairing, rotate_to_words, rotate_to_view, rotate_to_cache;
 // scale.cpp. The first multiplies the block; the others set the factors by which the store multiplies. The block of a
-// key that is re-rotated has elements as stored: make_dynamic_scales takes the key's old dynamic scale into account.
-RunStep multiply_by_position_scales, set_factors_by_position_scales, set_factors_by_static_scales, make_dynamic_scales;
+// key that is re-rotated has elements as stored: renew takes the key's old dynamic scale into account.
+RunStep multiply_by_position_scales, set_factors_by_position_scales, set_factors_by_static_scales;
+template <Where where>
+struct DynamicScales {
+    static RunStep make, renew;
+};
 RunStep hadamard;
 
 /// The longest head that is processed in blocks, and the most elements, heads and groups of a block.
@@ -45,15 +61,24 @@ struct Step {
     RunStep *run;
 };
 
+/// How many heads and tokens of a tensor go through the steps at once.
+struct BlockLimits {
+    std::int64_t heads, tokens, heads_and_tokens;  // the most, and the most of heads times tokens
+    std::int64_t tokens_of_line;                   // there are fewer heads if so many tokens leave room for fewer only
+};
+
 /// The steps of a tensor, in the order in which they run: on one block after the other in a thread's workspace, or, if
-/// in_blocks is false, on all tokens at once.
+/// one kernel that does all stages writes to the output, on all tokens at once.
 struct Steps {
-    static constexpr int most = 12;  // the longest list has 7
+    static constexpr int most = 12;  // the longest list has 8
     Step list[most];
     int n = 0;
-    bool in_blocks = false;
     enum class Direct { no, to_output, to_words } direct = Direct::no;  // where one kernel that does all stages writes
     Scatter scatter = Scatter::none;                                    // of the elements of a head in the output
+    bool norms_rows = false;                                            // a block needs all heads of its tokens
+    BlockLimits limits = {};
+
+    bool in_blocks() const noexcept { return direct != Direct::to_output; }
 };
 
 /// The arrays that a run passes for a tensor's stages: pointers of halyard_stages.
@@ -87,7 +112,9 @@ struct KvTensorPlan {
 };
 
 struct KvPlan {
-    bool rerotates = false;  // cached keys are rotated from one position to another
+    bool rerotates = false;   // cached keys are rotated from one position to another
+    bool has_cache = false;   // of any tensor; else a run has no slots
+    bool norms_rows = false;  // of any tensor; then a share has all heads of its tokens
     const StageKernels *kernels = nullptr;
     KvTensorPlan tensors[HALYARD_MAX_TENSORS];
 };

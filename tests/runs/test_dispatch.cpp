@@ -279,8 +279,9 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     check_words(halyard::explain(stored), {"tensor 0, in blocks: norm and rotate, scatter\n"});
     kv.norm = nullptr;
     kv.position_scales = 1;
-    check_words(halyard::explain(stored),
-                {"tensor 0, in blocks: load, rotate, scale by position, store in the cache\n", "f32_in_place_"});
+    check_words(
+        halyard::explain(stored),
+        {"tensor 0, in blocks: load, rotate, scale by position, narrow, scatter to the cache\n", "f32_in_place_"});
     // With an odd number of pairs no packed kernel fits.
     auto odd = describe(halyard::dtype::bf16);
     check_words(halyard::explain(odd), {"* halyard_rotate_half_bf16"});
