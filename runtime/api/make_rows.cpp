@@ -69,18 +69,15 @@ halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args 
 /// batch row has tokens_in_batch.
 void make_linear_rows(const LinearAngles &linear, const RowKernels &kernels, std::int64_t tokens_in_batch,
                       std::int64_t n_tokens, float *rows) {
-    const auto factor_high = static_cast<float>(linear.attention_factor);
-    const auto factor_low = static_cast<float>(linear.attention_factor - static_cast<double>(factor_high));
     const std::int64_t stride = 2 * linear.n_pairs;
-    const std::int32_t once = 1;  // at position 1 turns_low has no effect
     for (std::int64_t pair = 0; pair < linear.n_pairs; pair += LinearPairs::most) {
         const std::int64_t n = std::min(linear.n_pairs - pair, LinearPairs::most);
         const LinearPairs pairs(linear, pair, n);
         for (std::int64_t at = 0; at < n_tokens; at++) {
             std::uint32_t turns[LinearPairs::most];
             pairs.find_turns(at / tokens_in_batch, at % tokens_in_batch, turns);
-            make_phase_rows({turns, turns, factor_high, factor_low}, kernels, &once, 1, n,
-                            {rows + at * stride + pair, stride, linear.n_pairs});
+            make_row_of_turns(turns, linear.attention_factor, kernels, n,
+                              {rows + at * stride + pair, stride, linear.n_pairs});
         }
     }
 }

@@ -7,7 +7,6 @@
 #include "core/threads.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 namespace halyard {
@@ -24,39 +23,42 @@ inline Rows rows_in_memory(const halyard_angle_source &angles) noexcept {
     return Rows(angles.cos_rows, angles.sin_rows, angles.n_rows, angles.stride_row, 0, angles.rotary_dim / 2);
 }
 
-/// The row_of_token of rows that were made for tokens in order: 0, 1, 2, …
-inline constexpr auto rows_in_order = [] {
-    std::array<std::int32_t, max_block_tokens> rows{};
-    std::iota(rows.begin(), rows.end(), 0);
-    return rows;
-}();
-
-/// Makes rows for the tokens first … last - 1, whose positions were checked, and calls function(tokens, rows) for each
-/// block of tokens. If there is no room for the rows of all pairs, it calls function several times for the same tokens,
-/// each time with other pairs.
-template <typename Function>
-[[gnu::noinline]] void with_made_rows(const Program &program, const Pointers &given, std::int64_t first,
-                                      std::int64_t last, const Function &function) {
+/// Makes rows for the tokens first … last - 1, and calls function(tokens, rows) for each block of tokens. If there is
+/// no room for the rows of all pairs, it calls function several times for the same tokens, each time with other pairs.
+/// make(at, pair, n_pairs, rows, row_of_token) makes [row][cos, sin][n_pairs] for as many tokens from `at` on as there
+/// is room for, sets the row of each, and returns the number of tokens. It may depend on `at` only.
+template <typename Make, typename Function>
+[[gnu::noinline]] void with_made_rows(std::int64_t rotary_dim, std::int64_t first, std::int64_t last, const Make &make,
+                                      const Function &function) {
     float made[made_floats];
-    const std::int64_t n_pairs = program.plan->rotary_dim / 2;
-    const RowBlock block = row_block(program.plan->rotary_dim);
-    for (std::int64_t at = first; at < last; at += block.n_tokens) {
-        const std::int64_t n_tokens = std::min(last - at, block.n_tokens);
-        for (std::int64_t pair = 0; pair < n_pairs; pair += block.n_pairs) {
-            const std::int64_t n = std::min(n_pairs - pair, block.n_pairs);
-            make_rows(row_input(program, given), program.plan->row_kernels, at, n_tokens, pair, n, {made, 2 * n, n});
+    std::int32_t row_of_token[max_block_tokens];
+    const RowBlock block = row_block(rotary_dim);
+    for (std::int64_t at = first, n_tokens = 0; at < last; at += n_tokens) {
+        for (std::int64_t pair = 0; pair < rotary_dim / 2; pair += block.n_pairs) {
+            const std::int64_t n = std::min(rotary_dim / 2 - pair, block.n_pairs);
+            n_tokens = make(at, pair, n, made, row_of_token);
             Rows rows(made, made + n, block.n_tokens, 2 * n, pair, n);
-            function(TokenBlock{at, n_tokens, rows_in_order.data()}, rows);
+            function(TokenBlock{at, n_tokens, row_of_token}, rows);
         }
     }
 }
 
-/// The same, but makes rows only if kernels cannot read those of the source where they are.
+/// Calls function(tokens, rows) for blocks of the tokens first … last - 1, whose positions were checked. Makes rows
+/// only if kernels cannot read those of the source where they are.
 template <typename Function>
 void for_each_token_block(const Program &program, const Pointers &given, std::int64_t first, std::int64_t last,
                           const Function &function) {
     if (!program.reads_rows) {
-        with_made_rows(program, given, first, last, function);
+        const std::int64_t rotary_dim = program.plan->rotary_dim, most = row_block(rotary_dim).n_tokens;
+        const auto make = [&](std::int64_t at, std::int64_t pair, std::int64_t n_pairs, float *made,
+                              std::int32_t *row_of_token) {
+            const std::int64_t n = std::min(last - at, most);
+            make_rows(row_input(program, given), program.plan->row_kernels, at, n, pair, n_pairs,
+                      {made, 2 * n_pairs, n_pairs});
+            std::iota(row_of_token, row_of_token + n, 0);
+            return n;
+        };
+        with_made_rows(rotary_dim, first, last, make, function);
         return;
     }
     std::int32_t row_of_token[max_block_tokens];

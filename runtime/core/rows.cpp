@@ -50,6 +50,14 @@ void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std:
     kernels.phase(&position.header, &high.header, &low.header, phases.scale_high, phases.scale_low, &rows.header);
 }
 
+void make_row_of_turns(const std::uint32_t *turns, double attention_factor, const RowKernels &kernels,
+                       std::int64_t n_pairs, const RowOutput &out) noexcept {
+    const auto high = static_cast<float>(attention_factor);
+    const auto low = static_cast<float>(attention_factor - static_cast<double>(high));
+    const std::int32_t once = 1;  // at position 1 turns_low has no effect
+    make_phase_rows({turns, turns, high, low}, kernels, &once, 1, n_pairs, out);
+}
+
 namespace {
 
 /// Copies rows of a source that has them in memory, widened to float. A kernel's call widens consecutive rows together.

@@ -77,6 +77,10 @@ struct Phases {
 void make_phase_rows(const Phases &phases, const RowKernels &kernels, const std::int32_t *positions,
                      std::int64_t n_tokens, std::int64_t n_pairs, const RowOutput &out) noexcept;
 
+/// Makes one row of angles in 2^-32 of a full turn, multiplied by attention_factor.
+void make_row_of_turns(const std::uint32_t *turns, double attention_factor, const RowKernels &kernels,
+                       std::int64_t n_pairs, const RowOutput &out) noexcept;
+
 /// Makes pairs first_pair … first_pair + n_pairs - 1 of the rows of tokens first … first + n - 1, at most a RowBlock.
 void make_rows(const RowInput &input, const RowKernels &kernels, std::int64_t first, std::int64_t n,
                std::int64_t first_pair, std::int64_t n_pairs, const RowOutput &out) noexcept;

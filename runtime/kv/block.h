@@ -231,10 +231,10 @@ void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept
 /// Fails, naming the first bad position, unless the old and new positions of all tokens of the set fit 32 bits.
 halyard_status check_moves(const KvCall &call, const TokenSet *tokens, halyard_error *error) noexcept;
 
-/// Calls walk(call, tokens, rows, heads) for blocks of the tokens first … last - 1, with the rows of cos and sin that
-/// rotate each key from its old position to its new one.
-using WalkBlock = void(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads);
-void for_each_moved_block(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads,
-                          WalkBlock *walk) noexcept;
+/// Makes rows that rotate keys from their old positions to their new ones, [row][cos, sin][pairs], for n_pairs pairs
+/// from first_pair on, for as many of the tokens first … last - 1 as there is room for. Consecutive tokens with equal
+/// moves share a row. Returns how many tokens have a row now, at least one and at most max_block_tokens.
+std::int64_t make_moved_rows(const KvCall &call, std::int64_t first, std::int64_t last, std::int64_t first_pair,
+                             std::int64_t n_pairs, float *rows, std::int32_t *row_of_token) noexcept;
 
 }  // namespace halyard

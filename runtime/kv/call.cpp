@@ -136,7 +136,12 @@ void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, cons
     if (call.plan().rotary_dim == 0) {
         walk_tensors(call, {first, last - first, nullptr}, nullptr, heads);
     } else if (call.kv_plan().rerotates) {
-        for_each_moved_block(call, first, last, heads, walk_tensors);
+        const auto make = [&](std::int64_t at, std::int64_t pair, std::int64_t n_pairs, float *made,
+                              std::int32_t *row_of_token) {
+            return make_moved_rows(call, at, last, pair, n_pairs, made, row_of_token);
+        };
+        with_made_rows(call.plan().rotary_dim, first, last, make,
+                       [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); });
     } else {
         for_each_token_block(call.program, call.given, first, last,
                              [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); });

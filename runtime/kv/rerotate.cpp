@@ -89,16 +89,13 @@ void make_row(const KvCall &call, const Move &move, std::int64_t first_pair, std
     }
     // The keys have been multiplied by the attention_factor of from_angles already.
     const double factor = &to == &from ? 1.0 : to.attention_factor / from.attention_factor;
-    const auto high = static_cast<float>(factor), low = static_cast<float>(factor - static_cast<double>(high));
-    const std::int32_t once = 1;  // at position 1 turns_low has no effect
-    make_phase_rows({turns, turns, high, low}, call.plan().row_kernels, &once, 1, n_pairs, {row, 2 * n_pairs, n_pairs});
+    make_row_of_turns(turns, factor, call.plan().row_kernels, n_pairs, {row, 2 * n_pairs, n_pairs});
 }
 
-/// Makes rows [row][cos, sin][pairs], for n_pairs pairs from first_pair on, for as many of the tokens first … last - 1
-/// as there is room for. Consecutive tokens with equal moves share a row. Returns how many tokens have a row now, at
-/// least one and at most max_block_tokens.
+}  // namespace
+
 std::int64_t make_moved_rows(const KvCall &call, std::int64_t first, std::int64_t last, std::int64_t first_pair,
-                             std::int64_t n_pairs, float *rows, std::int32_t *row_of_token) {
+                             std::int64_t n_pairs, float *rows, std::int32_t *row_of_token) noexcept {
     const std::int64_t most_rows = row_block(call.plan().rotary_dim).n_tokens;
     const std::int64_t most_tokens = std::min(last - first, max_block_tokens);
     Move move;
@@ -116,24 +113,6 @@ std::int64_t make_moved_rows(const KvCall &call, std::int64_t first, std::int64_
         row_of_token[n_tokens] = static_cast<std::int32_t>(n_rows - 1);
     }
     return n_tokens;
-}
-
-}  // namespace
-
-void for_each_moved_block(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads,
-                          WalkBlock *walk) noexcept {
-    float made[made_floats];
-    std::int32_t row_of_token[max_block_tokens];
-    const RowBlock size = row_block(call.plan().rotary_dim);
-    const std::int64_t n_pairs = call.plan().rotary_dim / 2;
-    for (std::int64_t at = first, n_tokens = 0; at < last; at += n_tokens) {
-        for (std::int64_t pair = 0; pair < n_pairs; pair += size.n_pairs) {
-            const std::int64_t n = std::min(n_pairs - pair, size.n_pairs);
-            n_tokens = make_moved_rows(call, at, last, pair, n, made, row_of_token);
-            Rows rows(made, made + n, size.n_tokens, 2 * n, pair, n);
-            walk(call, {at, n_tokens, row_of_token}, &rows, heads);
-        }
-    }
 }
 
 }  // namespace halyard
