@@ -2,6 +2,7 @@
 #pragma once
 
 #include "angles/pair_axes.h"
+#include "base/error.h"
 #include "base/overlap.h"
 #include "base/storage.h"
 #include "frequencies/frequencies.h"
@@ -89,5 +90,13 @@ namespace halyard {
 
 /// The name of a field in which two sources of given rows differ; NULL if none does. The rows' addresses may differ.
 const char *find_difference(const halyard_angle_source &a, const halyard_angle_source &b) noexcept;
+
+/// Fails unless a source has the rotary_dim of a plan. `name` is for the error message.
+inline halyard_status check_rotary_dim(const halyard_angle_source &source, const char *name, std::int64_t rotary_dim,
+                                       halyard_error *error) noexcept {
+    return source.rotary_dim == rotary_dim ? HALYARD_OK
+                                           : fail(error, HALYARD_ERROR_MISMATCH, name, " has a rotary_dim of ",
+                                                  source.rotary_dim, ", but the plan's is ", rotary_dim);
+}
 
 }  // namespace halyard

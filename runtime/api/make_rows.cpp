@@ -26,10 +26,7 @@ halyard_status find_output_memory(const halyard_rows_args &args, std::int64_t ro
 halyard_status make_of_source(const halyard_plan &plan, const halyard_rows_args &args, BadPosition policy,
                               halyard_error *error) noexcept {
     const halyard_angle_source &angles = *args.angles;
-    if (angles.rotary_dim != plan.rotary_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles.rotary_dim,
-                    ", but the plan's is ", plan.rotary_dim);
-    }
+    HALYARD_TRY(check_rotary_dim(angles, "angles", plan.rotary_dim, error));
     if (angles.by_token) {
         return fail(error, HALYARD_ERROR_MISMATCH, "angles has rows by_token, which are made already");
     }

@@ -315,11 +315,7 @@ halyard_status check_args(const halyard_plan &plan, const halyard_run_args &give
     if (!to_bad_position(given.bad_position)) {
         return fail(error, HALYARD_ERROR_UNKNOWN_VALUE, "bad_position is ", given.bad_position, ", which is no policy");
     }
-    if (rotates && given.angles->rotary_dim != plan.rotary_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", given.angles->rotary_dim,
-                    ", but the plan's is ", plan.rotary_dim);
-    }
-    return HALYARD_OK;
+    return rotates ? check_rotary_dim(*given.angles, "angles", plan.rotary_dim, error) : HALYARD_OK;
 }
 
 /// Reads the positions of a run that rotates, and decides whether kernels read the source's rows.

@@ -251,9 +251,8 @@ halyard_status halyard_create_cuda_plan(const halyard_cuda_queue *queue, const h
     add_to_plans(*plan);  // halyard_destroy_cuda_plan removes it
     plan->angles = angles;
     HALYARD_TRY(read_cuda_desc(desc, &plan->checks, error));
-    if (plan->checks.rotary_dim != 0 && plan->checks.rotary_dim != angles->device.source.rotary_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, "angles has a rotary_dim of ", angles->device.source.rotary_dim,
-                    ", but the plan's is ", plan->checks.rotary_dim);
+    if (plan->checks.rotary_dim != 0) {
+        HALYARD_TRY(check_rotary_dim(angles->device.source, "angles", plan->checks.rotary_dim, error));
     }
     if (plan->checks.kv_plan != nullptr) {
         HALYARD_TRY(choose_kv_launches(plan->checks, compute_capability(), plan->launches, &plan->n_launches, error));

@@ -73,26 +73,29 @@ halyard_status read_norm(const halyard_norm_desc *norm, const char *name, std::i
 
 namespace {
 
-/// Returns n weights or biases from number `first` on, as floats: in the caller's memory, if they are aligned floats
-/// there, else in `room`, to which they are converted only if `fills_room`.
-const float *load_weights_or_biases(const KvCall &call, const Block &block, Array array, std::int64_t first,
-                                    std::int64_t n, float *room, bool fills_room) {
+/// All weights or biases in the caller's memory, if they are aligned floats there that need no change; else NULL.
+const float *floats_in_memory(const KvCall &call, const Block &block, Array array) {
     const NormDesc &norm = *call.stages(block).norm;
-    const bool is_weight = array == Array::weight, adds_one = is_weight && norm.unit_offset;
     const char *const data = call.data(block.index, array);
-    if (data != nullptr && norm.weight == Dtype::f32 && !adds_one &&
-        reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0) {
-        return reinterpret_cast<const float *>(data) + first;
+    const bool adds_one = array == Array::weight && norm.unit_offset;
+    return norm.weight == Dtype::f32 && !adds_one && reinterpret_cast<std::uintptr_t>(data) % alignof(float) == 0
+               ? reinterpret_cast<const float *>(data)
+               : nullptr;
+}
+
+/// Converts n weights or biases, from number `first` on, to floats in `room`.
+void widen_weights(const KvCall &call, const Block &block, Array array, std::int64_t first, std::int64_t n,
+                   float *room) {
+    const NormDesc &norm = *call.stages(block).norm;
+    const char *const data = call.data(block.index, array);
+    if (data == nullptr) {
+        std::fill_n(room, n, array == Array::weight ? 1.0f : -0.0f);  // adding -0 changes no number, not even -0
+        return;
     }
-    if (fills_room && data == nullptr) {
-        std::fill_n(room, n, is_weight ? 1.0f : -0.0f);  // adding -0 changes no number, not even -0
-    } else if (fills_room) {
-        widen(call.kernels(), *norm.weight, n, data + first * element_bytes(*norm.weight), room);
-        for (std::int64_t i = 0; i < n && adds_one; i++) {
-            room[i] = 1.0f + room[i];
-        }
+    widen(call.kernels(), *norm.weight, n, data + first * element_bytes(*norm.weight), room);
+    for (std::int64_t i = 0; i < n && array == Array::weight && norm.unit_offset; i++) {
+        room[i] = 1.0f + room[i];
     }
-    return room;
 }
 
 /// A norm's weights and biases for the heads of a block. bias is NULL for an RMS norm.
@@ -106,8 +109,14 @@ Weights load_weights(const KvCall &call, Block &block) {
     Workspace &work = *block.work;
     const std::int64_t head = norm.row || norm.per_head ? block.head : 0, n = norm.n_weights(block.n_heads);
     const bool is_new = std::exchange(work.weights_of, head) != head;
-    const auto of = [&](Array array, float *room) {
-        return load_weights_or_biases(call, block, array, head * norm.size, n, room, is_new);
+    const auto of = [&](Array array, float *room) -> const float * {
+        if (const float *const all = floats_in_memory(call, block, array); all != nullptr) {
+            return all + head * norm.size;
+        }
+        if (is_new) {
+            widen_weights(call, block, array, head * norm.size, n, room);
+        }
+        return room;
     };
     return {of(Array::weight, work.weights), norm.layer ? of(Array::bias, work.weights + block_floats / 2) : nullptr,
             norm.per_head ? norm.size : 0};
@@ -230,13 +239,13 @@ void norm_and_rotate_to_output(const KvCall &call, const Block &block, const flo
 template <Where where>
 [[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
     alignas(64) float room[max_head];
-    const std::int64_t n = call.stages(block).norm->size;
-    norm_and_rotate_to_output<where>(call, block, load_weights_or_biases(call, block, Array::weight, 0, n, room, true));
+    widen_weights(call, block, Array::weight, 0, call.stages(block).norm->size, room);
+    norm_and_rotate_to_output<where>(call, block, room);
 }
 
 template <Where where>
 void norm_and_rotate(const KvCall &call, const Block &block) {
-    const float *const weight = load_weights_or_biases(call, block, Array::weight, 0, 0, nullptr, false);
+    const float *const weight = floats_in_memory(call, block, Array::weight);
     weight != nullptr ? norm_and_rotate_to_output<where>(call, block, weight)
                       : widen_weights_and_rotate<where>(call, block);
 }

@@ -10,10 +10,7 @@ namespace {
 /// Fails unless an angle source has the plan's rotary_dim and the frequencies that re-rotation needs.
 halyard_status check_source_of_moves(const halyard_angle_source &source, const char *name, std::int64_t rotary_dim,
                                      halyard_error *error) {
-    if (source.rotary_dim != rotary_dim) {
-        return fail(error, HALYARD_ERROR_MISMATCH, name, " has a rotary_dim of ", source.rotary_dim,
-                    ", but the plan's is ", rotary_dim);
-    }
+    HALYARD_TRY(check_rotary_dim(source, name, rotary_dim, error));
     if (source.turns_high == nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, name,
                     source.kind == AngleKind::given ? " has given rows, which do not tell by how much a key has to turn"

@@ -117,12 +117,7 @@ enum { HALYARD_INT32 = 0, HALYARD_INT64 = 1 };                              /* t
 enum { HALYARD_REAL32 = 2, HALYARD_REAL64 = 3 };                            /* of halyard_linear_angles' positions */
 enum { HALYARD_CPU = 0, HALYARD_CUDA = 1 };                                 /* where a tensor's memory lies */
 /* Where cos and sin come from. AUTO: TABLE if a table takes at most 64 MiB or `reference` is not EXACT, else PHASE. */
-enum {
-    HALYARD_ANGLES_AUTO = 0,
-    HALYARD_ANGLES_TABLE = 1,
-    HALYARD_ANGLES_GIVEN = 2,
-    HALYARD_ANGLES_PHASE = 3
-};
+enum { HALYARD_ANGLES_AUTO = 0, HALYARD_ANGLES_TABLE = 1, HALYARD_ANGLES_GIVEN = 2, HALYARD_ANGLES_PHASE = 3 };
 /* Which arithmetic a table's cos and sin have. EXACT: correctly rounded. HF_F32: Hugging Face transformers' float32
  * arithmetic, angle = float32(position) * float32(inv_freq), for models that were trained with its errors. Only the
  * angles follow transformers, not the rounding of the rotation. Halyard rounds each operation correctly; transformers
@@ -210,8 +205,7 @@ typedef struct halyard_scaling {
     int32_t method;                /* HALYARD_SCALING_… */
     double base;                   /* finite, > 0; no default */
     int64_t rotary_dim;            /* even, 2 … 2^20; no default */
-    int64_t exponent_dim;          /* >= 2, <= 2^20 [rotary_dim]; head_dim for models whose exponents divide
-                                      by it */
+    int64_t exponent_dim;          /* 2 … 2^20 [rotary_dim]; head_dim for models whose exponents divide by it */
     int64_t rotated_dim;           /* even, <= rotary_dim [rotary_dim]; PROPORTIONAL only */
     double factor;                 /* s: 1 … 2^60 */
     int64_t original_max_position; /* L, in tokens: 1 … 2^53, the context that the model was trained with */
