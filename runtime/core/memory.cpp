@@ -30,8 +30,11 @@ halyard_status check_overlaps(const Area *areas, int n, bool is_bound, halyard_e
     return HALYARD_OK;
 }
 
-halyard_status fail_invalid_array(const Program &program, const Pointers &given, const ArgumentName &name, int tensor,
-                                  const void *data, halyard_error *error) noexcept {
+halyard_status fail_invalid(const Listed &of, const Program &program, const Pointers &given,
+                            halyard_error *error) noexcept {
+    const ArgumentName &name = *of.name;
+    const int tensor = of.tensor;
+    const void *const data = of.data;
     const NameText text(name, given.is_bound, tensor), x(x_name, given.is_bound, tensor);
     if (name.is_optional && (data == nullptr || (&name == &positions_name && !program.positions.is_given))) {
         return fail(error, HALYARD_ERROR_MISMATCH, text, " is ", data == nullptr ? "NULL" : "set",

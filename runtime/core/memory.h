@@ -63,20 +63,27 @@ private:
 /// The elements of a tensor's x or y.
 Lattice elements_of(const Program &program, const Pointers &given, int index, bool is_y) noexcept;
 
+/// An array of a call's list of memory.
+struct Listed {
+    const ArgumentName *name;
+    int tensor;
+    bool is_written, is_valid;  // is_valid: the pointer is set if it must be and NULL if it must be NULL, and the array
+    const void *data;           // does not leave the address space
+    MemoryRange span;
+};
+
 /// Adds an array that must not be NULL to a list of memory: see list_memory.
 template <typename Add, typename Elements>
 [[gnu::always_inline]] inline void add_memory(const Add &add, bool is_written, const ArgumentName &name, int tensor,
                                               const void *data, const Reach &reach, const Elements &elements) {
     MemoryRange span;
     const bool is_valid = find_range(data, reach, &span) & (data != nullptr);  // no branches, as below
-    add(is_written, name, tensor, data, is_valid, span, elements);
+    add(Listed{&name, tensor, is_written, is_valid, data, span}, elements);
 }
 
-/// Lists the memory of x, y, positions and rows: calls add(is_written, name, tensor, data, is_valid, span, elements)
-/// for each array. Arrays that are only read come first. is_valid: the pointer is set if it must be and NULL if it must
-/// be NULL, and the array does not leave the address space. elements() returns the Lattice of an array that may have
-/// gaps; for an array that fills its span, elements is NULL. (Inline, so that the check of spans costs a few
-/// comparisons.)
+/// Lists the memory of x, y, positions and rows: calls add(listed, elements) for each array. Arrays that are only read
+/// come first. elements() returns the Lattice of an array that may have gaps; for an array that fills its span,
+/// elements is NULL. (Inline, so that the check of spans costs a few comparisons.)
 template <typename Add>
 [[gnu::always_inline]] inline void list_memory(const Program &program, const Pointers &given, const Add &add) {
     const int n_tensors = program.plan->n_tensors;
@@ -94,9 +101,9 @@ template <typename Add>
         if (is_given) {
             is_valid &= find_range(given.positions, program.positions.reach, &span);
         }
-        add(false, positions_name, 0, given.positions, is_valid, span, nullptr);
-        add(false, cos_name, 0, nullptr, true, given.angles->cos_memory, nullptr);
-        add(false, sin_name, 0, nullptr, true, given.angles->sin_memory, nullptr);
+        add(Listed{&positions_name, 0, false, is_valid, given.positions, span}, nullptr);
+        add(Listed{&cos_name, 0, false, true, nullptr, given.angles->cos_memory}, nullptr);
+        add(Listed{&sin_name, 0, false, true, nullptr, given.angles->sin_memory}, nullptr);
     }
     for (int i = 0; i < n_tensors; i++) {
         const TensorProgram &tensor = program.tensors[i];
@@ -104,7 +111,8 @@ template <typename Add>
             MemoryRange span;
             const bool is_valid = find_range(given.y[i], tensor.y.reach, &span) & (given.y[i] != nullptr) &
                                   (!tensor.in_place | (given.x[i] == given.y[i]));
-            add(true, y_name, i, given.y[i], is_valid, span, [&] { return elements_of(program, given, i, true); });
+            add(Listed{&y_name, i, true, is_valid, given.y[i], span},
+                [&] { return elements_of(program, given, i, true); });
         }
     }
 }
@@ -121,11 +129,10 @@ template <int most, typename List>
     MemoryRange spans[most];
     int n = 0, n_read = 0;
     unsigned missing = 0;  // no branches, for the cost of a run
-    list([&](bool is_written, const ArgumentName &, int, const void *, bool is_valid, const MemoryRange &span,
-             const auto &) {
-        missing |= static_cast<unsigned>(!is_valid);
-        spans[n++] = span;
-        n_read += static_cast<int>(!is_written);
+    list([&](const Listed &of, const auto &) {
+        missing |= static_cast<unsigned>(!of.is_valid);
+        spans[n++] = of.span;
+        n_read += static_cast<int>(!of.is_written);
     });
     // Negative if both differences are negative for some two spans: these overlap, or are half of all addresses apart.
     std::uintptr_t meets = 0;
@@ -137,12 +144,9 @@ template <int most, typename List>
     return {missing != 0, static_cast<std::intptr_t>(meets) < 0};
 }
 
-/// An array of a call's list of memory.
-struct Area {
-    const ArgumentName *name;
-    int tensor;
-    bool is_written, has_gaps;
-    MemoryRange span;
+/// An array of the list, with its elements if it has gaps.
+struct Area : Listed {
+    bool has_gaps;
     Lattice elements;
 };
 
@@ -154,10 +158,8 @@ template <int most, typename List>
 [[gnu::noinline]] halyard_status check_listed_overlaps(const List &list, bool is_bound, halyard_error *error) {
     Area areas[most];
     int n = 0;
-    list([&](bool is_written, const ArgumentName &name, int tensor, const void *, bool, const MemoryRange &span,
-             const auto &elements) {
-        Area &area = areas[n++];
-        area = {&name, tensor, is_written, false, span, {}};
+    list([&](const Listed &of, const auto &elements) {
+        Area &area = areas[n++] = {of, false, {}};
         if constexpr (!std::is_null_pointer_v<std::decay_t<decltype(elements)>>) {
             area.has_gaps = true;
             area.elements = elements();
@@ -169,19 +171,18 @@ template <int most, typename List>
 /// How many arrays list_memory lists at most.
 inline constexpr int most_plain_areas = 2 * HALYARD_MAX_TENSORS + 3;
 
-/// Fails for an array whose is_valid is false, and says why. name, tensor and data are those in the list of memory.
-[[gnu::cold]] halyard_status fail_invalid_array(const Program &program, const Pointers &given, const ArgumentName &name,
-                                                int tensor, const void *data, halyard_error *error) noexcept;
+/// Fails for an array of the list whose is_valid is false, and says why.
+[[gnu::cold]] halyard_status fail_invalid(const Listed &of, const Program &program, const Pointers &given,
+                                          halyard_error *error) noexcept;
 
 /// Fails for the first array of a list of memory whose is_valid is false.
 template <typename List>
 [[gnu::cold]] halyard_status fail_missing(const List &list, const Program &program, const Pointers &given,
                                           halyard_error *error) {
     halyard_status status = HALYARD_OK;
-    list([&](bool, const ArgumentName &name, int tensor, const void *data, bool is_valid, const MemoryRange &,
-             const auto &) {
-        if (!is_valid && status == HALYARD_OK) {
-            status = fail_invalid_array(program, given, name, tensor, data, error);
+    list([&](const Listed &of, const auto &) {
+        if (!of.is_valid && status == HALYARD_OK) {
+            status = fail_invalid(of, program, given, error);
         }
     });
     return status;

@@ -111,21 +111,20 @@ halyard_status check_device_memory(const CudaRun &run, MemoryQueries &queries, h
     const Lattice word = {run.given.error_word, 4, {1, 1, 1, 1, 1, 1}, {}};
     const MemoryRange of_word = {address_of(word.data), address_of(word.data) + (word.data != nullptr ? 4 : 0)};
     halyard_status status = HALYARD_OK;
-    const auto check = [&](bool, const ArgumentName &name, int tensor, const void *memory, bool,
-                           const MemoryRange &span, const auto &elements) {
-        const auto text = [&] { return NameText(name, false, tensor); };
-        if (&name == &texts_of(Array::scales).name) {
+    const auto check = [&](const Listed &of, const auto &elements) {
+        const auto text = [&] { return NameText(*of.name, false, of.tensor); };
+        if (of.name == &texts_of(Array::scales).name) {
             return;  // in host memory
         }
-        if (status == HALYARD_OK && memory != nullptr) {
-            const MemoryInfo info = queries.describe(memory);
+        if (status == HALYARD_OK && of.data != nullptr) {
+            const MemoryInfo info = queries.describe(of.data);
             status = !info.is_known ? fail(error, HALYARD_ERROR_UNSUPPORTED, text(),
                                            " is memory that the CUDA driver does not know")
                      : info.is_of_device
                          ? HALYARD_OK
                          : fail(error, HALYARD_ERROR_MISMATCH, text(), " lies on another device than the plan's");
         }
-        bool overlaps = status == HALYARD_OK && span.overlaps(of_word);
+        bool overlaps = status == HALYARD_OK && of.span.overlaps(of_word);
         if constexpr (!std::is_null_pointer_v<std::decay_t<decltype(elements)>>) {
             overlaps = overlaps && may_share_bytes(word, elements());
         }
@@ -136,7 +135,8 @@ halyard_status check_device_memory(const CudaRun &run, MemoryQueries &queries, h
     if (!run.program.is_empty) {
         list_kv_memory({run.program, run.kv_program, run.pointers->all, run.arrays}, check);
     }
-    check(true, {"args.error_word"}, 0, word.data, true, {}, nullptr);
+    const ArgumentName word_name = {"args.error_word"};
+    check(Listed{&word_name, 0, true, true, word.data, {}}, nullptr);
     return status;
 }
 
