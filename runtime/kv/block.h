@@ -130,8 +130,8 @@ void for_each_stored(const KvCall &call, const Block &block, const Function &fun
     }
 }
 
-/// Calls function(stretch) for the tokens of a block: for all of them, from x to y, or, if the output is a cache, for
-/// tokens that have slots, as many at once as are evenly spaced there.
+/// Calls function(stretch) for the tokens of a block: for all of them, from x to y; or, to a cache, for tokens that have
+/// slots, as many at once as are evenly spaced there.
 template <Where where, typename Function>
 void for_each_stretch(const KvCall &call, const Block &block, const Function &function) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
