@@ -76,7 +76,7 @@ void rotate_heads(const Program &program, const Pointers &given, int index, cons
     const Side &in = tensor.in(), &out = tensor.y;
     const std::int64_t head = first_of_share(tensor.n_heads, heads);
     const std::int64_t n_heads = end_of_share(tensor.n_heads, heads) - head;
-    if (n_heads <= 0) {
+    if (n_heads == 0) {
         return;
     }
     const char *const x = static_cast<const char *>(given.x[index]) + head * in.head * tensor_plan.bytes;

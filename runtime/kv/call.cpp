@@ -156,7 +156,9 @@ static_assert(max_head <= made_floats);
 void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
         const TensorPlan &tensor_plan = call.plan().tensors[i];
-        const std::int64_t n_heads = call.program.tensors[i].n_heads;
+        const std::int64_t all_of_tensor = call.program.tensors[i].n_heads;
+        const std::int64_t head = first_of_share(all_of_tensor, heads);
+        const std::int64_t n_heads = end_of_share(all_of_tensor, heads) - head;
         const bool is_done = rows != nullptr && rows->first_pair != 0 && !tensor_plan.rotates;
         if (n_heads == 0 || is_done) {
             continue;
@@ -168,17 +170,16 @@ void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, cons
         Block block;
         block.index = i;
         block.rows = tensor_plan.rotates ? rows : nullptr;
+        const auto run = call.steps(block).in_blocks() ? walk_blocks : run_steps;
         for_each_batch_row(tokens, call.program.positions.n_tokens,
                            [&](std::int64_t batch, std::int64_t token, const TokenBlock &of_row) {
                                block.batch = batch;
                                block.token = token;
                                block.n_tokens = of_row.n_tokens;
                                block.row_of_token = block.rows == nullptr ? nullptr : of_row.row_of_token;
-                               block.head = first_of_share(n_heads, heads);
-                               block.n_heads = end_of_share(n_heads, heads) - block.head;
-                               if (block.n_heads > 0) {
-                                   call.steps(block).in_blocks() ? walk_blocks(call, block) : run_steps(call, block);
-                               }
+                               block.head = head;
+                               block.n_heads = n_heads;
+                               run(call, block);
                            });
     }
 }
