@@ -114,12 +114,16 @@ halyard_status check_input_scales(const KvCall &call, int index, halyard_error *
 
 halyard_status check_scales_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept {
     const Positions &tokens = call.program.positions;
-    const auto &cache = call.kv_plan().tensors[index].cache;
+    const KvTensorPlan &stages = call.kv_plan().tensors[index];
+    if (!stages.needs(Array::scales_out)) {
+        return HALYARD_OK;
+    }
+    const auto &cache = stages.cache;
     const auto scales_of = cache ? dynamic_scales_of<Where::cache> : dynamic_scales_of<Where::view>;
     const std::int64_t stride = stride_of_scales(call, index);
     Block row = {};
     row.index = index;
-    for (; row.batch < tokens.n_batch && call.kv_plan().tensors[index].needs(Array::scales_out); row.batch++) {
+    for (; row.batch < tokens.n_batch; row.batch++) {
         for (std::int64_t token = 0; token < tokens.n_tokens; token++) {
             const char *const scales = scales_of(call, row, token);
             for (std::int64_t head = 0; scales != nullptr && head < call.program.tensors[index].n_heads; head++) {

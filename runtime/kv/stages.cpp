@@ -167,7 +167,7 @@ BlockLimits limits_of_blocks(const TensorPlan &tensor_plan, const KvTensorPlan &
     const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
     return {.heads = std::clamp<std::int64_t>((has_many_weights ? block_floats / 2 : block_floats) / head_dim, 1,
                                               stages.most_heads),
-            .tokens = is_scattered ? words_bytes / (head_dim * bytes) : block_floats,
+            .tokens = is_scattered ? words_bytes / bytes / head_dim : block_floats,
             .heads_and_tokens = std::min(n_floats / head_dim, stages.most_heads),
             // In such caches the tokens of an element are contiguous, so more tokens in a block make longer stores.
             .tokens_of_line = is_scattered && !steps.norms_rows ? line_bytes / bytes : 1};
