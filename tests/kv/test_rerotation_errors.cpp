@@ -219,6 +219,8 @@ TEST_CASE("errors: moves, bound", "[errors][kv][moves]") {
     BoundRun rotates(s);
     rotates.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_positions is set, but the plan does not rerotate"},
                          {{rotates.kv.from_positions, &s.from_positions}});
+    rotates.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.from_angles is set, but the plan does not rerotate"},
+                         {{rotates.kv.from_angles, s.args.angles}});
     rotates.calls.refuse(HALYARD_ERROR_MISMATCH, {"args.kv.slots is set, but no tensor of the plan has a cache"},
                          {{rotates.kv.slots, &s.slots}});
 }
