@@ -26,7 +26,7 @@ inline Rows rows_in_memory(const halyard_angle_source &angles) noexcept {
 /// Makes rows for the tokens first … last - 1, and calls function(tokens, rows) for each block of tokens. If there is
 /// no room for the rows of all pairs, it calls function several times for the same tokens, each time with other pairs.
 /// make(at, pair, n_pairs, rows, row_of_token) makes [row][cos, sin][n_pairs] for as many tokens from `at` on as there
-/// is room for, sets the row of each, and returns the number of tokens. It may depend on `at` only.
+/// is room for, sets the row of each, and returns the number of tokens, which is the same for all pairs.
 template <typename Make, typename Function>
 [[gnu::noinline]] void with_made_rows(std::int64_t rotary_dim, std::int64_t first, std::int64_t last, const Make &make,
                                       const Function &function) {

@@ -1,5 +1,5 @@
-// KV caches: a cache's description, the addresses of a slot's elements, the slots of a run, and tokens of a run that
-// are evenly spaced in a cache.
+// KV caches: a cache's description, the addresses of a slot's elements, the slots of a run, and tokens of a run that are
+// evenly spaced in a cache.
 #pragma once
 
 #include "base/overlap.h"

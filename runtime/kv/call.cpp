@@ -202,8 +202,7 @@ BlockSize size_of_blocks(const BlockLimits &limits, const Block &all) {
 /// stack from the CPU's caches, so a large frame slows small calls.)
 [[gnu::noinline]] void walk_blocks(const KvCall &call, Block &block) {
     Workspace work;
-    const Steps &steps = call.steps(block);
-    const BlockSize size = size_of_blocks(steps.limits, block);
+    const BlockSize size = size_of_blocks(call.steps(block).limits, block);
     const std::int64_t head_dim = call.tensor_plan(block).head_dim;
     const std::int64_t first_token = block.token, first_head = block.head, n_heads = block.n_heads;
     const std::int32_t *const row_of_token = block.row_of_token;
@@ -213,7 +212,7 @@ BlockSize size_of_blocks(const BlockLimits &limits, const Block &all) {
         block.row_of_token = row_of_token == nullptr ? nullptr : row_of_token + at;
     };
     const auto &norm = call.stages(block).norm;
-    const bool has_long_rows = steps.norms_rows && size.n_heads < n_heads;
+    const bool has_long_rows = norm && norm->row && size.n_heads < n_heads;
     // A row that is longer than a block is normed in several passes over its blocks, so such tokens go one at a time.
     const std::int64_t n_tokens = block.n_tokens, n_together = has_long_rows ? 1 : n_tokens;
     block.work = &work;

@@ -456,8 +456,8 @@ bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const
 }
 
 /// Stores a block's groups by kernels. Returns false if the kernels cannot do it: if the stride of scales is odd, or if
-/// a group has a NaN, an infinity or a scale that overflows. Then store_records must write the whole block again. If
-/// this returns true, the bits are those that store_records would write.
+/// a group has a NaN, an infinity or a scale that overflows. Then Records::store must write the whole block again. If
+/// this returns true, the bits are those that Records::store would write.
 template <Where where>
 bool try_store_q8(const KvCall &call, const Block &block) {
     constexpr float overflow = 127.0f * 65504.0f;  // from this magnitude on, the scale of a group overflows

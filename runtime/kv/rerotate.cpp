@@ -7,10 +7,8 @@ namespace halyard {
 
 namespace {
 
-/// Fails unless an angle source has the plan's rotary_dim and the frequencies that re-rotation needs.
-halyard_status check_source_of_moves(const halyard_angle_source &source, const char *name, std::int64_t rotary_dim,
-                                     halyard_error *error) {
-    HALYARD_TRY(check_rotary_dim(source, name, rotary_dim, error));
+/// Fails unless an angle source has the frequencies that re-rotation needs.
+halyard_status check_source_of_moves(const halyard_angle_source &source, const char *name, halyard_error *error) {
     if (source.turns_high == nullptr) {
         return fail(error, HALYARD_ERROR_MISMATCH, name,
                     source.kind == AngleKind::given ? " has given rows, which do not tell by how much a key has to turn"
@@ -30,8 +28,9 @@ halyard_status bind_moves(const Program &program, const halyard_run_args &args, 
                     ", but keys move from and to every position of 32 bits, so that it must be 0");
     }
     out->from_angles = kv_args.from_angles != nullptr ? kv_args.from_angles : program.angles;
-    HALYARD_TRY(check_source_of_moves(*program.angles, "angles", program.plan->rotary_dim, error));
-    HALYARD_TRY(check_source_of_moves(*out->from_angles, "args.kv.from_angles", program.plan->rotary_dim, error));
+    HALYARD_TRY(check_source_of_moves(*program.angles, "angles", error));
+    HALYARD_TRY(check_rotary_dim(*out->from_angles, "args.kv.from_angles", program.plan->rotary_dim, error));
+    HALYARD_TRY(check_source_of_moves(*out->from_angles, "args.kv.from_angles", error));
     return bind_positions(kv_args.from_positions, args.x->shape[0], args.x->shape[1], out->from_angles->axes.n_axes,
                           "args.kv.from_positions", &out->from_positions, error);
 }

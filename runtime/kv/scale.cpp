@@ -167,11 +167,8 @@ void set_factors_by_static_scales(const KvCall &call, Block &block) noexcept {
     block.factors = {block.work->numbers, {0, scale.by_head ? 1 : 0, 0}};
 }
 
-namespace {
-
-/// Makes the dynamic scales of a block. Those of keys that are re-rotated depend on the keys' old scales.
 template <Where where, bool are_renewed>
-void make_scales(const KvCall &call, Block &block) {
+void DynamicScales<where, are_renewed>::make(const KvCall &call, Block &block) noexcept {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     const std::int64_t stride = stride_of_scales(call, block.index);
     float *r = block.work->numbers;
@@ -193,18 +190,9 @@ void make_scales(const KvCall &call, Block &block) {
     block.factors = {block.work->numbers, {0, 1, block.n_heads}};
 }
 
-}  // namespace
-
-template <Where where>
-void DynamicScales<where>::make(const KvCall &call, Block &block) noexcept {
-    make_scales<where, false>(call, block);
-}
-template <Where where>
-void DynamicScales<where>::renew(const KvCall &call, Block &block) noexcept {
-    make_scales<where, true>(call, block);
-}
-
-template struct DynamicScales<Where::view>;
-template struct DynamicScales<Where::cache>;
+template struct DynamicScales<Where::view, false>;
+template struct DynamicScales<Where::view, true>;
+template struct DynamicScales<Where::cache, false>;
+template struct DynamicScales<Where::cache, true>;
 
 }  // namespace halyard

@@ -162,7 +162,8 @@ BlockLimits limits_of_blocks(const TensorPlan &tensor_plan, const KvTensorPlan &
     const std::int64_t head_dim = tensor_plan.head_dim, bytes = tensor_plan.out_bytes;
     const bool is_scattered = steps.scatter != Scatter::none;
     // Weights may take as much room as the heads of a block, and so may biases. Each has half of Workspace::weights.
-    const bool has_many_weights = stages.norm && stages.norm->layer && (stages.norm->row || stages.norm->per_head);
+    const bool norms_rows = stages.norm && stages.norm->row;
+    const bool has_many_weights = stages.norm && stages.norm->layer && (norms_rows || stages.norm->per_head);
     // Blocks leave room in the L1 cache for the other memory that a step reads and writes.
     const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
     return {.heads = std::clamp<std::int64_t>((has_many_weights ? block_floats / 2 : block_floats) / head_dim, 1,
@@ -170,7 +171,7 @@ BlockLimits limits_of_blocks(const TensorPlan &tensor_plan, const KvTensorPlan &
             .tokens = is_scattered ? words_bytes / bytes / head_dim : block_floats,
             .heads_and_tokens = std::min(n_floats / head_dim, stages.most_heads),
             // In such caches the tokens of an element are contiguous, so more tokens in a block make longer stores.
-            .tokens_of_line = is_scattered && !steps.norms_rows ? line_bytes / bytes : 1};
+            .tokens_of_line = is_scattered && !norms_rows ? line_bytes / bytes : 1};
 }
 
 /// Lists the steps of a tensor that is loaded and stored there, in the order in which they run.
@@ -219,7 +220,8 @@ void list_steps(const halyard_plan &plan, const KvPlan &kv_plan, int index, bool
            is_multiplied ? multiply_by_position_scales : set_factors_by_position_scales);
     add_if(stages.hadamard != 0, "Hadamard", hadamard);
     const bool is_dynamic = stages.scale && stages.scale->dynamic;
-    add_if(is_dynamic, "make dynamic scales", kv_plan.rerotates ? DynamicScales<to>::renew : DynamicScales<to>::make);
+    add_if(is_dynamic, "make dynamic scales",
+           kv_plan.rerotates ? DynamicScales<to, true>::make : DynamicScales<to, false>::make);
     add_if(stages.scale && !is_dynamic && !kv_plan.rerotates, "scale", set_factors_by_static_scales);
     if (writes_records) {
         add_if(true, "store records", stages.groups->is_q8() ? Records<to>::store_q8 : Records<to>::store);
@@ -297,7 +299,6 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
                 steps.scatter = stages.cache ? stages.cache->scatter(tensor_plan.out_bytes)
                                 : y          ? Scatter::single
                                              : Scatter::none;
-                steps.norms_rows = stages.norm && stages.norm->row;
                 steps.limits = limits_of_blocks(tensor_plan, stages, steps);
                 steps.direct = find_direct(*plan, kv_plan, given.kv_descs[i], i, x, steps.scatter != Scatter::none);
                 const auto list = !stages.cache       ? list_steps<Where::view, Where::view>

@@ -45,11 +45,11 @@ RunStep norm, load_and_norm, norm_and_rotate_to_words, norm_and_rotate_to_view, 
 // not rotated.
 RunStep rotate_block, rotate_to_other_pairing, rotate_to_words, rotate_to_view, rotate_to_cache;
 // scale.cpp. The first multiplies the block; the others set the factors by which the store multiplies. The block of a
-// key that is re-rotated has elements as stored: renew takes the key's old dynamic scale into account.
+// key that is re-rotated has elements as stored: if they are renewed, dynamic scales depend on the key's old one.
 RunStep multiply_by_position_scales, set_factors_by_position_scales, set_factors_by_static_scales;
-template <Where where>
+template <Where where, bool are_renewed>
 struct DynamicScales {
-    static RunStep make, renew;
+    static RunStep make;
 };
 RunStep hadamard;
 
@@ -75,7 +75,6 @@ struct Steps {
     int n = 0;
     enum class Direct { no, to_output, to_words } direct = Direct::no;  // where one kernel that does all stages writes
     Scatter scatter = Scatter::none;                                    // of the elements of a head in the output
-    bool norms_rows = false;                                            // a block needs all heads of its tokens
     BlockLimits limits = {};
 
     bool in_blocks() const noexcept { return direct != Direct::to_output; }
