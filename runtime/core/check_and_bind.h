@@ -20,8 +20,12 @@ struct Side {
     halyard_dimension dims[4];  // pairs, members, heads and tokens, as the kernel reads them
 };
 
+struct TensorCall;
+struct Stretch;
+using RotateStretch = void(const TensorCall &call, const Stretch &stretch) noexcept;
+
 /// One tensor of a program. In place, pair, member and dims of x are not set. If the tensor is not plain, it has no
-/// kernel, and pair, member and dims of neither side are set.
+/// kernel, and the fields that choose_rotation sets are not set, nor are pair, member and dims of either side.
 struct TensorProgram {
     std::int64_t n_heads;  // 0 if the tensor has no elements; then only lists_x and lists_y are set, to false
     bool in_place;
@@ -31,6 +35,8 @@ struct TensorProgram {
     bool within_int32;      // a kernel's 32-bit offsets reach all elements
     const Kernel *kernel;   // its function is NULL for the reference
     const Kernel *large;    // NULL, or the kernel with non-temporal stores, to be used if y begins on a cache line
+    bool packed;            // whether the kernel's elements are words of two of the tensor's
+    RotateStretch *rotate, *rotate_windows;  // rotate also copies the elements outside the windows
     Side x, y;
 
     const Side &in() const noexcept { return in_place ? y : x; }
@@ -49,8 +55,8 @@ struct Program {
 };
 
 /// Checks all arguments except pointers, and fills in the program. (Of the pointers it uses only x's and y's: equal
-/// ones mean that the tensor is in place. It refuses positions without data.) device: where the tensors' memory must be.
-/// Chooses kernels only for the CPU.
+/// ones mean that the tensor is in place. It refuses positions without data.) device: where the tensors' memory must
+/// be. Chooses kernels only for the CPU.
 halyard_status bind(const halyard_plan *plan, const halyard_run_args *args, std::int32_t device, Program *program,
                     halyard_error *error) noexcept;
 

@@ -52,17 +52,18 @@ void rotate_head(const Side &in, const Side &out, std::uint32_t sin_sign, const 
 
 }  // namespace
 
-void rotate_reference(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
-                      const Stretch &stretch, const Rows &rows) noexcept {
-    const Side &in = tensor.in(), &out = tensor.y;
-    with_storage(tensor_plan.dtype, [&](auto storage) {
+void rotate_by_reference(const TensorCall &call, const Stretch &stretch) noexcept {
+    const Side &in = call.tensor.in(), &out = call.tensor.y;
+    const std::int64_t bytes = call.tensor_plan.bytes;
+    const Rows &rows = call.rows;
+    with_storage(call.tensor_plan.dtype, [&](auto storage) {
         for (std::int64_t token = 0; token < stretch.n_tokens; token++) {
             const std::int64_t row = std::int64_t{stretch.row_of_token[token]} * rows.dims[1].stride;
             for (std::int64_t head = 0; head < stretch.n_heads; head++) {
                 const std::int64_t of_x = token * stretch.in_token + head * in.head + rows.first_pair * in.pair;
                 const std::int64_t of_y = token * stretch.out_token + head * out.head + rows.first_pair * out.pair;
-                rotate_head<decltype(storage)>(in, out, plan.sin_sign, stretch.x + in.window + of_x * tensor_plan.bytes,
-                                               stretch.y + out.window + of_y * tensor_plan.bytes, rows, row);
+                rotate_head<decltype(storage)>(in, out, call.plan.sin_sign, stretch.x + in.window + of_x * bytes,
+                                               stretch.y + out.window + of_y * bytes, rows, row);
             }
         }
     });

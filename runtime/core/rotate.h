@@ -83,20 +83,30 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
     });
 }
 
-/// Sets pair, member and dims of a side, for this kernel and pairing. (Inline for the cost of a run.)
-[[gnu::always_inline]] inline void set_kernel_dims(const Kernel &kernel, Pairing pairing, std::int64_t n_pairs,
+/// Sets pair, member and dims of a side, for this pairing and a kernel that is packed or not. (Inline for the cost of a
+/// run.)
+[[gnu::always_inline]] inline void set_kernel_dims(bool packed, Pairing pairing, std::int64_t n_pairs,
                                                    std::int64_t n_heads, std::int64_t n_tokens, Side &side) noexcept {
     const bool is_half = pairing == Pairing::half;
     side.pair = is_half ? side.element : 2 * side.element;
     side.member = is_half ? n_pairs * side.element : side.element;
     // An element of a packed kernel is two elements of the tensor (if interleaved, a pair), so strides are halved.
-    const int halve = kernel.packed ? 1 : 0;
-    const bool pair_in_word = kernel.packed && !is_half;
+    const int halve = packed ? 1 : 0;
+    const bool pair_in_word = packed && !is_half;
     set_dimension(side.dims[0], pair_in_word ? n_pairs : n_pairs >> halve, pair_in_word ? 1 : side.pair);
     set_dimension(side.dims[1], pair_in_word ? 1 : 2, side.member >> halve);
     set_dimension(side.dims[2], n_heads, side.head >> halve);
     set_dimension(side.dims[3], n_tokens, side.token >> halve);
 }
+
+/// A call for one tensor: the program's part of it, and what depends on pointers.
+struct TensorCall {
+    const halyard_plan &plan;
+    const TensorPlan &tensor_plan;
+    const TensorProgram &tensor;
+    const Kernel &kernel;
+    Rows &rows;
+};
 
 /// Some heads of some tokens, which are evenly spaced in x and in y.
 struct Stretch {
@@ -107,9 +117,10 @@ struct Stretch {
     std::int64_t in_token, out_token;  // strides between tokens
 };
 
-/// How many heads and tokens of a stretch the 32-bit offsets of one kernel's call can reach.
+/// How many heads and tokens of a stretch the 32-bit offsets of one kernel's call can reach. (They reach one head; if
+/// not, choose_rotation has chosen the reference.)
 struct Limits {
-    std::int64_t heads, tokens;  // 0: not even one head
+    std::int64_t heads, tokens;
 };
 Limits find_limits(const TensorProgram &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept;
 
@@ -128,16 +139,17 @@ inline std::int64_t count_heads_at_once(const TensorPlan &tensor_plan, const Ten
 
 /// Calls function(part) for parts of a stretch that are within the limits.
 template <typename Function>
-void for_each_part(const TensorPlan &tensor_plan, const TensorProgram &tensor, const Stretch &stretch,
-                   const Limits &limits, const Function &function) {
+void for_each_part(const TensorCall &call, const Stretch &stretch, const Limits &limits, const Function &function) {
+    const TensorProgram &tensor = call.tensor;
+    const std::int64_t bytes = call.tensor_plan.bytes;
     Stretch part = stretch;
     for (std::int64_t token = 0; token < stretch.n_tokens; token += limits.tokens) {
         part.n_tokens = std::min(stretch.n_tokens - token, limits.tokens);
         part.row_of_token = stretch.row_of_token + token;
         for (std::int64_t head = 0; head < stretch.n_heads; head += limits.heads) {
             part.n_heads = std::min(stretch.n_heads - head, limits.heads);
-            part.x = stretch.x + (token * stretch.in_token + head * tensor.in().head) * tensor_plan.bytes;
-            part.y = stretch.y + (token * stretch.out_token + head * tensor.y.head) * tensor_plan.bytes;
+            part.x = stretch.x + (token * stretch.in_token + head * tensor.in().head) * bytes;
+            part.y = stretch.y + (token * stretch.out_token + head * tensor.y.head) * bytes;
             function(part);
         }
     }
@@ -145,29 +157,30 @@ void for_each_part(const TensorPlan &tensor_plan, const TensorProgram &tensor, c
 
 /// Sets the dims of one side of such a part: the extents are the part's, the strides those of set_kernel_dims, except
 /// that the part's tokens are stride_token elements apart.
-void set_part_dims(const Side &side, const Kernel &kernel, std::int64_t n_pairs, const Stretch &part,
-                   std::int64_t stride_token, halyard_dimension (&dims)[4]) noexcept;
+void set_part_dims(const Side &side, bool packed, std::int64_t n_pairs, const Stretch &part, std::int64_t stride_token,
+                   halyard_dimension (&dims)[4]) noexcept;
 
-/// Calls function(tokens, x, y), as with_buffers does, with the pairs of `rows` of such parts.
+/// Calls function(tokens, x, y), as with_buffers does, with the pairs of the call's rows of such parts.
 template <typename Function>
-void for_each_call(const TensorPlan &tensor_plan, const TensorProgram &tensor, const Kernel &kernel,
-                   const Stretch &stretch, const Rows &rows, const Limits &limits, const Function &function) {
+void for_each_call(const TensorCall &call, const Stretch &stretch, const Limits &limits, const Function &function) {
+    const TensorProgram &tensor = call.tensor;
     const Side &in = tensor.in(), &out = tensor.y;
-    const std::int64_t of_x = in.window + rows.first_pair * in.pair * tensor_plan.bytes;
-    const std::int64_t of_y = out.window + rows.first_pair * out.pair * tensor_plan.bytes;
-    for_each_part(tensor_plan, tensor, stretch, limits, [&](const Stretch &part) {
+    const std::int64_t n_pairs = call.rows.n_pairs;
+    const std::int64_t of_x = in.window + call.rows.first_pair * in.pair * call.tensor_plan.bytes;
+    const std::int64_t of_y = out.window + call.rows.first_pair * out.pair * call.tensor_plan.bytes;
+    for_each_part(call, stretch, limits, [&](const Stretch &part) {
         halyard_dimension x_dims[4], y_dims[4];
-        set_part_dims(in, kernel, rows.n_pairs, part, part.in_token, x_dims);
-        set_part_dims(out, kernel, rows.n_pairs, part, part.out_token, y_dims);
+        set_part_dims(in, tensor.packed, n_pairs, part, part.in_token, x_dims);
+        set_part_dims(out, tensor.packed, n_pairs, part, part.out_token, y_dims);
         with_buffers({0, part.n_tokens, part.row_of_token}, tensor.in_place, {part.x + of_x, x_dims},
                      {part.y + of_y, y_dims}, function);
     });
 }
 
-/// Rotates a stretch, in several kernel calls if it exceeds the limits of one call, and copies the elements beside the
-/// window. rows is NULL for a tensor that is only copied.
-void rotate(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
-            const Stretch &stretch, Rows *rows, bool past_caches) noexcept;
+/// Chooses how stretches of a tensor are rotated, by its strides and its kernel, which are set; tokens are in_token and
+/// out_token elements apart. Sets `rotate` and `rotate_windows`.
+void choose_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan, std::int64_t in_token,
+                     std::int64_t out_token, TensorProgram &tensor) noexcept;
 
 // ---- The portable reference (reference.cpp): what kernels compute, in plain C++ with std::fma ---------------------
 
@@ -177,9 +190,8 @@ void with_storage(Dtype dtype, const Function &function) {
     dtype == Dtype::f32 ? function(F32{}) : dtype == Dtype::f16 ? function(F16{}) : function(BF16{});
 }
 
-/// Rotates a stretch of any strides, with the arithmetic of generators/arithmetic/rotation.h.
-void rotate_reference(const halyard_plan &plan, const TensorPlan &tensor_plan, const TensorProgram &tensor,
-                      const Stretch &stretch, const Rows &rows) noexcept;
+/// Rotates the windows of a stretch of any strides, with the arithmetic of generators/arithmetic/rotation.h.
+RotateStretch rotate_by_reference;
 
 /// Makes one row, with the arithmetic of generators/rows_generator.cpp.
 void phase_row_reference(std::int32_t position, const Phases &phases, std::int64_t n_pairs, float *cos_row,

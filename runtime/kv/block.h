@@ -15,7 +15,6 @@ struct Workspace {
     alignas(64) float numbers[block_heads];   // one for each head of each token, or scales and the like of groups
     alignas(64) float weights[block_floats];  // a norm's weights widened to float; in the second half its biases
     std::int64_t weights_of = -1;             // the first head whose weights these are
-    LongRow row;                              // for a norm of rows that are longer than a block
 };
 
 struct Block {
@@ -23,11 +22,10 @@ struct Block {
     std::int64_t batch, token;  // its first token; batch rows of one token count as one row
     std::int64_t head;          // its first head
     std::int64_t n_tokens, n_heads;
-    Rows *rows;                        // NULL if nothing is rotated
+    Rows *rows;                        // none, if the plan rotates no tensor
     const std::int32_t *row_of_token;  // [n_tokens]; NULL likewise
-    Workspace *work;                   // NULL if no step needs it
+    Workspace *work;                   // not set for whole heads, which need none
     ElementStrides strides;            // of work->floats
-    bool is_done;                      // skip the remaining steps: a later pass runs them, see LongRow
     Elements<const float> factors;     // the store multiplies elements by them
 
     /// Sets head, n_heads and the strides of dense floats.
@@ -35,6 +33,13 @@ struct Block {
         head = first;
         n_heads = n;
         strides = {1, head_dim, n * head_dim};
+    }
+    TokenBlock tokens() const noexcept { return {token, n_tokens, row_of_token}; }
+    /// Takes n of all tokens from number `first` on.
+    void take_tokens(const TokenBlock &all, std::int64_t first, std::int64_t n) noexcept {
+        token = all.first + first;
+        n_tokens = n;
+        row_of_token = all.row_of_token == nullptr ? nullptr : all.row_of_token + first;
     }
 
     /// Calls function(i, token, head) for each head of each token, with i = 0, 1, 2, …
@@ -67,6 +72,11 @@ struct KvCall {
     const KvTensorPlan &stages(const Block &block) const noexcept { return kv_plan().tensors[block.index]; }
     const TensorProgram &tensor(const Block &block) const noexcept { return program.tensors[block.index]; }
     const Steps &steps(const Block &block) const noexcept { return *kv_program.tensors[block.index].steps; }
+
+    TensorCall whole_heads(const Block &block) const noexcept {
+        const TensorProgram &direct = kv_program.tensors[block.index].direct;
+        return {plan(), tensor_plan(block), direct, *direct.kernel, *block.rows};
+    }
 
     /// The slot of the block's token `token`; -1 if it is not stored.
     std::int64_t slot_of(const Block &block, std::int64_t token) const noexcept {
@@ -116,7 +126,7 @@ inline std::int64_t Block::first(const KvCall &call) const noexcept {
 /// Calls function(stored) for the tokens of a block that have slots in its tensor's cache, for as many at once as are
 /// evenly spaced there. stored.first counts from the block's first token.
 template <typename Function>
-void for_each_stored(const KvCall &call, const Block &block, const Function &function) {
+[[gnu::always_inline]] inline void for_each_stored(const KvCall &call, const Block &block, const Function &function) {
     const std::int64_t first = block.first(call);
     for (std::int64_t done = 0; done < block.n_tokens;) {
         Stored stored = find_stored(call.kv_program.slots, call.arrays.slots, *call.stages(block).cache, first + done,
@@ -130,25 +140,91 @@ void for_each_stored(const KvCall &call, const Block &block, const Function &fun
     }
 }
 
-/// Calls function(stretch) for the tokens of a block: for all of them, from x to y; or, to a cache, for tokens that have
-/// slots, as many at once as are evenly spaced there.
+/// A part of a block whose elements are evenly spaced in a view or cache: heads of some tokens. When heads are tiled,
+/// dimension 1 counts the tiles of one head, not heads. When tiles are units, dimension 0 counts the units of one head.
+struct PlacedPart {
+    Extents extents;
+    std::int64_t unit;                 // how many elements are copied together
+    std::int64_t token, head, offset;  // its first token and head in the block, and the offset of its dense elements
+    ElementStrides dense;              // strides of the block's dense elements
+    Elements<char> there;              // the elements in the view or cache
+};
+
+/// Calls function(part) for the elements of tokens that are stored in a cache, in as few parts as possible.
 template <Where where, typename Function>
-void for_each_stretch(const KvCall &call, const Block &block, const Function &function) {
+void for_each_part_of(const Stored &stored, const KvCall &call, const Block &block, const Function &function) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
-    const TensorProgram &tensor = call.tensor(block);
-    if constexpr (where == Where::view) {
-        function(Stretch{call.x(block), call.y(block), block.row_of_token, block.n_heads, block.n_tokens,
-                         tensor.in().token, tensor.y.token});
+    const CacheDesc &cache = *call.stages(block).cache;
+    const std::int64_t head_dim = tensor_plan.out_dim, offset = stored.first * block.strides.token;
+    PlacedPart part;  // not initialised as a whole, which would slow down a run of one token
+    part.unit = 1;
+    part.token = stored.first;
+    part.head = 0;
+    if constexpr (where == Where::cache) {
+        part.extents = {head_dim, block.n_heads, stored.n_tokens};
+        part.offset = offset;
+        part.dense = block.strides;
+        part.there = {call.cache_of(block) + stored.offset * tensor_plan.out_bytes,
+                      {cache.spacing, cache.stride_head, stored.stride_token}};
+        function(part);
         return;
     }
-    const bool moves = tensor.in_place;  // keys in a cache are re-rotated in place
-    const char *const x = moves ? nullptr : call.x(block);
-    const std::int64_t in_token = moves ? 0 : tensor.x.token;
-    for_each_stored(call, block, [&](const Stored &stored) {
-        char *const to = call.cache_of(block) + stored.offset * tensor_plan.out_bytes;
-        function(Stretch{moves ? to : x + stored.first * in_token * tensor_plan.bytes, to,
-                         block.row_of_token == nullptr ? nullptr : block.row_of_token + stored.first, block.n_heads,
-                         stored.n_tokens, moves ? stored.stride_token : in_token, stored.stride_token});
+    const std::int64_t tile = cache.tile_elements, n_tiles = head_dim / tile, rest = head_dim % tile;
+    const auto call_for = [&](std::int64_t first_tile, const Extents &extents) {
+        part.extents = extents;
+        part.offset = offset + part.head * block.strides.head + first_tile * tile;
+        part.there.data = call.cache_of(block) +
+                          (stored.offset + part.head * cache.stride_head + first_tile * cache.stride_tile_elements) *
+                              tensor_plan.out_bytes;
+        function(part);
+    };
+    for (; part.head < block.n_heads; part.head++) {
+        part.dense = {1, tile, block.strides.token};
+        part.there.strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
+        if constexpr (where == Where::units) {
+            part.unit = tile;
+            part.dense.element = tile;
+            part.there.strides.element = cache.stride_tile_elements;
+            call_for(0, {n_tiles, 1, stored.n_tokens});
+        } else {
+            call_for(0, {tile, n_tiles, stored.n_tokens});
+        }
+        if (rest != 0) {  // a shorter tile
+            part.unit = part.dense.element = 1;
+            part.there.strides.element = cache.stride_element;
+            call_for(n_tiles, {rest, 1, stored.n_tokens});
+        }
+    }
+}
+
+/// Calls function(part) for all elements of a block: in its view x or y, or, for tokens with slots, in its cache.
+template <Where where, typename Function>
+[[gnu::always_inline]] inline void for_each_part(const KvCall &call, const Block &block, bool is_output,
+                                                 const Function &function) {
+    if constexpr (where == Where::view) {
+        const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
+        char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
+        const Elements<char> there = {data, {side.element, side.head, side.token}};
+        function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), 1, 0, 0, 0, block.strides, there});
+    } else {
+        for_each_stored(call, block,
+                        [&](const Stored &stored) { for_each_part_of<where>(stored, call, block, function); });
+    }
+}
+
+/// Calls function(stretch) for whole heads of a block: from x to a view or cache, or in a cache.
+template <Where from, Where to, typename Function>
+void for_each_stretch(const KvCall &call, const Block &block, const Function &function) {
+    const std::int64_t x_token = call.tensor(block).in().token, bytes = call.tensor_plan(block).bytes;
+    for_each_part<to>(call, block, true, [&](const PlacedPart &part) {
+        const auto &[y, at, unused, dims] = part.there;
+        const std::int32_t *const rows = block.row_of_token == nullptr ? nullptr : block.row_of_token + part.token;
+        if constexpr (from == Where::cache) {
+            function(Stretch{y, y, rows, block.n_heads, part.extents.n_tokens, at.token, at.token});
+        } else {
+            function(Stretch{call.x(block) + part.token * x_token * bytes, y, rows, block.n_heads,
+                             part.extents.n_tokens, x_token, at.token});
+        }
     });
 }
 
@@ -163,68 +239,21 @@ inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
             block.n_heads * call.tensor_plan(block).head_dim};
 }
 
-/// A part of a block whose elements are evenly spaced in a view or cache: heads of some tokens. When heads are tiled,
-/// dimension 1 counts the tiles of one head, not heads.
-struct PlacedPart {
-    Extents extents;
-    std::int64_t token, head, offset;  // its first token and head in the block, and the offset of its dense elements
-    bool is_tiled;
-    ElementStrides dense;  // strides of the block's dense elements
-    Elements<char> there;  // the elements in the view or cache
-};
-
-/// Calls function(part) for the elements of tokens that are stored, in as few parts as possible.
-template <typename Function>
-void for_each_part_of(const Stored &stored, const KvCall &call, const Block &block, const Function &function) {
-    const TensorPlan &tensor_plan = call.tensor_plan(block);
-    const CacheDesc &cache = *call.stages(block).cache;
-    PlacedPart part;  // not initialised as a whole, which would slow down a run of one token
-    part.extents = {tensor_plan.out_dim, block.n_heads, stored.n_tokens};
-    part.token = stored.first;
-    part.head = 0;
-    part.offset = stored.first * block.strides.token;
-    part.dense = block.strides;
-    part.there.data = call.cache_of(block) + stored.offset * tensor_plan.out_bytes;
-    part.there.strides = {cache.spacing, cache.stride_head, stored.stride_token};
-    part.is_tiled = cache.spacing == 0;
-    if (!part.is_tiled) {
-        function(part);
-        return;
-    }
-    const std::int64_t tile = cache.tile_elements, n_tiles = tensor_plan.out_dim / tile,
-                       rest = tensor_plan.out_dim % tile;
-    part.dense.head = tile;
-    part.there.strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
-    for (; part.head < block.n_heads; part.head++) {
-        PlacedPart tiles = part;
-        tiles.offset += part.head * block.strides.head;
-        tiles.there.data += part.head * cache.stride_head * tensor_plan.out_bytes;
-        tiles.extents = {tile, n_tiles, stored.n_tokens};
-        function(tiles);
-        if (rest != 0) {  // a shorter tile
-            tiles.offset += n_tiles * tile;
-            tiles.there.data += n_tiles * cache.stride_tile_elements * tensor_plan.out_bytes;
-            tiles.extents = {rest, 1, stored.n_tokens};
-            function(tiles);
-        }
-    }
-}
-
-/// Calls function(part) for all elements of a block: in its view x or y, or, for tokens with slots, in its cache.
-template <Where where, typename Function>
-void for_each_part(const KvCall &call, const Block &block, bool is_output, const Function &function) {
-    if constexpr (where == Where::cache) {
-        for_each_stored(call, block, [&](const Stored &stored) { for_each_part_of(stored, call, block, function); });
-    } else {
-        const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
-        char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
-        const Elements<char> there = {data, {side.element, side.head, side.token}};
-        function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), 0, 0, 0, false, block.strides, there});
-    }
-}
-
 /// Sets the floats of tokens that are loaded from a cache, but have no slot there, to 0.
 void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept;
+
+// ---- The walk (call.cpp) --------------------------------------------------------------------------------------------
+
+/// Runs steps first … last - 1 of the block's tensor. For k in bf16 with a norm, a static scale and an e4m3 cache,
+/// these are load_and_norm, rotate_windows, set_factors_by_static_scales and store.
+inline void run_steps(const KvCall &call, Block &block, int first, int last) noexcept {
+    for (const Step *step = call.steps(block).list + first, *end = step + last - first; step != end; step++) {
+        step->run(call, block);
+    }
+}
+
+/// Runs all steps on heads of tokens, block by block, for a norm of rows that are longer than a block. (norm.cpp)
+void walk_long_rows(const KvCall &call, Block &block) noexcept;
 
 // ---- Re-rotation (rerotate.cpp): keys that were rotated for one position are rotated to another --------------------
 

@@ -1,6 +1,5 @@
 #include "kv/cache.h"
 
-#include "base/transpose.h"
 #include "base/versioned.h"
 #include "kv/stages.h"
 
@@ -20,15 +19,6 @@ std::int64_t reach_of(std::int64_t count, std::int64_t tile, std::int64_t stride
 }
 
 }  // namespace
-
-Scatter CacheDesc::scatter(std::int64_t element_bytes) const noexcept {
-    if (spacing != 0) {
-        return spacing == 1 ? Scatter::none : Scatter::single;
-    }
-    return stride_element != 1                                ? Scatter::single
-           : can_copy_units_of(tile_elements * element_bytes) ? Scatter::tiles
-                                                              : Scatter::none;
-}
 
 Lattice CacheDesc::elements(const void *data, Dtype dtype, std::int64_t n_heads, std::int64_t head_dim) const noexcept {
     return {data,

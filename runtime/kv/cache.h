@@ -5,15 +5,12 @@
 #include "base/overlap.h"
 #include "base/storage.h"
 #include "base/token_numbers.h"
+#include "base/transpose.h"
 #include "halyard/halyard_kv.h"
 
 #include <cstdint>
 
 namespace halyard {
-
-/// How the elements of a head lie in an output. none: contiguous, or in tiles that are too large to be copied as units.
-/// tiles: in tiles of at most 16 bytes. single: each by itself.
-enum class Scatter { none, tiles, single };
 
 /// A checked halyard_cache_desc with its defaults filled in.
 struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
@@ -28,7 +25,18 @@ struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
         return block * stride_block + tile * stride_tile_tokens + (t - tile * tile_tokens) * stride_token;
     }
 
-    Scatter scatter(std::int64_t element_bytes) const noexcept;
+    /// From an element of a head to the next one in its tile.
+    std::int64_t element_stride() const noexcept { return spacing != 0 ? spacing : stride_element; }
+
+    /// Whether tiles of contiguous elements are small enough to be copied each by one instruction.
+    bool has_units(std::int64_t element_bytes) const noexcept {
+        return spacing == 0 && stride_element == 1 && can_copy_units_of(tile_elements * element_bytes);
+    }
+
+    /// Whether elements lie too far apart, or tiles are too small, for a kernel to store them.
+    bool scatters(std::int64_t element_bytes) const noexcept {
+        return element_stride() != 1 || has_units(element_bytes);
+    }
 
     /// Sets *out to the reach of a cache of n_heads heads, in bytes; returns false if no address space can hold it.
     bool find_reach(std::int64_t n_heads, std::int64_t element_bytes, Reach *out) const noexcept {

@@ -61,10 +61,8 @@ halyard_status check_call(const KvCall &call, halyard_error *error) {
 
 void walk_share(const KvCall &call, const Share &share);
 void walk_slots_of_share(const KvCall &call, const Share &share);
-void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads);
-void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads);
-void walk_blocks(const KvCall &call, Block &block);
-void run_steps(const KvCall &call, Block &block);
+void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows &rows, const Share &heads);
+void walk_blocks_of(const KvCall &call, Block &block);
 
 }  // namespace
 
@@ -108,7 +106,7 @@ namespace {
     if (own.heads.count > 1 && call.kv_plan().norms_rows) {
         own = {first_of_share(n, share), end_of_share(n, share), all_heads};
     }
-    walk_tokens(call, own.first, own.last, own.heads);
+    call.kv_plan().walk(call, own.first, own.last, own.heads);
 }
 
 /// Processes the tokens whose slots belong to this task, so that of two tokens with one slot the later one is kept.
@@ -126,63 +124,98 @@ void walk_slots_of_share(const KvCall &call, const Share &share) {
             last++;
         }
         if (first < last) {
-            walk_tokens(call, first, last, all_heads);
+            call.kv_plan().walk(call, first, last, all_heads);
         }
     }
 }
 
-/// Processes the tokens first … last - 1, whose positions were checked.
-void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) {
-    if (call.plan().rotary_dim == 0) {
-        walk_tensors(call, {first, last - first, nullptr}, nullptr, heads);
-    } else if (call.kv_plan().rerotates) {
-        const auto make = [&](std::int64_t at, std::int64_t pair, std::int64_t n_pairs, float *made,
-                              std::int32_t *row_of_token) {
-            return make_moved_rows(call, at, last, pair, n_pairs, made, row_of_token);
-        };
-        with_made_rows(call.plan().rotary_dim, first, last, make,
-                       [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); });
-    } else {
-        for_each_token_block(call.program, call.given, first, last,
-                             [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, &rows, heads); });
-    }
+}  // namespace
+
+void walk_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) noexcept {
+    for_each_token_block(call.program, call.given, first, last,
+                         [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, rows, heads); });
 }
+
+void walk_moved_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) noexcept {
+    const auto make = [&](std::int64_t at, std::int64_t pair, std::int64_t n_pairs, float *made,
+                          std::int32_t *row_of_token) {
+        return make_moved_rows(call, at, last, pair, n_pairs, made, row_of_token);
+    };
+    with_made_rows(call.plan().rotary_dim, first, last, make,
+                   [&](const TokenBlock &tokens, Rows &rows) { walk_tensors(call, tokens, rows, heads); });
+}
+
+void walk_unrotated_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) noexcept {
+    Rows none(nullptr, nullptr, 0, 0, 0, 0);
+    walk_tensors(call, {first, last - first, nullptr}, none, heads);
+}
+
+namespace {
 
 // One block of rows holds all pairs of a head that is processed in blocks. Longer heads are rotated without blocks, in
-// several calls for different pairs, the first of which also copies tensors that are not rotated.
+// several calls for different pairs, the first of which also processes tensors that are not rotated.
 static_assert(max_head <= made_floats);
 
-/// Processes a share of the heads of all tensors, for tokens whose rows of cos and sin are made.
-void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows *rows, const Share &heads) {
+void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows &rows, const Share &heads) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
-        const TensorPlan &tensor_plan = call.plan().tensors[i];
-        const std::int64_t all_of_tensor = call.program.tensors[i].n_heads;
-        const std::int64_t head = first_of_share(all_of_tensor, heads);
-        const std::int64_t n_heads = end_of_share(all_of_tensor, heads) - head;
-        const bool is_done = rows != nullptr && rows->first_pair != 0 && !tensor_plan.rotates;
-        if (n_heads == 0 || is_done) {
-            continue;
+        if (call.program.tensors[i].n_heads != 0 && (rows.first_pair == 0 || call.plan().tensors[i].rotates)) {
+            call.kv_program.tensors[i].steps->walk(call, i, tokens, rows, heads);
         }
-        if (tensor_plan.is_plain) {
-            rotate_heads(call.program, call.given, i, tokens, *rows, heads);
-            continue;
-        }
-        Block block;
-        block.index = i;
-        block.rows = tensor_plan.rotates ? rows : nullptr;
-        const auto run = call.steps(block).in_blocks() ? walk_blocks : run_steps;
-        for_each_batch_row(tokens, call.program.positions.n_tokens,
-                           [&](std::int64_t batch, std::int64_t token, const TokenBlock &of_row) {
-                               block.batch = batch;
-                               block.token = token;
-                               block.n_tokens = of_row.n_tokens;
-                               block.row_of_token = block.rows == nullptr ? nullptr : of_row.row_of_token;
-                               block.head = head;
-                               block.n_heads = n_heads;
-                               run(call, block);
-                           });
     }
 }
+
+constexpr float one = 1.0f;
+
+/// Calls walk(block) for a share of the heads of the tokens of each batch row.
+template <typename Walk>
+void for_each_row(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows, const Share &heads,
+                  const Walk &walk) {
+    const std::int64_t of_tensor = call.program.tensors[index].n_heads;
+    const std::int64_t head = first_of_share(of_tensor, heads), n_heads = end_of_share(of_tensor, heads) - head;
+    if (n_heads == 0) {
+        return;
+    }
+    Block block;
+    block.index = index;
+    block.rows = &rows;
+    block.factors = {&one, {0, 0, 0}};
+    for_each_batch_row(tokens, call.program.positions.n_tokens,
+                       [&](std::int64_t batch, std::int64_t token, const TokenBlock &of_row) {
+                           block.batch = batch;
+                           block.token = token;
+                           block.n_tokens = of_row.n_tokens;
+                           block.row_of_token = of_row.row_of_token;
+                           block.head = head;
+                           block.n_heads = n_heads;
+                           walk(block);
+                       });
+}
+
+}  // namespace
+
+void walk_plain_tensor(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows,
+                       const Share &heads) noexcept {
+    rotate_heads(call.program, call.given, index, tokens, rows, heads);
+}
+
+/// Runs a list of one step, whose kernel does all stages of whole heads without a workspace.
+void walk_whole_heads(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows,
+                      const Share &heads) noexcept {
+    for_each_row(call, index, tokens, rows, heads, [&](Block &block) { run_steps(call, block, 0, 1); });
+}
+
+void walk_blocks(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows, const Share &heads) noexcept {
+    for_each_row(call, index, tokens, rows, heads, [&](Block &block) { walk_blocks_of(call, block); });
+}
+
+/// For a norm of rows, which may be longer than a block.
+void walk_rows(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows, const Share &heads) noexcept {
+    for_each_row(call, index, tokens, rows, heads, [&](Block &block) {
+        call.steps(block).limits.heads < block.n_heads ? walk_long_rows(call, block) : walk_blocks_of(call, block);
+    });
+}
+
+namespace {
 
 /// How many heads and tokens go through the steps at once.
 struct BlockSize {
@@ -197,53 +230,24 @@ BlockSize size_of_blocks(const BlockLimits &limits, const Block &all) {
     return {n_heads, std::clamp<std::int64_t>(n_tokens, 1, all.n_tokens)};
 }
 
-/// Runs all steps on some heads of some tokens, block by block; `block` is set to each in turn. (Not inlined,
-/// because the workspace would make the stack frame of its caller large. Between calls a model's matrices evict the
-/// stack from the CPU's caches, so a large frame slows small calls.)
-[[gnu::noinline]] void walk_blocks(const KvCall &call, Block &block) {
+/// Runs all steps on heads of tokens, block by block. (Not inlined, because the workspace would make the stack frame of
+/// its caller large. Between calls a model's matrices evict the stack from the CPU's caches, so a large frame slows
+/// small calls.)
+[[gnu::noinline]] void walk_blocks_of(const KvCall &call, Block &block) {
     Workspace work;
-    const BlockSize size = size_of_blocks(call.steps(block).limits, block);
-    const std::int64_t head_dim = call.tensor_plan(block).head_dim;
-    const std::int64_t first_token = block.token, first_head = block.head, n_heads = block.n_heads;
-    const std::int32_t *const row_of_token = block.row_of_token;
-    const auto take_tokens = [&](std::int64_t at, std::int64_t n) {
-        block.token = first_token + at;
-        block.n_tokens = n;
-        block.row_of_token = row_of_token == nullptr ? nullptr : row_of_token + at;
-    };
-    const auto &norm = call.stages(block).norm;
-    const bool has_long_rows = norm && norm->row && size.n_heads < n_heads;
-    // A row that is longer than a block is normed in several passes over its blocks, so such tokens go one at a time.
-    const std::int64_t n_tokens = block.n_tokens, n_together = has_long_rows ? 1 : n_tokens;
+    const Steps &steps = call.steps(block);
+    const BlockSize size = size_of_blocks(steps.limits, block);
+    const std::int64_t first_head = block.head, n_heads = block.n_heads, head_dim = call.tensor_plan(block).head_dim;
+    const TokenBlock tokens = block.tokens();
     block.work = &work;
-    for (std::int64_t first = 0; first < n_tokens; first += n_together) {
-        if (has_long_rows) {
-            work.row.begin(*norm);
+    for (std::int64_t head = 0; head < n_heads; head += size.n_heads) {
+        block.take_heads(first_head + head, std::min(size.n_heads, n_heads - head), head_dim);
+        for (std::int64_t token = 0; token < tokens.n_tokens; token += size.n_tokens) {
+            block.take_tokens(tokens, token, std::min(size.n_tokens, tokens.n_tokens - token));
+            run_steps(call, block, 0, steps.n);
         }
-        do {
-            for (std::int64_t head = 0; head < n_heads; head += size.n_heads) {
-                block.take_heads(first_head + head, std::min(size.n_heads, n_heads - head), head_dim);
-                for (std::int64_t done = 0; done < n_together; done += size.n_tokens) {
-                    take_tokens(first + done, std::min(size.n_tokens, n_together - done));
-                    run_steps(call, block);
-                }
-            }
-        } while (has_long_rows && work.row.next(*norm));
     }
     block.work = nullptr;
-}
-
-constexpr float one = 1.0f;
-
-/// Runs the steps that list_steps (stages.cpp) has listed. For k in bf16 with a norm, a static scale and an e4m3 cache,
-/// these are load_and_norm, rotate_block, set_factors_by_static_scales and store.
-void run_steps(const KvCall &call, Block &block) {
-    const Steps &steps = call.steps(block);
-    block.factors = {&one, {0, 0, 0}};
-    block.is_done = false;
-    for (int i = 0; i < steps.n && !block.is_done; i++) {
-        steps.list[i].run(call, block);
-    }
 }
 
 }  // namespace

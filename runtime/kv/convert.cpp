@@ -46,69 +46,70 @@ void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept
     }
 }
 
-void load(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &tensor_plan = call.tensor_plan(block);
-    const Side &in = call.tensor(block).in();
-    widen(call.kernels(), tensor_plan.dtype, block.extents(tensor_plan.head_dim),
-          {call.x(block), {1, in.head, in.token}}, block.floats());
-}
+namespace {
 
+// ---- Steps ---------------------------------------------------------------------------------------------------------
+
+/// Loads contiguous elements.
 template <Where where>
-void Conversion<where>::load_parts(const KvCall &call, Block &block) noexcept {
-    const TensorPlan &tensor_plan = call.tensor_plan(block);
-    if constexpr (where == Where::cache) {
+void load(const KvCall &call, Block &block) noexcept {
+    if constexpr (where != Where::view) {
         clear_tokens_without_slots(call, block);
     }
     for_each_part<where>(call, block, false, [&](const PlacedPart &part) {
-        const char *const data = part.there.data;
         const ElementStrides &at = part.there.strides;
-        const ElementStrides &dense = part.dense;
-        const Extents &n = part.extents;
-        const Elements<float> floats = {block.work->floats + part.offset, dense};
-        if (at.element == 1) {
-            widen(call.kernels(), tensor_plan.dtype, n, {data, at}, floats);
-            return;
-        }
-        char *const words = words_of(block);
-        if (at.token == 1) {  // tokens are contiguous: copy takes them as units and transposes in registers
-            copy(tensor_plan.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements}, {data, {1, at.head, at.element}},
-                 {words, {dense.token, dense.head, 1}});
-        } else {
-            copy(tensor_plan.bytes, 1, n, {data, at}, {words, dense});
-        }
-        widen(call.kernels(), tensor_plan.dtype, n, {words, dense}, floats);
+        widen(call.kernels(), call.tensor_plan(block).dtype, part.extents, {part.there.data, {1, at.head, at.token}},
+              {block.work->floats + part.offset, {1, part.dense.head, part.dense.token}});
     });
 }
 
 template <Where where>
-void Conversion<where>::store(const KvCall &call, Block &block) noexcept {
+void load_scattered(const KvCall &call, Block &block) noexcept {
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
+    char *const words = words_of(block);
+    if constexpr (where != Where::view) {
+        clear_tokens_without_slots(call, block);
+    }
+    for_each_part<where>(call, block, false, [&](const PlacedPart &part) {
+        const ElementStrides &at = part.there.strides, &dense = part.dense;
+        const Extents &n = part.extents;
+        if (at.token == 1) {  // tokens are contiguous: copy takes them as units and transposes in registers
+            copy(tensor_plan.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements},
+                 {part.there.data, {1, at.head, at.element}}, {words, {dense.token, dense.head, 1}});
+        } else {
+            copy(tensor_plan.bytes, 1, n, {part.there.data, at}, {words, dense});
+        }
+        widen(call.kernels(), tensor_plan.dtype, n, {words, dense}, {block.work->floats + part.offset, dense});
+    });
+}
+
+template <Where where>
+void store(const KvCall &call, Block &block) noexcept {
+    constexpr bool is_tiled = where == Where::tiles;  // the tiles of a head have one factor
     const ElementStrides &by = block.factors.strides;
     for_each_part<where>(call, block, true, [&](const PlacedPart &part) {
         const Elements<const float> factors = {block.factors.data + part.token * by.token + part.head * by.head,
-                                               {0, part.is_tiled ? 0 : by.head, by.token}};
+                                               {0, is_tiled ? 0 : by.head, by.token}};
         narrow(call.kernels(), call.tensor_plan(block).out_dtype, part.extents,
                {block.work->floats + part.offset, part.dense}, factors, part.there);
     });
 }
 
+/// Copies words to an output in which the elements of a head are scattered.
 template <Where where>
-void Conversion<where>::store_words(const KvCall &call, Block &block) noexcept {
+void store_words(const KvCall &call, Block &block) noexcept {
     const std::int64_t bytes = call.tensor_plan(block).out_bytes;
-    const bool has_units = call.steps(block).scatter == Scatter::tiles;
     // Stretches of tokens (find_stored) are copied together if they have equal numbers of tokens and equal distances.
     std::int64_t n_groups = 1, group_stride = 0;
     const auto copy_part = [&](const PlacedPart &part) {
         const Extents &n = part.extents;
         const ElementStrides &from = part.dense, &to = part.there.strides;
-        // A whole tile is a unit, if it can be one.
-        const bool by_tiles = has_units && part.is_tiled && n.n_elements == call.stages(block).cache->tile_elements;
         const char *const words = words_of(block) + part.offset * bytes;
         // Heads are copied one by one, and stretches are their dimension 1: a head's stretches are often contiguous.
-        for (std::int64_t h = 0; h < (by_tiles ? 1 : n.n_heads); h++) {
-            copy(bytes, by_tiles ? n.n_elements : 1, {by_tiles ? n.n_heads : n.n_elements, n_groups, n.n_tokens},
-                 {words + h * from.head * bytes,
-                  {by_tiles ? from.head : from.element, n.n_tokens * from.token, from.token}},
-                 {part.there.data + h * to.head * bytes, {by_tiles ? to.head : to.element, group_stride, to.token}});
+        for (std::int64_t h = 0; h < n.n_heads; h++) {
+            copy(bytes, part.unit, {n.n_elements, n_groups, n.n_tokens},
+                 {words + h * from.head * bytes, {from.element, n.n_tokens * from.token, from.token}},
+                 {part.there.data + h * to.head * bytes, {to.element, group_stride, to.token}});
         }
     };
     if constexpr (where == Where::view) {
@@ -116,6 +117,11 @@ void Conversion<where>::store_words(const KvCall &call, Block &block) noexcept {
         return;
     }
     Stored first = {0, 0, 0, 0};
+    const auto copy_groups = [&] {
+        if (first.n_tokens != 0) {
+            for_each_part_of<where>(first, call, block, copy_part);
+        }
+    };
     for_each_stored(call, block, [&](const Stored &next) {
         const std::int64_t step = next.offset - first.offset - (n_groups - 1) * group_stride;
         if (next.n_tokens == first.n_tokens && next.first == first.first + n_groups * first.n_tokens &&
@@ -124,25 +130,48 @@ void Conversion<where>::store_words(const KvCall &call, Block &block) noexcept {
             n_groups++;
             return;
         }
-        if (first.n_tokens != 0) {
-            for_each_part_of(first, call, block, copy_part);
-        }
+        copy_groups();
         first = next;
         n_groups = 1;
         group_stride = 0;
     });
-    if (first.n_tokens != 0) {
-        for_each_part_of(first, call, block, copy_part);
-    }
+    copy_groups();
 }
 
+/// Converts to dense words, because to call a kernel for every few scattered elements is too slow.
 void narrow_to_words(const KvCall &call, Block &block) noexcept {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     narrow(call.kernels(), tensor_plan.out_dtype, block.extents(tensor_plan.head_dim),
            {block.work->floats, block.strides}, block.factors, {words_of(block), block.strides});
 }
 
-template struct Conversion<Where::view>;
-template struct Conversion<Where::cache>;
+}  // namespace
+
+void list_load(const Listing &of) noexcept {
+    constexpr RunStep *loads[][2] = {{load<Where::view>, load_scattered<Where::view>},
+                                     {load<Where::cache>, load_scattered<Where::cache>},
+                                     {load<Where::tiles>, load_scattered<Where::tiles>}};
+    const bool is_scattered = of.from_cache() ? of.stages.cache->element_stride() != 1 : of.x_is_scattered;
+    of.add_if(!loads_and_norms(of), of.from_cache() ? "load from the cache" : "load",
+              loads[static_cast<int>(of.from)][is_scattered]);
+}
+
+void list_store(const Listing &of) noexcept {
+    constexpr RunStep *stores[] = {store<Where::view>, store<Where::cache>, store<Where::tiles>};
+    if (of.steps.scatters) {
+        of.add("narrow", narrow_to_words);
+        list_store_of_words(of);
+        return;
+    }
+    of.add(of.to_cache() ? "store in the cache" : "store", stores[static_cast<int>(of.to)]);
+}
+
+void list_store_of_words(const Listing &of) noexcept {
+    constexpr RunStep *stores[] = {store_words<Where::view>, store_words<Where::cache>, store_words<Where::tiles>,
+                                   store_words<Where::units>};
+    const bool has_units = of.to_cache() && of.stages.cache->has_units(of.tensor_plan.out_bytes);
+    of.add(of.to_cache() ? "scatter to the cache" : "scatter",
+           stores[static_cast<int>(has_units ? Where::units : of.to)]);
+}
 
 }  // namespace halyard

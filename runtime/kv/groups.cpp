@@ -67,6 +67,18 @@ halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t h
     groups.record_bytes = groups.n_raw != 0
                               ? groups.raw_offset + groups.n_raw * element_bytes(Dtype::bf16)
                               : groups.data_offset + (groups.n_groups - 1) * groups.data_stride + groups.data_bytes();
+    const std::int64_t raw_bytes = groups.n_raw * element_bytes(Dtype::bf16);
+    for (const RecordField &field :
+         {RecordField{RecordPart::elements, groups.n_groups, groups.data_bytes(), groups.data_offset,
+                      groups.data_stride},
+          RecordField{RecordPart::scales, groups.n_groups, groups.scale_bytes(), groups.scale_offset,
+                      groups.scale_stride},
+          RecordField{RecordPart::zero_point, groups.has_zero() ? 1 : 0, sizeof(float), groups.zero_offset, 0},
+          RecordField{RecordPart::raw, groups.n_raw != 0 ? 1 : 0, raw_bytes, groups.raw_offset, 0}}) {
+        if (field.n != 0) {
+            groups.fields[groups.n_fields++] = field;
+        }
+    }
     return HALYARD_OK;
 }
 
@@ -98,7 +110,7 @@ namespace {
 // ---- Scales --------------------------------------------------------------------------------------------------------
 
 constexpr std::int64_t numbers_of_groups = 6;
-static_assert(block_heads >= numbers_of_groups * block_groups && sizeof(Workspace::spare) >= 2 * block_floats);
+static_assert(block_heads >= numbers_of_groups * block_groups && sizeof(Workspace::spare) >= 4 * block_floats);
 
 /// Arrays with a number for each group of a block. s, r and z are those of halyard_kv.h.
 struct GroupNumbers {
@@ -207,11 +219,12 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
 
 // ---- Elements ------------------------------------------------------------------------------------------------------
 
-/// Workspace for a block's quantised elements, dense, one byte each. Packed elements, two in a byte, lie behind these.
-unsigned char *elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
-unsigned char *packed_elements_of(const GroupsDesc &groups, const Block &block) {
-    return elements_of(block) + (groups.is_4_bit() ? block_floats : 0);
+/// Workspace for a block's elements as records have them, for quantised elements of one byte each, and for raw ones.
+unsigned char *packed_elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
+unsigned char *elements_of(const GroupsDesc &groups, const Block &block) {
+    return packed_elements_of(block) + (groups.is_4_bit() ? block_floats : 0);
 }
+char *raw_elements_of(const Block &block) { return reinterpret_cast<char *>(block.work->spare) + 2 * block_floats; }
 
 /// How v becomes an integer, as halyard_quantise_kernel numbers it. even: fma(v, r, z), to nearest even. away: v r,
 /// halves away from zero. offset: v r + z, both operations rounded to float, and then towards zero.
@@ -232,12 +245,12 @@ void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Exten
         .for_each_part([&](auto *...buffers) { kernels.quantise[index_of(dtype)](mode, low, high, buffers...); });
 }
 
-/// Calls function(byte, low, high) for each byte of groups of 4-bit elements, with the indices of the elements in its
-/// low and high nibble. (Two loops, so that the compiler vectorises them.)
+/// Calls function(byte, low, high) for each byte of a block's groups of 4-bit elements, with the indices of the
+/// elements in its low and high nibble. (Two loops, so that the compiler vectorises them.)
 template <typename Function>
-void for_each_packed_byte(const GroupsDesc &groups, std::int64_t n_groups, const Function &function) {
+void for_each_packed_byte(const GroupsDesc &groups, const Block &block, const Function &function) {
     const std::int64_t half = groups.group / 2;
-    for (std::int64_t g = 0; g < n_groups; g++) {
+    for (std::int64_t g = 0; g < block.n_tokens * block.n_heads * groups.n_groups; g++) {
         const std::int64_t byte = g * half, element = 2 * byte;
         for (std::int64_t i = 0; i < half && groups.packing == Packing::halves; i++) {
             function(byte + i, element + i, element + half + i);
@@ -246,21 +259,6 @@ void for_each_packed_byte(const GroupsDesc &groups, std::int64_t n_groups, const
             function(byte + i, element + 2 * i + 1, element + 2 * i);
         }
     }
-}
-
-void pack(const GroupsDesc &groups, std::int64_t n_groups, const unsigned char *__restrict elements,
-          unsigned char *__restrict packed) {
-    for_each_packed_byte(groups, n_groups, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
-        packed[byte] = static_cast<unsigned char>(elements[low] | elements[high] << 4);
-    });
-}
-
-void unpack(const GroupsDesc &groups, std::int64_t n_groups, const unsigned char *__restrict packed,
-            unsigned char *__restrict elements) {
-    for_each_packed_byte(groups, n_groups, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
-        elements[low] = static_cast<unsigned char>(packed[byte] & 0x0fu);
-        elements[high] = static_cast<unsigned char>(packed[byte] >> 4);
-    });
 }
 
 /// Converts the quantised elements q of some heads to floats: q s, or (q - z) s.
@@ -285,52 +283,93 @@ void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const uns
     }
 }
 
-// ---- Records -------------------------------------------------------------------------------------------------------
+// ---- Steps between floats and the workspace's parts of records ------------------------------------------------------
 
-/// The records of one token, for the heads of a block: that of head h is at `bytes` + h * stride_head.
-struct TokenRecords {
-    char *bytes;  // NULL if the token has no slot
-    std::int64_t stride_head;
-    char *scales;  // of the first head, in its record or outside
-    std::int64_t scales_stride_head;
-};
-
-/// The records of the block's token `token` that are written, or that are read. `scales` is the array of their scales.
-template <Where where>
-TokenRecords records_of(const KvCall &call, const Block &block, bool are_written, Array scales, std::int64_t token) {
-    std::int64_t batch = block.batch, at = block.token + token;  // in a cache: its block, and the slot in the block
-    TokenRecords records = {};
-    if constexpr (where == Where::cache) {
-        const CacheDesc &cache = *call.stages(block).cache;
-        const std::int64_t slot = call.slot_of(block, token);
-        if (slot < 0) {
-            return records;
-        }
-        batch = slot / cache.block_size;
-        at = slot % cache.block_size;
-        records.stride_head = cache.stride_head;
-        records.bytes = call.cache_of(block) + cache.offset_of(slot);
-    } else {
-        const Side &side = are_written ? call.tensor(block).y : call.tensor(block).in();
-        records.stride_head = side.head;
-        records.bytes = (are_written ? call.y(block) : const_cast<char *>(call.x(block))) + token * side.token;
-    }
-    const bool are_apart = call.data(block.index, scales) != nullptr;
-    records.scales = are_apart ? call.place_of(block.index, scales, batch, at, block.head) : records.bytes;
-    records.scales_stride_head = are_apart ? call.bound(block.index, scales).elements.strides[2] : records.stride_head;
-    return records;
+void quantise_groups(const KvCall &call, Block &block) noexcept {
+    const GroupsDesc &groups = *call.stages(block).groups;
+    const GroupNumbers numbers(block);
+    const Extents extents = {groups.group, groups.n_groups, block.n_tokens * block.n_heads};
+    const Elements<float> heads = {block.work->floats, {1, groups.group, groups.head_dim}};
+    make_numbers(call.kernels(), groups, extents, heads, numbers);
+    quantise(call.kernels(), groups, extents, heads, numbers, elements_of(groups, block));
 }
 
+void pack_groups(const KvCall &call, Block &block) noexcept {
+    const GroupsDesc &groups = *call.stages(block).groups;
+    unsigned char *__restrict const packed = packed_elements_of(block);
+    const unsigned char *__restrict const elements = elements_of(groups, block);
+    for_each_packed_byte(groups, block, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+        packed[byte] = static_cast<unsigned char>(elements[low] | elements[high] << 4);
+    });
+}
+
+void unpack_groups(const KvCall &call, Block &block) noexcept {
+    const GroupsDesc &groups = *call.stages(block).from_groups;
+    const unsigned char *__restrict const packed = packed_elements_of(block);
+    unsigned char *__restrict const elements = elements_of(groups, block);
+    for_each_packed_byte(groups, block, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+        elements[low] = static_cast<unsigned char>(packed[byte] & 0x0fu);
+        elements[high] = static_cast<unsigned char>(packed[byte] >> 4);
+    });
+}
+
+void dequantise_groups(const KvCall &call, Block &block) noexcept {
+    const GroupsDesc &groups = *call.stages(block).from_groups;
+    const GroupNumbers numbers(block);
+    const std::int64_t n_heads = block.n_tokens * block.n_heads;
+    for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
+        numbers.s[i] = load_group_scale(groups, numbers.words + i * groups.scale_bytes());
+    }
+    dequantise(call.kernels(), groups, elements_of(groups, block), numbers, n_heads, groups.head_dim,
+               block.work->floats);
+}
+
+void narrow_raw(const KvCall &call, Block &block) noexcept {
+    const GroupsDesc &groups = *call.stages(block).groups;
+    static constexpr float one = 1.0f;
+    narrow(call.kernels(), Dtype::bf16, block.extents(groups.n_raw),
+           {block.work->floats + groups.n_grouped, block.strides}, {&one, {0, 0, 0}},
+           {raw_elements_of(block), {1, groups.n_raw, groups.n_raw * block.n_heads}});
+}
+
+void widen_raw(const KvCall &call, Block &block) noexcept {
+    const GroupsDesc &groups = *call.stages(block).from_groups;
+    widen(call.kernels(), Dtype::bf16, block.extents(groups.n_raw),
+          {raw_elements_of(block), {1, groups.n_raw, groups.n_raw * block.n_heads}},
+          {block.work->floats + groups.n_grouped, block.strides});
+}
+
+// ---- Records -------------------------------------------------------------------------------------------------------
+
 /// Calls function(i, record, scales) for head i of a block, counted through its tokens. record is NULL without a slot.
-template <Where where, typename Function>
-void for_each_record(const KvCall &call, const Block &block, bool are_written, const Function &function) {
-    // Re-rotation reads and writes the same scales.
-    const Array scales = are_written || call.kv_plan().rerotates ? Array::group_scales : Array::from_group_scales;
+/// `of_scales` is the array of scales that lie apart from the records.
+template <Where where, bool scales_apart, typename Function>
+void for_each_record(const KvCall &call, const Block &block, bool are_written, Array of_scales,
+                     const Function &function) {
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
-        const TokenRecords records = records_of<where>(call, block, are_written, scales, token);
+        std::int64_t batch = block.batch, at = block.token + token;  // in a cache: its block, and the slot in the block
+        std::int64_t stride = 0, stride_of_scales = 0;               // from head to head
+        char *record = nullptr, *scales = nullptr;
+        if constexpr (where == Where::cache) {
+            const CacheDesc &cache = *call.stages(block).cache;
+            if (const std::int64_t slot = call.slot_of(block, token); slot >= 0) {
+                batch = slot / cache.block_size;
+                at = slot % cache.block_size;
+                stride = cache.stride_head;
+                record = call.cache_of(block) + cache.offset_of(slot);
+            }
+        } else {
+            const Side &side = are_written ? call.tensor(block).y : call.tensor(block).in();
+            stride = side.head;
+            record = (are_written ? call.y(block) : const_cast<char *>(call.x(block))) + token * side.token;
+        }
+        if (scales_apart && record != nullptr) {
+            scales = call.place_of(block.index, of_scales, batch, at, block.head);
+            stride_of_scales = call.bound(block.index, of_scales).elements.strides[2];
+        }
         for (std::int64_t head = 0; head < block.n_heads; head++) {
-            function(token * block.n_heads + head, records.bytes + head * records.stride_head,
-                     records.scales + head * records.scales_stride_head);
+            function(token * block.n_heads + head, record + head * stride,
+                     scales_apart ? scales + head * stride_of_scales : record + head * stride);
         }
     }
 }
@@ -355,76 +394,52 @@ void copy_words(std::int64_t n, std::int64_t word_bytes, const void *from, std::
     }
 }
 
-}  // namespace
-
-template <Where where>
-void Records<where>::store(const KvCall &call, Block &block) noexcept {
-    const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
-    const GroupsDesc &groups = *call.stages(block).groups;
-    const StageKernels &kernels = call.kernels();
+/// Calls function(field, dense, there) for each field of each record: its words in the workspace, and in the record,
+/// NULL without a slot.
+template <Where where, bool scales_apart, typename Function>
+void for_each_field(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups, Array of_scales,
+                    const Function &function) {
     const GroupNumbers numbers(block);
-    const Extents extents = {groups.group, groups.n_groups, n_heads};
-    const Elements<float> floats = {block.work->floats, {1, groups.group, head_dim}};
-    unsigned char *const elements = elements_of(block), *const packed = packed_elements_of(groups, block);
-    const std::int64_t bytes = groups.data_bytes(), scale_bytes = groups.scale_bytes();
-    make_numbers(kernels, groups, extents, floats, numbers);
-    quantise(kernels, groups, extents, floats, numbers, elements);
-    if (groups.is_4_bit()) {
-        pack(groups, n_heads * groups.n_groups, elements, packed);
-    }
-    for_each_record<where>(call, block, true, [&](std::int64_t i, char *record, char *scales) {
-        const std::int64_t n = groups.n_groups, first = i * n;
-        if (record == nullptr) {
-            return;
-        }
-        copy_words(n, bytes, packed + first * bytes, bytes, record + groups.data_offset, groups.data_stride);
-        copy_words(n, scale_bytes, numbers.words + first * scale_bytes, scale_bytes, scales + groups.scale_offset,
-                   groups.scale_stride);
-        if (groups.has_zero()) {
-            std::memcpy(record + groups.zero_offset, numbers.z + first, sizeof(float));
-        }
-        if (groups.n_raw != 0) {
-            const float *const raw = floats.data + i * head_dim + groups.n_grouped;
-            narrow(kernels, Dtype::bf16, groups.n_raw, raw, record + groups.raw_offset);
-        }
-    });
+    char *const arrays[] = {reinterpret_cast<char *>(packed_elements_of(block)), numbers.words,
+                            reinterpret_cast<char *>(numbers.z), raw_elements_of(block)};  // by RecordPart
+    for_each_record<where, scales_apart>(
+        call, block, are_written, of_scales, [&](std::int64_t i, char *record, char *scales) {
+            for (int f = 0; f < groups.n_fields; f++) {
+                const RecordField &field = groups.fields[f];
+                char *const begin = field.part == RecordPart::scales ? scales : record;
+                function(field, arrays[static_cast<int>(field.part)] + i * field.n * field.bytes,
+                         record == nullptr ? nullptr : begin + field.offset);
+            }
+        });
 }
 
-template <Where where>
-void Records<where>::load(const KvCall &call, Block &block) noexcept {
-    const std::int64_t head_dim = call.tensor_plan(block).head_dim, n_heads = block.n_tokens * block.n_heads;
-    const GroupsDesc &groups = *call.stages(block).from_groups;
-    const GroupNumbers numbers(block);
-    unsigned char *const elements = elements_of(block), *const packed = packed_elements_of(groups, block);
-    const std::int64_t bytes = groups.data_bytes();
-    for_each_record<where>(call, block, false, [&](std::int64_t i, const char *record, const char *scales) {
-        const std::int64_t n = groups.n_groups, first = i * n;
-        float *const raw = block.work->floats + i * head_dim + groups.n_grouped;
-        if (record == nullptr) {
-            std::fill_n(packed + first * bytes, n * bytes, 0);
-            std::fill_n(numbers.s + first, n, 0.0f);
-            std::fill_n(numbers.z + first, n, 0.0f);
-            std::fill_n(raw, groups.n_raw, 0.0f);
-            return;
-        }
-        copy_words(n, bytes, record + groups.data_offset, groups.data_stride, packed + first * bytes, bytes);
-        for (std::int64_t g = 0; g < n; g++) {
-            numbers.s[first + g] = load_group_scale(groups, scales + groups.scale_offset + g * groups.scale_stride);
-            numbers.z[first + g] = groups.has_zero() ? read_word<float>(record + groups.zero_offset) : 8.0f;
-        }
-        if (groups.n_raw != 0) {
-            widen(call.kernels(), Dtype::bf16, groups.n_raw, record + groups.raw_offset, raw);
-        }
-    });
-    if (groups.is_4_bit()) {
-        unpack(groups, n_heads * groups.n_groups, packed, elements);
-    }
-    dequantise(call.kernels(), groups, elements, numbers, n_heads, head_dim, block.work->floats);
+template <Where where, bool scales_apart>
+void store_records(const KvCall &call, Block &block) noexcept {
+    for_each_field<where, scales_apart>(call, block, true, *call.stages(block).groups, Array::group_scales,
+                                        [](const RecordField &field, const char *dense, char *there) {
+                                            if (there != nullptr) {
+                                                copy_words(field.n, field.bytes, dense, field.bytes, there,
+                                                           field.stride);
+                                            }
+                                        });
+}
+
+template <Where where, bool scales_apart>
+void load_records(const KvCall &call, Block &block) noexcept {
+    const KvTensorPlan &stages = call.stages(block);
+    std::fill_n(GroupNumbers(block).z, block_groups, 8.0f);  // for elements of 4 bits without a zero point
+    for_each_field<where, scales_apart>(call, block, false, *stages.from_groups, stages.from_scales,
+                                        [](const RecordField &field, char *dense, const char *there) {
+                                            if (there == nullptr) {
+                                                std::memset(dense, 0, static_cast<std::size_t>(field.n * field.bytes));
+                                            } else {
+                                                copy_words(field.n, field.bytes, there, field.stride, dense,
+                                                           field.bytes);
+                                            }
+                                        });
 }
 
 // ---- Records of ggml's q8_0, llama.cpp's most common: kernels store to and load from the records directly ----------
-
-namespace {
 
 /// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel numbers it.
 enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
@@ -456,8 +471,8 @@ bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const
 }
 
 /// Stores a block's groups by kernels. Returns false if the kernels cannot do it: if the stride of scales is odd, or if
-/// a group has a NaN, an infinity or a scale that overflows. Then Records::store must write the whole block again. If
-/// this returns true, the bits are those that Records::store would write.
+/// a group has a NaN, an infinity or a scale that overflows. Then the whole block must be written again by the
+/// other steps. If this returns true, the bits are those that they would write.
 template <Where where>
 bool try_store_q8(const KvCall &call, const Block &block) {
     constexpr float overflow = 127.0f * 65504.0f;  // from this magnitude on, the scale of a group overflows
@@ -475,17 +490,16 @@ bool try_store_q8(const KvCall &call, const Block &block) {
     return for_each_q8<where>(call, block, true, groups, store) && is_finite;
 }
 
-}  // namespace
-
 template <Where where>
-void Records<where>::store_q8(const KvCall &call, Block &block) noexcept {
+void store_q8(const KvCall &call, Block &block) noexcept {
     if (!try_store_q8<where>(call, block)) {
-        store(call, block);
+        quantise_groups(call, block);
+        store_records<where, false>(call, block);
     }
 }
 
 template <Where where>
-void Records<where>::load_q8(const KvCall &call, Block &block) noexcept {
+void load_q8(const KvCall &call, Block &block) noexcept {
     const auto load_part = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
         call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
     };
@@ -493,12 +507,40 @@ void Records<where>::load_q8(const KvCall &call, Block &block) noexcept {
         clear_tokens_without_slots(call, block);
     }
     if (!for_each_q8<where>(call, block, false, *call.stages(block).from_groups, load_part)) {
-        load(call, block);
+        load_records<where, false>(call, block);
+        dequantise_groups(call, block);
     }
 }
 
-template struct Records<Where::view>;
-template struct Records<Where::cache>;
+}  // namespace
+
+void list_load_of_records(const Listing &of) noexcept {
+    constexpr RunStep *loads[2][2] = {{load_records<Where::view, false>, load_records<Where::view, true>},
+                                      {load_records<Where::cache, false>, load_records<Where::cache, true>}};
+    const GroupsDesc &groups = *of.stages.from_groups;
+    if (groups.is_q8()) {
+        of.add("load records", of.from_cache() ? load_q8<Where::cache> : load_q8<Where::view>);
+        return;
+    }
+    of.add("load records", loads[of.from_cache()][groups.scales_apart]);
+    of.add_if(groups.is_4_bit(), "unpack", unpack_groups);
+    of.add("dequantise", dequantise_groups);
+    of.add_if(groups.n_raw != 0, "widen", widen_raw);
+}
+
+void list_store_of_records(const Listing &of) noexcept {
+    constexpr RunStep *stores[2][2] = {{store_records<Where::view, false>, store_records<Where::view, true>},
+                                       {store_records<Where::cache, false>, store_records<Where::cache, true>}};
+    const GroupsDesc &groups = *of.stages.groups;
+    if (groups.is_q8()) {
+        of.add("store records", of.to_cache() ? store_q8<Where::cache> : store_q8<Where::view>);
+        return;
+    }
+    of.add("quantise", quantise_groups);
+    of.add_if(groups.is_4_bit(), "pack", pack_groups);
+    of.add_if(groups.n_raw != 0, "narrow", narrow_raw);
+    of.add("store records", stores[of.to_cache()][groups.scales_apart]);
+}
 
 // ---- Keys that are re-rotated --------------------------------------------------------------------------------------
 
@@ -557,8 +599,11 @@ halyard_status check_records_to_rerotate(const KvCall &call, int index, halyard_
                           is_scale ? "scale" : "zero point", " of group ", g,
                           ", but it must be finite: no key was stored there");
         };
-        stages.cache ? for_each_record<Where::cache>(call, row, false, check)
-                     : for_each_record<Where::view>(call, row, false, check);
+        const auto for_each = [&]<Where where>() {
+            groups.scales_apart ? for_each_record<where, true>(call, row, false, Array::group_scales, check)
+                                : for_each_record<where, false>(call, row, false, Array::group_scales, check);
+        };
+        stages.cache ? for_each.template operator()<Where::cache>() : for_each.template operator()<Where::view>();
     }
     return status;
 }

@@ -21,6 +21,15 @@ enum class GroupScale { f32, f16, power_up, power_ocp };
 /// 2 i + 1 and 2 i.
 enum class Packing { none, halves, high_first };
 
+/// What a record consists of. Each is copied to or from an array of a block's workspace.
+enum class RecordPart { elements, scales, zero_point, raw };
+
+/// A part of a record: n words of so many bytes each, `stride` bytes apart.
+struct RecordField {
+    RecordPart part;
+    std::int64_t n, bytes, offset, stride;
+};
+
 /// A preset's format, completed by read_preset for heads of head_dim elements. Offsets and strides are in bytes.
 struct GroupsDesc {                // NOLINT(*Padding)
     Dtype element = Dtype::uint8;  // int8, e4m3, or uint8: unsigned integers, of 4 bits if packing is not none
@@ -37,6 +46,8 @@ struct GroupsDesc {                // NOLINT(*Padding)
     std::int64_t n_raw = 0, raw_offset = 0;  // the head's last elements, which are stored as bf16
     std::int64_t head_dim = 0;               // 0 in the table: any
     std::int64_t n_grouped = 0, n_groups = 0, record_bytes = 0;
+    RecordField fields[3] = {};
+    int n_fields = 0;
     std::int64_t strides[3] = {};  // of scales outside the records: block or batch, token, head; all 0: dense
 
     bool are_dense() const noexcept { return (strides[0] | strides[1] | strides[2]) == 0; }

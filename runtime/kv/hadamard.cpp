@@ -1,14 +1,16 @@
 // The orthonormal Hadamard transform (Sylvester's) of each n = 2^i elements of a head: all are multiplied by 1 /
 // sqrt(n), and then u and v that are 1, 2, 4, … elements apart become u + v and u - v. It is its own inverse.
 // An element is rounded log2(n) + 2 times: 1 / sqrt(n), the product with it, and a sum in each of the log2(n) steps.
-// Each time the error grows by at most eps_f32 / 2 of the element. A step lengthens the vector of the n elements and the
-// vector of their n errors by the same factor, so the error vector is at most eps_f32 (log2(n) + 2) / 2 times as long as
-// the element vector.
+// Each time the error grows by at most eps_f32 / 2 of the element. A step lengthens the vector of the n elements and
+// the vector of their n errors by the same factor, so the error vector is at most eps_f32 (log2(n) + 2) / 2 times as
+// long as the element vector.
 #include "kv/block.h"
 
 #include <cmath>
 
 namespace halyard {
+
+namespace {
 
 void hadamard(const KvCall &call, Block &block) noexcept {
     constexpr std::int64_t n_in_kernel = 64;
@@ -33,5 +35,9 @@ void hadamard(const KvCall &call, Block &block) noexcept {
         call.kernels().butterfly[0](&x, &x);
     }
 }
+
+}  // namespace
+
+void list_hadamard(const Listing &of) noexcept { of.add_if(of.stages.hadamard != 0, "Hadamard", hadamard); }
 
 }  // namespace halyard

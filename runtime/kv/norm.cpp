@@ -104,7 +104,8 @@ struct Weights {
     std::int64_t stride_head;  // 0 if heads share them
 };
 
-Weights load_weights(const KvCall &call, Block &block) {
+template <bool is_layer>
+Weights load_weights(const KvCall &call, const Block &block) {
     const NormDesc &norm = *call.stages(block).norm;
     Workspace &work = *block.work;
     const std::int64_t head = norm.row || norm.per_head ? block.head : 0, n = norm.n_weights(block.n_heads);
@@ -118,145 +119,210 @@ Weights load_weights(const KvCall &call, Block &block) {
         }
         return room;
     };
-    return {of(Array::weight, work.weights), norm.layer ? of(Array::bias, work.weights + block_floats / 2) : nullptr,
+    return {of(Array::weight, work.weights), is_layer ? of(Array::bias, work.weights + block_floats / 2) : nullptr,
             norm.per_head ? norm.size : 0};
 }
 
 // ---- Norms ---------------------------------------------------------------------------------------------------------
 
-template <typename T>
-void call_norm(const KvCall &call, const Block &block, const Weights &weights, const Extents &extents,
-               const Elements<T> &x, const Elements<float> &y) {
+/// Norms elements, which are floats in the block or still words in x.
+template <bool is_layer, typename T>
+void call_norm(const KvCall &call, const Block &block, const Extents &extents, const Elements<T> &x,
+               const Elements<float> &y) {
     const NormDesc &norm = *call.stages(block).norm;
     const StageKernels &kernels = call.kernels();
-    const Dtype dtype = call.tensor_plan(block).dtype;
-    const std::size_t rounds_to = norm.rounding == 0 ? 0 : index_of(dtype);
-    const bool widens = std::is_same_v<T, const char> && dtype != Dtype::f32;
-    halyard_norm_kernel *const rms = widens ? kernels.widen_norm[index_of(dtype)] : kernels.norm[rounds_to];
+    const std::size_t dtype = index_of(call.tensor_plan(block).dtype), rounds_to = norm.rounding == 0 ? 0 : dtype;
+    const Weights weights = load_weights<is_layer>(call, block);
     StageCall(extents, Elements<const float>{weights.weight, {1, weights.stride_head, 0}},
               Elements<const float>{weights.bias, {1, weights.stride_head, 0}}, x, y)
         .join(1, 2)
         .for_each_part([&](auto *w, auto *b, auto *v, auto *normed) {
-            norm.layer ? kernels.layer_norm[rounds_to](w, norm.eps, norm.rounding, b, v, normed)
-                       : rms(w, norm.eps, norm.rounding, v, normed);
+            if constexpr (is_layer) {
+                kernels.layer_norm[rounds_to](w, norm.eps, norm.rounding, b, v, normed);
+            } else if constexpr (std::is_same_v<T, float>) {
+                kernels.norm[rounds_to](w, norm.eps, norm.rounding, v, normed);
+            } else {
+                kernels.widen_norm[dtype](w, norm.eps, norm.rounding, v, normed);
+            }
         });
 }
+
+template <bool is_layer>
+void norm_heads(const KvCall &call, Block &block) noexcept {
+    const NormDesc &norm = *call.stages(block).norm;
+    const Elements<float> window = {block.work->floats + norm.offset, block.strides};
+    call_norm<is_layer>(call, block, block.extents(norm.size), window, window);
+}
+
+template <bool is_layer>
+void norm_rows(const KvCall &call, Block &block) noexcept {
+    call_norm<is_layer>(call, block, {block.strides.token, 1, block.n_tokens}, block.floats(), block.floats());
+}
+
+template <bool is_layer>
+void load_and_norm(const KvCall &call, Block &block) noexcept {
+    const Side &in = call.tensor(block).in();
+    const TensorPlan &tensor_plan = call.tensor_plan(block);
+    call_norm<is_layer>(call, block, block.extents(tensor_plan.head_dim),
+                        Elements<const char>{call.x(block), {in.element, in.head, in.token}, tensor_plan.bytes},
+                        block.floats());
+}
+
+}  // namespace
+
+/// Only norms of whole heads before the rotation can be joined with the load; layer norms only for f32.
+bool loads_and_norms(const Listing &of) noexcept {
+    const auto &norm = of.stages.norm;
+    return norm && !of.stages.from_groups && !of.from_cache() && !of.x_is_scattered && !norm->after && !norm->row &&
+           norm->size == of.tensor_plan.head_dim && (!norm->layer || of.tensor_plan.dtype == Dtype::f32);
+}
+
+void list_norm(const Listing &of, bool is_after) noexcept {
+    if (!of.stages.norm || of.stages.norm->after != is_after) {
+        return;
+    }
+    constexpr RunStep *norms[2][2] = {{norm_heads<false>, norm_rows<false>}, {norm_heads<true>, norm_rows<true>}};
+    const NormDesc &norm = *of.stages.norm;
+    of.steps.norm = of.steps.n;
+    if (loads_and_norms(of)) {
+        of.add("load and norm", norm.layer ? load_and_norm<true> : load_and_norm<false>);
+    } else {
+        of.add("norm", norms[norm.layer][norm.row]);
+    }
+}
+
+// ---- Rows that are longer than a block -----------------------------------------------------------------------------
+
+namespace {
 
 float rounded(Dtype dtype, float value) {
     with_storage(dtype, [&](auto storage) { value = storage.widen(storage.narrow(value)); });
     return value;
 }
 
-/// Does a pass over one block of a row that is longer than a block. The sums are those of kernels: partial sum i of 16
-/// takes elements i, i + 16 and so on. (This file is compiled without contraction, so only std::fma fuses.)
-void norm_block_of_row(const KvCall &call, Block &block) {
+/// Multiplies the floats of a block, less the row's mean, by the row's factor and the weights, and adds the biases.
+template <bool is_layer>
+void norm_by_factor(const KvCall &call, const Block &block, float mean, float factor) {
     const NormDesc &norm = *call.stages(block).norm;
     const Dtype dtype = call.tensor_plan(block).dtype;
-    LongRow &row = block.work->row;
-    const Weights weights = row.pass == LongRow::apply ? load_weights(call, block) : Weights{};
-    block.is_done = row.pass != LongRow::apply;
-    for (std::int64_t e = 0; e < block.n_heads * norm.size; e++) {
-        float &element = block.work->floats[e], &sum = row.sums[row.n++ % 16];
-        float v = element - row.mean;
-        if (row.pass == LongRow::apply) {
-            v *= row.factor;
-            v = (norm.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 ? rounded(dtype, v) : v;
-            v *= weights.weight[e];
-            v = norm.layer ? v + weights.bias[e] : v;
-            element = (norm.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 ? rounded(dtype, v) : v;
-        } else {
-            sum = row.pass == LongRow::find_mean ? sum + v : std::fma(v, v, sum);
-        }
+    const Weights weights = load_weights<is_layer>(call, block);
+    for (std::int64_t e = 0; e < block.strides.token; e++) {
+        float v = (block.work->floats[e] - mean) * factor;
+        v = (norm.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 ? rounded(dtype, v) : v;
+        v *= weights.weight[e];
+        v = is_layer ? v + weights.bias[e] : v;
+        block.work->floats[e] = (norm.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 ? rounded(dtype, v) : v;
     }
+}
+
+/// Walks over the tokens of a row norm. For each, it first finds the row's mean and factor, for which it runs the steps
+/// before the norm on all blocks of the row; then it runs all steps. (This file is compiled without contraction, so
+/// only std::fma fuses.)
+template <bool is_layer>
+[[gnu::noinline]] void walk_rows(const KvCall &call, Block &block) {
+    const NormDesc &norm = *call.stages(block).norm;
+    const Steps &steps = call.steps(block);
+    const TokenBlock tokens = block.tokens();
+    const std::int64_t n_heads = block.n_heads;  // of a row, all heads of the tensor
+    Workspace work;
+    block.work = &work;
+    const auto for_each_block = [&](const auto &function) {
+        for (std::int64_t head = 0; head < n_heads; head += steps.limits.heads) {
+            block.take_heads(head, std::min(steps.limits.heads, n_heads - head), norm.size);
+            run_steps(call, block, 0, steps.norm);
+            function();
+        }
+    };
+    // Sums as kernels do: partial sum i of 16 takes elements i, i + 16 and so on.
+    const auto mean_of = [&](const auto &add) {
+        float sums[16] = {};
+        std::int64_t n = 0;
+        for_each_block([&] {
+            for (std::int64_t e = 0; e < block.strides.token; e++, n++) {
+                sums[n % 16] = add(sums[n % 16], work.floats[e]);
+            }
+        });
+        for (int half = 8; half >= 1; half /= 2) {
+            for (int i = 0; i < half; i++) {
+                sums[i] += sums[i + half];
+            }
+        }
+        return sums[0] / static_cast<float>(n);
+    };
+    for (std::int64_t token = 0; token < tokens.n_tokens; token++) {
+        block.take_tokens(tokens, token, 1);
+        const float mean = is_layer ? mean_of([](float sum, float v) { return sum + v; }) : 0.0f;
+        const float mean_square = mean_of([=](float sum, float v) { return std::fma(v - mean, v - mean, sum); });
+        const float factor = 1.0f / std::sqrt(mean_square + norm.eps);
+        for_each_block([&] {
+            norm_by_factor<is_layer>(call, block, mean, factor);
+            run_steps(call, block, steps.norm + 1, steps.n);
+        });
+    }
+    block.work = nullptr;
 }
 
 }  // namespace
 
-void LongRow::begin(const NormDesc &norm) noexcept {
-    *this = {norm.layer ? find_mean : find_factor, 0.0f, 0.0f, {}, 0};
+void walk_long_rows(const KvCall &call, Block &block) noexcept {
+    call.stages(block).norm->layer ? walk_rows<true>(call, block) : walk_rows<false>(call, block);
 }
 
-bool LongRow::next(const NormDesc &norm) noexcept {
-    for (int half = 8; half >= 1; half /= 2) {
-        for (int i = 0; i < half; i++) {
-            sums[i] += sums[i + half];
-        }
-    }
-    const float of_pass = sums[0] / static_cast<float>(n);
-    *this = {Pass(pass + 1), pass == find_mean ? of_pass : mean, 1.0f / std::sqrt(of_pass + norm.eps), {}, 0};
-    return pass != done;
-}
-
-// ---- Steps ---------------------------------------------------------------------------------------------------------
-
-void norm(const KvCall &call, Block &block) noexcept {
-    const NormDesc &norm = *call.stages(block).norm;
-    if (block.work->row.pass != LongRow::none) {
-        norm_block_of_row(call, block);
-        return;
-    }
-    const Extents extents = norm.row ? Extents{block.n_heads * norm.size, 1, block.n_tokens} : block.extents(norm.size);
-    const Elements<float> window = {block.work->floats + norm.offset, block.strides};
-    call_norm(call, block, load_weights(call, block), extents, window, window);
-}
-
-void load_and_norm(const KvCall &call, Block &block) noexcept {
-    const Side &in = call.tensor(block).in();
-    const TensorPlan &tensor_plan = call.tensor_plan(block);
-    call_norm(call, block, load_weights(call, block), block.extents(tensor_plan.head_dim),
-              Elements<const char>{call.x(block), {in.element, in.head, in.token}, tensor_plan.bytes}, block.floats());
-}
+// ---- Norm and rotation in one kernel -------------------------------------------------------------------------------
 
 namespace {
 
 /// Norms and rotates a stretch, in one or more calls of the kernel.
 void norm_and_rotate_stretch(const KvCall &call, const Block &block, const float *weight, const Stretch &stretch) {
     const TensorProgram &direct = call.kv_program.tensors[block.index].direct;
-    const TensorPlan &tensor_plan = call.tensor_plan(block);
     const std::int64_t n_pairs = block.rows->n_pairs;
     halyard_buffer of_weight;
     halyard_dimension weight_dims[2];
     set_buffer(of_weight, weight, weight_dims);
     set_dimension(weight_dims[0], n_pairs, 1);
     set_dimension(weight_dims[1], 2, n_pairs);
-    const Limits limits = find_limits(direct, stretch, n_pairs);
-    for_each_call(tensor_plan, direct, *direct.kernel, stretch, *block.rows, limits,
+    for_each_call(call.whole_heads(block), stretch, find_limits(direct, stretch, n_pairs),
                   [&](halyard_buffer *tokens, halyard_buffer *x, halyard_buffer *y) {
-                      call.kernels().norm_rotate[index_of(tensor_plan.dtype)](
+                      call.kernels().norm_rotate[index_of(call.tensor_plan(block).dtype)](
                           &of_weight, call.stages(block).norm->eps, tokens, &block.rows->cos, &block.rows->sin,
                           call.plan().sin_sign, x, y);
                   });
 }
 
-template <Where where>
-void norm_and_rotate_to_output(const KvCall &call, const Block &block, const float *weight) {
-    for_each_stretch<where>(call, block,
-                            [&](const Stretch &stretch) { norm_and_rotate_stretch(call, block, weight, stretch); });
+template <Where to>
+void norm_and_rotate_stretches(const KvCall &call, const Block &block, const float *weight) {
+    for_each_stretch<Where::view, to>(
+        call, block, [&](const Stretch &stretch) { norm_and_rotate_stretch(call, block, weight, stretch); });
 }
 
 /// The same with weights that must be converted to floats. (Not inlined, because it would make the stack frame of its
 /// caller large, which slows small calls, as walk_blocks says.)
-template <Where where>
+template <Where to>
 [[gnu::noinline]] void widen_weights_and_rotate(const KvCall &call, const Block &block) {
     alignas(64) float room[max_head];
     widen_weights(call, block, Array::weight, 0, call.stages(block).norm->size, room);
-    norm_and_rotate_to_output<where>(call, block, room);
+    norm_and_rotate_stretches<to>(call, block, room);
 }
 
-template <Where where>
-void norm_and_rotate(const KvCall &call, const Block &block) {
+template <Where to>
+void norm_and_rotate(const KvCall &call, Block &block) noexcept {
     const float *const weight = floats_in_memory(call, block, Array::weight);
-    weight != nullptr ? norm_and_rotate_to_output<where>(call, block, weight)
-                      : widen_weights_and_rotate<where>(call, block);
+    weight != nullptr ? norm_and_rotate_stretches<to>(call, block, weight) : widen_weights_and_rotate<to>(call, block);
+}
+
+void norm_and_rotate_to_words(const KvCall &call, Block &block) noexcept {
+    norm_and_rotate_stretch(call, block, load_weights<false>(call, block).weight, stretch_of_words(call, block));
 }
 
 }  // namespace
 
-void norm_and_rotate_to_view(const KvCall &call, Block &block) noexcept { norm_and_rotate<Where::view>(call, block); }
-void norm_and_rotate_to_cache(const KvCall &call, Block &block) noexcept { norm_and_rotate<Where::cache>(call, block); }
-
-void norm_and_rotate_to_words(const KvCall &call, Block &block) noexcept {
-    norm_and_rotate_stretch(call, block, load_weights(call, block).weight, stretch_of_words(call, block));
+void list_norm_and_rotation(const Listing &of) noexcept {
+    if (of.steps.in_blocks()) {
+        of.add("norm and rotate", norm_and_rotate_to_words);
+    } else {
+        of.add("norm and rotate to the output",
+               of.to_cache() ? norm_and_rotate<Where::cache> : norm_and_rotate<Where::view>);
+    }
 }
 
 }  // namespace halyard

@@ -12,6 +12,7 @@ namespace halyard {
 struct Block;
 struct KvCall;
 struct KvTensorPlan;
+struct Listing;
 
 /// A checked halyard_norm_desc.
 struct NormDesc {
@@ -33,17 +34,7 @@ struct NormDesc {
 halyard_status read_norm(const halyard_norm_desc *norm, const char *name, std::int64_t head_dim, NormDesc *out,
                          halyard_error *error) noexcept;
 
-/// The norm of a row that is longer than a block. It takes passes over all blocks of the row: the first ones sum up,
-/// and skip the steps after the norm; the last one, apply, multiplies by the factor and runs all steps.
-struct LongRow {
-    enum Pass { none, find_mean, find_factor, apply, done } pass = none;
-    float mean, factor;
-    float sums[16];  // the partial sums of a pass
-    std::int64_t n;  // how many elements are in the sums
-
-    void begin(const NormDesc &norm) noexcept;
-    /// Begins the next pass; false after the last one.
-    bool next(const NormDesc &norm) noexcept;
-};
+/// Whether the step of a norm also loads the tensor, which takes little more time than to load it.
+bool loads_and_norms(const Listing &of) noexcept;
 
 }  // namespace halyard

@@ -139,7 +139,10 @@ halyard_status check_scales_to_rerotate(const KvCall &call, int index, halyard_e
     return HALYARD_OK;
 }
 
-// ---- Steps ---------------------------------------------------------------------------------------------------------
+// ---- Steps: these set the factors by which the store multiplies, or multiply the block
+// -------------------------------
+
+namespace {
 
 void set_factors_by_position_scales(const KvCall &call, Block &block) noexcept {
     block.for_each_head([&](std::int64_t i, std::int64_t token, std::int64_t head) {
@@ -167,8 +170,9 @@ void set_factors_by_static_scales(const KvCall &call, Block &block) noexcept {
     block.factors = {block.work->numbers, {0, scale.by_head ? 1 : 0, 0}};
 }
 
+/// The block of a key that is re-rotated has elements as stored: then scales are renewed, from the key's old ones.
 template <Where where, bool are_renewed>
-void DynamicScales<where, are_renewed>::make(const KvCall &call, Block &block) noexcept {
+void make_dynamic_scales(const KvCall &call, Block &block) noexcept {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     const std::int64_t stride = stride_of_scales(call, block.index);
     float *r = block.work->numbers;
@@ -190,9 +194,22 @@ void DynamicScales<where, are_renewed>::make(const KvCall &call, Block &block) n
     block.factors = {block.work->numbers, {0, 1, block.n_heads}};
 }
 
-template struct DynamicScales<Where::view, false>;
-template struct DynamicScales<Where::view, true>;
-template struct DynamicScales<Where::cache, false>;
-template struct DynamicScales<Where::cache, true>;
+}  // namespace
+
+void list_position_scales(const Listing &of) noexcept {
+    // These later steps need the products, and may set factors of their own. Without such a step the store multiplies.
+    const bool is_multiplied = of.stages.scale || of.stages.groups || of.stages.hadamard != 0;
+    of.add_if(of.stages.position_scales, "scale by position",
+              is_multiplied ? multiply_by_position_scales : set_factors_by_position_scales);
+}
+
+void list_scale(const Listing &of) noexcept {
+    constexpr RunStep *dynamic[2][2] = {
+        {make_dynamic_scales<Where::view, false>, make_dynamic_scales<Where::view, true>},
+        {make_dynamic_scales<Where::cache, false>, make_dynamic_scales<Where::cache, true>}};
+    const bool has_scale = of.stages.scale.has_value(), is_dynamic = has_scale && of.stages.scale->dynamic;
+    of.add_if(is_dynamic, "make dynamic scales", dynamic[of.to_cache()][of.rerotates]);
+    of.add_if(has_scale && !is_dynamic && !of.rerotates, "scale", set_factors_by_static_scales);
+}
 
 }  // namespace halyard

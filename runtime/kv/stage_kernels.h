@@ -16,7 +16,7 @@
 namespace halyard {
 
 /// A target's kernels: an array for each stage, with an entry for each dtype (index_of). Only these entries are NULL:
-/// widen and narrow for uint8; widen_norm for f32 (norm does the same); largest, range, hadamard and butterfly except
+/// widen and narrow for uint8; largest, range, hadamard and butterfly except
 /// for f32; quantise except for e4m3 and int8; store_groups and load_groups except for int8.
 struct StageKernels {
     Target target;

@@ -104,6 +104,7 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
         tensor_plan.writes_y = false;
         tensor_plan.reads_x = !rerotates;
     }
+    out->from_scales = rerotates ? Array::group_scales : Array::from_group_scales;
     out->position_scales = kv_desc.position_scales != 0;
     out->hadamard = kv_desc.hadamard;
     out->needed = find_needed_arrays(*out, rerotates);
@@ -126,12 +127,6 @@ bool can_use_norm_rotate(const halyard_plan &plan, const TensorPlan &tensor_plan
            (norm->rounding == 0 || tensor_plan.dtype == Dtype::f32) && norm->size == tensor_plan.head_dim &&
            plan.rotary_dim == tensor_plan.head_dim && plan.rotary_dim % 32 == 0 &&
            tensor_plan.pairing == Pairing::half && tensor_plan.out_pairing == Pairing::half;
-}
-
-/// Whether load_and_norm can do a tensor's norm: of whole heads, before the rotation, and RMS (for f32 also LAYER).
-bool can_use_load_and_norm(const TensorPlan &tensor_plan, const NormDesc &norm) {
-    return !norm.after && !norm.row && norm.size == tensor_plan.head_dim &&
-           (!norm.layer || tensor_plan.dtype == Dtype::f32);
 }
 
 /// Whether one kernel can do all stages of a tensor, and where it then writes.
@@ -160,7 +155,6 @@ BlockLimits limits_of_blocks(const TensorPlan &tensor_plan, const KvTensorPlan &
     constexpr std::int64_t line_bytes = 64;             // of the CPU's caches
     constexpr std::int64_t words_bytes = block_floats;  // of scattered outputs: a quarter of Workspace::spare
     const std::int64_t head_dim = tensor_plan.head_dim, bytes = tensor_plan.out_bytes;
-    const bool is_scattered = steps.scatter != Scatter::none;
     // Weights may take as much room as the heads of a block, and so may biases. Each has half of Workspace::weights.
     const bool norms_rows = stages.norm && stages.norm->row;
     const bool has_many_weights = stages.norm && stages.norm->layer && (norms_rows || stages.norm->per_head);
@@ -168,68 +162,33 @@ BlockLimits limits_of_blocks(const TensorPlan &tensor_plan, const KvTensorPlan &
     const std::int64_t n_floats = block_floats / (stages.groups ? 4 : 2);
     return {.heads = std::clamp<std::int64_t>((has_many_weights ? block_floats / 2 : block_floats) / head_dim, 1,
                                               stages.most_heads),
-            .tokens = is_scattered ? words_bytes / bytes / head_dim : block_floats,
+            .tokens = steps.scatters ? words_bytes / bytes / head_dim : block_floats,
             .heads_and_tokens = std::min(n_floats / head_dim, stages.most_heads),
             // In such caches the tokens of an element are contiguous, so more tokens in a block make longer stores.
-            .tokens_of_line = is_scattered && !norms_rows ? line_bytes / bytes : 1};
+            .tokens_of_line = steps.scatters && !norms_rows ? line_bytes / bytes : 1};
 }
 
-/// Lists the steps of a tensor that is loaded and stored there, in the order in which they run.
-template <Where from, Where to>
-void list_steps(const halyard_plan &plan, const KvPlan &kv_plan, int index, bool x_is_scattered, Steps &steps) {
-    const TensorPlan &tensor_plan = plan.tensors[index];
-    const KvTensorPlan &stages = kv_plan.tensors[index];
-    const bool has_norm = stages.norm.has_value(), norms_after = has_norm && stages.norm->after;
-    const bool output_is_scattered = steps.scatter != Scatter::none;
-    const auto add_if = [&](bool is_done, const char *name, RunStep *run) {
-        if (is_done) {
-            steps.list[steps.n++] = {name, run};
+/// Lists the steps of a tensor, in the order in which they run.
+void list_steps(const Listing &of) {
+    const KvTensorPlan &stages = of.stages;
+    if (of.steps.direct != Steps::Direct::no) {
+        stages.norm ? list_norm_and_rotation(of) : list_rotation_of_heads(of);
+        if (of.steps.direct == Steps::Direct::to_words) {
+            list_store_of_words(of);
         }
-    };
-    constexpr bool to_cache = to == Where::cache, from_cache = from == Where::cache;
-    if (!steps.in_blocks()) {
-        add_if(has_norm, "norm and rotate to the output",
-               to_cache ? norm_and_rotate_to_cache : norm_and_rotate_to_view);
-        add_if(!has_norm, tensor_plan.rotates ? "rotate to the output" : "copy to the output",
-               to_cache ? rotate_to_cache : rotate_to_view);
         return;
     }
-    if (steps.direct == Steps::Direct::to_words) {
-        add_if(has_norm, "norm and rotate", norm_and_rotate_to_words);
-        add_if(!has_norm, tensor_plan.rotates ? "rotate" : "copy", rotate_to_words);
-        add_if(true, "scatter", Conversion<to>::store_words);
-        return;
+    stages.from_groups ? list_load_of_records(of) : list_load(of);
+    list_norm(of, false);
+    if (of.rerotates) {  // undoes the transform, which is its own inverse
+        list_hadamard(of);
     }
-    const bool reads_records = stages.from_groups.has_value(), writes_records = stages.groups.has_value();
-    const bool joins = !reads_records && !from_cache && !x_is_scattered && has_norm &&
-                       can_use_load_and_norm(tensor_plan, *stages.norm);
-    add_if(reads_records, "load records",
-           reads_records && stages.from_groups->is_q8() ? Records<from>::load_q8 : Records<from>::load);
-    add_if(joins, "load and norm", load_and_norm);
-    add_if(!reads_records && !joins, from_cache ? "load from the cache" : "load",
-           from_cache || x_is_scattered ? Conversion<from>::load_parts : load);
-    add_if(has_norm && !norms_after && !joins, "norm", norm);
-    // Undoes the transform, which is its own inverse.
-    add_if(stages.hadamard != 0 && kv_plan.rerotates, "Hadamard", hadamard);
-    add_if(tensor_plan.rotates, "rotate",
-           tensor_plan.pairing == tensor_plan.out_pairing ? rotate_block : rotate_to_other_pairing);
-    add_if(norms_after, "norm", norm);
-    // These later steps need the products, and may set factors of their own. Without such a step the store multiplies.
-    const bool is_multiplied = stages.scale || stages.groups || stages.hadamard != 0;
-    add_if(stages.position_scales, "scale by position",
-           is_multiplied ? multiply_by_position_scales : set_factors_by_position_scales);
-    add_if(stages.hadamard != 0, "Hadamard", hadamard);
-    const bool is_dynamic = stages.scale && stages.scale->dynamic;
-    add_if(is_dynamic, "make dynamic scales",
-           kv_plan.rerotates ? DynamicScales<to, true>::make : DynamicScales<to, false>::make);
-    add_if(stages.scale && !is_dynamic && !kv_plan.rerotates, "scale", set_factors_by_static_scales);
-    if (writes_records) {
-        add_if(true, "store records", stages.groups->is_q8() ? Records<to>::store_q8 : Records<to>::store);
-        return;
-    }
-    add_if(output_is_scattered, "narrow", narrow_to_words);
-    add_if(output_is_scattered, to_cache ? "scatter to the cache" : "scatter", Conversion<to>::store_words);
-    add_if(!output_is_scattered, to_cache ? "store in the cache" : "store", Conversion<to>::store);
+    list_rotation(of);
+    list_norm(of, true);
+    list_position_scales(of);
+    list_hadamard(of);
+    list_scale(of);
+    stages.groups ? list_store_of_records(of) : list_store(of);
 }
 
 /// What the kernel that rotates blocks of floats has to support. Heads are contiguous in a block.
@@ -253,6 +212,7 @@ constexpr StageKernels kernels_of(Target target) {
         kernels.stage[index_of(dtype)] = name;                                                                         \
     }
 #include "built_kernels.inc"
+    kernels.widen_norm[index_of(f32)] = kernels.norm[index_of(f32)];
     return kernels;
 }
 
@@ -288,6 +248,9 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
         KvPlan &kv_plan = **out;
         KvTensorPlan &stages = kv_plan.tensors[i];
         kv_plan.rerotates = given.desc.rerotates != 0;
+        kv_plan.walk = plan->rotary_dim == 0 ? walk_unrotated_tokens
+                       : kv_plan.rerotates   ? walk_moved_tokens
+                                             : walk_tokens;
         HALYARD_TRY(
             read_stages(given.tensors[i], given.kv_descs[i], i, kv_plan.rerotates, tensor_plan, &stages, error));
         kv_plan.has_cache = kv_plan.has_cache || stages.cache;
@@ -296,15 +259,15 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
         for (const bool x : {false, true}) {
             for (const bool y : {false, true}) {
                 Steps &steps = stages.steps[x][y];
-                steps.scatter = stages.cache ? stages.cache->scatter(tensor_plan.out_bytes)
-                                : y          ? Scatter::single
-                                             : Scatter::none;
+                steps.scatters = stages.cache ? stages.cache->scatters(tensor_plan.out_bytes) : y;
                 steps.limits = limits_of_blocks(tensor_plan, stages, steps);
-                steps.direct = find_direct(*plan, kv_plan, given.kv_descs[i], i, x, steps.scatter != Scatter::none);
-                const auto list = !stages.cache       ? list_steps<Where::view, Where::view>
-                                  : kv_plan.rerotates ? list_steps<Where::cache, Where::cache>
-                                                      : list_steps<Where::view, Where::cache>;
-                list(*plan, kv_plan, i, x, steps);
+                steps.direct = find_direct(*plan, kv_plan, given.kv_descs[i], i, x, steps.scatters);
+                steps.walk = !steps.in_blocks()                ? walk_whole_heads
+                             : stages.norm && stages.norm->row ? walk_rows
+                                                               : walk_blocks;
+                const Where to = !stages.cache ? Where::view : stages.cache->spacing != 0 ? Where::cache : Where::tiles;
+                list_steps(
+                    {tensor_plan, stages, kv_plan.rerotates, x, kv_plan.rerotates ? to : Where::view, to, steps});
                 needs_blocks = needs_blocks || steps.in_blocks();
             }
         }

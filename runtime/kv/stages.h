@@ -16,50 +16,31 @@ namespace halyard {
 
 struct Block;
 struct KvCall;
+struct Rows;
+struct Share;
+struct TokenBlock;
 
-// ---- Steps: functions that work on a block of heads and tokens. Each is in the file of its stage -------------------
+// ---- Steps: functions that work on a block of heads and tokens ------------------------------------------------------
 
-using RunStep = void(const KvCall &call, Block &block) noexcept;  // the type of the functions that follow
+using RunStep = void(const KvCall &call, Block &block) noexcept;
 
-/// Where a step loads from or stores to: a view, x or y, or a cache. Tokens without a slot are loaded as zeros and not
-/// stored.
-enum class Where { view, cache };
+/// Runs the steps of all tensors on a share of the heads of tokens first … last - 1, whose rows of cos and sin it finds
+/// or makes. (call.cpp)
+using WalkTokens = void(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) noexcept;
+WalkTokens walk_tokens, walk_moved_tokens, walk_unrotated_tokens;
 
-// convert.cpp. load takes heads of contiguous elements in x, load_parts any. If the elements of a head are scattered in
-// the output, narrow_to_words converts to dense words instead of store, and store_words copies these. (To call a kernel
-// for every few elements is too slow.)
-RunStep load, narrow_to_words;
-template <Where where>
-struct Conversion {
-    static RunStep load_parts, store, store_words;
-};
-// groups.cpp. Convert records to floats and back.
-template <Where where>
-struct Records {
-    static RunStep load, load_q8, store, store_q8;
-};
-// norm.cpp. load_and_norm takes little more time than load. norm_and_rotate_… is one kernel for whole heads;
-// norm_and_rotate_to_words writes to words in the workspace.
-RunStep norm, load_and_norm, norm_and_rotate_to_words, norm_and_rotate_to_view, norm_and_rotate_to_cache;
-// rotation.cpp. rotate_block works in place, rotate_to_other_pairing does not. The others also copy tensors that are
-// not rotated.
-RunStep rotate_block, rotate_to_other_pairing, rotate_to_words, rotate_to_view, rotate_to_cache;
-// scale.cpp. The first multiplies the block; the others set the factors by which the store multiplies. The block of a
-// key that is re-rotated has elements as stored: if they are renewed, dynamic scales depend on the key's old one.
-RunStep multiply_by_position_scales, set_factors_by_position_scales, set_factors_by_static_scales;
-template <Where where, bool are_renewed>
-struct DynamicScales {
-    static RunStep make;
-};
-RunStep hadamard;
-
-/// The longest head that is processed in blocks, and the most elements, heads and groups of a block.
-inline constexpr std::int64_t max_head = 2048, block_floats = 8192, block_heads = 2048, block_groups = 256;
+/// Runs the steps of one tensor on a share of its heads, for tokens whose rows are found or made. (call.cpp)
+using WalkTensor = void(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows,
+                        const Share &heads) noexcept;
+WalkTensor walk_plain_tensor, walk_whole_heads, walk_blocks, walk_rows;
 
 struct Step {
     const char *name;  // for halyard_explain_plan
     RunStep *run;
 };
+
+/// The longest head that is processed in blocks, and the most elements, heads and groups of a block.
+inline constexpr std::int64_t max_head = 2048, block_floats = 8192, block_heads = 2048, block_groups = 256;
 
 /// How many heads and tokens of a tensor go through the steps at once.
 struct BlockLimits {
@@ -70,11 +51,13 @@ struct BlockLimits {
 /// The steps of a tensor, in the order in which they run: on one block after the other in a thread's workspace, or, if
 /// one kernel that does all stages writes to the output, on all tokens at once.
 struct Steps {
-    static constexpr int most = 12;  // the longest list has 8
+    static constexpr int most = 16;  // the longest list has 12
     Step list[most];
     int n = 0;
+    int norm = 0;  // the place of the norm in the list
+    WalkTensor *walk = walk_plain_tensor;
     enum class Direct { no, to_output, to_words } direct = Direct::no;  // where one kernel that does all stages writes
-    Scatter scatter = Scatter::none;                                    // of the elements of a head in the output
+    bool scatters = false;                                              // the elements of a head in the output
     BlockLimits limits = {};
 
     bool in_blocks() const noexcept { return direct != Direct::to_output; }
@@ -100,6 +83,7 @@ struct KvTensorPlan {
     std::int64_t hadamard = 0;     // how many elements a transform has, or 0
     std::optional<ScaleDesc> scale;
     std::optional<GroupsDesc> groups, from_groups;  // formats of records that are written, and read
+    Array from_scales = Array::from_group_scales;   // of records that are read, if they lie apart
     std::int64_t most_heads = block_heads;          // of a block: there must be room for their groups' scales
     std::optional<CacheDesc> cache;
     std::uint8_t needed = 0;  // the arrays that a run must pass, a bit for each Array
@@ -114,9 +98,47 @@ struct KvPlan {
     bool rerotates = false;   // cached keys are rotated from one position to another
     bool has_cache = false;   // of any tensor; else a run has no slots
     bool norms_rows = false;  // of any tensor; then a share has all heads of its tokens
+    WalkTokens *walk = walk_tokens;
     const StageKernels *kernels = nullptr;
     KvTensorPlan tensors[HALYARD_MAX_TENSORS];
 };
+
+/// Where a step loads from or stores to: a view, x or y; a cache; a cache whose heads lie in tiles, or in units: tiles
+/// that are small enough to be copied each by one instruction. Tokens without a slot are loaded as zeros and not
+/// stored.
+enum class Where { view, cache, tiles, units };
+
+/// A tensor's stages, whose steps are listed.
+struct Listing {
+    const TensorPlan &tensor_plan;
+    const KvTensorPlan &stages;
+    bool rerotates, x_is_scattered;
+    Where from, to;  // view, cache or tiles
+    Steps &steps;
+
+    bool from_cache() const noexcept { return from != Where::view; }
+    bool to_cache() const noexcept { return to != Where::view; }
+    void add(const char *name, RunStep *run) const noexcept { steps.list[steps.n++] = {name, run}; }
+    void add_if(bool is_done, const char *name, RunStep *run) const noexcept {
+        if (is_done) {
+            add(name, run);
+        }
+    }
+};
+
+// These functions append the steps of a stage to the list, each in its stage's file.
+void list_load(const Listing &of) noexcept;  // convert.cpp
+void list_store(const Listing &of) noexcept;
+void list_store_of_words(const Listing &of) noexcept;
+void list_load_of_records(const Listing &of) noexcept;  // groups.cpp
+void list_store_of_records(const Listing &of) noexcept;
+void list_norm(const Listing &of, bool is_after) noexcept;  // norm.cpp
+void list_norm_and_rotation(const Listing &of) noexcept;
+void list_rotation(const Listing &of) noexcept;  // rotation.cpp
+void list_rotation_of_heads(const Listing &of) noexcept;
+void list_position_scales(const Listing &of) noexcept;  // scale.cpp
+void list_scale(const Listing &of) noexcept;
+void list_hadamard(const Listing &of) noexcept;  // hadamard.cpp
 
 /// The KV part of a plan; one without any stages if the plan has none.
 inline const KvPlan &kv_of(const halyard_plan &plan) noexcept {

@@ -273,10 +273,10 @@ TEST_CASE("dispatch: an explanation is of each tensor and its stages, and of the
     // If a cache scatters elements, heads are rotated as usual, then copied. With a scaling stage they go through f32.
     auto stored = describe(halyard::dtype::bf16);
     stored.tensors[0].kv = &kv;
-    check_words(halyard::explain(stored), {"tensor 0, in blocks: rotate, scatter\n", "bf16_", ": taken"});
+    check_words(halyard::explain(stored), {"tensor 0, in blocks: rotate, scatter to the cache\n", "bf16_", ": taken"});
     const auto norm = halyard::describe_norm(halyard::dtype::bf16);
     kv.norm = &norm;
-    check_words(halyard::explain(stored), {"tensor 0, in blocks: norm and rotate, scatter\n"});
+    check_words(halyard::explain(stored), {"tensor 0, in blocks: norm and rotate, scatter to the cache\n"});
     kv.norm = nullptr;
     kv.position_scales = 1;
     check_words(
