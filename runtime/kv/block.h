@@ -25,7 +25,7 @@ struct Block {
     Rows *rows;                        // none, if the plan rotates no tensor
     const std::int32_t *row_of_token;  // [n_tokens]; NULL likewise
     Workspace *work;                   // not set for whole heads, which need none
-    ElementStrides strides;            // of work->floats
+    ElementStrides strides;            // of work->floats, dense
     Elements<const float> factors;     // the store multiplies elements by them
 
     /// Sets head, n_heads and the strides of dense floats.

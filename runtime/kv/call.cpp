@@ -185,8 +185,7 @@ void for_each_row(const KvCall &call, int index, const TokenBlock &tokens, Rows 
                            block.token = token;
                            block.n_tokens = of_row.n_tokens;
                            block.row_of_token = of_row.row_of_token;
-                           block.head = head;
-                           block.n_heads = n_heads;
+                           block.take_heads(head, n_heads, call.program.plan->tensors[index].head_dim);
                            walk(block);
                        });
 }
