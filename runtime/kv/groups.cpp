@@ -230,21 +230,6 @@ char *raw_elements_of(const Block &block) { return reinterpret_cast<char *>(bloc
 /// halves away from zero. offset: v r + z, both operations rounded to float, and then towards zero.
 enum Mode : std::int32_t { even = 0, away = 1, offset = 2 };
 
-/// Quantises the elements of groups, to one byte each, dense.
-void quantise(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
-              const Elements<float> &heads, const GroupNumbers &numbers, unsigned char *elements) {
-    const bool is_signed_largest = groups.rule == GroupRule::signed_largest;
-    const Mode mode = is_signed_largest ? offset : groups.rounds_away ? away : even;
-    const float low = is_signed_largest || groups.has_zero() ? 0.0f : -128.0f;
-    const float high = is_signed_largest ? 15.0f : groups.greatest();
-    const Dtype dtype = groups.element == Dtype::e4m3 ? Dtype::e4m3 : Dtype::int8;
-    StageCall(extents, heads, one_number_per_head(numbers.r, extents.n_heads),
-              one_number_per_head(numbers.z, extents.n_heads),
-              Elements<unsigned char>{elements, {1, extents.n_elements, extents.n_elements * extents.n_heads}})
-        .join(1, 2)
-        .for_each_part([&](auto *...buffers) { kernels.quantise[index_of(dtype)](mode, low, high, buffers...); });
-}
-
 /// Calls function(byte, low, high) for each byte of a block's groups of 4-bit elements, with the indices of the
 /// elements in its low and high nibble. (Two loops, so that the compiler vectorises them.)
 template <typename Function>
@@ -261,37 +246,25 @@ void for_each_packed_byte(const GroupsDesc &groups, const Block &block, const Fu
     }
 }
 
-/// Converts the quantised elements q of some heads to floats: q s, or (q - z) s.
-void dequantise(const StageKernels &kernels, const GroupsDesc &groups, const unsigned char *elements,
-                const GroupNumbers &numbers, std::int64_t n_heads, std::int64_t head_dim, float *heads) {
-    const bool is_unsigned = groups.element == Dtype::uint8;
-    if (!is_unsigned) {
-        widen(kernels, groups.element, {groups.group, groups.n_groups, n_heads},
-              {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped}},
-              {heads, {1, groups.group, head_dim}});
-    }
-    for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
-        float *const to = heads + i / groups.n_groups * head_dim + i % groups.n_groups * groups.group;
-        const unsigned char *const from = elements + i * groups.group;
-        const float scale = numbers.s[i], zero = numbers.z[i];
-        for (std::int64_t e = 0; e < groups.group && is_unsigned; e++) {
-            to[e] = (static_cast<float>(from[e]) - zero) * scale;
-        }
-        for (std::int64_t e = 0; e < groups.group && !is_unsigned; e++) {
-            to[e] *= scale;
-        }
-    }
-}
-
 // ---- Steps between floats and the workspace's parts of records ------------------------------------------------------
 
+/// Quantises the elements of groups, to one byte each.
 void quantise_groups(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).groups;
     const GroupNumbers numbers(block);
     const Extents extents = {groups.group, groups.n_groups, block.n_tokens * block.n_heads};
     const Elements<float> heads = {block.work->floats, {1, groups.group, groups.head_dim}};
     make_numbers(call.kernels(), groups, extents, heads, numbers);
-    quantise(call.kernels(), groups, extents, heads, numbers, elements_of(groups, block));
+    const bool is_signed_largest = groups.rule == GroupRule::signed_largest;
+    const Mode mode = is_signed_largest ? offset : groups.rounds_away ? away : even;
+    const float low = is_signed_largest || groups.has_zero() ? 0.0f : -128.0f;
+    const float high = is_signed_largest ? 15.0f : groups.greatest();
+    const auto kernel = call.kernels().quantise[index_of(groups.element == Dtype::e4m3 ? Dtype::e4m3 : Dtype::int8)];
+    StageCall(extents, heads, one_number_per_head(numbers.r, groups.n_groups),
+              one_number_per_head(numbers.z, groups.n_groups),
+              Elements<unsigned char>{elements_of(groups, block), {1, groups.group, groups.n_grouped}})
+        .join(1, 2)
+        .for_each_part([&](auto *...buffers) { kernel(mode, low, high, buffers...); });
 }
 
 void pack_groups(const KvCall &call, Block &block) noexcept {
@@ -313,15 +286,30 @@ void unpack_groups(const KvCall &call, Block &block) noexcept {
     });
 }
 
+/// Converts the quantised elements q of groups to floats: q s, or (q - z) s.
 void dequantise_groups(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).from_groups;
     const GroupNumbers numbers(block);
+    const unsigned char *const elements = elements_of(groups, block);
     const std::int64_t n_heads = block.n_tokens * block.n_heads;
-    for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
-        numbers.s[i] = load_group_scale(groups, numbers.words + i * groups.scale_bytes());
+    const bool is_unsigned = groups.element == Dtype::uint8;
+    if (!is_unsigned) {
+        widen(call.kernels(), groups.element, {groups.group, groups.n_groups, n_heads},
+              {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped}},
+              {block.work->floats, {1, groups.group, groups.head_dim}});
     }
-    dequantise(call.kernels(), groups, elements_of(groups, block), numbers, n_heads, groups.head_dim,
-               block.work->floats);
+    for (std::int64_t i = 0; i < n_heads * groups.n_groups; i++) {
+        float *const to =
+            block.work->floats + i / groups.n_groups * groups.head_dim + i % groups.n_groups * groups.group;
+        const unsigned char *const from = elements + i * groups.group;
+        const float scale = load_group_scale(groups, numbers.words + i * groups.scale_bytes()), zero = numbers.z[i];
+        for (std::int64_t e = 0; e < groups.group && is_unsigned; e++) {
+            to[e] = (static_cast<float>(from[e]) - zero) * scale;
+        }
+        for (std::int64_t e = 0; e < groups.group && !is_unsigned; e++) {
+            to[e] *= scale;
+        }
+    }
 }
 
 void narrow_raw(const KvCall &call, Block &block) noexcept {
