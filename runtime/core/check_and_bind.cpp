@@ -112,7 +112,7 @@ Layout layout_of(const TensorProgram &tensor) {
     choose_rotation(plan, tensor_plan, tensor.in().token, tensor.y.token, tensor);
     tensor.is_one_call = tensor.one_stride && n_together <= max_block_tokens && tensor.within_int32 &&
                          (tensor.in_place || tensor_plan.head_dim == plan.rotary_dim) &&
-                         count_heads_at_once(tensor_plan, tensor, tensor.n_heads, n_together) == tensor.n_heads &&
+                         count_heads_at_once(tensor, tensor.n_heads, n_together) == tensor.n_heads &&
                          tensor.kernel->function != nullptr;
 }
 

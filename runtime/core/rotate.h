@@ -124,17 +124,11 @@ struct Limits {
 };
 Limits find_limits(const TensorProgram &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept;
 
-/// How many heads one call of a kernel rotates. Heads that are a multiple of 4 KiB apart, as often in [batch, heads,
-/// tokens, head_dim], have their elements in the same sets of an L1 cache, which hold 8 or 12 lines: more heads would
-/// evict each other's lines. Eight at a time take .66 to .90 of the time in place, for f32 and f16, and .80 to 1.02 out
-/// of place (32 and 64 heads of 128, 8 to 256 tokens; Xeon of family 6 model 207, 2026-11-30). On a Zen 4 they take .79
-/// to .99 for f32, and f16 gains nothing. bf16 gains nothing on either, as its arithmetic takes longer.
-inline std::int64_t count_heads_at_once(const TensorPlan &tensor_plan, const TensorProgram &tensor,
-                                        std::int64_t n_heads, std::int64_t n_tokens) noexcept {
-    constexpr std::int64_t lines_in_set = 8, bytes_of_sets = 4096, few_tokens = 8;
-    const bool share_sets = n_tokens >= few_tokens && tensor_plan.dtype != Dtype::bf16 &&
-                            tensor.y.head * tensor_plan.bytes % bytes_of_sets == 0;
-    return share_sets ? std::min(n_heads, lines_in_set) : n_heads;
+/// How many of n_heads heads of n_tokens tokens one call of a kernel rotates.
+inline std::int64_t count_heads_at_once(const TensorProgram &tensor, std::int64_t n_heads,
+                                        std::int64_t n_tokens) noexcept {
+    constexpr std::int64_t few_tokens = 8;
+    return n_tokens < few_tokens ? n_heads : std::min(n_heads, tensor.heads_at_once);
 }
 
 /// Calls function(part) for parts of a stretch that are within the limits.

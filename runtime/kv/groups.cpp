@@ -231,17 +231,14 @@ char *raw_elements_of(const Block &block) { return reinterpret_cast<char *>(bloc
 enum Mode : std::int32_t { even = 0, away = 1, offset = 2 };
 
 /// Calls function(byte, low, high) for each byte of a block's groups of 4-bit elements, with the indices of the
-/// elements in its low and high nibble. (Two loops, so that the compiler vectorises them.)
-template <typename Function>
+/// elements in its low and high nibble.
+template <Packing packing, typename Function>
 void for_each_packed_byte(const GroupsDesc &groups, const Block &block, const Function &function) {
     const std::int64_t half = groups.group / 2;
     for (std::int64_t g = 0; g < block.n_tokens * block.n_heads * groups.n_groups; g++) {
-        const std::int64_t byte = g * half, element = 2 * byte;
-        for (std::int64_t i = 0; i < half && groups.packing == Packing::halves; i++) {
-            function(byte + i, element + i, element + half + i);
-        }
-        for (std::int64_t i = 0; i < half && groups.packing == Packing::high_first; i++) {
-            function(byte + i, element + 2 * i + 1, element + 2 * i);
+        for (std::int64_t i = 0, byte = g * half, element = 2 * byte; i < half; i++) {
+            packing == Packing::halves ? function(byte + i, element + i, element + half + i)
+                                       : function(byte + i, element + 2 * i + 1, element + 2 * i);
         }
     }
 }
@@ -267,20 +264,22 @@ void quantise_groups(const KvCall &call, Block &block) noexcept {
         .for_each_part([&](auto *...buffers) { kernel(mode, low, high, buffers...); });
 }
 
+template <Packing packing>
 void pack_groups(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).groups;
     unsigned char *__restrict const packed = packed_elements_of(block);
     const unsigned char *__restrict const elements = elements_of(groups, block);
-    for_each_packed_byte(groups, block, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+    for_each_packed_byte<packing>(groups, block, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
         packed[byte] = static_cast<unsigned char>(elements[low] | elements[high] << 4);
     });
 }
 
+template <Packing packing>
 void unpack_groups(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).from_groups;
     const unsigned char *__restrict const packed = packed_elements_of(block);
     unsigned char *__restrict const elements = elements_of(groups, block);
-    for_each_packed_byte(groups, block, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
+    for_each_packed_byte<packing>(groups, block, [=](std::int64_t byte, std::int64_t low, std::int64_t high) {
         elements[low] = static_cast<unsigned char>(packed[byte] & 0x0fu);
         elements[high] = static_cast<unsigned char>(packed[byte] >> 4);
     });
@@ -511,7 +510,8 @@ void list_load_of_records(const Listing &of) noexcept {
         return;
     }
     of.add("load records", loads[of.from_cache()][groups.scales_apart]);
-    of.add_if(groups.is_4_bit(), "unpack", unpack_groups);
+    of.add_if(groups.packing == Packing::halves, "unpack", unpack_groups<Packing::halves>);
+    of.add_if(groups.packing == Packing::high_first, "unpack", unpack_groups<Packing::high_first>);
     of.add("dequantise", dequantise_groups);
     of.add_if(groups.n_raw != 0, "widen", widen_raw);
 }
@@ -525,7 +525,8 @@ void list_store_of_records(const Listing &of) noexcept {
         return;
     }
     of.add("quantise", quantise_groups);
-    of.add_if(groups.is_4_bit(), "pack", pack_groups);
+    of.add_if(groups.packing == Packing::halves, "pack", pack_groups<Packing::halves>);
+    of.add_if(groups.packing == Packing::high_first, "pack", pack_groups<Packing::high_first>);
     of.add_if(groups.n_raw != 0, "narrow", narrow_raw);
     of.add("store records", stores[of.to_cache()][groups.scales_apart]);
 }

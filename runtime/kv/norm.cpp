@@ -173,7 +173,7 @@ void load_and_norm(const KvCall &call, Block &block) noexcept {
 /// Only norms of whole heads before the rotation can be joined with the load; layer norms only for f32.
 bool loads_and_norms(const Listing &of) noexcept {
     const auto &norm = of.stages.norm;
-    return norm && !of.stages.from_groups && !of.from_cache() && !of.x_is_scattered && !norm->after && !norm->row &&
+    return norm && !of.stages.from_groups && !of.x_is_scattered && !norm->after && !norm->row &&
            norm->size == of.tensor_plan.head_dim && (!norm->layer || of.tensor_plan.dtype == Dtype::f32);
 }
 
