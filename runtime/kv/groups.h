@@ -46,7 +46,7 @@ struct GroupsDesc {                // NOLINT(*Padding)
     std::int64_t n_raw = 0, raw_offset = 0;  // the head's last elements, which are stored as bf16
     std::int64_t head_dim = 0;               // 0 in the table: any
     std::int64_t n_grouped = 0, n_groups = 0, record_bytes = 0;
-    RecordField fields[3] = {};
+    RecordField fields[3] = {};  // what a record has of RecordPart
     int n_fields = 0;
     std::int64_t strides[3] = {};  // of scales outside the records: block or batch, token, head; all 0: dense
 
