@@ -104,10 +104,10 @@ Layout layout_of(const TensorProgram &tensor) {
     const std::int64_t n_pairs = plan.rotary_dim / 2;
     const std::int64_t n_together = tensor.one_stride ? positions.count() : positions.n_tokens;
     tensor.kernel = &tensor_plan.kernel(tensor.in_place ? Place::in_place : Place::out_of_place, layout_of(tensor));
-    tensor.packed = tensor.kernel->packed;
-    set_kernel_dims(tensor.packed, tensor_plan.out_pairing, n_pairs, tensor.n_heads, n_together, tensor.y);
+    tensor.halve = tensor.kernel->packed ? 1 : 0;
+    set_kernel_dims(tensor.halve, tensor_plan.out_pairing, n_pairs, tensor.n_heads, n_together, tensor.y);
     if (!tensor.in_place) {
-        set_kernel_dims(tensor.packed, tensor_plan.pairing, n_pairs, tensor.n_heads, n_together, tensor.x);
+        set_kernel_dims(tensor.halve, tensor_plan.pairing, n_pairs, tensor.n_heads, n_together, tensor.x);
     }
     choose_rotation(plan, tensor_plan, tensor.in().token, tensor.y.token, tensor);
     tensor.is_one_call = tensor.one_stride && n_together <= max_block_tokens && tensor.within_int32 &&
@@ -240,7 +240,7 @@ void choose_large_kernels(Program &program) {
         const Kernel &large = tensor_plan.kernel(Place::non_temporal, layout_of(tensor));
         // The dims were set for the normal kernel, so both kernels must be packed, or neither.
         if (large.place == Place::non_temporal && n_mib >= static_cast<std::uint64_t>(large.non_temporal_mib) &&
-            large.packed == tensor.packed && tensor_plan.head_dim == plan.rotary_dim &&
+            large.packed == tensor.kernel->packed && tensor_plan.head_dim == plan.rotary_dim &&
             is_on_cache_lines(tensor_plan, tensor.y, plan.rotary_dim)) {
             tensor.large = &large;
             tensor.is_one_call = false;

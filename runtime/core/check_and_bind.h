@@ -29,15 +29,15 @@ using RotateStretch = void(const TensorCall &call, const Stretch &stretch) noexc
 struct TensorProgram {
     std::int64_t n_heads;  // 0 if the tensor has no elements; then only lists_x and lists_y are set, to false
     bool in_place;
-    bool lists_x, lists_y;       // whether list_memory lists x and y; in place, only y, which is the same memory
-    bool one_stride;             // all tokens, through all batch rows, are evenly spaced in x and in y
-    bool is_one_call;            // one call of the kernel, with these dims, can rotate all tokens of the run
-    bool within_int32;           // a kernel's 32-bit offsets reach all elements
-    const Kernel *kernel;        // its function is NULL for the reference
-    const Kernel *large;         // NULL, or the kernel with non-temporal stores, to be used if y begins on a cache line
-    bool packed;                 // whether the kernel's elements are words of two of the tensor's
-    std::int64_t heads_at_once;  // the most heads of a kernel's call for several tokens
-    RotateStretch *rotate, *rotate_windows;  // rotate also copies the elements outside the windows
+    bool lists_x, lists_y;  // whether list_memory lists x and y; in place, only y, which is the same memory
+    bool one_stride;        // all tokens, through all batch rows, are evenly spaced in x and in y
+    bool is_one_call;       // one call of the kernel, with these dims, can rotate all tokens of the run
+    bool within_int32;      // a kernel's 32-bit offsets reach all elements
+    const Kernel *kernel;   // its function is NULL for the reference
+    const Kernel *large;    // NULL, or the kernel with non-temporal stores, to be used if y begins on a cache line
+    int halve;              // 1 if the kernel is packed, so that two of the tensor's elements are one of its, else 0
+    std::int64_t heads_at_once;                     // the most heads of a kernel's call for several tokens
+    RotateStretch *rotate, *rotate_windows, *copy;  // rotate also copies what it does not rotate; copy all of heads
     Side x, y;
 
     const Side &in() const noexcept { return in_place ? y : x; }

@@ -19,25 +19,18 @@ bool are_adjacent(std::int64_t in_stride, std::int64_t out_stride, std::int64_t 
     return in_stride == n && out_stride == n;
 }
 
-/// Copies elements first … last - 1 of each head. What lies side by side in x and in y is copied at once. (If rows hold
-/// later pairs of long heads, the call for the first pairs has copied.)
-void copy_columns(const TensorCall &call, const Stretch &stretch, std::int64_t first, std::int64_t last) {
+/// Copies n elements, from number `first` on, of n_heads heads of n_tokens tokens. (If rows hold later pairs of long
+/// heads, the call for the first pairs has copied.)
+template <bool is_dense>
+void copy_columns(const TensorCall &call, const Stretch &stretch, std::int64_t first, std::int64_t n,
+                  std::int64_t n_heads, std::int64_t n_tokens) {
     const Side &in = call.tensor.x, &out = call.tensor.y;
     const std::int64_t bytes = call.tensor_plan.bytes;
-    std::int64_t n = call.rows.first_pair == 0 ? last - first : 0, n_heads = stretch.n_heads,
-                 n_tokens = stretch.n_tokens;
-    const bool is_dense = in.element == 1 && out.element == 1;
-    if (is_dense && are_adjacent(in.head, out.head, n)) {
-        n *= std::exchange(n_heads, 1);
-    }
-    if (is_dense && are_adjacent(stretch.in_token, stretch.out_token, n)) {
-        n *= std::exchange(n_tokens, 1);
-    }
-    for (std::int64_t token = 0; token < n_tokens && n > 0; token++) {
+    for (std::int64_t token = 0; token < n_tokens && n > 0 && call.rows.first_pair == 0; token++) {
         for (std::int64_t head = 0; head < n_heads; head++) {
             const char *from = stretch.x + (token * stretch.in_token + head * in.head + first * in.element) * bytes;
             char *to = stretch.y + (token * stretch.out_token + head * out.head + first * out.element) * bytes;
-            if (is_dense) {
+            if constexpr (is_dense) {
                 std::memcpy(to, from, static_cast<std::size_t>(n * bytes));
             } else {
                 for (std::int64_t i = 0; i < n; i++, from += in.element * bytes, to += out.element * bytes) {
@@ -68,11 +61,9 @@ Limits find_limits(const TensorProgram &tensor, const Stretch &stretch, std::int
     return {heads, count_fitting(stretch.n_tokens, larger(stretch.in_token, stretch.out_token), rest)};
 }
 
-void set_part_dims(const Side &side, bool packed, std::int64_t n_pairs, const Stretch &part, std::int64_t stride_token,
+void set_part_dims(const Side &side, int halve, std::int64_t n_pairs, const Stretch &part, std::int64_t stride_token,
                    halyard_dimension (&dims)[4]) noexcept {
-    const int halve = packed ? 1 : 0;
-    const bool halves = packed && side.dims[1].extent == 2;  // a word holds members of two pairs
-    set_dimension(dims[0], halves ? n_pairs / 2 : n_pairs, side.dims[0].stride);
+    set_dimension(dims[0], n_pairs >> (halve & (side.dims[1].extent - 1)), side.dims[0].stride);  // see set_kernel_dims
     set_dimension(dims[1], side.dims[1].extent, side.dims[1].stride);
     set_dimension(dims[2], part.n_heads, side.dims[2].stride);
     set_dimension(dims[3], part.n_tokens, stride_token >> halve);
@@ -82,8 +73,12 @@ void set_part_dims(const Side &side, bool packed, std::int64_t n_pairs, const St
 
 namespace {
 
+template <bool is_within_int32>
 void rotate_by_kernel(const TensorCall &call, const Stretch &stretch) noexcept {
-    Limits limits = find_limits(call.tensor, stretch, call.plan.rotary_dim / 2);
+    Limits limits = {stretch.n_heads, stretch.n_tokens};
+    if constexpr (!is_within_int32) {
+        limits = find_limits(call.tensor, stretch, call.plan.rotary_dim / 2);
+    }
     limits.heads = count_heads_at_once(call.tensor, limits.heads, stretch.n_tokens);
     for_each_call(call, stretch, limits, [&](halyard_buffer *tokens, halyard_buffer *x, halyard_buffer *y) {
         call.kernel.function(tokens, &call.rows.cos, &call.rows.sin, call.plan.sin_sign, x, y);
@@ -92,13 +87,24 @@ void rotate_by_kernel(const TensorCall &call, const Stretch &stretch) noexcept {
 
 void leave_heads(const TensorCall &, const Stretch &) noexcept {}
 
+void copy_scattered_heads(const TensorCall &call, const Stretch &stretch) noexcept {
+    copy_columns<false>(call, stretch, 0, call.tensor_plan.head_dim, stretch.n_heads, stretch.n_tokens);
+}
+
+/// Copies heads of contiguous elements. Adjacent heads are copied at once, and so are tokens where they are adjacent.
+template <bool heads_are_adjacent>
 void copy_heads(const TensorCall &call, const Stretch &stretch) noexcept {
-    copy_columns(call, stretch, 0, call.tensor_plan.head_dim);
+    std::int64_t n = call.tensor_plan.head_dim * (heads_are_adjacent ? stretch.n_heads : 1),
+                 n_tokens = stretch.n_tokens;
+    if (are_adjacent(stretch.in_token, stretch.out_token, n)) {
+        n *= std::exchange(n_tokens, 1);
+    }
+    copy_columns<true>(call, stretch, 0, n, heads_are_adjacent ? 1 : stretch.n_heads, n_tokens);
 }
 
 /// Copies whole heads, whose windows the rotation then overwrites: for tokens that are adjacent.
 void copy_and_rotate(const TensorCall &call, const Stretch &stretch) noexcept {
-    copy_heads(call, stretch);
+    call.tensor.copy(call, stretch);
     call.tensor.rotate_windows(call, stretch);
 }
 
@@ -113,11 +119,12 @@ void copy_and_rotate_parts(const TensorCall &call, const Stretch &stretch) noexc
                   [&](const Stretch &part) { copy_and_rotate(call, part); });
 }
 
+template <bool is_dense>
 void rotate_and_copy_rest(const TensorCall &call, const Stretch &stretch) noexcept {
-    const std::int64_t offset = call.tensor_plan.rotary_offset;
+    const std::int64_t offset = call.tensor_plan.rotary_offset, end = offset + call.plan.rotary_dim;
     call.tensor.rotate_windows(call, stretch);
-    copy_columns(call, stretch, 0, offset);
-    copy_columns(call, stretch, offset + call.plan.rotary_dim, call.tensor_plan.head_dim);
+    copy_columns<is_dense>(call, stretch, 0, offset, stretch.n_heads, stretch.n_tokens);
+    copy_columns<is_dense>(call, stretch, end, call.tensor_plan.head_dim - end, stretch.n_heads, stretch.n_tokens);
 }
 
 /// How many heads of several tokens one call of a kernel rotates. Heads that are a multiple of 4 KiB apart, as often in
@@ -137,18 +144,25 @@ std::int64_t choose_heads_at_once(const TensorPlan &tensor_plan, const TensorPro
 void choose_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan, std::int64_t in_token,
                      std::int64_t out_token, TensorProgram &tensor) noexcept {
     const std::int64_t head_dim = tensor_plan.head_dim;
+    const bool is_dense = tensor.in().element == 1 && tensor.y.element == 1;
+    const bool heads_are_adjacent = is_dense && are_adjacent(tensor.in().head, tensor.y.head, head_dim);
+    tensor.copy = !is_dense ? copy_scattered_heads : heads_are_adjacent ? copy_heads<true> : copy_heads<false>;
     if (!tensor_plan.rotates) {
-        tensor.rotate = tensor.in_place ? leave_heads : copy_heads;
+        tensor.rotate = tensor.in_place ? leave_heads : tensor.copy;
         return;
     }
-    const bool has_kernel = tensor.kernel->function != nullptr &&
-                            (tensor.within_int32 || reach_of_head(tensor, plan.rotary_dim / 2) <= max_offset);
+    const bool is_within = tensor.within_int32;
+    const bool has_kernel =
+        tensor.kernel->function != nullptr && (is_within || reach_of_head(tensor, plan.rotary_dim / 2) <= max_offset);
     tensor.heads_at_once = choose_heads_at_once(tensor_plan, tensor);
-    tensor.rotate_windows = has_kernel ? rotate_by_kernel : rotate_by_reference;
-    tensor.rotate = tensor.in_place || head_dim == plan.rotary_dim         ? tensor.rotate_windows
-                    : are_adjacent(tensor.x.head, tensor.y.head, head_dim) ? copy_and_rotate_parts
-                    : are_adjacent(in_token, out_token, head_dim)          ? copy_and_rotate
-                                                                           : rotate_and_copy_rest;
+    tensor.rotate_windows = !has_kernel ? rotate_by_reference
+                            : is_within ? rotate_by_kernel<true>
+                                        : rotate_by_kernel<false>;
+    tensor.rotate = tensor.in_place || head_dim == plan.rotary_dim            ? tensor.rotate_windows
+                    : heads_are_adjacent                                      ? copy_and_rotate_parts
+                    : is_dense && are_adjacent(in_token, out_token, head_dim) ? copy_and_rotate
+                    : is_dense                                                ? rotate_and_copy_rest<true>
+                                                                              : rotate_and_copy_rest<false>;
 }
 
 }  // namespace halyard

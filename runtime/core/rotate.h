@@ -83,16 +83,13 @@ inline void call_kernel(const Kernel &kernel, std::uint32_t sin_sign, Rows &rows
     });
 }
 
-/// Sets pair, member and dims of a side, for this pairing and a kernel that is packed or not. (Inline for the cost of a
-/// run.)
-[[gnu::always_inline]] inline void set_kernel_dims(bool packed, Pairing pairing, std::int64_t n_pairs,
+/// Sets pair, member and dims of a side, for this pairing and TensorProgram::halve. (Inline for the cost of a run.)
+[[gnu::always_inline]] inline void set_kernel_dims(int halve, Pairing pairing, std::int64_t n_pairs,
                                                    std::int64_t n_heads, std::int64_t n_tokens, Side &side) noexcept {
     const bool is_half = pairing == Pairing::half;
     side.pair = is_half ? side.element : 2 * side.element;
     side.member = is_half ? n_pairs * side.element : side.element;
-    // An element of a packed kernel is two elements of the tensor (if interleaved, a pair), so strides are halved.
-    const int halve = packed ? 1 : 0;
-    const bool pair_in_word = packed && !is_half;
+    const bool pair_in_word = halve != 0 && !is_half;
     set_dimension(side.dims[0], pair_in_word ? n_pairs : n_pairs >> halve, pair_in_word ? 1 : side.pair);
     set_dimension(side.dims[1], pair_in_word ? 1 : 2, side.member >> halve);
     set_dimension(side.dims[2], n_heads, side.head >> halve);
@@ -151,7 +148,7 @@ void for_each_part(const TensorCall &call, const Stretch &stretch, const Limits 
 
 /// Sets the dims of one side of such a part: the extents are the part's, the strides those of set_kernel_dims, except
 /// that the part's tokens are stride_token elements apart.
-void set_part_dims(const Side &side, bool packed, std::int64_t n_pairs, const Stretch &part, std::int64_t stride_token,
+void set_part_dims(const Side &side, int halve, std::int64_t n_pairs, const Stretch &part, std::int64_t stride_token,
                    halyard_dimension (&dims)[4]) noexcept;
 
 /// Calls function(tokens, x, y), as with_buffers does, with the pairs of the call's rows of such parts.
@@ -164,15 +161,15 @@ void for_each_call(const TensorCall &call, const Stretch &stretch, const Limits 
     const std::int64_t of_y = out.window + call.rows.first_pair * out.pair * call.tensor_plan.bytes;
     for_each_part(call, stretch, limits, [&](const Stretch &part) {
         halyard_dimension x_dims[4], y_dims[4];
-        set_part_dims(in, tensor.packed, n_pairs, part, part.in_token, x_dims);
-        set_part_dims(out, tensor.packed, n_pairs, part, part.out_token, y_dims);
+        set_part_dims(in, tensor.halve, n_pairs, part, part.in_token, x_dims);
+        set_part_dims(out, tensor.halve, n_pairs, part, part.out_token, y_dims);
         with_buffers({0, part.n_tokens, part.row_of_token}, tensor.in_place, {part.x + of_x, x_dims},
                      {part.y + of_y, y_dims}, function);
     });
 }
 
 /// Chooses how stretches of a tensor are rotated, by its strides and its kernel, which are set; tokens are in_token and
-/// out_token elements apart. Sets `rotate` and `rotate_windows`.
+/// out_token elements apart. Sets heads_at_once, rotate, rotate_windows and copy.
 void choose_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan, std::int64_t in_token,
                      std::int64_t out_token, TensorProgram &tensor) noexcept;
 

@@ -240,7 +240,7 @@ inline Stretch stretch_of_words(const KvCall &call, const Block &block) {
 }
 
 /// Sets the floats of tokens that are loaded from a cache, but have no slot there, to 0.
-void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept;
+RunStep clear_tokens_without_slots;
 
 // ---- The walk (call.cpp) --------------------------------------------------------------------------------------------
 
@@ -253,6 +253,7 @@ inline void run_steps(const KvCall &call, Block &block, int first, int last) noe
 }
 
 /// Runs all steps on heads of tokens, block by block, for a norm of rows that are longer than a block. (norm.cpp)
+template <bool is_layer>
 void walk_long_rows(const KvCall &call, Block &block) noexcept;
 
 // ---- Re-rotation (rerotate.cpp): keys that were rotated for one position are rotated to another --------------------

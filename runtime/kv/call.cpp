@@ -159,12 +159,10 @@ static_assert(max_head <= made_floats);
 void walk_tensors(const KvCall &call, const TokenBlock &tokens, Rows &rows, const Share &heads) {
     for (int i = 0; i < call.plan().n_tensors; i++) {
         if (call.program.tensors[i].n_heads != 0 && (rows.first_pair == 0 || call.plan().tensors[i].rotates)) {
-            call.kv_program.tensors[i].steps->walk(call, i, tokens, rows, heads);
+            call.kv_program.tensors[i].walk(call, i, tokens, rows, heads);
         }
     }
 }
-
-constexpr float one = 1.0f;
 
 /// Calls walk(block) for a share of the heads of the tokens of each batch row.
 template <typename Walk>
@@ -178,7 +176,7 @@ void for_each_row(const KvCall &call, int index, const TokenBlock &tokens, Rows 
     Block block;
     block.index = index;
     block.rows = &rows;
-    block.factors = {&one, {0, 0, 0}};
+    block.factors = one;
     for_each_batch_row(tokens, call.program.positions.n_tokens,
                        [&](std::int64_t batch, std::int64_t token, const TokenBlock &of_row) {
                            block.batch = batch;
@@ -207,11 +205,13 @@ void walk_blocks(const KvCall &call, int index, const TokenBlock &tokens, Rows &
     for_each_row(call, index, tokens, rows, heads, [&](Block &block) { walk_blocks_of(call, block); });
 }
 
-/// For a norm of rows, which may be longer than a block.
-void walk_rows(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows, const Share &heads) noexcept {
-    for_each_row(call, index, tokens, rows, heads, [&](Block &block) {
-        call.steps(block).limits.heads < block.n_heads ? walk_long_rows(call, block) : walk_blocks_of(call, block);
-    });
+void walk_long_rms_rows(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows,
+                        const Share &heads) noexcept {
+    for_each_row(call, index, tokens, rows, heads, [&](Block &block) { walk_long_rows<false>(call, block); });
+}
+void walk_long_layer_rows(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows,
+                          const Share &heads) noexcept {
+    for_each_row(call, index, tokens, rows, heads, [&](Block &block) { walk_long_rows<true>(call, block); });
 }
 
 namespace {

@@ -196,6 +196,10 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     const bool x_is_scattered = tensor_plan.reads_x && tensor.in().element != 1;
     const bool y_is_scattered = tensor_plan.writes_y && tensor.y.element != 1;
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];
+    to.out.walk = to.out.steps->walk;
+    if (to.stages.norm && to.stages.norm->row && to.n_heads() > to.out.steps->limits.heads) {
+        to.out.walk = to.stages.norm->layer ? walk_long_layer_rows : walk_long_rms_rows;
+    }
     const bool has_kernels = tensor_plan.kernels[0][0] != nullptr;  // false: the plan is for a GPU, which runs no steps
     if (has_kernels && to.out.steps->direct != Steps::Direct::no) {
         bind_direct(to.program, to.index, to.out.steps->direct == Steps::Direct::to_words, &to.out);

@@ -42,6 +42,7 @@ inline constexpr unsigned written_arrays = 1u << static_cast<int>(Array::scales_
 
 struct KvTensorProgram {
     const Steps *steps;
+    WalkTensor *walk;
     BoundArray arrays[n_arrays];  // only those that are needed are set
     TensorProgram direct;         // for Steps::direct: x and the output (y, cache or words) as the kernel sees them
 };

@@ -18,8 +18,7 @@ void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char 
 }
 
 void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const float *from, char *to) noexcept {
-    static constexpr float one = 1.0f;
-    narrow(kernels, dtype, {n, 1, 1}, {from, {1, 0, 0}}, {&one, {0, 0, 0}}, {to, {1, 0, 0}});
+    narrow(kernels, dtype, {n, 1, 1}, {from, {1, 0, 0}}, one, {to, {1, 0, 0}});
 }
 
 namespace {
@@ -38,7 +37,7 @@ void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Element
 
 }  // namespace
 
-void clear_tokens_without_slots(const KvCall &call, const Block &block) noexcept {
+void clear_tokens_without_slots(const KvCall &call, Block &block) noexcept {
     for (std::int64_t token = 0; token < block.n_tokens; token++) {
         if (call.slot_of(block, token) < 0) {
             std::fill_n(block.work->floats + token * block.strides.token, block.strides.token, 0.0f);
@@ -53,9 +52,6 @@ namespace {
 /// Loads contiguous elements.
 template <Where where>
 void load(const KvCall &call, Block &block) noexcept {
-    if constexpr (where != Where::view) {
-        clear_tokens_without_slots(call, block);
-    }
     for_each_part<where>(call, block, false, [&](const PlacedPart &part) {
         const ElementStrides &at = part.there.strides;
         widen(call.kernels(), call.tensor_plan(block).dtype, part.extents, {part.there.data, {1, at.head, at.token}},
@@ -67,9 +63,6 @@ template <Where where>
 void load_scattered(const KvCall &call, Block &block) noexcept {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     char *const words = words_of(block);
-    if constexpr (where != Where::view) {
-        clear_tokens_without_slots(call, block);
-    }
     for_each_part<where>(call, block, false, [&](const PlacedPart &part) {
         const ElementStrides &at = part.there.strides, &dense = part.dense;
         const Extents &n = part.extents;
@@ -152,6 +145,7 @@ void list_load(const Listing &of) noexcept {
                                      {load<Where::cache>, load_scattered<Where::cache>},
                                      {load<Where::tiles>, load_scattered<Where::tiles>}};
     const bool is_scattered = of.from_cache() ? of.stages.cache->element_stride() != 1 : of.x_is_scattered;
+    of.add_if(of.from_cache(), "clear", clear_tokens_without_slots);
     of.add_if(!loads_and_norms(of), of.from_cache() ? "load from the cache" : "load",
               loads[static_cast<int>(of.from)][is_scattered]);
 }

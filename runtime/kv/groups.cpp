@@ -124,9 +124,9 @@ struct GroupNumbers {
 };
 
 /// Reads the scale of a group.
-float load_group_scale(const GroupsDesc &groups, const char *at) {
-    if (!groups.is_power()) {
-        return groups.scale == GroupScale::f32 ? read_word<float>(at) : F16::widen(read_word<std::uint16_t>(at));
+float load_scale(GroupScale scale, const char *at) {
+    if (scale == GroupScale::f32 || scale == GroupScale::f16) {
+        return scale == GroupScale::f32 ? read_word<float>(at) : F16::widen(read_word<std::uint16_t>(at));
     }
     const auto byte = static_cast<std::uint32_t>(read_word<std::uint8_t>(at));
     constexpr std::uint32_t tiniest = 0x00400000, nan = 0x7fc00000;  // 2^-127 is no normal number; 255 is E8M0's NaN
@@ -134,13 +134,14 @@ float load_group_scale(const GroupsDesc &groups, const char *at) {
 }
 
 /// Finds s of each group, not yet rounded to its stored type. The compiler vectorises the loops, except the last one.
+template <GroupRule rule>
 void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
                  const Elements<float> &heads, const GroupNumbers &numbers) {
     const std::int64_t n = extents.n_heads * extents.n_tokens;
     const float greatest = groups.greatest(),
                 floor = groups.floor, *const least = numbers.least, *const most = numbers.most;
     float *const s = numbers.s;
-    if (groups.rule == GroupRule::largest) {
+    if constexpr (rule == GroupRule::largest) {
         find_largest(kernels, extents, heads, numbers.most);
         for (std::int64_t i = 0; i < n; i++) {
             s[i] = std::max(most[i] / greatest, floor);
@@ -151,11 +152,11 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
               one_number_per_head(numbers.most, extents.n_heads))
         .join(1, 2)
         .for_each_part(kernels.range[0]);
-    for (std::int64_t i = 0; i < n && groups.has_zero(); i++) {
+    for (std::int64_t i = 0; i < n && rule == GroupRule::range; i++) {
         const float range = (most[i] - least[i]) / greatest;
         s[i] = std::min(range == 0.0f ? floor : range, std::numeric_limits<float>::max());
     }
-    for (std::int64_t i = 0; i < n && !groups.has_zero(); i++) {
+    for (std::int64_t i = 0; i < n && rule == GroupRule::signed_largest; i++) {
         float largest = -least[i] > most[i] ? least[i] : most[i];
         if (-least[i] == most[i] && most[i] != 0.0f) {  // v and -v are equally large: the first counts
             const std::int64_t head = i / extents.n_heads, group = i - head * extents.n_heads;
@@ -170,8 +171,9 @@ void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Ex
 }
 
 /// Rounds scales to powers of two (E8M0): s up, or as the OCP MX standard says.
-void round_to_powers(const GroupsDesc &groups, std::int64_t n, const GroupNumbers &numbers) {
-    const bool up = groups.scale == GroupScale::power_up;
+template <GroupScale scale>
+void round_to_powers(std::int64_t n, const GroupNumbers &numbers) {
+    constexpr bool up = scale == GroupScale::power_up;
     constexpr int of_greatest = 8;  // the exponent of e4m3's 448
     for (std::int64_t i = 0; i < n; i++) {
         const auto bits = std::bit_cast<std::uint32_t>(up ? numbers.s[i] : numbers.most[i]);
@@ -180,21 +182,22 @@ void round_to_powers(const GroupsDesc &groups, std::int64_t n, const GroupNumber
         const int above = exponent == 0 ? fraction > half : fraction != 0;
         const int byte = std::clamp(up ? exponent + above : exponent - of_greatest, 0, 254);
         numbers.words[i] = static_cast<char>(byte);
-        numbers.s[i] = load_group_scale(groups, numbers.words + i);
+        numbers.s[i] = load_scale(scale, numbers.words + i);
     }
 }
 
 /// Computes the numbers of groups: scales s, the stored form of scales (words), factors r and zero points z.
+template <GroupRule rule, GroupScale scale>
 void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
                   const Elements<float> &heads, const GroupNumbers &numbers) {
     constexpr float finite = std::numeric_limits<float>::max();
     const std::int64_t n = extents.n_heads * extents.n_tokens;
     const float greatest = groups.greatest(), *const most = numbers.most;
     float *const s = numbers.s, *const r = numbers.r;
-    find_scales(kernels, groups, extents, heads, numbers);
-    if (groups.is_power()) {
-        round_to_powers(groups, n, numbers);
-    } else if (groups.scale == GroupScale::f16) {
+    find_scales<rule>(kernels, groups, extents, heads, numbers);
+    if constexpr (scale == GroupScale::power_up || scale == GroupScale::power_ocp) {
+        round_to_powers<scale>(n, numbers);
+    } else if constexpr (scale == GroupScale::f16) {
         constexpr float largest = 65504.0f, overflow = 65520.0f;  // of f16; from there on a float rounds to infinity
         for (std::int64_t i = 0; i < n; i++) {
             s[i] = std::fabs(s[i]) < overflow ? s[i] : std::copysign(largest, s[i]);
@@ -203,8 +206,8 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
     } else {
         std::memcpy(numbers.words, s, static_cast<std::size_t>(n) * sizeof(float));
     }
-    std::fill_n(numbers.z, n, groups.rule == GroupRule::signed_largest ? 8.5f : 0.0f);
-    for (std::int64_t i = 0; i < n && groups.has_zero(); i++) {
+    std::fill_n(numbers.z, n, rule == GroupRule::signed_largest ? 8.5f : 0.0f);
+    for (std::int64_t i = 0; i < n && rule == GroupRule::range; i++) {
         numbers.z[i] = std::clamp(-numbers.least[i] / s[i], -finite, finite);
     }
     const float a = groups.by_largest ? greatest : 1.0f, *const of = groups.by_largest ? most : s;
@@ -246,15 +249,16 @@ void for_each_packed_byte(const GroupsDesc &groups, const Block &block, const Fu
 // ---- Steps between floats and the workspace's parts of records ------------------------------------------------------
 
 /// Quantises the elements of groups, to one byte each.
+template <GroupRule rule, GroupScale scale>
 void quantise_groups(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).groups;
     const GroupNumbers numbers(block);
     const Extents extents = {groups.group, groups.n_groups, block.n_tokens * block.n_heads};
     const Elements<float> heads = {block.work->floats, {1, groups.group, groups.head_dim}};
-    make_numbers(call.kernels(), groups, extents, heads, numbers);
-    const bool is_signed_largest = groups.rule == GroupRule::signed_largest;
+    make_numbers<rule, scale>(call.kernels(), groups, extents, heads, numbers);
+    constexpr bool is_signed_largest = rule == GroupRule::signed_largest;
     const Mode mode = is_signed_largest ? offset : groups.rounds_away ? away : even;
-    const float low = is_signed_largest || groups.has_zero() ? 0.0f : -128.0f;
+    const float low = rule == GroupRule::largest ? -128.0f : 0.0f;
     const float high = is_signed_largest ? 15.0f : groups.greatest();
     const auto kernel = call.kernels().quantise[index_of(groups.element == Dtype::e4m3 ? Dtype::e4m3 : Dtype::int8)];
     StageCall(extents, heads, one_number_per_head(numbers.r, groups.n_groups),
@@ -286,13 +290,13 @@ void unpack_groups(const KvCall &call, Block &block) noexcept {
 }
 
 /// Converts the quantised elements q of groups to floats: q s, or (q - z) s.
+template <bool is_unsigned, GroupScale scale>
 void dequantise_groups(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).from_groups;
     const GroupNumbers numbers(block);
     const unsigned char *const elements = elements_of(groups, block);
     const std::int64_t n_heads = block.n_tokens * block.n_heads;
-    const bool is_unsigned = groups.element == Dtype::uint8;
-    if (!is_unsigned) {
+    if constexpr (!is_unsigned) {
         widen(call.kernels(), groups.element, {groups.group, groups.n_groups, n_heads},
               {reinterpret_cast<const char *>(elements), {1, groups.group, groups.n_grouped}},
               {block.work->floats, {1, groups.group, groups.head_dim}});
@@ -301,12 +305,9 @@ void dequantise_groups(const KvCall &call, Block &block) noexcept {
         float *const to =
             block.work->floats + i / groups.n_groups * groups.head_dim + i % groups.n_groups * groups.group;
         const unsigned char *const from = elements + i * groups.group;
-        const float scale = load_group_scale(groups, numbers.words + i * groups.scale_bytes()), zero = numbers.z[i];
-        for (std::int64_t e = 0; e < groups.group && is_unsigned; e++) {
-            to[e] = (static_cast<float>(from[e]) - zero) * scale;
-        }
-        for (std::int64_t e = 0; e < groups.group && !is_unsigned; e++) {
-            to[e] *= scale;
+        const float s = load_scale(scale, numbers.words + i * groups.scale_bytes()), z = numbers.z[i];
+        for (std::int64_t e = 0; e < groups.group; e++) {
+            to[e] = (is_unsigned ? static_cast<float>(from[e]) - z : to[e]) * s;
         }
     }
 }
@@ -391,11 +392,11 @@ void for_each_field(const KvCall &call, const Block &block, bool are_written, co
                             reinterpret_cast<char *>(numbers.z), raw_elements_of(block)};  // by RecordPart
     for_each_record<where, scales_apart>(
         call, block, are_written, of_scales, [&](std::int64_t i, char *record, char *scales) {
+            char *const begins[] = {record, scales, record, record};
             for (int f = 0; f < groups.n_fields; f++) {
                 const RecordField &field = groups.fields[f];
-                char *const begin = field.part == RecordPart::scales ? scales : record;
                 function(field, arrays[static_cast<int>(field.part)] + i * field.n * field.bytes,
-                         record == nullptr ? nullptr : begin + field.offset);
+                         record == nullptr ? nullptr : begins[static_cast<int>(field.part)] + field.offset);
             }
         });
 }
@@ -480,7 +481,7 @@ bool try_store_q8(const KvCall &call, const Block &block) {
 template <Where where>
 void store_q8(const KvCall &call, Block &block) noexcept {
     if (!try_store_q8<where>(call, block)) {
-        quantise_groups(call, block);
+        quantise_groups<GroupRule::largest, GroupScale::f16>(call, block);
         store_records<where, false>(call, block);
     }
 }
@@ -490,12 +491,9 @@ void load_q8(const KvCall &call, Block &block) noexcept {
     const auto load_part = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
         call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
     };
-    if constexpr (where == Where::cache) {
-        clear_tokens_without_slots(call, block);
-    }
     if (!for_each_q8<where>(call, block, false, *call.stages(block).from_groups, load_part)) {
         load_records<where, false>(call, block);
-        dequantise_groups(call, block);
+        dequantise_groups<false, GroupScale::f16>(call, block);
     }
 }
 
@@ -504,27 +502,38 @@ void load_q8(const KvCall &call, Block &block) noexcept {
 void list_load_of_records(const Listing &of) noexcept {
     constexpr RunStep *loads[2][2] = {{load_records<Where::view, false>, load_records<Where::view, true>},
                                       {load_records<Where::cache, false>, load_records<Where::cache, true>}};
+    using enum GroupScale;
+    constexpr RunStep *steps[2][4] = {{dequantise_groups<false, f32>, dequantise_groups<false, f16>,
+                                       dequantise_groups<false, power_up>, dequantise_groups<false, power_ocp>},
+                                      {dequantise_groups<true, f32>, dequantise_groups<true, f16>}};
     const GroupsDesc &groups = *of.stages.from_groups;
     if (groups.is_q8()) {
+        of.add_if(of.from_cache(), "clear", clear_tokens_without_slots);
         of.add("load records", of.from_cache() ? load_q8<Where::cache> : load_q8<Where::view>);
         return;
     }
     of.add("load records", loads[of.from_cache()][groups.scales_apart]);
     of.add_if(groups.packing == Packing::halves, "unpack", unpack_groups<Packing::halves>);
     of.add_if(groups.packing == Packing::high_first, "unpack", unpack_groups<Packing::high_first>);
-    of.add("dequantise", dequantise_groups);
+    of.add("dequantise", steps[groups.element == Dtype::uint8][static_cast<int>(groups.scale)]);
     of.add_if(groups.n_raw != 0, "widen", widen_raw);
 }
 
 void list_store_of_records(const Listing &of) noexcept {
     constexpr RunStep *stores[2][2] = {{store_records<Where::view, false>, store_records<Where::view, true>},
                                        {store_records<Where::cache, false>, store_records<Where::cache, true>}};
+    using enum GroupScale;
+    using enum GroupRule;
+    constexpr RunStep *steps[3][4] = {{quantise_groups<largest, f32>, quantise_groups<largest, f16>,
+                                       quantise_groups<largest, power_up>, quantise_groups<largest, power_ocp>},
+                                      {quantise_groups<signed_largest, f32>, quantise_groups<signed_largest, f16>},
+                                      {quantise_groups<range, f32>}};  // of all presets
     const GroupsDesc &groups = *of.stages.groups;
     if (groups.is_q8()) {
         of.add("store records", of.to_cache() ? store_q8<Where::cache> : store_q8<Where::view>);
         return;
     }
-    of.add("quantise", quantise_groups);
+    of.add("quantise", steps[static_cast<int>(groups.rule)][static_cast<int>(groups.scale)]);
     of.add_if(groups.packing == Packing::halves, "pack", pack_groups<Packing::halves>);
     of.add_if(groups.packing == Packing::high_first, "pack", pack_groups<Packing::high_first>);
     of.add_if(groups.n_raw != 0, "narrow", narrow_raw);
@@ -579,7 +588,7 @@ halyard_status check_records_to_rerotate(const KvCall &call, int index, halyard_
             if (g == groups.n_groups) {
                 return;
             }
-            const float s = load_group_scale(groups, scales + g * groups.scale_stride);
+            const float s = load_scale(groups.scale, scales + g * groups.scale_stride);
             const bool is_scale = s - s != 0.0f;
             status = fail(error, HALYARD_ERROR_SCALE, "the record of ", stages.cache ? "slot " : "token ",
                           stages.cache ? call.slot_of(row, token) : tokens.name_of(row.batch, token).token, ", head ",

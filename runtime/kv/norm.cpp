@@ -195,31 +195,30 @@ void list_norm(const Listing &of, bool is_after) noexcept {
 
 namespace {
 
-float rounded(Dtype dtype, float value) {
-    with_storage(dtype, [&](auto storage) { value = storage.widen(storage.narrow(value)); });
-    return value;
-}
-
 /// Multiplies the floats of a block, less the row's mean, by the row's factor and the weights, and adds the biases.
 template <bool is_layer>
 void norm_by_factor(const KvCall &call, const Block &block, float mean, float factor) {
-    const NormDesc &norm = *call.stages(block).norm;
-    const Dtype dtype = call.tensor_plan(block).dtype;
+    const std::int32_t rounding = call.stages(block).norm->rounding;
+    const bool rounds_before = (rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0;
+    const bool rounds_after = (rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0;
     const Weights weights = load_weights<is_layer>(call, block);
-    for (std::int64_t e = 0; e < block.strides.token; e++) {
-        float v = (block.work->floats[e] - mean) * factor;
-        v = (norm.rounding & HALYARD_NORM_ROUND_BEFORE_WEIGHT) != 0 ? rounded(dtype, v) : v;
-        v *= weights.weight[e];
-        v = is_layer ? v + weights.bias[e] : v;
-        block.work->floats[e] = (norm.rounding & HALYARD_NORM_ROUND_AFTER_WEIGHT) != 0 ? rounded(dtype, v) : v;
-    }
+    with_storage(call.tensor_plan(block).dtype, [&](auto storage) {
+        const auto round_if = [&](bool rounds, float v) { return rounds ? storage.widen(storage.narrow(v)) : v; };
+        for (std::int64_t e = 0; e < block.strides.token; e++) {
+            float v = round_if(rounds_before, (block.work->floats[e] - mean) * factor) * weights.weight[e];
+            v = is_layer ? v + weights.bias[e] : v;
+            block.work->floats[e] = round_if(rounds_after, v);
+        }
+    });
 }
+
+}  // namespace
 
 /// Walks over the tokens of a row norm. For each, it first finds the row's mean and factor, for which it runs the steps
 /// before the norm on all blocks of the row; then it runs all steps. (This file is compiled without contraction, so
 /// only std::fma fuses.)
 template <bool is_layer>
-[[gnu::noinline]] void walk_rows(const KvCall &call, Block &block) {
+void walk_long_rows(const KvCall &call, Block &block) noexcept {
     const NormDesc &norm = *call.stages(block).norm;
     const Steps &steps = call.steps(block);
     const TokenBlock tokens = block.tokens();
@@ -262,11 +261,8 @@ template <bool is_layer>
     block.work = nullptr;
 }
 
-}  // namespace
-
-void walk_long_rows(const KvCall &call, Block &block) noexcept {
-    call.stages(block).norm->layer ? walk_rows<true>(call, block) : walk_rows<false>(call, block);
-}
+template void walk_long_rows<false>(const KvCall &call, Block &block) noexcept;
+template void walk_long_rows<true>(const KvCall &call, Block &block) noexcept;
 
 // ---- Norm and rotation in one kernel -------------------------------------------------------------------------------
 

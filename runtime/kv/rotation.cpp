@@ -45,19 +45,19 @@ void bind_direct(const Program &program, int index, bool to_words, KvTensorProgr
     }
     const Side &in = out->in_place ? out->y : out->x;
     out->kernel = tensor_plan.kernels[0][0];  // norm_rotate and copies use none
-    out->packed = false;
+    out->halve = 0;
     if (tensor_plan.rotates && !stages.norm) {
         const std::int64_t of_input = out->in_place ? 0 : in.batch | in.token | in.head;
         const Layout layout = choose_layout(in.element, out->y.element, of_input | steps_of_tokens | out->y.head);
         out->kernel = &tensor_plan.kernel(out->in_place ? Place::in_place : Place::out_of_place, layout);
-        out->packed = out->kernel->packed;
+        out->halve = out->kernel->packed ? 1 : 0;
     }
     if (tensor_plan.rotates) {
         const std::int64_t n_pairs = plan.rotary_dim / 2;
         out->y.window = tensor_plan.rotary_offset * out->y.element * tensor_plan.bytes;
-        set_kernel_dims(out->packed, tensor_plan.out_pairing, n_pairs, out->n_heads, 1, out->y);
+        set_kernel_dims(out->halve, tensor_plan.out_pairing, n_pairs, out->n_heads, 1, out->y);
         if (!out->in_place) {
-            set_kernel_dims(out->packed, tensor_plan.pairing, n_pairs, out->n_heads, 1, out->x);
+            set_kernel_dims(out->halve, tensor_plan.pairing, n_pairs, out->n_heads, 1, out->x);
         }
     }
     choose_rotation(plan, tensor_plan, in.token, out_token, *out);
@@ -77,8 +77,8 @@ void rotate_windows(const KvCall &call, Block &block) noexcept {
     out.token = in_place ? in.token : block.n_heads * rotary_dim;
     out.head = in_place ? in.head : rotary_dim;
     in.element = out.element = 1;
-    set_kernel_dims(kernel.packed, tensor_plan.pairing, rotary_dim / 2, block.n_heads, block.n_tokens, in);
-    set_kernel_dims(kernel.packed, tensor_plan.out_pairing, rotary_dim / 2, block.n_heads, block.n_tokens, out);
+    set_kernel_dims(0, tensor_plan.pairing, rotary_dim / 2, block.n_heads, block.n_tokens, in);
+    set_kernel_dims(0, tensor_plan.out_pairing, rotary_dim / 2, block.n_heads, block.n_tokens, out);
     float *const window = block.work->floats + tensor_plan.rotary_offset, *const spare = block.work->spare;
     // A target with kernels for stages has this rotation kernel, too. Rows hold all pairs of a head that is in blocks.
     call_kernel(kernel, call.plan().sin_sign, *block.rows, {0, block.n_tokens, block.row_of_token}, in_place,

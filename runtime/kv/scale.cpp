@@ -139,17 +139,9 @@ halyard_status check_scales_to_rerotate(const KvCall &call, int index, halyard_e
     return HALYARD_OK;
 }
 
-// ---- Steps: these set the factors by which the store multiplies, or multiply the block
-// -------------------------------
+// ---- Steps: the first multiplies the block, the others set the factors by which the store multiplies ---------------
 
 namespace {
-
-void set_factors_by_position_scales(const KvCall &call, Block &block) noexcept {
-    block.for_each_head([&](std::int64_t i, std::int64_t token, std::int64_t head) {
-        block.work->numbers[i] = position_scale(call, block.index, block.batch, block.token + token, block.head + head);
-    });
-    block.factors = {block.work->numbers, {0, 1, block.n_heads}};
-}
 
 void multiply_by_position_scales(const KvCall &call, Block &block) noexcept {
     block.for_each_head([&](std::int64_t, std::int64_t token, std::int64_t head) {
@@ -197,10 +189,7 @@ void make_dynamic_scales(const KvCall &call, Block &block) noexcept {
 }  // namespace
 
 void list_position_scales(const Listing &of) noexcept {
-    // These later steps need the products, and may set factors of their own. Without such a step the store multiplies.
-    const bool is_multiplied = of.stages.scale || of.stages.groups || of.stages.hadamard != 0;
-    of.add_if(of.stages.position_scales, "scale by position",
-              is_multiplied ? multiply_by_position_scales : set_factors_by_position_scales);
+    of.add_if(of.stages.position_scales, "scale by position", multiply_by_position_scales);
 }
 
 void list_scale(const Listing &of) noexcept {

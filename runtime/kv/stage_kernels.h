@@ -63,6 +63,10 @@ Elements<T> one_number_per_head(T *numbers, std::int64_t n_heads) noexcept {
     return {numbers, {0, 1, n_heads}, sizeof(T), 1};
 }
 
+/// The factor 1 for each head of each token.
+inline constexpr float one_number = 1.0f;
+inline constexpr Elements<const float> one = {&one_number, {0, 0, 0}};
+
 /// An operand of a kernel, with the buffer that is passed to the kernel. (Buffer and dims are set by for_each_part.)
 struct StageOperand {
     const void *data;

@@ -262,9 +262,7 @@ halyard_status read_kv_plan(const PlanReading &given, halyard_plan *plan, std::s
                 steps.scatters = stages.cache ? stages.cache->scatters(tensor_plan.out_bytes) : y;
                 steps.limits = limits_of_blocks(tensor_plan, stages, steps);
                 steps.direct = find_direct(*plan, kv_plan, given.kv_descs[i], i, x, steps.scatters);
-                steps.walk = !steps.in_blocks()                ? walk_whole_heads
-                             : stages.norm && stages.norm->row ? walk_rows
-                                                               : walk_blocks;
+                steps.walk = steps.in_blocks() ? walk_blocks : walk_whole_heads;
                 const Where to = !stages.cache ? Where::view : stages.cache->spacing != 0 ? Where::cache : Where::tiles;
                 list_steps(
                     {tensor_plan, stages, kv_plan.rerotates, x, kv_plan.rerotates ? to : Where::view, to, steps});

@@ -32,7 +32,7 @@ WalkTokens walk_tokens, walk_moved_tokens, walk_unrotated_tokens;
 /// Runs the steps of one tensor on a share of its heads, for tokens whose rows are found or made. (call.cpp)
 using WalkTensor = void(const KvCall &call, int index, const TokenBlock &tokens, Rows &rows,
                         const Share &heads) noexcept;
-WalkTensor walk_plain_tensor, walk_whole_heads, walk_blocks, walk_rows;
+WalkTensor walk_plain_tensor, walk_whole_heads, walk_blocks, walk_long_rms_rows, walk_long_layer_rows;
 
 struct Step {
     const char *name;  // for halyard_explain_plan
