@@ -44,6 +44,31 @@ GroupsDesc preset_of(std::int32_t preset) {
     return presets[preset - 1];
 }
 
+/// Copies words of `size` bytes, or, if it is 0, of any size.
+template <std::size_t size>
+void copy_words(const RecordField &field, const char *from, std::int64_t from_stride, char *to,
+                std::int64_t to_stride) {
+    for (std::int64_t i = 0; i < field.n; i++) {
+        std::memcpy(to + i * to_stride, from + i * from_stride,
+                    size != 0 ? size : static_cast<std::size_t>(field.bytes));
+    }
+}
+
+RecordField field_of(RecordPart part, std::int64_t n, std::int64_t bytes, std::int64_t offset, std::int64_t stride) {
+    return {part,
+            n,
+            bytes,
+            offset,
+            stride,
+            bytes == 1    ? copy_words<1>
+            : bytes == 2  ? copy_words<2>
+            : bytes == 4  ? copy_words<4>
+            : bytes == 16 ? copy_words<16>
+            : bytes == 32 ? copy_words<32>
+            : bytes == 64 ? copy_words<64>
+                          : copy_words<0>};
+}
+
 }  // namespace
 
 halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t head_dim, GroupsDesc *out,
@@ -69,12 +94,10 @@ halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t h
                               : groups.data_offset + (groups.n_groups - 1) * groups.data_stride + groups.data_bytes();
     const std::int64_t raw_bytes = groups.n_raw * element_bytes(Dtype::bf16);
     for (const RecordField &field :
-         {RecordField{RecordPart::elements, groups.n_groups, groups.data_bytes(), groups.data_offset,
-                      groups.data_stride},
-          RecordField{RecordPart::scales, groups.n_groups, groups.scale_bytes(), groups.scale_offset,
-                      groups.scale_stride},
-          RecordField{RecordPart::zero_point, groups.has_zero() ? 1 : 0, sizeof(float), groups.zero_offset, 0},
-          RecordField{RecordPart::raw, groups.n_raw != 0 ? 1 : 0, raw_bytes, groups.raw_offset, 0}}) {
+         {field_of(RecordPart::elements, groups.n_groups, groups.data_bytes(), groups.data_offset, groups.data_stride),
+          field_of(RecordPart::scales, groups.n_groups, groups.scale_bytes(), groups.scale_offset, groups.scale_stride),
+          field_of(RecordPart::zero_point, groups.has_zero() ? 1 : 0, sizeof(float), groups.zero_offset, 0),
+          field_of(RecordPart::raw, groups.n_raw != 0 ? 1 : 0, raw_bytes, groups.raw_offset, 0)}) {
         if (field.n != 0) {
             groups.fields[groups.n_fields++] = field;
         }
@@ -362,26 +385,6 @@ void for_each_record(const KvCall &call, const Block &block, bool are_written, A
     }
 }
 
-/// Copies n words of word_bytes bytes each. Strides are in bytes. Common sizes are compile-time constants, for speed.
-void copy_words(std::int64_t n, std::int64_t word_bytes, const void *from, std::int64_t from_stride, void *to,
-                std::int64_t to_stride) {
-    const auto copy = [=](auto size) {
-        for (std::int64_t i = 0; i < n; i++) {
-            std::memcpy(static_cast<char *>(to) + i * to_stride, static_cast<const char *>(from) + i * from_stride,
-                        size);
-        }
-    };
-    switch (word_bytes) {
-    case 1: copy(std::integral_constant<std::size_t, 1>()); break;
-    case 2: copy(std::integral_constant<std::size_t, 2>()); break;
-    case 4: copy(std::integral_constant<std::size_t, 4>()); break;
-    case 16: copy(std::integral_constant<std::size_t, 16>()); break;
-    case 32: copy(std::integral_constant<std::size_t, 32>()); break;
-    case 64: copy(std::integral_constant<std::size_t, 64>()); break;
-    default: copy(static_cast<std::size_t>(word_bytes));
-    }
-}
-
 /// Calls function(field, dense, there) for each field of each record: its words in the workspace, and in the record,
 /// NULL without a slot.
 template <Where where, bool scales_apart, typename Function>
@@ -403,28 +406,27 @@ void for_each_field(const KvCall &call, const Block &block, bool are_written, co
 
 template <Where where, bool scales_apart>
 void store_records(const KvCall &call, Block &block) noexcept {
-    for_each_field<where, scales_apart>(call, block, true, *call.stages(block).groups, Array::group_scales,
-                                        [](const RecordField &field, const char *dense, char *there) {
-                                            if (there != nullptr) {
-                                                copy_words(field.n, field.bytes, dense, field.bytes, there,
-                                                           field.stride);
-                                            }
-                                        });
+    const auto store = [](const RecordField &field, const char *dense, char *there) {
+        if (there != nullptr) {
+            field.copy(field, dense, field.bytes, there, field.stride);
+        }
+    };
+    const GroupsDesc &groups = *call.stages(block).groups;
+    for_each_field<where, scales_apart>(call, block, true, groups, Array::group_scales, store);
 }
 
 template <Where where, bool scales_apart>
 void load_records(const KvCall &call, Block &block) noexcept {
+    const auto load = [](const RecordField &field, char *dense, const char *there) {
+        if (there == nullptr) {
+            std::memset(dense, 0, static_cast<std::size_t>(field.n * field.bytes));
+        } else {
+            field.copy(field, there, field.stride, dense, field.bytes);
+        }
+    };
     const KvTensorPlan &stages = call.stages(block);
     std::fill_n(GroupNumbers(block).z, block_groups, 8.0f);  // for elements of 4 bits without a zero point
-    for_each_field<where, scales_apart>(call, block, false, *stages.from_groups, stages.from_scales,
-                                        [](const RecordField &field, char *dense, const char *there) {
-                                            if (there == nullptr) {
-                                                std::memset(dense, 0, static_cast<std::size_t>(field.n * field.bytes));
-                                            } else {
-                                                copy_words(field.n, field.bytes, there, field.stride, dense,
-                                                           field.bytes);
-                                            }
-                                        });
+    for_each_field<where, scales_apart>(call, block, false, *stages.from_groups, stages.from_scales, load);
 }
 
 // ---- Records of ggml's q8_0, llama.cpp's most common: kernels store to and load from the records directly ----------

@@ -28,6 +28,9 @@ enum class RecordPart { elements, scales, zero_point, raw };
 struct RecordField {
     RecordPart part;
     std::int64_t n, bytes, offset, stride;
+    /// Copies the words. Strides are in bytes.
+    void (*copy)(const RecordField &field, const char *from, std::int64_t from_stride, char *to,
+                 std::int64_t to_stride);
 };
 
 /// A preset's format, completed by read_preset for heads of head_dim elements. Offsets and strides are in bytes.
