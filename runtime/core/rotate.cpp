@@ -73,16 +73,16 @@ void set_part_dims(const Side &side, int halve, std::int64_t n_pairs, const Stre
 
 namespace {
 
-template <bool is_within_int32>
-void rotate_by_kernel(const TensorCall &call, const Stretch &stretch) noexcept {
-    Limits limits = {stretch.n_heads, stretch.n_tokens};
-    if constexpr (!is_within_int32) {
-        limits = find_limits(call.tensor, stretch, call.plan.rotary_dim / 2);
-    }
-    limits.heads = count_heads_at_once(call.tensor, limits.heads, stretch.n_tokens);
+void call_within(const TensorCall &call, const Stretch &stretch, const Limits &reach) {
+    const Limits limits = {count_heads_at_once(call.tensor, reach.heads, stretch.n_tokens), reach.tokens};
     for_each_call(call, stretch, limits, [&](halyard_buffer *tokens, halyard_buffer *x, halyard_buffer *y) {
         call.kernel.function(tokens, &call.rows.cos, &call.rows.sin, call.plan.sin_sign, x, y);
     });
+}
+
+/// For tensors that 32-bit offsets do not reach as a whole.
+void rotate_far_by_kernel(const TensorCall &call, const Stretch &stretch) noexcept {
+    call_within(call, stretch, find_limits(call.tensor, stretch, call.plan.rotary_dim / 2));
 }
 
 void leave_heads(const TensorCall &, const Stretch &) noexcept {}
@@ -127,42 +127,33 @@ void rotate_and_copy_rest(const TensorCall &call, const Stretch &stretch) noexce
     copy_columns<is_dense>(call, stretch, end, call.tensor_plan.head_dim - end, stretch.n_heads, stretch.n_tokens);
 }
 
-/// How many heads of several tokens one call of a kernel rotates. Heads that are a multiple of 4 KiB apart, as often in
-/// [batch, heads, tokens, head_dim], have their elements in the same sets of an L1 cache, which hold 8 or 12 lines:
-/// more heads would evict each other's lines. Eight at a time take .66 to .90 of the time in place, for f32 and f16,
-/// and .80 to 1.02 out of place (32 and 64 heads of 128, 8 to 256 tokens; Xeon of family 6 model 207, 2026-11-30). On a
-/// Zen 4 they take .79 to .99 for f32, and f16 gains nothing. bf16 gains nothing on either, as its arithmetic takes
-/// longer.
-std::int64_t choose_heads_at_once(const TensorPlan &tensor_plan, const TensorProgram &tensor) {
-    constexpr std::int64_t lines_in_set = 8, bytes_of_sets = 4096;
-    const bool share_sets = tensor_plan.dtype != Dtype::bf16 && tensor.y.head * tensor_plan.bytes % bytes_of_sets == 0;
-    return share_sets ? lines_in_set : INT64_MAX;
-}
-
 }  // namespace
 
-void choose_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan, std::int64_t in_token,
-                     std::int64_t out_token, TensorProgram &tensor) noexcept {
+void rotate_by_kernel(const TensorCall &call, const Stretch &stretch) noexcept {
+    call_within(call, stretch, {stretch.n_heads, stretch.n_tokens});
+}
+
+void choose_other_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan, std::int64_t in_token,
+                           std::int64_t out_token, TensorProgram &tensor) noexcept {
     const std::int64_t head_dim = tensor_plan.head_dim;
-    const bool is_dense = tensor.in().element == 1 && tensor.y.element == 1;
-    const bool heads_are_adjacent = is_dense && are_adjacent(tensor.in().head, tensor.y.head, head_dim);
-    tensor.copy = !is_dense ? copy_scattered_heads : heads_are_adjacent ? copy_heads<true> : copy_heads<false>;
-    if (!tensor_plan.rotates) {
-        tensor.rotate = tensor.in_place ? leave_heads : tensor.copy;
+    if (tensor.kernel->function == nullptr) {
+        tensor.rotate_windows = rotate_by_reference;
+    } else if (tensor_plan.rotates && !tensor.within_int32) {
+        const bool reaches_head = reach_of_head(tensor, plan.rotary_dim / 2) <= max_offset;
+        tensor.rotate_windows = reaches_head ? rotate_far_by_kernel : rotate_by_reference;
+    }
+    if (tensor.in_place || (tensor_plan.rotates && head_dim == plan.rotary_dim)) {  // nothing to copy
+        tensor.rotate = tensor_plan.rotates ? tensor.rotate_windows : leave_heads;
         return;
     }
-    const bool is_within = tensor.within_int32;
-    const bool has_kernel =
-        tensor.kernel->function != nullptr && (is_within || reach_of_head(tensor, plan.rotary_dim / 2) <= max_offset);
-    tensor.heads_at_once = choose_heads_at_once(tensor_plan, tensor);
-    tensor.rotate_windows = !has_kernel ? rotate_by_reference
-                            : is_within ? rotate_by_kernel<true>
-                                        : rotate_by_kernel<false>;
-    tensor.rotate = tensor.in_place || head_dim == plan.rotary_dim            ? tensor.rotate_windows
-                    : heads_are_adjacent                                      ? copy_and_rotate_parts
-                    : is_dense && are_adjacent(in_token, out_token, head_dim) ? copy_and_rotate
-                    : is_dense                                                ? rotate_and_copy_rest<true>
-                                                                              : rotate_and_copy_rest<false>;
+    const bool is_dense = tensor.x.element == 1 && tensor.y.element == 1;
+    const bool heads_are_adjacent = is_dense && are_adjacent(tensor.x.head, tensor.y.head, head_dim);
+    tensor.copy = !is_dense ? copy_scattered_heads : heads_are_adjacent ? copy_heads<true> : copy_heads<false>;
+    tensor.rotate = !tensor_plan.rotates                          ? tensor.copy
+                    : heads_are_adjacent                          ? copy_and_rotate_parts
+                    : !is_dense                                   ? rotate_and_copy_rest<false>
+                    : are_adjacent(in_token, out_token, head_dim) ? copy_and_rotate
+                                                                  : rotate_and_copy_rest<true>;
 }
 
 }  // namespace halyard
