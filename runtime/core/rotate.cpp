@@ -1,7 +1,6 @@
 #include "core/rotate.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <utility>
 
@@ -87,19 +86,15 @@ void rotate_far_by_kernel(const TensorCall &call, const Stretch &stretch) noexce
 
 void leave_heads(const TensorCall &, const Stretch &) noexcept {}
 
-void copy_scattered_heads(const TensorCall &call, const Stretch &stretch) noexcept {
-    copy_columns<false>(call, stretch, 0, call.tensor_plan.head_dim, stretch.n_heads, stretch.n_tokens);
-}
-
-/// Copies heads of contiguous elements. Adjacent heads are copied at once, and so are tokens where they are adjacent.
-template <bool heads_are_adjacent>
+/// Copies whole heads. Adjacent heads of contiguous elements are copied at once, and so are tokens where adjacent.
+template <bool is_dense, bool heads_are_adjacent>
 void copy_heads(const TensorCall &call, const Stretch &stretch) noexcept {
     std::int64_t n = call.tensor_plan.head_dim * (heads_are_adjacent ? stretch.n_heads : 1),
                  n_tokens = stretch.n_tokens;
-    if (are_adjacent(stretch.in_token, stretch.out_token, n)) {
+    if (is_dense && are_adjacent(stretch.in_token, stretch.out_token, n)) {
         n *= std::exchange(n_tokens, 1);
     }
-    copy_columns<true>(call, stretch, 0, n, heads_are_adjacent ? 1 : stretch.n_heads, n_tokens);
+    copy_columns<is_dense>(call, stretch, 0, n, heads_are_adjacent ? 1 : stretch.n_heads, n_tokens);
 }
 
 /// Copies whole heads, whose windows the rotation then overwrites: for tokens that are adjacent.
@@ -148,7 +143,9 @@ void choose_other_rotation(const halyard_plan &plan, const TensorPlan &tensor_pl
     }
     const bool is_dense = tensor.x.element == 1 && tensor.y.element == 1;
     const bool heads_are_adjacent = is_dense && are_adjacent(tensor.x.head, tensor.y.head, head_dim);
-    tensor.copy = !is_dense ? copy_scattered_heads : heads_are_adjacent ? copy_heads<true> : copy_heads<false>;
+    tensor.copy = !is_dense            ? copy_heads<false, false>
+                  : heads_are_adjacent ? copy_heads<true, true>
+                                       : copy_heads<true, false>;
     tensor.rotate = !tensor_plan.rotates                          ? tensor.copy
                     : heads_are_adjacent                          ? copy_and_rotate_parts
                     : !is_dense                                   ? rotate_and_copy_rest<false>

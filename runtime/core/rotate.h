@@ -168,18 +168,6 @@ void for_each_call(const TensorCall &call, const Stretch &stretch, const Limits 
     });
 }
 
-/// How many heads of several tokens one call of a kernel rotates. Heads that are a multiple of 4 KiB apart, as often in
-/// [batch, heads, tokens, head_dim], have their elements in the same sets of an L1 cache, which hold 8 or 12 lines:
-/// more heads would evict each other's lines. Eight at a time take .66 to .90 of the time in place, for f32 and f16,
-/// and .80 to 1.02 out of place (32 and 64 heads of 128, 8 to 256 tokens; Xeon of family 6 model 207, 2026-11-30). On a
-/// Zen 4 they take .79 to .99 for f32, and f16 gains nothing. bf16 gains nothing on either, as its arithmetic takes
-/// longer.
-inline std::int64_t choose_heads_at_once(const TensorPlan &tensor_plan, const TensorProgram &tensor) noexcept {
-    constexpr std::int64_t lines_in_set = 8, bytes_of_sets = 4096;
-    const bool share_sets = tensor_plan.dtype != Dtype::bf16 && tensor.y.head * tensor_plan.bytes % bytes_of_sets == 0;
-    return share_sets ? lines_in_set : INT64_MAX;
-}
-
 RotateStretch rotate_by_kernel;
 void choose_other_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan, std::int64_t in_token,
                            std::int64_t out_token, TensorProgram &tensor) noexcept;
@@ -189,7 +177,13 @@ void choose_other_rotation(const halyard_plan &plan, const TensorPlan &tensor_pl
 [[gnu::always_inline]] inline void choose_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan,
                                                    std::int64_t in_token, std::int64_t out_token,
                                                    TensorProgram &tensor) noexcept {
-    tensor.heads_at_once = choose_heads_at_once(tensor_plan, tensor);
+    // Heads that are a multiple of 4 KiB apart, as often in [batch, heads, tokens, head_dim], have their elements in
+    // the same sets of an L1 cache, which hold 8 or 12 lines: more heads would evict each other's lines. Eight at a
+    // time take .66 to .90 of the time in place, for f32 and f16, and .80 to 1.02 out of place (32 and 64 heads of 128,
+    // 8 to 256 tokens; Xeon of family 6 model 207, 2026-11-30). On a Zen 4 they take .79 to .99 for f32, and f16 gains
+    // nothing. bf16 gains nothing on either, as its arithmetic takes longer.
+    const bool share_sets = tensor_plan.dtype != Dtype::bf16 && tensor.y.head * tensor_plan.bytes % 4096 == 0;
+    tensor.heads_at_once = share_sets ? 8 : INT64_MAX;
     tensor.rotate = tensor.rotate_windows = rotate_by_kernel;
     if (!tensor_plan.rotates || !tensor.within_int32 || tensor.kernel->function == nullptr ||
         (!tensor.in_place && tensor_plan.head_dim != plan.rotary_dim)) {
