@@ -131,17 +131,15 @@ inline std::int64_t count_heads_at_once(const TensorProgram &tensor, std::int64_
 /// Calls function(part) for parts of a stretch that are within the limits.
 template <typename Function>
 void for_each_part(const TensorCall &call, const Stretch &stretch, const Limits &limits, const Function &function) {
-    const TensorProgram &tensor = call.tensor;
-    const std::int64_t bytes = call.tensor_plan.bytes;
-    Stretch part = stretch;
+    const std::int64_t of_x = call.tensor.in().head, of_y = call.tensor.y.head, bytes = call.tensor_plan.bytes;
     for (std::int64_t token = 0; token < stretch.n_tokens; token += limits.tokens) {
-        part.n_tokens = std::min(stretch.n_tokens - token, limits.tokens);
-        part.row_of_token = stretch.row_of_token + token;
+        const std::int64_t n_tokens = std::min(stretch.n_tokens - token, limits.tokens);
         for (std::int64_t head = 0; head < stretch.n_heads; head += limits.heads) {
-            part.n_heads = std::min(stretch.n_heads - head, limits.heads);
-            part.x = stretch.x + (token * stretch.in_token + head * tensor.in().head) * bytes;
-            part.y = stretch.y + (token * stretch.out_token + head * tensor.y.head) * bytes;
-            function(part);
+            // Not a copy that is changed: it would load two words at once that were just stored apart, and so wait.
+            function(Stretch{stretch.x + (token * stretch.in_token + head * of_x) * bytes,
+                             stretch.y + (token * stretch.out_token + head * of_y) * bytes,
+                             stretch.row_of_token + token, std::min(stretch.n_heads - head, limits.heads), n_tokens,
+                             stretch.in_token, stretch.out_token});
         }
     }
 }

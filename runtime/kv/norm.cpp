@@ -136,7 +136,7 @@ void call_norm(const KvCall &call, const Block &block, const Extents &extents, c
     StageCall(extents, Elements<const float>{weights.weight, {1, weights.stride_head, 0}},
               Elements<const float>{weights.bias, {1, weights.stride_head, 0}}, x, y)
         .join(1, 2)
-        .for_each_part([&](auto *w, auto *b, auto *v, auto *normed) {
+        .for_each_part([&](auto *w, [[maybe_unused]] auto *b, auto *v, auto *normed) {
             if constexpr (is_layer) {
                 kernels.layer_norm[rounds_to](w, norm.eps, norm.rounding, b, v, normed);
             } else if constexpr (std::is_same_v<T, float>) {
