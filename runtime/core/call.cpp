@@ -83,8 +83,7 @@ void rotate_heads(const Program &program, const Pointers &given, int index, cons
     char *const y = static_cast<char *>(given.y[index]) + head * out.head * tensor_plan.bytes;
     const bool past_caches = tensor.large != nullptr && reinterpret_cast<std::uintptr_t>(given.y[index]) % 64 == 0;
     const TensorCall call = {*program.plan, tensor_plan, tensor, past_caches ? *tensor.large : *tensor.kernel, rows};
-    const std::int64_t tokens_per_row = tensor.one_stride ? program.positions.count() : program.positions.n_tokens;
-    for_each_batch_row(tokens, tokens_per_row, [&](std::int64_t batch, std::int64_t token, const TokenBlock &of_row) {
+    for_each_batch_row(tokens, tensor.n_together, [&](std::int64_t batch, std::int64_t token, const TokenBlock &of_row) {
         tensor.rotate(call, {x + (batch * in.batch + token * in.token) * tensor_plan.bytes,
                              y + (batch * out.batch + token * out.token) * tensor_plan.bytes, of_row.row_of_token,
                              n_heads, of_row.n_tokens, in.token, out.token});

@@ -98,11 +98,11 @@ Layout layout_of(const TensorProgram &tensor) {
     return choose_layout(in.element, out.element, steps);
 }
 
-/// Chooses the kernel of a plain tensor, and fills in the dims that it reads.
+/// Chooses the kernel of a plain tensor whose n_together is set, and fills in the dims that it reads.
 [[gnu::always_inline]] inline void bind_kernel(const halyard_plan &plan, const TensorPlan &tensor_plan,
                                                const Positions &positions, TensorProgram &tensor) {
     const std::int64_t n_pairs = plan.rotary_dim / 2;
-    const std::int64_t n_together = tensor.one_stride ? positions.count() : positions.n_tokens;
+    const std::int64_t n_together = tensor.n_together;
     tensor.kernel = &tensor_plan.kernel(tensor.in_place ? Place::in_place : Place::out_of_place, layout_of(tensor));
     tensor.halve = tensor.kernel->packed ? 1 : 0;
     set_kernel_dims(tensor.halve, tensor_plan.out_pairing, n_pairs, tensor.n_heads, n_together, tensor.y);
@@ -110,7 +110,7 @@ Layout layout_of(const TensorProgram &tensor) {
         set_kernel_dims(tensor.halve, tensor_plan.pairing, n_pairs, tensor.n_heads, n_together, tensor.x);
     }
     choose_rotation(plan, tensor_plan, tensor.in().token, tensor.y.token, tensor);
-    tensor.is_one_call = tensor.one_stride && n_together <= max_block_tokens && tensor.within_int32 &&
+    tensor.is_one_call = n_together == positions.count() && n_together <= max_block_tokens && tensor.within_int32 &&
                          (tensor.in_place || tensor_plan.head_dim == plan.rotary_dim) &&
                          count_heads_at_once(tensor, tensor.n_heads, n_together) == tensor.n_heads &&
                          tensor.kernel->function != nullptr;
@@ -187,11 +187,12 @@ halyard_status bind_tensors(const halyard_run_args &given, std::int32_t device, 
         tensor.lists_x = tensor_plan.reads_x && !tensor.in_place;
         tensor.lists_y = tensor_plan.writes_y;
         tensor.kernel = tensor.large = nullptr;
-        tensor.is_one_call = tensor.one_stride = false;
+        tensor.is_one_call = false;
         if (tensor_plan.is_plain) {
             const std::int64_t n_tokens = program.positions.n_tokens;
-            tensor.one_stride = program.positions.n_batch == 1 || (tensor.x.batch == n_tokens * tensor.x.token &&
-                                                                   tensor.y.batch == n_tokens * tensor.y.token);
+            const bool is_one_row =
+                tensor.x.batch == n_tokens * tensor.x.token && tensor.y.batch == n_tokens * tensor.y.token;
+            tensor.n_together = is_one_row ? program.positions.count() : n_tokens;
         }
         if (tensor_plan.is_plain && device == HALYARD_CPU) {
             bind_kernel(plan, tensor_plan, program.positions, tensor);

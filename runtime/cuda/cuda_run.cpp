@@ -223,7 +223,7 @@ bool append(Heads &to, const Heads &next) {
 /// Enqueues the rotation of heads, and copies of the elements beside the window: one launch for each block of tokens.
 /// `heads` are those of the first batch row, and `tensor` is the first of the tensors that they belong to.
 int enqueue_rotation(const CudaRun &run, const TensorProgram &tensor, const Heads &heads, Call &call) {
-    const Launches launches = split_into_launches(run.program.positions, tensor.one_stride);
+    const Launches launches = split_into_launches(run.program.positions, tensor.n_together == run.program.positions.count());
     const TensorPlan &tensor_plan = *heads.tensor_plan;
     const std::int64_t rotary_dim = run.program.plan->rotary_dim, first = tensor_plan.rotary_offset,
                        end = first + rotary_dim;
