@@ -186,9 +186,7 @@ int rotate_heads(const RotateArguments &of) {
 template <typename Storage>
 constexpr halyard_norm_rotate_kernel *norm_rotate = [](auto... of) { return rotate_heads<Storage>({of...}); };
 template <typename Storage>
-constexpr halyard_rotate_kernel *rotate = [](auto... of) {
-    return rotate_heads<Storage>({nullptr, 0.0f, of...});
-};
+constexpr halyard_rotate_kernel *rotate = [](auto... of) { return rotate_heads<Storage>({nullptr, 0.0f, of...}); };
 
 // ---- Reductions and the Hadamard transform -------------------------------------------------------------------------
 
@@ -329,7 +327,7 @@ const StageKernels stage_kernels = {
     .narrow = {narrow<F32>, narrow<F16>, narrow<BF16>, narrow<E4M3>, narrow<E5M2>, narrow<Int8>},
     .largest = {largest},
     .range = {range},
-    .quantise = {nullptr, nullptr, nullptr, quantise<true>, nullptr, quantise<false>},
+    .quantise = {nullptr, nullptr, nullptr, quantise<true>, nullptr, quantise<false>, quantise<false>},
     .store_groups = {nullptr, nullptr, nullptr, nullptr, nullptr, store_groups},
     .load_groups = {nullptr, nullptr, nullptr, nullptr, nullptr, load_groups},
     .hadamard = {hadamard},

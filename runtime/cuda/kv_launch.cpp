@@ -45,7 +45,7 @@ const char *why_never(const halyard_plan &plan, int index) noexcept {
          {rounding != 0, "norm.rounding is set"},
          {its_norm && size != tensor_plan.head_dim, "norm has a window"},
          {scale && scale->dynamic, "scale.kind is HALYARD_SCALE_DYNAMIC (1)"},
-         {scale && scale->by_head, "scale.per is not HALYARD_SCALE_PER_TENSOR (0)"},
+         {scale && scale->stride_head != 0, "scale.per is not HALYARD_SCALE_PER_TENSOR (0)"},
          {its_cache && cache.spacing != 1, "cache has heads that are not dense"},
          {cache.tile_tokens < cache.block_size && cache.stride_tile_tokens != cache.tile_tokens * cache.stride_token,
           "cache has tiles of tokens"},

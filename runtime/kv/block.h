@@ -22,11 +22,11 @@ struct Block {
     std::int64_t batch, token;  // its first token; batch rows of one token count as one row
     std::int64_t head;          // its first head
     std::int64_t n_tokens, n_heads;
-    Rows *rows;                        // none, if the plan rotates no tensor
-    const std::int32_t *row_of_token;  // [n_tokens]; NULL likewise
-    Workspace *work;                   // not set for whole heads, which need none
-    ElementStrides strides;            // of work->floats, dense
-    Elements<const float> factors;     // the store multiplies elements by them
+    Rows *rows;                           // none, if the plan rotates no tensor
+    const std::int32_t *row_of_token;     // [n_tokens]; NULL likewise
+    Workspace *work = nullptr;            // whole heads need none
+    ElementStrides strides;               // of work->floats, dense
+    Elements<const float> factors = one;  // the store multiplies elements by them
 
     /// Sets head, n_heads and the strides of dense floats.
     void take_heads(std::int64_t first, std::int64_t n, std::int64_t head_dim) noexcept {
@@ -155,44 +155,34 @@ template <Where where, typename Function>
 void for_each_part_of(const Stored &stored, const KvCall &call, const Block &block, const Function &function) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     const CacheDesc &cache = *call.stages(block).cache;
-    const std::int64_t head_dim = tensor_plan.out_dim, offset = stored.first * block.strides.token;
-    PlacedPart part;  // not initialised as a whole, which would slow down a run of one token
-    part.unit = 1;
-    part.token = stored.first;
-    part.head = 0;
+    const std::int64_t head_dim = tensor_plan.out_dim, tile = cache.tile_elements, n_tokens = stored.n_tokens;
+    const std::int64_t to_tile = cache.stride_tile_elements, of_tokens = block.strides.token;
+    const auto call_for = [&](std::int64_t head, std::int64_t first_tile, std::int64_t unit, const Extents &extents,
+                              const ElementStrides &dense, const ElementStrides &there) {
+        const std::int64_t at = stored.offset + head * cache.stride_head + first_tile * to_tile;
+        function(PlacedPart{extents,
+                            unit,
+                            stored.first,
+                            head,
+                            stored.first * of_tokens + head * block.strides.head + first_tile * tile,
+                            dense,
+                            {call.cache_of(block) + at * tensor_plan.out_bytes, there}});
+    };
     if constexpr (where == Where::cache) {
-        part.extents = {head_dim, block.n_heads, stored.n_tokens};
-        part.offset = offset;
-        part.dense = block.strides;
-        part.there = {call.cache_of(block) + stored.offset * tensor_plan.out_bytes,
-                      {cache.spacing, cache.stride_head, stored.stride_token}};
-        function(part);
+        call_for(0, 0, 1, {head_dim, block.n_heads, n_tokens}, block.strides,
+                 {cache.spacing, cache.stride_head, stored.stride_token});
         return;
     }
-    const std::int64_t tile = cache.tile_elements, n_tiles = head_dim / tile, rest = head_dim % tile;
-    const auto call_for = [&](std::int64_t first_tile, const Extents &extents) {
-        part.extents = extents;
-        part.offset = offset + part.head * block.strides.head + first_tile * tile;
-        part.there.data = call.cache_of(block) +
-                          (stored.offset + part.head * cache.stride_head + first_tile * cache.stride_tile_elements) *
-                              tensor_plan.out_bytes;
-        function(part);
-    };
-    for (; part.head < block.n_heads; part.head++) {
-        part.dense = {1, tile, block.strides.token};
-        part.there.strides = {cache.stride_element, cache.stride_tile_elements, stored.stride_token};
+    const std::int64_t n_tiles = head_dim / tile, rest = head_dim % tile;
+    const ElementStrides dense = {1, tile, of_tokens}, there = {cache.stride_element, to_tile, stored.stride_token};
+    for (std::int64_t head = 0; head < block.n_heads; head++) {
         if constexpr (where == Where::units) {
-            part.unit = tile;
-            part.dense.element = tile;
-            part.there.strides.element = cache.stride_tile_elements;
-            call_for(0, {n_tiles, 1, stored.n_tokens});
+            call_for(head, 0, tile, {n_tiles, 1, n_tokens}, {tile, 0, of_tokens}, {to_tile, 0, stored.stride_token});
         } else {
-            call_for(0, {tile, n_tiles, stored.n_tokens});
+            call_for(head, 0, 1, {tile, n_tiles, n_tokens}, dense, there);
         }
         if (rest != 0) {  // a shorter tile
-            part.unit = part.dense.element = 1;
-            part.there.strides.element = cache.stride_element;
-            call_for(n_tiles, {rest, 1, stored.n_tokens});
+            call_for(head, n_tiles, 1, {rest, 1, n_tokens}, dense, there);
         }
     }
 }

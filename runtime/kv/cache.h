@@ -38,6 +38,11 @@ struct CacheDesc : halyard_cache_desc {  // tile_elements is at most head_dim
         return element_stride() != 1 || has_units(element_bytes);
     }
 
+    /// Whether all heads of all slots begin an even number of elements apart.
+    bool are_strides_even() const noexcept {
+        return ((stride_block | stride_tile_tokens | stride_token | stride_head) & 1) == 0;
+    }
+
     /// Sets *out to the reach of a cache of n_heads heads, in bytes; returns false if no address space can hold it.
     bool find_reach(std::int64_t n_heads, std::int64_t element_bytes, Reach *out) const noexcept {
         std::int64_t heads = 0;

@@ -85,10 +85,8 @@ halyard_status call_kv(const Program &program, const KvProgram &kv_program, cons
         HALYARD_TRY(check_all_positions(call, error));
     }
     for (int i = 0; i < program.plan->n_tensors && kv_program.plan->rerotates; i++) {
-        if (program.tensors[i].n_heads != 0) {
-            HALYARD_TRY(call.kv_plan().tensors[i].groups ? check_records_to_rerotate(call, i, error)
-                                                         : check_scales_to_rerotate(call, i, error));
-        }
+        CheckKeys *const check = program.tensors[i].n_heads != 0 ? kv_program.tensors[i].steps->check_keys : nullptr;
+        HALYARD_TRY(check != nullptr ? check(call, i, error) : HALYARD_OK);
     }
     return run_shares(program, share, [&](const Share &part) { walk_share(call, part); }, error);
 }
@@ -176,7 +174,6 @@ void for_each_row(const KvCall &call, int index, const TokenBlock &tokens, Rows 
     Block block;
     block.index = index;
     block.rows = &rows;
-    block.factors = one;
     for_each_batch_row(tokens, call.program.positions.n_tokens,
                        [&](std::int64_t batch, std::int64_t token, const TokenBlock &of_row) {
                            block.batch = batch;

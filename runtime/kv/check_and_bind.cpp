@@ -180,6 +180,12 @@ halyard_status check_record_strides(const Binding &to, const halyard_run_args &a
                               ", but the bytes of a record lie one after the other");
 }
 
+/// Whether kernels do not load or store elements where they are: those of a head are apart, or they are records of q8_0
+/// that begin an odd number of bytes apart, as kernels count their scales in units of 2 bytes.
+bool is_scattered(const Side &side, const std::optional<GroupsDesc> &records) {
+    return side.element != 1 || (records && records->is_q8() && ((side.token | side.head) & 1) != 0);
+}
+
 halyard_status bind_stages(const Binding &to, const halyard_run_args &args, halyard_error *error) {
     const TensorProgram &tensor = to.program.tensors[to.index];
     const TensorPlan &tensor_plan = to.tensor_plan();
@@ -193,8 +199,8 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     for (unsigned left = to.stages.needed & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
         HALYARD_TRY(bind_array(to, Array(std::countr_zero(left)), error));
     }
-    const bool x_is_scattered = tensor_plan.reads_x && tensor.in().element != 1;
-    const bool y_is_scattered = tensor_plan.writes_y && tensor.y.element != 1;
+    const bool x_is_scattered = tensor_plan.reads_x && is_scattered(tensor.in(), to.stages.from_groups);
+    const bool y_is_scattered = tensor_plan.writes_y && is_scattered(tensor.y, to.stages.groups);
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];
     to.out.walk = to.out.steps->walk;
     if (to.stages.norm && to.stages.norm->row && to.n_heads() > to.out.steps->limits.heads) {

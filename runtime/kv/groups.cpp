@@ -22,23 +22,26 @@ GroupsDesc preset_of(std::int32_t preset) {
     using enum GroupScale;
     using enum GroupRule;
     using enum Packing;
+    using enum Rounding;
+    using enum Reciprocal;
     constexpr Dtype int8 = Dtype::int8, uint8 = Dtype::uint8, e4m3 = Dtype::e4m3;
-    constexpr bool in_record = false, apart = true, even = false, away = true, by_largest = true;
+    constexpr bool in_record = false, apart = true;
     constexpr float mla_floor = 1e-4f / 448.0f;  // the scale of a group whose largest magnitude is 1e-4
     // Fields have the order of GroupsDesc: element, scale, group, floor, data_offset, data_stride, scale_offset,
     // scale_stride, … Trailing fields with their defaults are left out.
     static constexpr GroupsDesc presets[] = {
-        {int8, f16, 32, 0, 2, 34, 0, 34, in_record, even, by_largest},                      // GGML_Q8_0
-        {int8, f16, 32, 0, 2, 34, 0, 34},                                                   // …_NEON
-        {int8, f16, 32, 0, 2, 34, 0, 34, in_record, away},                                  // …_REFERENCE
-        {uint8, f16, 32, 0, 2, 18, 0, 18, in_record, even, false, signed_largest, halves},  // GGML_Q4_0
-        {int8, f32, 0, 1e-6f, 0, 0, 0, 4, apart, away},                                     // VLLM_INT8
-        {e4m3, f32, 0, 1e-6f, 0, 0, 0, 4, apart},                                           // VLLM_FP8
-        {uint8, f32, 0, 1e-4f, 8, 0, 0, 0, in_record, even, false, range, none, 4},         // OPENVINO_U8
-        {uint8, f32, 0, 1e-4f, 8, 0, 0, 0, in_record, even, false, range, high_first, 4},   // OPENVINO_U4
-        {e4m3, f32, 128, mla_floor, 0, 128, 512, 4, in_record, even, false, largest, none, 0, 64, 528, 576},  // MLA_V32
-        {e4m3, power_up, 64, mla_floor, 0, 64, 0, 1, apart, even, false, largest, none, 0, 64, 448, 512},     // MLA_V4
-        {e4m3, power_up, 32, mla_floor, 0, 32, 0, 1, apart, even, false, largest, none, 0, 0, 0, 512},        // MLA_V41
+        {int8, f16, 32, 0, 2, 34, 0, 34, in_record, even, of_largest},                           // GGML_Q8_0
+        {int8, f16, 32, 0, 2, 34, 0, 34},                                                        // …_NEON
+        {int8, f16, 32, 0, 2, 34, 0, 34, in_record, away},                                       // …_REFERENCE
+        {uint8, f16, 32, 0, 2, 18, 0, 18, in_record, offset, of_scale, signed_largest, halves},  // GGML_Q4_0
+        {int8, f32, 0, 1e-6f, 0, 0, 0, 4, apart, away},                                          // VLLM_INT8
+        {e4m3, f32, 0, 1e-6f, 0, 0, 0, 4, apart},                                                // VLLM_FP8
+        {uint8, f32, 0, 1e-4f, 8, 0, 0, 0, in_record, even, of_scale, range, none, 4},           // OPENVINO_U8
+        {uint8, f32, 0, 1e-4f, 8, 0, 0, 0, in_record, even, of_scale, range, high_first, 4},     // OPENVINO_U4
+        {e4m3, f32, 128, mla_floor, 0, 128, 512, 4, in_record, even, of_scale, largest, none, 0, 64, 528,
+         576},                                                                                                // MLA_V32
+        {e4m3, power_up, 64, mla_floor, 0, 64, 0, 1, apart, even, of_scale, largest, none, 0, 64, 448, 512},  // MLA_V4
+        {e4m3, power_up, 32, mla_floor, 0, 32, 0, 1, apart, even, of_scale, largest, none, 0, 0, 0, 512},     // MLA_V41
         {e4m3, power_ocp, 32, 0, 1, 33, 0, 33},                                                               // MX
     };
     return presets[preset - 1];
@@ -92,6 +95,11 @@ halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t h
     groups.record_bytes = groups.n_raw != 0
                               ? groups.raw_offset + groups.n_raw * element_bytes(Dtype::bf16)
                               : groups.data_offset + (groups.n_groups - 1) * groups.data_stride + groups.data_bytes();
+    groups.greatest = groups.rule == GroupRule::signed_largest ? -8.0f
+                      : groups.rule == GroupRule::largest      ? greatest_of(groups.element)
+                      : groups.is_4_bit()                      ? 15.0f
+                                                               : 255.0f;
+    groups.unpacked = groups.is_4_bit() ? block_floats : 0;
     const std::int64_t raw_bytes = groups.n_raw * element_bytes(Dtype::bf16);
     for (const RecordField &field :
          {field_of(RecordPart::elements, groups.n_groups, groups.data_bytes(), groups.data_offset, groups.data_stride),
@@ -103,15 +111,6 @@ halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t h
         }
     }
     return HALYARD_OK;
-}
-
-float GroupsDesc::greatest() const noexcept {
-    switch (rule) {
-    case GroupRule::signed_largest: return -8.0f;
-    case GroupRule::range: return is_4_bit() ? 15.0f : 255.0f;
-    case GroupRule::largest: break;
-    }
-    return greatest_of(element);
 }
 
 halyard_status read_groups(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim, GroupsDesc *out,
@@ -147,8 +146,9 @@ struct GroupNumbers {
 };
 
 /// Reads the scale of a group.
-float load_scale(GroupScale scale, const char *at) {
-    if (scale == GroupScale::f32 || scale == GroupScale::f16) {
+template <GroupScale scale>
+float load_scale(const char *at) {
+    if constexpr (scale == GroupScale::f32 || scale == GroupScale::f16) {
         return scale == GroupScale::f32 ? read_word<float>(at) : F16::widen(read_word<std::uint16_t>(at));
     }
     const auto byte = static_cast<std::uint32_t>(read_word<std::uint8_t>(at));
@@ -161,7 +161,7 @@ template <GroupRule rule>
 void find_scales(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
                  const Elements<float> &heads, const GroupNumbers &numbers) {
     const std::int64_t n = extents.n_heads * extents.n_tokens;
-    const float greatest = groups.greatest(),
+    const float greatest = groups.greatest,
                 floor = groups.floor, *const least = numbers.least, *const most = numbers.most;
     float *const s = numbers.s;
     if constexpr (rule == GroupRule::largest) {
@@ -205,17 +205,17 @@ void round_to_powers(std::int64_t n, const GroupNumbers &numbers) {
         const int above = exponent == 0 ? fraction > half : fraction != 0;
         const int byte = std::clamp(up ? exponent + above : exponent - of_greatest, 0, 254);
         numbers.words[i] = static_cast<char>(byte);
-        numbers.s[i] = load_scale(scale, numbers.words + i);
+        numbers.s[i] = load_scale<scale>(numbers.words + i);
     }
 }
 
 /// Computes the numbers of groups: scales s, the stored form of scales (words), factors r and zero points z.
-template <GroupRule rule, GroupScale scale>
+template <GroupRule rule, GroupScale scale, Reciprocal reciprocal>
 void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const Extents &extents,
                   const Elements<float> &heads, const GroupNumbers &numbers) {
     constexpr float finite = std::numeric_limits<float>::max();
     const std::int64_t n = extents.n_heads * extents.n_tokens;
-    const float greatest = groups.greatest(), *const most = numbers.most;
+    const float *const most = numbers.most;
     float *const s = numbers.s, *const r = numbers.r;
     find_scales<rule>(kernels, groups, extents, heads, numbers);
     if constexpr (scale == GroupScale::power_up || scale == GroupScale::power_ocp) {
@@ -233,13 +233,14 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
     for (std::int64_t i = 0; i < n && rule == GroupRule::range; i++) {
         numbers.z[i] = std::clamp(-numbers.least[i] / s[i], -finite, finite);
     }
-    const float a = groups.by_largest ? greatest : 1.0f, *const of = groups.by_largest ? most : s;
+    constexpr bool of_largest = reciprocal == Reciprocal::of_largest;
+    const float a = of_largest ? groups.greatest : 1.0f, *const of = of_largest ? most : s;
     for (std::int64_t i = 0; i < n; i++) {
         const float quotient = a / of[i];
         r[i] = quotient - quotient == 0.0f ? quotient : 0.0f;
     }
-    for (std::int64_t i = 0; i < n && groups.by_largest; i++) {
-        r[i] = s[i] == most[i] / greatest ? r[i] : 1.0f / s[i];  // 1 / s where s has overflowed
+    for (std::int64_t i = 0; i < n && of_largest; i++) {
+        r[i] = s[i] == most[i] / groups.greatest ? r[i] : 1.0f / s[i];  // 1 / s where s has overflowed
     }
 }
 
@@ -248,13 +249,9 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
 /// Workspace for a block's elements as records have them, for quantised elements of one byte each, and for raw ones.
 unsigned char *packed_elements_of(const Block &block) { return reinterpret_cast<unsigned char *>(block.work->spare); }
 unsigned char *elements_of(const GroupsDesc &groups, const Block &block) {
-    return packed_elements_of(block) + (groups.is_4_bit() ? block_floats : 0);
+    return packed_elements_of(block) + groups.unpacked;
 }
 char *raw_elements_of(const Block &block) { return reinterpret_cast<char *>(block.work->spare) + 2 * block_floats; }
-
-/// How v becomes an integer, as halyard_quantise_kernel numbers it. even: fma(v, r, z), to nearest even. away: v r,
-/// halves away from zero. offset: v r + z, both operations rounded to float, and then towards zero.
-enum Mode : std::int32_t { even = 0, away = 1, offset = 2 };
 
 /// Calls function(byte, low, high) for each byte of a block's groups of 4-bit elements, with the indices of the
 /// elements in its low and high nibble.
@@ -272,23 +269,22 @@ void for_each_packed_byte(const GroupsDesc &groups, const Block &block, const Fu
 // ---- Steps between floats and the workspace's parts of records ------------------------------------------------------
 
 /// Quantises the elements of groups, to one byte each.
-template <GroupRule rule, GroupScale scale>
+template <GroupRule rule, GroupScale scale, Reciprocal reciprocal = Reciprocal::of_scale>
 void quantise_groups(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).groups;
     const GroupNumbers numbers(block);
     const Extents extents = {groups.group, groups.n_groups, block.n_tokens * block.n_heads};
     const Elements<float> heads = {block.work->floats, {1, groups.group, groups.head_dim}};
-    make_numbers<rule, scale>(call.kernels(), groups, extents, heads, numbers);
-    constexpr bool is_signed_largest = rule == GroupRule::signed_largest;
-    const Mode mode = is_signed_largest ? offset : groups.rounds_away ? away : even;
+    make_numbers<rule, scale, reciprocal>(call.kernels(), groups, extents, heads, numbers);
     const float low = rule == GroupRule::largest ? -128.0f : 0.0f;
-    const float high = is_signed_largest ? 15.0f : groups.greatest();
-    const auto kernel = call.kernels().quantise[index_of(groups.element == Dtype::e4m3 ? Dtype::e4m3 : Dtype::int8)];
+    const float high = rule == GroupRule::signed_largest ? 15.0f : groups.greatest;
+    const auto kernel = call.kernels().quantise[index_of(groups.element)];
     StageCall(extents, heads, one_number_per_head(numbers.r, groups.n_groups),
               one_number_per_head(numbers.z, groups.n_groups),
               Elements<unsigned char>{elements_of(groups, block), {1, groups.group, groups.n_grouped}})
         .join(1, 2)
-        .for_each_part([&](auto *...buffers) { kernel(mode, low, high, buffers...); });
+        .for_each_part(
+            [&](auto *...buffers) { kernel(static_cast<std::int32_t>(groups.rounding), low, high, buffers...); });
 }
 
 template <Packing packing>
@@ -328,7 +324,7 @@ void dequantise_groups(const KvCall &call, Block &block) noexcept {
         float *const to =
             block.work->floats + i / groups.n_groups * groups.head_dim + i % groups.n_groups * groups.group;
         const unsigned char *const from = elements + i * groups.group;
-        const float s = load_scale(scale, numbers.words + i * groups.scale_bytes()), z = numbers.z[i];
+        const float s = load_scale<scale>(numbers.words + i * bytes_of(scale)), z = numbers.z[i];
         for (std::int64_t e = 0; e < groups.group; e++) {
             to[e] = (is_unsigned ? static_cast<float>(from[e]) - z : to[e]) * s;
         }
@@ -337,9 +333,8 @@ void dequantise_groups(const KvCall &call, Block &block) noexcept {
 
 void narrow_raw(const KvCall &call, Block &block) noexcept {
     const GroupsDesc &groups = *call.stages(block).groups;
-    static constexpr float one = 1.0f;
     narrow(call.kernels(), Dtype::bf16, block.extents(groups.n_raw),
-           {block.work->floats + groups.n_grouped, block.strides}, {&one, {0, 0, 0}},
+           {block.work->floats + groups.n_grouped, block.strides}, one,
            {raw_elements_of(block), {1, groups.n_raw, groups.n_raw * block.n_heads}});
 }
 
@@ -431,23 +426,17 @@ void load_records(const KvCall &call, Block &block) noexcept {
 
 // ---- Records of ggml's q8_0, llama.cpp's most common: kernels store to and load from the records directly ----------
 
-/// What elements of q8_0 are multiplied by, as halyard_store_groups_kernel numbers it.
-enum Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
-
 /// Calls function(elements, scales, floats) for the records of a block's tokens, except for tokens without a slot.
-/// Records that are evenly spaced share a call. Returns false if a stride of scales is an odd number of bytes, since
-/// kernels count it in units of 2 bytes.
+/// Records that are evenly spaced share a call. Strides are even, since kernels count scales in units of 2 bytes.
 template <Where where, typename Function>
-bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
+void for_each_q8(const KvCall &call, const Block &block, bool are_written, const GroupsDesc &groups,
                  const Function &function) {
-    bool is_even = true;
     for_each_part<where>(call, block, are_written, [&](const PlacedPart &part) {
         const std::int64_t n_heads = part.extents.n_heads, n_tokens = part.extents.n_tokens;
         const ElementStrides &there = part.there.strides;
         const std::int64_t stride = n_heads == 1 ? there.token : there.head;
         const std::int64_t at_once = n_heads == 1 || there.token == n_heads * there.head ? n_tokens : 1;
-        is_even = is_even && stride % 2 == 0;
-        for (std::int64_t token = 0; token < n_tokens && is_even; token += at_once) {
+        for (std::int64_t token = 0; token < n_tokens; token += at_once) {
             char *const record = part.there.data + token * there.token;
             StageCall({groups.group, groups.n_groups, n_heads * at_once},
                       Elements<char>{record + groups.data_offset, {1, groups.data_stride, stride}},
@@ -457,46 +446,108 @@ bool for_each_q8(const KvCall &call, const Block &block, bool are_written, const
                 .for_each_part(function);
         }
     });
-    return is_even;
 }
 
-/// Stores a block's groups by kernels. Returns false if the kernels cannot do it: if the stride of scales is odd, or if
-/// a group has a NaN, an infinity or a scale that overflows. Then the whole block must be written again by the
-/// other steps. If this returns true, the bits are those that they would write.
-template <Where where>
-bool try_store_q8(const KvCall &call, const Block &block) {
+/// Stores a block's groups by kernels. If a group has a NaN, an infinity or a scale that overflows, the whole block is
+/// written again by the other steps. Otherwise the bits are those that they would write.
+template <Where where, Reciprocal reciprocal>
+void store_q8(const KvCall &call, Block &block) noexcept {
     constexpr float overflow = 127.0f * 65504.0f;  // from this magnitude on, the scale of a group overflows
     const GroupsDesc &groups = *call.stages(block).groups;
     bool is_finite = true;
-    const auto store = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
-        std::int32_t largest = 0;
-        halyard_buffer found;
-        set_buffer(found, &largest, nullptr);
-        floats->dim[1].extent *= floats->dim[2].extent;  // joins the groups of all heads, which are dense
-        call.kernels().store_groups[index_of(Dtype::int8)](
-            groups.by_largest ? of_largest : of_scale, groups.rounds_away ? 1 : 0, floats, elements, scales, &found);
-        is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // false for a NaN
-    };
-    return for_each_q8<where>(call, block, true, groups, store) && is_finite;
-}
-
-template <Where where>
-void store_q8(const KvCall &call, Block &block) noexcept {
-    if (!try_store_q8<where>(call, block)) {
-        quantise_groups<GroupRule::largest, GroupScale::f16>(call, block);
+    for_each_q8<where>(
+        call, block, true, groups, [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
+            std::int32_t largest = 0;
+            halyard_buffer found;
+            set_buffer(found, &largest, nullptr);
+            floats->dim[1].extent *= floats->dim[2].extent;  // joins the groups of all heads, which are dense
+            call.kernels().store_groups[index_of(Dtype::int8)](static_cast<std::int32_t>(reciprocal),
+                                                               static_cast<std::int32_t>(groups.rounding), floats,
+                                                               elements, scales, &found);
+            is_finite = is_finite && std::bit_cast<float>(largest) < overflow;  // false for a NaN
+        });
+    if (!is_finite) {
+        quantise_groups<GroupRule::largest, GroupScale::f16, reciprocal>(call, block);
         store_records<where, false>(call, block);
     }
 }
 
 template <Where where>
 void load_q8(const KvCall &call, Block &block) noexcept {
-    const auto load_part = [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
-        call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
+    for_each_q8<where>(call, block, false, *call.stages(block).from_groups,
+                       [&](halyard_buffer *elements, halyard_buffer *scales, halyard_buffer *floats) {
+                           call.kernels().load_groups[index_of(Dtype::int8)](elements, scales, floats);
+                       });
+}
+
+// ---- Keys that are re-rotated --------------------------------------------------------------------------------------
+
+/// The first of a record's groups whose scale or zero point is not finite; n_groups if all are.
+template <GroupScale scale>
+std::int64_t find_infinite(const GroupsDesc &groups, const char *record, const char *scales) {
+    const auto first_of = [&](const char *at, auto exponent) {
+        std::int64_t g = 0;
+        while (g < groups.n_groups &&
+               (read_word<decltype(exponent)>(at + g * groups.scale_stride) & exponent) != exponent) {
+            g++;
+        }
+        return g;
     };
-    if (!for_each_q8<where>(call, block, false, *call.stages(block).from_groups, load_part)) {
-        load_records<where, false>(call, block);
-        dequantise_groups<false, GroupScale::f16>(call, block);
+    if constexpr (constexpr std::uint32_t exponent = 0x7f800000; scale == GroupScale::f32) {
+        const std::int64_t first = first_of(scales, exponent);
+        return groups.has_zero() ? std::min(first, first_of(record + groups.zero_offset, exponent)) : first;
     }
+    return scale == GroupScale::f16 ? first_of(scales, std::uint16_t{0x7c00}) : first_of(scales, std::uint8_t{0xff});
+}
+
+/// Checks that the records have finite scales and zero points.
+template <Where where, bool scales_apart, GroupScale scale>
+halyard_status check_records(const KvCall &call, int index, halyard_error *error) noexcept {
+    constexpr bool in_cache = where == Where::cache;
+    const GroupsDesc &groups = *call.kv_plan().tensors[index].groups;
+    const TokenNumbers &tokens = call.program.positions;
+    Block row = {};
+    row.index = index;
+    row.n_tokens = tokens.n_tokens;
+    row.n_heads = call.program.tensors[index].n_heads;
+    halyard_status status = HALYARD_OK;
+    for (; row.batch < tokens.n_batch && status == HALYARD_OK; row.batch++) {
+        for_each_record<where, scales_apart>(
+            call, row, false, Array::group_scales, [&](std::int64_t i, const char *record, const char *scales) {
+                if (record == nullptr || status != HALYARD_OK) {
+                    return;
+                }
+                // Memory latency dominates, and a page's records are contiguous: prefetching cuts a shift's time to
+                // .85.
+                constexpr std::int64_t ahead = 4096, line = 64;
+                for (std::int64_t at = ahead; at < ahead + groups.n_groups * groups.scale_stride; at += line) {
+                    const auto from = reinterpret_cast<std::uintptr_t>(scales) + static_cast<std::uintptr_t>(at);
+                    __builtin_prefetch(reinterpret_cast<const void *>(from));
+                }
+                scales += groups.scale_offset;
+                const std::int64_t g = find_infinite<scale>(groups, record, scales), token = i / row.n_heads;
+                if (g == groups.n_groups) {
+                    return;
+                }
+                const float s = load_scale<scale>(scales + g * groups.scale_stride);
+                const bool is_scale = s - s != 0.0f;
+                status = fail(error, HALYARD_ERROR_SCALE, "the record of ", in_cache ? "slot " : "token ",
+                              in_cache ? call.slot_of(row, token) : tokens.name_of(row.batch, token).token, ", head ",
+                              i % row.n_heads, ", of tensor ", index, " has ",
+                              double(is_scale ? s : read_word<float>(record + groups.zero_offset)), " as the ",
+                              is_scale ? "scale" : "zero point", " of group ", g,
+                              ", but it must be finite: no key was stored there");
+            });
+    }
+    return status;
+}
+
+template <GroupScale scale>
+CheckKeys *check_of(bool in_cache, bool scales_apart) {
+    constexpr CheckKeys *checks[2][2] = {
+        {check_records<Where::view, false, scale>, check_records<Where::view, true, scale>},
+        {check_records<Where::cache, false, scale>, check_records<Where::cache, true, scale>}};
+    return checks[in_cache][scales_apart];
 }
 
 }  // namespace
@@ -508,8 +559,13 @@ void list_load_of_records(const Listing &of) noexcept {
     constexpr RunStep *steps[2][4] = {{dequantise_groups<false, f32>, dequantise_groups<false, f16>,
                                        dequantise_groups<false, power_up>, dequantise_groups<false, power_ocp>},
                                       {dequantise_groups<true, f32>, dequantise_groups<true, f16>}};
+    constexpr decltype(&check_of<f32>) checks[] = {check_of<f32>, check_of<f16>, check_of<power_up>,
+                                                   check_of<power_ocp>};
     const GroupsDesc &groups = *of.stages.from_groups;
-    if (groups.is_q8()) {
+    if (of.rerotates) {
+        of.steps.check_keys = checks[static_cast<int>(groups.scale)](of.from_cache(), groups.scales_apart);
+    }
+    if (groups.is_q8() && (of.from_cache() ? of.stages.cache->are_strides_even() : !of.x_is_scattered)) {
         of.add_if(of.from_cache(), "clear", clear_tokens_without_slots);
         of.add("load records", of.from_cache() ? load_q8<Where::cache> : load_q8<Where::view>);
         return;
@@ -530,82 +586,21 @@ void list_store_of_records(const Listing &of) noexcept {
                                        quantise_groups<largest, power_up>, quantise_groups<largest, power_ocp>},
                                       {quantise_groups<signed_largest, f32>, quantise_groups<signed_largest, f16>},
                                       {quantise_groups<range, f32>}};  // of all presets
+    using enum Reciprocal;
+    constexpr RunStep *q8_stores[2][2] = {{store_q8<Where::view, of_scale>, store_q8<Where::view, of_largest>},
+                                          {store_q8<Where::cache, of_scale>, store_q8<Where::cache, of_largest>}};
     const GroupsDesc &groups = *of.stages.groups;
-    if (groups.is_q8()) {
-        of.add("store records", of.to_cache() ? store_q8<Where::cache> : store_q8<Where::view>);
+    const bool is_of_largest = groups.reciprocal == of_largest;  // of q8_0 alone
+    if (groups.is_q8() && (of.to_cache() ? of.stages.cache->are_strides_even() : !of.steps.scatters)) {
+        of.add("store records", q8_stores[of.to_cache()][is_of_largest]);
         return;
     }
-    of.add("quantise", steps[static_cast<int>(groups.rule)][static_cast<int>(groups.scale)]);
+    of.add("quantise", is_of_largest ? quantise_groups<largest, f16, of_largest>
+                                     : steps[static_cast<int>(groups.rule)][static_cast<int>(groups.scale)]);
     of.add_if(groups.packing == Packing::halves, "pack", pack_groups<Packing::halves>);
     of.add_if(groups.packing == Packing::high_first, "pack", pack_groups<Packing::high_first>);
     of.add_if(groups.n_raw != 0, "narrow", narrow_raw);
     of.add("store records", stores[of.to_cache()][groups.scales_apart]);
-}
-
-// ---- Keys that are re-rotated --------------------------------------------------------------------------------------
-
-namespace {
-
-/// The first of a record's groups whose scale or zero point is not finite; n_groups if all are.
-std::int64_t find_infinite(const GroupsDesc &groups, const char *record, const char *scales) {
-    const auto first_of = [&](const char *at, auto exponent) {
-        std::int64_t g = 0;
-        while (g < groups.n_groups &&
-               (read_word<decltype(exponent)>(at + g * groups.scale_stride) & exponent) != exponent) {
-            g++;
-        }
-        return g;
-    };
-    if (constexpr std::uint32_t exponent = 0x7f800000; groups.scale == GroupScale::f32) {
-        const std::int64_t first = first_of(scales, exponent);
-        return groups.has_zero() ? std::min(first, first_of(record + groups.zero_offset, exponent)) : first;
-    }
-    return groups.is_power() ? first_of(scales, std::uint8_t{0xff}) : first_of(scales, std::uint16_t{0x7c00});
-}
-
-}  // namespace
-
-halyard_status check_records_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept {
-    const KvTensorPlan &stages = call.kv_plan().tensors[index];
-    const GroupsDesc &groups = *stages.groups;
-    const TokenNumbers &tokens = call.program.positions;
-    Block row = {};
-    row.index = index;
-    row.n_tokens = tokens.n_tokens;
-    row.n_heads = call.program.tensors[index].n_heads;
-    halyard_status status = HALYARD_OK;
-    for (; row.batch < tokens.n_batch && status == HALYARD_OK; row.batch++) {
-        const auto check = [&](std::int64_t i, const char *record, const char *scales) {
-            if (record == nullptr || status != HALYARD_OK) {
-                return;
-            }
-            // Memory latency dominates, and a page's records are contiguous: prefetching cuts a shift's time to .85.
-            constexpr std::int64_t ahead = 4096, line = 64;
-            for (std::int64_t at = ahead; at < ahead + groups.n_groups * groups.scale_stride; at += line) {
-                const auto from = reinterpret_cast<std::uintptr_t>(scales) + static_cast<std::uintptr_t>(at);
-                __builtin_prefetch(reinterpret_cast<const void *>(from));
-            }
-            scales += groups.scale_offset;
-            const std::int64_t g = find_infinite(groups, record, scales), token = i / row.n_heads;
-            if (g == groups.n_groups) {
-                return;
-            }
-            const float s = load_scale(groups.scale, scales + g * groups.scale_stride);
-            const bool is_scale = s - s != 0.0f;
-            status = fail(error, HALYARD_ERROR_SCALE, "the record of ", stages.cache ? "slot " : "token ",
-                          stages.cache ? call.slot_of(row, token) : tokens.name_of(row.batch, token).token, ", head ",
-                          i % row.n_heads, ", of tensor ", index, " has ",
-                          double(is_scale ? s : read_word<float>(record + groups.zero_offset)), " as the ",
-                          is_scale ? "scale" : "zero point", " of group ", g,
-                          ", but it must be finite: no key was stored there");
-        };
-        const auto for_each = [&]<Where where>() {
-            groups.scales_apart ? for_each_record<where, true>(call, row, false, Array::group_scales, check)
-                                : for_each_record<where, false>(call, row, false, Array::group_scales, check);
-        };
-        stages.cache ? for_each.template operator()<Where::cache>() : for_each.template operator()<Where::view>();
-    }
-    return status;
 }
 
 }  // namespace halyard

@@ -16,6 +16,16 @@ enum class GroupRule { largest, signed_largest, range };
 
 /// How scales are stored; the last two are E8M0 (powers of two), rounded up or as the OCP MX standard says.
 enum class GroupScale { f32, f16, power_up, power_ocp };
+constexpr std::int64_t bytes_of(GroupScale scale) {
+    return scale == GroupScale::f32 ? 4 : scale == GroupScale::f16 ? 2 : 1;
+}
+
+/// How v becomes an integer, as halyard_quantise_kernel numbers it. even: fma(v, r, z), to nearest even. away: v r,
+/// halves away from zero. offset: v r + z, both operations rounded to float, and then towards zero.
+enum class Rounding : std::int32_t { even = 0, away = 1, offset = 2 };
+
+/// What r is, as halyard_store_groups_kernel numbers it: 1 / the scale, or M / the largest magnitude.
+enum class Reciprocal : std::int32_t { of_scale = 1, of_largest = 2 };
 
 /// Which two elements share a byte, as low and high nibble. none: no two. halves: i and i + group / 2. high_first:
 /// 2 i + 1 and 2 i.
@@ -41,14 +51,16 @@ struct GroupsDesc {                // NOLINT(*Padding)
     float floor = 0.0f;      // the least scale; for range, the scale if max = min
     std::int64_t data_offset = 0, data_stride = 0, scale_offset = 0, scale_stride = 0;
     bool scales_apart = false;  // scales are in an array outside the records
-    bool rounds_away = false;   // halves round away from zero; else to even
-    bool by_largest = false;    // elements are multiplied by 127 / the largest magnitude, not by 1 / the scale
+    Rounding rounding = Rounding::even;
+    Reciprocal reciprocal = Reciprocal::of_scale;
     GroupRule rule = GroupRule::largest;
     Packing packing = Packing::none;
     std::int64_t zero_offset = 0;            // of the zero point of a head's one group
     std::int64_t n_raw = 0, raw_offset = 0;  // the head's last elements, which are stored as bf16
     std::int64_t head_dim = 0;               // 0 in the table: any
     std::int64_t n_grouped = 0, n_groups = 0, record_bytes = 0;
+    float greatest = 0.0f;       // M in halyard_kv.h: the largest element; -8 for signed_largest
+    std::int64_t unpacked = 0;   // where quantised elements begin in the workspace, of one byte each
     RecordField fields[3] = {};  // what a record has of RecordPart
     int n_fields = 0;
     std::int64_t strides[3] = {};  // of scales outside the records: block or batch, token, head; all 0: dense
@@ -59,10 +71,8 @@ struct GroupsDesc {                // NOLINT(*Padding)
     /// Whether groups are 32 integers with an f16 scale, as in ggml's q8_0.
     bool is_q8() const noexcept { return element == Dtype::int8 && scale == GroupScale::f16; }
     bool is_power() const noexcept { return scale == GroupScale::power_up || scale == GroupScale::power_ocp; }
-    std::int64_t scale_bytes() const noexcept { return is_power() ? 1 : scale == GroupScale::f16 ? 2 : 4; }
     std::int64_t data_bytes() const noexcept { return is_4_bit() ? group / 2 : group; }
-    /// M in halyard_kv.h: the largest element; -8 for signed_largest.
-    float greatest() const noexcept;
+    std::int64_t scale_bytes() const noexcept { return bytes_of(scale); }
 };
 
 /// Sets *out to a preset's format, completed for heads of head_dim elements. `name` is for error messages: it names the
@@ -73,8 +83,5 @@ halyard_status read_preset(std::int32_t preset, const char *name, std::int64_t h
 /// Checks a halyard_groups_desc and sets *out. head_dim was checked.
 halyard_status read_groups(const halyard_groups_desc *groups, const char *name, std::int64_t head_dim, GroupsDesc *out,
                            halyard_error *error) noexcept;
-
-/// Checks that the records of keys that are re-rotated have finite scales and zero points. Slots were checked before.
-halyard_status check_records_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept;
 
 }  // namespace halyard

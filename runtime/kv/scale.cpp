@@ -19,7 +19,7 @@ halyard_status read_scale(const halyard_scale_desc *scale, const char *name, Dty
     HALYARD_TRY(check_choice(name, "per", given.per, HALYARD_SCALE_PER_HEAD, error));
     HALYARD_TRY(check_choice(name, "reserved", given.reserved, 0, error));
     out->dynamic = given.kind == HALYARD_SCALE_DYNAMIC;
-    out->by_head = given.per == HALYARD_SCALE_PER_HEAD;
+    out->stride_head = given.per == HALYARD_SCALE_PER_HEAD ? 1 : 0;
     const std::string_view kv(name, std::string_view(name).rfind('.'));  // "tensors[0].kv", which has out_dtype
     return check_fields(
         name,
@@ -112,24 +112,23 @@ halyard_status check_input_scales(const KvCall &call, int index, halyard_error *
     return HALYARD_OK;
 }
 
-halyard_status check_scales_to_rerotate(const KvCall &call, int index, halyard_error *error) noexcept {
+namespace {
+
+/// Checks the dynamic scales of keys that are re-rotated.
+template <Where where>
+halyard_status check_dynamic_scales(const KvCall &call, int index, halyard_error *error) noexcept {
+    constexpr bool in_cache = where == Where::cache;
     const Positions &tokens = call.program.positions;
-    const KvTensorPlan &stages = call.kv_plan().tensors[index];
-    if (!stages.needs(Array::scales_out)) {
-        return HALYARD_OK;
-    }
-    const auto &cache = stages.cache;
-    const auto scales_of = cache ? dynamic_scales_of<Where::cache> : dynamic_scales_of<Where::view>;
     const std::int64_t stride = stride_of_scales(call, index);
     Block row = {};
     row.index = index;
     for (; row.batch < tokens.n_batch; row.batch++) {
         for (std::int64_t token = 0; token < tokens.n_tokens; token++) {
-            const char *const scales = scales_of(call, row, token);
+            const char *const scales = dynamic_scales_of<where>(call, row, token);
             for (std::int64_t head = 0; scales != nullptr && head < call.program.tensors[index].n_heads; head++) {
                 if (const float scale = load_scale(scales + head * stride); !is_scale(scale)) {
-                    return fail_scale(call, Array::scales_out, index, error, cache ? "[slot " : "[token ",
-                                      cache ? call.slot_of(row, token) : tokens.name_of(row.batch, token).token,
+                    return fail_scale(call, Array::scales_out, index, error, in_cache ? "[slot " : "[token ",
+                                      in_cache ? call.slot_of(row, token) : tokens.name_of(row.batch, token).token,
                                       ", head ", head, "] is ", double(scale), has_to_be_usable,
                                       scale == 0.0f ? ": no key was stored there" : "");
                 }
@@ -140,8 +139,6 @@ halyard_status check_scales_to_rerotate(const KvCall &call, int index, halyard_e
 }
 
 // ---- Steps: the first multiplies the block, the others set the factors by which the store multiplies ---------------
-
-namespace {
 
 void multiply_by_position_scales(const KvCall &call, Block &block) noexcept {
     block.for_each_head([&](std::int64_t, std::int64_t token, std::int64_t head) {
@@ -155,11 +152,11 @@ void multiply_by_position_scales(const KvCall &call, Block &block) noexcept {
 
 void set_factors_by_static_scales(const KvCall &call, Block &block) noexcept {
     const ScaleDesc &scale = *call.stages(block).scale;
-    const std::int64_t n = scale.count(block.n_heads), first = scale.by_head ? block.head : 0;
+    const std::int64_t n = scale.count(block.n_heads), first = scale.stride_head * block.head;
     for (std::int64_t i = 0; i < n; i++) {
         block.work->numbers[i] = 1.0f / static_scale(call, block.index, first + i);
     }
-    block.factors = {block.work->numbers, {0, scale.by_head ? 1 : 0, 0}};
+    block.factors = {block.work->numbers, {0, scale.stride_head, 0}};
 }
 
 /// The block of a key that is re-rotated has elements as stored: then scales are renewed, from the key's old ones.
@@ -197,6 +194,9 @@ void list_scale(const Listing &of) noexcept {
         {make_dynamic_scales<Where::view, false>, make_dynamic_scales<Where::view, true>},
         {make_dynamic_scales<Where::cache, false>, make_dynamic_scales<Where::cache, true>}};
     const bool has_scale = of.stages.scale.has_value(), is_dynamic = has_scale && of.stages.scale->dynamic;
+    if (is_dynamic && of.rerotates) {
+        of.steps.check_keys = of.to_cache() ? check_dynamic_scales<Where::cache> : check_dynamic_scales<Where::view>;
+    }
     of.add_if(is_dynamic, "make dynamic scales", dynamic[of.to_cache()][of.rerotates]);
     of.add_if(has_scale && !is_dynamic && !of.rerotates, "scale", set_factors_by_static_scales);
 }

@@ -16,8 +16,8 @@
 namespace halyard {
 
 /// A target's kernels: an array for each stage, with an entry for each dtype (index_of). Only these entries are NULL:
-/// widen and narrow for uint8; largest, range, hadamard and butterfly except
-/// for f32; quantise except for e4m3 and int8; store_groups and load_groups except for int8.
+/// widen and narrow for uint8; largest, range, hadamard and butterfly except for f32; quantise except for e4m3, int8
+/// and uint8, whose kernel is that for int8; store_groups and load_groups except for int8.
 struct StageKernels {
     Target target;
     halyard_widen_kernel *widen[n_dtypes];

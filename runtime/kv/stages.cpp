@@ -213,6 +213,7 @@ constexpr StageKernels kernels_of(Target target) {
     }
 #include "built_kernels.inc"
     kernels.widen_norm[index_of(f32)] = kernels.norm[index_of(f32)];
+    kernels.quantise[index_of(uint8)] = kernels.quantise[index_of(int8)];
     return kernels;
 }
 

@@ -24,6 +24,9 @@ struct TokenBlock;
 
 using RunStep = void(const KvCall &call, Block &block) noexcept;
 
+/// Checks the numbers that are stored with a tensor's cached keys before these are re-rotated. Slots were checked.
+using CheckKeys = halyard_status(const KvCall &call, int index, halyard_error *error) noexcept;
+
 /// Runs the steps of all tensors on a share of the heads of tokens first … last - 1, whose rows of cos and sin it finds
 /// or makes. (call.cpp)
 using WalkTokens = void(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) noexcept;
@@ -57,7 +60,8 @@ struct Steps {
     int norm = 0;  // the place of the norm in the list
     WalkTensor *walk = walk_plain_tensor;
     enum class Direct { no, to_output, to_words } direct = Direct::no;  // where one kernel that does all stages writes
-    bool scatters = false;                                              // the elements of a head in the output
+    bool scatters = false;            // whether the output is scattered (check_and_bind.cpp)
+    CheckKeys *check_keys = nullptr;  // NULL if there is nothing to check
     BlockLimits limits = {};
 
     bool in_blocks() const noexcept { return direct != Direct::to_output; }
