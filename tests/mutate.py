@@ -111,9 +111,14 @@ EQUIVALENT = {check: reason for reason, checks in {
     "selects other code, which gives the same bits": [
         "pair_axes.cpp deleted: desc.n_axes == 1", "check_and_bind.cpp deleted: !is_descending",
         "check_and_bind.cpp deleted: !are_alike", "call.cpp deleted: (stages.scale || stages.position_scales)",
-        "call.cpp deleted: call.program.tensors[i].n_heads == 0", "stages.cpp deleted: !norm.layer",
         "stages.cpp deleted: norm", "stages.cpp inverted: norm",
         "stages.cpp deleted: tensor_plan.dtype == Dtype::f32", "stages.cpp deleted: norm->rounding == 0",
+        "norm.cpp deleted: norm", "norm.cpp inverted: norm", "norm.cpp deleted: !norm->layer",
+        "norm.cpp deleted: of.tensor_plan.dtype == Dtype::f32",
+        "cache.h deleted: spacing == 0", "cache.h inverted: spacing == 0",
+        "cache.h deleted: has_units(element_bytes)", "cache.h inverted: has_units(element_bytes)",
+        "check_and_bind.cpp deleted: records", "check_and_bind.cpp deleted: records->is_q8()",
+        "check_and_bind.cpp deleted: ((side.token | side.head) & 1) != 0",
         "positions.cpp deleted: positions.is_consecutive && range.has(positions.at(data, batch, 0, axis)) && "
         "range.has(positions.at(data, batch, positions.n_tokens - 1, axis))",
         "call.cpp deleted: program.reads_rows && n <= max_block_tokens && program.n_tasks == 1 && share.count == 1 && "
