@@ -95,30 +95,36 @@ void copy(std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens, Uni
     }
 }
 
+inline void copy_16_bytes(std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens, Units<const char> from,
+                          Units<char> to) {
+    for (std::int64_t u = 0; u < n_units; u++) {
+        for (std::int64_t h = 0; h < n_heads; h++) {
+            for (std::int64_t t = 0; t < n_tokens; t++) {
+                std::memcpy(to.data + u * to.unit + h * to.head + t * to.token,
+                            from.data + u * from.unit + h * from.head + t * from.token, 16);
+            }
+        }
+    }
+}
+
 }  // namespace transposing
 
-/// Whether copy_units can copy units of this many bytes.
+/// Whether there is a function that copies units of this many bytes.
 inline bool can_copy_units_of(std::int64_t bytes) {
     return bytes <= 16 && std::has_single_bit(static_cast<std::uint64_t>(bytes));
 }
 
-/// Copies units of `bytes` bytes each, in registers where the copy is a transpose.
-inline void copy_units(std::int64_t bytes, std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens,
-                       const Units<const char> &from, const Units<char> &to) {
+using CopyUnits = void(std::int64_t n_units, std::int64_t n_heads, std::int64_t n_tokens, Units<const char> from,
+                       Units<char> to);
+
+/// The function that copies units of `bytes` bytes each, in registers where the copy is a transpose.
+inline CopyUnits *copier_of(std::int64_t bytes) {
     switch (bytes) {
-    case 1: transposing::copy<std::uint8_t>(n_units, n_heads, n_tokens, from, to); break;
-    case 2: transposing::copy<std::uint16_t>(n_units, n_heads, n_tokens, from, to); break;
-    case 4: transposing::copy<std::uint32_t>(n_units, n_heads, n_tokens, from, to); break;
-    case 8: transposing::copy<std::uint64_t>(n_units, n_heads, n_tokens, from, to); break;
-    default:
-        for (std::int64_t u = 0; u < n_units; u++) {
-            for (std::int64_t h = 0; h < n_heads; h++) {
-                for (std::int64_t t = 0; t < n_tokens; t++) {
-                    std::memcpy(to.data + u * to.unit + h * to.head + t * to.token,
-                                from.data + u * from.unit + h * from.head + t * from.token, 16);
-                }
-            }
-        }
+    case 1: return transposing::copy<std::uint8_t>;
+    case 2: return transposing::copy<std::uint16_t>;
+    case 4: return transposing::copy<std::uint32_t>;
+    case 8: return transposing::copy<std::uint64_t>;
+    default: return transposing::copy_16_bytes;
     }
 }
 

@@ -78,7 +78,7 @@ void for_each_batch_row(const TokenBlock &all, std::int64_t n_tokens, const Func
         const std::int64_t at = all.first + done, batch = at < n_tokens ? 0 : at / n_tokens;
         const std::int64_t token = at - batch * n_tokens;
         n = std::min(all.n_tokens - done, n_tokens - token);
-        function(batch, token, TokenBlock{at, n, all.row_of_token == nullptr ? nullptr : all.row_of_token + done});
+        function(batch, token, TokenBlock{at, n, all.row_of_token + done});
     }
 }
 

@@ -22,7 +22,10 @@ struct Side {
 
 struct TensorCall;
 struct Stretch;
+struct TensorProgram;
+struct Limits;
 using RotateStretch = void(const TensorCall &call, const Stretch &stretch) noexcept;
+using FindLimits = Limits(const TensorProgram &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept;
 
 /// One tensor of a program. In place, pair, member and dims of x are not set. If the tensor is not plain, it has no
 /// kernel, and not set are n_together, the fields that choose_rotation sets, and pair, member and dims of either side.
@@ -32,12 +35,13 @@ struct TensorProgram {
     bool lists_x, lists_y;    // whether list_memory lists x and y; in place, only y, which is the same memory
     bool is_one_call;         // one call of the kernel, with these dims, can rotate all tokens of the run
     bool within_int32;        // a kernel's 32-bit offsets reach all elements
+    std::uint8_t halve;       // 1 if the kernel is packed, so that two of the tensor's elements are one of its, else 0
     const Kernel *kernel;     // its function is NULL for the reference
     const Kernel *large;      // NULL, or the kernel with non-temporal stores, to be used if y begins on a cache line
-    int halve;                // 1 if the kernel is packed, so that two of the tensor's elements are one of its, else 0
     std::int64_t n_together;  // how many tokens are evenly spaced: a batch row's, or all
     std::int64_t heads_at_once;                     // the most heads of a kernel's call for several tokens
     RotateStretch *rotate, *rotate_windows, *copy;  // rotate also copies what it does not rotate; copy all of heads
+    FindLimits *find_limits;                        // of a kernel's call
     Side x, y;
 
     const Side &in() const noexcept { return in_place ? y : x; }

@@ -48,10 +48,11 @@ std::int64_t reach_of_head(const TensorProgram &tensor, std::int64_t n_pairs) {
 
 }  // namespace
 
-Limits find_limits(const TensorProgram &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept {
-    if (tensor.within_int32) {
-        return {stretch.n_heads, stretch.n_tokens};
-    }
+Limits find_no_limits(const TensorProgram &, const Stretch &stretch, std::int64_t) noexcept {
+    return {stretch.n_heads, stretch.n_tokens};
+}
+
+Limits find_limits_of_far(const TensorProgram &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept {
     const auto larger = [](std::int64_t a, std::int64_t b) { return std::max(std::abs(a), std::abs(b)); };
     const std::int64_t head = reach_of_head(tensor, n_pairs);
     const std::int64_t stride_head = larger(tensor.in().head, tensor.y.head);
@@ -81,7 +82,7 @@ void call_within(const TensorCall &call, const Stretch &stretch, const Limits &r
 
 /// For tensors that 32-bit offsets do not reach as a whole.
 void rotate_far_by_kernel(const TensorCall &call, const Stretch &stretch) noexcept {
-    call_within(call, stretch, find_limits(call.tensor, stretch, call.plan.rotary_dim / 2));
+    call_within(call, stretch, find_limits_of_far(call.tensor, stretch, call.plan.rotary_dim / 2));
 }
 
 void leave_heads(const TensorCall &, const Stretch &) noexcept {}
@@ -131,6 +132,7 @@ void rotate_by_kernel(const TensorCall &call, const Stretch &stretch) noexcept {
 void choose_other_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan, std::int64_t in_token,
                            std::int64_t out_token, TensorProgram &tensor) noexcept {
     const std::int64_t head_dim = tensor_plan.head_dim;
+    tensor.find_limits = tensor.within_int32 ? find_no_limits : find_limits_of_far;
     if (tensor.kernel->function == nullptr) {
         tensor.rotate_windows = rotate_by_reference;
     } else if (tensor_plan.rotates && !tensor.within_int32) {

@@ -119,7 +119,7 @@ struct Stretch {
 struct Limits {
     std::int64_t heads, tokens;
 };
-Limits find_limits(const TensorProgram &tensor, const Stretch &stretch, std::int64_t n_pairs) noexcept;
+FindLimits find_no_limits, find_limits_of_far;
 
 /// How many of n_heads heads of n_tokens tokens one call of a kernel rotates.
 inline std::int64_t count_heads_at_once(const TensorProgram &tensor, std::int64_t n_heads,
@@ -171,7 +171,8 @@ void choose_other_rotation(const halyard_plan &plan, const TensorPlan &tensor_pl
                            std::int64_t out_token, TensorProgram &tensor) noexcept;
 
 /// Chooses how stretches of a tensor are rotated, by its strides and its kernel, which are set; tokens are in_token and
-/// out_token elements apart. Sets heads_at_once, rotate, rotate_windows and copy. (Inline for the cost of a run.)
+/// out_token elements apart. Sets heads_at_once, rotate, rotate_windows, copy and find_limits. (Inline for the cost of
+/// a run.)
 [[gnu::always_inline]] inline void choose_rotation(const halyard_plan &plan, const TensorPlan &tensor_plan,
                                                    std::int64_t in_token, std::int64_t out_token,
                                                    TensorProgram &tensor) noexcept {
@@ -183,6 +184,7 @@ void choose_other_rotation(const halyard_plan &plan, const TensorPlan &tensor_pl
     const bool share_sets = tensor_plan.dtype != Dtype::bf16 && tensor.y.head * tensor_plan.bytes % 4096 == 0;
     tensor.heads_at_once = share_sets ? 8 : INT64_MAX;
     tensor.rotate = tensor.rotate_windows = rotate_by_kernel;
+    tensor.find_limits = find_no_limits;
     if (!tensor_plan.rotates || !tensor.within_int32 || tensor.kernel->function == nullptr ||
         (!tensor.in_place && tensor_plan.head_dim != plan.rotary_dim)) {
         choose_other_rotation(plan, tensor_plan, in_token, out_token, tensor);

@@ -28,8 +28,8 @@ const char *first_of(std::initializer_list<std::pair<bool, const char *>> refusa
 const char *why_never(const halyard_plan &plan, int index) noexcept {
     const TensorPlan &tensor_plan = plan.tensors[index];
     // The bindings name all members, so that a new stage or kind of norm does not compile until refused, or served.
-    const auto &[its_norm, position_scales, hadamard, scale, groups, from_groups, from_scales, most_heads,
-                 its_cache, needed, block_rotation, steps] = kv_of(plan).tensors[index];
+    const auto &[its_norm, position_scales, hadamard, scale, groups, from_groups, from_scales, most_heads, its_cache,
+                 copy, needed, block_rotation, steps] = kv_of(plan).tensors[index];
     const auto &[row, after, unit_offset, rounding, eps, weight, offset, size, layer, has_bias, per_head] =
         its_norm.value_or(NormDesc{});
     const CacheDesc cache = its_cache.value_or(CacheDesc{});

@@ -23,7 +23,7 @@ struct Block {
     std::int64_t head;          // its first head
     std::int64_t n_tokens, n_heads;
     Rows *rows;                           // none, if the plan rotates no tensor
-    const std::int32_t *row_of_token;     // [n_tokens]; NULL likewise
+    const std::int32_t *row_of_token;     // [n_tokens]
     Workspace *work = nullptr;            // whole heads need none
     ElementStrides strides;               // of work->floats, dense
     Elements<const float> factors = one;  // the store multiplies elements by them
@@ -39,7 +39,7 @@ struct Block {
     void take_tokens(const TokenBlock &all, std::int64_t first, std::int64_t n) noexcept {
         token = all.first + first;
         n_tokens = n;
-        row_of_token = all.row_of_token == nullptr ? nullptr : all.row_of_token + first;
+        row_of_token = all.row_of_token + first;
     }
 
     /// Calls function(i, token, head) for each head of each token, with i = 0, 1, 2, …
@@ -54,8 +54,6 @@ struct Block {
 
     Extents extents(std::int64_t n_elements) const noexcept { return {n_elements, n_heads, n_tokens}; }
     Elements<float> floats() const noexcept { return {work->floats, strides}; }
-    /// The index of its first token, counted through all batch rows.
-    std::int64_t first(const KvCall &call) const noexcept;
 };
 
 /// A call with KV arguments, or of a plan that has stages.
@@ -78,9 +76,13 @@ struct KvCall {
         return {plan(), tensor_plan(block), direct, *direct.kernel, *block.rows};
     }
 
+    /// The index of the block's first token, counted through all batch rows.
+    std::int64_t first_of(const Block &block) const noexcept {
+        return block.batch * program.positions.n_tokens + block.token;
+    }
     /// The slot of the block's token `token`; -1 if it is not stored.
     std::int64_t slot_of(const Block &block, std::int64_t token) const noexcept {
-        return kv_program.slots.slot_of_token(arrays.slots, block.first(*this) + token);
+        return kv_program.slots.slot_of_token(arrays.slots, first_of(block) + token);
     }
 
     /// An array that the run passes for a tensor, and its address.
@@ -105,7 +107,7 @@ struct KvCall {
 
     /// The address of the block's first element in x; in y, if the output is not a cache.
     const char *x(const Block &block) const noexcept {
-        const Side &side = tensor(block).in();
+        const Side &side = tensor(block).x;
         return static_cast<const char *>(given.x[block.index]) + offset(side, block) * tensor_plan(block).bytes;
     }
     char *y(const Block &block) const noexcept {
@@ -119,15 +121,11 @@ private:
     }
 };
 
-inline std::int64_t Block::first(const KvCall &call) const noexcept {
-    return batch * call.program.positions.n_tokens + token;
-}
-
 /// Calls function(stored) for the tokens of a block that have slots in its tensor's cache, for as many at once as are
 /// evenly spaced there. stored.first counts from the block's first token.
 template <typename Function>
 [[gnu::always_inline]] inline void for_each_stored(const KvCall &call, const Block &block, const Function &function) {
-    const std::int64_t first = block.first(call);
+    const std::int64_t first = call.first_of(block);
     for (std::int64_t done = 0; done < block.n_tokens;) {
         Stored stored = find_stored(call.kv_program.slots, call.arrays.slots, *call.stages(block).cache, first + done,
                                     block.n_tokens - done);
@@ -144,7 +142,7 @@ template <typename Function>
 /// dimension 1 counts the tiles of one head, not heads. When tiles are units, dimension 0 counts the units of one head.
 struct PlacedPart {
     Extents extents;
-    std::int64_t unit;                 // how many elements are copied together
+    CopyUnits *copy;                   // copies elements or, of tiles that are units, these
     std::int64_t token, head, offset;  // its first token and head in the block, and the offset of its dense elements
     ElementStrides dense;              // strides of the block's dense elements
     Elements<char> there;              // the elements in the view or cache
@@ -154,14 +152,15 @@ struct PlacedPart {
 template <Where where, typename Function>
 void for_each_part_of(const Stored &stored, const KvCall &call, const Block &block, const Function &function) {
     const TensorPlan &tensor_plan = call.tensor_plan(block);
-    const CacheDesc &cache = *call.stages(block).cache;
+    const KvTensorPlan &stages = call.stages(block);
+    const CacheDesc &cache = *stages.cache;
     const std::int64_t head_dim = tensor_plan.out_dim, tile = cache.tile_elements, n_tokens = stored.n_tokens;
     const std::int64_t to_tile = cache.stride_tile_elements, of_tokens = block.strides.token;
-    const auto call_for = [&](std::int64_t head, std::int64_t first_tile, std::int64_t unit, const Extents &extents,
+    const auto call_for = [&](std::int64_t head, std::int64_t first_tile, CopyUnits *copy, const Extents &extents,
                               const ElementStrides &dense, const ElementStrides &there) {
         const std::int64_t at = stored.offset + head * cache.stride_head + first_tile * to_tile;
         function(PlacedPart{extents,
-                            unit,
+                            copy,
                             stored.first,
                             head,
                             stored.first * of_tokens + head * block.strides.head + first_tile * tile,
@@ -169,7 +168,7 @@ void for_each_part_of(const Stored &stored, const KvCall &call, const Block &blo
                             {call.cache_of(block) + at * tensor_plan.out_bytes, there}});
     };
     if constexpr (where == Where::cache) {
-        call_for(0, 0, 1, {head_dim, block.n_heads, n_tokens}, block.strides,
+        call_for(0, 0, stages.copy.of_y, {head_dim, block.n_heads, n_tokens}, block.strides,
                  {cache.spacing, cache.stride_head, stored.stride_token});
         return;
     }
@@ -177,12 +176,13 @@ void for_each_part_of(const Stored &stored, const KvCall &call, const Block &blo
     const ElementStrides dense = {1, tile, of_tokens}, there = {cache.stride_element, to_tile, stored.stride_token};
     for (std::int64_t head = 0; head < block.n_heads; head++) {
         if constexpr (where == Where::units) {
-            call_for(head, 0, tile, {n_tiles, 1, n_tokens}, {tile, 0, of_tokens}, {to_tile, 0, stored.stride_token});
+            call_for(head, 0, stages.copy.of_tile, {n_tiles, 1, n_tokens}, {tile, 0, of_tokens},
+                     {to_tile, 0, stored.stride_token});
         } else {
-            call_for(head, 0, 1, {tile, n_tiles, n_tokens}, dense, there);
+            call_for(head, 0, stages.copy.of_y, {tile, n_tiles, n_tokens}, dense, there);
         }
         if (rest != 0) {  // a shorter tile
-            call_for(head, n_tiles, 1, {rest, 1, n_tokens}, dense, there);
+            call_for(head, n_tiles, stages.copy.of_y, {rest, 1, n_tokens}, dense, there);
         }
     }
 }
@@ -192,10 +192,11 @@ template <Where where, typename Function>
 [[gnu::always_inline]] inline void for_each_part(const KvCall &call, const Block &block, bool is_output,
                                                  const Function &function) {
     if constexpr (where == Where::view) {
-        const Side &side = is_output ? call.tensor(block).y : call.tensor(block).in();
+        const Side &side = is_output ? call.tensor(block).y : call.tensor(block).x;
         char *const data = is_output ? call.y(block) : const_cast<char *>(call.x(block));
         const Elements<char> there = {data, {side.element, side.head, side.token}};
-        function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), 1, 0, 0, 0, block.strides, there});
+        CopyUnits *const copy = is_output ? call.stages(block).copy.of_y : call.stages(block).copy.of_x;
+        function(PlacedPart{block.extents(call.tensor_plan(block).head_dim), copy, 0, 0, 0, block.strides, there});
     } else {
         for_each_stored(call, block,
                         [&](const Stored &stored) { for_each_part_of<where>(stored, call, block, function); });
@@ -205,15 +206,15 @@ template <Where where, typename Function>
 /// Calls function(stretch) for whole heads of a block: from x to a view or cache, or in a cache.
 template <Where from, Where to, typename Function>
 void for_each_stretch(const KvCall &call, const Block &block, const Function &function) {
-    const std::int64_t x_token = call.tensor(block).in().token, bytes = call.tensor_plan(block).bytes;
     for_each_part<to>(call, block, true, [&](const PlacedPart &part) {
         const auto &[y, at, unused, dims] = part.there;
-        const std::int32_t *const rows = block.row_of_token == nullptr ? nullptr : block.row_of_token + part.token;
+        const std::int32_t *const rows = block.row_of_token + part.token;
         if constexpr (from == Where::cache) {
             function(Stretch{y, y, rows, block.n_heads, part.extents.n_tokens, at.token, at.token});
         } else {
-            function(Stretch{call.x(block) + part.token * x_token * bytes, y, rows, block.n_heads,
-                             part.extents.n_tokens, x_token, at.token});
+            const std::int64_t x_token = call.tensor(block).x.token;
+            function(Stretch{call.x(block) + part.token * x_token * call.tensor_plan(block).bytes, y, rows,
+                             block.n_heads, part.extents.n_tokens, x_token, at.token});
         }
     });
 }

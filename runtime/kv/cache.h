@@ -72,9 +72,8 @@ struct Slots : TokenNumbers {
     std::int64_t read_slot(const void *data, std::int64_t batch, std::int64_t token) const noexcept {
         const std::int64_t slot = read(data, batch * stride_batch + token * stride_token);
         // If the sum wraps, the start is out of range, and check_slots refuses that.
-        return is_consecutive && slot != -1
-                   ? static_cast<std::int64_t>(static_cast<std::uint64_t>(slot) + static_cast<std::uint64_t>(token))
-                   : slot;
+        const std::uint64_t step = is_consecutive ? 1 : 0;
+        return slot == -1 ? slot : static_cast<std::int64_t>(static_cast<std::uint64_t>(slot) + step * static_cast<std::uint64_t>(token));
     }
 
     /// The slot of a token (counted through all batch rows); -1 if it is not stored. Never out of range, even if

@@ -144,8 +144,11 @@ void walk_moved_tokens(const KvCall &call, std::int64_t first, std::int64_t last
 }
 
 void walk_unrotated_tokens(const KvCall &call, std::int64_t first, std::int64_t last, const Share &heads) noexcept {
+    static constexpr std::int32_t unused[max_block_tokens] = {};
     Rows none(nullptr, nullptr, 0, 0, 0, 0);
-    walk_tensors(call, {first, last - first, nullptr}, none, heads);
+    for (std::int64_t at = first; at < last; at += max_block_tokens) {
+        walk_tensors(call, {at, std::min(last - at, max_block_tokens), unused}, none, heads);
+    }
 }
 
 namespace {

@@ -199,7 +199,7 @@ halyard_status bind_stages(const Binding &to, const halyard_run_args &args, haly
     for (unsigned left = to.stages.needed & ~(1u << static_cast<int>(Array::cache)); left != 0; left &= left - 1) {
         HALYARD_TRY(bind_array(to, Array(std::countr_zero(left)), error));
     }
-    const bool x_is_scattered = tensor_plan.reads_x && is_scattered(tensor.in(), to.stages.from_groups);
+    const bool x_is_scattered = tensor_plan.reads_x && is_scattered(tensor.x, to.stages.from_groups);
     const bool y_is_scattered = tensor_plan.writes_y && is_scattered(tensor.y, to.stages.groups);
     to.out.steps = &to.stages.steps[x_is_scattered][y_is_scattered];
     to.out.walk = to.out.steps->walk;

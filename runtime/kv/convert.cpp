@@ -1,5 +1,4 @@
 // Loads and stores: convert elements of any dtype to floats of a block, and back.
-#include "base/transpose.h"
 #include "kv/block.h"
 
 #include <algorithm>
@@ -26,13 +25,13 @@ namespace {
 /// The workspace's words: the block's elements in the tensor's dtype, with the strides of its floats.
 char *words_of(const Block &block) { return reinterpret_cast<char *>(block.work->spare); }
 
-/// Copies units of `unit` elements of `bytes` bytes each. Strides are in elements.
-void copy(std::int64_t bytes, std::int64_t unit, const Extents &n, const Elements<const char> &from,
+/// Copies a part's units by its function. Strides are in elements of `bytes` bytes.
+void copy(const PlacedPart &part, std::int64_t bytes, const Extents &n, const Elements<const char> &from,
           const Elements<char> &to) {
     const auto units = [&]<typename T>(const Elements<T> &of) {
         return Units<T>{of.data, of.strides.element * bytes, of.strides.head * bytes, of.strides.token * bytes};
     };
-    copy_units(unit * bytes, n.n_elements, n.n_heads, n.n_tokens, units(from), units(to));
+    part.copy(n.n_elements, n.n_heads, n.n_tokens, units(from), units(to));
 }
 
 }  // namespace
@@ -67,10 +66,10 @@ void load_scattered(const KvCall &call, Block &block) noexcept {
         const ElementStrides &at = part.there.strides, &dense = part.dense;
         const Extents &n = part.extents;
         if (at.token == 1) {  // tokens are contiguous: copy takes them as units and transposes in registers
-            copy(tensor_plan.bytes, 1, {n.n_tokens, n.n_heads, n.n_elements},
+            copy(part, tensor_plan.bytes, {n.n_tokens, n.n_heads, n.n_elements},
                  {part.there.data, {1, at.head, at.element}}, {words, {dense.token, dense.head, 1}});
         } else {
-            copy(tensor_plan.bytes, 1, n, {part.there.data, at}, {words, dense});
+            copy(part, tensor_plan.bytes, n, {part.there.data, at}, {words, dense});
         }
         widen(call.kernels(), tensor_plan.dtype, n, {words, dense}, {block.work->floats + part.offset, dense});
     });
@@ -100,7 +99,7 @@ void store_words(const KvCall &call, Block &block) noexcept {
         const char *const words = words_of(block) + part.offset * bytes;
         // Heads are copied one by one, and stretches are their dimension 1: a head's stretches are often contiguous.
         for (std::int64_t h = 0; h < n.n_heads; h++) {
-            copy(bytes, part.unit, {n.n_elements, n_groups, n.n_tokens},
+            copy(part, bytes, {n.n_elements, n_groups, n.n_tokens},
                  {words + h * from.head * bytes, {from.element, n.n_tokens * from.token, from.token}},
                  {part.there.data + h * to.head * bytes, {to.element, group_stride, to.token}});
         }

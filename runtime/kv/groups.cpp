@@ -365,7 +365,7 @@ void for_each_record(const KvCall &call, const Block &block, bool are_written, A
                 record = call.cache_of(block) + cache.offset_of(slot);
             }
         } else {
-            const Side &side = are_written ? call.tensor(block).y : call.tensor(block).in();
+            const Side &side = are_written ? call.tensor(block).y : call.tensor(block).x;
             stride = side.head;
             record = (are_written ? call.y(block) : const_cast<char *>(call.x(block))) + token * side.token;
         }

@@ -12,16 +12,17 @@ namespace halyard {
 
 namespace {
 
+constexpr std::int64_t n_in_kernel = 64;
+
+template <bool is_short>
 void hadamard(const KvCall &call, Block &block) noexcept {
-    constexpr std::int64_t n_in_kernel = 64;
     const std::int64_t n = call.stages(block).hadamard;
     const std::int64_t n_elements = block.n_tokens * block.strides.token;  // blocks are dense
     const float scale = 1.0f / std::sqrt(static_cast<float>(n));
-    const bool is_short = n < n_in_kernel;  // no known engine has such a cache, so there is no kernel for it
     halyard_buffer x;
     halyard_dimension dims[3];
     set_buffer(x, block.work->floats, dims);
-    if (is_short) {
+    if constexpr (is_short) {  // no known engine has such a cache, so there is no kernel for it
         std::for_each_n(block.work->floats, n_elements, [=](float &element) { element *= scale; });
     } else {
         set_dimension(dims[0], n_in_kernel, 1);
@@ -38,6 +39,8 @@ void hadamard(const KvCall &call, Block &block) noexcept {
 
 }  // namespace
 
-void list_hadamard(const Listing &of) noexcept { of.add_if(of.stages.hadamard != 0, "Hadamard", hadamard); }
+void list_hadamard(const Listing &of) noexcept {
+    of.add_if(of.stages.hadamard != 0, "Hadamard", of.stages.hadamard < n_in_kernel ? hadamard<true> : hadamard<false>);
+}
 
 }  // namespace halyard

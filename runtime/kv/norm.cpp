@@ -161,7 +161,7 @@ void norm_rows(const KvCall &call, Block &block) noexcept {
 
 template <bool is_layer>
 void load_and_norm(const KvCall &call, Block &block) noexcept {
-    const Side &in = call.tensor(block).in();
+    const Side &in = call.tensor(block).x;
     const TensorPlan &tensor_plan = call.tensor_plan(block);
     call_norm<is_layer>(call, block, block.extents(tensor_plan.head_dim),
                         Elements<const char>{call.x(block), {in.element, in.head, in.token}, tensor_plan.bytes},
@@ -277,7 +277,7 @@ void norm_and_rotate_stretch(const KvCall &call, const Block &block, const float
     set_buffer(of_weight, weight, weight_dims);
     set_dimension(weight_dims[0], n_pairs, 1);
     set_dimension(weight_dims[1], 2, n_pairs);
-    for_each_call(call.whole_heads(block), stretch, find_limits(direct, stretch, n_pairs),
+    for_each_call(call.whole_heads(block), stretch, direct.find_limits(direct, stretch, n_pairs),
                   [&](halyard_buffer *tokens, halyard_buffer *x, halyard_buffer *y) {
                       call.kernels().norm_rotate[index_of(call.tensor_plan(block).dtype)](
                           &of_weight, call.stages(block).norm->eps, tokens, &block.rows->cos, &block.rows->sin,

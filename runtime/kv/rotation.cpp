@@ -28,7 +28,7 @@ void bind_direct(const Program &program, int index, bool to_words, KvTensorProgr
     };
     std::int64_t steps_of_tokens = tensor_plan.head_dim, out_token = tensor_plan.head_dim * out->n_heads;
     if (tensor_plan.reads_x) {
-        copy_side(tensor.in(), out->x);
+        copy_side(tensor.x, out->x);
     }
     if (to_words) {
         out->y.head = tensor_plan.head_dim;

@@ -105,6 +105,9 @@ halyard_status read_stages(const halyard_tensor_desc &tensor, const halyard_kv_d
         tensor_plan.reads_x = !rerotates;
     }
     out->from_scales = rerotates ? Array::group_scales : Array::from_group_scales;
+    out->copy.of_x = copier_of(tensor_plan.bytes);
+    out->copy.of_y = copier_of(tensor_plan.out_bytes);
+    out->copy.of_tile = out->cache ? copier_of(out->cache->tile_elements * tensor_plan.out_bytes) : nullptr;
     out->position_scales = kv_desc.position_scales != 0;
     out->hadamard = kv_desc.hadamard;
     out->needed = find_needed_arrays(*out, rerotates);

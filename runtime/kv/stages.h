@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/transpose.h"
 #include "core/plan.h"
 #include "kv/cache.h"
 #include "kv/groups.h"
@@ -90,6 +91,9 @@ struct KvTensorPlan {
     Array from_scales = Array::from_group_scales;   // of records that are read, if they lie apart
     std::int64_t most_heads = block_heads;          // of a block: there must be room for their groups' scales
     std::optional<CacheDesc> cache;
+    struct {
+        CopyUnits *of_x, *of_y, *of_tile;  // for elements of x and of the output, and for tiles that are units
+    } copy = {};
     std::uint8_t needed = 0;  // the arrays that a run must pass, a bit for each Array
     static_assert(n_arrays <= 8);
     const Kernel *block_rotation = nullptr;  // rotates blocks of floats; in place if pairing and out_pairing are equal
