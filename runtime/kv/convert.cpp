@@ -12,14 +12,6 @@ void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, co
         .for_each_part(kernels.narrow[index_of(dtype)]);
 }
 
-void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char *from, float *to) noexcept {
-    widen(kernels, dtype, {n, 1, 1}, {from, {1, 0, 0}}, {to, {1, 0, 0}});
-}
-
-void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const float *from, char *to) noexcept {
-    narrow(kernels, dtype, {n, 1, 1}, {from, {1, 0, 0}}, one, {to, {1, 0, 0}});
-}
-
 namespace {
 
 /// The workspace's words: the block's elements in the tensor's dtype, with the strides of its floats.

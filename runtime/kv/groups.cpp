@@ -225,7 +225,7 @@ void make_numbers(const StageKernels &kernels, const GroupsDesc &groups, const E
         for (std::int64_t i = 0; i < n; i++) {
             s[i] = std::fabs(s[i]) < overflow ? s[i] : std::copysign(largest, s[i]);
         }
-        narrow(kernels, Dtype::f16, n, s, numbers.words);
+        narrow(kernels, Dtype::f16, {n, 1, 1}, {s, {1, 0, 0}}, one, {numbers.words, {1, 0, 0}});
     } else {
         std::memcpy(numbers.words, s, static_cast<std::size_t>(n) * sizeof(float));
     }

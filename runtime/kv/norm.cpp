@@ -92,7 +92,8 @@ void widen_weights(const KvCall &call, const Block &block, Array array, std::int
         std::fill_n(room, n, array == Array::weight ? 1.0f : -0.0f);  // adding -0 changes no number, not even -0
         return;
     }
-    widen(call.kernels(), *norm.weight, n, data + first * element_bytes(*norm.weight), room);
+    widen(call.kernels(), *norm.weight, {n, 1, 1}, {data + first * element_bytes(*norm.weight), {1, 0, 0}},
+          {room, {1, 0, 0}});
     for (std::int64_t i = 0; i < n && array == Array::weight && norm.unit_offset; i++) {
         room[i] = 1.0f + room[i];
     }

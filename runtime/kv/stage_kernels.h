@@ -171,8 +171,4 @@ inline void find_largest(const StageKernels &kernels, const Extents &extents, co
 void narrow(const StageKernels &kernels, Dtype dtype, const Extents &extents, const Elements<const float> &x,
             const Elements<const float> &r, const Elements<char> &y) noexcept;
 
-/// The same for n contiguous numbers; r is 1.
-void widen(const StageKernels &kernels, Dtype dtype, std::int64_t n, const char *from, float *to) noexcept;
-void narrow(const StageKernels &kernels, Dtype dtype, std::int64_t n, const float *from, char *to) noexcept;
-
 }  // namespace halyard

@@ -38,7 +38,8 @@ void check_narrow(std::int32_t dtype, const std::vector<float> &values) {
     }
     std::vector<char> elements(values.size() * sizeof(float));
     for_all_kernels([&](const StageKernels &kernels) {
-        halyard::narrow(kernels, halyard::Dtype(dtype), std::ssize(values), values.data(), elements.data());
+        halyard::narrow(kernels, halyard::Dtype(dtype), {std::ssize(values), 1, 1}, {values.data(), {1, 0, 0}},
+                        halyard::one, {elements.data(), {1, 0, 0}});
         for (std::size_t i = 0; i < values.size(); i++) {
             const std::uint32_t word = oracle::read_word(dtype, elements.data() + static_cast<std::int64_t>(i) * bytes);
             if (word != nearest[i] && !(std::isnan(values[i]) && bytes == 2 && oracle::is_nan(dtype, word))) {
@@ -84,7 +85,8 @@ TEST_CASE("conversions: every element of 16 and 8 bits is widened exactly, on ev
             oracle::write_word(dtype, elements.data() + i * bytes, static_cast<std::uint32_t>(i));
         }
         for_all_kernels([&](const StageKernels &kernels) {
-            halyard::widen(kernels, halyard::Dtype(dtype), n, elements.data(), values.data());
+            halyard::widen(kernels, halyard::Dtype(dtype), {n, 1, 1}, {elements.data(), {1, 0, 0}},
+                           {values.data(), {1, 0, 0}});
             int n_wrong = 0;
             for (std::uint32_t i = 0; i < n; i++) {
                 const float exact = oracle::widen(dtype, i);
